@@ -1,0 +1,116 @@
+"""Everything that stops an emulated launch.
+
+Every error is one class, so that a caller can tell what went wrong without reading the
+message. The message is a sentence for a person; `EmulatorError.where` adds kernel, CTA,
+thread and the PTX line when they are known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Where:
+    """Place of a fault. `cta` and `thread` are (x, y, z); `line` counts from 1 in the PTX text."""
+
+    kernel: str
+    line: int | None = None
+    instruction: str | None = None
+    cta: tuple[int, int, int] | None = None
+    thread: tuple[int, int, int] | None = None
+
+    def __str__(self) -> str:
+        parts = [f"kernel {self.kernel}"]
+        if self.cta is not None:
+            parts.append(f"CTA {self.cta}")
+        if self.thread is not None:
+            parts.append(f"thread {self.thread}")
+        text = ", ".join(parts)
+        if self.line is not None:
+            text += f"\n  PTX line {self.line}: {self.instruction or ''}".rstrip()
+        return text
+
+
+class EmulatorError(Exception):
+    """Base of all errors of the emulator. `str(error)` is the sentence, the place, the hint."""
+
+    def __init__(self, message: str, *, where: Where | None = None, hint: str | None = None):
+        super().__init__(message)
+        self.message = message
+        self.where = where
+        self.hint = hint
+
+    def at(self, where: Where) -> EmulatorError:
+        """Fill in the place if nobody has yet; returns self, to be raised."""
+        if self.where is None:
+            self.where = where
+        return self
+
+    def __str__(self) -> str:
+        text = self.message
+        if self.where is not None:
+            text += f"\n  in {self.where}"
+        if self.hint is not None:
+            text += f"\n  hint: {self.hint}"
+        return text
+
+
+class PtxSyntaxError(EmulatorError):
+    """The text is not PTX as this front end reads it."""
+
+
+class UnsupportedInstruction(EmulatorError):
+    """A PTX instruction, modifier or special register that is not emulated."""
+
+
+class LaunchError(EmulatorError):
+    """Grid, block, parameters or shared memory that no device would accept."""
+
+
+class MemoryFault(EmulatorError):
+    """Base of the errors about an address."""
+
+
+class OutOfBounds(MemoryFault):
+    """An access outside every live tensor, or outside the CTA's shared or local memory."""
+
+
+class Misaligned(MemoryFault):
+    """An address that is not a multiple of the access's size."""
+
+
+class ReadOnlyMemory(MemoryFault):
+    """A write to constant memory, to parameters or to a tensor that cannot be written."""
+
+
+class UninitialisedShared(MemoryFault):
+    """A read of shared memory that no thread has written."""
+
+
+class SharedRace(MemoryFault):
+    """Two threads touched one shared byte, one of them writing, with no barrier between."""
+
+
+class UninitialisedRegister(EmulatorError):
+    """A register was read before any instruction set it."""
+
+
+class Deadlock(EmulatorError):
+    """No thread can go on: they wait at a barrier that nobody can complete."""
+
+
+class BarrierMisuse(EmulatorError):
+    """A barrier or mbarrier used against its rules (counts, divergence, uninitialised)."""
+
+
+class DeviceTrap(EmulatorError):
+    """The kernel executed `trap` or called `__assertfail`."""
+
+
+class RunawayKernel(EmulatorError):
+    """The launch executed more instructions than its limit allows."""
+
+
+class TensorMapError(EmulatorError):
+    """A tensor map (TMA descriptor) that breaks the rules of its encode call."""
