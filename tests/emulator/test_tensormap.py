@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+
+from emulator.engine.tensormap import DataType, Fill, Swizzle, TensorMap
+from emulator.errors import TensorMapError
+
+
+def make(**changes: object) -> TensorMap:
+    fields: dict[str, object] = dict(
+        data_type=DataType.FLOAT16,
+        address=0x7F0000000010,
+        shape=(64, 1 << 32, 3),
+        strides_bytes=(128, 1 << 20),
+        box=(64, 8, 1),
+        element_strides=(1, 1, 1),
+        swizzle=Swizzle.BYTES_128,
+        fill=Fill.NAN,
+    )
+    return TensorMap(**(fields | changes))  # type: ignore[arg-type]
+
+
+def test_a_tensor_map_survives_its_128_bytes() -> None:
+    raw = make().pack()
+    assert len(raw) == 128
+    assert TensorMap.unpack(raw) == make()
+
+
+def test_foreign_bytes_are_no_tensor_map() -> None:
+    with pytest.raises(TensorMapError, match="no tensor map"):
+        TensorMap.unpack(bytes(128))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (dict(address=0x1008), "multiple of 16"),
+        (dict(strides_bytes=(120, 1 << 20)), "stride 120"),
+        (dict(box=(64, 257, 1)), "257"),
+        (dict(box=(128, 8, 1)), "swizzle"),
+        (dict(box=(4, 8, 1)), "inner row of 8 bytes"),
+        (dict(shape=(64, 0, 3)), "extent 0"),
+        (dict(element_strides=(1, 2, 1)), "not emulated"),
+        (dict(strides_bytes=(128,)), "rank 3"),
+    ],
+)
+def test_an_encode_call_against_the_rules_is_named(change: dict, words: str) -> None:
+    with pytest.raises(TensorMapError, match=words):
+        make(**change)
+
+
+def test_packed_fp4_counts_half_bytes() -> None:
+    tile = make(
+        data_type=DataType.PACKED_16U4_ALIGN8B, box=(128, 8, 1), swizzle=Swizzle.NONE
+    )
+    assert tile.inner_box_bytes == 64
+    assert tile.box_bytes == 512
