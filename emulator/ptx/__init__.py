@@ -1,0 +1,1 @@
+"""PTX front end: text -> syntax tree (`parser`) -> one flat kernel (`program`, `flow`)."""

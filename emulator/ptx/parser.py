@@ -1,0 +1,474 @@
+"""Recursive descent over the tokens of a PTX module."""
+
+from __future__ import annotations
+
+import struct
+
+from emulator.errors import PtxSyntaxError, Where
+from emulator.ptx.lexer import Token, tokens
+from emulator.ptx.syntax import (
+    Address,
+    Arguments,
+    Function,
+    Guard,
+    Instruction,
+    Integer,
+    Label,
+    Module,
+    Name,
+    Negated,
+    Operand,
+    Pair,
+    Real,
+    Registers,
+    Scope,
+    Statement,
+    Sum,
+    TargetList,
+    Variable,
+    Vector,
+)
+
+_LINKAGE = {".visible", ".extern", ".weak", ".common"}
+_SPACES = {".global", ".const", ".shared", ".local", ".param"}
+_TO_END_OF_LINE = {".version", ".target", ".address_size", ".loc", ".file"}
+_FUNCTION_DIRECTIVES_WITH_NUMBERS = {
+    ".maxntid",
+    ".reqntid",
+    ".minnctapersm",
+    ".maxnctapersm",
+    ".maxnreg",
+    ".reqnctapercluster",
+    ".maxclusterrank",
+    ".abi_preserve",
+    ".abi_preserve_control",
+}
+_FUNCTION_FLAGS = {".noreturn", ".explicitcluster", ".blocksareclusters", ".unique"}
+_TYPE_ALIASES = {"f16x2": 4, "bf16x2": 4, "pred": 1, "f16": 2, "bf16": 2, "tf32": 4}
+
+
+def type_bytes(name: str) -> int:
+    """Size of a fundamental type such as `u32` (written without its dot)."""
+    if name in _TYPE_ALIASES:
+        return _TYPE_ALIASES[name]
+    digits = name.lstrip("usbf")
+    if not digits.isdigit():
+        raise PtxSyntaxError(f"unknown type .{name}")
+    return int(digits) // 8
+
+
+def parse(text: str) -> Module:
+    """Parse a PTX module. Raises PtxSyntaxError with the line."""
+    return _Parser(text).module()
+
+
+class _Parser:
+    def __init__(self, text: str):
+        self.text = text
+        self.tokens = list(tokens(text))
+        self.at = 0
+        self.function = "(module)"
+
+    # --- tokens -------------------------------------------------------------------------
+
+    @property
+    def now(self) -> Token:
+        return self.tokens[self.at]
+
+    def take(self) -> Token:
+        token = self.tokens[self.at]
+        self.at += 1
+        return token
+
+    def accept(self, text: str) -> bool:
+        if self.now.text == text and self.now.kind != "string":
+            self.at += 1
+            return True
+        return False
+
+    def expect(self, text: str) -> Token:
+        if self.now.text != text:
+            raise self.error(f"expected {text!r}, found {self.now.text or 'the end'!r}")
+        return self.take()
+
+    def word(self) -> str:
+        if self.now.kind != "word":
+            raise self.error(f"expected a name, found {self.now.text or 'the end'!r}")
+        return self.take().text
+
+    def error(self, message: str) -> PtxSyntaxError:
+        return PtxSyntaxError(message, where=Where(self.function, self.now.line))
+
+    def skip_line(self) -> list[str]:
+        line = self.now.line
+        words = []
+        while self.now.line == line and self.now.kind != "end":
+            words.append(self.take().text)
+        return words
+
+    def skip_statement(self) -> None:
+        while not self.accept(";"):
+            if self.now.kind == "end":
+                raise self.error("a statement has no ';'")
+            self.at += 1
+
+    def skip_braces(self) -> None:
+        self.expect("{")
+        depth = 1
+        while depth:
+            token = self.take()
+            if token.kind == "end":
+                raise self.error("a '{' has no '}'")
+            depth += (token.text == "{") - (token.text == "}")
+
+    # --- module -------------------------------------------------------------------------
+
+    def module(self) -> Module:
+        module = Module()
+        while self.now.kind != "end":
+            text = self.now.text
+            if text in _TO_END_OF_LINE:
+                words = self.skip_line()
+                if text == ".version":
+                    module.version = "".join(words[1:])
+                elif text == ".target":
+                    module.target = words[1]
+            elif text == ".section":
+                self.at += 1
+                while self.now.text != "{":
+                    self.at += 1
+                self.skip_braces()
+            elif text in (".pragma", ".alias"):
+                self.skip_statement()
+            else:
+                self.top_level(module)
+        return module
+
+    def top_level(self, module: Module) -> None:
+        linkage = set()
+        while self.now.text in _LINKAGE:
+            linkage.add(self.take().text)
+        if self.now.text in (".entry", ".func"):
+            function = self.function_definition()
+            if function.body is not None or function.name not in module.functions:
+                module.functions[function.name] = function
+        elif self.now.text in _SPACES:
+            module.variables.extend(self.variables(".extern" in linkage))
+        else:
+            raise self.error(f"unexpected {self.now.text!r} at module scope")
+
+    def function_definition(self) -> Function:
+        line = self.now.line
+        entry = self.take().text == ".entry"
+        results: tuple[Variable, ...] = ()
+        if self.now.text == "(":
+            results = self.formals()
+        name = self.word()
+        self.function = name
+        parameters = self.formals() if self.now.text == "(" else ()
+        required = None
+        while True:
+            text = self.now.text
+            if text in _FUNCTION_DIRECTIVES_WITH_NUMBERS:
+                self.at += 1
+                numbers = self.numbers()
+                if text == ".reqntid":
+                    x, y, z = (*numbers, 1, 1)[:3]
+                    required = (x, y, z)
+            elif text in _FUNCTION_FLAGS:
+                self.at += 1
+            elif text == ".pragma":
+                self.skip_statement()
+            else:
+                break
+        body = None
+        if not self.accept(";"):
+            body = self.scope()
+        self.function = "(module)"
+        return Function(name, entry, results, parameters, body, required, line)
+
+    def numbers(self) -> list[int]:
+        values = []
+        while self.now.kind == "number":
+            values.append(_integer(self.take().text))
+            self.accept(",")
+        return values
+
+    def formals(self) -> tuple[Variable, ...]:
+        self.expect("(")
+        found: list[Variable] = []
+        while not self.accept(")"):
+            if self.now.text not in (".param", ".reg"):
+                raise self.error(f"expected a .param, found {self.now.text!r}")
+            found.append(self.variable(self.take().text[1:], False))
+            self.accept(",")
+        return tuple(found)
+
+    # --- declarations -------------------------------------------------------------------
+
+    def variables(self, external: bool) -> list[Variable]:
+        space = self.take().text[1:]
+        found = [self.variable(space, external)]
+        while self.accept(","):
+            raise self.error("one variable a declaration, please")
+        self.expect(";")
+        return found
+
+    def variable(self, space: str, external: bool) -> Variable:
+        line = self.now.line
+        align = 0
+        type_name = ""
+        lanes = 1
+        while self.now.kind == "directive":
+            text = self.take().text
+            if text == ".align":
+                align = max(align, _integer(self.take().text))
+            elif text in (".v2", ".v4", ".v8"):
+                lanes = int(text[2:])
+            elif text == ".attribute":
+                self.expect("(")
+                while not self.accept(")"):
+                    self.at += 1
+            elif text == ".ptr":
+                # The rest of `.ptr .global .align 16` describes the pointee.
+                while self.now.text in (*_SPACES, ".align"):
+                    if self.take().text == ".align":
+                        self.at += 1
+            else:
+                type_name = text[1:]
+        name = self.word()
+        element = type_bytes(type_name) * lanes
+        count: int | None = 1
+        while self.accept("["):
+            if self.accept("]"):
+                count = None
+            else:
+                extent = _integer(self.take().text)
+                count = extent if count is None else count * extent
+                self.expect("]")
+        initial: list[tuple[int, int, int | tuple[str, int]]] = []
+        if self.accept("="):
+            self.initialiser(element, 0, initial)
+            if count is None:
+                count = (max(offset for offset, _, _ in initial) + element) // element
+        nbytes = None if count is None else element * count
+        return Variable(
+            space, name, type_name, nbytes, max(align, element, 1), tuple(initial), external, line
+        )
+
+    def initialiser(
+        self, width: int, offset: int, out: list[tuple[int, int, int | tuple[str, int]]]
+    ) -> int:
+        """Append the values from `offset` on; returns the offset behind them."""
+        if self.accept("{"):
+            while not self.accept("}"):
+                offset = self.initialiser(width, offset, out)
+                self.accept(",")
+            return offset
+        if self.now.kind == "word":
+            name = self.take().text
+            if name == "generic" and self.accept("("):
+                name = self.word()
+                addend = self.addend()
+                self.expect(")")
+            else:
+                addend = self.addend()
+            out.append((offset, width, (name, addend)))
+        else:
+            literal = self.literal()
+            bits = literal.value if isinstance(literal, Integer) else literal.bits
+            if isinstance(literal, Real) and literal.width != width * 8:
+                bits = real_bits(literal, width * 8)
+            out.append((offset, width, bits & ((1 << (8 * width)) - 1)))
+        return offset + width
+
+    def addend(self) -> int:
+        total = 0
+        while self.now.text in ("+", "-"):
+            sign = -1 if self.take().text == "-" else 1
+            literal = self.literal()
+            if not isinstance(literal, Integer):
+                raise self.error("an address offset is an integer")
+            total += sign * literal.value
+        return total
+
+    def register_declaration(self) -> Registers:
+        line = self.take().line
+        type_name = ""
+        while self.now.kind == "directive":
+            text = self.take().text
+            if text in (".v2", ".v4", ".v8"):
+                raise self.error("vector registers are not read by this front end")
+            type_name = text[1:]
+        names: list[tuple[str, int | None]] = []
+        while True:
+            name = self.word()
+            if self.accept("<"):
+                names.append((name, _integer(self.take().text)))
+                self.expect(">")
+            else:
+                names.append((name, None))
+            if not self.accept(","):
+                break
+        self.expect(";")
+        return Registers(type_name, tuple(names), line)
+
+    # --- bodies -------------------------------------------------------------------------
+
+    def scope(self) -> Scope:
+        self.expect("{")
+        body: list[Statement] = []
+        while not self.accept("}"):
+            token = self.now
+            if token.kind == "end":
+                raise self.error("a '{' has no '}'")
+            if token.text == "{":
+                body.append(self.scope())
+            elif token.text == ".reg":
+                body.append(self.register_declaration())
+            elif token.text in _SPACES:
+                body.extend(self.variables(False))
+            elif token.text in _TO_END_OF_LINE:
+                self.skip_line()
+            elif token.text == ".pragma":
+                self.skip_statement()
+            elif token.text == ";":
+                self.at += 1
+            elif token.kind == "word" and self.tokens[self.at + 1].text == ":":
+                body.extend(self.label())
+            elif token.text == "@" or token.kind == "word":
+                body.append(self.instruction())
+            else:
+                raise self.error(f"unexpected {token.text!r} in a function body")
+        return Scope(tuple(body))
+
+    def label(self) -> list[Statement]:
+        token = self.take()
+        self.expect(":")
+        if self.now.text == ".branchtargets":
+            self.at += 1
+            labels = [self.word()]
+            while self.accept(","):
+                labels.append(self.word())
+            self.expect(";")
+            return [TargetList(token.text, tuple(labels))]
+        if self.now.text in (".callprototype", ".calltargets"):
+            self.skip_statement()
+            return []
+        return [Label(token.text, token.line)]
+
+    def instruction(self) -> Instruction:
+        first = self.now
+        guard = None
+        if self.accept("@"):
+            negated = self.accept("!")
+            guard = Guard(self.word(), negated)
+        line = self.now.line
+        opcode = self.word()
+        operands: list[Operand] = []
+        while self.now.text != ";":
+            operands.append(self.operand())
+            if not self.accept(","):
+                break
+        last = self.now
+        self.expect(";")
+        text = " ".join(self.text[first.start : last.start].split())
+        return Instruction(opcode, tuple(operands), guard, line, text)
+
+    def operand(self) -> Operand:
+        text = self.now.text
+        if text == "[":
+            return self.address()
+        if text == "{":
+            return self.vector()
+        if text == "(":
+            self.at += 1
+            items: list[Operand] = []
+            while not self.accept(")"):
+                items.append(self.operand())
+                self.accept(",")
+            return Arguments(tuple(items))
+        if text == "!":
+            self.at += 1
+            return Negated(Name(self.word()))
+        if self.now.kind == "word":
+            name = Name(self.take().text)
+            if self.accept("|"):
+                return Pair(name, self.operand())
+            if self.now.text in ("+", "-"):
+                return Sum(name.text, self.addend())
+            return name
+        return self.literal()
+
+    def vector(self) -> Vector:
+        self.expect("{")
+        items: list[Operand] = []
+        while not self.accept("}"):
+            items.append(self.operand())
+            self.accept(",")
+        return Vector(tuple(items))
+
+    def address(self) -> Address:
+        self.expect("[")
+        base: Name | Integer
+        if self.now.kind == "word":
+            base = Name(self.take().text)
+        else:
+            literal = self.literal()
+            if not isinstance(literal, Integer):
+                raise self.error("an address is an integer")
+            base = literal
+        offset = self.addend()
+        coordinates = None
+        if self.accept(","):
+            coordinates = self.vector()
+        self.expect("]")
+        return Address(base, offset, coordinates)
+
+    def literal(self) -> Integer | Real:
+        sign = 1
+        while self.now.text in ("-", "+", "~"):
+            mark = self.take().text
+            if mark == "~":
+                inner = self.literal()
+                if isinstance(inner, Real):
+                    raise self.error("'~' of a floating-point literal")
+                return Integer(sign * ~inner.value)
+            sign *= -1 if mark == "-" else 1
+        if self.now.kind != "number":
+            raise self.error(f"expected an operand, found {self.now.text or 'the end'!r}")
+        text = self.take().text
+        if text[:2] in ("0f", "0F"):
+            bits = int(text[2:], 16)
+            return Real(bits ^ (0x80000000 if sign < 0 else 0), 32)
+        if text[:2] in ("0d", "0D"):
+            bits = int(text[2:], 16)
+            return Real(bits ^ (1 << 63 if sign < 0 else 0), 64)
+        if "." in text or ("e" in text.lower() and not text.lower().startswith("0x")):
+            (bits,) = struct.unpack("<Q", struct.pack("<d", sign * float(text)))
+            return Real(bits, 64)
+        return Integer(sign * _integer(text))
+
+
+def real_bits(literal: Real, width: int) -> int:
+    """The literal's bits as f32 (width 32) or f64 (width 64)."""
+    if literal.width == width:
+        return literal.bits
+    if width == 32:
+        (value,) = struct.unpack("<d", struct.pack("<Q", literal.bits))
+        return int.from_bytes(struct.pack("<f", value), "little")
+    if width == 64:
+        (value,) = struct.unpack("<f", struct.pack("<I", literal.bits))
+        return int.from_bytes(struct.pack("<d", value), "little")
+    raise PtxSyntaxError(f"a floating-point literal where {width} bits are wanted")
+
+
+def _integer(text: str) -> int:
+    text = text.rstrip("U")
+    if text[:2] in ("0x", "0X"):
+        return int(text, 16)
+    if text[:2] in ("0b", "0B"):
+        return int(text[2:], 2)
+    if len(text) > 1 and text[0] == "0":
+        return int(text, 8)
+    return int(text)

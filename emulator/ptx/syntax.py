@@ -1,0 +1,162 @@
+"""The syntax tree of a PTX module: what was written, nothing resolved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Union
+
+
+@dataclass(frozen=True)
+class Name:
+    """A register, variable, label, function or special register; `_` is the bit bucket."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Integer:
+    value: int
+
+
+@dataclass(frozen=True)
+class Real:
+    """A floating-point literal: its bits as f32 (`0f`) or f64 (`0d`, decimal)."""
+
+    bits: int
+    width: int
+
+
+@dataclass(frozen=True)
+class Sum:
+    """`name + bytes`, outside brackets."""
+
+    name: str
+    offset: int
+
+
+@dataclass(frozen=True)
+class Address:
+    """`[base + offset]`; `coordinates` is the braced list of a tensor address."""
+
+    base: Name | Integer
+    offset: int = 0
+    coordinates: Vector | None = None
+
+
+@dataclass(frozen=True)
+class Vector:
+    items: tuple[Operand, ...]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """`p|q`, two destinations of one instruction."""
+
+    first: Operand
+    second: Operand
+
+
+@dataclass(frozen=True)
+class Negated:
+    """`!p` as an operand."""
+
+    operand: Name
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """A parenthesised list of a call."""
+
+    items: tuple[Operand, ...]
+
+
+Operand = Union[Name, Integer, Real, Sum, Address, Vector, Pair, Negated, Arguments]
+
+
+@dataclass(frozen=True)
+class Guard:
+    """`@p` or `@!p`."""
+
+    name: str
+    negated: bool
+
+
+@dataclass(frozen=True)
+class Instruction:
+    opcode: str
+    operands: tuple[Operand, ...]
+    guard: Guard | None
+    line: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Label:
+    name: str
+    line: int
+
+
+@dataclass(frozen=True)
+class TargetList:
+    """`name: .branchtargets a, b, c;`"""
+
+    name: str
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Registers:
+    """`.reg .b32 %r<10>, a;` with every name spelled out lazily: (prefix, count or None)."""
+
+    type: str
+    names: tuple[tuple[str, int | None], ...]
+    line: int
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable in `space`; nbytes is None for an extern array of unknown size.
+
+    initial: (byte offset, byte width, value) triples; a value is an int or (symbol, addend).
+    """
+
+    space: str
+    name: str
+    type: str
+    nbytes: int | None
+    align: int
+    initial: tuple[tuple[int, int, int | tuple[str, int]], ...]
+    external: bool
+    line: int
+
+
+@dataclass(frozen=True)
+class Scope:
+    body: tuple[Statement, ...]
+
+
+Statement = Union[Instruction, Label, TargetList, Registers, Variable, Scope]
+
+
+@dataclass(frozen=True)
+class Function:
+    """An `.entry` or a `.func`; body is None for a declaration.
+
+    results and parameters are Variables of space `param`, or `reg` for register arguments.
+    """
+
+    name: str
+    entry: bool
+    results: tuple[Variable, ...]
+    parameters: tuple[Variable, ...]
+    body: Scope | None
+    required_threads: tuple[int, int, int] | None
+    line: int
+
+
+@dataclass
+class Module:
+    version: str = ""
+    target: str = ""
+    functions: dict[str, Function] = field(default_factory=dict)
+    variables: list[Variable] = field(default_factory=list)
