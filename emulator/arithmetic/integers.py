@@ -1,0 +1,296 @@
+"""Integer arithmetic: add to dp4a, and the extended-precision forms with a carry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from . import compiled
+from .lanes import on_values
+from .table import INTEGERS, TYPES, Array, Modifiers, Op, Type, instruction
+
+PACKED = ("u16x2", "s16x2")
+
+
+def _uniform(m: Modifiers, type_: Type, count: int, function: Callable[..., Any]) -> Op:
+    """An integer op of `count` sources and one result, all of `type_`, `function` on values."""
+    return m.op(
+        "integer", [type_.register] * count, [type_.register], on_values(function, type_)
+    )
+
+
+def _limits(type_: Type) -> tuple[int, int]:
+    info = np.iinfo(type_.value)
+    return int(info.min), int(info.max)
+
+
+def _wide(type_: Type) -> Type:
+    return TYPES[f"{type_.name[0]}{2 * type_.bits}"]
+
+
+def high_u64(a: Array, b: Array) -> Array:
+    """The upper 64 bits of the 128-bit products of unsigned 64-bit a and b."""
+    half, mask = np.uint64(32), np.uint64(0xFFFFFFFF)
+    a_low, a_high, b_low, b_high = a & mask, a >> half, b & mask, b >> half
+    middle = a_high * b_low + ((a_low * b_low) >> half)
+    carried = a_low * b_high + (middle & mask)
+    high: Array = a_high * b_high + (middle >> half) + (carried >> half)
+    return high
+
+
+def high_product(a: Array, b: Array, type_: Type) -> Array:
+    """The upper half of the double-width products, in `type_`'s dtype."""
+    if type_.bits < 64:
+        wide = _wide(type_).value
+        product = np.multiply(a, b, dtype=wide)
+        return (product >> type_.bits).astype(type_.value)
+    high = high_u64(a.view(np.uint64), b.view(np.uint64)).view(type_.value)
+    if type_.name == "s64":
+        high = high - np.where(a < 0, b, 0) - np.where(b < 0, a, 0)
+    return high
+
+
+def wide_product(a: Array, b: Array, type_: Type) -> Array:
+    """The double-width products."""
+    return np.multiply(a, b, dtype=_wide(type_).value)
+
+
+def saturate_s32(value: Array) -> Array:
+    """int64 clamped to the range of int32, as int32."""
+    return np.clip(value, -(2**31), 2**31 - 1).astype(np.int32)
+
+
+def _carrying(m: Modifiers, type_: Type, subtract: bool, reads: bool, writes: bool) -> Op:
+    """add.cc, addc, sub.cc, subc. The flag holds the carry; after a subtraction, the borrow."""
+    register = type_.register
+    dtype = np.uint64 if register == "b64" else np.uint32
+
+    def function(a: Array, b: Array, carry: Array | None = None) -> Any:
+        flow = np.bool_(False) if carry is None else carry
+        step = flow.astype(dtype)
+        if subtract:
+            partial = np.subtract(a, b)
+            result = np.subtract(partial, step)
+            out = (a < b) | (partial < step)
+        else:
+            partial = np.add(a, b)
+            result = np.add(partial, step)
+            out = (partial < a) | (result < partial)
+        return (result, out) if writes else result
+
+    return m.op(
+        "integer", [register] * 2, [register], function, reads_carry=reads, writes_carry=writes
+    )
+
+
+@instruction("add", "sub", types=INTEGERS + PACKED)
+def _add(m: Modifiers) -> Op:
+    subtract = m.mnemonic == "sub"
+    if m.flag("cc"):
+        return _carrying(m, m.type("u32", "s32", "u64", "s64"), subtract, False, True)
+    if m.flag("sat"):
+        wide = np.subtract if subtract else np.add
+        return _uniform(
+            m, m.type("s32"), 2, lambda a, b: saturate_s32(wide(a, b, dtype=np.int64))
+        )
+    return _uniform(m, m.type(*INTEGERS, *PACKED), 2, np.subtract if subtract else np.add)
+
+
+@instruction("addc", "subc")
+def _addc(m: Modifiers) -> Op:
+    writes = m.flag("cc")
+    return _carrying(m, m.type("u32", "s32", "u64", "s64"), m.mnemonic == "subc", True, writes)
+
+
+@instruction("mul", types=INTEGERS)
+def _mul(m: Modifiers) -> Op:
+    part, type_ = m.choice("lo", "hi", "wide"), m.type(*INTEGERS)
+    if part == "lo":
+        return _uniform(m, type_, 2, np.multiply)
+    if part == "hi":
+        return _uniform(m, type_, 2, lambda a, b: high_product(a, b, type_))
+    wide, dtype = _wide(type_), type_.value
+
+    def function(a: Array, b: Array) -> Array:
+        return wide_product(a.view(dtype), b.view(dtype), type_).view(f"u{wide.bits // 8}")
+
+    return m.op("integer", [type_.register] * 2, [wide.register], function)
+
+
+@instruction("mad", types=INTEGERS)
+def _mad(m: Modifiers) -> Op:
+    part, saturate, carry = m.choice("lo", "hi", "wide"), m.flag("sat"), m.flag("cc")
+    type_ = m.type(*INTEGERS)
+    dtype = type_.value
+    if carry:
+        return _mad_carrying(m, part, type_, False, True)
+    if saturate:
+        return _uniform(
+            m,
+            type_,
+            3,
+            lambda a, b, c: saturate_s32(np.add(high_product(a, b, type_), c, dtype=np.int64)),
+        )
+    if part == "lo":
+        return _uniform(m, type_, 3, lambda a, b, c: np.add(np.multiply(a, b), c))
+    if part == "hi":
+        return _uniform(m, type_, 3, lambda a, b, c: np.add(high_product(a, b, type_), c))
+    wide = _wide(type_)
+
+    def function(a: Array, b: Array, c: Array) -> Array:
+        product = wide_product(a.view(dtype), b.view(dtype), type_)
+        return np.add(product.view(c.dtype), c)
+
+    return m.op("integer", [type_.register, type_.register, wide.register], [wide.register], function)
+
+
+@instruction("madc")
+def _madc(m: Modifiers) -> Op:
+    part, writes = m.choice("lo", "hi"), m.flag("cc")
+    return _mad_carrying(m, part, m.type("u32", "s32", "u64", "s64"), True, writes)
+
+
+def _mad_carrying(m: Modifiers, part: str, type_: Type, reads: bool, writes: bool) -> Op:
+    addition = _carrying(m, type_, False, reads, writes)
+
+    def function(a: Array, b: Array, c: Array, *carry: Array) -> Any:
+        if part == "lo":
+            product = np.multiply(a, b)
+        else:
+            product = high_product(a.view(type_.value), b.view(type_.value), type_).view(a.dtype)
+        result = addition.function(product, c, *carry)
+        return result if writes else result[0]
+
+    register = type_.register
+    return m.op(
+        "integer", [register] * 3, [register], function, reads_carry=reads, writes_carry=writes
+    )
+
+
+def _product24(a: Array, b: Array, part: str, type_: Type) -> Array:
+    """The low or high 32 bits of the 48-bit products of the low 24 bits of a and b."""
+    shift = type_.value.type(8)
+    wide = _wide(type_).value
+    a24, b24 = (a << shift) >> shift, (b << shift) >> shift
+    product = np.multiply(a24, b24, dtype=wide)
+    return (product >> (16 if part == "hi" else 0)).astype(type_.value)
+
+
+@instruction("mul24")
+def _mul24(m: Modifiers) -> Op:
+    part, type_ = m.choice("lo", "hi"), m.type("u32", "s32")
+    return _uniform(m, type_, 2, lambda a, b: _product24(a, b, part, type_))
+
+
+@instruction("mad24")
+def _mad24(m: Modifiers) -> Op:
+    part, saturate, type_ = m.choice("lo", "hi"), m.flag("sat"), m.type("u32", "s32")
+    if saturate:
+        return _uniform(
+            m,
+            type_,
+            3,
+            lambda a, b, c: saturate_s32(np.add(_product24(a, b, part, type_), c, dtype=np.int64)),
+        )
+    return _uniform(m, type_, 3, lambda a, b, c: np.add(_product24(a, b, part, type_), c))
+
+
+@instruction("sad")
+def _sad(m: Modifiers) -> Op:
+    type_ = m.type(*INTEGERS)
+
+    def function(a: Array, b: Array, c: Array) -> Array:
+        return np.add(np.subtract(np.maximum(a, b), np.minimum(a, b)), c)
+
+    return _uniform(m, type_, 3, function)
+
+
+@instruction("div", types=INTEGERS)
+def _div(m: Modifiers) -> Op:
+    type_ = m.type(*INTEGERS)
+    return _uniform(m, type_, 2, lambda a, b: divide(a, b, type_)[0])
+
+
+@instruction("rem")
+def _rem(m: Modifiers) -> Op:
+    type_ = m.type(*INTEGERS)
+    return _uniform(m, type_, 2, lambda a, b: divide(a, b, type_)[1])
+
+
+def divide(a: Array, b: Array, type_: Type) -> tuple[Array, Array]:
+    """Quotient truncated toward zero and remainder with the dividend's sign.
+
+    By zero, PTX leaves the result open; here the quotient is all ones and the remainder a.
+    """
+    unsigned = np.dtype(f"u{type_.bits // 8}")
+    if type_.name[0] == "u":
+        a_size, b_size = a, b
+    else:
+        a_size, b_size = np.abs(a).view(unsigned), np.abs(b).view(unsigned)
+    zero = b_size == 0
+    safe = np.where(zero, b_size.dtype.type(1), b_size)
+    quotient = np.where(zero, ~a_size.dtype.type(0), a_size // safe)
+    remainder = np.where(zero, a_size, a_size % safe)
+    if type_.name[0] == "u":
+        return quotient, remainder
+    quotient, remainder = quotient.view(type_.value), remainder.view(type_.value)
+    flip = ((a < 0) != (b < 0)) & ~zero
+    return np.where(flip, -quotient, quotient), np.where(a < 0, -remainder, remainder)
+
+
+@instruction("abs", types=INTEGERS)
+def _abs(m: Modifiers) -> Op:
+    return _uniform(m, m.type("s16", "s32", "s64"), 1, np.abs)
+
+
+@instruction("neg", types=INTEGERS)
+def _neg(m: Modifiers) -> Op:
+    return _uniform(m, m.type("s16", "s32", "s64"), 1, np.negative)
+
+
+@instruction("min", "max", types=INTEGERS + PACKED)
+def _min_max(m: Modifiers) -> Op:
+    pick = np.minimum if m.mnemonic == "min" else np.maximum
+    if not m.flag("relu"):
+        return _uniform(m, m.type(*INTEGERS, *PACKED), 2, pick)
+    type_ = m.type("s32", "s16x2")
+    zero = type_.value.type(0)
+    return _uniform(m, type_, 2, lambda a, b: np.maximum(pick(a, b), zero))
+
+
+def _bytes(word: Array, signed: bool) -> list[Array]:
+    raw = np.int8 if signed else np.uint8
+    return [(word >> np.uint32(8 * i)).astype(raw).astype(np.int32) for i in range(4)]
+
+
+def _halves(word: Array, signed: bool) -> list[Array]:
+    raw = np.int16 if signed else np.uint16
+    return [(word >> np.uint32(16 * i)).astype(raw).astype(np.int32) for i in range(2)]
+
+
+def _dot(c: Array, left: list[Array], right: list[Array]) -> Array:
+    total = c.view(np.int32)
+    for a, b in zip(left, right):
+        total = np.add(total, np.multiply(a, b))
+    return total.view(np.uint32)
+
+
+@instruction("dp4a")
+def _dp4a(m: Modifiers) -> Op:
+    a_signed, b_signed = m.type("u32", "s32").name == "s32", m.type("u32", "s32").name == "s32"
+
+    return m.op("integer", ["b32"] * 3, ["b32"], compiled.dp4a(a_signed, b_signed))
+
+
+@instruction("dp2a")
+def _dp2a(m: Modifiers) -> Op:
+    part = m.choice("lo", "hi")
+    a_signed, b_signed = m.type("u32", "s32").name == "s32", m.type("u32", "s32").name == "s32"
+    start = 0 if part == "lo" else 2
+
+    def function(a: Array, b: Array, c: Array) -> Array:
+        return _dot(c, _halves(a, a_signed), _bytes(b, b_signed)[start : start + 2])
+
+    return m.op("integer", ["b32"] * 3, ["b32"], function)

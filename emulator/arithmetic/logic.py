@@ -1,0 +1,327 @@
+"""Bitwise logic, shifts, bit fields and byte permutation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from . import compiled
+from .table import REGISTER_DTYPES, TYPES, UNTYPED, Array, Modifiers, Op, instruction
+
+FULL = np.uint32(0xFFFFFFFF)
+BOOLEAN: dict[str, Callable[[Array, Array], Array]] = {
+    "and": np.logical_and,
+    "or": np.logical_or,
+    "xor": np.logical_xor,
+}
+
+
+@instruction("and", "or", "xor")
+def _binary(m: Modifiers) -> Op:
+    function = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[m.mnemonic]
+    register = m.type("pred", *UNTYPED).register
+    return m.op("logic", [register] * 2, [register], function)
+
+
+@instruction("not")
+def _not(m: Modifiers) -> Op:
+    register = m.type("pred", *UNTYPED).register
+    return m.op("logic", [register], [register], np.invert)
+
+
+@instruction("cnot")
+def _cnot(m: Modifiers) -> Op:
+    register = m.type(*UNTYPED).register
+    dtype = REGISTER_DTYPES[register]
+    return m.op("logic", [register], [register], lambda a: np.equal(a, 0).astype(dtype))
+
+
+def _of_two(table: int, b: Array, c: Array) -> Array | None:
+    """The function of two words whose truth table (bit 2b + c) is `table`; None for zero."""
+    cases: dict[int, Callable[[], Array | None]] = {
+        0b0000: lambda: None,
+        0b0001: lambda: ~(b | c),
+        0b0010: lambda: ~b & c,
+        0b0011: lambda: ~b,
+        0b0100: lambda: b & ~c,
+        0b0101: lambda: ~c,
+        0b0110: lambda: b ^ c,
+        0b0111: lambda: ~(b & c),
+        0b1000: lambda: b & c,
+        0b1001: lambda: ~(b ^ c),
+        0b1010: lambda: c,
+        0b1011: lambda: ~b | c,
+        0b1100: lambda: b,
+        0b1101: lambda: b | ~c,
+        0b1110: lambda: b | c,
+        0b1111: lambda: FULL,
+    }
+    return cases[table]()
+
+
+def lop3(a: Array, b: Array, c: Array, table: Array) -> Array:
+    """The three-input function whose truth table (bit 4a + 2b + c) is the immediate `table`."""
+    lut = int(table) & 0xFF
+    if lut == 0x96:
+        return np.bitwise_xor(np.bitwise_xor(a, b), c)
+    low, high = lut & 15, lut >> 4
+    if low == high:
+        # a does not matter, but its shape may: an immediate b and c broadcast to it.
+        chosen = _of_two(low, b, c)
+        return np.zeros_like(a) | (np.uint32(0) if chosen is None else chosen)
+    where_clear, where_set = _of_two(low, b, c), _of_two(high, b, c)
+    if low == 0xF ^ high and where_set is not None and where_clear is not None:
+        return np.bitwise_xor(a, where_clear)
+    parts = []
+    if where_set is not None:
+        parts.append(np.bitwise_and(a, where_set))
+    if where_clear is not None:
+        parts.append(np.bitwise_and(~a, where_clear))
+    return parts[0] if len(parts) == 1 else np.bitwise_or(*parts)
+
+
+@instruction("lop3")
+def _lop3(m: Modifiers) -> Op:
+    combine = m.choice("or", "and", default="none")
+    m.type("b32")
+    if combine == "none":
+        return m.op("logic", ["b32"] * 4, ["b32"], lop3)
+
+    def with_predicate(a: Array, b: Array, c: Array, table: Array, q: Array) -> tuple[Array, Array]:
+        word = lop3(a, b, c, table)
+        return word, BOOLEAN[combine](np.not_equal(word, 0), q)
+
+    return m.op("logic", ["b32"] * 4 + ["pred"], ["b32", "pred"], with_predicate)
+
+
+@instruction("shl", "shr")
+def _shift(m: Modifiers) -> Op:
+    type_ = m.type(*UNTYPED, "u16", "u32", "u64", "s16", "s32", "s64")
+    shift = np.left_shift if m.mnemonic == "shl" else np.right_shift
+    value, raw = type_.value, REGISTER_DTYPES[type_.register]
+    amount = np.dtype(f"{value.kind}{value.itemsize}")
+    limit = np.uint32(type_.bits)
+
+    # NumPy, like the device, takes an amount of the width or more to shift out every bit.
+    def function(a: Array, n: Array) -> Array:
+        if amount != np.uint32:
+            n = np.minimum(n, limit).astype(amount)
+        result: Array = shift(a.view(value), n).view(raw)
+        return result
+
+    return m.op("logic", [type_.register, "b32"], [type_.register], function)
+
+
+@instruction("shf")
+def _funnel_shift(m: Modifiers) -> Op:
+    side, mode = m.choice("l", "r"), m.choice("wrap", "clamp")
+    m.type("b32")
+
+    def function(low: Array, high: Array, n: Array) -> Array:
+        n = n & np.uint32(31) if mode == "wrap" else np.minimum(n, np.uint32(32))
+        pool = (high.astype(np.uint64) << np.uint64(32)) | low
+        if side == "l":
+            return ((pool << n.astype(np.uint64)) >> np.uint64(32)).astype(np.uint32)
+        return (pool >> n.astype(np.uint64)).astype(np.uint32)
+
+    return m.op("logic", ["b32"] * 3, ["b32"], function)
+
+
+# Per mode, the selector for each value of the control's two low bits.
+PRMT_MODES = {
+    "f4e": (0x3210, 0x4321, 0x5432, 0x6543),
+    "b4e": (0x5670, 0x6701, 0x7012, 0x0123),
+    "rc8": (0x0000, 0x1111, 0x2222, 0x3333),
+    "ecl": (0x3210, 0x3211, 0x3222, 0x3333),
+    "ecr": (0x0000, 0x1110, 0x2210, 0x3210),
+    "rc16": (0x1010, 0x3232, 0x1010, 0x3232),
+}
+
+
+@instruction("prmt")
+def _prmt(m: Modifiers) -> Op:
+    m.type("b32")
+    mode = m.choice(*PRMT_MODES, default="index")
+    permute = compiled.kernel("prmt")
+    if mode == "index":
+        return m.op("logic", ["b32"] * 3, ["b32"], permute)
+    selectors = np.array(PRMT_MODES[mode], dtype=np.uint32)
+    return m.op(
+        "logic", ["b32"] * 3, ["b32"], lambda a, b, c: permute(a, b, selectors[c & np.uint32(3)])
+    )
+
+
+@instruction("popc")
+def _popc(m: Modifiers) -> Op:
+    register = m.type("b32", "b64").register
+    return m.op("logic", [register], ["b32"], lambda a: np.bitwise_count(a).astype(np.uint32))
+
+
+def highest_bit(a: Array) -> Array:
+    """Index of the highest set bit of each word as int32; -1 for zero."""
+    found = np.full(a.shape, -1, dtype=np.int32)
+    rest = a
+    for step in (32, 16, 8, 4, 2, 1):
+        if step >= 8 * a.itemsize:
+            continue
+        upper = rest >> rest.dtype.type(step)
+        more = upper != 0
+        found = found + np.where(more, np.int32(step), np.int32(0))
+        rest = np.where(more, upper, rest)
+    return found + (rest != 0)
+
+
+@instruction("clz")
+def _clz(m: Modifiers) -> Op:
+    type_ = m.type("b32", "b64")
+    top = np.int32(type_.bits - 1)
+    return m.op(
+        "logic", [type_.register], ["b32"], lambda a: (top - highest_bit(a)).astype(np.uint32)
+    )
+
+
+@instruction("bfind")
+def _bfind(m: Modifiers) -> Op:
+    shift_amount, type_ = m.flag("shiftamt"), m.type("u32", "u64", "s32", "s64")
+
+    def function(a: Array) -> Array:
+        if type_.name[0] == "s":
+            a = np.where(a.view(type_.value) < 0, ~a, a)
+        found = highest_bit(a)
+        if shift_amount:
+            found = np.where(found < 0, found, np.int32(type_.bits - 1) - found)
+        return found.astype(np.uint32)
+
+    return m.op("logic", [type_.register], ["b32"], function)
+
+
+@instruction("brev")
+def _brev(m: Modifiers) -> Op:
+    type_ = m.type("b32", "b64")
+    ones = 2**type_.bits - 1
+
+    def function(a: Array) -> Array:
+        width = type_.bits // 2
+        while width:
+            # ones // (2**width + 1) has the low half of each pair of `width`-bit fields set.
+            mask, shift = a.dtype.type(ones // (2**width + 1)), a.dtype.type(width)
+            a = ((a >> shift) & mask) | ((a & mask) << shift)
+            width //= 2
+        return a
+
+    return m.op("logic", [type_.register], [type_.register], function)
+
+
+def _low_mask(length: Array, dtype: np.dtype[Any]) -> Array:
+    """Words with the low `length` bits set; all of them from the word's width on."""
+    return ~np.left_shift(~dtype.type(0), length.astype(dtype))
+
+
+@instruction("bfe")
+def _bit_field_extract(m: Modifiers) -> Op:
+    type_ = m.type("u32", "u64", "s32", "s64")
+    raw = REGISTER_DTYPES[type_.register]
+    top = np.uint32(type_.bits - 1)
+
+    def function(a: Array, position: Array, length: Array) -> Array:
+        position, length = position & np.uint32(255), length & np.uint32(255)
+        mask = _low_mask(length, raw)
+        field = (a >> position.astype(raw)) & mask
+        if type_.name[0] == "u":
+            return field
+        # The sign stands at the field's last bit, or at the word's if the field runs over.
+        last = np.minimum(position + length - (length != 0), top).astype(raw)
+        negative = (((a >> last) & raw.type(1)) != 0) & (length != 0)
+        present = mask & (~raw.type(0) >> position.astype(raw))
+        return np.where(negative, field | ~present, field)
+
+    return m.op("logic", [type_.register, "b32", "b32"], [type_.register], function)
+
+
+@instruction("bfi")
+def _bit_field_insert(m: Modifiers) -> Op:
+    type_ = m.type("b32", "b64")
+    raw = REGISTER_DTYPES[type_.register]
+
+    def function(field: Array, base: Array, position: Array, length: Array) -> Array:
+        shift = (position & np.uint32(255)).astype(raw)
+        mask = _low_mask(length & np.uint32(255), raw) << shift
+        result: Array = (base & ~mask) | ((field << shift) & mask)
+        return result
+
+    registers = [type_.register, type_.register, "b32", "b32"]
+    return m.op("logic", registers, [type_.register], function)
+
+
+@instruction("bmsk")
+def _bit_mask(m: Modifiers) -> Op:
+    mode = m.choice("clamp", "wrap")
+    m.type("b32")
+
+    def function(start: Array, width: Array) -> Array:
+        if mode == "wrap":
+            start, width = start & np.uint32(31), width & np.uint32(31)
+        result: Array = _low_mask(width, np.dtype(np.uint32)) << start
+        return result
+
+    return m.op("logic", ["b32"] * 2, ["b32"], function)
+
+
+@instruction("szext")
+def _sign_or_zero_extend(m: Modifiers) -> Op:
+    mode, type_ = m.choice("clamp", "wrap"), m.type("u32", "s32")
+
+    def function(a: Array, width: Array) -> Array:
+        width = width & np.uint32(31) if mode == "wrap" else np.minimum(width, np.uint32(32))
+        mask = _low_mask(width, np.dtype(np.uint32))
+        if type_.name == "u32":
+            return a & mask
+        inside = (width != 0) & (width < 32)
+        sign = (a >> ((width - inside) & np.uint32(31))) & np.uint32(1)
+        return np.where(inside & (sign != 0), a | ~mask, a & mask)
+
+    return m.op("logic", ["b32"] * 2, ["b32"], function)
+
+
+@instruction("fns")
+def _find_nth_set(m: Modifiers) -> Op:
+    m.type("b32")
+
+    def function(mask: Array, base: Array, offset: Array) -> Array:
+        mask, base, offset = np.broadcast_arrays(mask, base, offset)
+        result: Array = _nth_set(mask, base, offset.view(np.int32)).astype(np.uint32)
+        return result
+
+    return m.op("logic", ["b32"] * 3, ["b32"], function)
+
+
+def _nth_set(mask: Array, base: Array, offset: Array) -> Array:
+    """Bit index of the |offset|-th set bit from `base` up (down if negative); all ones if none."""
+    step = np.where(offset < 0, -1, 1)
+    left = np.where(offset == 0, 1, np.abs(offset.astype(np.int64)))
+    found = np.full(mask.shape, 0xFFFFFFFF, dtype=np.int64)
+    for distance in range(32):
+        place = base.astype(np.int64) + step * distance
+        inside = (place >= 0) & (place < 32) & ((offset != 0) | (distance == 0))
+        bit = inside & (((mask >> (place & 31).astype(np.uint32)) & np.uint32(1)) != 0)
+        left = left - bit
+        found = np.where(bit & (left == 0), place, found)
+    return found
+
+
+@instruction("selp")
+def _select(m: Modifiers) -> Op:
+    register = m.type(*UNTYPED, *_SELECTABLE).register
+    return m.op("move", [register, register, "pred"], [register], lambda a, b, p: np.where(p, a, b))
+
+
+_SELECTABLE = ("u16", "s16", "u32", "s32", "f32", "u64", "s64", "f64")
+
+
+@instruction("mov")
+def _move(m: Modifiers) -> Op:
+    register = m.type("pred", *UNTYPED, *_SELECTABLE, "f16", "bf16", "f16x2", "bf16x2").register
+    return m.op("move", [register], [register], np.copy)

@@ -1,0 +1,199 @@
+"""Inputs, exact reference and check of the NVFP4 GEMV problem, on CUDA if there is one, else CPU.
+
+``generate_input`` draws the contest's own inputs: with the same seed on the same kind of device it
+gives the very tensors of the leaderboard. ``generate_full_range_input`` draws what real data hold
+and the contest never sets: all 16 FP4 codes in both nibbles, all finite scales of both signs.
+"""
+
+import torch
+
+from diagnosis import likely_cause
+from exact import close_enough, exact_gemv, round_once_to_fp16
+from task import atol, input_t, k_multiple, n_padded, output_t, rtol, sf_vec_size
+
+_shown_mismatches = 5
+
+_e4m3_max_code = 126
+"""Magnitude code of 448, the largest finite E4M3 value; 127 is NaN."""
+
+
+def default_device() -> torch.device:
+    """CUDA where there is a device, else the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _check_shape(m: int, k: int, l: int) -> None:
+    if m < 1 or l < 1:
+        raise ValueError(f"m and l must be at least 1, got m={m} and l={l}")
+    if k < k_multiple or k % k_multiple:
+        raise ValueError(f"k must be a positive multiple of {k_multiple}, got {k}")
+
+
+def _permute_scales(scales: torch.Tensor, permuted_storage: torch.Tensor) -> torch.Tensor:
+    """Writes scales [rows, k//16, l] over their permuted storage [l, rest_m, rest_k, 32, 4, 4].
+
+    Returns the storage as [32, 4, rest_m, 4, rest_k, l], where row i and block j of batch b stand
+    at [i % 32, (i % 128) // 32, i // 128, j % 4, j // 4, b]. Rows past the last keep what the
+    storage held.
+    """
+    rows, k_blocks, l = scales.shape
+    _, rest_m, rest_k, _, _, _ = permuted_storage.shape
+    by_row = permuted_storage.permute(0, 1, 4, 3, 2, 5).reshape(l, rest_m * 128, rest_k * 4)
+    by_row[:, :rows, :k_blocks] = scales.permute(2, 0, 1)
+    tiled = by_row.view(l, rest_m, 4, 32, rest_k, 4)
+    permuted_storage.copy_(tiled.permute(0, 1, 4, 3, 2, 5))
+    return permuted_storage.permute(3, 4, 1, 5, 2, 0)
+
+
+def _scale_storage_shape(rows: int, k_blocks: int, l: int) -> tuple[int, ...]:
+    return (l, -(-rows // 128), -(-k_blocks // 4), 32, 4, 4)
+
+
+def generate_input(m: int, k: int, l: int, seed: int) -> input_t:
+    """The contest's inputs for a seed, as the 7-tuple ``task.input_t`` describes.
+
+    FP4 bytes are 0..3 (values 0, 0.5, 1, 1.5; every high nibble zero), scales are 0, 1 or 2, c
+    holds normal random values. The order of draws is the contest's.
+
+    Raises ValueError for a shape outside the problem.
+    """
+    _check_shape(m, k, l)
+    device = default_device()
+    k_blocks = k // sf_vec_size
+    torch.manual_seed(seed)
+    a = torch.randint(0, 4, (l, m, k // 2), dtype=torch.uint8, device=device)
+    b = torch.randint(0, 4, (l, n_padded, k // 2), dtype=torch.uint8, device=device)
+    c = torch.randn((l, m, 1), dtype=torch.float16, device=device)
+
+    def scales(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+        drawn = torch.randint(0, 3, (l, rows, k_blocks), dtype=torch.int8, device=device)
+        # The contest draws this storage before overwriting it; the draw moves the generator on.
+        storage_shape = _scale_storage_shape(rows, k_blocks, l)
+        storage = torch.randint(0, 3, storage_shape, dtype=torch.int8, device=device)
+        plain = drawn.to(torch.float8_e4m3fn)
+        return _as_scales(plain.view(torch.uint8), storage.to(torch.float8_e4m3fn))
+
+    sfa, sfa_permuted = scales(m)
+    sfb, sfb_permuted = scales(n_padded)
+    return _assemble(a, b, sfa, sfb, sfa_permuted, sfb_permuted, c)
+
+
+def _as_scales(
+    codes: torch.Tensor, permuted_storage: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """E4M3 codes uint8 [l, rows, k//16] as the plain and the permuted scale tensor."""
+    plain = codes.permute(1, 2, 0)
+    permuted = _permute_scales(plain, permuted_storage.view(torch.uint8))
+    return plain.view(torch.float8_e4m3fn), permuted.view(torch.float8_e4m3fn)
+
+
+def _assemble(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    sfa: torch.Tensor,
+    sfb: torch.Tensor,
+    sfa_permuted: torch.Tensor,
+    sfb_permuted: torch.Tensor,
+    c: torch.Tensor,
+) -> input_t:
+    """The 7-tuple from FP4 bytes [l, rows, k//2], scales in place and c [l, m, 1]."""
+
+    def k_major(packed: torch.Tensor) -> torch.Tensor:
+        return packed.view(torch.float4_e2m1fn_x2).permute(1, 2, 0)
+
+    return k_major(a), k_major(b), sfa, sfb, sfa_permuted, sfb_permuted, c.permute(1, 2, 0)
+
+
+def generate_full_range_input(m: int, k: int, l: int, seed: int) -> input_t:
+    """Inputs that use the whole format and still have results that are finite in float16.
+
+    Every byte of a and b is uniform, so all 16 codes stand in both nibbles. Scales take every
+    finite E4M3 code of both signs, subnormals and zeros included. To keep results finite the magnitude
+    codes of sfa and sfb in one block column are capped so that the caps add up to a constant: where
+    sfa may be 448, sfb is small, and the other way round. Should a result still overflow, the same
+    draw is repeated with smaller caps.
+
+    Raises ValueError for a shape outside the problem.
+    """
+    _check_shape(m, k, l)
+    device = default_device()
+    k_blocks = k // sf_vec_size
+    for cap_sum in range(136, 0, -8):
+        torch.manual_seed(seed)
+        a = torch.randint(0, 256, (l, m, k // 2), dtype=torch.uint8, device=device)
+        b = torch.randint(0, 256, (l, n_padded, k // 2), dtype=torch.uint8, device=device)
+        c = torch.randn((l, m, 1), dtype=torch.float16, device=device)
+        lowest = max(0, cap_sum - _e4m3_max_code)
+        sfa_cap = torch.randint(
+            lowest, min(cap_sum, _e4m3_max_code) + 1, (1, 1, k_blocks), device=device
+        )
+
+        def scales(
+            rows: int, cap: torch.Tensor, k_blocks: int = k_blocks
+        ) -> tuple[torch.Tensor, torch.Tensor]:
+            uniform = torch.rand((l, rows, k_blocks), device=device)
+            magnitude = (uniform * (cap + 1)).to(torch.uint8).clamp(max=_e4m3_max_code)
+            sign = torch.randint(0, 2, (l, rows, k_blocks), dtype=torch.uint8, device=device)
+            storage_shape = _scale_storage_shape(rows, k_blocks, l)
+            storage = torch.zeros(storage_shape, dtype=torch.uint8, device=device)
+            return _as_scales(magnitude | (sign << 7), storage)
+
+        sfa, sfa_permuted = scales(m, sfa_cap)
+        sfb, sfb_permuted = scales(n_padded, cap_sum - sfa_cap)
+        data = _assemble(a, b, sfa, sfb, sfa_permuted, sfb_permuted, c)
+        if bool(torch.isfinite(ref_kernel(data)).all()):
+            return data
+    raise AssertionError("results of zero scales are finite")
+
+
+def ref_kernel(data: input_t) -> output_t:
+    """The exact result, rounded once to float16: [m, 1, l] with the strides of c.
+
+    Reads the plain scales sfa and sfb and row 0 of b; c is not touched.
+    """
+    a, b, sfa, sfb, _, _, c = data
+    out = torch.empty_like(c)
+    for batch in range(c.shape[2]):
+        exact = exact_gemv(
+            a.view(torch.uint8)[:, :, batch],
+            b.view(torch.uint8)[0, :, batch],
+            sfa[:, :, batch],
+            sfb[0, :, batch],
+        )
+        out[:, 0, batch] = round_once_to_fp16(exact)
+    return out
+
+
+def check_implementation(
+    data: input_t, output: output_t, expected: output_t | None = None
+) -> tuple[bool, str]:
+    """Whether an output is the GEMV of ``data``, and if not, a message that says how it is wrong.
+
+    output: float16 [m, 1, l]. ``data`` must be as the submission got it, c included: what c held is
+    one of the causes tried. ``expected`` saves computing the reference again.
+    The message counts the wrong elements, shows the first few, and names the likely cause when a
+    misreading of the inputs that reproduces the output is found.
+    """
+    ref = ref_kernel(data) if expected is None else expected
+    if not isinstance(output, torch.Tensor):
+        return False, f"the output is a {type(output).__name__}, not a tensor"
+    if output.dtype != ref.dtype or output.shape != ref.shape:
+        return False, (
+            f"the output is {output.dtype} {list(output.shape)}, "
+            f"expected {ref.dtype} {list(ref.shape)}"
+        )
+    wrong = ~close_enough(output, ref)
+    count = int(wrong.sum())
+    if count == 0:
+        return True, ""
+    lines = [f"{count} of {wrong.numel()} elements are wrong"]
+    for row, batch in wrong[:, 0, :].nonzero()[:_shown_mismatches].tolist():
+        got, want = float(output[row, 0, batch]), float(ref[row, 0, batch])
+        allowed = f"allowed error {atol + rtol * abs(want):.3g}"
+        lines.append(f"  (m={row}, l={batch}): got {got:g}, expected {want:g}, {allowed}")
+    if count > _shown_mismatches:
+        lines.append(f"  and {count - _shown_mismatches} more")
+    cause = likely_cause(data, output, ref)
+    if cause:
+        lines.append(f"likely cause: {cause}")
+    return False, "\n".join(lines)
