@@ -127,6 +127,10 @@ def _mul_f16(a, b):  # type: ignore[no-untyped-def]
     return np.uint16(0x7FFF) if result != result else _to_half(result)
 
 
+def _flush_f32(word):  # type: ignore[no-untyped-def]
+    return word & np.uint32(0x80000000) if word & np.uint32(0x7F800000) == 0 else word
+
+
 def _f16_to_f32(half):  # type: ignore[no-untyped-def]
     value = _from_half(half)
     return np.uint32(0x7FFFFFFF) if value != value else _u32(value)
@@ -172,6 +176,7 @@ _SCALARS: dict[str, tuple[Callable[..., Any], str]] = {
     "add.f16": (_add_f16, "uint16(uint16,uint16)"),
     "sub.f16": (_sub_f16, "uint16(uint16,uint16)"),
     "mul.f16": (_mul_f16, "uint16(uint16,uint16)"),
+    "flush.f32": (_flush_f32, "uint32(uint32)"),
     "f16.to.f32": (_f16_to_f32, "uint32(uint16)"),
     "f32.to.f16": (_f32_to_f16, "uint16(uint32)"),
     "prmt": (_prmt, "uint32(uint32,uint32,uint32)"),

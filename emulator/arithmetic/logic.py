@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from . import compiled
-from .table import REGISTER_DTYPES, TYPES, UNTYPED, Array, Modifiers, Op, instruction
+from .table import REGISTER_DTYPES, UNTYPED, Array, Modifiers, Op, instruction
 
 FULL = np.uint32(0xFFFFFFFF)
 BOOLEAN: dict[str, Callable[[Array, Array], Array]] = {

@@ -1,0 +1,216 @@
+"""Floating-point add, subtract, multiply and fused multiply-add in f16, bf16, f32 and f64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from . import compiled
+from .formats import BF16, F16, F32, Format, decode, encode, odd_sum
+from .host_fpu import rounding
+from .lanes import on_lanes
+from .table import REGISTER_DTYPES, Array, Modifiers, Op, Type, instruction
+
+HALVES = ("f16", "f16x2", "bf16", "bf16x2")
+SINGLES = ("f32", "f32x2")
+FLOATS = HALVES + SINGLES + ("f64",)
+SOURCES = {"add": 2, "sub": 2, "mul": 2, "fma": 3}
+
+
+def kind(type_: Type) -> str:
+    """The counter class of arithmetic in `type_`."""
+    return {1: "fp16", 2: "fp16", 4: "fp32", 8: "fp64"}[type_.value.itemsize]
+
+
+def format_of(type_: Type) -> Format:
+    """The format of one lane of f16, bf16, f32 or a pair of them."""
+    return {"f": F16, "b": BF16}[type_.name[0]] if type_.value.itemsize == 2 else F32
+
+
+def flush(word: Array, form: Format) -> Array:
+    """Subnormal numbers replaced by the zero of their sign."""
+    if form is F32:
+        result: Array = compiled.kernel("flush.f32")(word)
+        return result
+    exponent = word.dtype.type(form.sign - form.smallest_normal)
+    return np.where((word & exponent) == 0, word & word.dtype.type(form.sign), word)
+
+
+def saturate(word: Array, form: Format) -> Array:
+    """Clamped to [0, 1]; NaN and -0 give +0."""
+    one = word.dtype.type(form.one)
+    inside = np.minimum(word, one)
+    infinity = word.dtype.type(form.sign - form.smallest_normal)
+    return np.where(word <= infinity, inside, word.dtype.type(0))
+
+
+def rectify(word: Array, form: Format) -> Array:
+    """Negative numbers and -0 replaced by +0; NaN stays (and is canonical by then)."""
+    return np.where((word & word.dtype.type(form.sign)) != 0, word.dtype.type(0), word)
+
+
+def _bf16(name: str) -> Callable[..., Array]:
+    """bf16 arithmetic through float64, where a product of two bf16 is exact."""
+
+    def function(a: Array, b: Array, *c: Array) -> Array:
+        x, y = decode(a, BF16), decode(b, BF16)
+        with np.errstate(all="ignore"):
+            if name == "mul":
+                total = x * y
+            elif name == "fma":
+                total = odd_sum(x * y, decode(c[0], BF16))
+            else:
+                total = odd_sum(x, -y if name == "sub" else y)
+        return encode(total, BF16).astype(np.uint16)
+
+    return function
+
+
+def _f64(name: str) -> Callable[..., Array]:
+    if name == "fma":
+        fused = compiled.kernel("fma.f64")
+        return lambda a, b, c: canonical_f64(fused(a, b, c))
+    operate = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[name]
+    return lambda a, b: canonical_f64(operate(a.view(np.float64), b.view(np.float64)).view(np.uint64))
+
+
+def canonical_f64(word: Array) -> Array:
+    """NaNs replaced by the one the f64 unit produces."""
+    return np.where(np.isnan(word.view(np.float64)), np.uint64(0xFFF8000000000000), word)
+
+
+def lane_function(name: str, type_: Type) -> Callable[..., Array]:
+    """`name` (add, sub, mul, fma) on the raw bits of one lane of `type_`."""
+    base = type_.name.removesuffix("x2")
+    if base == "bf16":
+        return _bf16(name)
+    if base == "f64":
+        return _f64(name)
+    function: Callable[..., Array] = compiled.kernel(f"{name}.{base}")
+    return function
+
+
+def finish(
+    function: Callable[..., Array],
+    type_: Type,
+    *,
+    ftz: bool = False,
+    sat: bool = False,
+    relu: bool = False,
+    mode: str = "rn",
+) -> Callable[..., Array]:
+    """`function` on one lane's bits, with flushed inputs and result, clamping and rounding mode."""
+    form = format_of(type_)
+    raw = np.dtype(f"u{type_.value.itemsize}")
+
+    def lane(*words: Array) -> Array:
+        if ftz:
+            words = tuple(flush(word, form) for word in words)
+        with rounding(mode):
+            result = function(*words)
+        if ftz:
+            result = flush(result, form)
+        if sat:
+            result = saturate(result, form)
+        if relu:
+            result = rectify(result, form)
+        return result
+
+    return on_lanes(lane, raw, REGISTER_DTYPES[type_.register]) if type_.lanes > 1 else lane
+
+
+def widen(word: Array, type_: Type) -> Array:
+    """f16 or bf16 bits as f32 bits; exact."""
+    if type_.name == "bf16":
+        return word.astype(np.uint32) << np.uint32(16)
+    result: Array = compiled.kernel("f16.to.f32")(word)
+    return result
+
+
+def _arithmetic(m: Modifiers, name: str) -> Op:
+    mode = m.choice("rn", "rz", "rm", "rp", default="rn")
+    ftz, sat, relu, oob = m.flag("ftz"), m.flag("sat"), m.flag("relu"), m.flag("oob")
+    type_ = m.type(*FLOATS)
+    function = lane_function(name, type_)
+    if oob:
+        function = _out_of_bounds_is_zero(function)
+    lane = finish(function, type_, ftz=ftz, sat=sat, relu=relu, mode=mode)
+    sources = [type_.register] * SOURCES[name]
+    if m.has_type():
+        return _mixed(m, type_, m.type("f16", "bf16"), sources, lane)
+    return m.op(kind(type_), sources, [type_.register], lane)
+
+
+def _mixed(
+    m: Modifiers, type_: Type, narrow: Type, sources: list[str], lane: Callable[..., Any]
+) -> Op:
+    """An f32 operation whose factors (all sources but the last) are f16 or bf16."""
+
+    def function(*words: Array) -> Array:
+        result: Array = lane(*(widen(word, narrow) for word in words[:-1]), words[-1])
+        return result
+
+    registers = [narrow.register] * (len(sources) - 1) + sources[-1:]
+    return m.op(kind(type_), registers, [type_.register], function)
+
+
+def _out_of_bounds_is_zero(function: Callable[..., Array]) -> Callable[..., Array]:
+    """.oob: a factor that is the NaN 0xFFFF, as a tensor copy fills in, makes the result 0."""
+
+    def guarded(a: Array, b: Array, c: Array) -> Array:
+        outside = (a == 0xFFFF) | (b == 0xFFFF)
+        return np.where(outside, np.uint16(0), function(a, b, c))
+
+    return guarded
+
+
+@instruction("add", "sub", "mul", types=FLOATS)
+def _add_sub_mul(m: Modifiers) -> Op:
+    return _arithmetic(m, m.mnemonic)
+
+
+@instruction("fma")
+def _fma(m: Modifiers) -> Op:
+    return _arithmetic(m, "fma")
+
+
+@instruction("mad", types=("f32", "f64"))
+def _mad(m: Modifiers) -> Op:
+    return _arithmetic(m, "fma")
+
+
+@instruction("abs", "neg", types=FLOATS)
+def _sign_only(m: Modifiers) -> Op:
+    ftz, type_ = m.flag("ftz"), m.type(*FLOATS)
+    return m.op(
+        kind(type_), [type_.register], [type_.register], _with_sign(m.mnemonic, type_, ftz)
+    )
+
+
+def _with_sign(name: str, type_: Type, ftz: bool) -> Callable[..., Array]:
+    raw = np.dtype(f"u{type_.value.itemsize}")
+    sign = raw.type(1 << (8 * raw.itemsize - 1))
+    clear = raw.type(~sign)
+
+    def lane(word: Array) -> Array:
+        if ftz:
+            word = flush(word, format_of(type_))
+        return word & clear if name == "abs" else word ^ sign
+
+    return on_lanes(lane, raw, REGISTER_DTYPES[type_.register]) if type_.lanes > 1 else lane
+
+
+@instruction("copysign")
+def _copysign(m: Modifiers) -> Op:
+    type_ = m.type("f32", "f64")
+    raw = REGISTER_DTYPES[type_.register]
+    sign = raw.type(1 << (type_.bits - 1))
+    clear = raw.type(~sign)
+    return m.op(
+        kind(type_),
+        [type_.register] * 2,
+        [type_.register],
+        lambda a, b: np.bitwise_or(a & sign, b & clear),
+    )
