@@ -125,7 +125,8 @@ def widen(word: Array, type_: Type) -> Array:
     """f16 or bf16 bits as f32 bits; exact."""
     if type_.name == "bf16":
         return word.astype(np.uint32) << np.uint32(16)
-    result: Array = compiled.kernel("f16.to.f32")(word)
+    with np.errstate(all="ignore"):
+        result: Array = compiled.kernel("f16.to.f32")(word)
     return result
 
 

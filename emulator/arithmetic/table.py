@@ -110,9 +110,10 @@ class Op:
 class Modifiers:
     """The dotted parts of one opcode after its mnemonic; a builder takes what it knows."""
 
-    def __init__(self, opcode: str, results: int) -> None:
+    def __init__(self, opcode: str, results: int, sources: int | None) -> None:
         self.opcode = opcode
         self.results = results
+        self._sources = sources
         self.mnemonic, *self._left = opcode.split(".")
 
     def flag(self, name: str) -> bool:
@@ -131,6 +132,14 @@ class Modifiers:
             wanted = ", ".join(f".{name}" for name in names)
             raise UnsupportedInstruction(f"{self.opcode} needs one of {wanted}")
         return default
+
+    def operands(self, least: int) -> int:
+        """How many sources the text names, at least `least`, which is also the default."""
+        return max(least, self._sources or least)
+
+    def refuse(self, why: str) -> UnsupportedInstruction:
+        """The error for modifiers that do not go together."""
+        return UnsupportedInstruction(f"{self.opcode} is not emulated: {why}")
 
     def type(self, *names: str) -> Type:
         """Take the first type left; it must be one of `names` (any type if none are given)."""
@@ -205,10 +214,12 @@ def mnemonics() -> list[str]:
 
 
 @lru_cache(maxsize=None)
-def resolve(opcode: str, results: int = 1) -> Op:
+def resolve(opcode: str, results: int = 1, sources: int | None = None) -> Op:
     """The `Op` of a PTX opcode such as "fma.rn.ftz.f16x2".
 
     results: how many destinations the instruction's text names; 2 for `setp p|q`.
+    sources: how many sources it names, where an instruction takes more than one count (`min`
+        and `max` of three); None for the usual count.
     Raises UnsupportedInstruction if the mnemonic or one of its modifiers is not in the table.
     """
     mnemonic, *parts = opcode.split(".")
@@ -220,4 +231,4 @@ def resolve(opcode: str, results: int = 1) -> Op:
             f"{opcode} is not emulated" + (f" for type .{first_type}" if known else ""),
             hint="PTX instructions are entries of emulator/arithmetic; add it there",
         )
-    return builder(Modifiers(opcode, results))
+    return builder(Modifiers(opcode, results, sources))

@@ -1,0 +1,354 @@
+"""cvt: conversions among integers, floats, packed narrow floats, and cvt.pack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+
+from . import compiled
+from .floats import flush, rectify, saturate
+from .formats import F16, F32, FORMATS, Format, decode, encode
+from .host_fpu import rounding
+from .lanes import common_shape
+from .table import REGISTER_DTYPES, Array, Modifiers, Op, Type, instruction
+
+INTEGRAL = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
+SCALAR_FLOATS = ("f16", "bf16", "f32", "f64", "tf32")
+INTEGER_NAMES = tuple(f"{kind}{width}" for kind in "us" for width in (8, 16, 32, 64))
+
+
+class Rules:
+    """The modifiers of one cvt: rounding mode ("" if none), .ftz .sat .relu .satfinite."""
+
+    def __init__(self, m: Modifiers) -> None:
+        self.mode = m.choice(*INTEGRAL, "rn", "rz", "rm", "rp", "rna", default="")
+        self.ftz, self.sat = m.flag("ftz"), m.flag("sat")
+        self.relu, self.satfinite = m.flag("relu"), m.flag("satfinite")
+
+    @property
+    def float_mode(self) -> str:
+        """The rounding mode of a narrowing; nearest even where none is given."""
+        return self.mode or "rn"
+
+
+@instruction("cvt")
+def _cvt(m: Modifiers) -> Op:
+    if m.flag("pack"):
+        return _pack(m)
+    rules = Rules(m)
+    target, source = m.type(), m.type()
+    if target.lanes == 2:
+        return _packed(m, rules, target, source)
+    integer_target, integer_source = target.name in INTEGER_NAMES, source.name in INTEGER_NAMES
+    if not integer_target and target.name not in SCALAR_FLOATS:
+        raise m.refuse(f"no conversion to .{target.name}")
+    if not integer_source and source.name not in SCALAR_FLOATS:
+        raise m.refuse(f"no conversion of one .{source.name}")
+    if integer_target and integer_source:
+        function = integer_to_integer(source, target, rules.sat)
+    elif integer_target:
+        if rules.mode not in INTEGRAL:
+            raise m.refuse("a float becomes an integer by .rni, .rzi, .rmi or .rpi")
+        function = float_to_integer(source, target, rules)
+    elif integer_source:
+        function = integer_to_float(source, target, rules)
+    else:
+        function = float_to_float(source, target, rules)
+    return m.op(
+        "convert",
+        [source.register],
+        [target.register],
+        function,
+        signed=integer_target and target.name[0] == "s",
+    )
+
+
+def integer_to_integer(source: Type, target: Type, clamp: bool) -> Callable[[Array], Array]:
+    """Truncation, extension by the source's sign, or with `clamp` saturation."""
+    raw = REGISTER_DTYPES[target.register]
+    low = max(np.iinfo(source.value).min, np.iinfo(target.value).min)
+    high = min(np.iinfo(source.value).max, np.iinfo(target.value).max)
+
+    def function(a: Array) -> Array:
+        value = a.view(source.value)
+        if clamp:
+            value = np.clip(value, source.value.type(low), source.value.type(high))
+        return value.astype(target.value).view(raw)
+
+    return function
+
+
+def to_float64(word: Array, type_: Type) -> Array:
+    """The value of one scalar float; exact."""
+    with np.errstate(all="ignore"):
+        if type_.name == "f64":
+            return word.view(np.float64)
+        if type_.name == "f16":
+            word = compiled.kernel("f16.to.f32")(word)
+        elif type_.name == "bf16":
+            word = word.astype(np.uint32) << np.uint32(16)
+        result: Array = word.view(np.float32).astype(np.float64)
+        return result
+
+
+def float_to_integer(source: Type, target: Type, rules: Rules) -> Callable[[Array], Array]:
+    """Round to an integer and saturate.
+
+    NaN gives 0 in targets of up to 32 bits; a 64-bit target, or any from f64, gets only its
+    top bit (of 64 or 32 bits).
+    """
+    bits = 8 * target.value.itemsize
+    limits = np.iinfo(target.value)
+    round_to_integer = INTEGRAL[rules.mode]
+    # 2**63 - 1 is no float64: the first value above the range decides.
+    above = float(limits.max) + 1.0 if bits < 64 else float(2 ** (64 - (limits.min < 0)))
+    nan_code = 1 << (bits - 1) if bits == 64 or (source.name == "f64" and bits == 32) else 0
+    raw = REGISTER_DTYPES[target.register]
+
+    def function(a: Array) -> Array:
+        if rules.ftz and source.name == "f32":
+            a = flush(a, F32)
+        value = round_to_integer(to_float64(a, source))
+        too_high, too_low, nan = value >= above, value <= float(limits.min), np.isnan(value)
+        safe = np.where(too_high | too_low | nan, 0.0, value)
+        result = safe.astype(target.value)
+        result = np.where(too_high, target.value.type(limits.max), result)
+        result = np.where(too_low, target.value.type(limits.min), result).view(raw)
+        return np.where(nan, raw.type(nan_code), result)
+
+    return function
+
+
+def integer_to_float(source: Type, target: Type, rules: Rules) -> Callable[[Array], Array]:
+    """Round an integer to a float."""
+    if target.name in ("f32", "f64"):
+        raw = REGISTER_DTYPES[target.register]
+
+        def direct(a: Array) -> Array:
+            with rounding(rules.float_mode):
+                result = a.view(source.value).astype(target.value).view(raw)
+            return saturate(result, F32) if rules.sat and target.name == "f32" else result
+
+        return direct
+
+    form = FORMATS[target.name]
+    raw = REGISTER_DTYPES[target.register]
+
+    def narrow(a: Array) -> Array:
+        value = a.view(source.value)
+        if source.value.itemsize == 8:
+            # 64 bits do not fit float64: keep the upper ones and a sticky bit for the rest.
+            far = np.abs(value.astype(np.float64)) >= 2.0**52
+            sticky = (value | source.value.type(0xFFF)) ^ source.value.type(0x7FF)
+            exact = (value & source.value.type(0x7FF)) == 0
+            value = np.where(far & ~exact, sticky, value)
+        result = encode(value.astype(np.float64), form, rules.float_mode).astype(raw)
+        return saturate(result, form) if rules.sat else result
+
+    return narrow
+
+
+def float_to_float(source: Type, target: Type, rules: Rules) -> Callable[[Array], Array]:
+    """Widen, narrow, or round to an integral value within a format."""
+    narrowing = rules.mode in INTEGRAL or source.value.itemsize >= target.value.itemsize
+    convert = _narrow(source, target, rules) if narrowing else _widen(source, target)
+    form = FORMATS.get(target.name)
+
+    def function(a: Array) -> Array:
+        if rules.ftz and source.name == "f32":
+            a = flush(a, F32)
+        result = convert(a)
+        if form is None:
+            return saturate_f64(result) if rules.sat else result
+        if rules.ftz and target.name == "f32":
+            result = flush(result, form)
+        if rules.sat:
+            result = saturate(result, form)
+        return rectify(result, form) if rules.relu else result
+
+    return function
+
+
+def saturate_f64(word: Array) -> Array:
+    """float64 bits clamped to [0, 1]; NaN and -0 give +0."""
+    value = word.view(np.float64)
+    with np.errstate(all="ignore"):
+        return np.where(value > 0, np.minimum(value, 1.0), 0.0).view(np.uint64)
+
+
+def _widen(source: Type, target: Type) -> Callable[[Array], Array]:
+    if target.name == "f32" and source.name == "f16":
+        return _without_warnings(compiled.kernel("f16.to.f32"))
+    if target.name == "f32":
+        return lambda a: a.astype(np.uint32) << np.uint32(16)
+    return lambda a: to_float64(a, source).view(np.uint64)
+
+
+def _without_warnings(function: Callable[..., Array]) -> Callable[..., Array]:
+    def quiet(*words: Array) -> Array:
+        with np.errstate(all="ignore"):
+            return function(*words)
+
+    return quiet
+
+
+def _narrow(source: Type, target: Type, rules: Rules) -> Callable[[Array], Array]:
+    raw = REGISTER_DTYPES[target.register]
+    if rules.mode in INTEGRAL:
+        integral = INTEGRAL[rules.mode]
+        if target.name == "f64":
+            return lambda a: integral(a.view(np.float64)).view(np.uint64)
+        form = FORMATS[target.name]
+        return lambda a: encode(integral(to_float64(a, source)), form).astype(raw)
+    if source.name == target.name:
+        return np.copy
+    mode = rules.float_mode
+    if target.name == "f32":
+
+        def to_f32(a: Array) -> Array:
+            with rounding(mode):
+                result = to_float64(a, source).astype(np.float32).view(np.uint32)
+            return np.where(np.isnan(result.view(np.float32)), np.uint32(0x7FFFFFFF), result)
+
+        return to_f32
+    if source.name == "f32" and target.name == "f16" and mode == "rn" and not rules.satfinite:
+        return _without_warnings(compiled.kernel("f32.to.f16"))
+    form = FORMATS[target.name]
+    # tf32 stands in the upper bits of a 32-bit word.
+    shift = raw.type(13 if target.name == "tf32" else 0)
+
+    def narrow(a: Array) -> Array:
+        code = encode(to_float64(a, source), form, mode, saturate=rules.satfinite)
+        return code.astype(raw) << shift
+
+    return narrow
+
+
+def _lane_format(type_: Type) -> Format | None:
+    """The format of one lane of a packed type; None for ue8m0."""
+    return FORMATS.get(type_.name.removesuffix("x2"))
+
+
+def _packed(m: Modifiers, rules: Rules, target: Type, source: Type) -> Op:
+    """A pair from two f32 (the first becomes the upper lane), or from another pair."""
+    form = _lane_format(target)
+    if source.name == "f32":
+        to_lane = _scale_lane(source, rules) if form is None else _narrow_lane(source, form, rules)
+
+        def from_two(a: Array, b: Array) -> Array:
+            return _join(to_lane(b), to_lane(a), target)
+
+        return m.op("convert", ["b32", "b32"], [target.register], from_two)
+    if source.lanes != 2:
+        raise m.refuse(f"no conversion of .{source.name} to a pair")
+    if target.name == "f16x2" and target.value.itemsize > source.value.itemsize and not rules.relu:
+        if source.name == "ue8m0x2":
+            raise m.refuse(".ue8m0x2 becomes .bf16x2 only")
+        return m.op("convert", [source.register], ["b32"], table_conversion(source.name))
+    to_lane = _scale_lane(source, rules) if form is None else _narrow_lane(source, form, rules)
+
+    def from_pair(a: Array) -> Array:
+        low, high = _lanes(a, source)
+        return _join(to_lane(low), to_lane(high), target)
+
+    return m.op("convert", [source.register], [target.register], from_pair)
+
+
+def _lanes(word: Array, type_: Type) -> tuple[Array, Array]:
+    """Low and high lane of a packed word, each in the smallest integer dtype that holds it."""
+    width = 4 if type_.name == "e2m1x2" else 8 * type_.value.itemsize
+    mask = word.dtype.type(2**width - 1)
+    low, high = word & mask, (word >> word.dtype.type(width)) & mask
+    return low.astype(type_.value), high.astype(type_.value)
+
+
+def _join(low: Array, high: Array, type_: Type) -> Array:
+    width = 4 if type_.name == "e2m1x2" else 8 * type_.value.itemsize
+    raw = REGISTER_DTYPES[type_.register]
+    result: Array = low.astype(raw) | (high.astype(raw) << raw.type(width))
+    return result
+
+
+def _lane_value(source: Type) -> Callable[[Array], Array]:
+    """Lane bits to float64 for a scalar float, a lane of a pair, or ue8m0."""
+    if source.name == "ue8m0x2":
+        return lambda a: np.where(a == 0xFF, np.nan, np.ldexp(1.0, a.astype(np.int32) - 127))
+    form = FORMATS[source.name.removesuffix("x2")]
+    return lambda a: decode(a, form)
+
+
+def _narrow_lane(source: Type, form: Format, rules: Rules) -> Callable[[Array], Array]:
+    value_of = _lane_value(source)
+    fast = source.name == "f32" and form is F16 and rules.float_mode == "rn" and not rules.satfinite
+    half = compiled.kernel("f32.to.f16") if fast else None
+
+    def lane(a: Array) -> Array:
+        if half is not None:
+            code: Array = _without_warnings(half)(a)
+        else:
+            code = encode(value_of(a), form, rules.float_mode, saturate=rules.satfinite)
+        return rectify(code, form) if rules.relu else code
+
+    return lane
+
+
+def _scale_lane(source: Type, rules: Rules) -> Callable[[Array], Array]:
+    """A power of two from |value|: rounded down (rz) or up (rp), limited to 2**-127 .. 2**127."""
+    value_of = _lane_value(source)
+
+    def lane(a: Array) -> Array:
+        value = np.abs(value_of(a))
+        fraction, exponent = np.frexp(np.where(np.isfinite(value), value, 1.0))
+        exponent = exponent - 1 + ((rules.mode == "rp") & (fraction > 0.5))
+        code = np.clip(np.where(value == 0, -127, exponent), -127, 127) + 127
+        code = np.where(np.isinf(value), 254, code)
+        return np.where(np.isnan(value), 255, code).astype(np.uint64)
+
+    return lane
+
+
+@lru_cache(maxsize=None)
+def table_conversion(name: str) -> Callable[[Array], Array]:
+    """A pair of 4-, 6- or 8-bit floats (`name`) to f16x2, by looking up every byte."""
+    form = FORMATS[name.removesuffix("x2")]
+    if name == "e2m1x2":
+        byte = np.arange(256, dtype=np.int64)
+        low, high = (encode(decode(nibble, form), F16) for nibble in (byte & 15, byte >> 4))
+        return compiled.lookup((low | (high << np.uint64(16))).astype(np.uint32))
+    # The upper two bits of a 6-bit code's byte are zero by the ISA; they are ignored here.
+    code = np.arange(256) & (2 * form.sign - 1)
+    halves = encode(decode(code, form), F16).astype(np.uint16)
+    one = compiled.lookup(halves)
+
+    def function(pair: Array) -> Array:
+        shape = common_shape((pair,))
+        codes = np.ascontiguousarray(pair).reshape(-1).view(np.uint8)
+        return one(codes).view(np.uint32).reshape(shape)
+
+    return function
+
+
+PACK_TYPES = {f"{sign}{width}": (sign, width) for sign in "us" for width in (2, 4, 8, 16)}
+
+
+def _pack(m: Modifiers) -> Op:
+    """cvt.pack.sat: two s32 saturated to a narrow type, below the bits of c if there is one."""
+    m.choice("sat")
+    sign, width = PACK_TYPES[m.choice(*PACK_TYPES)]
+    m.type("s32")
+    low = -(1 << (width - 1)) if sign == "s" else 0
+    high = (1 << (width - (sign == "s"))) - 1
+    mask = np.uint32(2**width - 1)
+    if width < 16:
+        m.type("b32")
+
+    def function(a: Array, b: Array, *c: Array) -> Array:
+        upper, lower = (
+            np.clip(x.view(np.int32), low, high).view(np.uint32) & mask for x in (a, b)
+        )
+        result: Array = lower | (upper << np.uint32(width))
+        return result | (c[0] << np.uint32(2 * width)) if c else result
+
+    return m.op("convert", ["b32"] * (2 if width == 16 else 3), ["b32"], function)
