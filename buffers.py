@@ -1,0 +1,106 @@
+"""The tensors that the judge and the worker share, moved between them without pickling.
+
+On a CPU they lie in one anonymous file that both processes map; its descriptor travels over the
+socket. On CUDA each is an allocation of the judge that the worker opens by its IPC handle.
+"""
+
+import base64
+import mmap
+import os
+import tempfile
+from dataclasses import dataclass, field
+
+import torch
+
+from layout import layouts
+
+output_name = "output"
+"""The buffer that takes the bytes of what custom_kernel returned: float16 [l, m, 1]."""
+
+_page_bytes = mmap.PAGESIZE
+
+
+def _sizes(m: int, k: int, l: int) -> dict[str, int]:
+    sizes = {name: layout.nbytes for name, layout in layouts(m, k, l).items()}
+    return {**sizes, output_name: sizes["c"]}
+
+
+@dataclass
+class SharedBuffers:
+    """Flat uint8 tensors by name; ``handles`` is what the other side needs to open them, as JSON,
+    and ``fd`` the descriptor it needs too (CPU only)."""
+
+    tensors: dict[str, torch.Tensor]
+    handles: dict[str, list[object]] = field(default_factory=dict)
+    fd: int | None = None
+
+    def close(self) -> None:
+        """Drops the tensors and the descriptor."""
+        self.tensors.clear()
+        if self.fd is not None:
+            os.close(self.fd)
+            self.fd = None
+
+
+def create_buffers(m: int, k: int, l: int, device: torch.device) -> SharedBuffers:
+    """The buffers of a case, uninitialised; the creator writes the inputs into them."""
+    sizes = _sizes(m, k, l)
+    if device.type == "cuda":
+        tensors = {
+            name: torch.empty(nbytes, dtype=torch.uint8, device=device)
+            for name, nbytes in sizes.items()
+        }
+        return SharedBuffers(tensors, {name: _export(each) for name, each in tensors.items()})
+    fd = _anonymous_file(sum(_in_pages(nbytes) for nbytes in sizes.values()))
+    return SharedBuffers(_map(fd, sizes), fd=fd)
+
+
+def open_buffers(
+    m: int, k: int, l: int, device: torch.device, handles: dict[str, list[object]], fd: int | None
+) -> SharedBuffers:
+    """The same buffers in another process."""
+    sizes = _sizes(m, k, l)
+    if fd is not None:
+        return SharedBuffers(_map(fd, sizes), fd=fd)
+    torch.cuda.init()
+    return SharedBuffers({name: _import(handles[name]) for name in sizes})
+
+
+def _in_pages(nbytes: int) -> int:
+    return -(-nbytes // _page_bytes) * _page_bytes
+
+
+def _anonymous_file(nbytes: int) -> int:
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("nvfp4")
+    else:
+        with tempfile.TemporaryFile() as file:
+            fd = os.dup(file.fileno())
+    os.ftruncate(fd, nbytes)
+    return fd
+
+
+def _map(fd: int, sizes: dict[str, int]) -> dict[str, torch.Tensor]:
+    """Every tensor starts on a page of its own, as allocations on a device are aligned."""
+    mapping = mmap.mmap(fd, sum(_in_pages(nbytes) for nbytes in sizes.values()))
+    tensors, offset = {}, 0
+    for name, nbytes in sizes.items():
+        tensors[name] = torch.frombuffer(mapping, dtype=torch.uint8, count=nbytes, offset=offset)
+        offset += _in_pages(nbytes)
+    return tensors
+
+
+def _export(tensor: torch.Tensor) -> list[object]:
+    """What torch needs to open a CUDA allocation elsewhere; bytes become base64."""
+    return [
+        {"base64": base64.b64encode(part).decode()} if isinstance(part, bytes) else part
+        for part in tensor.untyped_storage()._share_cuda_()
+    ]
+
+
+def _import(handle: list[object]) -> torch.Tensor:
+    parts = [
+        base64.b64decode(part["base64"]) if isinstance(part, dict) else part for part in handle
+    ]
+    storage = torch.UntypedStorage._new_shared_cuda(*parts)
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)

@@ -1,0 +1,90 @@
+"""What the present device is and what it can do at best: bandwidth, cost of an empty call."""
+
+import platform
+import re
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from timing import call_timer
+
+_warm_up_calls = 3
+_empty_calls = 100
+_bandwidth_calls = 20
+
+
+@dataclass(frozen=True)
+class DeviceFacts:
+    """kind: cuda or cpu. capability: such as "9.0", or None. cuda: CUDA version of torch, or None."""
+
+    kind: str
+    name: str
+    capability: str | None
+    torch: str
+    cuda: str | None
+
+
+@dataclass(frozen=True)
+class DeviceLimits:
+    """Measured: read_gbps, the largest streaming-read bandwidth; empty_ns, events around nothing;
+    settle_ns, what the device-wide synchronize adds to an empty call."""
+
+    read_gbps: float
+    empty_ns: float
+    settle_ns: float
+
+    def floor_ns(self, nbytes: int) -> float:
+        """No kernel that reads ``nbytes`` from memory is faster on this device."""
+        return nbytes / self.read_gbps + self.empty_ns
+
+
+def device_facts(device: torch.device) -> DeviceFacts:
+    """Name and versions of a device."""
+    if device.type == "cuda":
+        major, minor = torch.cuda.get_device_capability(device)
+        name, capability = torch.cuda.get_device_name(device), f"{major}.{minor}"
+    else:
+        name, capability = _cpu_name(), None
+    return DeviceFacts(device.type, name, capability, torch.__version__, torch.version.cuda)
+
+
+def _cpu_name() -> str:
+    try:
+        info = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        info = ""
+    model = re.search(r"^model name\s*:\s*(.+)$", info, re.MULTILINE)
+    return model.group(1) if model else platform.processor() or platform.machine()
+
+
+def measure_limits(device: torch.device) -> DeviceLimits:
+    """Measures the bandwidth and the empty call; below a second on a GPU and on a CPU."""
+    timer = call_timer(device)
+    for _ in range(_warm_up_calls):
+        timer.time(lambda: _launch_nothing(device))
+    times = [timer.time(lambda: _launch_nothing(device))[1] for _ in range(_empty_calls)]
+    empty_ns = statistics.median(each.call_ns for each in times)
+    settle_ns = statistics.median(each.settled_ns - each.call_ns for each in times)
+    return DeviceLimits(_read_gbps(device, empty_ns), empty_ns, settle_ns)
+
+
+def _launch_nothing(device: torch.device) -> None:
+    """An empty kernel on CUDA, an empty call on a CPU."""
+    if device.type == "cuda":
+        torch.cuda._sleep(0)  # torch's only kernel without memory access; it spins for 0 cycles
+
+
+def _read_gbps(device: torch.device, empty_ns: float) -> float:
+    """Bytes a nanosecond of the best of several sums over memory far larger than any cache."""
+    if device.type == "cuda":
+        free_bytes, _ = torch.cuda.mem_get_info(device)
+        words = min(4 << 30, free_bytes // 4) // 8
+    else:
+        words = (256 << 20) // 8
+    # Random contents: constant ones can move faster than data do.
+    buffer = torch.empty(words, dtype=torch.int64, device=device).random_()
+    timer = call_timer(device)
+    best_ns = min(timer.time(buffer.sum)[1].call_ns for _ in range(_bandwidth_calls))
+    return words * 8 / max(best_ns - empty_ns, 1.0)

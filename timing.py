@@ -1,0 +1,96 @@
+"""Timing single calls on a cold cache, the same way for every kernel.
+
+On CUDA, each timed call is preceded by a flush of the L2 cache that is still running while the host
+queues the call, so launch overhead of the host stays out of the figure; a pair of events on the
+current stream brackets the call, and a third event follows a device-wide synchronize. Work that a
+call leaves running elsewhere shows as a gap between the second and the third event.
+On a CPU, ``perf_counter`` brackets each call.
+"""
+
+import ctypes
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class CallTime:
+    """call_ns: between the events around the call. settled_ns: until the device was idle."""
+
+    call_ns: float
+    settled_ns: float
+
+
+class CallTimer(Protocol):
+    """Times one call on a cold cache and returns its result."""
+
+    def time(self, call: Callable[[], T]) -> tuple[T, CallTime]: ...
+
+
+def flush_bytes(device: torch.device) -> int:
+    """Size of the flush: four times the L2, 256 MiB at least, a quarter of free memory at most."""
+    l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size
+    free_bytes, _ = torch.cuda.mem_get_info(device)
+    return min(max(4 * l2_bytes, 256 << 20), free_bytes // 4)
+
+
+class CudaTimer:
+    """Event timing on a CUDA device with a cold L2."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._flush = torch.zeros(flush_bytes(device) // 8, dtype=torch.int64, device=device)
+        self._sink = torch.empty((), dtype=torch.int64, device=device)
+        self._driver = ctypes.CDLL("libcuda.so.1")
+        # References of our own: code that is timed may replace the attributes of torch.cuda.
+        self._synchronize = torch.cuda.synchronize
+        self._event = torch.cuda.Event
+        self._elapsed_ms = torch.cuda.Event.elapsed_time
+
+    def flush(self) -> None:
+        """Replaces what the L2 holds, persisting lines included; asynchronous.
+
+        It writes, then reads: the lines left behind are clean, so that the timed call is not
+        charged with writing back the flush's own data.
+        """
+        self._driver.cuCtxResetPersistingL2Cache()
+        self._flush.zero_()
+        torch.sum(self._flush, dim=0, out=self._sink)
+
+    def time(self, call: Callable[[], T]) -> tuple[T, CallTime]:
+        stream = torch.cuda.current_stream(self._device)
+        start, end, settled = (self._event(enable_timing=True) for _ in range(3))
+        self._synchronize(self._device)
+        self.flush()
+        start.record(stream)
+        result = call()
+        end.record(stream)
+        self._synchronize(self._device)
+        settled.record(stream)
+        settled.synchronize()
+        return result, CallTime(
+            self._elapsed_ms(start, end) * 1e6, self._elapsed_ms(start, settled) * 1e6
+        )
+
+
+class CpuTimer:
+    """perf_counter around each call."""
+
+    def __init__(self) -> None:
+        self._clock_ns = time.perf_counter_ns
+
+    def time(self, call: Callable[[], T]) -> tuple[T, CallTime]:
+        start_ns = self._clock_ns()
+        result = call()
+        call_ns = float(self._clock_ns() - start_ns)
+        return result, CallTime(call_ns, call_ns)
+
+
+def call_timer(device: torch.device) -> CallTimer:
+    """The timer of a device."""
+    return CudaTimer(device) if device.type == "cuda" else CpuTimer()
