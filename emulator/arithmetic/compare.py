@@ -11,7 +11,17 @@ from .floats import FLOATS, flush, format_of, kind, widen
 from .formats import BF16, F16, F32, Format
 from .lanes import common_shape, on_lanes, split
 from .logic import BOOLEAN
-from .table import INTEGERS, REGISTER_DTYPES, TYPES, UNTYPED, Array, Modifiers, Op, Type, instruction
+from .table import (
+    INTEGERS,
+    REGISTER_DTYPES,
+    TYPES,
+    UNTYPED,
+    Array,
+    Modifiers,
+    Op,
+    Type,
+    instruction,
+)
 
 Comparison = Callable[[Array, Array], Array]
 
@@ -226,9 +236,7 @@ def _float_min_max(m: Modifiers) -> Op:
     if xorsign_abs:
         m.choice("abs")
     type_ = m.type(*HALVES_AND_SINGLE, "f64")
-    lane = float_extreme(
-        m.mnemonic, type_, nan_wins=nan_wins, xorsign_abs=xorsign_abs, ftz=ftz
-    )
+    lane = float_extreme(m.mnemonic, type_, nan_wins=nan_wins, xorsign_abs=xorsign_abs, ftz=ftz)
     if type_.lanes > 1:
         lane = on_lanes(lane, np.dtype(np.uint16), np.dtype(np.uint32))
     return m.op(kind(type_), [type_.register] * m.operands(2), [type_.register], lane)

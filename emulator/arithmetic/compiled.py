@@ -8,7 +8,7 @@ the host's own fused multiply-add and half-precision conversions do the rounding
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numba
@@ -183,7 +183,7 @@ _SCALARS: dict[str, tuple[Callable[..., Any], str]] = {
 }
 
 
-@lru_cache(maxsize=None)
+@cache
 def kernel(name: str) -> Ufunc:
     """The compiled ufunc `name`, on raw bits. NaN results of f16 and f32 are canonical."""
     function, signature = _SCALARS[name]
@@ -191,7 +191,7 @@ def kernel(name: str) -> Ufunc:
     return compiled
 
 
-@lru_cache(maxsize=None)
+@cache
 def dp4a(a_signed: bool, b_signed: bool) -> Ufunc:
     """c plus the dot product of four bytes of a and b, modulo 2**32."""
     byte = {False: np.uint8, True: np.int8}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 
@@ -309,7 +309,7 @@ def _scale_lane(source: Type, rules: Rules) -> Callable[[Array], Array]:
     return lane
 
 
-@lru_cache(maxsize=None)
+@cache
 def table_conversion(name: str) -> Callable[[Array], Array]:
     """A pair of 4-, 6- or 8-bit floats (`name`) to f16x2, by looking up every byte."""
     form = FORMATS[name.removesuffix("x2")]
@@ -345,9 +345,7 @@ def _pack(m: Modifiers) -> Op:
         m.type("b32")
 
     def function(a: Array, b: Array, *c: Array) -> Array:
-        upper, lower = (
-            np.clip(x.view(np.int32), low, high).view(np.uint32) & mask for x in (a, b)
-        )
+        upper, lower = (np.clip(x.view(np.int32), low, high).view(np.uint32) & mask for x in (a, b))
         result: Array = lower | (upper << np.uint32(width))
         return result | (c[0] << np.uint32(2 * width)) if c else result
 

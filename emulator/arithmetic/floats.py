@@ -73,7 +73,11 @@ def _f64(name: str) -> Callable[..., Array]:
         fused = compiled.kernel("fma.f64")
         return lambda a, b, c: canonical_f64(fused(a, b, c))
     operate = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[name]
-    return lambda a, b: canonical_f64(operate(a.view(np.float64), b.view(np.float64)).view(np.uint64))
+
+    def function(a: Array, b: Array) -> Array:
+        return canonical_f64(operate(a.view(np.float64), b.view(np.float64)).view(np.uint64))
+
+    return function
 
 
 def canonical_f64(word: Array) -> Array:
@@ -185,9 +189,7 @@ def _mad(m: Modifiers) -> Op:
 @instruction("abs", "neg", types=FLOATS)
 def _sign_only(m: Modifiers) -> Op:
     ftz, type_ = m.flag("ftz"), m.type(*FLOATS)
-    return m.op(
-        kind(type_), [type_.register], [type_.register], _with_sign(m.mnemonic, type_, ftz)
-    )
+    return m.op(kind(type_), [type_.register], [type_.register], _with_sign(m.mnemonic, type_, ftz))
 
 
 def _with_sign(name: str, type_: Type, ftz: bool) -> Callable[..., Array]:

@@ -71,7 +71,8 @@ def encode(value: Array, target: Format, mode: str = "rn", *, saturate: bool = F
     negative = (raw >> np.uint64(63)) != 0
     magnitude = raw & np.uint64(2**63 - 1)
     exponent = (magnitude >> np.uint64(52)).astype(np.int64)
-    significand = (magnitude & _FRACTION) | (np.minimum(exponent, 1).astype(np.uint64) << np.uint64(52))
+    hidden = np.minimum(exponent, 1).astype(np.uint64) << np.uint64(52)
+    significand = (magnitude & _FRACTION) | hidden
     exponent = np.maximum(exponent, 1) - 1023
 
     below = np.maximum(target.lowest_exponent - exponent, 0)

@@ -16,9 +16,7 @@ PACKED = ("u16x2", "s16x2")
 
 def _uniform(m: Modifiers, type_: Type, count: int, function: Callable[..., Any]) -> Op:
     """An integer op of `count` sources and one result, all of `type_`, `function` on values."""
-    return m.op(
-        "integer", [type_.register] * count, [type_.register], on_values(function, type_)
-    )
+    return m.op("integer", [type_.register] * count, [type_.register], on_values(function, type_))
 
 
 def _limits(type_: Type) -> tuple[int, int]:
@@ -92,9 +90,7 @@ def _add(m: Modifiers) -> Op:
         return _carrying(m, m.type("u32", "s32", "u64", "s64"), subtract, False, True)
     if m.flag("sat"):
         wide = np.subtract if subtract else np.add
-        return _uniform(
-            m, m.type("s32"), 2, lambda a, b: saturate_s32(wide(a, b, dtype=np.int64))
-        )
+        return _uniform(m, m.type("s32"), 2, lambda a, b: saturate_s32(wide(a, b, dtype=np.int64)))
     return _uniform(m, m.type(*INTEGERS, *PACKED), 2, np.subtract if subtract else np.add)
 
 
@@ -143,7 +139,8 @@ def _mad(m: Modifiers) -> Op:
         product = wide_product(a.view(dtype), b.view(dtype), type_)
         return np.add(product.view(c.dtype), c)
 
-    return m.op("integer", [type_.register, type_.register, wide.register], [wide.register], function)
+    sources = [type_.register, type_.register, wide.register]
+    return m.op("integer", sources, [wide.register], function)
 
 
 @instruction("madc")
@@ -272,7 +269,7 @@ def _halves(word: Array, signed: bool) -> list[Array]:
 
 def _dot(c: Array, left: list[Array], right: list[Array]) -> Array:
     total = c.view(np.int32)
-    for a, b in zip(left, right):
+    for a, b in zip(left, right, strict=True):
         total = np.add(total, np.multiply(a, b))
     return total.view(np.uint32)
 

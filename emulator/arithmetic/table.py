@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,11 @@ def _type(name: str, register: str, value: str, lanes: int = 1) -> Type:
 TYPES = {
     t.name: t
     for t in (
-        *(_type(f"{k}{8 * n}", f"b{8 * n}", f"{d}{n}") for k, d in zip("usb", "uiu") for n in (1, 2, 4, 8)),
+        *(
+            _type(f"{kind}{8 * size}", f"b{8 * size}", f"{'i' if kind == 's' else 'u'}{size}")
+            for kind in "usb"
+            for size in (1, 2, 4, 8)
+        ),
         _type("pred", "pred", "?"),
         _type("f16", "b16", "u2"),
         _type("bf16", "b16", "u2"),
@@ -175,9 +179,7 @@ class Modifiers:
             )
         sources, results = tuple(sources), tuple(results)
         wrapped = function if len(results) + writes_carry > 1 else _single(function)
-        return Op(
-            self.opcode, kind, sources, results, wrapped, reads_carry, writes_carry, signed
-        )
+        return Op(self.opcode, kind, sources, results, wrapped, reads_carry, writes_carry, signed)
 
 
 def _single(function: Callable[..., Any]) -> Function:
@@ -194,7 +196,7 @@ _builders: dict[tuple[str, str | None], Builder] = {}
 def instruction(
     *mnemonics: str, types: Iterable[str] | None = None
 ) -> Callable[[Builder], Builder]:
-    """Register a builder for `mnemonics`; with `types`, for opcodes whose first type is one of them."""
+    """Register a builder for `mnemonics`; with `types`, only where the first type is one of them."""
 
     def register(builder: Builder) -> Builder:
         for mnemonic in mnemonics:
@@ -213,7 +215,7 @@ def mnemonics() -> list[str]:
     return sorted({mnemonic for mnemonic, _ in _builders})
 
 
-@lru_cache(maxsize=None)
+@cache
 def resolve(opcode: str, results: int = 1, sources: int | None = None) -> Op:
     """The `Op` of a PTX opcode such as "fma.rn.ftz.f16x2".
 
