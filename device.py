@@ -1,5 +1,6 @@
 """What the present device is and what it can do at best: bandwidth, cost of an empty call."""
 
+import importlib.metadata
 import platform
 import re
 import statistics
@@ -17,13 +18,15 @@ _bandwidth_calls = 20
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """kind: cuda or cpu. capability: such as "9.0", or None. cuda: CUDA version of torch, or None."""
+    """kind: cuda or cpu. capability: as "9.0". Versions as strings; None for what is not there."""
 
     kind: str
     name: str
     capability: str | None
+    driver: str | None
     torch: str
     cuda: str | None
+    cutlass_dsl: str | None
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,32 @@ def device_facts(device: torch.device) -> DeviceFacts:
         name, capability = torch.cuda.get_device_name(device), f"{major}.{minor}"
     else:
         name, capability = _cpu_name(), None
-    return DeviceFacts(device.type, name, capability, torch.__version__, torch.version.cuda)
+    return DeviceFacts(
+        kind=device.type,
+        name=name,
+        capability=capability,
+        driver=_driver_version(),
+        torch=torch.__version__,
+        cuda=torch.version.cuda,
+        cutlass_dsl=_package_version("nvidia-cutlass-dsl"),
+    )
+
+
+def _package_version(name: str) -> str | None:
+    """The version of an installed package; it is not imported."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _driver_version() -> str | None:
+    try:
+        text = Path("/proc/driver/nvidia/version").read_text()
+    except OSError:
+        return None
+    version = re.search(r"\b\d+\.\d+(\.\d+)?\b", text)
+    return version.group() if version else None
 
 
 def _cpu_name() -> str:

@@ -1,4 +1,4 @@
-"""How the tensors of a case lie in memory: names, storage shapes, dtypes and orders of dimensions."""
+"""How the tensors of a case lie in memory: storage shapes, dtypes and orders of dimensions."""
 
 from dataclasses import dataclass
 

@@ -1,12 +1,7 @@
-"""The bot's protocol: exit codes, case files, secret seeds, and the pipe that takes the results."""
+"""The bot's protocol: exit codes and the pipe that takes the results."""
 
 import os
-import re
-from dataclasses import dataclass
 from enum import IntEnum
-from pathlib import Path
-
-from task import TestSpec, k_multiple
 
 
 class Exit(IntEnum):
@@ -19,97 +14,6 @@ class Exit(IntEnum):
     CHECK_FAILED = 112
     BAD_CASE_FILE = 113
     TIMED_OUT = 114
-
-
-class CaseFileError(ValueError):
-    """A case file that cannot be read as cases."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """One line of a case file. ``spec`` is the line as written; the seed may have been combined."""
-
-    spec: str
-    m: int
-    k: int
-    l: int
-    seed: int
-    full_range: bool = False
-
-    @property
-    def bytes(self) -> int:
-        """The least a kernel must move: a, its scales, row 0 of b and its scales, and c."""
-        a_bytes = self.m * self.k // 2 + self.m * self.k // 16
-        b_bytes = self.k // 2 + self.k // 16
-        return self.l * (a_bytes + b_bytes + 2 * self.m)
-
-
-_field = re.compile(r"\s*([a-zA-Z_]+):\s*([a-zA-Z]+|[+-]?[0-9]+)\s*")
-_inputs = {"contest": False, "full": True}
-
-
-def parse_case(line: str) -> Case:
-    """A line such as ``m: 128; k: 256; l: 1; seed: 1111``; ``inputs: full`` may follow.
-
-    Raises CaseFileError for anything else, and for a shape outside the problem.
-    """
-    fields: dict[str, str] = {}
-    for part in line.split(";"):
-        matched = _field.fullmatch(part)
-        if not matched:
-            raise CaseFileError(f"{part.strip()!r} in {line!r} is not 'name: value'")
-        name, value = matched.groups()
-        if name in fields:
-            raise CaseFileError(f"{name!r} stands twice in {line!r}")
-        fields[name] = value
-    inputs = fields.pop("inputs", "contest")
-    if inputs not in _inputs:
-        raise CaseFileError(f"inputs must be contest or full, not {inputs!r}")
-    wanted = set(TestSpec.__annotations__)
-    if set(fields) != wanted:
-        raise CaseFileError(f"{line!r} must name {', '.join(sorted(wanted))}")
-    try:
-        numbers = {name: int(value) for name, value in fields.items()}
-    except ValueError:
-        raise CaseFileError(f"every value in {line!r} must be a whole number") from None
-    m, k, l = numbers["m"], numbers["k"], numbers["l"]
-    if m < 1 or l < 1:
-        raise CaseFileError(f"m and l must be at least 1 in {line!r}")
-    if k < 1 or k % k_multiple:
-        raise CaseFileError(f"k must be a positive multiple of {k_multiple} in {line!r}")
-    if not 0 <= numbers["seed"] < 2**63:
-        raise CaseFileError(f"seed must lie between 0 and 2**63 - 1 in {line!r}")
-    return Case(line.strip(), m, k, l, numbers["seed"], _inputs[inputs])
-
-
-def combine_seed(case_seed: int, secret_seed: int) -> int:
-    """The bot's pairing of a public and a secret seed; wraps at 63 bits, as torch's seeds do."""
-    total = case_seed + secret_seed
-    return (case_seed + total * (total + 1) // 2) % 2**63
-
-
-def read_cases(path: Path, secret_seed: int | None = None) -> list[Case]:
-    """The cases of a file, a line each. A file without cases is an error: nothing proves nothing.
-
-    Raises CaseFileError with the line number.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise CaseFileError(f"cannot read the case file {path}: {error}") from error
-    if not lines:
-        raise CaseFileError(f"the case file {path} holds no case")
-    cases = []
-    for number, line in enumerate(lines, 1):
-        try:
-            case = parse_case(line)
-        except CaseFileError as error:
-            raise CaseFileError(f"line {number} of {path}: {error}") from None
-        if secret_seed is not None:
-            seed = combine_seed(case.seed, secret_seed)
-            case = Case(case.spec, case.m, case.k, case.l, seed, case.full_range)
-        cases.append(case)
-    return cases
 
 
 class ResultPipe:

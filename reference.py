@@ -108,10 +108,10 @@ def generate_full_range_input(m: int, k: int, l: int, seed: int) -> input_t:
     """Inputs that use the whole format and still have results that are finite in float16.
 
     Every byte of a and b is uniform, so all 16 codes stand in both nibbles. Scales take every
-    finite E4M3 code of both signs, subnormals and zeros included. To keep results finite the magnitude
-    codes of sfa and sfb in one block column are capped so that the caps add up to a constant: where
-    sfa may be 448, sfb is small, and the other way round. Should a result still overflow, the same
-    draw is repeated with smaller caps.
+    finite E4M3 code of both signs, subnormals and zeros included. To keep results finite the
+    magnitude codes of sfa and sfb in one block column are capped so that the caps add up to a
+    constant: where sfa may be 448, sfb is small, and the other way round. Should a result still
+    overflow, the same draw is repeated with smaller caps.
 
     Raises ValueError for a shape outside the problem.
     """

@@ -1,0 +1,158 @@
+"""The judge, called by the contest's bot: ``python3 eval.py MODE CASEFILE``.
+
+MODE is test, benchmark, leaderboard or profile, and POPCORN_FD the pipe that takes the results.
+``python3 eval.py info`` measures the device instead. Besides the bot's variables:
+NVFP4_DEVICE (auto, cuda or cpu) demands a kind of device; NVFP4_TIMEOUT_S limits a mode.
+"""
+
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from protocol import Exit, ResultPipe
+from submission_process import SubmissionProcess
+
+if TYPE_CHECKING:
+    import torch
+
+    from device import DeviceLimits
+
+modes = ("test", "benchmark", "leaderboard", "profile")
+
+default_timeout_s = 170.0
+"""The bot kills a mode after 180 s; ten seconds before that, what is judged is reported."""
+
+
+class SetupError(Exception):
+    """The judge cannot begin; the message is one sentence and a hint."""
+
+    def __init__(self, message: str, end: Exit) -> None:
+        super().__init__(message)
+        self.end = end
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What the bot and the command line set. Seeds leave the environment as they are read."""
+
+    result_fd: int
+    secret_seed: int | None
+    device: str
+    timeout_s: float
+
+
+def read_environment() -> Environment:
+    """Raises SetupError where a variable is missing or is no number."""
+    text = os.environ.pop("POPCORN_FD", None)
+    if text is None:
+        raise SetupError("POPCORN_FD is not set: use the nvfp4 command", Exit.NO_PIPE)
+    try:
+        result_fd = int(text)
+        os.fstat(result_fd)
+    except (ValueError, OSError, OverflowError):
+        raise SetupError(f"POPCORN_FD={text!r} is no open descriptor", Exit.NO_PIPE) from None
+    seed_text = os.environ.pop("POPCORN_SEED", None)
+    timeout_text = os.environ.get("NVFP4_TIMEOUT_S", str(default_timeout_s))
+    try:
+        secret_seed = int(seed_text) if seed_text else None
+        timeout_s = float(timeout_text)
+    except ValueError:
+        raise SetupError(
+            "POPCORN_SEED must be a whole number and NVFP4_TIMEOUT_S a number", Exit.USAGE
+        ) from None
+    device = os.environ.get("NVFP4_DEVICE", "auto")
+    if device not in ("auto", "cuda", "cpu"):
+        raise SetupError(f"NVFP4_DEVICE={device!r} is not auto, cuda or cpu", Exit.USAGE)
+    return Environment(result_fd, secret_seed, device, timeout_s)
+
+
+def judge_submission(
+    mode: str, case_file: Path, pipe: ResultPipe, environment: Environment, started: float
+) -> Exit:
+    """One mode over the cases of a file. Raises SetupError."""
+    harness = Path(__file__).resolve().parent
+    submission = Path("submission.py")
+    if not submission.is_file():
+        raise SetupError("there is no submission.py in this folder", Exit.USAGE)
+    # The worker starts first: it and the judge import torch side by side.
+    with SubmissionProcess(harness, submission) as process:
+        from cases import CaseFileError, read_cases
+        from device import measure_limits
+        from judge import Judge
+
+        device = _device(environment)
+        try:
+            cases = read_cases(case_file, environment.secret_seed)
+        except CaseFileError as error:
+            raise SetupError(str(error), Exit.BAD_CASE_FILE) from None
+        _report_facts(pipe, device)
+        deadline = started + environment.timeout_s
+        judge = Judge(process, pipe, device, deadline, environment.secret_seed)
+        if mode == "test":
+            return judge.test(cases)
+        if mode == "profile":
+            return judge.profile(cases)
+        limits = measure_limits(device)
+        _report_limits(pipe, limits)
+        return judge.benchmark(cases, limits, fresh_contents=mode == "leaderboard")
+
+
+def describe_device(pipe: ResultPipe, environment: Environment) -> Exit:
+    """Mode info: the device's facts and limits. Raises SetupError."""
+    from device import measure_limits
+
+    device = _device(environment)
+    _report_facts(pipe, device)
+    _report_limits(pipe, measure_limits(device))
+    pipe.verdict(passed=True)
+    return Exit.PASSED
+
+
+def _device(environment: Environment) -> "torch.device":
+    from reference import default_device
+
+    device = default_device()
+    if environment.device not in ("auto", device.type):
+        hint = "use --device auto or cpu" if environment.device == "cuda" else "hide the GPU"
+        raise SetupError(f"torch sees no {environment.device} device here: {hint}", Exit.USAGE)
+    return device
+
+
+def _report_facts(pipe: ResultPipe, device: "torch.device") -> None:
+    from device import device_facts
+
+    for name, value in vars(device_facts(device)).items():
+        pipe.write(f"device.{name}", "" if value is None else value)
+
+
+def _report_limits(pipe: ResultPipe, limits: "DeviceLimits") -> None:
+    for name, value in vars(limits).items():
+        pipe.write(f"device.{name}", value)
+
+
+def main(arguments: list[str]) -> Exit:
+    """Runs a mode and returns how it ended."""
+    started = time.monotonic()
+    info = arguments == ["info"]
+    if not info and (len(arguments) != 2 or arguments[0] not in modes):
+        print(f"usage: eval.py {'|'.join(modes)} CASEFILE, or eval.py info", file=sys.stderr)
+        return Exit.USAGE
+    try:
+        environment = read_environment()
+        pipe = ResultPipe(environment.result_fd)
+        if info:
+            return describe_device(pipe, environment)
+        return judge_submission(arguments[0], Path(arguments[1]), pipe, environment, started)
+    except SetupError as error:
+        print(f"eval.py: {error}", file=sys.stderr)
+        return error.end
+    except BrokenPipeError:
+        print("eval.py: nobody reads the results any more", file=sys.stderr)
+        return Exit.NO_PIPE
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
