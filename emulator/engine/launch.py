@@ -1,0 +1,153 @@
+"""A launch: its parameters and limits, its CTAs in batches, its report."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from emulator.engine.batch import Batch, Dim3, Launch, check_shape
+from emulator.engine.codegen import CompiledKernel
+from emulator.engine.memory import Buffer, GlobalMemory
+from emulator.engine.module import LoadedModule
+from emulator.engine.schedule import Scheduler
+from emulator.errors import LaunchError
+from emulator.ptx.program import SHARED_BASE
+from emulator.report import LaunchReport
+
+Array = np.ndarray[Any, Any]
+
+# A register of this many lanes and 4 bytes fills a good part of a core's L2 cache with a handful
+# of others: large enough to hide NumPy's cost of a call, small enough to stay there.
+LANES_PER_BATCH = 16384
+# Shared memory costs 25 bytes of shadow a byte when it is checked.
+SHARED_BYTES_PER_BATCH = 8 << 20
+
+
+def launch(
+    module: LoadedModule,
+    kernel: str,
+    grid: Dim3,
+    block: Dim3,
+    parameters: Sequence[bytes],
+    shared_bytes: int,
+    buffers: Sequence[Buffer],
+    check: bool,
+    sample_ctas: int | None,
+) -> LaunchReport:
+    """Run a kernel to its end. See emulator.run_ptx."""
+    began = time.perf_counter()
+    compiled = module.kernel(kernel, check)
+    program = compiled.program
+    raw = _parameter_bytes(compiled, parameters)
+    total_shared = (program.dynamic_shared or SHARED_BASE) + shared_bytes
+    if not shared_bytes:
+        total_shared = program.shared_end
+    check_shape(grid, block, total_shared)
+    required = program.required_threads
+    if required is not None and required != block:
+        raise LaunchError(f"{kernel} requires blocks of {required} threads, not {block}")
+    symbols = module.symbols()
+    symbols.update((name, raw.ctypes.data) for name, _, _ in program.parameters)
+    own = [Buffer("the kernel's parameters", raw.ctypes.data, raw.size), *module.buffers()]
+    state = Launch(
+        kernel=kernel,
+        grid=grid,
+        block=block,
+        parameters=raw,
+        symbols=symbols,
+        shared_base=SHARED_BASE,
+        shared_bytes=total_shared,
+        dynamic_shared_bytes=shared_bytes,
+        local_bytes=program.local_bytes,
+        memory=GlobalMemory([*own, *buffers]),
+        check=check,
+    )
+    total = grid[0] * grid[1] * grid[2]
+    numbers = _sample(total, sample_ctas)
+    runs = np.zeros(len(compiled.blocks), np.int64)
+    size = _batch_size(state, block)
+    for start in range(0, numbers.size, size):
+        scheduler = Scheduler(compiled)
+        scheduler.run(Batch(state, numbers[start : start + size], scheduler))
+        runs += scheduler.runs
+    report = _report(state, compiled, runs, numbers.size, total)
+    report.seconds = time.perf_counter() - began
+    return report
+
+
+def _parameter_bytes(compiled: CompiledKernel, given: Sequence[bytes]) -> Array:
+    """All parameters at their offsets, at an address aligned to 128."""
+    wanted = compiled.program.parameters
+    name = compiled.program.kernel
+    if len(given) != len(wanted):
+        raise LaunchError(f"{name} takes {len(wanted)} parameters, {len(given)} are given")
+    size = compiled.program.parameter_bytes
+    block = np.zeros(max(size, 1) + 128, np.uint8)
+    skip = -block.ctypes.data % 128
+    raw = block[skip : skip + max(size, 1)]
+    for (parameter, offset, nbytes), value in zip(wanted, given, strict=True):
+        if len(value) != nbytes:
+            raise LaunchError(
+                f"parameter {parameter} of {name} has {nbytes} bytes, {len(value)} are given"
+            )
+        raw[offset : offset + nbytes] = np.frombuffer(value, np.uint8)
+    return raw
+
+
+def _sample(total: int, wanted: int | None) -> Array:
+    """Linear CTA numbers to run: all, or `wanted` spread evenly over the grid."""
+    if wanted is None or wanted >= total:
+        return np.arange(total, dtype=np.int64)
+    if wanted < 1:
+        raise LaunchError(f"sample_ctas is {wanted}; at least one CTA must run")
+    return np.arange(wanted, dtype=np.int64) * total // wanted
+
+
+def _batch_size(state: Launch, block: Dim3) -> int:
+    threads = -(-block[0] * block[1] * block[2] // 32) * 32
+    by_lanes = max(1, LANES_PER_BATCH // threads)
+    by_shared = max(1, SHARED_BYTES_PER_BATCH // max(1, state.shared_bytes - SHARED_BASE))
+    return min(by_lanes, by_shared)
+
+
+def _report(
+    state: Launch, compiled: CompiledKernel, runs: Array, ran: int, total: int
+) -> LaunchReport:
+    kinds: Counter[str] = Counter()
+    for block, count in zip(compiled.blocks, runs.tolist(), strict=True):
+        for kind, each in block.kinds.items():
+            if count:
+                kinds[kind] += each * count
+    traffic = state.traffic
+    touched = state.memory.touched
+    report = LaunchReport(
+        kernel=state.kernel,
+        grid=state.grid,
+        block=state.block,
+        shared_bytes=state.shared_bytes - SHARED_BASE,
+        ctas_run=ran,
+        ctas_total=total,
+        warp_instructions=dict(sorted(kinds.items())),
+        global_read_bytes=traffic.global_read_bytes,
+        global_written_bytes=traffic.global_written_bytes,
+        global_requests=traffic.global_requests,
+        sectors_requested=traffic.sectors_requested,
+        sectors_distinct=int(np.count_nonzero(touched)),
+        sectors_read=int(np.count_nonzero(touched & 1)),
+        sectors_written=int(np.count_nonzero(touched & 2)),
+        shared_bytes_read=traffic.shared_read_bytes,
+        shared_bytes_written=traffic.shared_written_bytes,
+        shared_requests=traffic.shared_requests,
+        bank_conflicts=traffic.bank_conflicts,
+        divergent_branches=traffic.divergent_branches,
+        atomics=traffic.atomics,
+        barriers=traffic.barriers,
+        output="".join(state.output),
+    )
+    if ran < total:
+        report.scale(total / ran)
+    return report

@@ -1,0 +1,150 @@
+"""Basic blocks of a flat kernel, what is live where, and what may be unset where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from emulator.errors import PtxSyntaxError, Where
+from emulator.ptx.program import Instruction, Program, Several, Target
+
+_ENDS = {"bra", "brx", "ret", "exit", "trap"}
+
+
+@dataclass
+class Block:
+    """Straight-line code, `start` being the index of its first instruction.
+
+    successors: block numbers, the fall-through one last. reads: registers whose values on
+    entry matter; writes: registers set; live_out: bit set of registers that a successor needs.
+    """
+
+    index: int
+    start: int
+    code: list[Instruction]
+    successors: list[int] = field(default_factory=list)
+    falls_through: bool = True
+    reads: int = 0
+    writes: int = 0
+    live_in: int = 0
+    live_out: int = 0
+
+
+Effects = Callable[[int], "tuple[list[int], list[int]]"]
+
+
+def blocks(program: Program, first: set[int], last: set[int]) -> list[Block]:
+    """Cut the code at labels, after branches, before the instructions `first` (where threads may
+    have to wait for each other) and after those of `last` (indices into the code)."""
+    code = program.code
+    leaders = {0}
+    for instruction_index in program.labels.values():
+        leaders.add(instruction_index)
+    for i, instruction in enumerate(code):
+        if instruction.parts[0] in _ENDS or i in last:
+            leaders.add(i + 1)
+        if i in first:
+            leaders.add(i)
+    ordered = sorted(leader for leader in leaders if leader < len(code))
+    number = {start: n for n, start in enumerate(ordered)}
+    found = []
+    for n, start in enumerate(ordered):
+        stop = ordered[n + 1] if n + 1 < len(ordered) else len(code)
+        found.append(Block(n, start, code[start:stop]))
+    for block in found:
+        _connect(block, program, number, len(found))
+    return found
+
+
+def targets(instruction: Instruction) -> list[int]:
+    """Labels that a branch may go to, in the order of its operands."""
+    labels = []
+    for operand in instruction.operands:
+        if isinstance(operand, Target):
+            labels.append(operand.label)
+        elif isinstance(operand, Several):
+            labels += [item.label for item in operand.items if isinstance(item, Target)]
+    return labels
+
+
+def _connect(block: Block, program: Program, number: dict[int, int], count: int) -> None:
+    last = block.code[-1]
+    mnemonic = last.parts[0]
+    guarded = last.guard is not None
+    if mnemonic in ("bra", "brx"):
+        block.successors = [number[program.labels[label]] for label in targets(last)]
+        block.falls_through = guarded
+    elif mnemonic in ("ret", "exit", "trap"):
+        block.falls_through = guarded
+    if block.falls_through:
+        if block.index + 1 >= count:
+            raise PtxSyntaxError(
+                "control runs past the kernel's end", where=Where(program.kernel, last.line)
+            )
+        block.successors.append(block.index + 1)
+
+
+def analyse(found: list[Block], effects: Effects) -> set[int]:
+    """Fill in reads, writes and liveness; returns the registers that some path reads unset.
+
+    effects: (registers read, registers set) of the instruction with an index. A guarded instruction sets
+    nothing for certain, and needs the old value of what it may set.
+    """
+    must_define: list[int] = []
+    for block in found:
+        known = 0
+        for index, instruction in enumerate(block.code, block.start):
+            reads, writes = effects(index)
+            for register in reads:
+                if not known >> register & 1:
+                    block.reads |= 1 << register
+            for register in writes:
+                block.writes |= 1 << register
+                if instruction.guard is None:
+                    known |= 1 << register
+                elif not known >> register & 1:
+                    block.reads |= 1 << register
+        must_define.append(known)
+    _liveness(found, must_define)
+    return _maybe_unset(found, must_define, effects)
+
+
+def _liveness(found: list[Block], must_define: list[int]) -> None:
+    changed = True
+    while changed:
+        changed = False
+        for block in reversed(found):
+            out = 0
+            for successor in block.successors:
+                out |= found[successor].live_in
+            into = block.reads | (out & ~must_define[block.index])
+            if out != block.live_out or into != block.live_in:
+                block.live_out, block.live_in = out, into
+                changed = True
+
+
+def _maybe_unset(found: list[Block], must_define: list[int], effects: Effects) -> set[int]:
+    everything = -1
+    entry = [everything] * len(found)
+    entry[0] = 0
+    work = [0]
+    while work:
+        index = work.pop()
+        out = entry[index] | must_define[index]
+        for successor in found[index].successors:
+            merged = entry[successor] & out
+            if merged != entry[successor]:
+                entry[successor] = merged
+                work.append(successor)
+    unset: set[int] = set()
+    for block in found:
+        known = entry[block.index]
+        if known == everything:
+            continue
+        for index, instruction in enumerate(block.code, block.start):
+            reads, writes = effects(index)
+            unset.update(register for register in reads if not known >> register & 1)
+            if instruction.guard is None:
+                for register in writes:
+                    known |= 1 << register
+    return unset

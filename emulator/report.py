@@ -1,0 +1,80 @@
+"""What a launch executed, counted."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass
+class LaunchReport:
+    """Counts of one launch.
+
+    warp_instructions: PTX instructions by kind, each counted once a warp that executes it, guarded
+        off or not. Bytes are what the lanes asked for. A sector has 32 bytes: sectors_requested
+        counts distinct ones within each warp's request, sectors_read and sectors_written distinct
+        ones over the whole launch (what DRAM must deliver and take with a cold, perfect cache);
+        sectors_distinct counts those read or written. bank_conflicts: extra passes of shared
+        accesses. divergent_branches: warps whose threads parted at a branch.
+    extrapolated: only a sample of the CTAs ran; everything but ctas_run, seconds and output is
+        scaled by ctas_total / ctas_run.
+    seconds: time the emulation took on the host; says nothing about a GPU.
+    """
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    ctas_run: int
+    ctas_total: int
+    extrapolated: bool = False
+    warp_instructions: dict[str, int] = field(default_factory=dict)
+    global_read_bytes: int = 0
+    global_written_bytes: int = 0
+    global_requests: int = 0
+    sectors_requested: int = 0
+    sectors_distinct: int = 0
+    sectors_read: int = 0
+    sectors_written: int = 0
+    shared_bytes_read: int = 0
+    shared_bytes_written: int = 0
+    shared_requests: int = 0
+    bank_conflicts: int = 0
+    divergent_branches: int = 0
+    atomics: int = 0
+    barriers: int = 0
+    seconds: float = 0.0
+    output: str = ""
+
+    @property
+    def warp_instructions_total(self) -> int:
+        return sum(self.warp_instructions.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self) | {"warp_instructions_total": self.warp_instructions_total}
+
+    def scale(self, factor: float) -> None:
+        """Extrapolate every count to the whole grid."""
+        self.extrapolated = True
+        self.warp_instructions = {k: round(v * factor) for k, v in self.warp_instructions.items()}
+        for name in _SCALED:
+            setattr(self, name, round(getattr(self, name) * factor))
+
+
+_SCALED = (
+    "global_read_bytes",
+    "global_written_bytes",
+    "global_requests",
+    "sectors_requested",
+    "sectors_distinct",
+    "sectors_read",
+    "sectors_written",
+    "shared_bytes_read",
+    "shared_bytes_written",
+    "shared_requests",
+    "bank_conflicts",
+    "divergent_branches",
+    "atomics",
+    "barriers",
+)
