@@ -18,6 +18,7 @@ from emulator.engine.tensormap import DataType, Fill, Interleave, Swizzle, Tenso
 from emulator.errors import LaunchError
 from emulator.ptx.parser import parse
 
+from .descriptor import decode
 from .device import Device
 
 Dim3 = tuple[int, int, int]
@@ -139,6 +140,8 @@ class HostRuntime:
             ctypes.string_at(pointer, size)
             for pointer, size in zip(pointers, kernel.parameter_bytes, strict=True)
         ]
+        if "tensormap" in kernel.ptx or "cp.async.bulk" in kernel.ptx:
+            parameters = [_portable_map(raw) for raw in parameters]
         self._launch(
             Launch(kernel.ptx, kernel.name, grid, block, cluster, shared_bytes, parameters)
         )
@@ -190,6 +193,12 @@ class HostRuntime:
         by_threads = self.device.threads_per_multiprocessor // max(threads, 1)
         by_shared = self.device.shared_bytes_per_multiprocessor // (shared_bytes + 1024)
         return min(by_threads, by_shared, 32)
+
+
+def _portable_map(raw: bytes) -> bytes:
+    """A parameter that is a tensor map in the hardware's bytes, as the engine's own; else as is."""
+    tensor_map = decode(raw)
+    return raw if tensor_map is None else tensor_map.pack()
 
 
 def encode_tensor_map(
