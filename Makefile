@@ -1,0 +1,34 @@
+# make eval and make test set everything up and need nothing but Python 3.10 or later.
+# A constraint file for pip can be named: make test CONSTRAINT=file
+
+PYTHON ?= python3
+VENV ?= .venv
+SUBMISSION ?= submission.py
+PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(if $(CONSTRAINT),--constraint $(CONSTRAINT))
+
+.PHONY: eval test lint clean
+
+eval: $(VENV)/installed
+	$(VENV)/bin/nvfp4 eval $(SUBMISSION)
+
+test: $(VENV)/installed-dev lint
+	$(VENV)/bin/python -m pytest
+
+lint: $(VENV)/installed-dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/installed: pyproject.toml | $(VENV)/bin/python
+	$(PIP) --editable .
+	touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed
+	$(PIP) --editable '.[dev]'
+	touch $@

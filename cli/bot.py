@@ -1,0 +1,161 @@
+"""Plays the bot: a flat folder, one run of the submission, then eval.py with a pipe for results."""
+
+import contextlib
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from cli.problem import Problem, submission_source
+
+import_timeout_s = 120.0
+"""The bot's limit for the one run of the submission by itself."""
+
+grace_s = 10.0
+"""eval.py reports by itself at its time limit; it is killed if it has not ended this much later."""
+
+OnResult = Callable[[str, str], None]
+
+
+@dataclass
+class Ended:
+    """How a process ended. values: what it wrote to the result pipe, the last of a key wins."""
+
+    exit_code: int
+    stderr: str
+    killed: bool = False
+    values: dict[str, str] = field(default_factory=dict)
+
+
+@contextmanager
+def staged(problem: Problem, submission: Path) -> Iterator[Path]:
+    """A folder with the files task.yml names, the submission among them; removed afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="nvfp4-"))
+    try:
+        for name, source in problem.files.items():
+            shutil.copy(
+                submission if source == submission_source else problem.folder / source,
+                folder / name,
+            )
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Bot:
+    """Runs things in a staged folder with the device, seed and time limit the user chose.
+
+    device: auto, cpu, cuda or cuda:N.
+    """
+
+    folder: Path
+    device: str = "auto"
+    seed: int | None = None
+    timeout_s: float = 170.0
+
+    def run_submission(self) -> Ended:
+        """``python submission.py``, as the bot does once before anything else."""
+        return _run(
+            [sys.executable, "submission.py"], self.folder, self._environment(), import_timeout_s
+        )
+
+    def run_eval(self, mode: str, cases: list[str], on_result: OnResult | None = None) -> Ended:
+        """``python eval.py MODE CASEFILE``; on_result gets every result as it is written."""
+        case_file = self.folder / f"{mode}-cases.txt"
+        case_file.write_text("".join(f"{case}\n" for case in cases), encoding="utf-8")
+        command = [sys.executable, "eval.py", mode, case_file.name]
+        limit_s = self.timeout_s + grace_s
+        return _run(command, self.folder, self._environment(), limit_s, on_result or _ignore)
+
+    def _environment(self) -> dict[str, str]:
+        ours = ("POPCORN_", "NVFP4_")
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
+        environment["NVFP4_TIMEOUT_S"] = str(self.timeout_s)
+        kind, _, number = self.device.partition(":")
+        environment["NVFP4_DEVICE"] = kind
+        if kind == "cpu":
+            environment["CUDA_VISIBLE_DEVICES"] = ""
+        elif number:
+            environment["CUDA_VISIBLE_DEVICES"] = number
+        if self.seed is not None:
+            environment["POPCORN_SEED"] = str(self.seed)
+        return environment
+
+
+def _ignore(key: str, value: str) -> None:
+    pass
+
+
+def _run(
+    command: list[str],
+    folder: Path,
+    environment: dict[str, str],
+    timeout_s: float,
+    on_result: OnResult | None = None,
+) -> Ended:
+    """Runs a command with a result pipe where somebody listens; kills it after the time limit."""
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        read_fd, write_fd = os.pipe()
+        if on_result:
+            environment = {**environment, "POPCORN_FD": str(write_fd)}
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+            pass_fds=[write_fd] if on_result else [],
+            start_new_session=True,
+        )
+        os.close(write_fd)
+        ended = Ended(exit_code=-1, stderr="")
+        deadline = time.monotonic() + timeout_s
+        try:
+            for key, value in _results(read_fd, deadline):
+                ended.values[key] = value
+                if on_result:
+                    on_result(key, value)
+            process.wait(max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            ended.killed = True
+        finally:
+            os.close(read_fd)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        ended.exit_code = process.returncode
+        ended.stderr = _tail(errors)
+        return ended
+
+
+def _results(fd: int, deadline: float) -> Iterator[tuple[str, str]]:
+    """Key and value of every line, until the writer is gone or the time is up."""
+    pending = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(fd, selectors.EVENT_READ)
+        while selector.select(max(0.0, deadline - time.monotonic())):
+            chunk = os.read(fd, 1 << 16)
+            if not chunk:
+                return
+            *lines, pending = (pending + chunk).split(b"\n")
+            for line in lines:
+                key, separator, value = line.decode("utf-8", "replace").partition(":")
+                if separator:
+                    yield key.strip(), value.strip()
+
+
+def _tail(file: IO[bytes], limit_bytes: int = 8 << 10) -> str:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - limit_bytes))
+    return file.read().decode("utf-8", "replace").strip()

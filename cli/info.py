@@ -1,0 +1,84 @@
+"""What this machine can do: device, versions, measured limits, floors."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from cli.assess import SetupFailed, judged
+from cli.bot import Bot, staged
+from cli.problem import Problem, shape_of
+from cli.render import microseconds
+from cli.verdict import BenchmarkResult, Device, read_benchmark, read_device
+
+
+@dataclass(frozen=True)
+class Information:
+    """The device and the benchmarks with their floors on it."""
+
+    device: Device
+    benchmarks: list[BenchmarkResult]
+
+    def as_json(self) -> dict[str, Any]:
+        """device as ``nvfp4 eval --json`` has it; floors by benchmark."""
+        wanted = ("spec", "bytes", "floor_us", "sol_us")
+        floors = [{name: getattr(each, name) for name in wanted} for each in self.benchmarks]
+        return {"device": asdict(self.device), "floors": floors}
+
+
+def inspect(problem: Problem, device: str) -> Information:
+    """Has the judge measure the device. Raises SetupFailed."""
+    lines = problem.benchmarks
+    with staged(problem, problem.folder / "submission.py") as folder:
+        ended = judged(Bot(folder, device).run_eval("info", lines))
+    found = read_device(ended.values)
+    if found is None:
+        raise SetupFailed(f"the judge saw no device: {ended.stderr}", "Is torch installed here?")
+    return Information(found, [read_benchmark(ended.values, i, s, "") for i, s in enumerate(lines)])
+
+
+def show_info(console: Console, information: Information) -> None:
+    """Facts, abilities and floors as tables."""
+    device = information.device
+    facts = Table(show_header=False, box=None)
+    rows = {
+        "device": device.name,
+        "compute capability": device.capability or "none: no CUDA device",
+        "driver": device.driver or "none",
+        "torch": device.torch or "",
+        "CUDA of torch": device.cuda or "none: a CPU build",
+        "CUTLASS DSL": device.cutlass_dsl or "not installed",
+        "streaming read": f"{device.read_gbps:,.0f} GB/s" if device.read_gbps else "-",
+        "empty call": f"{microseconds(device.empty_us)} us",
+    }
+    for name, value in rows.items():
+        facts.add_row(name, value)
+    console.print(facts)
+    for line in abilities(device):
+        console.print(line)
+    floors = Table(title="Floors: no kernel is faster here, in us", title_justify="left")
+    for heading in ("m x k x l", "MB", "floor here", "B200 SOL"):
+        floors.add_column(heading, justify="right")
+    for each in information.benchmarks:
+        floors.add_row(
+            str(shape_of(each.spec)),
+            f"{(each.bytes or 0) / 1e6:.1f}",
+            microseconds(each.floor_us),
+            microseconds(each.sol_us),
+        )
+    console.print(floors)
+
+
+def abilities(device: Device) -> list[str]:
+    """What can be judged here, in sentences."""
+    if device.kind != "cuda":
+        return [
+            "Correctness can be judged here: torch submissions run on the CPU.",
+            "Times are those of this CPU; kernels that need a GPU cannot run.",
+        ]
+    lines = ["Correctness and times can be judged on this GPU, with a cold L2 cache."]
+    major = int((device.capability or "0").partition(".")[0])
+    if major < 10:
+        lines.append("It has no FP4 conversion (sm_100 has): kernels for the B200 need a fallback.")
+    return lines

@@ -1,0 +1,175 @@
+"""A verdict as tables for people."""
+
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from cli.problem import shape_of
+from cli.verdict import BenchmarkResult, Device, TestResult, Verdict
+
+_styles = {"pass": "green", "fail": "bold red", "skipped": "dim"}
+_shown_failures = 3
+
+
+def show(console: Console, verdict: Verdict) -> None:
+    """Tables of tests and benchmarks, the score, failures, warnings, and the verdict last."""
+    if verdict.tests:
+        console.print(tests_table(verdict.tests))
+    if verdict.benchmarks:
+        console.print(benchmarks_table(verdict))
+        console.print(score_line(verdict))
+    for line in failure_lines(verdict):
+        console.print(line)
+    for warning in verdict.warnings:
+        console.print(Text.assemble(("warning: ", "yellow"), warning.message))
+        console.print(Text(f"  {warning.hint}", style="dim"))
+    console.print(closing_line(verdict))
+
+
+def tests_table(tests: list[TestResult]) -> Table:
+    """A row for each shape, a column for each kind of inputs."""
+    table = Table(title="Tests", title_justify="left")
+    for heading in ("#", "m", "k", "l"):
+        table.add_column(heading, justify="right")
+    table.add_column("contest inputs")
+    table.add_column("full-range inputs")
+    contest = [test for test in tests if test.inputs == "contest"]
+    full = [test for test in tests if test.inputs == "full"]
+    for number, (one, other) in enumerate(zip(contest, full, strict=True), 1):
+        shape = shape_of(one.spec)
+        row = [str(value) for value in (number, shape.m, shape.k, shape.l)]
+        table.add_row(*row, _status(one.status), _status(other.status))
+    return table
+
+
+def benchmarks_table(verdict: Verdict) -> Table:
+    """A row for each shape: statistics, bandwidth, floor, and the B200's speed of light.
+
+    Times are in microseconds, or in milliseconds where all of them are long.
+    """
+    means = [each.mean_us for each in verdict.benchmarks if each.mean_us is not None]
+    unit, divisor = ("ms", 1e3) if means and min(means) >= 1e3 else ("us", 1.0)
+    table = Table(title=f"Benchmarks, times in {unit}", title_justify="left")
+    table.add_column("m x k x l", no_wrap=True)
+    headings = ("mean", "± err", "median", "best", "worst", "GB/s", "floor", "of floor")
+    for heading in (*headings, "B200 SOL us"):
+        table.add_column(heading, justify="right")
+    for benchmark in verdict.benchmarks:
+        shape = str(shape_of(benchmark.spec))
+        table.add_row(shape, *_benchmark_cells(benchmark, divisor))
+    return table
+
+
+def _benchmark_cells(benchmark: BenchmarkResult, divisor: float) -> Iterator[str | Text]:
+    def time(value_us: float | None) -> str:
+        return microseconds(None if value_us is None else value_us / divisor)
+
+    if not benchmark.timed:
+        yield _status(benchmark.status)
+        yield from [""] * 5
+    else:
+        style = "" if benchmark.status == "pass" else "bold red"
+        yield Text(time(benchmark.mean_us), style=style)
+        for value in (benchmark.err_us, benchmark.median_us, benchmark.best_us, benchmark.worst_us):
+            yield time(value)
+        yield _gbps(benchmark)
+    yield time(benchmark.floor_us)
+    yield _percent(benchmark.floor_us, benchmark.mean_us)
+    yield microseconds(benchmark.sol_us)
+
+
+def score_line(verdict: Verdict) -> Text:
+    """The geometric mean, or that there is none."""
+    score = verdict.score
+    if score.geomean_us is None:
+        return Text("geometric mean: none, not every benchmark passed", style="bold")
+    line = Text.assemble(
+        ("geometric mean: ", "bold"), (microseconds(score.geomean_us), "bold"), " us"
+    )
+    if score.floor_geomean_us:
+        share = _percent(score.floor_geomean_us, score.geomean_us)
+        line.append(f"   floor here {microseconds(score.floor_geomean_us)} us ({share} of it)")
+    if score.sol_geomean_us:
+        line.append(f"   B200 speed of light {microseconds(score.sol_geomean_us)} us")
+    return line
+
+
+def failure_lines(verdict: Verdict) -> Iterator[Text]:
+    """The messages of the first failures; equal ones once."""
+    shown: dict[str, int] = {}
+    results: list[tuple[str, TestResult | BenchmarkResult]] = [
+        *((f"test, {test.inputs} inputs", test) for test in verdict.tests),
+        *(("benchmark", benchmark) for benchmark in verdict.benchmarks),
+    ]
+    for what, result in results:
+        if result.status != "fail" or not result.message:
+            continue
+        shown[result.message] = shown.get(result.message, 0) + 1
+        if shown[result.message] > 1 or len(shown) > _shown_failures:
+            continue
+        yield Text.assemble((f"failed: {what}, {result.spec}", "bold red"))
+        for line in result.message.splitlines():
+            yield Text(f"  {line}")
+    hidden = sum(shown.values()) - min(len(shown), _shown_failures)
+    if hidden:
+        yield Text(f"and {hidden} more failures; --json shows every message", style="dim")
+
+
+def closing_line(verdict: Verdict) -> Text:
+    """Passed or failed, in one line."""
+    contest = [test for test in verdict.tests if test.inputs == "contest"]
+    right = sum(test.status == "pass" for test in contest)
+    if verdict.passed:
+        return Text("passed", style="bold green")
+    if right < len(contest):
+        return Text(f"failed: {right} of {len(contest)} contest tests passed", style="bold red")
+    return Text("failed", style="bold red")
+
+
+def device_line(device: Device) -> Text:
+    """What judges: the GPU, or that there is none."""
+    if device.kind == "cuda":
+        return Text(f"judging on {device.name} (sm_{(device.capability or '').replace('.', '')})")
+    return Text(
+        f"no CUDA device: judging on the CPU ({device.name}); correctness counts, times do not"
+    )
+
+
+def test_line(test: TestResult) -> Text:
+    """A finished test as one line."""
+    return Text.assemble(
+        f"test       {shape_of(test.spec)!s:<18} {test.inputs + ' inputs':<15} ",
+        _status(test.status),
+    )
+
+
+def benchmark_line(benchmark: BenchmarkResult) -> Text:
+    """A finished benchmark as one line."""
+    line = Text.assemble(f"benchmark  {shape_of(benchmark.spec)!s:<18} ", _status(benchmark.status))
+    if benchmark.mean_us is not None:
+        line.append(f"  mean {microseconds(benchmark.mean_us)} us")
+    return line
+
+
+def microseconds(value: float | None) -> str:
+    """A time with the digits that mean something; a dash for None."""
+    if value is None:
+        return "-"
+    digits = 3 if value < 100 else 1 if value < 1000 else 0
+    return f"{value:,.{digits}f}"
+
+
+def _status(status: str) -> Text:
+    return Text(status, style=_styles.get(status, ""))
+
+
+def _gbps(benchmark: BenchmarkResult) -> str:
+    if not benchmark.bytes or not benchmark.mean_us:
+        return "-"
+    return f"{benchmark.bytes / benchmark.mean_us / 1e3:.4g}"
+
+
+def _percent(part: float | None, whole: float | None) -> str:
+    return "-" if not part or not whole else f"{part / whole:.1%}"

@@ -1,0 +1,209 @@
+"""What was found out about a submission, and the JSON object it becomes."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from cli.b200 import speed_of_light_us
+from cli.problem import shape_of
+
+full_range_suffix = "; inputs: full"
+
+
+@dataclass(frozen=True)
+class Submission:
+    """path: as given. sha256: of the file's bytes."""
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Device:
+    """Bandwidth in GB/s, times in microseconds; None where nothing was measured."""
+
+    kind: str
+    name: str
+    capability: str | None = None
+    driver: str | None = None
+    torch: str | None = None
+    cuda: str | None = None
+    cutlass_dsl: str | None = None
+    read_gbps: float | None = None
+    empty_us: float | None = None
+
+
+@dataclass(frozen=True)
+class TestResult:
+    """inputs: contest or full. status: pass, fail or skipped."""
+
+    __test__ = False  # not a pytest class, whatever its name says
+
+    spec: str
+    inputs: str
+    status: str
+    message: str | None = None
+
+
+@dataclass(frozen=True)
+class BenchmarkResult:
+    """Times in microseconds, None where nothing was timed. bytes: the least a kernel must move."""
+
+    spec: str
+    status: str
+    timed: bool = False
+    runs: int | None = None
+    mean_us: float | None = None
+    median_us: float | None = None
+    std_us: float | None = None
+    err_us: float | None = None
+    best_us: float | None = None
+    worst_us: float | None = None
+    bytes: int | None = None
+    floor_us: float | None = None
+    sol_us: float | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True)
+class Score:
+    """Geometric means over the benchmarks; None unless every one was timed and passed."""
+
+    geomean_us: float | None
+    floor_geomean_us: float | None
+    sol_geomean_us: float | None
+
+
+@dataclass(frozen=True)
+class Warning:
+    """What happened, and what to do about it."""
+
+    code: str
+    message: str
+    hint: str
+
+
+@dataclass
+class Verdict:
+    """Everything ``--json`` shows."""
+
+    submission: Submission
+    device: Device | None = None
+    tests: list[TestResult] = field(default_factory=list)
+    benchmarks: list[BenchmarkResult] = field(default_factory=list)
+    warnings: list[Warning] = field(default_factory=list)
+
+    @property
+    def contest_tests_passed(self) -> bool:
+        """Whether every test on the contest's own inputs passed."""
+        return all(test.status == "pass" for test in self.tests if test.inputs == "contest")
+
+    @property
+    def passed(self) -> bool:
+        """Whether the leaderboard would take it; full-range tests only warn."""
+        judged = bool(self.tests or self.benchmarks)
+        benchmarks_passed = all(each.status == "pass" for each in self.benchmarks)
+        return judged and self.contest_tests_passed and benchmarks_passed
+
+    @property
+    def score(self) -> Score:
+        """The geometric means."""
+        timed = all(each.status == "pass" and each.timed for each in self.benchmarks)
+        benchmarks = self.benchmarks if timed else []
+        return Score(
+            _geometric_mean([each.mean_us for each in benchmarks]),
+            _geometric_mean([each.floor_us for each in self.benchmarks]),
+            _geometric_mean([each.sol_us for each in self.benchmarks]),
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented JSON object."""
+        return {
+            "passed": self.passed,
+            "submission": asdict(self.submission),
+            "device": asdict(self.device) if self.device else None,
+            "tests": [asdict(test) for test in self.tests],
+            "benchmarks": [asdict(benchmark) for benchmark in self.benchmarks],
+            "score": asdict(self.score),
+            "warnings": [asdict(warning) for warning in self.warnings],
+        }
+
+
+def _geometric_mean(values: Sequence[float | None]) -> float | None:
+    numbers = [value for value in values if value]
+    if not numbers or len(numbers) < len(values):
+        return None
+    return math.exp(math.fsum(math.log(number) for number in numbers) / len(numbers))
+
+
+def unescape(text: str) -> str:
+    """A value of the result pipe with its line breaks."""
+    return text.replace("\\n", "\n")
+
+
+def _number(values: dict[str, str], key: str) -> float | None:
+    try:
+        return float(values[key])
+    except (KeyError, ValueError):
+        return None
+
+
+def _microseconds(values: dict[str, str], key: str) -> float | None:
+    ns = _number(values, key)
+    return None if ns is None else ns / 1e3
+
+
+def read_device(values: dict[str, str]) -> Device | None:
+    """The device that eval.py wrote about, None if it did not come so far."""
+    if "device.kind" not in values:
+        return None
+    texts = ("kind", "name", "capability", "driver", "torch", "cuda", "cutlass_dsl")
+    return Device(
+        **{name: values.get(f"device.{name}") or None for name in texts},  # type: ignore[arg-type]
+        read_gbps=_number(values, "device.read_gbps"),
+        empty_us=_microseconds(values, "device.empty_ns"),
+    )
+
+
+def read_test(values: dict[str, str], index: int, line: str, not_judged: str) -> TestResult:
+    """Test number ``index`` of a mode; ``not_judged`` is the message where it has no status."""
+    key = f"test.{index}"
+    full = line.endswith(full_range_suffix)
+    status = values.get(f"{key}.status")
+    message = values.get(f"{key}.error") or values.get(f"{key}.message")
+    return TestResult(
+        spec=line.removesuffix(full_range_suffix),
+        inputs="full" if full else "contest",
+        status=status or "fail",
+        message=unescape(message) if message else None if status else not_judged,
+    )
+
+
+def read_benchmark(
+    values: dict[str, str], index: int, line: str, not_judged: str
+) -> BenchmarkResult:
+    """Benchmark number ``index`` of a mode."""
+    key = f"benchmark.{index}"
+    shape = shape_of(line)
+    nbytes = _number(values, f"{key}.bytes")
+    minimum_bytes = None if nbytes is None else int(nbytes)
+    runs = _number(values, f"{key}.runs")
+    failed = values.get(f"{key}.status") == "fail" or runs is None
+    message = values.get(f"{key}.error") or (not_judged if failed else "")
+    return BenchmarkResult(
+        spec=line,
+        status="fail" if failed else "pass",
+        timed=runs is not None,
+        runs=None if runs is None else int(runs),
+        mean_us=_microseconds(values, f"{key}.mean"),
+        median_us=_microseconds(values, f"{key}.median"),
+        std_us=_microseconds(values, f"{key}.std"),
+        err_us=_microseconds(values, f"{key}.err"),
+        best_us=_microseconds(values, f"{key}.best"),
+        worst_us=_microseconds(values, f"{key}.worst"),
+        bytes=minimum_bytes,
+        floor_us=_microseconds(values, f"{key}.floor"),
+        sol_us=speed_of_light_us(shape.m, shape.k, shape.l, minimum_bytes),
+        message=unescape(message) or None,
+    )
