@@ -1,6 +1,7 @@
 """What the present device is and what it can do at best: bandwidth, cost of an empty call."""
 
 import importlib.metadata
+import os
 import platform
 import re
 import statistics
@@ -85,6 +86,18 @@ def _cpu_name() -> str:
         info = ""
     model = re.search(r"^model name\s*:\s*(.+)$", info, re.MULTILINE)
     return model.group(1) if model else platform.processor() or platform.machine()
+
+
+def free_memory_bytes(device: torch.device) -> int:
+    """Memory that can be allocated without harm."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        info = Path("/proc/meminfo").read_text()
+    except OSError:
+        return int(os.sysconf("SC_PAGE_SIZE")) * int(os.sysconf("SC_PHYS_PAGES"))
+    available_kib = re.search(r"^MemAvailable:\s+(\d+)", info, re.MULTILINE)
+    return int(available_kib.group(1)) << 10 if available_kib else 0
 
 
 def measure_limits(device: torch.device) -> DeviceLimits:

@@ -1,7 +1,7 @@
 """The judge, called by the contest's bot: ``python3 eval.py MODE CASEFILE``.
 
-MODE is test, benchmark, leaderboard or profile, and POPCORN_FD the pipe that takes the results.
-``python3 eval.py info`` measures the device instead. Besides the bot's variables:
+MODE is test, benchmark, leaderboard or profile, and POPCORN_FD the pipe that takes the results. A
+fifth mode of ours, info, measures the device and runs no submission. Besides the bot's variables:
 NVFP4_DEVICE (auto, cuda or cpu) demands a kind of device; NVFP4_TIMEOUT_S limits a mode.
 """
 
@@ -18,9 +18,10 @@ from submission_process import SubmissionProcess
 if TYPE_CHECKING:
     import torch
 
+    from cases import Case
     from device import DeviceLimits
 
-modes = ("test", "benchmark", "leaderboard", "profile")
+modes = ("test", "benchmark", "leaderboard", "profile", "info")
 
 default_timeout_s = 170.0
 """The bot kills a mode after 180 s; ten seconds before that, what is judged is reported."""
@@ -79,15 +80,11 @@ def judge_submission(
         raise SetupError("there is no submission.py in this folder", Exit.USAGE)
     # The worker starts first: it and the judge import torch side by side.
     with SubmissionProcess(harness, submission) as process:
-        from cases import CaseFileError, read_cases
         from device import measure_limits
         from judge import Judge
 
         device = _device(environment)
-        try:
-            cases = read_cases(case_file, environment.secret_seed)
-        except CaseFileError as error:
-            raise SetupError(str(error), Exit.BAD_CASE_FILE) from None
+        cases = _cases(case_file, environment)
         _report_facts(pipe, device)
         deadline = started + environment.timeout_s
         judge = Judge(process, pipe, device, deadline, environment.secret_seed)
@@ -100,15 +97,30 @@ def judge_submission(
         return judge.benchmark(cases, limits, fresh_contents=mode == "leaderboard")
 
 
-def describe_device(pipe: ResultPipe, environment: Environment) -> Exit:
-    """Mode info: the device's facts and limits. Raises SetupError."""
+def describe_device(pipe: ResultPipe, case_file: Path, environment: Environment) -> Exit:
+    """Mode info: the device's facts and limits and the floor of each case. Raises SetupError."""
     from device import measure_limits
 
     device = _device(environment)
+    cases = _cases(case_file, environment)
     _report_facts(pipe, device)
-    _report_limits(pipe, measure_limits(device))
+    limits = measure_limits(device)
+    _report_limits(pipe, limits)
+    for index, case in enumerate(cases):
+        pipe.write(f"benchmark.{index}.spec", case.spec)
+        pipe.write(f"benchmark.{index}.bytes", case.bytes)
+        pipe.write(f"benchmark.{index}.floor", limits.floor_ns(case.bytes))
     pipe.verdict(passed=True)
     return Exit.PASSED
+
+
+def _cases(case_file: Path, environment: Environment) -> "list[Case]":
+    from cases import CaseFileError, read_cases
+
+    try:
+        return read_cases(case_file, environment.secret_seed)
+    except CaseFileError as error:
+        raise SetupError(str(error), Exit.BAD_CASE_FILE) from None
 
 
 def _device(environment: Environment) -> "torch.device":
@@ -136,16 +148,16 @@ def _report_limits(pipe: ResultPipe, limits: "DeviceLimits") -> None:
 def main(arguments: list[str]) -> Exit:
     """Runs a mode and returns how it ended."""
     started = time.monotonic()
-    info = arguments == ["info"]
-    if not info and (len(arguments) != 2 or arguments[0] not in modes):
-        print(f"usage: eval.py {'|'.join(modes)} CASEFILE, or eval.py info", file=sys.stderr)
+    if len(arguments) != 2 or arguments[0] not in modes:
+        print(f"usage: eval.py {'|'.join(modes)} CASEFILE", file=sys.stderr)
         return Exit.USAGE
+    mode, case_file = arguments[0], Path(arguments[1])
     try:
         environment = read_environment()
         pipe = ResultPipe(environment.result_fd)
-        if info:
-            return describe_device(pipe, environment)
-        return judge_submission(arguments[0], Path(arguments[1]), pipe, environment, started)
+        if mode == "info":
+            return describe_device(pipe, case_file, environment)
+        return judge_submission(mode, case_file, pipe, environment, started)
     except SetupError as error:
         print(f"eval.py: {error}", file=sys.stderr)
         return error.end

@@ -15,7 +15,7 @@ import torch
 import reference
 from buffers import SharedBuffers, create_buffers, output_name
 from cases import Case
-from device import DeviceLimits
+from device import DeviceLimits, free_memory_bytes
 from layout import input_names, layouts, storages
 from protocol import Exit, ResultPipe
 from stats import Stats, summarise
@@ -50,6 +50,10 @@ schedules = {"cuda": Schedule(10, 100), "cpu": Schedule(1, 5)}
 
 class OutOfTime(Exception):
     """The mode's time limit is reached."""
+
+
+class NotEnoughMemory(Exception):
+    """A case is too large for this device; the message says by how much."""
 
 
 class Judge:
@@ -161,8 +165,8 @@ class Judge:
                 self._deadline = time.monotonic()
         except OutOfTime:
             self._fail(key, "not judged: the time limit was reached", Exit.TIMED_OUT, report)
-        except torch.cuda.OutOfMemoryError as error:
-            self._fail(key, f"the judge needs more memory: {error}", Exit.CUDA_ERROR, report)
+        except NotEnoughMemory as error:
+            self._fail(key, str(error), Exit.CHECK_FAILED, report)
         else:
             self._write(key, report)
 
@@ -192,6 +196,7 @@ class _OpenedCase:
         self.case = case
         self._process = process
         self._deadline = deadline
+        _refuse_too_large(case, device)
         self._buffers: SharedBuffers = create_buffers(case.m, case.k, case.l, device)
         try:
             self._ask("case", m=case.m, k=case.k, l=case.l, handles=self._buffers.handles)
@@ -237,6 +242,17 @@ class _OpenedCase:
     def _synchronize(self) -> None:
         if self._buffers.tensors["c"].is_cuda:
             torch.cuda.synchronize()
+
+
+def _refuse_too_large(case: Case, device: torch.device) -> None:
+    """Raises NotEnoughMemory where the inputs, their shared copy and the work on them do not fit."""
+    inputs_bytes = sum(layout.nbytes for layout in layouts(case.m, case.k, case.l).values())
+    needed_bytes, free_bytes = 4 * inputs_bytes, free_memory_bytes(device)
+    if needed_bytes > free_bytes:
+        raise NotEnoughMemory(
+            f"this case needs about {needed_bytes / 2**30:.1f} GiB of memory and "
+            f"{free_bytes / 2**30:.1f} GiB are free: choose a smaller shape"
+        )
 
 
 def _generate(case: Case, seed: int) -> input_t:
