@@ -245,7 +245,7 @@ class _OpenedCase:
 
 
 def _refuse_too_large(case: Case, device: torch.device) -> None:
-    """Raises NotEnoughMemory where the inputs, their shared copy and the work on them do not fit."""
+    """Raises NotEnoughMemory where inputs, their shared copy and the work on them do not fit."""
     inputs_bytes = sum(layout.nbytes for layout in layouts(case.m, case.k, case.l).values())
     needed_bytes, free_bytes = 4 * inputs_bytes, free_memory_bytes(device)
     if needed_bytes > free_bytes:
