@@ -23,15 +23,16 @@ def decode_e2m1(packed: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def custom_kernel(data: input_t) -> output_t:
     """c[i, 0, l] = sum over k of a * sfa * b * sfb; see ``task.input_t`` for the layouts."""
     a, b, sfa, sfb, _, _, c = data
-    for l in range(c.shape[2]):
-        b_even, b_odd = decode_e2m1(b.view(torch.uint8)[0, :, l])
-        scale_b = sfb[0, :, l].float().double()
-        for rows in torch.arange(c.shape[0]).split(256):
-            first, last = int(rows[0]), int(rows[-1]) + 1
-            a_even, a_odd = decode_e2m1(a.view(torch.uint8)[first:last, :, l])
-            products = a_even * b_even + a_odd * b_odd
-            # The sum of a block of 16 is exact in float32: a multiple of 0.25, at most 576.
-            block_sums = products.view(last - first, -1, 8).sum(dim=2)
-            scaled = block_sums.double() * sfa[first:last, :, l].float()
-            c[first:last, 0, l] = (scaled @ scale_b).half()
+    m, _, l = c.shape
+    b_even, b_odd = decode_e2m1(b.view(torch.uint8)[:1].permute(2, 0, 1))  # [l, 1, k//2]
+    scale_b = sfb[0].T.float().double().unsqueeze(2)  # [l, k//16, 1]
+    chunk = m if a.is_cuda else 256  # a GPU wants all rows at once, a CPU what its cache holds
+    for first in range(0, m, chunk):
+        rows = slice(first, first + chunk)
+        a_even, a_odd = decode_e2m1(a.view(torch.uint8)[rows].permute(2, 0, 1))  # [l, rows, k//2]
+        products = a_even * b_even + a_odd * b_odd
+        # The sum of a block of 16 is exact in float32: a multiple of 0.25, at most 576.
+        block_sums = products.view(l, products.shape[1], -1, 8).sum(dim=3)
+        scaled = block_sums.double() * sfa[rows].permute(2, 0, 1).float()  # [l, rows, k//16]
+        c[rows] = (scaled @ scale_b).permute(1, 2, 0).half()
     return c
