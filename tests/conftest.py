@@ -1,0 +1,96 @@
+"""Fixtures shared by the tests of the judge and the command."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from bot import Bot, root
+from hypothesis import settings
+
+from cases import Case, parse_case
+from protocol import ResultPipe
+
+settings.register_profile("default", deadline=None, derandomize=True, max_examples=50)
+settings.load_profile("default")
+
+submissions = Path(__file__).resolve().parent / "submissions"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests of a device skip themselves where it is not there."""
+    on_cuda = torch.cuda.is_available()
+    if item.get_closest_marker("gpu") and not on_cuda:
+        pytest.skip("needs a CUDA device")
+    if item.get_closest_marker("blackwell") and not (
+        on_cuda and torch.cuda.get_device_capability()[0] >= 10
+    ):
+        pytest.skip("needs a Blackwell device")
+
+
+@pytest.fixture(scope="session")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path | bytes | str], Bot]:
+    """Stages a submission for the bot: a path, the source, or a name in tests/submissions."""
+
+    def make(submission: Path | bytes | str) -> Bot:
+        source = submissions / submission if isinstance(submission, str) else submission
+        return Bot.stage(tmp_path_factory.mktemp("bot") / "flat", source)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def honest(stage: Callable[[Path | bytes | str], Bot]) -> Bot:
+    """The repository's own submission, staged."""
+    return stage(root / "submission.py")
+
+
+class Recorder:
+    """A result pipe that keeps what is written."""
+
+    def __init__(self) -> None:
+        self._read_fd, write_fd = os.pipe()
+        self.pipe = ResultPipe(write_fd)
+        self._closed = False
+
+    def raw(self) -> bytes:
+        """Everything written; nothing can be written afterwards."""
+        self.pipe._file.close()
+        chunks = []
+        while chunk := os.read(self._read_fd, 1 << 16):
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+    def lines(self) -> list[str]:
+        return self.raw().decode().splitlines()
+
+    def values(self) -> dict[str, str]:
+        return dict(line.split(": ", 1) for line in self.lines())
+
+    def close(self) -> None:
+        os.close(self._read_fd)
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    """A result pipe that keeps what is written."""
+    made = Recorder()
+    yield made
+    made.close()
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Torch's generators seeded inside, as they were outside."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield
+
+
+def make_case(m: int, k: int, l: int, seed: int = 1111, full: bool = False) -> Case:
+    """A case as a case file gives it."""
+    return parse_case(f"m: {m}; k: {k}; l: {l}; seed: {seed}" + ("; inputs: full" * full))

@@ -1,0 +1,187 @@
+"""The inputs: the contest's own, told again here, and the full-range ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from conftest import seeded
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layout import layouts
+from reference import (
+    default_device,
+    generate_full_range_input,
+    generate_input,
+    ref_kernel,
+)
+from task import input_t
+
+Generate = Callable[[int, int, int, int], input_t]
+
+shapes = st.tuples(st.integers(1, 300), st.integers(1, 6).map(lambda n: 64 * n), st.integers(1, 3))
+
+
+def raw(tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes of a tensor, or the tensor where its elements are wider."""
+    return tensor.view(torch.uint8) if tensor.dtype.itemsize == 1 else tensor
+
+
+def permuted_by_rule(scales: torch.Tensor) -> dict[tuple[int, ...], int]:
+    """Every scale code of [rows, k//16, l] at the index the contest's rule gives it."""
+    rows, k_blocks, l = scales.shape
+    return {
+        (i % 32, (i % 128) // 32, i // 128, j % 4, j // 4, b): int(scales[i, j, b])
+        for i in range(rows)
+        for j in range(k_blocks)
+        for b in range(l)
+    }
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "l", "seed"), [(128, 256, 1, 1111), (200, 320, 3, 7), (1, 64, 2, 2**62)]
+)
+def test_a_seed_gives_the_contest_s_tensors(m: int, k: int, l: int, seed: int) -> None:
+    device = default_device()
+    rest_m, rest_k = (m + 127) // 128, k // 64
+    with seeded(0):
+        data = generate_input(m, k, l, seed)
+        torch.manual_seed(seed)
+        a = torch.randint(0, 4, (l, m, k // 2), dtype=torch.uint8, device=device)
+        b = torch.randint(0, 4, (l, 128, k // 2), dtype=torch.uint8, device=device)
+        c = torch.randn((l, m, 1), dtype=torch.float16, device=device)
+        sfa = torch.randint(0, 3, (l, m, k // 16), dtype=torch.int8, device=device)
+        torch.randint(0, 3, (l, rest_m, rest_k, 32, 4, 4), dtype=torch.int8, device=device)
+        sfb = torch.randint(0, 3, (l, 128, k // 16), dtype=torch.int8, device=device)
+    expected = [
+        a.permute(1, 2, 0),
+        b.permute(1, 2, 0),
+        sfa.to(torch.float8_e4m3fn).permute(1, 2, 0),
+        sfb.to(torch.float8_e4m3fn).permute(1, 2, 0),
+    ]
+    for got, want in zip(data[:4], expected, strict=True):
+        assert torch.equal(raw(got), raw(want))
+    assert torch.equal(data[6], c.permute(1, 2, 0))
+
+
+@given(shape=shapes, full=st.booleans(), seed=st.integers(0, 2**63 - 1))
+def test_shapes_dtypes_and_strides_are_those_of_the_contract(
+    shape: tuple[int, int, int], full: bool, seed: int
+) -> None:
+    m, k, l = shape
+    data = (generate_full_range_input if full else generate_input)(m, k, l, seed)
+    rest_m, rest_k = (m + 127) // 128, k // 64
+    fp4, fp8 = torch.float4_e2m1fn_x2, torch.float8_e4m3fn
+    expected = [
+        ((m, k // 2, l), fp4, (k // 2, 1, m * k // 2)),
+        ((128, k // 2, l), fp4, (k // 2, 1, 128 * k // 2)),
+        ((m, k // 16, l), fp8, (k // 16, 1, m * k // 16)),
+        ((128, k // 16, l), fp8, (k // 16, 1, 128 * k // 16)),
+        (
+            (32, 4, rest_m, 4, rest_k, l),
+            fp8,
+            (16, 4, rest_k * 512, 1, 512, rest_m * rest_k * 512),
+        ),
+        ((32, 4, 1, 4, rest_k, l), fp8, (16, 4, rest_k * 512, 1, 512, rest_k * 512)),
+        ((m, 1, l), torch.float16, (1, 1, m)),
+    ]
+    for tensor, layout, (sizes, dtype, strides) in zip(
+        data, layouts(m, k, l).values(), expected, strict=True
+    ):
+        assert (tuple(tensor.shape), tensor.dtype) == (sizes, dtype)
+        # The stride of a dimension of size 1 carries no meaning.
+        moves = [stride for stride, size in zip(tensor.stride(), sizes, strict=True) if size > 1]
+        assert moves == [stride for stride, size in zip(strides, sizes, strict=True) if size > 1]
+        assert (layout.storage_shape, layout.dtype) == (
+            tuple(tensor.shape[d] for d in _back(layout.order)),
+            dtype,
+        )
+
+
+def _back(order: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(order.index(dimension) for dimension in range(len(order)))
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["contest", "full-range"])
+@pytest.mark.parametrize(("m", "k", "l"), [(128, 64, 1), (130, 128, 2), (31, 64, 2)])
+def test_a_permuted_scale_stands_where_the_tensor_cores_want_it(
+    m: int, k: int, l: int, full: bool
+) -> None:
+    data = (generate_full_range_input if full else generate_input)(m, k, l, 5)
+    for plain, permuted in ((data[2], data[4]), (data[3], data[5])):
+        codes, placed = raw(plain).cpu(), raw(permuted).cpu()
+        for index, code in permuted_by_rule(codes).items():
+            assert int(placed[index]) == code
+
+
+def test_the_contest_s_values_are_a_small_part_of_the_format() -> None:
+    a, b, sfa, sfb, _, _, _ = generate_input(256, 512, 2, 1)
+    for packed in (a, b):
+        assert set(raw(packed).unique().tolist()) == {0, 1, 2, 3}
+    for scales in (sfa, sfb):
+        assert set(scales.float().unique().tolist()) == {0.0, 1.0, 2.0}
+
+
+@pytest.fixture(scope="module")
+def wide() -> input_t:
+    """Full-range inputs large enough to hold every code."""
+    return generate_full_range_input(512, 4096, 2, 1111)
+
+
+def test_full_range_inputs_hold_all_16_codes_in_both_nibbles(wide: input_t) -> None:
+    for packed in wide[:2]:
+        codes = raw(packed)
+        assert set((codes & 15).unique().tolist()) == set(range(16))
+        assert set((codes >> 4).unique().tolist()) == set(range(16))
+
+
+def test_full_range_scales_of_a_take_every_finite_code(wide: input_t) -> None:
+    finite = {sign | magnitude for sign in (0, 0x80) for magnitude in range(0x7F)}
+    assert set(raw(wide[2]).unique().tolist()) == finite
+    assert len(finite) == 254
+
+
+def test_full_range_scales_of_b_have_both_signs_and_subnormals_in_the_row_that_counts(
+    wide: input_t,
+) -> None:
+    row = raw(wide[3])[0]
+    assert ((row & 0x80) > 0).any()
+    assert ((row & 0x80) == 0).any()
+    assert (((row & 0x78) == 0) & ((row & 7) > 0)).any()
+    assert not ((row & 0x7F) == 0x7F).any()
+
+
+def test_full_range_results_are_finite_of_both_signs_and_of_many_sizes(wide: input_t) -> None:
+    ref = ref_kernel(wide)
+    assert ref.isfinite().all()
+    assert (ref > 1).any()
+    assert (ref < -1).any()
+    assert ref.abs().max() > 100 * ref.abs().median() or ref.abs().max() > 1000
+
+
+@given(m=st.integers(1, 40), blocks=st.integers(1, 40), seed=st.integers(0, 2**63 - 1))
+def test_full_range_results_are_finite_for_any_seed(m: int, blocks: int, seed: int) -> None:
+    data = generate_full_range_input(m, 64 * blocks, 1, seed)
+    assert ref_kernel(data).isfinite().all()
+
+
+@pytest.mark.parametrize("generate", [generate_input, generate_full_range_input])
+def test_a_seed_decides_every_byte(generate: Generate) -> None:
+    first, again, other = (generate(64, 128, 2, seed) for seed in (1, 1, 2))
+    for one, same in zip(first, again, strict=True):
+        assert torch.equal(raw(one), raw(same))
+    assert not torch.equal(raw(first[0]), raw(other[0]))
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "l", "wrong"),
+    [(0, 64, 1, "m and l"), (1, 64, 0, "m and l"), (1, 32, 1, "k must"), (1, 0, 1, "k must")],
+)
+@pytest.mark.parametrize("generate", [generate_input, generate_full_range_input])
+def test_a_shape_outside_the_problem_is_refused(
+    generate: Generate, m: int, k: int, l: int, wrong: str
+) -> None:
+    with pytest.raises(ValueError, match=wrong):
+        generate(m, k, l, 1)
