@@ -168,7 +168,8 @@ def _status(status: str) -> Text:
 def _gbps(benchmark: BenchmarkResult) -> str:
     if not benchmark.bytes or not benchmark.mean_us:
         return "-"
-    return f"{benchmark.bytes / benchmark.mean_us / 1e3:.4g}"
+    gbps = benchmark.bytes / benchmark.mean_us / 1e3
+    return f"{gbps:,.0f}" if gbps >= 100 else f"{gbps:.3g}"
 
 
 def _percent(part: float | None, whole: float | None) -> str:
