@@ -1,0 +1,306 @@
+"""The reference: exact, rounded once, small in memory; and the tolerance of the check."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from bot import root
+from hypothesis import given
+from hypothesis import strategies as st
+
+import exact
+from exact import close_enough, exact_gemv, round_once_to_fp16
+from reference import (
+    check_implementation,
+    default_device,
+    generate_full_range_input,
+    generate_input,
+    ref_kernel,
+)
+
+e2m1 = [Fraction(value) for value in ("0", "1/2", "1", "3/2", "2", "3", "4", "6")]
+
+
+def e2m1_value(code: int) -> Fraction:
+    return -e2m1[code & 7] if code & 8 else e2m1[code]
+
+
+def e4m3_value(code: int) -> Fraction:
+    """An E4M3 code by its definition: bias 7, subnormals in units of 2**-9."""
+    exponent, mantissa = (code >> 3) & 15, code & 7
+    size = (
+        Fraction(mantissa, 512)
+        if exponent == 0
+        else Fraction(8 + mantissa, 8) * Fraction(2) ** (exponent - 7)
+    )
+    return -size if code & 0x80 else size
+
+
+def brute_force(a: list[int], b: list[int], sfa: list[int], sfb: list[int]) -> Fraction:
+    """One row of the GEMV by its formula, element by element."""
+
+    def element(packed: list[int], kk: int) -> Fraction:
+        byte = packed[kk // 2]
+        return e2m1_value(byte >> 4 if kk % 2 else byte & 15)
+
+    return sum(
+        (
+            element(a, kk) * e4m3_value(sfa[kk // 16]) * element(b, kk) * e4m3_value(sfb[kk // 16])
+            for kk in range(2 * len(a))
+        ),
+        start=Fraction(0),
+    )
+
+
+def scales_of(codes: list[list[int]] | list[int]) -> torch.Tensor:
+    return torch.tensor(codes, dtype=torch.uint8).view(torch.float8_e4m3fn)
+
+
+finite_scales = st.integers(0, 255).filter(lambda code: code & 0x7F != 0x7F)
+
+
+@st.composite
+def rows_of_bytes(draw: st.DrawFn) -> tuple[list[list[int]], list[int], list[list[int]], list[int]]:
+    """a, b, sfa, sfb of up to three rows and two groups of 64 elements."""
+    m, k = draw(st.integers(1, 3)), 64 * draw(st.integers(1, 2))
+    byte = st.integers(0, 255)
+
+    def listed(of: st.SearchStrategy[int], size: int) -> list[int]:
+        return draw(st.lists(of, min_size=size, max_size=size))
+
+    a = [listed(byte, k // 2) for _ in range(m)]
+    sfa = [listed(finite_scales, k // 16) for _ in range(m)]
+    return a, listed(byte, k // 2), sfa, listed(finite_scales, k // 16)
+
+
+@given(rows_of_bytes())
+def test_the_gemv_is_exact_for_every_code_and_scale(
+    operands: tuple[list[list[int]], list[int], list[list[int]], list[int]],
+) -> None:
+    a, b, sfa, sfb = operands
+    got = exact_gemv(
+        torch.tensor(a, dtype=torch.uint8),
+        torch.tensor(b, dtype=torch.uint8),
+        scales_of(sfa),
+        scales_of(sfb),
+    )
+    for row, value in enumerate(got.tolist()):
+        assert Fraction(value) == brute_force(a[row], b, sfa[row], sfb)
+
+
+def test_the_largest_products_and_the_smallest_meet_in_one_exact_sum() -> None:
+    k = 128
+    a, b = torch.full((1, k // 2), 0x77, dtype=torch.uint8), torch.full((k // 2,), 0x77)
+    a[0, 32], a[0, 33:] = 0x01, 0
+    sfa, sfb = [[126] * 4 + [1] + [0] * 3], [126] * 4 + [1] + [0] * 3
+    got = exact_gemv(a, b.to(torch.uint8), scales_of(sfa), scales_of(sfb))
+    want = 64 * 36 * Fraction(448) ** 2 + Fraction(6, 2) * Fraction(1, 512) ** 2
+    assert Fraction(float(got[0])) == want
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["contest", "full-range"])
+def test_the_reference_is_the_exact_result_rounded_once(full: bool) -> None:
+    m, k, l = 5, 192, 2
+    data = (generate_full_range_input if full else generate_input)(m, k, l, 3)
+    a, b, sfa, sfb = (tensor.view(torch.uint8).cpu() for tensor in data[:4])
+    ref = ref_kernel(data)
+    for row in range(m):
+        for batch in range(l):
+            value = brute_force(
+                a[row, :, batch].tolist(),
+                b[0, :, batch].tolist(),
+                sfa[row, :, batch].tolist(),
+                sfb[0, :, batch].tolist(),
+            )
+            # The sum fits into float64 exactly, and NumPy rounds it once.
+            assert Fraction(float(value)) == value
+            assert float(ref[row, 0, batch]) == float(np.float16(float(value)))
+
+
+def test_a_result_near_a_tie_is_not_rounded_twice() -> None:
+    # 1 + 2**-11 is halfway between two float16 values; the rest is lost on the way by float32.
+    above = torch.tensor([1 + 2**-11 + 2**-40], dtype=torch.float64)
+    assert float(above.half()) == 1.0
+    assert float(round_once_to_fp16(above)) == 1 + 2**-10
+
+
+@pytest.mark.parametrize(
+    ("value", "rounded"),
+    [
+        (65519.99, 65504.0),
+        (65520.0, math.inf),
+        (-1e9, -math.inf),
+        (2.0**-25, 0.0),
+        (2.0**-25 * 1.001, 2.0**-24),
+    ],
+)
+def test_rounding_at_the_ends_of_float16(value: float, rounded: float) -> None:
+    assert float(round_once_to_fp16(torch.tensor([value], dtype=torch.float64))) == rounded
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 4096, 20_000])
+def test_chunks_of_rows_change_nothing(chunk_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = generate_full_range_input(67, 256, 2, 9)
+    whole = ref_kernel(data)
+    monkeypatch.setitem(exact.chunk_bytes, default_device().type, chunk_bytes)
+    assert torch.equal(ref_kernel(data), whole)
+
+
+def test_the_reference_does_not_touch_its_inputs() -> None:
+    data = generate_full_range_input(70, 128, 2, 9)
+    before = [tensor.view(torch.uint8).clone() for tensor in data[:6]] + [data[6].clone()]
+    ref_kernel(data)
+    after = [tensor.view(torch.uint8) for tensor in data[:6]] + [data[6]]
+    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize("nan", [0x7F, 0xFF])
+def test_a_nan_scale_makes_its_row_nan_and_no_other(nan: int) -> None:
+    data = generate_full_range_input(6, 64, 1, 1)
+    data[2].view(torch.uint8)[4, 1, 0] = nan
+    ref = ref_kernel(data)
+    assert ref[:, 0, 0].isnan().tolist() == [False] * 4 + [True, False]
+
+
+def test_a_nan_scale_of_b_makes_a_whole_batch_nan() -> None:
+    data = generate_full_range_input(6, 64, 2, 1)
+    data[3].view(torch.uint8)[0, 3, 1] = 0x7F
+    ref = ref_kernel(data)
+    assert ref[:, 0, 1].isnan().all()
+    assert not ref[:, 0, 0].isnan().any()
+
+
+def test_rows_of_b_behind_the_first_do_not_count() -> None:
+    data = generate_full_range_input(40, 128, 2, 1)
+    before = ref_kernel(data)
+    data[1].view(torch.uint8)[1:] ^= 0xFF
+    data[3].view(torch.uint8)[1:] ^= 0xFF
+    assert torch.equal(ref_kernel(data), before)
+
+
+def test_the_largest_shape_stays_under_4_gib() -> None:
+    program = (
+        "import resource, reference\n"
+        "data = reference.generate_input(4096, 7168, 8, 1111)\n"
+        "ok, message = reference.check_implementation(data, reference.ref_kernel(data))\n"
+        "assert ok, message\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) * 1024 < 4 << 30
+
+
+inf, nan = math.inf, math.nan
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "passes"),
+    [
+        (0.0, 0.0, True),
+        (-0.0, 0.0, True),
+        (0.00099, 0.0, True),
+        (0.00101, 0.0, False),
+        (1000.0, 1001.0, True),
+        (1000.0, 1002.0, False),
+        (1001.0, 1000.0, True),
+        (1001.5, 1000.0, False),
+        (-1000.0, 1000.0, False),
+        (nan, 0.0, False),
+        (0.0, nan, False),
+        (nan, nan, True),
+        (inf, inf, True),
+        (-inf, inf, False),
+        (inf, 65504.0, False),
+        (65504.0, inf, False),
+        (nan, inf, False),
+        (inf, nan, False),
+    ],
+)
+def test_an_output_passes_within_the_tolerance_and_nowhere_else(
+    got: float, want: float, passes: bool
+) -> None:
+    pair = (torch.tensor([value], dtype=torch.float16) for value in (got, want))
+    assert bool(close_enough(*pair)) is passes
+
+
+@given(st.floats(width=16, allow_nan=False), st.floats(width=16, allow_nan=False))
+def test_the_tolerance_is_that_of_the_contest(got: float, want: float) -> None:
+    passes = bool(close_enough(torch.tensor([got]), torch.tensor([want])))
+    if math.isinf(got) or math.isinf(want):
+        assert passes is (got == want)
+    else:
+        allowed = 1e-3 + 1e-3 * abs(want)
+        assert passes is (abs(got - want) <= allowed)
+
+
+def test_a_mismatch_counts_the_wrong_elements_and_shows_the_first_few() -> None:
+    data = generate_input(128, 64, 2, 1)
+    output = ref_kernel(data)
+    want = float(output[3, 0, 1])
+    output[3, 0, 1] = want + 5
+    output[100:108, 0, 0] += 9
+    passed, message = check_implementation(data, output)
+    lines = message.splitlines()
+    assert not passed
+    assert lines[0] == "9 of 256 elements are wrong"
+    allowed = f"{1e-3 + 1e-3 * want:.3g}"
+    assert lines[1] == (
+        f"  (m=3, l=1): got {want + 5:g}, expected {want:g}, allowed error {allowed}"
+    )
+    assert [line.partition(":")[0].strip() for line in lines[2:6]] == [
+        f"(m={row}, l=0)" for row in range(100, 104)
+    ]
+    assert lines[6] == "  and 4 more"
+    assert len(lines) == 7
+
+
+@pytest.mark.parametrize(
+    ("output", "named"),
+    [
+        (None, "NoneType, not a tensor"),
+        ([0.0], "list, not a tensor"),
+        (torch.zeros(64, 1, 1), "torch.float32 [64, 1, 1], expected torch.float16 [64, 1, 1]"),
+        (torch.zeros(64, 1, dtype=torch.float16), "torch.float16 [64, 1], expected"),
+    ],
+)
+def test_what_is_no_output_is_refused_by_name(output: object, named: str) -> None:
+    passed, message = check_implementation(generate_input(64, 64, 1, 1), output)
+    assert not passed
+    assert named in message
+
+
+def test_an_expected_output_saves_the_reference() -> None:
+    data = generate_input(64, 64, 1, 1)
+    expected = ref_kernel(data) + 1000
+    assert check_implementation(data, expected.clone(), expected) == (True, "")
+    assert not check_implementation(data, expected.clone())[0]
+
+
+@pytest.mark.blackwell
+@pytest.mark.parametrize(("m", "k", "l"), [(128, 256, 1), (256, 7168, 2)])
+def test_the_reference_agrees_with_the_tensor_cores(m: int, k: int, l: int) -> None:
+    data = generate_input(m, k, l, 1111)
+    a, b, _, _, sfa_permuted, sfb_permuted, _ = data
+    ref = ref_kernel(data)
+    for batch in range(l):
+        flat = [
+            scales[..., batch].permute(2, 4, 0, 1, 3).flatten()
+            for scales in (sfa_permuted, sfb_permuted)
+        ]
+        got = torch._scaled_mm(
+            a[:, :, batch],
+            b[:, :, batch].transpose(0, 1),
+            flat[0],
+            flat[1],
+            bias=None,
+            out_dtype=torch.float16,
+        )
+        assert close_enough(got[:, 0], ref[:, 0, batch]).all()
