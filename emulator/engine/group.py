@@ -32,15 +32,20 @@ class Grid:
 
 
 class Group:
-    """lanes: sorted lane numbers. registers: index -> array, shared with the batch if full."""
+    """lanes: sorted lane numbers. registers: index -> array, shared with the batch if full.
 
-    __slots__ = ("_warp", "dirty", "full", "grid", "lanes", "registers", "shape", "warps")
+    dirty: bit set of registers that the batch does not have yet. excused: a wait that may time
+    out has done so.
+    """
+
+    __slots__ = ("_warp", "dirty", "excused", "full", "grid", "lanes", "registers", "shape", "warps")
 
     def __init__(self, grid: Grid, lanes: Array, file: RegisterFile):
         self.grid = grid
         self.lanes = lanes
         self.full = lanes.size == grid.lane.size
         self.dirty = 0
+        self.excused = False
         self._warp: Array | None = None
         if self.full:
             self.shape: tuple[int, ...] = (grid.ctas, grid.threads)

@@ -105,11 +105,15 @@ class Clocks:
         self.known[:, : self.warps] = heard[:, None, :]
         self._step_all()
 
-    def meet(self, cta: int, warps: Array) -> None:
-        """These warps of one CTA met at a barrier."""
-        heard = self.known[cta, warps].max(axis=0)
-        self.known[cta, warps] = heard
-        self.known[cta, warps, warps] += 1
+    def meet(self, ctas: Array, came: Array, stay: Array) -> None:
+        """Warps met at a barrier of these CTAs: bool[ctas, warps] who came, and who waited."""
+        known = self.known[ctas]
+        told = np.where(came[:, :, None], known[:, : self.warps], 0).max(axis=1)
+        heard = np.maximum(known[:, : self.warps], told[:, None, :])
+        known[:, : self.warps] = np.where(stay[:, :, None], heard, known[:, : self.warps])
+        own = np.arange(self.warps)
+        known[:, own, own] += came
+        self.known[ctas] = known
 
     def step_warps(self, cta: Array, warp: Array) -> None:
         """The threads of these warps synchronised among themselves."""

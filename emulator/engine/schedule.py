@@ -21,8 +21,8 @@ Array = np.ndarray[Any, Any]
 
 # A loop that spins on memory would starve the threads it waits for, if they are further on.
 TURN_STEPS = 2000
-IDLE_WAKES = 4
-STEP_LIMIT = 30_000_000
+IDLE_WAKES = 64
+STEP_LIMIT = 5_000_000
 
 
 class Parked(Protocol):
@@ -41,8 +41,8 @@ class Scheduler:
         self.groups: dict[int, Group] = {}
         self.held: dict[int, Group] = {}
         self.parked: list[Parked] = []
-        self.timed_out = False
         self._stirred = False
+        self._progress = False
         self._ticks = 0
         self._steps = 0
         self._turn_began = 0
@@ -59,17 +59,18 @@ class Scheduler:
             if not self.groups:
                 if not self.held:
                     break
-                idle = 0 if self._stirred else idle + 1
+                idle = 0 if self._progress else idle + 1
+                self._progress = False
                 if idle > IDLE_WAKES:
                     break
-                # Threads in a try_wait may give up now and see that it failed.
-                self.timed_out = not self._stirred
                 self._wake()
+                # A try_wait gives up after a while: nobody else can run, so that is now.
+                for group in self.groups.values():
+                    group.excused = True
             place = self._choose()
             group = self.groups.pop(place)
             if not self._admit(place, group):
                 continue
-            idle = 0
             self._advance(place)
         if self.held or any(barrier.waiting() for barrier in self.parked):
             raise self._deadlock()
@@ -97,6 +98,7 @@ class Scheduler:
 
     def stir(self) -> None:
         """Something that threads in front of a gate may wait for has changed."""
+        self._progress = True
         if self.held:
             self._stirred = True
 
@@ -128,7 +130,6 @@ class Scheduler:
             spent += 1
             group.dirty |= block.writes
             following = block.run(batch, group, group.registers)
-            self.timed_out = False
             if type(following) is int:
                 alone = not self.groups or following < min(self.groups)
                 if alone and not self._stirred and spent < TURN_STEPS:
@@ -189,6 +190,7 @@ class Scheduler:
         if gate is None:
             return True
         ready = gate(self.batch, group, group.registers)
+        group.excused = False
         if ready is None or ready.all():
             return True
         self.retire(group, place)

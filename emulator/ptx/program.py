@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Union
 
 from emulator.errors import PtxSyntaxError, UnsupportedInstruction, Where
@@ -322,10 +322,18 @@ class _Linker:
         mnemonic = node.opcode.split(".", 1)[0]
         if mnemonic == "call":
             self.call(node)
+        elif mnemonic in ("bar", "barrier") and ".red" in node.opcode:
+            self.reduction_barrier(node)
         elif mnemonic == "ret" and self.returns is not None:
             self.jump(self.returns, node)
         else:
             self.emit(node)
+
+    def reduction_barrier(self, node: syntax.Instruction) -> None:
+        """Two steps, as threads wait between them: meet and vote, then read the outcome."""
+        self.emit(replace(node, operands=node.operands[1:]))
+        outcome = node.opcode.replace(".red", ".outcome")
+        self.emit(replace(node, opcode=outcome, operands=node.operands[:2]))
 
     def jump(self, label: int, node: syntax.Instruction) -> None:
         guard = self.guard(node)

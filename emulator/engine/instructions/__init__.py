@@ -1,5 +1,27 @@
 """Every instruction that is not arithmetic; importing this package fills the table."""
 
-from emulator.engine.instructions import access, moves, warp
+from emulator.engine.instructions import (
+    access,
+    atomics,
+    barrier,
+    bulk,
+    calls,
+    copies,
+    hints,
+    mbarrier,
+    moves,
+    warp,
+)
 
-__all__ = ["access", "moves", "warp"]
+__all__ = [
+    "access",
+    "atomics",
+    "barrier",
+    "bulk",
+    "calls",
+    "copies",
+    "hints",
+    "mbarrier",
+    "moves",
+    "warp",
+]

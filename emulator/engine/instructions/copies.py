@@ -1,0 +1,192 @@
+"""cp.async: copies to shared memory by a thread, in groups.
+
+The source is read at once. The bytes reach shared memory when the thread waits for their group,
+so that a kernel that does not wait finds what was there before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from emulator.engine import access, mbarriers, native
+from emulator.engine.access import READ, Access
+from emulator.engine.action import Action, Site, Source, instruction
+from emulator.engine.batch import Batch
+from emulator.engine.group import Group
+from emulator.engine.instructions.access import is_hint
+from emulator.engine.instructions.mbarrier import taking_part
+from emulator.ptx.program import Operand, Register
+from emulator.ptx.syntax import Integer
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class _Pending:
+    """Copies on their way: data[i] goes to offset[i] for lane[i], as part of group[i]."""
+
+    site: Site
+    lane: Array
+    offset: Array
+    data: Array
+    group: Array
+
+
+class Copies:
+    """The cp.async copies of a batch that nobody has waited for yet."""
+
+    def __init__(self, batch: Batch):
+        self.batch = batch
+        self.pending: list[_Pending] = []
+        self.committed = np.zeros(batch.grid.lane.size, np.int64)
+
+    def land(self, lanes: Array, keep: int | None) -> None:
+        """Perform the copies of these lanes, except those of their `keep` newest groups; None:
+        also copies that are in no group yet."""
+        batch = self.batch
+        limit = np.full(batch.grid.lane.size, -1, np.int64)
+        limit[lanes] = np.iinfo(np.int64).max if keep is None else self.committed[lanes] - keep
+        left = []
+        for packet in self.pending:
+            due = packet.group < limit[packet.lane]
+            if due.any():
+                _land(batch, packet, due)
+            if not due.all():
+                rest = ~due
+                left.append(
+                    _Pending(
+                        packet.site,
+                        packet.lane[rest],
+                        packet.offset[rest],
+                        packet.data[rest],
+                        packet.group[rest],
+                    )
+                )
+        self.pending = left
+
+
+def _land(batch: Batch, packet: _Pending, due: Array) -> None:
+    data, offset, lanes = packet.data[due], packet.offset[due], packet.lane[due]
+    nbytes = data.shape[1]
+    if batch.shared.checked:
+        access.note_shared_writes(batch, packet.site, nbytes, offset, lanes, data.T)
+    else:
+        batch.shared.data[offset.astype(np.int64)[:, None] + np.arange(nbytes)] = data
+
+
+def copies(batch: Batch) -> Copies:
+    found: Copies | None = batch.state.get("copies")
+    if found is None:
+        found = batch.state["copies"] = Copies(batch)
+    return found
+
+
+@instruction("cp.async")
+def cp_async(site: Site) -> Action:
+    """cp.async.{ca,cg}.shared.global [dst], [src], size{, bytes to read or ignore}{, policy}."""
+    for part in site.parts[2:]:
+        if part not in ("ca", "cg", "shared", "shared::cta", "global") and not is_hint(part):
+            raise site.unsupported(f"{site.opcode}: modifier .{part} is not emulated")
+    size = site.operands[2]
+    if not isinstance(size, Integer) or size.value not in (4, 8, 16):
+        raise site.unsupported(f"{site.opcode}: the size is 4, 8 or 16")
+    nbytes = size.value
+    extra: list[Operand] = list(site.operands[3:])
+    if extra and "L2::cache_hint" in site.parts:
+        extra.pop()
+    ignores = bool(extra) and isinstance(extra[0], Register) and extra[0].cls == "pred"
+    partial = bool(extra) and not ignores
+    reading = Access(site, "global", nbytes, 1)
+    writing = Access(site, "shared", nbytes, 1)
+    sources = [Source(site.memory(0), "b64"), Source(site.memory(1), "b64")]
+    if extra:
+        sources.append(Source(extra[0], "pred" if ignores else "b32"))
+
+    def run(
+        batch: Batch,
+        group: Group,
+        guard: Array | None,
+        target: Array,
+        origin: Array,
+        *more: Array,
+    ) -> tuple[Array, ...]:
+        at = taking_part(group, guard)
+        if at.size == 0:
+            return ()
+        lanes = group.lanes[at]
+        offset = access.locate_shared(
+            batch, writing, group.spread(target)[at], lanes, written=True
+        )
+        address = group.spread(origin)[at]
+        length = np.full(at.size, nbytes, np.int64)
+        if ignores:
+            length[group.spread(more[0])[at]] = 0
+        elif partial:
+            length = np.minimum(group.spread(more[0])[at].astype(np.int64), nbytes)
+        data = np.zeros((at.size, nbytes), np.uint8)
+        for amount in np.unique(length[length > 0]).tolist():
+            some = np.flatnonzero(length == amount)
+            where = reading if amount == nbytes else Access(site, "global", 1, amount)
+            access.locate_global(batch, where, address[some], lanes[some], READ)
+            part = np.empty((amount, some.size), np.uint8)
+            native.gather[1](address[some], part)
+            data[some, :amount] = part.T
+        state = copies(batch)
+        state.pending.append(_Pending(site, lanes, offset, data, state.committed[lanes]))
+        return ()
+
+    return Action("copy", sources, [], run)
+
+
+@instruction("cp.async.commit_group")
+def commit_group(site: Site) -> Action:
+    """Copies since the last commit become a group."""
+
+    def run(batch: Batch, group: Group, guard: Array | None) -> tuple[Array, ...]:
+        copies(batch).committed[group.lanes[taking_part(group, guard)]] += 1
+        return ()
+
+    return Action("copy", [], [], run)
+
+
+@instruction("cp.async.wait_group", "cp.async.wait_all")
+def wait_group(site: Site) -> Action:
+    """Wait until at most N groups of the thread are under way, or for all its copies."""
+    keep: int | None = None
+    if "wait_group" in site.parts:
+        number = site.operands[0]
+        if not isinstance(number, Integer):
+            raise site.unsupported(f"{site.opcode} takes an integer")
+        keep = number.value
+
+    def run(batch: Batch, group: Group, guard: Array | None) -> tuple[Array, ...]:
+        copies(batch).land(group.lanes[taking_part(group, guard)], keep)
+        return ()
+
+    return Action("copy", [], [], run)
+
+
+@instruction("cp.async.mbarrier")
+def mbarrier_arrive(site: Site) -> Action:
+    """cp.async.mbarrier.arrive{.noinc}.shared.b64 [addr]: arrive once the copies have landed."""
+    site.only("async", "mbarrier", "arrive", "noinc", "shared", "shared::cta", "b64")
+    noinc = "noinc" in site.parts
+
+    def run(batch: Batch, group: Group, guard: Array | None, address: Array) -> tuple[Array, ...]:
+        at = taking_part(group, guard)
+        lanes = group.lanes[at]
+        copies(batch).land(lanes, None)
+        offset = mbarriers.locate(site, batch, group.spread(address)[at], lanes)
+        mbarriers.release(batch, offset, lanes)
+        # Without .noinc the phase expects one arrival more and gets it: nothing changes.
+        if noinc:
+            one = np.ones(at.size, np.int64)
+            mbarriers.change(site, batch, offset, lanes, one, np.zeros_like(one))
+        return ()
+
+    return Action("copy", [Source(site.memory(0), "b64")], [], run)
+
+

@@ -1,0 +1,76 @@
+"""Instructions that order memory or advise the hardware.
+
+All threads of a launch see one memory in one order here, so that fences, prefetches, cache
+policies and launch control have nothing to do. They are listed, not skipped: an unknown modifier
+is still an error.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from emulator.engine.action import Action, Result, Site, instruction
+from emulator.engine.batch import Batch
+from emulator.engine.group import Group
+
+Array = np.ndarray[Any, Any]
+
+
+def _nothing(batch: Batch, group: Group, guard: Array | None, *sources: Array) -> Any:
+    return ()
+
+
+@instruction(
+    "membar",
+    "fence",
+    "prefetch",
+    "prefetchu",
+    "applypriority",
+    "discard",
+    "griddepcontrol",
+    "setmaxnreg",
+    "cp.async.bulk.prefetch",
+    "nanosleep",
+    "pmevent",
+)
+def hint(site: Site) -> Action:
+    """No effect on any result."""
+    return Action("special", [], [], _nothing)
+
+
+@instruction("createpolicy")
+def createpolicy(site: Site) -> Action:
+    """A cache policy; its 64 bits mean nothing here."""
+
+    def run(batch: Batch, group: Group, guard: Array | None, *sources: Array) -> tuple[Array, ...]:
+        return (np.zeros(1, np.uint64),)
+
+    return Action("special", [], [Result(site.operands[0], "b64")], run)
+
+
+@instruction("istypep")
+def istypep(site: Site) -> Action:
+    """Texture references do not exist here."""
+    raise site.unsupported("textures, samplers and surfaces are not emulated")
+
+
+@instruction("tcgen05")
+def tcgen05(site: Site) -> Action:
+    """Tensor memory and the tensor cores of Blackwell."""
+    raise site.unsupported(
+        f"{site.opcode}: tensor memory and tcgen05 are not emulated yet",
+        hint="use FMA or dp4a instructions in the kernel's emulated variant",
+    )
+
+
+@instruction("wgmma", "mma", "wmma", "ldmatrix", "stmatrix", "movmatrix")
+def tensor_core(site: Site) -> Action:
+    """Tensor cores of earlier architectures."""
+    raise site.unsupported(
+        f"{site.opcode}: tensor-core instructions are not emulated",
+        hint="use FMA or dp4a instructions in the kernel's emulated variant",
+    )
+
+
