@@ -105,7 +105,8 @@ def _fma_f16(a, b, c):  # type: ignore[no-untyped-def]
     part = total - product
     error = (product - (total - part)) + (addend - part)
     raw = _u32(total)
-    if error != 0 and raw & np.uint32(1) == 0:
+    # An infinite total has a NaN for its error and stays.
+    if (error > 0 or error < 0) and raw & np.uint32(1) == 0:
         raw += np.uint32(1) if (error > 0) == (total > 0) else np.uint32(0xFFFFFFFF)
     return _to_half(_f32(raw))
 

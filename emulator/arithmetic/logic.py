@@ -63,7 +63,7 @@ def _of_two(table: int, b: Array, c: Array) -> Array | None:
 
 def lop3(a: Array, b: Array, c: Array, table: Array) -> Array:
     """The three-input function whose truth table (bit 4a + 2b + c) is the immediate `table`."""
-    lut = int(table) & 0xFF
+    lut = int(table.flat[0]) & 0xFF
     if lut == 0x96:
         return np.bitwise_xor(np.bitwise_xor(a, b), c)
     low, high = lut & 15, lut >> 4

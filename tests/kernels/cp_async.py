@@ -7,7 +7,7 @@ import cutlass.cute as cute
 from cutlass.cute.nvgpu import cpasync
 from cutlass.memory import SmemAllocator
 
-from tests.kernels.parts import FP4_AS_WORDS, product_sum, run, scaled, word_tensors
+from kernels.parts import FP4_AS_WORDS, product_sum, run, scaled, word_tensors
 
 ROWS = 128  # a thread each
 WORDS = 8  # 64 values of each row a stage

@@ -11,7 +11,7 @@ import cutlass.cute as cute
 from cutlass._mlir.dialects import llvm
 from cutlass.cutlass_dsl import T, dsl_user_op
 
-from tests.kernels.parts import FP4_AS_WORDS, run, word_tensors
+from kernels.parts import FP4_AS_WORDS, run, word_tensors
 
 THREADS = 128
 SLOTS = 8  # threads that share a row

@@ -50,7 +50,7 @@ def batched(pointer: Any, rows: Any, columns: Any, l: Any, divby: int) -> Any:
 
 
 def word_tensors(a: Any, b: Any, sfa: Any, sfb: Any, c: Any, m: Any, k: Any, l: Any) -> Any:
-    """mA [m, k / 8, l] and mB [128, k / 8, l] of Uint32, mSFA, mSFB [., k / 16, l], mC [m, 1, l]."""
+    """The five arguments as mA, mB [., k / 8, l], mSFA, mSFB [., k / 16, l] and mC [m, 1, l]."""
     return (
         batched(a, m, k // 8, l, 8),
         batched(b, 128, k // 8, l, 8),

@@ -9,7 +9,7 @@ from typing import Any
 import cutlass
 import cutlass.cute as cute
 
-from tests.kernels.parts import BLOCK, batched, run
+from kernels.parts import BLOCK, batched, run
 
 THREADS = 128
 STEP = 64  # values a thread takes at a time

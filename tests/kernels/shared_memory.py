@@ -6,7 +6,7 @@ import cutlass
 import cutlass.cute as cute
 from cutlass.memory import SmemAllocator
 
-from tests.kernels.parts import FP4_AS_WORDS, product_sum, run, scaled, word_tensors
+from kernels.parts import FP4_AS_WORDS, product_sum, run, scaled, word_tensors
 
 ROWS = 16
 SLOTS = 8  # threads that share a row

@@ -7,7 +7,7 @@ import cutlass.cute as cute
 from cutlass.cute.nvgpu import cpasync
 from cutlass.memory import SmemAllocator
 
-from tests.kernels.parts import BLOCK, FP4_AS_WORDS, batched, product_sum, run, scaled
+from kernels.parts import BLOCK, FP4_AS_WORDS, batched, product_sum, run, scaled
 
 ROWS = 128  # a thread each
 WORDS = 8  # 64 values of each row a stage

@@ -5,7 +5,7 @@ from typing import Any
 import cutlass
 import cutlass.cute as cute
 
-from tests.kernels.parts import FP4_AS_WORDS, product_sum, run, scaled, word_tensors
+from kernels.parts import FP4_AS_WORDS, product_sum, run, scaled, word_tensors
 
 WARPS = 4
 WORDS = 4  # 32 values, two blocks

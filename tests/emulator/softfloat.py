@@ -1,0 +1,169 @@
+"""Floating point by exact rational numbers: slow, and written apart from the emulator."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+
+@dataclass(frozen=True)
+class Binary:
+    """A binary format. top: bits of the largest finite number. nan: canonical NaN or None."""
+
+    exponent_bits: int
+    mantissa_bits: int
+    top: int
+    nan: int | None
+    has_infinity: bool = True
+
+    @property
+    def sign_bit(self) -> int:
+        return 1 << (self.exponent_bits + self.mantissa_bits)
+
+    @property
+    def lowest(self) -> int:
+        """Exponent of the smallest subnormal."""
+        return 2 - 2 ** (self.exponent_bits - 1) - self.mantissa_bits
+
+    def value(self, bits: int) -> Fraction | float:
+        """A Fraction, or a float that is infinite or NaN."""
+        sign = -1 if bits & self.sign_bit else 1
+        size = bits & (self.sign_bit - 1)
+        if size > self.top:
+            if self.has_infinity and size == self.top + 1:
+                return sign * math.inf
+            return math.nan
+        field, fraction = size >> self.mantissa_bits, size & ((1 << self.mantissa_bits) - 1)
+        if field:
+            fraction += 1 << self.mantissa_bits
+        return sign * Fraction(fraction) * Fraction(2) ** (self.lowest + max(field - 1, 0))
+
+    def negative(self, bits: int) -> bool:
+        return bool(bits & self.sign_bit)
+
+    def infinity(self, negative: bool) -> int:
+        return (self.top + 1) | (self.sign_bit if negative else 0)
+
+    def round(
+        self, x: Fraction, mode: str = "rn", negative_zero: bool = False, saturate: bool = False
+    ) -> int:
+        """The bits of x rounded once. negative_zero: the sign of an exact zero."""
+        if x == 0:
+            return self.sign_bit if negative_zero else 0
+        negative, size = x < 0, abs(x)
+        exponent = size.numerator.bit_length() - size.denominator.bit_length()
+        while Fraction(2) ** exponent > size:
+            exponent -= 1
+        while Fraction(2) ** (exponent + 1) <= size:
+            exponent += 1
+        unit = Fraction(2) ** max(exponent - self.mantissa_bits, self.lowest)
+        steps, rest = divmod(size, unit)
+        half = unit / 2
+        up = {
+            "rn": rest > half or (rest == half and steps % 2 == 1),
+            "rna": rest >= half,
+            "rz": False,
+            "rp": rest > 0 and not negative,
+            "rm": rest > 0 and negative,
+        }[mode]
+        rounded = (int(steps) + up) * unit
+        largest = self.value(self.top)
+        if rounded > largest:
+            away = mode in ("rn", "rna") or mode == ("rm" if negative else "rp")
+            if self.has_infinity and away and not saturate:
+                return self.infinity(negative)
+            rounded = Fraction(largest)
+        return self._exactly(rounded) | (self.sign_bit if negative else 0)
+
+    def _exactly(self, size: Fraction) -> int:
+        units = size / Fraction(2) ** self.lowest
+        assert units.denominator == 1
+        count, field = int(units), 0
+        while count >= 2 << self.mantissa_bits:
+            assert count % 2 == 0
+            count, field = count // 2, field + 1
+        return (field << self.mantissa_bits) + count
+
+
+F16 = Binary(5, 10, 0x7BFF, 0x7FFF)
+BF16 = Binary(8, 7, 0x7F7F, 0x7FFF)
+F32 = Binary(8, 23, 0x7F7FFFFF, 0x7FFFFFFF)
+F64 = Binary(11, 52, 0x7FEFFFFFFFFFFFFF, 0xFFF8000000000000)
+E4M3 = Binary(4, 3, 0x7E, 0x7F, has_infinity=False)
+E5M2 = Binary(5, 2, 0x7B, 0x7F)
+E2M3 = Binary(2, 3, 0x1F, None, has_infinity=False)
+E3M2 = Binary(3, 2, 0x1F, None, has_infinity=False)
+E2M1 = Binary(2, 1, 0x7, None, has_infinity=False)
+TF32 = Binary(8, 10, 0x3FBFF, 0x3FFFF)
+
+
+def fma(form: Binary, a: int, b: int, c: int, mode: str = "rn") -> int:
+    """a * b + c, rounded once."""
+    x, y, z = form.value(a), form.value(b), form.value(c)
+    finite = all(isinstance(v, Fraction) for v in (x, y, z))
+    if not finite:
+        # Among infinities and NaNs only signs and zeros of the finite operands matter.
+        small = [
+            v
+            if isinstance(v, float)
+            else math.copysign(float(v != 0), -1 if form.negative(w) else 1)
+            for v, w in ((x, a), (y, b), (z, c))
+        ]
+        total = small[0] * small[1] + small[2]
+        if math.isnan(total):
+            assert form.nan is not None
+            return form.nan
+        return form.infinity(total < 0)
+    exact = Fraction(x) * Fraction(y) + Fraction(z)
+    product_negative = form.negative(a) != form.negative(b)
+    same_zero = (Fraction(x) * Fraction(y) == 0 or exact == 0) and (
+        product_negative == form.negative(c)
+    )
+    negative_zero = product_negative if same_zero else mode == "rm"
+    return form.round(exact, mode, negative_zero)
+
+
+def add(form: Binary, a: int, b: int, mode: str = "rn") -> int:
+    return fma(form, a, form.round(Fraction(1)), b, mode)
+
+
+def mul(form: Binary, a: int, b: int, mode: str = "rn") -> int:
+    negative = form.negative(a) != form.negative(b)
+    return fma(form, a, b, form.sign_bit if negative else 0, mode)
+
+
+def divide(form: Binary, a: int, b: int, mode: str = "rn") -> int:
+    x, y = form.value(a), form.value(b)
+    negative = form.negative(a) != form.negative(b)
+    assert form.nan is not None
+    if any(isinstance(v, float) and math.isnan(v) for v in (x, y)):
+        return form.nan
+    if isinstance(x, float):
+        return form.nan if isinstance(y, float) else form.infinity(negative)
+    if isinstance(y, float):
+        return form.sign_bit if negative else 0
+    if y == 0:
+        return form.nan if x == 0 else form.infinity(negative)
+    return form.round(x / y, mode, negative)
+
+
+def square_root(form: Binary, a: int, mode: str = "rn") -> int:
+    x = form.value(a)
+    assert form.nan is not None
+    if isinstance(x, float):
+        return form.infinity(False) if x > 0 else form.nan
+    if x <= 0:
+        return a if x == 0 else form.nan
+    # An integer root of x * 4**n, with a sticky bit below if it is not exact.
+    n = 2 * form.mantissa_bits + 2 - form.lowest
+    scaled = x * Fraction(4) ** n
+    root = math.isqrt(int(scaled))
+    exact = Fraction(root) ** 2 == scaled
+    return form.round(Fraction(2 * root + (not exact), 2 ** (n + 1)), mode)
+
+
+def flush(form: Binary, bits: int) -> int:
+    """Subnormals become the zero of their sign."""
+    tiny = (bits & (form.sign_bit - 1)) < 1 << form.mantissa_bits
+    return bits & form.sign_bit if tiny else bits

@@ -1,0 +1,336 @@
+"""Integer, logic and comparison instructions against plain Python integers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from lane_operands import call, operands
+
+from emulator.arithmetic import resolve
+from emulator.errors import UnsupportedInstruction
+
+Oracle = Callable[..., Any]
+
+
+def signed(x: int, width: int) -> int:
+    return x - (1 << width) if x >> (width - 1) & 1 else x
+
+
+def clamp(x: int, low: int, high: int) -> int:
+    return max(low, min(high, x))
+
+
+def toward_zero(a: int, b: int) -> int:
+    quotient = abs(a) // abs(b)
+    return quotient if (a < 0) == (b < 0) else -quotient
+
+
+def by_value(kind: str, function: Oracle) -> Oracle:
+    """An oracle on values: sources read as `kind` (u32, s16, ...), the result cut to its width."""
+    width = int(kind[1:])
+
+    def oracle(*words: int) -> int:
+        values = [signed(w, width) if kind[0] == "s" else w for w in words]
+        return int(function(*values)) % (1 << width)
+
+    return oracle
+
+
+def each_half(kind: str, function: Oracle) -> Oracle:
+    half = by_value(kind, function)
+
+    def oracle(*words: int) -> int:
+        low = half(*(w & 0xFFFF for w in words))
+        return low | half(*(w >> 16 for w in words)) << 16
+
+    return oracle
+
+
+CASES: dict[str, Oracle] = {}
+
+for _kind in ("u16", "s16", "u32", "s32", "u64", "s64"):
+    _w = int(_kind[1:])
+    _value = (lambda x, w=_w: signed(x, w)) if _kind[0] == "s" else (lambda x: x)
+    _wide = 1 << (2 * _w)
+    CASES |= {
+        f"add.{_kind}": by_value(_kind, lambda a, b: a + b),
+        f"sub.{_kind}": by_value(_kind, lambda a, b: a - b),
+        f"mul.lo.{_kind}": by_value(_kind, lambda a, b: a * b),
+        f"mul.hi.{_kind}": by_value(_kind, lambda a, b, w=_w: a * b >> w),
+        f"mad.lo.{_kind}": by_value(_kind, lambda a, b, c: a * b + c),
+        f"mad.hi.{_kind}": by_value(_kind, lambda a, b, c, w=_w: (a * b >> w) + c),
+        f"sad.{_kind}": by_value(_kind, lambda a, b, c: abs(a - b) + c),
+        f"min.{_kind}": by_value(_kind, min),
+        f"max.{_kind}": by_value(_kind, max),
+        f"div.{_kind}": by_value(_kind, lambda a, b: toward_zero(a, b) if b else -1),
+        f"rem.{_kind}": by_value(_kind, lambda a, b: a - toward_zero(a, b) * b if b else a),
+        f"shr.{_kind}": lambda a, n, v=_value, w=_w: (v(a) >> min(n, 2 * w)) % (1 << w),
+        f"setp.lt.{_kind}": lambda a, b, v=_value: v(a) < v(b),
+        f"setp.ge.{_kind}": lambda a, b, v=_value: v(a) >= v(b),
+    }
+    if _w < 64:
+        CASES[f"mul.wide.{_kind}"] = lambda a, b, v=_value, n=_wide: v(a) * v(b) % n
+        CASES[f"mad.wide.{_kind}"] = lambda a, b, c, v=_value, n=_wide: (v(a) * v(b) + c) % n
+    if _kind[0] == "s":
+        CASES[f"abs.{_kind}"] = by_value(_kind, abs)
+        CASES[f"neg.{_kind}"] = by_value(_kind, lambda a: -a)
+
+
+def product24(a: int, b: int, kind: str) -> int:
+    a, b = a % 2**24, b % 2**24
+    return signed(a, 24) * signed(b, 24) if kind == "s32" else a * b
+
+
+for _kind in ("u32", "s32"):
+    CASES |= {
+        f"mul24.lo.{_kind}": lambda a, b, k=_kind: product24(a, b, k) % 2**32,
+        f"mul24.hi.{_kind}": lambda a, b, k=_kind: (product24(a, b, k) >> 16) % 2**32,
+        f"mad24.lo.{_kind}": lambda a, b, c, k=_kind: (product24(a, b, k) + c) % 2**32,
+        f"mad24.hi.{_kind}": lambda a, b, c, k=_kind: ((product24(a, b, k) >> 16) + c) % 2**32,
+    }
+
+S32 = (-(2**31), 2**31 - 1)
+CASES |= {
+    "add.sat.s32": by_value("s32", lambda a, b: clamp(a + b, *S32)),
+    "sub.sat.s32": by_value("s32", lambda a, b: clamp(a - b, *S32)),
+    "mad.hi.sat.s32": by_value("s32", lambda a, b, c: clamp((a * b >> 32) + c, *S32)),
+    "mad24.hi.sat.s32": by_value(
+        "s32", lambda a, b, c: clamp((product24(a, b, "s32") >> 16) + c, *S32)
+    ),
+    "min.relu.s32": by_value("s32", lambda a, b: max(min(a, b), 0)),
+    "max.relu.s16x2": each_half("s16", lambda a, b: max(a, b, 0)),
+    "add.u16x2": each_half("u16", lambda a, b: a + b),
+    "min.s16x2": each_half("s16", min),
+    "max.u16x2": each_half("u16", max),
+    "add.cc.u32": lambda a, b: ((a + b) % 2**32, a + b >> 32),
+    "addc.u32": lambda a, b, c: (a + b + c) % 2**32,
+    "addc.cc.u64": lambda a, b, c: ((a + b + c) % 2**64, a + b + c >> 64),
+    "sub.cc.u32": lambda a, b: ((a - b) % 2**32, a < b),
+    "subc.cc.s64": lambda a, b, c: ((a - b - c) % 2**64, a - b - c < 0),
+    "subc.u32": lambda a, b, c: (a - b - c) % 2**32,
+    "mad.lo.cc.u32": lambda a, b, c: ((a * b + c) % 2**32, (a * b) % 2**32 + c >> 32),
+    "mad.hi.cc.u64": lambda a, b, c: (((a * b >> 64) + c) % 2**64, (a * b >> 64) + c >> 64),
+    "madc.lo.u32": lambda a, b, c, f: (a * b + c + f) % 2**32,
+    "madc.hi.cc.u32": lambda a, b, c, f: (
+        ((a * b >> 32) + c + f) % 2**32,
+        (a * b >> 32) + c + f >> 32,
+    ),
+}
+
+
+def dot(a: int, b: int, c: int, a_width: int, kinds: str, first: int = 0, count: int = 4) -> int:
+    """dp4a and dp2a: `count` fields of a times bytes of b from `first` on."""
+    total = c
+    for i in range(count):
+        x, y = a >> (a_width * i) & (2**a_width - 1), b >> (8 * (first + i)) & 255
+        x = signed(x, a_width) if kinds[0] == "s" else x
+        total += x * (signed(y, 8) if kinds[1] == "s" else y)
+    return total % 2**32
+
+
+for _kinds in ("uu", "us", "su", "ss"):
+    _types = f"{_kinds[0]}32.{_kinds[1]}32"
+    CASES[f"dp4a.{_types}"] = lambda a, b, c, k=_kinds: dot(a, b, c, 8, k)
+    CASES[f"dp2a.lo.{_types}"] = lambda a, b, c, k=_kinds: dot(a, b, c, 16, k, 0, 2)
+    CASES[f"dp2a.hi.{_types}"] = lambda a, b, c, k=_kinds: dot(a, b, c, 16, k, 2, 2)
+
+
+def permute(a: int, b: int, selector: int) -> int:
+    pool = (a | b << 32).to_bytes(8, "little")
+    out = []
+    for i in range(4):
+        nibble = selector >> (4 * i) & 15
+        byte = pool[nibble & 7]
+        out.append((255 if byte & 128 else 0) if nibble & 8 else byte)
+    return int.from_bytes(bytes(out), "little")
+
+
+def rotated(a: int, b: int, c: int, mode: str) -> int:
+    pool, i = (a | b << 32).to_bytes(8, "little"), c & 3
+    picks = {
+        "f4e": [i, i + 1, i + 2, i + 3],
+        "b4e": [i, i - 1, i - 2, i - 3],
+        "rc8": [i] * 4,
+        "ecl": [max(j, i) for j in range(4)],
+        "ecr": [min(j, i) for j in range(4)],
+        "rc16": [2 * (i & 1) + (j & 1) for j in range(4)],
+    }[mode]
+    return int.from_bytes(bytes(pool[p % 8] for p in picks), "little")
+
+
+CASES["prmt.b32"] = permute
+for _mode in ("f4e", "b4e", "rc8", "ecl", "ecr", "rc16"):
+    CASES[f"prmt.b32.{_mode}"] = lambda a, b, c, m=_mode: rotated(a, b, c, m)
+
+
+def truth(a: int, b: int, c: int, table: int, width: int = 32) -> int:
+    return sum(
+        (table >> ((a >> i & 1) * 4 + (b >> i & 1) * 2 + (c >> i & 1)) & 1) << i
+        for i in range(width)
+    )
+
+
+def extract(a: int, position: int, length: int, width: int, is_signed: bool) -> int:
+    position, length = position & 255, length & 255
+    bits = [a >> i & 1 for i in range(width)]
+    last = bits[min(position + length - 1, width - 1)] if length and is_signed else 0
+    out = [
+        bits[position + i] if i < length and position + i < width else last for i in range(width)
+    ]
+    return sum(bit << i for i, bit in enumerate(out))
+
+
+def insert(field: int, base: int, position: int, length: int, width: int) -> int:
+    position, length = position & 255, length & 255
+    for i in range(min(length, width)):
+        if position + i < width:
+            base = base & ~(1 << (position + i)) | (field >> i & 1) << (position + i)
+    return base
+
+
+def nth_set(mask: int, base: int, offset: int) -> int:
+    offset = signed(offset, 32)
+    if offset == 0:
+        return base if mask >> base & 1 else 2**32 - 1
+    step = 1 if offset > 0 else -1
+    found, place = 0, base
+    while 0 <= place < 32:
+        found += mask >> place & 1
+        if found == abs(offset):
+            return place
+        place += step
+    return 2**32 - 1
+
+
+for _w in (32, 64):
+    _ones = 2**_w - 1
+    CASES |= {
+        f"and.b{_w}": lambda a, b: a & b,
+        f"or.b{_w}": lambda a, b: a | b,
+        f"xor.b{_w}": lambda a, b: a ^ b,
+        f"not.b{_w}": lambda a, n=_ones: a ^ n,
+        f"cnot.b{_w}": lambda a: int(a == 0),
+        f"shl.b{_w}": lambda a, n, w=_w: a << min(n, w) & (2**w - 1),
+        f"popc.b{_w}": lambda a: a.bit_count(),
+        f"clz.b{_w}": lambda a, w=_w: w - a.bit_length(),
+        f"brev.b{_w}": lambda a, w=_w: int(f"{a:0{w}b}"[::-1], 2),
+        f"bfind.u{_w}": lambda a: (a.bit_length() - 1) % 2**32,
+        f"bfind.shiftamt.u{_w}": lambda a, w=_w: (w - a.bit_length()) if a else 2**32 - 1,
+        f"bfind.s{_w}": lambda a, w=_w, n=_ones: (
+            (((a ^ n) if a >> (w - 1) else a).bit_length() - 1) % 2**32
+        ),
+        f"bfe.u{_w}": lambda a, p, n, w=_w: extract(a, p, n, w, False),
+        f"bfe.s{_w}": lambda a, p, n, w=_w: extract(a, p, n, w, True),
+        f"bfi.b{_w}": lambda f, b, p, n, w=_w: insert(f, b, p, n, w),
+        f"selp.b{_w}": lambda a, b, p: a if p else b,
+        f"mov.b{_w}": lambda a: a,
+        f"slct.b{_w}.s32": lambda a, b, c: a if signed(c, 32) >= 0 else b,
+    }
+
+CASES |= {
+    "shl.b16": lambda a, n: a << min(n, 16) & 0xFFFF,
+    "and.pred": lambda a, b: a & b,
+    "xor.pred": lambda a, b: a ^ b,
+    "not.pred": lambda a: 1 - a,
+    "mov.pred": lambda a: a,
+    "shf.l.wrap.b32": lambda a, b, n: (a | b << 32) << (n & 31) >> 32 & 0xFFFFFFFF,
+    "shf.r.wrap.b32": lambda a, b, n: (a | b << 32) >> (n & 31) & 0xFFFFFFFF,
+    "shf.l.clamp.b32": lambda a, b, n: (a | b << 32) << min(n, 32) >> 32 & 0xFFFFFFFF,
+    "shf.r.clamp.b32": lambda a, b, n: (a | b << 32) >> min(n, 32) & 0xFFFFFFFF,
+    "bmsk.clamp.b32": lambda a, b: ((1 << min(b, 32)) - 1) << min(a, 32) & 0xFFFFFFFF,
+    "bmsk.wrap.b32": lambda a, b: ((1 << (b & 31)) - 1) << (a & 31) & 0xFFFFFFFF,
+    "szext.clamp.u32": lambda a, n: a & ((1 << min(n, 32)) - 1),
+    "szext.wrap.u32": lambda a, n: a & ((1 << (n & 31)) - 1),
+    "szext.clamp.s32": lambda a, n: a if n >= 32 else extract(a, 0, n, 32, True),
+    "szext.wrap.s32": lambda a, n: extract(a, 0, n & 31, 32, True),
+    "set.lt.u32.s32": lambda a, b: 2**32 - 1 if signed(a, 32) < signed(b, 32) else 0,
+    "set.eq.f32.u32": lambda a, b: 0x3F800000 if a == b else 0,
+    "setp.ls.u32": lambda a, b: a <= b,
+    "setp.hi.u64": lambda a, b: a > b,
+    "setp.ne.b16": lambda a, b: a != b,
+    "setp.eq.and.s32": lambda a, b, c: a == b and c,
+    "setp.lt.xor.u32": lambda a, b, c: (a < b) != bool(c),
+    "cvt.pack.sat.u16.s32": lambda a, b: (
+        clamp(signed(a, 32), 0, 65535) << 16 | clamp(signed(b, 32), 0, 65535)
+    ),
+    "cvt.pack.sat.s8.s32.b32": lambda a, b, c: (
+        (
+            c << 16
+            | clamp(signed(a, 32), -128, 127) % 256 << 8
+            | clamp(signed(b, 32), -128, 127) % 256
+        )
+        % 2**32
+    ),
+}
+
+for _to in ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"):
+    for _from in ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"):
+        _n, _w = int(_from[1:]), int(_to[1:])
+        _range = (0, 2**_w - 1) if _to[0] == "u" else (-(2 ** (_w - 1)), 2 ** (_w - 1) - 1)
+        _read = (lambda a, n=_n: signed(a, n)) if _from[0] == "s" else (lambda a: a)
+        CASES[f"cvt.{_to}.{_from}"] = lambda a, r=_read, w=_w: r(a) % 2**w
+        CASES[f"cvt.sat.{_to}.{_from}"] = lambda a, r=_read, w=_w, s=_range: clamp(r(a), *s) % 2**w
+
+
+@pytest.mark.parametrize("opcode", CASES)
+def test_an_integer_instruction_agrees_with_python(opcode: str) -> None:
+    op = resolve(opcode)
+    columns = operands(op, 200)
+    if len(columns[0]) > 1500:
+        columns = [column[:1500] for column in columns]
+    got = op.function(*columns)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    for i, row in enumerate(rows):
+        want = CASES[opcode](*(int(x) for x in row))
+        want = want if isinstance(want, tuple) else (want,)
+        assert tuple(int(g[i]) for g in got) == tuple(int(w) for w in want), row
+
+
+@pytest.mark.parametrize("opcode", ["lop3.b32", "fns.b32"])
+def test_every_truth_table_and_every_bit_position(opcode: str) -> None:
+    rng = np.random.default_rng(1)
+    op = resolve(opcode)
+    words = rng.integers(0, 2**32, (3, 8), dtype=np.uint64).astype(np.uint32)
+    for choice in range(256):
+        if opcode == "lop3.b32":
+            got = op.function(*words, np.array(choice, dtype=np.uint32))[0]
+            want = [truth(*(int(w[i]) for w in words), choice) for i in range(8)]
+        else:
+            base = np.uint32(choice & 31)
+            offset = np.array([-33, -32, -2, -1, 0, 1, 2, 17], dtype=np.int32).view(np.uint32)
+            got = op.function(words[0], base, offset)[0]
+            want = [nth_set(int(words[0][i]), int(base), int(offset[i])) for i in range(8)]
+        assert got.tolist() == want, choice
+
+
+def test_lop3_with_a_predicate_tests_its_result() -> None:
+    assert call("lop3.or.b32", 3, 5, 7, 0x80, 0) == (1, 1)
+    assert call("lop3.and.b32", 3, 5, 7, 0x80, 0) == (1, 0)
+    assert call("lop3.or.b32", 0, 5, 7, 0x80, 0) == (0, 0)
+
+
+def test_setp_with_two_results_gives_the_opposite_too() -> None:
+    assert call("setp.lt.s32", 1, 2, results=2) == (1, 0)
+    assert call("setp.lt.and.s32", 1, 2, 0, results=2) == (0, 0)
+    assert call("setp.ge.or.s32", 1, 2, 1, results=2) == (1, 1)
+
+
+def test_an_immediate_broadcasts_and_nothing_is_written() -> None:
+    a = np.arange(8, dtype=np.uint32)
+    before = a.copy()
+    for opcode in ("add.u32", "prmt.b32", "bfi.b32", "shl.b32", "dp4a.u32.u32", "mov.b32"):
+        op = resolve(opcode)
+        rest = [np.array(3, dtype=np.uint32)] * (len(op.sources) - 1)
+        (result,) = op.function(a, *rest)
+        assert result.shape == (8,)
+        assert not np.shares_memory(result, a)
+        np.testing.assert_array_equal(a, before)
+
+
+def test_an_unknown_instruction_is_named() -> None:
+    for opcode in ("wgmma.nonsense", "add.u7", "add.rn.u32", "setp.equ.s32", "cvt.s32.f32"):
+        with pytest.raises(UnsupportedInstruction, match=opcode.replace(".", r"\.")):
+            resolve(opcode)
