@@ -1,0 +1,288 @@
+"""Every check: a kernel that must be caught, and a like one that must not be."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from ptx_harness import MINE, run
+
+from emulator import errors
+
+SHARED = ".shared .align 16 .b8 s[1024];"
+# Byte offset of this thread's word in the shared array s, in %r10.
+SLOT = "mov.u32 %r10, s; shl.b32 %r11, %r0, 2; add.u32 %r10, %r10, %r11;"
+
+
+def words(n: int = 64) -> np.ndarray:
+    return np.arange(n, dtype=np.uint32)
+
+
+def test_a_read_past_the_end_names_kernel_thread_line_and_tensor() -> None:
+    a = words(40)
+    with pytest.raises(errors.OutOfBounds) as caught:
+        run(f"{MINE} ld.global.u32 %r5, [%d0+36];", a)
+    text = str(caught.value)
+    assert "kernel k, CTA (0, 0, 0), thread (31, 0, 0)" in text
+    assert "0 bytes past the end of a0 (160 bytes)" in text
+    assert "ld.global.u32 %r5, [%d0+36]" in text
+
+
+def test_a_read_up_to_the_end_is_fine() -> None:
+    run(f"{MINE} ld.global.u32 %r5, [%d0+32];", words(40))
+
+
+def test_a_write_before_the_start_is_caught() -> None:
+    with pytest.raises(errors.OutOfBounds, match="write of 4 bytes.*4 bytes before a0"):
+        run(f"{MINE} st.global.u32 [%d0+-4], %r0;", words())
+
+
+def test_a_vector_that_hangs_over_the_end_is_caught() -> None:
+    with pytest.raises(errors.OutOfBounds):
+        run("ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%q0];", np.zeros(17, np.uint64)[:1])
+
+
+def test_bounds_hold_without_the_costly_checks_too() -> None:
+    with pytest.raises(errors.OutOfBounds):
+        run("mov.u64 %d1, 64; ld.global.u32 %r5, [%d1];", words(), check=False)
+
+
+def test_a_masked_thread_may_hold_any_address() -> None:
+    a = words(8)
+    run(f"setp.lt.u32 %p1, %r0, 8; {MINE} @%p1 st.global.u32 [%d0], %r0;", a)
+
+
+def test_a_null_pointer_is_an_error_and_no_crash() -> None:
+    with pytest.raises(errors.OutOfBounds, match="address 0x0"):
+        run("mov.u64 %d1, 0; ld.u32 %r5, [%d1];", words())
+
+
+def test_the_nearest_of_two_buffers_is_named() -> None:
+    a, b = words(), words()
+    with pytest.raises(errors.OutOfBounds, match="past the end of a1 "):
+        run("ld.global.u32 %r5, [%q1+260];", a, b)
+
+
+def test_a_torch_tensor_needs_no_registration() -> None:
+    torch = pytest.importorskip("torch")
+    tensor = torch.arange(32, dtype=torch.int32)
+    out = np.zeros(32, np.uint32)
+    body = f"mov.u64 %d5, {tensor.data_ptr()}; mul.wide.u32 %d6, %r0, 4; add.u64 %d5, %d5, %d6;"
+    run(f"{body} ld.global.u32 %r5, [%d5]; {MINE} st.global.u32 [%d0], %r5;", out)
+    assert (out == np.arange(32)).all()
+
+
+def test_a_freed_torch_tensor_is_out_of_bounds() -> None:
+    torch = pytest.importorskip("torch")
+    tensor = torch.zeros(1 << 22)
+    address = tensor.data_ptr()
+    body = f"mov.u64 %d5, {address}; ld.global.u32 %r5, [%d5];"
+    run(body, words())
+    del tensor
+    with pytest.raises(errors.OutOfBounds):
+        run(body, words())
+
+
+def test_the_error_names_the_torch_tensor() -> None:
+    torch = pytest.importorskip("torch")
+    tensor = torch.zeros(3, 5, dtype=torch.float16)
+    with pytest.raises(errors.OutOfBounds, match="the 3x5 float16 tensor"):
+        run(f"mov.u64 %d5, {tensor.data_ptr()}; ld.global.u16 %h1, [%d5+30];", words())
+
+
+def test_a_misaligned_access_is_caught() -> None:
+    with pytest.raises(errors.Misaligned, match="multiple of 8"):
+        run("ld.global.u64 %d1, [%q0+4];", words())
+
+
+def test_an_aligned_access_is_fine() -> None:
+    run("ld.global.u64 %d1, [%q0+8]; ld.global.u32 %r5, [%q0+4];", words())
+
+
+def test_misaligned_shared_memory_is_caught() -> None:
+    with pytest.raises(errors.Misaligned, match="shared address"):
+        run("mov.u32 %r10, s; st.shared.u64 [%r10+4], %q0;", words(), before=SHARED)
+
+
+def test_shared_memory_has_an_end() -> None:
+    with pytest.raises(errors.OutOfBounds, match="1024 bytes"):
+        run("mov.u32 %r10, s; st.shared.u32 [%r10+1024], %r0;", words(), before=SHARED)
+
+
+def test_a_shared_store_to_the_end_is_fine() -> None:
+    run(
+        "mov.u32 %r10, s; setp.eq.u32 %p1, %r0, 0; @%p1 st.shared.u32 [%r10+1020], %r0;",
+        words(),
+        before=SHARED,
+    )
+
+
+def test_an_unwritten_shared_word_is_caught() -> None:
+    with pytest.raises(errors.UninitialisedShared, match="nothing was written") as caught:
+        run(f"{SLOT} ld.shared.u32 %r5, [%r10];", words(), before=SHARED)
+    assert "thread (0, 0, 0)" in str(caught.value)
+
+
+def test_half_a_written_word_is_not_enough() -> None:
+    body = f"{SLOT} mov.u16 %h1, 1; st.shared.u16 [%r10], %h1; ld.shared.u32 %r5, [%r10];"
+    with pytest.raises(errors.UninitialisedShared):
+        run(body, words(), before=SHARED)
+
+
+def test_a_written_shared_word_is_fine() -> None:
+    run(f"{SLOT} st.shared.u32 [%r10], %r0; ld.shared.u32 %r5, [%r10];", words(), before=SHARED)
+
+
+def test_no_check_reads_unwritten_shared_memory_as_zero() -> None:
+    a = words()
+    run(
+        f"{SLOT} ld.shared.u32 %r5, [%r10]; {MINE} st.global.u32 [%d0], %r5;",
+        a,
+        before=SHARED,
+        check=False,
+    )
+    assert (a[:32] == 0).all()
+
+
+def test_an_unset_register_is_caught() -> None:
+    body = f"setp.gt.u32 %p1, %r0, 5; @%p1 mov.u32 %r5, 7; {MINE} st.global.u32 [%d0], %r5;"
+    with pytest.raises(errors.UninitialisedRegister, match=r"%r5") as caught:
+        run(body, words())
+    assert "thread (0, 0, 0)" in str(caught.value)
+
+
+def test_a_register_set_under_the_same_guard_is_fine() -> None:
+    body = f"""
+    setp.gt.u32 %p1, %r0, 5; @%p1 mov.u32 %r5, 7; {MINE} @%p1 st.global.u32 [%d0], %r5;
+    """
+    a = words()
+    run(body, a)
+    assert a[5] == 5
+    assert a[6] == 7
+
+
+def test_a_register_set_on_both_sides_of_a_branch_is_fine() -> None:
+    body = f"""
+    setp.gt.u32 %p1, %r0, 5; @%p1 bra B; mov.u32 %r5, 1; bra C; B: mov.u32 %r5, 2;
+    C: {MINE} st.global.u32 [%d0], %r5;
+    """
+    a = words()
+    run(body, a)
+    assert a[:8].tolist() == [1] * 6 + [2] * 2
+
+
+def test_an_unset_register_on_one_side_of_a_branch_is_caught() -> None:
+    body = f"""
+    setp.gt.u32 %p1, %r0, 5; @%p1 bra C; mov.u32 %r5, 1;
+    C: {MINE} st.global.u32 [%d0], %r5;
+    """
+    with pytest.raises(errors.UninitialisedRegister) as caught:
+        run(body, words())
+    assert "thread (6, 0, 0)" in str(caught.value)
+
+
+# Each thread writes its word and reads that of the thread 32 further on (another warp).
+EXCHANGE = f"""
+{SLOT} st.shared.u32 [%r10], %r0; %SYNC%
+add.u32 %r12, %r0, 32; and.b32 %r12, %r12, 63; shl.b32 %r12, %r12, 2; mov.u32 %r13, s;
+add.u32 %r13, %r13, %r12; ld.shared.u32 %r5, [%r13]; {MINE} st.global.u32 [%d0], %r5;
+"""
+ACROSS_A_WARP = EXCHANGE.replace("%r0, 32", "%r0, 1").replace("%r12, 63", "%r12, 31")
+
+
+def test_a_read_of_another_warp_s_word_without_a_barrier_is_a_race() -> None:
+    with pytest.raises(errors.SharedRace, match="no barrier") as caught:
+        run(EXCHANGE.replace("%SYNC%", ""), words(), block=64, before=SHARED)
+    assert "races with thread" in str(caught.value)
+    assert "CTA (0, 0, 0)" in str(caught.value)
+
+
+@pytest.mark.parametrize("sync", ["bar.sync 0;", "barrier.sync 3, 64;", "bar.sync 1, 64;"])
+def test_a_barrier_orders_the_warps(sync: str) -> None:
+    a = words()
+    run(EXCHANGE.replace("%SYNC%", sync), a, block=64, before=SHARED)
+    assert a.tolist() == [(i + 32) % 64 for i in range(64)]
+
+
+def test_a_warp_sync_does_not_order_other_warps() -> None:
+    with pytest.raises(errors.SharedRace):
+        run(EXCHANGE.replace("%SYNC%", "bar.warp.sync -1;"), words(), block=64, before=SHARED)
+
+
+def test_threads_of_one_warp_need_a_warp_sync() -> None:
+    with pytest.raises(errors.SharedRace):
+        run(ACROSS_A_WARP.replace("%SYNC%", ""), words(), before=SHARED)
+
+
+@pytest.mark.parametrize(
+    "sync", ["bar.warp.sync -1;", "shfl.sync.idx.b32 %r20, %r0, 0, 31, -1;", "bar.sync 0;"]
+)
+def test_a_warp_sync_orders_the_warp(sync: str) -> None:
+    a = words()
+    run(ACROSS_A_WARP.replace("%SYNC%", sync), a, before=SHARED)
+    assert a[:32].tolist() == [(i + 1) % 32 for i in range(32)]
+
+
+def test_a_write_after_others_read_is_a_race() -> None:
+    body = f"""
+    {SLOT} st.shared.u32 [%r10], %r0; bar.sync 0;
+    mov.u32 %r13, s; ld.shared.u32 %r5, [%r13]; %SYNC%
+    setp.eq.u32 %p1, %r0, 0; @%p1 st.shared.u32 [%r13], 99;
+    """
+    run(body.replace("%SYNC%", "bar.sync 0;"), words(), block=64, before=SHARED)
+    with pytest.raises(errors.SharedRace, match="write of 4 bytes"):
+        run(body.replace("%SYNC%", ""), words(), block=64, before=SHARED)
+
+
+def test_two_values_to_one_word_race_and_one_value_does_not() -> None:
+    run("mov.u32 %r10, s; st.shared.u32 [%r10], 5;", words(), block=64, before=SHARED)
+    with pytest.raises(errors.SharedRace):
+        run("mov.u32 %r10, s; st.shared.u32 [%r10], %r0;", words(), block=64, before=SHARED)
+
+
+def test_neighbouring_bytes_of_a_word_do_not_race() -> None:
+    body = (
+        "mov.u32 %r10, s; add.u32 %r10, %r10, %r0; cvt.u16.u32 %h1, %r0; st.shared.u8 [%r10], %h1;"
+    )
+    run(body, words(), block=64, before=SHARED)
+
+
+def test_ctas_have_shared_memory_of_their_own() -> None:
+    body = f"""
+    {SLOT} mov.u32 %r1, %ctaid.x; st.shared.u32 [%r10], %r1; ld.shared.u32 %r5, [%r10];
+    mad.lo.u32 %r3, %r1, 32, %r0; mul.wide.u32 %d0, %r3, 4; add.u64 %d0, %q0, %d0;
+    st.global.u32 [%d0], %r5;
+    """
+    a = words(96)
+    run(body, a, grid=3, before=SHARED)
+    assert (a == np.repeat([0, 1, 2], 32)).all()
+
+
+def test_a_local_access_outside_the_thread_s_memory_is_caught() -> None:
+    body = ".local .align 4 .b8 mine[16]; mov.u64 %d1, mine; st.local.u32 [%d1+{}], %r0;"
+    run(body.format(12), words())
+    with pytest.raises(errors.OutOfBounds, match="16 bytes of local memory"):
+        run(body.format(16), words())
+
+
+def test_a_runaway_address_never_reaches_the_process() -> None:
+    """In a process of its own: the emulator must survive any address a kernel makes up."""
+    script = f"""
+import sys; sys.path[:0] = {sys.path!r}
+import numpy as np
+from ptx_harness import run
+from emulator.errors import EmulatorError
+for bits in range(0, 64):
+    for op in ("ld.global.u32 %r5, [%d5];", "st.u32 [%d5], %r0;", "red.global.add.u32 [%d5], %r0;"):
+        try:
+            run(f"mov.u64 %d5, {{1 << bits}}; {{op}}", np.zeros(4, np.uint32), check=False)
+        except EmulatorError:
+            continue
+        raise SystemExit(f"no error at {{1 << bits:#x}}: {{op}}")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr

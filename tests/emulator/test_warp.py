@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ptx_harness import MINE, MINE_IN_GRID, run
+
+from emulator import errors
+
+
+def shuffled(mode: str, b: str, c: str) -> tuple[np.ndarray, np.ndarray]:
+    """(value, predicate) that each lane gets from shfl of its own number."""
+    value, valid = np.zeros(32, np.uint32), np.zeros(32, np.uint32)
+    run(
+        f"""{MINE} shfl.sync.{mode}.b32 %r5|%p1, %r0, {b}, {c}, -1; st.global.u32 [%d0], %r5;
+        selp.u32 %r6, 1, 0, %p1; sub.u64 %d1, %d0, %q0; add.u64 %d1, %d1, %q1;
+        st.global.u32 [%d1], %r6;""",
+        value,
+        valid,
+    )
+    return value, valid.astype(bool)
+
+
+@given(
+    st.sampled_from(["up", "down", "bfly", "idx"]),
+    st.integers(0, 31),
+    st.integers(0, 31),
+    st.sampled_from([0, 0x10, 0x18, 0x1C, 0x1E, 0x1F]),
+)
+def test_shfl_reads_the_lane_the_manual_says(mode: str, b: int, clamp: int, segment: int) -> None:
+    """Source: PTX ISA, shfl.sync, its pseudocode."""
+    got, flag = shuffled(mode, str(b), str(segment << 8 | clamp))
+    for lane in range(32):
+        most = (lane & segment) | (clamp & ~segment)
+        least = lane & segment
+        if mode == "up":
+            j = lane - b
+            inside = j >= most
+        elif mode == "down":
+            j = lane + b
+            inside = j <= most
+        elif mode == "bfly":
+            j = lane ^ b
+            inside = j <= most
+        else:
+            j = least | (b & ~segment)
+            inside = j <= most
+        assert flag[lane] == inside
+        assert got[lane] == (j if inside else lane)
+
+
+def test_a_shuffle_by_a_different_amount_in_each_lane() -> None:
+    got, _ = shuffled("idx", "%r0", "0x1f")
+    assert got.tolist() == list(range(32))
+
+
+@pytest.mark.parametrize(
+    ("vote", "expected"),
+    [
+        ("vote.sync.ballot.b32 %r5, %p1, -1;", 0xFFFFFC00),
+        ("vote.sync.any.pred %p2, %p1, -1; selp.u32 %r5, 1, 0, %p2;", 1),
+        ("vote.sync.all.pred %p2, %p1, -1; selp.u32 %r5, 1, 0, %p2;", 0),
+        ("vote.sync.uni.pred %p2, %p1, -1; selp.u32 %r5, 1, 0, %p2;", 0),
+        ("vote.sync.all.pred %p2, !%p1, 0x3ff; selp.u32 %r5, 1, 0, %p2;", 1),
+    ],
+)
+def test_votes(vote: str, expected: int) -> None:
+    body = f"""setp.ge.u32 %p1, %r0, 10; mov.u32 %r5, 7;
+    setp.lt.u32 %p3, %r0, 10; {"@%p3" if "0x3ff" in vote else ""} bra V; bra E;
+    V: {vote} {MINE} st.global.u32 [%d0], %r5; E:"""
+    if "0x3ff" not in vote:
+        body = body.replace("bra V; bra E;", "")
+    a = np.full(32, 9, np.uint32)
+    run(body, a)
+    assert (a[:10] == expected).all()
+
+
+def test_match_any_finds_the_lanes_with_the_same_value() -> None:
+    a = np.zeros(32, np.uint32)
+    run(
+        f"{MINE} and.b32 %r5, %r0, 3; match.any.sync.b32 %r6, %r5, -1; st.global.u32 [%d0], %r6;", a
+    )
+    assert [int(x) for x in a[:4]] == [0x11111111 << i for i in range(4)]
+
+
+def test_match_all_says_whether_all_agree() -> None:
+    a = np.zeros(64, np.uint32)
+    body = f"""{MINE} mov.u32 %r5, 4; setp.eq.u32 %p2, %r0, 40; @%p2 mov.u32 %r5, 5;
+    match.all.sync.b32 %r6|%p1, %r5, -1; selp.u32 %r7, %r6, 1, %p1; st.global.u32 [%d0], %r7;"""
+    run(body, a, block=64)
+    assert (a[:32] == 0xFFFFFFFF).all()
+    assert (a[32:] == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("op", "expected"),
+    [
+        ("add.u32", sum(range(32))),
+        ("max.s32", 31),
+        ("min.u32", 0),
+        ("and.b32", 0),
+        ("or.b32", 31),
+        ("xor.b32", 0),
+    ],
+)
+def test_redux_folds_the_warp(op: str, expected: int) -> None:
+    a = np.zeros(32, np.uint32)
+    run(f"{MINE} redux.sync.{op} %r5, %r0, -1; st.global.u32 [%d0], %r5;", a)
+    assert (a == expected).all()
+
+
+def test_redux_of_two_member_masks_in_one_warp() -> None:
+    a = np.zeros(32, np.uint32)
+    body = f"""{MINE} setp.lt.u32 %p1, %r0, 8; selp.u32 %r7, 0xff, 0xffffff00, %p1;
+    redux.sync.add.u32 %r5, %r0, %r7; st.global.u32 [%d0], %r5;"""
+    run(body, a)
+    assert (a[:8] == sum(range(8))).all()
+    assert (a[8:] == sum(range(8, 32))).all()
+
+
+def test_elect_takes_the_lowest_member() -> None:
+    a = np.zeros(32, np.uint32)
+    body = f"""{MINE} setp.lt.u32 %p3, %r0, 4; @%p3 bra E;
+    elect.sync %r5|%p1, 0xfffffff0; selp.u32 %r6, 100, 0, %p1; add.u32 %r6, %r6, %r5;
+    st.global.u32 [%d0], %r6; E:"""
+    run(body, a)
+    assert a[:4].tolist() == [0] * 4
+    assert a[4] == 104
+    assert (a[5:] == 4).all()
+
+
+def test_activemask_shows_who_is_here() -> None:
+    a = np.zeros(32, np.uint32)
+    body = f"""{MINE} setp.ge.u32 %p1, %r0, 5; @%p1 bra E; activemask.b32 %r5;
+    st.global.u32 [%d0], %r5; E:"""
+    run(body, a)
+    assert (a[:5] == 31).all()
+    assert (a[5:] == 0).all()
+
+
+def test_a_shuffle_waits_for_threads_on_another_path() -> None:
+    """Lanes reach the shuffle by two paths of different length, and meet there."""
+    body = f"""{MINE} mov.u32 %r5, %r0; setp.lt.u32 %p1, %r0, 16; @%p1 bra LONG; bra MEET;
+    LONG: mov.u32 %r6, 0; L: add.u32 %r6, %r6, 1; add.u32 %r5, %r5, 100;
+    setp.lt.u32 %p2, %r6, 3; @%p2 bra L;
+    MEET: shfl.sync.bfly.b32 %r7, %r5, 16, 31, -1; st.global.u32 [%d0], %r7;"""
+    a = np.zeros(32, np.uint32)
+    run(body, a)
+    assert a.tolist() == [i + 16 for i in range(16)] + [i + 300 for i in range(16)]
+
+
+def test_half_a_warp_that_never_comes_is_a_deadlock() -> None:
+    body = """setp.lt.u32 %p1, %r0, 16; @%p1 bra A; bar.sync 1, 32; bra E;
+    A: shfl.sync.bfly.b32 %r7, %r0, 1, 31, -1; E:"""
+    with pytest.raises(errors.Deadlock, match="shfl.sync") as caught:
+        run(body, np.zeros(1, np.uint32))
+    assert "barrier 1" in str(caught.value)
+    assert "threads 0-15" in str(caught.value)
+    assert "threads 16-31" in str(caught.value)
+
+
+def test_a_thread_outside_its_own_member_mask_is_an_error() -> None:
+    with pytest.raises(errors.BarrierMisuse, match="not in its own member mask"):
+        run("shfl.sync.bfly.b32 %r7, %r0, 1, 31, 0xffff;", np.zeros(1, np.uint32))
+
+
+def test_exited_threads_are_not_waited_for() -> None:
+    a = np.zeros(32, np.uint32)
+    body = f"""setp.ge.u32 %p1, %r0, 16; @%p1 exit; {MINE}
+    shfl.sync.bfly.b32 %r7, %r0, 1, 31, -1; st.global.u32 [%d0], %r7;"""
+    run(body, a)
+    assert a[:16].tolist() == [i ^ 1 for i in range(16)]
+
+
+def test_a_warp_reduction_over_many_ctas_and_a_ragged_block() -> None:
+    """48 threads a CTA: the second warp has 16 of them."""
+    a = np.zeros(48 * 5, np.uint32)
+    body = f"""{MINE_IN_GRID} mov.u32 %r5, %r3;
+    shfl.sync.down.b32 %r6, %r5, 8, 31, -1; add.u32 %r5, %r5, %r6; st.global.u32 [%d0], %r5;"""
+    run(body, a, grid=5, block=48)
+    thread = np.arange(240)
+    lane = thread % 48 % 32
+    limit = np.where(thread % 48 < 32, 32, 16)
+    valid = lane + 8 < limit
+    assert (a[valid] == (2 * thread + 8)[valid]).all()
