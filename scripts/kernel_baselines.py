@@ -1,0 +1,108 @@
+"""What a call is measured against: an empty kernel and a plain read of the same bytes."""
+
+# No postponed annotations here: CuTe DSL evaluates those of its functions.
+
+from collections.abc import Callable
+
+import cutlass.cute as cute
+import torch
+from cutlass import Int32, Int64, Uint32
+from cutlass._mlir.dialects import llvm
+from cutlass.cutlass_dsl import T, dsl_user_op
+
+threads = 512
+bytes_cta = 16 * threads
+
+
+@dsl_user_op
+def xor_of_16_bytes(address, *, loc=None, ip=None):
+    """The exclusive or of the four words at a 64-bit address."""
+    return Uint32(
+        llvm.inline_asm(
+            T.i32(),
+            [address.ir_value(loc=loc, ip=ip)],
+            "{\n.reg .b32 x, y, z, w;\n"
+            "ld.global.nc.L1::no_allocate.v4.b32 {x, y, z, w}, [$1];\n"
+            "xor.b32 x, x, y;\nxor.b32 z, z, w;\nxor.b32 $0, x, z;\n}",
+            "=r,l",
+            has_side_effects=True,
+            is_align_stack=False,
+            asm_dialect=llvm.AsmDialect.AD_ATT,
+            loc=loc,
+            ip=ip,
+        )
+    )
+
+
+@dsl_user_op
+def st_global_u32(address, value, *, loc=None, ip=None):
+    """Store a word at a 64-bit address."""
+    llvm.inline_asm(
+        None,
+        [address.ir_value(loc=loc, ip=ip), value.ir_value(loc=loc, ip=ip)],
+        "st.global.b32 [$0], $1;",
+        "l,r",
+        has_side_effects=True,
+        is_align_stack=False,
+        asm_dialect=llvm.AsmDialect.AD_ATT,
+        loc=loc,
+        ip=ip,
+    )
+
+
+@cute.kernel
+def empty_kernel():
+    """Nothing."""
+
+
+@cute.jit
+def empty():
+    """Launch the empty kernel."""
+    empty_kernel().launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+
+@cute.kernel
+def read_kernel(source: Int64, sink: Int64):
+    """Each thread reads its 16 bytes; what it read decides on a store, so the read stays."""
+    thread, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    value = xor_of_16_bytes(source + Int64(block) * bytes_cta + Int64(thread) * 16)
+    if value == Uint32(0x12345679):
+        st_global_u32(sink, value)
+
+
+@cute.jit
+def read(source: Int64, sink: Int64, blocks: Int32):
+    """Launch the plain read."""
+    read_kernel(source, sink).launch(grid=(blocks, 1, 1), block=(threads, 1, 1))
+
+
+class Baselines:
+    """Compiled baselines and a buffer of 2 GiB of random bytes for them."""
+
+    def __init__(self) -> None:
+        self.empty: Callable[[], object] = cute.compile(empty)
+        self._read = cute.compile(read, Int64(0), Int64(0), Int32(0))
+        self._sink = torch.zeros(4, dtype=torch.int32, device="cuda")
+        self._buffer = torch.randint(0, 255, (2 << 30,), dtype=torch.uint8, device="cuda")
+        self.gbps = self._bandwidth_gbps()
+
+    def read(self, size: int) -> None:
+        """Read size bytes, rounded up to 8 KiB; at most 2 GiB."""
+        self._read(self._buffer.data_ptr(), self._sink.data_ptr(), -(-size // bytes_cta))
+
+    def _bandwidth_gbps(self) -> float:
+        """The fastest of ten reads of the whole buffer."""
+        best_ms = float("inf")
+        for _ in range(10):
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            self.read(self._buffer.numel())
+            end.record()
+            torch.cuda.synchronize()
+            best_ms = min(best_ms, start.elapsed_time(end))
+        return self._buffer.numel() / best_ms / 1e6
+
+    def floor_us(self, size: int, empty_us: float) -> float:
+        """The time that no call moving size bytes can beat by much."""
+        return size / self.gbps / 1e3 + empty_us
