@@ -1,7 +1,12 @@
 """Run CUDA kernels given as PTX on the CPU, thread for thread and bit for bit.
 
-    from emulator import run_ptx
-    report = run_ptx(text, "kernel", grid=(8, 1, 1), block=(128, 1, 1), params=[pointer, count])
+    import emulator
+
+    with emulator.install() as emulation:  # CuTe DSL code runs unchanged in here
+        ...
+        print(emulation.launches[-1].to_dict())
+
+    report = emulator.run_ptx(text, "kernel", grid=(8, 1, 1), block=(128, 1, 1), params=[...])
 
 The emulator knows nothing of the kernels it runs: it reads PTX, executes it, checks every access
 and counts what happens. Faults are exceptions derived from EmulatorError.
@@ -10,6 +15,7 @@ and counts what happens. Faults are exceptions derived from EmulatorError.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from emulator.engine.batch import Dim3
 from emulator.engine.launch import launch as _launch
@@ -18,7 +24,19 @@ from emulator.engine.module import load_module
 from emulator.errors import EmulatorError
 from emulator.report import LaunchReport
 
-__all__ = ["Buffer", "EmulatorError", "LaunchReport", "run_ptx"]
+if TYPE_CHECKING:
+    from emulator.emulation import Emulation, install
+
+__all__ = ["Buffer", "Emulation", "EmulatorError", "LaunchReport", "install", "run_ptx"]
+
+
+def __getattr__(name: str) -> Any:
+    # The interception is imported when asked for: run_ptx needs neither CuTe DSL nor torch.
+    if name in ("Emulation", "install"):
+        from emulator import emulation
+
+        return getattr(emulation, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def run_ptx(

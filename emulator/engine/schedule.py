@@ -20,7 +20,7 @@ from emulator.errors import Deadlock, RunawayKernel, Where
 Array = np.ndarray[Any, Any]
 
 # A loop that spins on memory would starve the threads it waits for, if they are further on.
-TURN_STEPS = 2000
+TURN_STEPS = 256
 IDLE_WAKES = 64
 STEP_LIMIT = 5_000_000
 
