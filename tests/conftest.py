@@ -54,8 +54,9 @@ class Recorder:
 
     def __init__(self) -> None:
         self._read_fd, write_fd = os.pipe()
+        # What would block a judge for ever is lost here, so that a test fails and does not hang.
+        os.set_blocking(write_fd, False)
         self.pipe = ResultPipe(write_fd)
-        self._closed = False
 
     def raw(self) -> bytes:
         """Everything written; nothing can be written afterwards."""

@@ -1,0 +1,116 @@
+"""The lines that reach the bot: escaped, cut, and never more than a pipe holds."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from conftest import Recorder
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cli.verdict import unescape
+from protocol import Exit, ResultPipe, escape
+
+line_breaks = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+
+
+@given(st.text(st.one_of(st.characters(), st.sampled_from(line_breaks + "\\"))))
+def test_escaped_text_is_one_line(text: str) -> None:
+    assert len(escape(text).splitlines()) <= 1
+    assert not set(escape(text)) & set(line_breaks)
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters="\\"))))
+def test_the_command_reads_back_the_lines_that_were_escaped(lines: list[str]) -> None:
+    text = "\n".join(lines)
+    assert unescape(escape(text)) == "\n".join(text.splitlines())
+
+
+@given(key=st.from_regex(r"[a-z]+\.[0-9]\.[a-z]+", fullmatch=True), value=st.text())
+def test_a_value_cannot_begin_a_line_of_its_own(key: str, value: str) -> None:
+    recorder = Recorder()
+    recorder.pipe.write(key, value)
+    recorder.pipe.verdict(passed=False)
+    raw = recorder.raw()
+    recorder.close()
+    assert raw.count(b"\n") == 2
+    assert raw.startswith(f"{key}: ".encode())
+    assert raw.decode().splitlines()[-1] == "check: fail"
+
+
+def test_an_injected_verdict_stays_inside_its_value(recorder: Recorder) -> None:
+    recorder.pipe.write("test.0.error", "no\ncheck: pass\r\ntest.0.status: pass")
+    recorder.pipe.verdict(passed=False)
+    assert recorder.values() == {
+        "test.0.error": r"no\ncheck: pass\ntest.0.status: pass",
+        "check": "fail",
+    }
+
+
+def test_text_that_is_no_unicode_is_written_all_the_same(recorder: Recorder) -> None:
+    recorder.pipe.write("test.0.error", "a lone surrogate \udcff")
+    assert recorder.lines() == ["test.0.error: a lone surrogate ?"]
+
+
+def test_a_long_value_is_cut_between_characters_and_says_so(recorder: Recorder) -> None:
+    recorder.pipe.write("test.0.error", "é" * 5000)
+    [value] = recorder.values().values()
+    assert value.endswith(" ... (cut)")
+    assert len(value.encode()) <= ResultPipe.longest_value_bytes
+    assert set(value.removesuffix(" ... (cut)")) == {"é"}
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 4000)), min_size=30, max_size=200),
+    st.booleans(),
+)
+def test_whatever_is_written_fits_the_pipe_and_ends_with_the_verdict(
+    values: list[tuple[int, int]], passed: bool
+) -> None:
+    recorder = Recorder()  # nobody reads before the end: more than a pipe holds would block here
+    for number, length in values:
+        recorder.pipe.write(f"test.{number}.error", "x" * length)
+    recorder.pipe.verdict(passed)
+    raw = recorder.raw()
+    recorder.close()
+    lines = raw.decode().splitlines()
+    assert len(raw) < 64 << 10
+    assert lines[-1] == f"check: {'pass' if passed else 'fail'}"
+    cut = len([line for line in lines if line.startswith("test.")]) < len(values)
+    assert (lines.count("truncated: true") == 1) is cut
+
+
+@pytest.mark.parametrize("length", [700, 1400, 1900, 1970, 5000])
+def test_lines_that_do_not_fit_the_pages_of_a_pipe_still_fill_it(
+    length: int, recorder: Recorder
+) -> None:
+    """Linux wastes the rest of a page where a write does not fit: a deadlock at half the size."""
+    for number in range(100):
+        recorder.pipe.write(f"test.{number}.spec", "m: 128; k: 256; l: 1; seed: 1111")
+        recorder.pipe.write(f"test.{number}.status", "fail")
+        recorder.pipe.write(f"test.{number}.error", "x" * length)
+    recorder.pipe.verdict(passed=False)
+    raw = recorder.raw()
+    assert len(raw) > ResultPipe.capacity_bytes - 3000
+    assert raw.endswith(b"check: fail\n")
+
+
+def test_a_descriptor_that_is_not_open_is_refused() -> None:
+    fd = os.dup(2)
+    os.close(fd)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        ResultPipe(fd)
+
+
+def test_exit_codes_are_the_bot_s() -> None:
+    assert {name: code.value for name, code in Exit.__members__.items()} == {
+        "PASSED": 0,
+        "USAGE": 2,
+        "CUDA_ERROR": 110,
+        "NO_PIPE": 111,
+        "CHECK_FAILED": 112,
+        "BAD_CASE_FILE": 113,
+        "TIMED_OUT": 114,
+    }
