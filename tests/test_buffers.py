@@ -1,0 +1,85 @@
+"""Buffers that two processes share: the same bytes, each tensor on pages of its own."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from bot import root
+
+from buffers import create_buffers, open_buffers, output_name
+from layout import layouts, names
+
+cpu = torch.device("cpu")
+
+
+def test_there_is_a_buffer_for_every_tensor_and_for_the_output() -> None:
+    buffers = create_buffers(130, 128, 2, cpu)
+    assert set(buffers.tensors) == {*names, output_name}
+    for name, layout in layouts(130, 128, 2).items():
+        assert buffers.tensors[name].numel() == layout.nbytes
+    assert buffers.tensors[output_name].numel() == 130 * 2 * 2
+    buffers.close()
+
+
+def test_what_one_side_writes_the_other_reads() -> None:
+    ours = create_buffers(64, 64, 1, cpu)
+    assert ours.fd is not None
+    theirs = open_buffers(64, 64, 1, cpu, {}, os.dup(ours.fd))
+    for number, name in enumerate(ours.tensors):
+        ours.tensors[name].fill_(number)
+        assert (theirs.tensors[name] == number).all()
+    theirs.tensors[output_name].fill_(99)
+    assert (ours.tensors[output_name] == 99).all()
+    ours.close()
+    theirs.close()
+
+
+def test_every_tensor_starts_on_a_page_so_that_none_touches_its_neighbour() -> None:
+    buffers = create_buffers(3, 64, 1, cpu)
+    starts = [tensor.data_ptr() for tensor in buffers.tensors.values()]
+    assert all(start % mmap.PAGESIZE == 0 for start in starts)
+    assert len(set(starts)) == len(starts)
+    buffers.close()
+
+
+def test_closing_gives_the_descriptor_back_and_may_be_repeated() -> None:
+    buffers = create_buffers(1, 64, 1, cpu)
+    fd = buffers.fd
+    assert fd is not None
+    buffers.close()
+    buffers.close()
+    assert buffers.tensors == {}
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
+
+
+@pytest.mark.gpu
+def test_a_cuda_allocation_is_opened_in_another_process() -> None:
+    import json
+
+    device = torch.device("cuda", 0)
+    buffers = create_buffers(128, 64, 1, device)
+    buffers.tensors["a"].copy_(torch.arange(128 * 32, device=device).to(torch.uint8))
+    torch.cuda.synchronize()
+    program = (
+        "import json, sys, torch\n"
+        "from buffers import open_buffers\n"
+        "device = torch.device('cuda', 0)\n"
+        "buffers = open_buffers(128, 64, 1, device, json.load(sys.stdin), None)\n"
+        "buffers.tensors['output'].copy_(buffers.tensors['a'][:256].flip(0))\n"
+        "torch.cuda.synchronize()\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=root,
+        input=json.dumps(buffers.handles),
+        text=True,
+        check=True,
+    )
+    expected = torch.arange(256, device=device).to(torch.uint8).flip(0)
+    assert torch.equal(buffers.tensors[output_name], expected)
