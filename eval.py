@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import isolation
 from protocol import Exit, ResultPipe
 from submission_process import SubmissionProcess
 
@@ -154,6 +155,7 @@ def main(arguments: list[str]) -> Exit:
     mode, case_file = arguments[0], Path(arguments[1])
     try:
         environment = read_environment()
+        isolation.close_to_others()  # before the submission starts: it runs as the same user
         pipe = ResultPipe(environment.result_fd)
         if mode == "info":
             return describe_device(pipe, case_file, environment)

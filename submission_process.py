@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+import isolation
 from channel import BadMessage, Channel, ChannelClosed, ChannelTimeout, Message
 
 _tail_bytes = 8 << 10
@@ -74,6 +75,7 @@ class SubmissionProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._loaded = False
         self._requests = 0
+        self.confined: dict[str, str] = {}
 
     def __enter__(self) -> "SubmissionProcess":
         self.start()
@@ -96,9 +98,11 @@ class SubmissionProcess:
             for name, value in os.environ.items()
             if not name.startswith(("POPCORN_", "NVFP4_")) or name == "POPCORN_NCU"
         }
+        environment.update(isolation.cache_environment(self._scratch))
         with theirs:
             self._process = subprocess.Popen(
                 [
+                    *isolation.command_prefix(),
                     sys.executable,
                     str(self._harness / "worker.py"),
                     str(theirs.fileno()),
@@ -136,9 +140,21 @@ class SubmissionProcess:
         if self._process is None:
             self.start()
         if not self._loaded:
-            self._ask({"op": "load"}, timeout_s, None)
+            self._load(timeout_s)
             self._loaded = True
         return self._ask(message, timeout_s, fd)
+
+    def _load(self, timeout_s: float) -> None:
+        """Has the submission imported, after the worker has said how it is confined."""
+        try:
+            greeting, _ = self._channel.receive(timeout_s)
+        except ChannelClosed:
+            raise self._died() from None
+        except (ChannelTimeout, BadMessage) as error:
+            self.stop()
+            raise SubmissionFailed(f"the submission's process did not start: {error!r}") from None
+        self.confined = {str(name): str(how) for name, how in greeting["confined"].items()}
+        self._ask({"op": "load"}, timeout_s, None)
 
     def _ask(self, message: Message, timeout_s: float, fd: int | None) -> Message:
         self._requests += 1

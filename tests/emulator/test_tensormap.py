@@ -50,8 +50,6 @@ def test_an_encode_call_against_the_rules_is_named(change: dict, words: str) -> 
 
 
 def test_packed_fp4_counts_half_bytes() -> None:
-    tile = make(
-        data_type=DataType.PACKED_16U4_ALIGN8B, box=(128, 8, 1), swizzle=Swizzle.NONE
-    )
+    tile = make(data_type=DataType.PACKED_16U4_ALIGN8B, box=(128, 8, 1), swizzle=Swizzle.NONE)
     assert tile.inner_box_bytes == 64
     assert tile.box_bytes == 512

@@ -1,0 +1,138 @@
+"""Takes away what a submission does not need: files, the network, other processes, resources.
+
+Everything here is best effort by mechanism and says what is in force, so that the judge can warn
+about what is missing. It is applied to a process before it loads torch or the submission: threads
+and children started later inherit it.
+"""
+
+import contextlib
+import ctypes
+import functools
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+open_files = 4096
+output_bytes = 8 << 30
+data_share = 0.8
+
+_set_parent_death_signal = 1  # PR_SET_PDEATHSIG of prctl(2)
+_set_dumpable = 4  # PR_SET_DUMPABLE of prctl(2)
+
+_writable_devices = ("null", "zero", "full", "random", "urandom", "tty", "dri", "shm")
+
+
+def cache_folder() -> Path:
+    """Where compilers that a submission uses may keep their results between runs."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "nvfp4"
+
+
+def cache_environment(scratch: Path) -> dict[str, str]:
+    """Variables that send temporary files to the scratch folder and caches to one folder."""
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        folder = scratch / "cache"
+    variables = {
+        "XDG_CACHE_HOME": "",
+        "TRITON_CACHE_DIR": "triton",
+        "CUDA_CACHE_PATH": "cuda",
+        "TORCH_EXTENSIONS_DIR": "torch_extensions",
+        "TORCHINDUCTOR_CACHE_DIR": "inductor",
+        "CUTE_DSL_CACHE_DIR": "cute_dsl",
+        "NUMBA_CACHE_DIR": "numba",
+    }
+    caches = {name: str(folder / place) for name, place in variables.items()}
+    return {**caches, "TMPDIR": str(scratch)}
+
+
+def close_to_others() -> None:
+    """Keeps other processes of the same user from reading or tracing this one (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_set_dumpable, 0)
+
+
+def die_with_parent() -> None:
+    """Linux kills this process when its parent ends, however it ends and whatever runs here."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_set_parent_death_signal, signal.SIGKILL)
+
+
+def limit_resources() -> str:
+    """Bounds memory, open files and the size of written files; no core dumps."""
+    physical_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limits = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_NOFILE: open_files,
+        resource.RLIMIT_FSIZE: output_bytes,
+        resource.RLIMIT_DATA: int(data_share * physical_bytes),
+    }
+    for kind, soft in limits.items():
+        _, hard = resource.getrlimit(kind)
+        within = soft if hard == resource.RLIM_INFINITY else min(soft, hard)
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(kind, (within, within))
+    return f"{data_share:.0%} of memory, {open_files} files, {output_bytes >> 30} GiB a file"
+
+
+def confine_files(writable: list[Path]) -> str:
+    """Landlock: everything may be read and run, only ``writable`` and devices may be written.
+
+    It also forbids tracing and reading processes outside, signals to them, and TCP. Raises OSError
+    where the kernel or the package has none of it.
+    """
+    try:
+        from py_landlock import AccessFs, Landlock, LandlockError, Scope
+    except ImportError as error:
+        raise OSError("the package py-landlock is not installed") from error
+    devices = [
+        path
+        for path in Path("/dev").glob("*")
+        if path.name in _writable_devices or path.name.startswith("nvidia")
+    ]
+    try:
+        domain = Landlock(strict=False)
+        domain.allow_read("/").allow_execute("/")
+        for path in [*writable, *devices]:
+            if path.is_dir():
+                domain.allow_write(path)
+                domain.add_path_rule(path, access=AccessFs.REFER | AccessFs.IOCTL_DEV)
+            elif path.exists():
+                domain.add_path_rule(path, access=AccessFs.WRITE_FILE | AccessFs.IOCTL_DEV)
+        domain.allow_scope(Scope.ABSTRACT_UNIX_SOCKET)  # CUDA's IPC between judge and worker
+        domain.apply()
+    except LandlockError as error:
+        raise OSError(str(error)) from error
+    return f"Landlock ABI {int(domain.abi_version)}"
+
+
+@functools.cache
+def command_prefix() -> tuple[str, ...]:
+    """A command that starts another without rights over the judge: in a user and a network
+    namespace of its own, or at least without capabilities. Empty where neither is possible."""
+    prefixes = (
+        ("unshare", "--user", "--map-current-user", "--net"),
+        ("setpriv", "--bounding-set=-all", "--no-new-privs"),
+    )
+    for prefix in prefixes:
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            if subprocess.run([*prefix, "true"], capture_output=True, timeout=5).returncode == 0:
+                return prefix
+    return ()
+
+
+def confine(scratch: Path) -> dict[str, str]:
+    """Applies all of it to this process. Returns what is in force: mechanism to description, where
+    a description that begins with "none" says why there is none."""
+    die_with_parent()
+    protections = {"resources": limit_resources()}
+    try:
+        protections["files"] = confine_files([scratch, cache_folder()])
+    except OSError as error:
+        protections["files"] = f"none: {error}"
+    return protections

@@ -1,0 +1,177 @@
+"""Runs a submission for the judge: imports it, calls it, hands over bytes and timings.
+
+It knows the shapes and contents of the inputs, and nothing of seeds, expected values or results.
+"""
+
+import contextlib
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from buffers import SharedBuffers, open_buffers, output_name
+from channel import Message
+from layout import layouts
+from task import input_t, output_t
+from timing import CallTimer, call_timer
+
+CustomKernel = Callable[[input_t], output_t]
+
+_longest_error = 4000
+
+
+class Refused(Exception):
+    """What the submission did is against the contract; the message says what."""
+
+
+class Runner:
+    """Answers the judge's requests about one submission."""
+
+    def __init__(self, submission: Path) -> None:
+        self._submission = submission
+        self._device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+        self._kernel: CustomKernel | None = None
+        self._timer: CallTimer | None = None
+        self._shape = (0, 0, 0)
+        self._buffers = SharedBuffers({})
+
+    def answer(self, request: Message, fd: int | None) -> Message:
+        """Carries out one request. Whatever the submission raises becomes the answer."""
+        operations: dict[str, Callable[[], Message]] = {
+            "load": self._load,
+            "case": lambda: self._open_case(request, fd),
+            "call": self._call,
+            "profile": self._profile,
+        }
+        try:
+            return operations[request["op"]]()
+        except Refused as refused:
+            return _failure("contract", str(refused))
+        except SystemExit as stop:
+            return _failure("exit", f"the submission called sys.exit({stop.code!r})")
+        except BaseException as error:
+            return self._explain(error)
+
+    def _load(self) -> Message:
+        spec = importlib.util.spec_from_file_location("submission", self._submission)
+        if spec is None or spec.loader is None:
+            raise Refused(f"{self._submission.name} is not a Python file")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["submission"] = module
+        spec.loader.exec_module(module)
+        kernel = getattr(module, "custom_kernel", None)
+        if not callable(kernel):
+            raise Refused(f"{self._submission.name} defines no function custom_kernel(data)")
+        self._kernel = kernel
+        return {}
+
+    def _open_case(self, request: Message, fd: int | None) -> Message:
+        self._buffers.close()
+        m, k, l = self._shape = request["m"], request["k"], request["l"]
+        self._buffers = open_buffers(m, k, l, self._device, request["handles"], fd)
+        if self._timer is None:
+            self._timer = call_timer(self._device)
+        return {}
+
+    def _data(self) -> input_t:
+        tensors = self._buffers.tensors
+        a, b, sfa, sfb, sfa_permuted, sfb_permuted, c = (
+            layout.view(tensors[name]) for name, layout in layouts(*self._shape).items()
+        )
+        return a, b, sfa, sfb, sfa_permuted, sfb_permuted, c
+
+    def _call(self) -> Message:
+        assert self._kernel and self._timer, "load and case come first"
+        kernel, data = self._kernel, self._data()
+        output, elapsed = self._timer.time(lambda: kernel(data))
+        self._hand_over(output)
+        return {"call_ns": elapsed.call_ns, "settled_ns": elapsed.settled_ns}
+
+    def _hand_over(self, output: Any) -> None:
+        """Copies the bytes of an output where the judge reads them, if it is what it should be."""
+        m, _, l = self._shape
+        expected = f"a float16 tensor [{m}, 1, {l}] on {self._device.type}"
+        if output is None:
+            raise Refused(f"custom_kernel returned None, expected {expected}: return c")
+        if type(output) is not torch.Tensor:
+            raise Refused(f"custom_kernel returned a {type(output).__name__}, expected {expected}")
+        if output.dtype != torch.float16:
+            raise Refused(f"custom_kernel returned dtype {output.dtype}, expected {expected}")
+        if tuple(output.shape) != (m, 1, l):
+            raise Refused(f"custom_kernel returned shape {list(output.shape)}, expected {expected}")
+        if output.device.type != self._device.type or output.layout != torch.strided:
+            raise Refused(
+                f"custom_kernel returned a tensor on {output.device}, expected {expected}"
+            )
+        layouts(*self._shape)["c"].view(self._buffers.tensors[output_name]).copy_(output)
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+    def _profile(self) -> Message:
+        """One call in an NVTX range under ncu, else in torch's profiler with its table."""
+        assert self._kernel, "load and case come first"
+        data = self._data()
+        on_cuda = self._device.type == "cuda"
+        if os.environ.get("POPCORN_NCU") == "1":
+            if on_cuda:
+                torch.cuda.nvtx.range_push("custom_kernel")
+            self._hand_over(self._kernel(data))
+            if on_cuda:
+                torch.cuda.nvtx.range_pop()
+            return {"report": ""}
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        if on_cuda:
+            activities.append(torch.profiler.ProfilerActivity.CUDA)
+        with (
+            torch.profiler.profile(activities=activities) as profiler,
+            torch.profiler.record_function("custom_kernel"),
+        ):
+            output = self._kernel(data)
+            if on_cuda:
+                torch.cuda.synchronize(self._device)
+        self._hand_over(output)
+        order = "cuda_time_total" if on_cuda else "cpu_time_total"
+        return {"report": profiler.key_averages().table(sort_by=order, row_limit=20)}
+
+    def _explain(self, error: BaseException) -> Message:
+        """The error with the submission's own frames, and whether the CUDA device is lost."""
+        text = own_traceback(error, self._submission)
+        if self._device.type == "cuda":
+            try:
+                torch.cuda.synchronize(self._device)
+            except RuntimeError as lost:
+                first_line = str(lost).splitlines()[0]
+                return _failure("cuda", f"{text}\n{first_line}" if first_line not in text else text)
+        return _failure("exception", text)
+
+
+def own_traceback(error: BaseException, submission: Path) -> str:
+    """The error and those frames of its traceback that lie in the submission, innermost last."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(_traceback_of(error))
+        if frame.filename == str(submission)
+    ]
+    for frame in frames:
+        frame.filename = submission.name
+    with contextlib.suppress(AttributeError):
+        if getattr(error, "filename", None) == str(submission):
+            error.filename = submission.name  # type: ignore[attr-defined]
+    heading = ["Traceback, the submission's frames:\n"] if frames else []
+    lines = heading + traceback.format_list(frames) + traceback.format_exception_only(error)
+    text = "".join(lines).strip()
+    return text if len(text) <= _longest_error else f"{text[:_longest_error]} ... (cut)"
+
+
+def _traceback_of(error: BaseException) -> TracebackType | None:
+    return error.__traceback__
+
+
+def _failure(kind: str, message: str) -> Message:
+    return {"failure": kind, "message": message}
