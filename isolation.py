@@ -10,6 +10,7 @@ import ctypes
 import functools
 import os
 import resource
+import runpy
 import signal
 import subprocess
 import sys
@@ -90,6 +91,7 @@ def confine_files(writable: list[Path]) -> str:
         from py_landlock import AccessFs, Landlock, LandlockError, Scope
     except ImportError as error:
         raise OSError("the package py-landlock is not installed") from error
+    own_process = Path("/proc", str(os.getpid()))  # where CUDA names its threads
     devices = [
         path
         for path in Path("/dev").glob("*")
@@ -98,7 +100,7 @@ def confine_files(writable: list[Path]) -> str:
     try:
         domain = Landlock(strict=False)
         domain.allow_read("/").allow_execute("/")
-        for path in [*writable, *devices]:
+        for path in [*writable, own_process, *devices]:
             if path.is_dir():
                 domain.allow_write(path)
                 domain.add_path_rule(path, access=AccessFs.REFER | AccessFs.IOCTL_DEV)
@@ -136,3 +138,18 @@ def confine(scratch: Path) -> dict[str, str]:
     except OSError as error:
         protections["files"] = f"none: {error}"
     return protections
+
+
+def main() -> None:
+    """``python isolation.py SCRIPT`` runs a script confined to the folder it lies in."""
+    script = Path(sys.argv[-1]).resolve()
+    if sys.argv[1] != "--inside":
+        inside = [*command_prefix(), sys.executable, __file__, "--inside", str(script)]
+        os.execvpe(inside[0], inside, {**os.environ, **cache_environment(script.parent)})
+    confine(script.parent)
+    sys.argv = [str(script)]
+    runpy.run_path(str(script), run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +23,9 @@ from channel import BadMessage, Channel, ChannelClosed, ChannelTimeout, Message
 
 _tail_bytes = 8 << 10
 _tail_lines = 12
+
+_look_s = 0.2
+"""How often a silent worker is looked after."""
 
 
 class Reason(Enum):
@@ -160,7 +164,7 @@ class SubmissionProcess:
         self._requests += 1
         try:
             self._channel.send({**message, "id": self._requests}, fd)
-            answer, _ = self._channel.receive(timeout_s)
+            answer = self._receive(timeout_s)
         except ChannelClosed:
             raise self._died() from None
         except ChannelTimeout:
@@ -183,6 +187,22 @@ class SubmissionProcess:
                 str(answer.get("message", "")), Reason.CUDA if lost else Reason.FAILED
             )
         return answer
+
+    def _receive(self, timeout_s: float) -> Message:
+        """The next message. A fork of the worker can hold the socket open when the worker is gone,
+        so its end counts as much as the socket's."""
+        assert self._process
+        deadline = time.monotonic() + timeout_s
+        while True:
+            gone = self._process.poll() is not None
+            left_s = max(0.0, deadline - time.monotonic())
+            try:
+                return self._channel.receive(min(left_s, _look_s))[0]
+            except ChannelTimeout:
+                if gone:
+                    raise ChannelClosed from None
+                if left_s <= _look_s:
+                    raise
 
     def _died(self) -> SubmissionFailed:
         process = self._process

@@ -60,15 +60,15 @@ class Plan:
         return self.tests + [line + full_range_suffix for line in self.tests]
 
 
-def describe(submission: Path) -> Submission:
-    """Path and hash of the file. Raises SetupFailed where it cannot be read."""
+def read_submission(submission: Path) -> tuple[Submission, bytes]:
+    """Path and hash of the file, and its bytes. Raises SetupFailed where it cannot be read."""
     try:
-        digest = hashlib.sha256(submission.read_bytes()).hexdigest()
+        content = submission.read_bytes()
     except OSError as error:
         raise SetupFailed(
             f"cannot read {submission}: {error.strerror}", "Name the file with custom_kernel."
         ) from error
-    return Submission(str(submission), digest)
+    return Submission(str(submission), hashlib.sha256(content).hexdigest()), content
 
 
 def assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
@@ -127,22 +127,9 @@ def _run_alone(bot: Bot, observer: Observer) -> str | None:
     if ended.killed:
         return f"python submission.py did not end within {import_timeout_s:.0f} s"
     if ended.exit_code != 0:
-        tail = _own_frames(ended.stderr, bot.folder)
-        return f"python submission.py ended with exit code {ended.exit_code}\n{tail}".strip()
+        reason = f"python submission.py ended with exit code {ended.exit_code}"
+        return f"{reason}\n{ended.stderr}".strip()
     return None
-
-
-def _own_frames(stderr: str, folder: Path) -> str:
-    """A traceback printed by Python without the frames outside the submission's folder."""
-    kept, keep = [], True
-    for line in stderr.splitlines():
-        if line.startswith('  File "'):
-            keep = str(folder) in line
-        elif not line.startswith("    "):
-            keep = True
-        if keep:
-            kept.append(line.replace(f"{folder}/", ""))
-    return "\n".join(kept)
 
 
 class _Listener:

@@ -36,46 +36,50 @@ class Ended:
     values: dict[str, str] = field(default_factory=dict)
 
 
-@contextmanager
-def staged(problem: Problem, submission: Path) -> Iterator[Path]:
-    """A folder with the files task.yml names, the submission among them; removed afterwards."""
-    folder = Path(tempfile.mkdtemp(prefix="nvfp4-"))
-    try:
-        for name, source in problem.files.items():
-            shutil.copy(
-                submission if source == submission_source else problem.folder / source,
-                folder / name,
-            )
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 @dataclass(frozen=True)
 class Bot:
-    """Runs things in a staged folder with the device, seed and time limit the user chose.
+    """Runs things with the submission, device, seed and time limit the user chose.
 
-    device: auto, cpu, cuda or cuda:N.
+    submission: the file's bytes, read once. device: auto, cpu, cuda or cuda:N. Every run has a
+    freshly staged folder, so that nothing a submission leaves behind reaches the next one.
     """
 
-    folder: Path
+    problem: Problem
+    submission: bytes
     device: str = "auto"
     seed: int | None = None
     timeout_s: float = 170.0
 
     def run_submission(self) -> Ended:
-        """``python submission.py``, as the bot does once before anything else."""
-        return _run(
-            [sys.executable, "submission.py"], self.folder, self._environment(), import_timeout_s
-        )
+        """``python submission.py``, as the bot does once before anything else, but confined."""
+        with self._staged() as folder:
+            command = [sys.executable, "isolation.py", "submission.py"]
+            ended = _run(command, folder, self._environment(), import_timeout_s)
+            ended.stderr = _own_frames(ended.stderr, folder / "submission.py")
+            return ended
 
     def run_eval(self, mode: str, cases: list[str], on_result: OnResult | None = None) -> Ended:
         """``python eval.py MODE CASEFILE``; on_result gets every result as it is written."""
-        case_file = self.folder / f"{mode}-cases.txt"
-        case_file.write_text("".join(f"{case}\n" for case in cases), encoding="utf-8")
-        command = [sys.executable, "eval.py", mode, case_file.name]
-        limit_s = self.timeout_s + grace_s
-        return _run(command, self.folder, self._environment(), limit_s, on_result or _ignore)
+        with self._staged() as folder:
+            case_file = folder / "cases.txt"
+            case_file.write_text("".join(f"{case}\n" for case in cases), encoding="utf-8")
+            command = [sys.executable, "eval.py", mode, case_file.name]
+            limit_s = self.timeout_s + grace_s
+            return _run(command, folder, self._environment(), limit_s, on_result or _ignore)
+
+    @contextmanager
+    def _staged(self) -> Iterator[Path]:
+        """A flat folder with the files task.yml names, the submission among them."""
+        folder = Path(tempfile.mkdtemp(prefix="nvfp4-"))
+        try:
+            for name, source in self.problem.files.items():
+                if source == submission_source:
+                    (folder / name).write_bytes(self.submission)
+                else:
+                    shutil.copy(self.problem.folder / source, folder / name)
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _environment(self) -> dict[str, str]:
         ours = ("POPCORN_", "NVFP4_")
@@ -90,6 +94,19 @@ class Bot:
         if self.seed is not None:
             environment["POPCORN_SEED"] = str(self.seed)
         return environment
+
+
+def _own_frames(stderr: str, submission: Path) -> str:
+    """A traceback printed by Python without the frames outside the submission."""
+    kept, keep = [], True
+    for line in stderr.splitlines():
+        if line.startswith('  File "'):
+            keep = f'"{submission}"' in line
+        elif not line.startswith("    "):
+            keep = True
+        if keep:
+            kept.append(line.replace(f"{submission.parent}/", ""))
+    return "\n".join(kept)
 
 
 def _ignore(key: str, value: str) -> None:

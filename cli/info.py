@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cli.assess import SetupFailed, judged
-from cli.bot import Bot, staged
+from cli.bot import Bot
 from cli.problem import Problem, shape_of
 from cli.render import microseconds
 from cli.verdict import BenchmarkResult, Device, read_benchmark, read_device
@@ -30,8 +30,7 @@ class Information:
 def inspect(problem: Problem, device: str) -> Information:
     """Has the judge measure the device. Raises SetupFailed."""
     lines = problem.benchmarks
-    with staged(problem, problem.folder / "submission.py") as folder:
-        ended = judged(Bot(folder, device).run_eval("info", lines))
+    ended = judged(Bot(problem, b"", device).run_eval("info", lines))
     found = read_device(ended.values)
     if found is None:
         raise SetupFailed(f"the judge saw no device: {ended.stderr}", "Is torch installed here?")

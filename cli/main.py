@@ -231,8 +231,8 @@ def _judge(
     output: Path | None,
 ) -> None:
     """Judges, shows the verdict, and exits with it."""
-    from cli.assess import SetupFailed, assess, describe
-    from cli.bot import Bot, staged
+    from cli.assess import SetupFailed, assess, read_submission
+    from cli.bot import Bot
     from cli.progress import observed
     from cli.render import show
     from cli.verdict import Verdict
@@ -240,9 +240,10 @@ def _judge(
     _check_output(output)
     console = _console(stderr=as_json)
     try:
-        verdict = Verdict(describe(submission))
-        with staged(_problem(), submission) as folder, observed(console) as observer:
-            assess(Bot(folder, device, seed, timeout), plan, verdict, observer)
+        described, content = read_submission(submission)
+        verdict = Verdict(described)
+        with observed(console) as observer:
+            assess(Bot(_problem(), content, device, seed, timeout), plan, verdict, observer)
     except SetupFailed as error:
         raise SetupError(str(error), error.hint) from None
     _hand_out(verdict, as_json, output)
@@ -268,26 +269,24 @@ def _profile(
     as_json: bool,
     output: Path | None,
 ) -> None:
-    from cli.assess import SetupFailed, describe, profile
-    from cli.bot import Bot, staged
+    from cli.assess import SetupFailed, profile, read_submission
+    from cli.bot import Bot
     from cli.progress import observed
 
     _check_output(output)
     try:
-        described = describe(submission)
-        with (
-            staged(_problem(), submission) as folder,
-            observed(_console(stderr=as_json)) as observer,
-        ):
-            reports = profile(Bot(folder, device, seed, timeout), cases, observer)
+        described, content = read_submission(submission)
+        with observed(_console(stderr=as_json)) as observer:
+            reports = profile(Bot(_problem(), content, device, seed, timeout), cases, observer)
     except SetupFailed as error:
         raise SetupError(str(error), error.hint) from None
-    content = {
-        "passed": all(report.passed for report in reports),
+    passed = all(report.passed for report in reports)
+    result = {
+        "passed": passed,
         "submission": vars(described),
         "reports": [vars(report) for report in reports],
     }
-    text = json.dumps(content, indent=2)
+    text = json.dumps(result, indent=2)
     if output is not None:
         output.write_text(text + "\n", encoding="utf-8")
     if as_json:
@@ -295,4 +294,4 @@ def _profile(
     else:
         for report in reports:
             click.echo(f"{report.spec}\n{report.text}\n")
-    sys.exit(0 if content["passed"] else failed_exit)
+    sys.exit(0 if passed else failed_exit)
