@@ -77,9 +77,7 @@ class Emulation:
             sys.stdout.write(report.output)
 
 
-def install(
-    arch: str = "sm_100a", check: bool = True, sample_ctas: int | None = None
-) -> Emulation:
+def install(arch: str = "sm_100a", check: bool = True, sample_ctas: int | None = None) -> Emulation:
     """Run every CuTe DSL launch of this process on the CPU from now on.
 
     To be called before the code that compiles kernels is imported, so that it compiles for

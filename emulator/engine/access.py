@@ -71,7 +71,8 @@ def load(batch: Batch, group: Group, guard: Array | None, access: Access, addres
         if total is None:
             total = values
         else:
-            total = [np.where(mask, v, t) for v, t in zip(values, total, strict=True)]
+            chosen = np.ones(1, np.bool_) if mask is None else mask
+            total = [np.where(chosen, v, t) for v, t in zip(values, total, strict=True)]
     assert total is not None
     return total
 
@@ -212,9 +213,7 @@ def _load_compact(batch: Batch, group: Group, access: Access, address: Array) ->
     return [row.reshape(shape) for row in out]
 
 
-def locate_global(
-    batch: Batch, access: Access, address: Array, lanes: Array, flag: int
-) -> None:
+def locate_global(batch: Batch, access: Access, address: Array, lanes: Array, flag: int) -> None:
     """Check and count global accesses of these lanes, one address each."""
     where = Where(address, lanes >> 5, 1, lambda i: int(lanes[i]))
     _visit(batch, access, where, flag, lanes.size)
@@ -329,9 +328,7 @@ def _shared_fault(
     )
 
 
-def note_shared_reads(
-    batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array
-) -> None:
+def note_shared_reads(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array) -> None:
     """Raise if a byte was never written, or is written by others with no barrier between."""
     shared, grid = batch.shared, batch.grid
     bad, fault, stamp = races.note_reads(

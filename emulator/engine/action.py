@@ -18,7 +18,6 @@ from emulator.ptx.program import Instruction, Memory, Operand, Several
 
 if TYPE_CHECKING:
     from emulator.engine.batch import Batch
-    from emulator.engine.group import Group
 
 Array = np.ndarray[Any, Any]
 

@@ -80,9 +80,9 @@ class Barrier:
         self.came[cta, thread] = True
         if sync:
             self.stays[cta, thread] = True
-        self.arrived += np.bincount(
-            cta, weights=self.weight[thread], minlength=grid.ctas
-        ).astype(np.int64)
+        self.arrived += np.bincount(cta, weights=self.weight[thread], minlength=grid.ctas).astype(
+            np.int64
+        )
         if votes is not None:
             self.ones += np.bincount(
                 cta, weights=votes.astype(np.float64), minlength=grid.ctas
@@ -107,11 +107,9 @@ class Barrier:
         if batch.shared.checked:
             ctas = np.flatnonzero(done)
             warps = (ctas.size, batch.grid.warps, 32)
-            batch.shared.clocks.meet(
-                ctas,
-                self.came[ctas].reshape(warps).any(axis=2),
-                self.stays[ctas].reshape(warps).any(axis=2),
-            )
+            came = np.any(self.came[ctas].reshape(warps), axis=2)
+            stays = np.any(self.stays[ctas].reshape(warps), axis=2)
+            batch.shared.clocks.meet(ctas, np.asarray(came), np.asarray(stays))
         self.arrived[done] = self.ones[done] = 0
         self.came[done] = self.stays[done] = False
         left = []

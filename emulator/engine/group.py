@@ -38,7 +38,17 @@ class Group:
     out has done so.
     """
 
-    __slots__ = ("_warp", "dirty", "excused", "full", "grid", "lanes", "registers", "shape", "warps")
+    __slots__ = (
+        "_warp",
+        "dirty",
+        "excused",
+        "full",
+        "grid",
+        "lanes",
+        "registers",
+        "shape",
+        "warps",
+    )
 
     def __init__(self, grid: Grid, lanes: Array, file: RegisterFile):
         self.grid = grid

@@ -115,9 +115,7 @@ def change(
     """Arrive, expect bytes (or, negative, complete them); returns the states from before."""
     before = np.empty(offset.size, np.uint64)
     address = offset + np.uint64(batch.shared.address)
-    bad, fault = _change(
-        address, arrivals.astype(np.int64), expect.astype(np.int64), drop, before
-    )
+    bad, fault = _change(address, arrivals.astype(np.int64), expect.astype(np.int64), drop, before)
     if fault:
         place = f"mbarrier at shared address {_address(batch, offset[bad]):#x}"
         messages = {
@@ -195,5 +193,3 @@ def engine_done(batch: Batch, offset: int, cta: int) -> None:
         engine = batch.grid.warps
         heard = _heard(batch)[offset >> 3]
         heard[engine] = max(heard[engine], batch.shared.clocks.known[cta, engine, engine])
-
-

@@ -13,7 +13,7 @@ from typing import Any
 
 import numba
 import numpy as np
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import types
 from numba.extending import intrinsic
 
@@ -170,9 +170,7 @@ def visit_global(  # type: ignore[no-untyped-def]
             count = 0
             highest = np.int64(-1)
         first = sector0[hint] + np.int64((a >> np.uint64(5)) - (starts[hint] >> np.uint64(5)))
-        last = first + np.int64(
-            ((a + size - np.uint64(1)) >> np.uint64(5)) - (a >> np.uint64(5))
-        )
+        last = first + np.int64(((a + size - np.uint64(1)) >> np.uint64(5)) - (a >> np.uint64(5)))
         for sector in range(first, last + 1):
             if sector > highest:
                 highest = sector

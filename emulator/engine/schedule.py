@@ -179,7 +179,7 @@ class Scheduler:
             if other is not None:
                 self.retire(group, place)
                 self.retire(other, place)
-                lanes = np.union1d(group.lanes, other.lanes)
+                lanes = np.sort(np.concatenate((group.lanes, other.lanes)))
                 group = Group(self.batch.grid, lanes, self.file)
         self.groups[place] = group
 

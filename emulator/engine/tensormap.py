@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 
 from emulator.errors import TensorMapError
 
@@ -163,6 +164,7 @@ class TensorMap:
         return raw.ljust(TENSOR_MAP_BYTES, b"\0")
 
     @classmethod
+    @lru_cache(maxsize=256)
     def unpack(cls, raw: bytes) -> TensorMap:
         """Read `pack`'s bytes. Raises TensorMapError if they are anything else."""
         if len(raw) != TENSOR_MAP_BYTES:

@@ -87,8 +87,8 @@ def _connect(block: Block, program: Program, number: dict[int, int], count: int)
 def analyse(found: list[Block], effects: Effects) -> set[int]:
     """Fill in reads, writes and liveness; returns the registers that some path reads unset.
 
-    effects: (registers read, registers set) of the instruction with an index. A guarded instruction sets
-    nothing for certain, and needs the old value of what it may set.
+    effects: (registers read, registers set) of the instruction with an index. A guarded
+    instruction sets nothing for certain, and needs the old value of what it may set.
     """
     must_define: list[int] = []
     for block in found:

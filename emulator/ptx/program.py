@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Union
+from typing import TypeAlias
 
 from emulator.errors import PtxSyntaxError, UnsupportedInstruction, Where
 from emulator.ptx import syntax
@@ -80,9 +80,19 @@ class Target:
     label: int
 
 
-Operand = Union[
-    Register, Sink, Special, SymbolAddress, LocalAddress, Memory, Several, Not, Target, Integer, Real
-]
+Operand: TypeAlias = (
+    Register
+    | Sink
+    | Special
+    | SymbolAddress
+    | LocalAddress
+    | Memory
+    | Several
+    | Not
+    | Target
+    | Integer
+    | Real
+)
 
 
 @dataclass(frozen=True)
@@ -123,7 +133,9 @@ class Program:
         return max((offset + size for _, offset, size in self.parameters), default=0)
 
 
-_Binding = Union[Register, SymbolAddress, LocalAddress, Integer, Target, "tuple[Target, ...]"]
+_Binding: TypeAlias = (
+    Register | SymbolAddress | LocalAddress | Integer | Target | tuple[Target, ...]
+)
 
 
 class _Names:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Union
+from typing import TypeAlias
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Arguments:
     items: tuple[Operand, ...]
 
 
-Operand = Union[Name, Integer, Real, Sum, Address, Vector, Pair, Negated, Arguments]
+Operand: TypeAlias = Name | Integer | Real | Sum | Address | Vector | Pair | Negated | Arguments
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Scope:
     body: tuple[Statement, ...]
 
 
-Statement = Union[Instruction, Label, TargetList, Registers, Variable, Scope]
+Statement: TypeAlias = Instruction | Label | TargetList | Registers | Variable | Scope
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ def test_a_read_up_to_the_end_is_fine() -> None:
 
 
 def test_a_write_before_the_start_is_caught() -> None:
-    with pytest.raises(errors.OutOfBounds, match="write of 4 bytes.*4 bytes before a0"):
+    with pytest.raises(errors.OutOfBounds, match=r"write of 4 bytes.*4 bytes before a0"):
         run(f"{MINE} st.global.u32 [%d0+-4], %r0;", words())
 
 

@@ -7,16 +7,16 @@ from emulator.errors import TensorMapError
 
 
 def make(**changes: object) -> TensorMap:
-    fields: dict[str, object] = dict(
-        data_type=DataType.FLOAT16,
-        address=0x7F0000000010,
-        shape=(64, 1 << 32, 3),
-        strides_bytes=(128, 1 << 20),
-        box=(64, 8, 1),
-        element_strides=(1, 1, 1),
-        swizzle=Swizzle.BYTES_128,
-        fill=Fill.NAN,
-    )
+    fields: dict[str, object] = {
+        "data_type": DataType.FLOAT16,
+        "address": 0x7F0000000010,
+        "shape": (64, 1 << 32, 3),
+        "strides_bytes": (128, 1 << 20),
+        "box": (64, 8, 1),
+        "element_strides": (1, 1, 1),
+        "swizzle": Swizzle.BYTES_128,
+        "fill": Fill.NAN,
+    }
     return TensorMap(**(fields | changes))  # type: ignore[arg-type]
 
 
@@ -34,14 +34,14 @@ def test_foreign_bytes_are_no_tensor_map() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (dict(address=0x1008), "multiple of 16"),
-        (dict(strides_bytes=(120, 1 << 20)), "stride 120"),
-        (dict(box=(64, 257, 1)), "257"),
-        (dict(box=(128, 8, 1)), "swizzle"),
-        (dict(box=(4, 8, 1)), "inner row of 8 bytes"),
-        (dict(shape=(64, 0, 3)), "extent 0"),
-        (dict(element_strides=(1, 2, 1)), "not emulated"),
-        (dict(strides_bytes=(128,)), "rank 3"),
+        ({"address": 0x1008}, "multiple of 16"),
+        ({"strides_bytes": (120, 1 << 20)}, "stride 120"),
+        ({"box": (64, 257, 1)}, "257"),
+        ({"box": (128, 8, 1)}, "swizzle"),
+        ({"box": (4, 8, 1)}, "inner row of 8 bytes"),
+        ({"shape": (64, 0, 3)}, "extent 0"),
+        ({"element_strides": (1, 2, 1)}, "not emulated"),
+        ({"strides_bytes": (128,)}, "rank 3"),
     ],
 )
 def test_an_encode_call_against_the_rules_is_named(change: dict, words: str) -> None:

@@ -153,7 +153,7 @@ def test_a_shuffle_waits_for_threads_on_another_path() -> None:
 def test_half_a_warp_that_never_comes_is_a_deadlock() -> None:
     body = """setp.lt.u32 %p1, %r0, 16; @%p1 bra A; bar.sync 1, 32; bra E;
     A: shfl.sync.bfly.b32 %r7, %r0, 1, 31, -1; E:"""
-    with pytest.raises(errors.Deadlock, match="shfl.sync") as caught:
+    with pytest.raises(errors.Deadlock, match=r"shfl\.sync") as caught:
         run(body, np.zeros(1, np.uint32))
     assert "barrier 1" in str(caught.value)
     assert "threads 0-15" in str(caught.value)

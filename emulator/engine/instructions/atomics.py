@@ -173,5 +173,3 @@ def atom(site: Site) -> Action:
 def red(site: Site) -> Action:
     """red{.sem}{.scope}{.space}.op.type [a], b."""
     return _build(site, returns=False)
-
-

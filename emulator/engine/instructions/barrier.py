@@ -51,10 +51,7 @@ def bar(site: Site) -> Action:
             if batch.shared.checked:
                 batch.shared.clocks.meet_all()
             return following
-        if waits:
-            result = _put_aside(batch, group, guard, following, stay=True)
-        else:
-            result = following
+        result = _put_aside(batch, group, guard, following, stay=True) if waits else following
         for number, positions in numbers(site, batch, group, guard, which):
             it = barrier(batch, number)
             lanes = group.lanes[positions]

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from emulator.engine import engine_copies
+from emulator.engine import engine_copies, tiles
+from emulator.engine.access import READ, WRITTEN
 from emulator.engine.action import Action, Site, Source, instruction
 from emulator.engine.batch import Batch
-from emulator.engine.engine_copies import READ, WRITTEN
 from emulator.engine.group import Group
 from emulator.engine.instructions.access import is_hint
 from emulator.engine.instructions.mbarrier import taking_part
+from emulator.errors import Misaligned, TensorMapError
 from emulator.ptx.program import Memory, Operand
 
 Array = np.ndarray[Any, Any]
@@ -73,7 +74,7 @@ def bulk(site: Site) -> Action:
         for lane, (target, origin, nbytes, *mbar) in _lanes(group, guard, values):
             if nbytes % 16:
                 raise site.fail(
-                    engine_copies.Misaligned,
+                    Misaligned,
                     f"bulk copy of {nbytes} bytes, which is no multiple of 16",
                     batch,
                     lane,
@@ -103,7 +104,7 @@ def _side(
         return data
     if address % 16:
         raise site.fail(
-            engine_copies.Misaligned,
+            Misaligned,
             f"bulk copy at {batch.memory.describe(address)}, which is no multiple of 16",
             batch,
             lane,
@@ -129,14 +130,14 @@ def tensor(site: Site) -> Action:
     sources += [Source(c, "b32") for c in coordinates]
     if loads:
         sources.append(Source(site.memory(2), "b64"))
-    move: Callable[..., None] = engine_copies.load_tile if loads else engine_copies.store_tile
+    move: Callable[..., None] = tiles.load_tile if loads else tiles.store_tile
 
     def run(batch: Batch, group: Group, guard: Array | None, *values: Array) -> tuple[Array, ...]:
         for lane, (descriptor, smem, *rest) in _lanes(group, guard, values):
-            tile = engine_copies.read_map(site, batch, lane, descriptor)
+            tile = tiles.read_map(site, batch, lane, descriptor)
             if tile.rank != rank:
                 raise site.fail(
-                    engine_copies.TensorMapError,
+                    TensorMapError,
                     f"{site.opcode} with a tensor map of rank {tile.rank}",
                     batch,
                     lane,

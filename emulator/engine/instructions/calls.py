@@ -146,5 +146,3 @@ def assertfail(site: Site) -> Action:
         )
 
     return Action("special", [], [], run)
-
-

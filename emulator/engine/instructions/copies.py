@@ -117,9 +117,7 @@ def cp_async(site: Site) -> Action:
         if at.size == 0:
             return ()
         lanes = group.lanes[at]
-        offset = access.locate_shared(
-            batch, writing, group.spread(target)[at], lanes, written=True
-        )
+        offset = access.locate_shared(batch, writing, group.spread(target)[at], lanes, written=True)
         address = group.spread(origin)[at]
         length = np.full(at.size, nbytes, np.int64)
         if ignores:
@@ -131,9 +129,10 @@ def cp_async(site: Site) -> Action:
             some = np.flatnonzero(length == amount)
             where = reading if amount == nbytes else Access(site, "global", 1, amount)
             access.locate_global(batch, where, address[some], lanes[some], READ)
-            part = np.empty((amount, some.size), np.uint8)
-            native.gather[1](address[some], part)
-            data[some, :amount] = part.T
+            unit = 4 if amount % 4 == 0 else 1
+            part = np.empty((amount // unit, some.size), f"u{unit}")
+            native.gather[unit](address[some], part)
+            data[some, :amount] = np.ascontiguousarray(part.T).view(np.uint8)
         state = copies(batch)
         state.pending.append(_Pending(site, lanes, offset, data, state.committed[lanes]))
         return ()
@@ -188,5 +187,3 @@ def mbarrier_arrive(site: Site) -> Action:
         return ()
 
     return Action("copy", [Source(site.memory(0), "b64")], [], run)
-
-

@@ -72,5 +72,3 @@ def tensor_core(site: Site) -> Action:
         f"{site.opcode}: tensor-core instructions are not emulated",
         hint="use FMA or dp4a instructions in the kernel's emulated variant",
     )
-
-

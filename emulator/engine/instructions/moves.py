@@ -94,18 +94,13 @@ def cvta(site: Site) -> Action:
     target, source = site.operands
     if cls != "b64":
         raise site.unsupported(f"{site.opcode}: generic addresses have 64 bits")
-    if window == 0:
-        run = _same
-    elif "to" in site.parts:
-        low = np.uint64((1 << WINDOW_SHIFT) - 1)
+    low = np.uint64((1 << WINDOW_SHIFT) - 1)
+    to_space = "to" in site.parts
 
-        def run(address: Array) -> tuple[Array, ...]:
-            return (address & low,)
-
-    else:
-
-        def run(address: Array) -> tuple[Array, ...]:
-            return (address | window,)
+    def run(address: Array) -> tuple[Array, ...]:
+        if window == 0:
+            return (address,)
+        return (address & low if to_space else address | window,)
 
     return Action("integer", [Source(source, "b64")], [Result(target, "b64")], run, pure=True)
 
@@ -137,7 +132,9 @@ def mapa(site: Site) -> Action:
         _only_rank_0(site, batch, group, guard, number)
         return (value,)
 
-    return Action("integer", [Source(address, cls), Source(rank, "b32")], [Result(target, cls)], run)
+    return Action(
+        "integer", [Source(address, cls), Source(rank, "b32")], [Result(target, cls)], run
+    )
 
 
 def _only_rank_0(site: Site, batch: Any, group: Any, guard: Any, number: Array) -> None:

@@ -318,9 +318,7 @@ def elect(site: Site) -> Action:
             leader[lowest == _BITS[lane]] = lane
         return _back(group, leader), _back(group, lowest == _BITS)
 
-    return Action(
-        "warp", [Source(site.operands[1], "b32")], results, run, gate=_gate(site, 0)
-    )
+    return Action("warp", [Source(site.operands[1], "b32")], results, run, gate=_gate(site, 0))
 
 
 @instruction("activemask")

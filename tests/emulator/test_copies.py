@@ -1,0 +1,354 @@
+"""cp.async, mbarrier, bulk and tensor copies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from ptx_harness import MINE, run
+
+from emulator import errors
+from emulator.engine.tensormap import DataType, Fill, Swizzle, TensorMap
+
+SHARED = ".shared .align 1024 .b8 s[8192]; .shared .align 8 .b64 bar;"
+SLOT16 = "mov.u32 %r10, s; shl.b32 %r11, %r0, 4; add.u32 %r10, %r10, %r11;"
+SOURCE16 = "mul.wide.u32 %d3, %r0, 16; add.u64 %d3, %q1, %d3;"
+ELECT0 = "setp.eq.u32 %p1, %r0, 0;"
+WAIT = "W: mbarrier.try_wait.parity.shared.b64 %p5, [%r20], 0; @!%p5 bra W;"
+
+
+def out(n: int = 64) -> np.ndarray:
+    return np.zeros(n, np.uint32)
+
+
+def words(n: int = 256) -> np.ndarray:
+    """Aligned to 128 bytes."""
+    block = np.zeros(n + 32, np.uint32)
+    skip = -block.ctypes.data % 128 // 4
+    block[skip : skip + n] = np.arange(n)
+    return block[skip : skip + n]
+
+
+ASYNC = f"""{SLOT16} {SOURCE16}
+cp.async.cg.shared.global.L2::128B [%r10], [%d3], 16; cp.async.commit_group; %WAIT%
+bar.sync 0; ld.shared.u32 %r5, [%r10+4]; {MINE} st.global.u32 [%d0], %r5;"""
+
+
+def test_cp_async_arrives_once_it_is_waited_for() -> None:
+    a = out()
+    run(ASYNC.replace("%WAIT%", "cp.async.wait_group 0;"), a, words(), block=64, before=SHARED)
+    assert (a == np.arange(64) * 4 + 1).all()
+
+
+@pytest.mark.parametrize("wait", ["", "cp.async.wait_group 1;"])
+def test_a_forgotten_wait_finds_nothing(wait: str) -> None:
+    with pytest.raises(errors.UninitialisedShared):
+        run(ASYNC.replace("%WAIT%", wait), out(), words(), block=64, before=SHARED)
+
+
+def test_groups_complete_in_order() -> None:
+    """Two groups; waiting with one left under way delivers the first only."""
+    body = f"""{SLOT16} {SOURCE16} st.shared.u32 [%r10+1028], 7; st.shared.u32 [%r10+4], 7;
+    cp.async.ca.shared.global [%r10+4], [%d3], 4; cp.async.commit_group;
+    cp.async.ca.shared.global [%r10+1028], [%d3+4], 4; cp.async.commit_group;
+    cp.async.wait_group 1; ld.shared.u32 %r5, [%r10+4]; ld.shared.u32 %r6, [%r10+1028];
+    mad.lo.u32 %r5, %r5, 1000, %r6; {MINE} st.global.u32 [%d0], %r5;"""
+    a = out(32)
+    run(body, a, words(), before=SHARED)
+    assert (a == np.arange(32) * 4000 + 7).all()
+
+
+def test_a_short_source_is_padded_with_zeros() -> None:
+    body = f"""{SLOT16} {SOURCE16} setp.eq.u32 %p2, %r0, 1;
+    cp.async.ca.shared.global [%r10], [%d3], 8, 4;
+    cp.async.ca.shared.global [%r10+8], [%d3+8], 8, %p2;
+    cp.async.wait_all; ld.shared.v4.u32 {{%r1, %r2, %r3, %r4}}, [%r10];
+    mul.wide.u32 %d0, %r0, 16; add.u64 %d0, %q0, %d0;
+    st.global.v4.u32 [%d0], {{%r1, %r2, %r3, %r4}};"""
+    a = out(128)
+    run(body, a, words(), before=SHARED)
+    rows = a.reshape(32, 4)
+    assert rows[0].tolist() == [0, 0, 2, 3]
+    assert rows[1].tolist() == [4, 0, 0, 0]
+
+
+def test_cp_async_out_of_bounds_is_caught() -> None:
+    with pytest.raises(errors.OutOfBounds, match="past the end of a1"):
+        run(
+            ASYNC.replace("%WAIT%", "cp.async.wait_all;"),
+            out(),
+            words(128),
+            block=64,
+            before=SHARED,
+        )
+
+
+def test_cp_async_signals_an_mbarrier() -> None:
+    body = f"""mov.u32 %r20, bar; {ELECT0} @%p1 mbarrier.init.shared.b64 [%r20], 64; bar.sync 0;
+    {SLOT16} {SOURCE16} cp.async.ca.shared.global [%r10], [%d3], 16;
+    cp.async.mbarrier.arrive.noinc.shared.b64 [%r20]; {WAIT}
+    xor.b32 %r11, %r11, 512; mov.u32 %r10, s; add.u32 %r10, %r10, %r11; ld.shared.u32 %r5, [%r10];
+    {MINE} st.global.u32 [%d0], %r5;"""
+    a = out()
+    run(body, a, words(), block=64, before=SHARED)
+    assert (a == (np.arange(64) ^ 32) * 4).all()
+
+
+# --- mbarrier ---------------------------------------------------------------------------------
+
+HANDOVER = f"""mov.u32 %r20, bar; {ELECT0} @%p1 mbarrier.init.shared.b64 [%r20], %COUNT%;
+bar.sync 0; setp.ge.u32 %p2, %r0, 32; @%p2 bra TAKE;
+{SLOT16} st.shared.u32 [%r10], %r0; mbarrier.arrive.shared.b64 _, [%r20]; bra E;
+TAKE: {WAIT} sub.u32 %r6, %r0, 32; shl.b32 %r6, %r6, 4; mov.u32 %r10, s; add.u32 %r10, %r10, %r6;
+ld.shared.u32 %r5, [%r10]; {MINE} st.global.u32 [%d0], %r5; E:"""
+
+
+def test_an_mbarrier_hands_data_over() -> None:
+    a = out()
+    run(HANDOVER.replace("%COUNT%", "32"), a, block=64, before=SHARED)
+    assert a[32:].tolist() == list(range(32))
+
+
+def test_an_mbarrier_that_expects_too_many_is_a_deadlock() -> None:
+    with pytest.raises(errors.Deadlock, match="try_wait") as caught:
+        run(HANDOVER.replace("%COUNT%", "33"), out(), block=64, before=SHARED)
+    assert "threads 32-63" in str(caught.value)
+
+
+def test_more_arrivals_than_a_phase_expects_are_an_error() -> None:
+    body = f"""mov.u32 %r20, bar; {ELECT0} @!%p1 bra E; mbarrier.init.shared.b64 [%r20], 2;
+    mbarrier.arrive.shared.b64 _, [%r20], 3; E:"""
+    with pytest.raises(errors.BarrierMisuse, match="more arrivals"):
+        run(body, out(), before=SHARED)
+
+
+def test_skipping_the_wait_is_a_race() -> None:
+    body = HANDOVER.replace("%COUNT%", "32").replace(WAIT, "")
+    with pytest.raises((errors.SharedRace, errors.UninitialisedShared)):
+        run(body, out(), block=64, before=SHARED)
+
+
+def test_an_mbarrier_must_be_initialised() -> None:
+    with pytest.raises(errors.BarrierMisuse, match="never initialised"):
+        run("mov.u32 %r20, bar; mbarrier.arrive.shared.b64 %d1, [%r20];", out(), before=SHARED)
+
+
+def test_states_and_parities_tell_the_phases_apart() -> None:
+    body = f"""mov.u32 %r20, bar; {ELECT0} @%p1 mbarrier.init.shared.b64 [%r20], 32; bar.sync 0;
+    mbarrier.test_wait.parity.shared.b64 %p2, [%r20], 1; selp.u32 %r5, 1, 0, %p2;
+    bar.sync 0; mbarrier.arrive.release.cta.shared::cta.b64 %d1, [%r20];
+    L: mbarrier.test_wait.shared.b64 %p3, [%r20], %d1; @!%p3 bra L;
+    mbarrier.test_wait.parity.shared.b64 %p2, [%r20], 0; selp.u32 %r6, 2, 0, %p2;
+    mbarrier.test_wait.parity.shared.b64 %p2, [%r20], 1; selp.u32 %r7, 4, 0, %p2;
+    add.u32 %r5, %r5, %r6; add.u32 %r5, %r5, %r7; {MINE} st.global.u32 [%d0], %r5;"""
+    a = out(32)
+    run(body, a, before=SHARED)
+    assert (a == 3).all()
+
+
+def test_pending_count_and_drop() -> None:
+    body = f"""mov.u32 %r20, bar; {ELECT0} @!%p1 bra E; mbarrier.init.shared.b64 [%r20], 5;
+    mbarrier.arrive.shared.b64 %d1, [%r20], 2; mbarrier.pending_count.b64 %r5, %d1;
+    mbarrier.arrive_drop.shared.b64 %d1, [%r20]; mbarrier.pending_count.b64 %r6, %d1;
+    mbarrier.arrive.shared.b64 %d1, [%r20], 2; mbarrier.arrive.shared.b64 %d2, [%r20];
+    mbarrier.pending_count.b64 %r7, %d2; st.global.u32 [%q0], %r5; st.global.u32 [%q0+4], %r6;
+    st.global.u32 [%q0+8], %r7; E:"""
+    a = out(3)
+    run(body, a, before=SHARED)
+    assert a.tolist() == [5, 3, 4]
+
+
+# --- bulk -------------------------------------------------------------------------------------
+
+BULK = f"""mov.u32 %r20, bar; mov.u32 %r10, s; {ELECT0} @!%p1 bra GO;
+mbarrier.init.shared.b64 [%r20], 1; fence.mbarrier_init.release.cluster;
+mbarrier.arrive.expect_tx.shared.b64 _, [%r20], 256;
+cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r10], [%q1], 256, [%r20];
+GO: bar.sync 0; %WAIT% shl.b32 %r11, %r0, 2; add.u32 %r10, %r10, %r11; ld.shared.u32 %r5, [%r10];
+{MINE} st.global.u32 [%d0], %r5;"""
+
+
+def test_a_bulk_copy_completes_its_mbarrier() -> None:
+    a = out()
+    report = run(BULK.replace("%WAIT%", WAIT), a, words(), block=64, before=SHARED)
+    assert (a == np.arange(64)).all()
+    assert report.global_read_bytes == 256
+
+
+def test_reading_before_the_mbarrier_is_a_race_with_the_copy() -> None:
+    with pytest.raises(errors.SharedRace, match="asynchronous copy"):
+        run(BULK.replace("%WAIT%", ""), out(), words(), block=64, before=SHARED)
+
+
+def test_expecting_more_bytes_than_come_is_a_deadlock() -> None:
+    body = BULK.replace("%WAIT%", WAIT).replace("_, [%r20], 256", "_, [%r20], 272")
+    with pytest.raises(errors.Deadlock):
+        run(body, out(), words(), block=64, before=SHARED)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (("[%q1], 256", "[%q1], 250"), errors.Misaligned),
+        (("[%q1], 256", "[%q1+4], 256"), errors.Misaligned),
+        (("[%q1], 256", "[%q1+800], 256"), errors.OutOfBounds),
+        (("[%r10], [%q1]", "[%r10+8000], [%q1]"), errors.OutOfBounds),
+    ],
+)
+def test_a_bulk_copy_against_the_rules(change: tuple[str, str], kind: Any) -> None:
+    with pytest.raises(kind):
+        run(BULK.replace("%WAIT%", WAIT).replace(*change), out(), words(), block=64, before=SHARED)
+
+
+STORE = f"""mov.u32 %r10, s; shl.b32 %r11, %r0, 2; add.u32 %r12, %r10, %r11;
+st.shared.u32 [%r12], %r0; fence.proxy.async.shared::cta; %SYNC% {ELECT0} @!%p1 bra E;
+cp.async.bulk.global.shared::cta.bulk_group [%q1], [%r10], 256; cp.async.bulk.commit_group;
+cp.async.bulk.wait_group.read 0; E:"""
+
+
+def test_a_bulk_store_writes_global_memory() -> None:
+    target = words()
+    run(STORE.replace("%SYNC%", "bar.sync 0;"), out(), target, block=64, before=SHARED)
+    assert (target[:64] == np.arange(64)).all()
+    assert target[64] == 64
+
+
+def test_a_bulk_store_before_the_barrier_races() -> None:
+    with pytest.raises((errors.SharedRace, errors.UninitialisedShared)):
+        run(STORE.replace("%SYNC%", ""), out(), words(), block=64, before=SHARED)
+
+
+# --- tensor tiles -----------------------------------------------------------------------------
+
+
+def tile_kernel(rank: int, nbytes: int) -> str:
+    """Load a box at the coordinates in a2 and write shared memory out, 4 bytes a thread."""
+    coordinates = ", ".join(f"%r{30 + i}" for i in range(rank))
+    loads = "".join(f"ld.global.u32 %r{30 + i}, [%q2+{4 * i}];" for i in range(rank))
+    return f"""mov.u32 %r20, bar; mov.u32 %r10, s; {loads} {ELECT0} @!%p1 bra GO;
+    mbarrier.init.shared.b64 [%r20], 1; mbarrier.arrive.expect_tx.shared.b64 _, [%r20], {nbytes};
+    cp.async.bulk.tensor.{rank}d.shared::cta.global.tile.mbarrier::complete_tx::bytes
+    [%r10], [%q1, {{{coordinates}}}], [%r20];
+    GO: bar.sync 0; {WAIT} shl.b32 %r11, %r0, 2; add.u32 %r10, %r10, %r11;
+    ld.shared.u32 %r5, [%r10]; {MINE} st.global.u32 [%d0], %r5;"""
+
+
+def aligned(raw: bytes) -> np.ndarray:
+    block = np.zeros(len(raw) + 128, np.uint8)
+    skip = -block.ctypes.data % 128
+    block[skip : skip + len(raw)] = np.frombuffer(raw, np.uint8)
+    return block[skip : skip + len(raw)]
+
+
+def load_tile(
+    data: np.ndarray, kind: DataType, box: tuple[int, ...], start: tuple[int, ...], **more: Any
+) -> np.ndarray:
+    """The box as shared memory holds it, as bytes. data: outermost dimension first."""
+    tile = TensorMap(
+        data_type=kind,
+        address=data.ctypes.data,
+        shape=tuple(reversed(data.shape)),
+        strides_bytes=tuple(reversed(data.strides))[1:],
+        box=box,
+        element_strides=(1,) * len(box),
+        **more,
+    )
+    a = out(tile.box_bytes // 4)
+    where = np.array(start, np.int32)
+    body = tile_kernel(len(box), tile.box_bytes)
+    run(body, a, aligned(tile.pack()), where, data, block=a.size, before=SHARED)
+    return a.view(np.uint8)
+
+
+def test_a_two_dimensional_tile() -> None:
+    data = aligned(np.arange(8 * 32, dtype=np.uint32).tobytes()).view(np.uint32).reshape(8, 32)
+    got = load_tile(data, DataType.UINT32, (16, 4), (8, 2)).view(np.uint32).reshape(4, 16)
+    assert (got == data[2:6, 8:24]).all()
+
+
+def test_elements_outside_the_tensor_are_zero_on_every_side() -> None:
+    data = aligned(np.arange(1, 257, dtype=np.uint32).tobytes()).view(np.uint32).reshape(8, 32)
+    got = load_tile(data, DataType.UINT32, (16, 4), (-4, 6)).view(np.uint32).reshape(4, 16)
+    assert (got[:2, 4:] == data[6:, :12]).all()
+    assert (got[:, :4] == 0).all()
+    assert (got[2:] == 0).all()
+
+
+def test_a_tile_wholly_outside_still_completes_its_bytes() -> None:
+    data = aligned(bytes(1024)).view(np.uint32).reshape(8, 32)
+    assert (load_tile(data, DataType.UINT32, (16, 4), (32, 0)) == 0).all()
+
+
+def test_a_nan_fill() -> None:
+    data = aligned(bytes(1024)).view(np.float32).reshape(8, 32)
+    got = load_tile(data, DataType.FLOAT32, (16, 4), (24, 0), fill=Fill.NAN).view(np.float32)
+    assert np.isnan(got.reshape(4, 16)[:, 8:]).all()
+    assert (got.reshape(4, 16)[:, :8] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("swizzle", "span"),
+    [(Swizzle.BYTES_32, 32), (Swizzle.BYTES_64, 64), (Swizzle.BYTES_128, 128)],
+)
+def test_a_swizzle_moves_16_byte_pieces_by_the_row(swizzle: Swizzle, span: int) -> None:
+    """Piece j of 16 bytes of 128-byte line i goes to j xor (i mod span / 16)."""
+    rows = 2048 // span
+    data = aligned(np.random.default_rng(1).integers(0, 256, 2048, np.uint8).tobytes())
+    data = data.reshape(rows, span)
+    got = load_tile(data, DataType.UINT8, (span, rows), (0, 0), swizzle=swizzle).reshape(16, 8, 16)
+    flat = data.reshape(16, 8, 16)
+    for line in range(16):
+        for piece in range(8):
+            assert (got[line, piece ^ (line % (span // 16))] == flat[line, piece]).all()
+
+
+@pytest.mark.parametrize("rank", [1, 3, 4, 5])
+def test_tiles_of_other_ranks(rank: int) -> None:
+    shape = (2, 3, 4, 5, 16)[5 - rank :]
+    data = np.arange(int(np.prod(shape)), dtype=np.uint32)
+    data = aligned(data.tobytes()).view(np.uint32).reshape(shape)
+    box = (8, 2, 2, 2, 1)[:rank]
+    got = load_tile(data, DataType.UINT32, box, (4, 1, 1, 1, 1)[:rank]).view(np.uint32)
+    starts = tuple(reversed((4, 1, 1, 1, 1)[:rank]))
+    index = tuple(slice(s, s + b) for s, b in zip(starts, reversed(box), strict=True))
+    assert (got.reshape(tuple(reversed(box))) == data[index]).all()
+
+
+def test_packed_fp4_tiles_are_counted_in_half_bytes() -> None:
+    data = aligned(np.arange(256, dtype=np.uint8).tobytes()).reshape(4, 64)
+    tile = TensorMap(
+        DataType.PACKED_16U4_ALIGN8B, data.ctypes.data, (128, 4), (64,), (64, 2), (1, 1)
+    )
+    a = out(tile.box_bytes // 4)
+    where = np.array([32, 1], np.int32)
+    run(tile_kernel(2, 64), a, aligned(tile.pack()), where, data, block=16, before=SHARED)
+    assert (a.view(np.uint8).reshape(2, 32) == data[1:3, 16:48]).all()
+
+
+def test_a_tile_store_drops_what_lies_outside() -> None:
+    data = aligned(bytes(1024)).view(np.uint32).reshape(8, 32)
+    tile = TensorMap(DataType.UINT32, data.ctypes.data, (32, 8), (128,), (16, 4), (1, 1))
+    body = f"""mov.u32 %r10, s; shl.b32 %r11, %r0, 2; add.u32 %r12, %r10, %r11;
+    add.u32 %r5, %r0, 1; st.shared.u32 [%r12], %r5; fence.proxy.async; bar.sync 0; {ELECT0}
+    @!%p1 bra E; mov.u32 %r6, 24; mov.u32 %r7, -1;
+    cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%q1, {{%r6, %r7}}], [%r10];
+    cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; E:"""
+    run(body, out(), aligned(tile.pack()), data, block=64, before=SHARED)
+    expected = np.zeros((8, 32), np.uint32)
+    expected[:3, 24:] = np.arange(1, 65).reshape(4, 16)[1:, :8]
+    assert (data == expected).all()
+
+
+def test_a_tensor_that_reaches_past_its_buffer_is_caught() -> None:
+    data = aligned(bytes(1024)).view(np.uint32).reshape(8, 32)
+    tile = TensorMap(DataType.UINT32, data.ctypes.data, (32, 9), (128,), (16, 4), (1, 1))
+    where = np.array([0, 6], np.int32)
+    with pytest.raises(errors.OutOfBounds):
+        run(tile_kernel(2, 256), out(), aligned(tile.pack()), where, data, block=64, before=SHARED)
+
+
+def test_bytes_that_are_no_tensor_map_are_refused() -> None:
+    where = np.zeros(2, np.int32)
+    with pytest.raises(errors.TensorMapError, match="no tensor map"):
+        run(tile_kernel(2, 256), out(), aligned(bytes(128)), where, block=64, before=SHARED)
