@@ -23,12 +23,14 @@ data_share = 0.8
 _set_parent_death_signal = 1  # PR_SET_PDEATHSIG of prctl(2)
 _set_dumpable = 4  # PR_SET_DUMPABLE of prctl(2)
 
+_caches = "XDG_CACHE_HOME"
+
 _writable_devices = ("null", "zero", "full", "random", "urandom", "tty", "dri", "shm")
 
 
 def cache_folder() -> Path:
     """Where compilers that a submission uses may keep their results between runs."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    base = os.environ.get(_caches) or Path.home() / ".cache"
     return Path(base) / "nvfp4"
 
 
@@ -40,7 +42,7 @@ def cache_environment(scratch: Path) -> dict[str, str]:
     except OSError:
         folder = scratch / "cache"
     variables = {
-        "XDG_CACHE_HOME": "",
+        _caches: "",
         "TRITON_CACHE_DIR": "triton",
         "CUDA_CACHE_PATH": "cuda",
         "TORCH_EXTENSIONS_DIR": "torch_extensions",
@@ -129,12 +131,15 @@ def command_prefix() -> tuple[str, ...]:
 
 
 def confine(scratch: Path) -> dict[str, str]:
-    """Applies all of it to this process. Returns what is in force: mechanism to description, where
-    a description that begins with "none" says why there is none."""
+    """Applies all of it to this process, which runs in the environment ``cache_environment`` gives.
+
+    Returns what is in force: mechanism to description, where a description that begins with "none"
+    says why there is none.
+    """
     die_with_parent()
     protections = {"resources": limit_resources()}
     try:
-        protections["files"] = confine_files([scratch, cache_folder()])
+        protections["files"] = confine_files([scratch, Path(os.environ[_caches])])
     except OSError as error:
         protections["files"] = f"none: {error}"
     return protections
