@@ -110,7 +110,8 @@ def float_to_integer(source: Type, target: Type, rules: Rules) -> Callable[[Arra
     def function(a: Array) -> Array:
         if rules.ftz and source.name == "f32":
             a = flush(a, F32)
-        value = round_to_integer(to_float64(a, source))
+        with np.errstate(all="ignore"):
+            value = round_to_integer(to_float64(a, source))
         too_high, too_low, nan = value >= above, value <= float(limits.min), np.isnan(value)
         safe = np.where(too_high | too_low | nan, 0.0, value)
         result = safe.astype(target.value)
@@ -197,7 +198,7 @@ def _without_warnings(function: Callable[..., Array]) -> Callable[..., Array]:
 def _narrow(source: Type, target: Type, rules: Rules) -> Callable[[Array], Array]:
     raw = REGISTER_DTYPES[target.register]
     if rules.mode in INTEGRAL:
-        integral = INTEGRAL[rules.mode]
+        integral = _without_warnings(INTEGRAL[rules.mode])
         if target.name == "f64":
             return lambda a: integral(a.view(np.float64)).view(np.uint64)
         form = FORMATS[target.name]

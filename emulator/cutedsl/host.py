@@ -35,7 +35,9 @@ _KERNEL_NUMBERS = {0: 1024, 1: 0, 3: 0, 4: 32, 5: 100, 6: 90}
 class Launch:
     """One kernel launch as the host code asked for it.
 
-    parameters: the bytes of each kernel parameter in order.
+    parameters: the bytes of each kernel parameter in order; tensor maps in the form of
+        emulator.engine.tensormap.
+    raw_parameters: the same as the host code gave them, tensor maps in the hardware's bytes.
     shared_bytes: dynamic shared memory.
     """
 
@@ -46,6 +48,7 @@ class Launch:
     cluster: Dim3
     shared_bytes: int
     parameters: list[bytes]
+    raw_parameters: list[bytes]
 
 
 @dataclass
@@ -136,15 +139,15 @@ class HostRuntime:
             raise LaunchError("this function was compiled for an emulation that has ended")
         count = len(kernel.parameter_bytes)
         pointers = (ctypes.c_void_p * count).from_address(args) if count else ()
-        parameters = [
+        raw = [
             ctypes.string_at(pointer, size)
             for pointer, size in zip(pointers, kernel.parameter_bytes, strict=True)
         ]
+        parameters = raw
         if "tensormap" in kernel.ptx or "cp.async.bulk" in kernel.ptx:
-            parameters = [_portable_map(raw) for raw in parameters]
-        self._launch(
-            Launch(kernel.ptx, kernel.name, grid, block, cluster, shared_bytes, parameters)
-        )
+            parameters = [_portable_map(parameter) for parameter in raw]
+        name, text = kernel.name, kernel.ptx
+        self._launch(Launch(text, name, grid, block, cluster, shared_bytes, parameters, raw))
 
     def run_configured(self, config: int, handle: int, args: int) -> None:
         """Launch by a cudaLaunchConfig_t at address `config`."""
