@@ -105,7 +105,11 @@ class Runner:
             raise Refused(f"custom_kernel returned dtype {output.dtype}, expected {expected}")
         if tuple(output.shape) != (m, 1, l):
             raise Refused(f"custom_kernel returned shape {list(output.shape)}, expected {expected}")
-        if output.device.type != self._device.type or output.layout != torch.strided:
+        if output.layout != torch.strided:
+            raise Refused(
+                f"custom_kernel returned a tensor with layout {output.layout}, expected {expected}"
+            )
+        if output.device.type != self._device.type:
             raise Refused(
                 f"custom_kernel returned a tensor on {output.device}, expected {expected}"
             )

@@ -141,12 +141,13 @@ class SubmissionProcess:
         Raises SubmissionFailed for whatever the submission did instead of answering. Where the
         worker cannot go on it is stopped, and the next request starts another.
         """
+        deadline = time.monotonic() + timeout_s
         if self._process is None:
             self.start()
         if not self._loaded:
             self._load(timeout_s)
             self._loaded = True
-        return self._ask(message, timeout_s, fd)
+        return self._ask(message, deadline - time.monotonic(), fd)
 
     def _load(self, timeout_s: float) -> None:
         """Has the submission imported, after the worker has said how it is confined."""
