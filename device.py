@@ -1,6 +1,7 @@
 """What the present device is and what it can do at best: bandwidth, cost of an empty call."""
 
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import re
@@ -19,7 +20,10 @@ _bandwidth_calls = 20
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """kind: cuda or cpu. capability: as "9.0". Versions as strings; None for what is not there."""
+    """kind: cuda or cpu. capability: as "9.0". Versions as strings; None for what is not there.
+
+    emulates: the architecture that CuTe DSL kernels are emulated as, None where they are not.
+    """
 
     kind: str
     name: str
@@ -28,6 +32,7 @@ class DeviceFacts:
     torch: str
     cuda: str | None
     cutlass_dsl: str | None
+    emulates: str | None
 
 
 @dataclass(frozen=True)
@@ -44,13 +49,15 @@ class DeviceLimits:
         return nbytes / self.read_gbps + self.empty_ns
 
 
-def device_facts(device: torch.device) -> DeviceFacts:
-    """Name and versions of a device."""
+def device_facts(device: torch.device, arch: str = "sm_100a") -> DeviceFacts:
+    """Name and versions of a device; ``arch`` is what kernels are emulated as without a GPU."""
     if device.type == "cuda":
         major, minor = torch.cuda.get_device_capability(device)
         name, capability = torch.cuda.get_device_name(device), f"{major}.{minor}"
     else:
         name, capability = _cpu_name(), None
+    cutlass_dsl = _package_version("nvidia-cutlass-dsl")
+    emulator_is_there = importlib.util.find_spec("emulator") is not None
     return DeviceFacts(
         kind=device.type,
         name=name,
@@ -58,7 +65,8 @@ def device_facts(device: torch.device) -> DeviceFacts:
         driver=_driver_version(),
         torch=torch.__version__,
         cuda=torch.version.cuda,
-        cutlass_dsl=_package_version("nvidia-cutlass-dsl"),
+        cutlass_dsl=cutlass_dsl,
+        emulates=arch if device.type == "cpu" and cutlass_dsl and emulator_is_there else None,
     )
 
 

@@ -2,7 +2,8 @@
 
 MODE is test, benchmark, leaderboard or profile, and POPCORN_FD the pipe that takes the results. A
 fifth mode of ours, info, measures the device and runs no submission. Besides the bot's variables:
-NVFP4_DEVICE (auto, cuda or cpu) demands a kind of device; NVFP4_TIMEOUT_S limits a mode.
+NVFP4_DEVICE (auto, cuda or cpu) demands a kind of device; NVFP4_TIMEOUT_S limits a mode;
+NVFP4_ARCH and NVFP4_CHECK=0 are for kernels that are emulated because there is no GPU.
 """
 
 import os
@@ -44,6 +45,8 @@ class Environment:
     secret_seed: int | None
     device: str
     timeout_s: float
+    arch: str
+    check: bool
 
 
 def read_environment() -> Environment:
@@ -68,7 +71,9 @@ def read_environment() -> Environment:
     device = os.environ.get("NVFP4_DEVICE", "auto")
     if device not in ("auto", "cuda", "cpu"):
         raise SetupError(f"NVFP4_DEVICE={device!r} is not auto, cuda or cpu", Exit.USAGE)
-    return Environment(result_fd, secret_seed, device, timeout_s)
+    arch = os.environ.get("NVFP4_ARCH", "sm_100a")
+    check = os.environ.get("NVFP4_CHECK", "1") != "0"
+    return Environment(result_fd, secret_seed, device, timeout_s, arch, check)
 
 
 def judge_submission(
@@ -80,13 +85,13 @@ def judge_submission(
     if not submission.is_file():
         raise SetupError("there is no submission.py in this folder", Exit.USAGE)
     # The worker starts first: it and the judge import torch side by side.
-    with SubmissionProcess(harness, submission) as process:
+    with SubmissionProcess(harness, submission, environment.arch, environment.check) as process:
         from device import measure_limits
         from judge import Judge
 
         device = _device(environment)
         cases = _cases(case_file, environment)
-        _report_facts(pipe, device)
+        _report_facts(pipe, device, environment.arch)
         deadline = started + environment.timeout_s
         judge = Judge(process, pipe, device, deadline, environment.secret_seed)
         if mode == "test":
@@ -104,7 +109,7 @@ def describe_device(pipe: ResultPipe, case_file: Path, environment: Environment)
 
     device = _device(environment)
     cases = _cases(case_file, environment)
-    _report_facts(pipe, device)
+    _report_facts(pipe, device, environment.arch)
     limits = measure_limits(device)
     _report_limits(pipe, limits)
     for index, case in enumerate(cases):
@@ -134,10 +139,10 @@ def _device(environment: Environment) -> "torch.device":
     return device
 
 
-def _report_facts(pipe: ResultPipe, device: "torch.device") -> None:
+def _report_facts(pipe: ResultPipe, device: "torch.device", arch: str) -> None:
     from device import device_facts
 
-    for name, value in vars(device_facts(device)).items():
+    for name, value in vars(device_facts(device, arch)).items():
         pipe.write(f"device.{name}", "" if value is None else value)
 
 

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -20,6 +20,9 @@ from channel import Message
 from layout import layouts
 from task import input_t, output_t
 from timing import CallTimer, call_timer
+
+if TYPE_CHECKING:
+    from emulator import Emulation
 
 CustomKernel = Callable[[input_t], output_t]
 
@@ -40,11 +43,12 @@ class Runner:
         self._timer: CallTimer | None = None
         self._shape = (0, 0, 0)
         self._buffers = SharedBuffers({})
+        self._emulation: Emulation | None = None
 
     def answer(self, request: Message, fd: int | None) -> Message:
         """Carries out one request. Whatever the submission raises becomes the answer."""
         operations: dict[str, Callable[[], Message]] = {
-            "load": self._load,
+            "load": lambda: self._load(request),
             "case": lambda: self._open_case(request, fd),
             "call": self._call,
             "profile": self._profile,
@@ -58,7 +62,9 @@ class Runner:
         except BaseException as error:
             return self._explain(error)
 
-    def _load(self) -> Message:
+    def _load(self, request: Message) -> Message:
+        if self._device.type == "cpu":
+            self._emulation = _emulate(request["arch"], request["check"])
         spec = importlib.util.spec_from_file_location("submission", self._submission)
         if spec is None or spec.loader is None:
             raise Refused(f"{self._submission.name} is not a Python file")
@@ -89,9 +95,27 @@ class Runner:
     def _call(self) -> Message:
         assert self._kernel and self._timer, "load and case come first"
         kernel, data = self._kernel, self._data()
+        self._forget_launches()
         output, elapsed = self._timer.time(lambda: kernel(data))
         self._hand_over(output)
-        return {"call_ns": elapsed.call_ns, "settled_ns": elapsed.settled_ns}
+        return {
+            "call_ns": elapsed.call_ns,
+            "settled_ns": elapsed.settled_ns,
+            "launches": [each.to_dict() for each in self._emulation.launches]
+            if self._emulation
+            else [],
+        }
+
+    def _forget_launches(self) -> None:
+        """Before a call: no launches yet, and only c may be written."""
+        if self._emulation is None:
+            return
+        self._emulation.clear()
+        for name, tensor in self._buffers.tensors.items():
+            if name != output_name:
+                self._emulation.register(
+                    name, tensor.data_ptr(), tensor.numel(), writable=name == "c"
+                )
 
     def _hand_over(self, output: Any) -> None:
         """Copies the bytes of an output where the judge reads them, if it is what it should be."""
@@ -153,6 +177,16 @@ class Runner:
                 first_line = str(lost).splitlines()[0]
                 return _failure("cuda", f"{text}\n{first_line}" if first_line not in text else text)
         return _failure("exception", text)
+
+
+def _emulate(arch: str, check: bool) -> "Emulation | None":
+    """Sends launches of CuTe DSL kernels to the emulator, where both are installed."""
+    try:
+        import emulator
+
+        return emulator.install(arch=arch, check=check)
+    except ImportError:
+        return None
 
 
 def own_traceback(error: BaseException, submission: Path) -> str:

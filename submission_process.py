@@ -70,8 +70,12 @@ class SubmissionProcess:
     judge's: no seed, no result pipe.
     """
 
-    def __init__(self, harness: Path, submission: Path) -> None:
+    def __init__(
+        self, harness: Path, submission: Path, arch: str = "sm_100a", check: bool = True
+    ) -> None:
+        """arch, check: for kernels that are emulated: compiled for what, and with every check."""
         self._harness = harness
+        self._load_request: Message = {"op": "load", "arch": arch, "check": check}
         self._scratch = Path(tempfile.mkdtemp(prefix="nvfp4-"))
         for source in (submission, harness / "task.py"):
             shutil.copy(source, self._scratch / source.name)
@@ -159,7 +163,7 @@ class SubmissionProcess:
             self.stop()
             raise SubmissionFailed(f"the submission's process did not start: {error!r}") from None
         self.confined = {str(name): str(how) for name, how in greeting["confined"].items()}
-        self._ask({"op": "load"}, timeout_s, None)
+        self._ask(self._load_request, timeout_s, None)
 
     def _ask(self, message: Message, timeout_s: float, fd: int | None) -> Message:
         self._requests += 1

@@ -142,7 +142,7 @@ class _Listener:
 
     def __call__(self, key: str, value: str) -> None:
         self._seen[key] = value
-        if key == "device.cutlass_dsl":  # the last of the device's facts
+        if key == "device.emulates":  # the last of the device's facts
             device = read_device(self._seen)
             if device:
                 self._observer.device(device)
@@ -155,7 +155,7 @@ class _Listener:
         failed = value == "fail" and what == "status"  # its error is still to come
         if kind == "test" and what in ("status", "error") and not failed:
             self._observer.test(read_test(self._seen, index, line, ""))
-        elif kind == "benchmark" and what in ("worst", "error"):
+        elif kind == "benchmark" and (what in ("worst", "error") or value == "pass"):
             self._observer.benchmark(read_benchmark(self._seen, index, line, ""))
 
 
@@ -208,6 +208,14 @@ def _warn(verdict: Verdict) -> None:
                 f"right on the contest's inputs, wrong on {failed} of {len(full_failures)} tests "
                 "with full-range inputs",
                 "The contest's bytes are 0 to 3 and its scales 0, 1 or 2; real data use all codes.",
+            )
+        )
+    if any(each.emulation and each.emulation["extrapolated"] for each in verdict.benchmarks):
+        verdict.warnings.append(
+            Warning(
+                "extrapolated",
+                "counts were taken on a sample of the thread blocks and scaled to all of them",
+                "Results of the other thread blocks were not checked.",
             )
         )
     timed = [each for each in verdict.benchmarks if each.timed]

@@ -10,8 +10,21 @@ _speed_of_light_us = {
 _memory_bytes_per_us = 8e6
 """8 TB/s, the memory bandwidth of a B200 by its datasheet."""
 
+_warp_instructions_per_us = 148 * 4 * 1.5e3
+"""148 multiprocessors issue one instruction for each of 4 warp schedulers, at 1.5 GHz."""
+
 
 def speed_of_light_us(m: int, k: int, l: int, nbytes: int | None) -> float | None:
     """The contest's figure for a shape; for any other, its bytes over the memory bandwidth."""
-    by_bytes = None if nbytes is None else nbytes / _memory_bytes_per_us
+    by_bytes = None if nbytes is None else memory_us(nbytes)
     return _speed_of_light_us.get((m, k, l), by_bytes)
+
+
+def memory_us(nbytes: float) -> float:
+    """The least time in which a B200 moves so many bytes to or from memory."""
+    return nbytes / _memory_bytes_per_us
+
+
+def issue_us(warp_instructions: float) -> float:
+    """The least time in which a B200 issues so many warp instructions."""
+    return warp_instructions / _warp_instructions_per_us

@@ -40,8 +40,10 @@ class Ended:
 class Bot:
     """Runs things with the submission, device, seed and time limit the user chose.
 
-    submission: the file's bytes, read once. device: auto, cpu, cuda or cuda:N. Every run has a
-    freshly staged folder, so that nothing a submission leaves behind reaches the next one.
+    submission: the file's bytes, read once. device: auto, cpu, emulate, cuda or cuda:N.
+    arch, check: what kernels are emulated as where data are on the CPU, and whether with every
+    check. Every run has a freshly staged folder, so that nothing a submission leaves behind
+    reaches the next one.
     """
 
     problem: Problem
@@ -49,6 +51,8 @@ class Bot:
     device: str = "auto"
     seed: int | None = None
     timeout_s: float = 170.0
+    arch: str = "sm_100a"
+    check: bool = True
 
     def run_submission(self) -> Ended:
         """``python submission.py``, as the bot does once before anything else, but confined."""
@@ -86,8 +90,10 @@ class Bot:
         environment = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
         environment["NVFP4_TIMEOUT_S"] = str(self.timeout_s)
         kind, _, number = self.device.partition(":")
-        environment["NVFP4_DEVICE"] = kind
-        if kind == "cpu":
+        environment["NVFP4_DEVICE"] = "cpu" if kind == "emulate" else kind
+        environment["NVFP4_ARCH"] = self.arch
+        environment["NVFP4_CHECK"] = "1" if self.check else "0"
+        if kind in ("cpu", "emulate"):
             environment["CUDA_VISIBLE_DEVICES"] = ""
         elif number:
             environment["CUDA_VISIBLE_DEVICES"] = number

@@ -72,9 +72,15 @@ def show_info(console: Console, information: Information) -> None:
 def abilities(device: Device) -> list[str]:
     """What can be judged here, in sentences."""
     if device.kind != "cuda":
+        kernels = (
+            f"CuTe DSL kernels are compiled for {device.emulates} and emulated, bit for bit."
+            if device.emulates
+            else "CuTe DSL kernels cannot run: nvidia-cutlass-dsl is not installed."
+        )
         return [
             "Correctness can be judged here: torch submissions run on the CPU.",
-            "Times are those of this CPU; kernels that need a GPU cannot run.",
+            kernels,
+            "Times of torch submissions are those of this CPU; emulated kernels have counts only.",
         ]
     lines = ["Correctness and times can be judged on this GPU, with a cold L2 cache."]
     major = int((device.capability or "0").partition(".")[0])

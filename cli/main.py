@@ -60,15 +60,17 @@ class ShapeType(click.ParamType):
 
 
 class DeviceType(click.ParamType):
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, emulate, cuda or cuda:N."""
 
-    name = "auto|cpu|cuda|cuda:N"
+    name = "auto|cpu|emulate|cuda|cuda:N"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         kind, _, number = value.partition(":")
-        known = value in ("auto", "cpu", "cuda") or (kind == "cuda" and number.isdecimal())
+        known = value in ("auto", "cpu", "emulate", "cuda") or (
+            kind == "cuda" and number.isdecimal()
+        )
         if not known:
-            self.fail(f"{value!r} is not auto, cpu, cuda or cuda:N", param, ctx)
+            self.fail(f"{value!r} is not auto, cpu, emulate, cuda or cuda:N", param, ctx)
         return value
 
 
@@ -94,6 +96,18 @@ def judging_options(function: F) -> F:
             show_default=True,
             type=click.FloatRange(1, 3600),
             help="Seconds for the tests and for the benchmarks, each.",
+        ),
+        click.option(
+            "--arch",
+            default="sm_100a",
+            show_default=True,
+            type=click.Choice(["sm_100a", "sm_90a"]),
+            help="What CuTe DSL kernels are emulated as where there is no GPU.",
+        ),
+        click.option(
+            "--check/--no-check",
+            default=True,
+            help="Look for races and unset memory and registers while emulating.",
         ),
         click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else."),
         click.option(
@@ -227,6 +241,8 @@ def _judge(
     device: str,
     seed: int | None,
     timeout: float,
+    arch: str,
+    check: bool,
     as_json: bool,
     output: Path | None,
 ) -> None:
@@ -243,7 +259,12 @@ def _judge(
         described, content = read_submission(submission)
         verdict = Verdict(described)
         with observed(console) as observer:
-            assess(Bot(_problem(), content, device, seed, timeout), plan, verdict, observer)
+            assess(
+                Bot(_problem(), content, device, seed, timeout, arch, check),
+                plan,
+                verdict,
+                observer,
+            )
     except SetupFailed as error:
         raise SetupError(str(error), error.hint) from None
     _hand_out(verdict, as_json, output)
@@ -266,6 +287,8 @@ def _profile(
     device: str,
     seed: int | None,
     timeout: float,
+    arch: str,
+    check: bool,
     as_json: bool,
     output: Path | None,
 ) -> None:
@@ -277,7 +300,9 @@ def _profile(
     try:
         described, content = read_submission(submission)
         with observed(_console(stderr=as_json)) as observer:
-            reports = profile(Bot(_problem(), content, device, seed, timeout), cases, observer)
+            reports = profile(
+                Bot(_problem(), content, device, seed, timeout, arch, check), cases, observer
+            )
     except SetupFailed as error:
         raise SetupError(str(error), error.hint) from None
     passed = all(report.passed for report in reports)

@@ -1,5 +1,6 @@
 """A verdict as tables for people."""
 
+import math
 from collections.abc import Iterator
 
 from rich.console import Console
@@ -18,7 +19,11 @@ def show(console: Console, verdict: Verdict) -> None:
     if verdict.tests:
         console.print(tests_table(verdict.tests))
     if verdict.benchmarks:
-        console.print(benchmarks_table(verdict))
+        if not verdict.emulated:
+            console.print(benchmarks_table(verdict))
+        else:
+            console.print(emulation_table(verdict))
+            console.print(Text(emulation_legend, style="dim"))
         console.print(score_line(verdict))
     for line in failure_lines(verdict):
         console.print(line)
@@ -80,9 +85,49 @@ def _benchmark_cells(benchmark: BenchmarkResult, divisor: float) -> Iterator[str
     yield microseconds(benchmark.sol_us)
 
 
+emulation_legend = (
+    "MB: distinct 32-byte sectors; x min: over the least a kernel must move; M instr: millions of\n"
+    "warp instructions of the PTX, and a lane's for each element of a; memory, issue: the least a\n"
+    "B200 needs for the bytes at 8 TB/s and for the instructions at full rate, in us"
+)
+
+
+def emulation_table(verdict: Verdict) -> Table:
+    """A row for each shape: what the emulated call did, and what a B200 needs for it at least."""
+    arch = verdict.device.emulates if verdict.device else ""
+    table = Table(title=f"Benchmarks, emulated as {arch}: counts, no times", title_justify="left")
+    table.add_column("m x k x l", no_wrap=True)
+    table.add_column("result", no_wrap=True)
+    headings = ("MB", "x min", "M instr", "a element", "bank conflicts", "divergent branches")
+    for heading in (*headings, "memory us", "issue us", "B200 SOL us"):
+        table.add_column(heading, justify="right")
+    for benchmark in verdict.benchmarks:
+        shape, counts = shape_of(benchmark.spec), benchmark.emulation
+        if counts is None:
+            table.add_row(str(shape), _status(benchmark.status))
+            continue
+        instructions = counts["warp_instructions_total"]
+        table.add_row(
+            str(shape),
+            _status(benchmark.status),
+            f"{counts['distinct_bytes'] / 1e6:.1f}",
+            f"{counts['distinct_bytes'] / (counts['minimum_bytes'] or math.nan):.3f}",
+            f"{instructions / 1e6:.2f}",
+            f"{32 * instructions / (shape.m * shape.k * shape.l):.2f}",
+            f"{counts['bank_conflicts']:,}",
+            f"{counts['divergent_branches']:,}",
+            microseconds(counts["b200_memory_us"]),
+            microseconds(counts["b200_issue_us"]),
+            microseconds(benchmark.sol_us),
+        )
+    return table
+
+
 def score_line(verdict: Verdict) -> Text:
     """The geometric mean, or that there is none."""
     score = verdict.score
+    if verdict.emulated:
+        return Text("geometric mean: none, the kernels were emulated and not timed", style="bold")
     if score.geomean_us is None:
         return Text("geometric mean: none, not every benchmark passed", style="bold")
     line = Text.assemble(
@@ -132,9 +177,12 @@ def device_line(device: Device) -> Text:
     """What judges: the GPU, or that there is none."""
     if device.kind == "cuda":
         return Text(f"judging on {device.name} (sm_{(device.capability or '').replace('.', '')})")
-    return Text(
-        f"no CUDA device: judging on the CPU ({device.name}); correctness counts, times do not"
-    )
+    if device.emulates:
+        return Text(
+            f"judging on the CPU: CuTe DSL kernels are emulated as {device.emulates}, "
+            "nothing of them is timed"
+        )
+    return Text("judging on the CPU; CuTe DSL is not installed, so its kernels cannot run")
 
 
 def test_line(test: TestResult) -> Text:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from cli.b200 import speed_of_light_us
+from cli.emulation import read_counts
 from cli.problem import shape_of
 
 full_range_suffix = "; inputs: full"
@@ -21,7 +22,10 @@ class Submission:
 
 @dataclass(frozen=True)
 class Device:
-    """Bandwidth in GB/s, times in microseconds; None where nothing was measured."""
+    """Bandwidth in GB/s, times in microseconds; None where nothing was measured.
+
+    emulates: the architecture CuTe DSL kernels are emulated as, None where they are not.
+    """
 
     kind: str
     name: str
@@ -30,6 +34,7 @@ class Device:
     torch: str | None = None
     cuda: str | None = None
     cutlass_dsl: str | None = None
+    emulates: str | None = None
     read_gbps: float | None = None
     empty_us: float | None = None
 
@@ -48,7 +53,10 @@ class TestResult:
 
 @dataclass(frozen=True)
 class BenchmarkResult:
-    """Times in microseconds, None where nothing was timed. bytes: the least a kernel must move."""
+    """Times in microseconds, None where nothing was timed. bytes: the least a kernel must move.
+
+    emulation: counts of the call's launches where it was emulated; see ``cli.emulation``.
+    """
 
     spec: str
     status: str
@@ -63,6 +71,7 @@ class BenchmarkResult:
     bytes: int | None = None
     floor_us: float | None = None
     sol_us: float | None = None
+    emulation: dict[str, Any] | None = None
     message: str | None = None
 
 
@@ -105,6 +114,11 @@ class Verdict:
         judged = bool(self.tests or self.benchmarks)
         benchmarks_passed = all(each.status == "pass" for each in self.benchmarks)
         return judged and self.contest_tests_passed and benchmarks_passed
+
+    @property
+    def emulated(self) -> bool:
+        """Whether a benchmark was emulated, so that there is no time of it."""
+        return any(each.emulation for each in self.benchmarks)
 
     @property
     def score(self) -> Score:
@@ -158,7 +172,7 @@ def read_device(values: dict[str, str]) -> Device | None:
     """The device that eval.py wrote about, None if it did not come so far."""
     if "device.kind" not in values:
         return None
-    texts = ("kind", "name", "capability", "driver", "torch", "cuda", "cutlass_dsl")
+    texts = ("kind", "name", "capability", "driver", "torch", "cuda", "cutlass_dsl", "emulates")
     return Device(
         **{name: values.get(f"device.{name}") or None for name in texts},  # type: ignore[arg-type]
         read_gbps=_number(values, "device.read_gbps"),
@@ -189,7 +203,9 @@ def read_benchmark(
     nbytes = _number(values, f"{key}.bytes")
     minimum_bytes = None if nbytes is None else int(nbytes)
     runs = _number(values, f"{key}.runs")
-    failed = values.get(f"{key}.status") == "fail" or runs is None
+    emulation = read_counts(values.get(f"{key}.emulation"), minimum_bytes)
+    status = values.get(f"{key}.status")
+    failed = status == "fail" or (runs is None and emulation is None)
     message = values.get(f"{key}.error") or (not_judged if failed else "")
     return BenchmarkResult(
         spec=line,
@@ -203,7 +219,8 @@ def read_benchmark(
         best_us=_microseconds(values, f"{key}.best"),
         worst_us=_microseconds(values, f"{key}.worst"),
         bytes=minimum_bytes,
-        floor_us=_microseconds(values, f"{key}.floor"),
+        floor_us=None if emulation else _microseconds(values, f"{key}.floor"),
         sol_us=speed_of_light_us(shape.m, shape.k, shape.l, minimum_bytes),
+        emulation=emulation,
         message=unescape(message) or None,
     )
