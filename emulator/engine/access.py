@@ -17,6 +17,7 @@ from emulator.errors import (
     EmulatorError,
     Misaligned,
     OutOfBounds,
+    ReadOnlyMemory,
     SharedRace,
     UninitialisedShared,
 )
@@ -222,8 +223,6 @@ def locate_global(batch: Batch, access: Access, address: Array, lanes: Array, fl
 def _visit(batch: Batch, access: Access, where: Where, flag: int, lanes: int) -> None:
     memory = batch.memory
     nbytes = access.nbytes
-    if not access.counted:
-        flag = 0
     while True:
         bad, sectors = native.visit_global(
             where.address,
@@ -234,12 +233,14 @@ def _visit(batch: Batch, access: Access, where: Where, flag: int, lanes: int) ->
             memory.ends,
             memory.sector0,
             memory.touched,
-            flag,
+            flag if access.counted else 0,
         )
         if bad < 0:
             break
         if int(where.address[bad]) % min(nbytes, 32) or not memory.rescan():
             raise _global_fault(batch, access, int(where.address[bad]), where.lane(bad), flag)
+    if flag == WRITTEN and memory.read_only:
+        _check_writable(batch, access, where)
     if access.counted:
         traffic = batch.traffic
         traffic.sectors_requested += sectors * where.copies
@@ -248,6 +249,20 @@ def _visit(batch: Batch, access: Access, where: Where, flag: int, lanes: int) ->
             traffic.global_written_bytes += nbytes * lanes
         else:
             traffic.global_read_bytes += nbytes * lanes
+
+
+def _check_writable(batch: Batch, access: Access, where: Where) -> None:
+    for buffer in batch.memory.read_only:
+        inside = (where.address >= buffer.address) & (where.address < buffer.end)
+        if inside.any():
+            i = int(np.flatnonzero(inside)[0])
+            raise access.site.fail(
+                ReadOnlyMemory,
+                f"write of {access.nbytes} bytes to memory that is only for reading: "
+                + batch.memory.describe(int(where.address[i])),
+                batch,
+                where.lane(i),
+            )
 
 
 def count_runs(request: Array) -> int:

@@ -16,7 +16,7 @@ from emulator.engine.action import Site
 from emulator.engine.batch import Batch
 from emulator.engine.memory import SHARED_WINDOW
 from emulator.engine.native import compiled
-from emulator.errors import Misaligned, OutOfBounds, SharedRace, UninitialisedShared
+from emulator.errors import Misaligned, OutOfBounds, ReadOnlyMemory, SharedRace, UninitialisedShared
 
 Array = np.ndarray[Any, Any]
 
@@ -76,6 +76,13 @@ def global_range(
                 batch,
                 lane,
             )
+    if flag != READ and not found[0].writable:
+        raise site.fail(
+            ReadOnlyMemory,
+            f"copy to memory that is only for reading: {memory.describe(address)}",
+            batch,
+            lane,
+        )
     if flag == READ:
         batch.traffic.global_read_bytes += nbytes
     else:

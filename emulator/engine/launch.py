@@ -52,7 +52,8 @@ def launch(
         raise LaunchError(f"{kernel} requires blocks of {required} threads, not {block}")
     symbols = module.symbols()
     symbols.update((name, raw.ctypes.data) for name, _, _ in program.parameters)
-    own = [Buffer("the kernel's parameters", raw.ctypes.data, raw.size), *module.buffers()]
+    own = [Buffer("the kernel's parameters", raw.ctypes.data, raw.size, writable=False)]
+    own += module.buffers()
     state = Launch(
         kernel=kernel,
         grid=grid,

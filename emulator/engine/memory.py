@@ -42,14 +42,14 @@ class LiveTensors:
     def __init__(self) -> None:
         self._known: dict[int, tuple[Any, str]] = {}
 
-    def scan(self) -> list[Buffer]:
-        """All storages of live CPU tensors now; empty if torch is not loaded."""
-        torch = sys.modules.get("torch")
-        if torch is None:
+    def scan(self, generation: int) -> list[Buffer]:
+        """Storages of live CPU tensors after a look at one generation of the garbage collector
+        (0 is the youngest); empty if torch is not loaded."""
+        if "torch" not in sys.modules:
             return []
-        for candidate in gc.get_objects():
-            # A class check by type, as isinstance would run foreign __class__ properties.
-            if issubclass(type(candidate), torch.Tensor):
+        is_tensor = _TensorTypes()
+        for candidate in gc.get_objects(generation):
+            if is_tensor[type(candidate)]:
                 self._remember(candidate)
         return self.known()
 
@@ -80,6 +80,14 @@ class LiveTensors:
         self._known[id(tensor)] = (weakref.ref(tensor), name)
 
 
+class _TensorTypes(dict[type, bool]):
+    """Whether a type is a tensor's; asked of the type, as isinstance would run foreign code."""
+
+    def __missing__(self, kind: type) -> bool:
+        self[kind] = issubclass(kind, sys.modules["torch"].Tensor)
+        return self[kind]
+
+
 LIVE_TENSORS = LiveTensors()
 
 
@@ -91,21 +99,21 @@ class GlobalMemory:
 
     def __init__(self, buffers: list[Buffer], find_tensors: bool = True):
         self._explicit = buffers
-        self._find_tensors = find_tensors
-        self._scanned = False
+        # Tensors that a launch needs and nobody has seen are mostly young.
+        self._unseen = [0, 1, 2] if find_tensors else []
         self.touched = np.zeros(0, np.uint8)
         self.starts = self.ends = np.zeros(0, np.uint64)
         self.sector0 = np.zeros(0, np.int64)
         self.buffers: list[Buffer] = []
         known = LIVE_TENSORS.known() if find_tensors and "torch" in sys.modules else []
         self._lay_out(buffers + known)
+        self.read_only = [b for b in buffers if not b.writable]
 
     def rescan(self) -> bool:
-        """Look for tensors that were not known before; whether there can be any."""
-        if self._scanned or not self._find_tensors:
+        """Look for tensors that were not known before; False once nothing is left to look at."""
+        if not self._unseen:
             return False
-        self._scanned = True
-        found = LIVE_TENSORS.scan()
+        found = LIVE_TENSORS.scan(self._unseen.pop(0))
         before = {(b.address, b.nbytes): i for i, b in enumerate(self.buffers)}
         flags = {
             key: self.touched[self.sector0[i] : self.sector0[i] + _sectors(self.buffers[i])]

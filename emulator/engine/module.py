@@ -23,6 +23,7 @@ class LoadedModule:
     def __init__(self, text: str):
         self.syntax = parse(text)
         self.memory: dict[str, Array] = {}
+        self.constants: set[str] = set()
         self._programs: dict[str, Program] = {}
         self._compiled: dict[tuple[str, bool], CompiledKernel] = {}
 
@@ -45,7 +46,7 @@ class LoadedModule:
 
     def buffers(self) -> list[Buffer]:
         return [
-            Buffer(f"variable {name}", array.ctypes.data, array.size)
+            Buffer(f"variable {name}", array.ctypes.data, array.size, name not in self.constants)
             for name, array in self.memory.items()
         ]
 
@@ -56,6 +57,8 @@ class LoadedModule:
                 raise LaunchError(f"variable {variable.name} has no size in this module")
             block = np.zeros(variable.nbytes + variable.align, np.uint8)
             skip = -block.ctypes.data % variable.align
+            if variable.space == "const":
+                self.constants.add(variable.name)
             self.memory[variable.name] = block[skip : skip + variable.nbytes]
         for variable in fresh:
             self._initialise(variable)

@@ -200,7 +200,8 @@ class _Parser:
         while not self.accept(")"):
             if self.now.text not in (".param", ".reg"):
                 raise self.error(f"expected a .param, found {self.now.text!r}")
-            found.append(self.variable(self.take().text[1:], False))
+            space = self.take().text[1:]
+            found.append(self.declarator(space, False, *self.variable_type()))
             self.accept(",")
         return tuple(found)
 
@@ -208,14 +209,15 @@ class _Parser:
 
     def variables(self, external: bool) -> list[Variable]:
         space = self.take().text[1:]
-        found = [self.variable(space, external)]
+        kind = self.variable_type()
+        found = [self.declarator(space, external, *kind)]
         while self.accept(","):
-            raise self.error("one variable a declaration, please")
+            found.append(self.declarator(space, external, *kind))
         self.expect(";")
         return found
 
-    def variable(self, space: str, external: bool) -> Variable:
-        line = self.now.line
+    def variable_type(self) -> tuple[str, int, int]:
+        """(type, bytes of an element, alignment) of a declaration."""
         align = 0
         type_name = ""
         lanes = 1
@@ -236,8 +238,14 @@ class _Parser:
                         self.at += 1
             else:
                 type_name = text[1:]
-        name = self.word()
         element = type_bytes(type_name) * lanes
+        return type_name, element, max(align, element, 1)
+
+    def declarator(
+        self, space: str, external: bool, type_name: str, element: int, align: int
+    ) -> Variable:
+        line = self.now.line
+        name = self.word()
         count: int | None = 1
         while self.accept("["):
             if self.accept("]"):
@@ -252,9 +260,7 @@ class _Parser:
             if count is None:
                 count = (max(offset for offset, _, _ in initial) + element) // element
         nbytes = None if count is None else element * count
-        return Variable(
-            space, name, type_name, nbytes, max(align, element, 1), tuple(initial), external, line
-        )
+        return Variable(space, name, type_name, nbytes, align, tuple(initial), external, line)
 
     def initialiser(
         self, width: int, offset: int, out: list[tuple[int, int, int | tuple[str, int]]]

@@ -5,6 +5,7 @@ import pytest
 from ptx_harness import MINE, MINE_IN_GRID, run
 
 from emulator import errors
+from emulator.engine import schedule
 
 SHARED = ".shared .align 16 .b8 s[4096];"
 
@@ -146,6 +147,12 @@ def test_a_spin_on_memory_lets_the_others_go_on() -> None:
     a, flag = out(64), out(1)
     run(body, a, flag, block=64)
     assert (a[:32] == 9).all()
+
+
+def test_a_loop_without_an_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule, "STEP_LIMIT", 3000)
+    with pytest.raises(errors.RunawayKernel, match="still running"):
+        run("L: bra L;", out())
 
 
 def test_trap_and_a_failed_assertion_end_the_launch() -> None:

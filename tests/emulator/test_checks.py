@@ -92,6 +92,14 @@ def test_the_error_names_the_torch_tensor() -> None:
         run(f"mov.u64 %d5, {tensor.data_ptr()}; ld.global.u16 %h1, [%d5+30];", words())
 
 
+def test_parameters_and_constants_are_only_for_reading() -> None:
+    before = ".const .align 4 .u32 c[2] = {1, 2}; .global .u32 g, h[2];"
+    run("mov.u64 %d1, h; st.global.u32 [%d1+4], %r0;", words(), before=before)
+    for address in ("mov.u64 %d1, c;", "mov.u64 %d1, a0; cvta.param.u64 %d1, %d1;"):
+        with pytest.raises(errors.ReadOnlyMemory, match="only for reading"):
+            run(f"{address} st.u32 [%d1], %r0;", words(), before=before)
+
+
 def test_a_misaligned_access_is_caught() -> None:
     with pytest.raises(errors.Misaligned, match="multiple of 8"):
         run("ld.global.u64 %d1, [%q0+4];", words())

@@ -1,0 +1,72 @@
+"""Threads that part and meet compute what each would compute alone."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ptx_harness import run
+
+REGISTERS = ("%r20", "%r21", "%r22", "%r23")
+
+
+@st.composite
+def statements(draw: st.DrawFn, depth: int = 3) -> list[str]:
+    """Structured random code over four registers; {n} stands for a fresh label number."""
+    out: list[str] = []
+    for _ in range(draw(st.integers(1, 3))):
+        a, b, c = (draw(st.sampled_from(REGISTERS)) for _ in range(3))
+        number = draw(st.integers(0, 7))
+        kind = draw(st.sampled_from(["add", "xor", "mul", "if", "loop", "guard", "exit", "leave"]))
+        if kind in ("if", "loop") and depth == 0:
+            kind = "add"
+        if kind == "if":
+            then, other = draw(statements(depth - 1)), draw(statements(depth - 1))
+            label = f"L{draw(st.integers(0, 10**9))}_{len(out)}_{depth}"
+            out += [f"and.b32 %r30, {a}, 7;", f"setp.lt.u32 %p1, %r30, {number};"]
+            out += [f"@%p1 bra {label}a;", *other, f"bra {label}b;", f"{label}a:", *then]
+            out += [f"{label}b:"]
+        elif kind == "loop":
+            inner = draw(statements(depth - 1))
+            counter = f"%r{40 + depth}"
+            label = f"M{draw(st.integers(0, 10**9))}_{len(out)}_{depth}"
+            out += [f"and.b32 {counter}, {a}, 3;", f"{label}:", *inner]
+            out += [f"sub.s32 {counter}, {counter}, 1;", f"setp.gt.s32 %p2, {counter}, 0;"]
+            out += [f"@%p2 bra {label};"]
+        elif kind == "guard":
+            out += [f"setp.gt.u32 %p3, {a}, {b};", f"@!%p3 sub.u32 {c}, {a}, {number};"]
+        elif kind == "exit":
+            out += [f"setp.eq.u32 %p4, {a}, {number + 3};", "@%p4 bra DONE;"]
+        elif kind == "leave":
+            out += [f"mov.u32 {c}, {a};", f"setp.eq.u32 %p4, {a}, {number + 100};", "@%p4 exit;"]
+        else:
+            name = {"add": "add.u32", "xor": "xor.b32", "mul": "mul.lo.u32"}[kind]
+            out.append(f"{name} {c}, {a}, {b if kind == 'add' else number + 1};")
+    return out
+
+
+def kernel(body: list[str]) -> str:
+    """Thread numbers start at the word in a1; the four registers end in a0."""
+    return f"""
+    ld.global.u32 %r1, [%q1]; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x;
+    mad.lo.u32 %r4, %r2, %r3, %r0; add.u32 %r4, %r4, %r1;
+    mov.u32 %r20, %r4; mov.u32 %r21, 5; mov.u32 %r22, %r2; mov.u32 %r23, %r0;
+    shr.u32 %r22, %r4, 5; and.b32 %r23, %r4, 31;
+    {" ".join(body)}
+    DONE: mul.wide.u32 %d0, %r4, 16; add.u64 %d0, %q0, %d0;
+    st.global.v4.u32 [%d0], {{%r20, %r21, %r22, %r23}};"""
+
+
+@settings(max_examples=60)
+@given(statements())
+def test_many_threads_give_what_each_gives_alone(body: list[str]) -> None:
+    text = kernel(body)
+    together = np.zeros((96, 4), np.uint32)
+    run(text, together, np.zeros(1, np.uint32), grid=3, block=32)
+    ragged = np.zeros((96, 4), np.uint32)
+    run(text, ragged, np.zeros(1, np.uint32), grid=2, block=48)
+    assert (ragged == together).all()
+    alone = np.zeros((96, 4), np.uint32)
+    for thread in (0, 1, 2, 7, 31, 32, 47, 48, 63, 64, 90, 95):
+        run(text, alone, np.array([thread], np.uint32), block=1)
+        assert together[thread].tolist() == alone[thread].tolist()
