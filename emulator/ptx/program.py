@@ -259,6 +259,9 @@ class _Linker:
         self.names = _Names(self.names)
         for statement in scope.body:
             if isinstance(statement, syntax.Label):
+                if statement.name in self.names.bound:
+                    self.line = statement.line
+                    raise self.error(f"label {statement.name} stands twice in one scope")
                 self.names.bound[statement.name] = Target(self.new_label())
         for statement in scope.body:
             if isinstance(statement, syntax.TargetList):

@@ -11,8 +11,8 @@ REGISTERS = ("%r20", "%r21", "%r22", "%r23")
 
 
 @st.composite
-def statements(draw: st.DrawFn, depth: int = 3) -> list[str]:
-    """Structured random code over four registers; {n} stands for a fresh label number."""
+def statements(draw: st.DrawFn, depth: int = 3, prefix: str = "L") -> list[str]:
+    """Structured random code over four registers; labels start with `prefix`."""
     out: list[str] = []
     for _ in range(draw(st.integers(1, 3))):
         a, b, c = (draw(st.sampled_from(REGISTERS)) for _ in range(3))
@@ -21,15 +21,16 @@ def statements(draw: st.DrawFn, depth: int = 3) -> list[str]:
         if kind in ("if", "loop") and depth == 0:
             kind = "add"
         if kind == "if":
-            then, other = draw(statements(depth - 1)), draw(statements(depth - 1))
-            label = f"L{draw(st.integers(0, 10**9))}_{len(out)}_{depth}"
+            label = f"{prefix}_{len(out)}"
+            then = draw(statements(depth - 1, f"{label}t"))
+            other = draw(statements(depth - 1, f"{label}o"))
             out += [f"and.b32 %r30, {a}, 7;", f"setp.lt.u32 %p1, %r30, {number};"]
             out += [f"@%p1 bra {label}a;", *other, f"bra {label}b;", f"{label}a:", *then]
             out += [f"{label}b:"]
         elif kind == "loop":
-            inner = draw(statements(depth - 1))
+            label = f"{prefix}_{len(out)}"
+            inner = draw(statements(depth - 1, f"{label}i"))
             counter = f"%r{40 + depth}"
-            label = f"M{draw(st.integers(0, 10**9))}_{len(out)}_{depth}"
             out += [f"and.b32 {counter}, {a}, 3;", f"{label}:", *inner]
             out += [f"sub.s32 {counter}, {counter}, 1;", f"setp.gt.s32 %p2, {counter}, 0;"]
             out += [f"@%p2 bra {label};"]

@@ -118,6 +118,7 @@ def test_tensor_memory_is_named_as_not_emulated_yet() -> None:
         ("mov.u32 nowhere, 1;", "nothing declares nowhere"),
         ("@%r1 bra X; X:", "no predicate"),
         ("add.u32 %r1, %r2;", "2 sources"),
+        ("A: bra B; A: B:", "label A stands twice"),
     ],
 )
 def test_a_syntax_error_names_its_line(text: str, words: str) -> None:
