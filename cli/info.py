@@ -9,7 +9,7 @@ from rich.table import Table
 from cli.assess import SetupFailed, judged
 from cli.bot import Bot
 from cli.problem import Problem, shape_of
-from cli.render import microseconds
+from cli.render import microseconds, new_table
 from cli.verdict import BenchmarkResult, Device, read_benchmark, read_device
 
 
@@ -56,7 +56,7 @@ def show_info(console: Console, information: Information) -> None:
     console.print(facts)
     for line in abilities(device):
         console.print(line)
-    floors = Table(title="Floors: no kernel is faster here, in us", title_justify="left")
+    floors = new_table("Floors: no kernel is faster here, in us")
     for heading in ("m x k x l", "MB", "floor here", "B200 SOL"):
         floors.add_column(heading, justify="right")
     for each in information.benchmarks:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -33,9 +34,21 @@ def show(console: Console, verdict: Verdict) -> None:
     console.print(closing_line(verdict))
 
 
+def new_table(title: str) -> Table:
+    """A plain table, narrow enough for a hundred columns."""
+    return Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
+
+
 def tests_table(tests: list[TestResult]) -> Table:
     """A row for each shape, a column for each kind of inputs."""
-    table = Table(title="Tests", title_justify="left")
+    table = new_table("Tests")
     for heading in ("#", "m", "k", "l"):
         table.add_column(heading, justify="right")
     table.add_column("contest inputs")
@@ -56,7 +69,7 @@ def benchmarks_table(verdict: Verdict) -> Table:
     """
     means = [each.mean_us for each in verdict.benchmarks if each.mean_us is not None]
     unit, divisor = ("ms", 1e3) if means and min(means) >= 1e3 else ("us", 1.0)
-    table = Table(title=f"Benchmarks, times in {unit}", title_justify="left")
+    table = new_table(f"Benchmarks, times in {unit}")
     table.add_column("m x k x l", no_wrap=True)
     headings = ("mean", "± err", "median", "best", "worst", "GB/s", "floor", "of floor")
     for heading in (*headings, "B200 SOL us"):
@@ -87,18 +100,19 @@ def _benchmark_cells(benchmark: BenchmarkResult, divisor: float) -> Iterator[str
 
 emulation_legend = (
     "MB: distinct 32-byte sectors; x min: over the least a kernel must move; M instr: millions of\n"
-    "warp instructions of the PTX, and a lane's for each element of a; memory, issue: the least a\n"
-    "B200 needs for the bytes at 8 TB/s and for the instructions at full rate, in us"
+    "warp instructions of the PTX; /element: a lane's for each element of a; conflicts: of shared\n"
+    "memory banks; memory, issue: the least a B200 needs for the bytes at 8 TB/s and for the\n"
+    "instructions at full rate"
 )
 
 
 def emulation_table(verdict: Verdict) -> Table:
     """A row for each shape: what the emulated call did, and what a B200 needs for it at least."""
     arch = verdict.device.emulates if verdict.device else ""
-    table = Table(title=f"Benchmarks, emulated as {arch}: counts, no times", title_justify="left")
+    table = new_table(f"Benchmarks, emulated as {arch}: counts, no times")
     table.add_column("m x k x l", no_wrap=True)
     table.add_column("result", no_wrap=True)
-    headings = ("MB", "x min", "M instr", "a element", "bank conflicts", "divergent branches")
+    headings = ("MB", "x min", "M instr", "/element", "conflicts", "diverged")
     for heading in (*headings, "memory us", "issue us", "B200 SOL us"):
         table.add_column(heading, justify="right")
     for benchmark in verdict.benchmarks:
