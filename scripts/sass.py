@@ -22,6 +22,7 @@ import sys
 import sysconfig
 import tempfile
 from dataclasses import dataclass
+from typing import Any
 
 root = pathlib.Path(__file__).resolve().parent.parent
 contest_shapes = [(7168, 16384, 1), (4096, 7168, 8), (7168, 2048, 4)]
@@ -113,7 +114,7 @@ def hot_loop(instructions: list[Instruction]) -> list[Instruction]:
         first = int(target[0], 16)
         if 0 <= first < branch.address:
             body = [i for i in instructions if first <= i.address <= branch.address]
-            best = max(best, body, key=len)
+            best = max((best, body), key=len)
     return best
 
 
@@ -123,7 +124,7 @@ def without_padding(instructions: list[Instruction]) -> list[Instruction]:
     return instructions[: last + 1] or instructions
 
 
-def load_submission(path: pathlib.Path):
+def load_submission(path: pathlib.Path) -> Any:
     """The submission at path as a module."""
     sys.path.insert(0, str(root))
     spec = importlib.util.spec_from_file_location("submission", path)
@@ -134,7 +135,7 @@ def load_submission(path: pathlib.Path):
     return module
 
 
-def report(submission, shape: tuple[int, int, int], configuration) -> float:
+def report(submission: Any, shape: tuple[int, int, int], configuration: Any) -> float:
     """Print the counts of one shape's kernel; the instructions of the hot loop an element."""
     m, k, l = shape
     capability = submission.compute_capability()
@@ -163,6 +164,12 @@ def report(submission, shape: tuple[int, int, int], configuration) -> float:
     return ratio
 
 
+def shape_of(text: str) -> tuple[int, int, int]:
+    """m, k and l of m,k,l. Raises ValueError for anything else."""
+    m, k, l = map(int, text.split(","))
+    return m, k, l
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--arch", default="sm_100a")
@@ -179,7 +186,7 @@ def main() -> int:
         if arguments.configuration:
             fields = map(int, arguments.configuration.split("/"))
             configuration = submission.Configuration(*fields)
-        shapes = [tuple(map(int, s.split(","))) for s in arguments.shape or []] or contest_shapes
+        shapes = [shape_of(text) for text in arguments.shape or []] or contest_shapes
         ratios = [report(submission, shape, configuration) for shape in shapes]
     if arguments.most and max(ratios) > arguments.most:
         print(f"above {arguments.most} instructions an element: {max(ratios):.3f}")

@@ -1,0 +1,1 @@
+"""Timings of the submission beside what a user would run instead."""
