@@ -2,8 +2,7 @@
 
 A block's function takes (batch, group, R) with R the group's registers, keeps values in local
 variables, stores those that a later block needs, and returns the next block's number, or what
-`control.py` says where threads part. Special registers, symbol addresses and the "was it set"
-flags of suspicious registers are extra registers behind the program's own.
+`control.py` says where threads part.
 """
 
 from __future__ import annotations
@@ -15,12 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from emulator.arithmetic import resolve
 from emulator.engine import control
-from emulator.engine import instructions as _instructions
-from emulator.engine.action import DTYPES, Action, Result, Site, Source, builder_of
+from emulator.engine.action import DTYPES, Action, Site, Source
 from emulator.engine.batch import Batch
 from emulator.engine.group import select
+from emulator.engine.lower import CHANGING_SPECIALS, Lowered
 from emulator.errors import EmulatorError, PtxSyntaxError
 from emulator.ptx import flow
 from emulator.ptx.parser import real_bits
@@ -31,26 +29,14 @@ from emulator.ptx.program import (
     Not,
     Program,
     Register,
-    Several,
     Sink,
     Special,
     SymbolAddress,
 )
 from emulator.ptx.syntax import Integer, Real
 
-assert _instructions
-
 Array = np.ndarray[Any, Any]
 _BYTES = {"b8": 1, "b16": 2, "b32": 4, "b64": 8}
-_DYNAMIC_SPECIALS = {
-    "clock": "b32",
-    "clock_hi": "b32",
-    "clock64": "b64",
-    "globaltimer": "b64",
-    "globaltimer_lo": "b32",
-    "globaltimer_hi": "b32",
-}
-_SPECIAL_CLASSES = {"gridid": "b64", "is_explicit_cluster": "pred"}
 
 
 @dataclass
@@ -95,17 +81,14 @@ def compile_kernel(program: Program, check: bool) -> CompiledKernel:
 
     Raises UnsupportedInstruction or PtxSyntaxError with the PTX line.
     """
-    return _Compiler(program, check).kernel
+    return _Writer(Lowered(program, check)).load()
 
 
-class _Compiler:
-    def __init__(self, program: Program, check: bool):
-        self.program = program
-        self.classes = [register.cls for register in program.registers]
-        self.specials: dict[str, int] = {}
-        self.symbols: dict[SymbolAddress, int] = {}
-        self.carry: int | None = None
-        self.flags: dict[int, int] = {}
+class _Writer:
+    def __init__(self, lowered: Lowered):
+        self.lowered = lowered
+        self.program = lowered.program
+        self.classes = lowered.classes
         self.names: dict[str, Any] = {
             "select": select,
             "control": control,
@@ -113,121 +96,6 @@ class _Compiler:
             "check_set": control.check_set,
         }
         self.constants: dict[tuple[str, int], str] = {}
-        self.actions: list[Action | None] = [self.action(i) for i in program.code]
-        first = {i for i, a in enumerate(self.actions) if a is not None and a.gate is not None}
-        last = {i for i, a in enumerate(self.actions) if a is not None and a.parks}
-        self.blocks = flow.blocks(program, first, last)
-        self.number = {b.start: b.index for b in self.blocks}
-        self.effects = [self.effects_of(i) for i in range(len(program.code))]
-        unset = flow.analyse(self.blocks, self.effects.__getitem__)
-        own = len(program.registers)
-        suspicious = {r for r in unset if r < own} if check else set()
-        if suspicious:
-            for register in sorted(suspicious):
-                self.flags[register] = self.extra_register("pred")
-            self.effects = [self.with_flags(e) for e in self.effects]
-            for block in self.blocks:
-                block.reads = block.writes = block.live_in = block.live_out = 0
-            flow.analyse(self.blocks, self.effects.__getitem__)
-        self.kernel = self.load()
-
-    # --- what an instruction is -----------------------------------------------------------
-
-    def action(self, instruction: Instruction) -> Action | None:
-        """The Action of an instruction; None for control flow, which blocks end with."""
-        if instruction.parts[0] in ("bra", "brx", "ret", "exit", "trap"):
-            return None
-        site = Site(self.program.kernel, instruction)
-        builder = builder_of(instruction.parts)
-        try:
-            if builder is not None:
-                return builder(site)
-            return self.arithmetic(site)
-        except EmulatorError as error:
-            raise error.at(site.where()) from None
-
-    def arithmetic(self, site: Site) -> Action:
-        operands = list(site.operands)
-        destinations = 0
-        if operands:
-            first = operands[0]
-            destinations = len(first.items) if isinstance(first, Several) else 1
-        op = resolve(site.opcode, destinations) if destinations > 1 else resolve(site.opcode)
-        results = [
-            Result(operand, cls, op.signed)
-            for operand, cls in zip(site.items(0), op.results, strict=False)
-        ]
-        rest = operands[1:]
-        if len(rest) != len(op.sources) or len(results) != destinations:
-            raise PtxSyntaxError(
-                f"{site.opcode} takes {len(op.sources)} sources, {len(rest)} are given"
-            )
-        sources = [Source(o, cls) for o, cls in zip(rest, op.sources, strict=True)]
-        if op.reads_carry:
-            sources.append(Source(self.carry_register(), "pred"))
-        if op.writes_carry:
-            results.append(Result(self.carry_register(), "pred"))
-        return Action(op.kind, sources, results, op.function, pure=True)
-
-    def carry_register(self) -> Register:
-        if self.carry is None:
-            self.carry = self.extra_register("pred")
-        return Register(self.carry, "pred", "CC.CF")
-
-    def extra_register(self, cls: str) -> int:
-        self.classes.append(cls)
-        return len(self.classes) - 1
-
-    def effects_of(self, index: int) -> tuple[list[int], list[int]]:
-        instruction, action = self.program.code[index], self.actions[index]
-        reads: list[int] = []
-        writes: list[int] = []
-        if instruction.guard is not None:
-            reads.append(instruction.guard.index)
-        if action is None:
-            if instruction.parts[0] == "brx":
-                reads += self.registers_of(instruction.operands[0])
-        else:
-            for source in action.sources:
-                reads += self.registers_of(source.operand)
-            for result in action.results:
-                if isinstance(result.operand, Register):
-                    writes.append(result.operand.index)
-        return reads, writes
-
-    def registers_of(self, operand: Any) -> list[int]:
-        """Registers that an operand reads, extra ones included."""
-        if isinstance(operand, Register):
-            return [operand.index]
-        if isinstance(operand, Not):
-            return [operand.operand.index]
-        if isinstance(operand, Memory):
-            return self.registers_of(operand.base)
-        if isinstance(operand, Special) and operand.name not in _DYNAMIC_SPECIALS:
-            return [self.special(operand.name)]
-        if isinstance(operand, SymbolAddress):
-            return [self.symbol(operand)]
-        return []
-
-    def with_flags(self, effects: tuple[list[int], list[int]]) -> tuple[list[int], list[int]]:
-        reads, writes = effects
-        flags = self.flags
-        return (
-            reads + [flags[r] for r in reads if r in flags],
-            writes + [flags[r] for r in writes if r in flags],
-        )
-
-    def special(self, name: str) -> int:
-        if name not in self.specials:
-            self.specials[name] = self.extra_register(_SPECIAL_CLASSES.get(name, "b32"))
-        return self.specials[name]
-
-    def symbol(self, symbol: SymbolAddress) -> int:
-        if symbol not in self.symbols:
-            self.symbols[symbol] = self.extra_register("b64")
-        return self.symbols[symbol]
-
-    # --- text -----------------------------------------------------------------------------
 
     def constant(self, value: Any, cls: str) -> str:
         """The name of a (1,) array."""
@@ -256,13 +124,13 @@ class _Compiler:
         if isinstance(operand, LocalAddress):
             return self.integer(operand.offset, cls)
         if isinstance(operand, Special):
-            if operand.name in _DYNAMIC_SPECIALS:
+            if operand.name in CHANGING_SPECIALS:
                 text = f"batch.scheduler.clock({operand.name!r})"
-                return self.cast(text, _DYNAMIC_SPECIALS[operand.name], cls)
-            index = self.special(operand.name)
+                return self.cast(text, CHANGING_SPECIALS[operand.name], cls)
+            index = self.lowered.special(operand.name)
             return self.cast(f"r{index}", self.classes[index], cls)
         if isinstance(operand, SymbolAddress):
-            return self.cast(f"r{self.symbol(operand)}", "b64", cls)
+            return self.cast(f"r{self.lowered.symbol(operand)}", "b64", cls)
         if isinstance(operand, Memory):
             return self.address(operand)
         raise PtxSyntaxError(f"{operand} cannot be read as a value")
@@ -294,7 +162,7 @@ class _Compiler:
 
     def load(self) -> CompiledKernel:
         lines: list[str] = []
-        for block in self.blocks:
+        for block in self.lowered.blocks:
             try:
                 lines += self.block(block)
             except EmulatorError as error:
@@ -302,10 +170,10 @@ class _Compiler:
         text = "\n".join(lines)
         exec(compile(text, f"<{self.program.kernel}>", "exec"), self.names)
         blocks = []
-        for block in self.blocks:
+        for block in self.lowered.blocks:
             kinds: Counter[str] = Counter()
             for index in range(block.start, block.start + len(block.code)):
-                action = self.actions[index]
+                action = self.lowered.actions[index]
                 kinds[action.kind if action is not None else "control"] += 1
             blocks.append(
                 CompiledBlock(
@@ -322,8 +190,8 @@ class _Compiler:
             self.program,
             blocks,
             self.classes,
-            {index: name for name, index in self.specials.items()},
-            {index: symbol for symbol, index in self.symbols.items()},
+            {index: name for name, index in self.lowered.specials.items()},
+            {index: symbol for symbol, index in self.lowered.symbols.items()},
             text,
         )
 
@@ -332,7 +200,7 @@ class _Compiler:
         body: list[str] = []
         lines: list[str] = []
         for index in range(block.start, block.start + len(block.code)):
-            instruction, action = self.program.code[index], self.actions[index]
+            instruction, action = self.program.code[index], self.lowered.actions[index]
             try:
                 body += self.flag_checks(index)
                 if index == block.start and action is not None and action.gate is not None:
@@ -350,7 +218,7 @@ class _Compiler:
         self.names[name] = action.gate
         sources = "".join(f", {self.read(s)}" for s in action.sources)
         guard = self.guard(self.program.code[index])
-        wanted = set(self.effects[index][0])
+        wanted = set(self.lowered.effects[index][0])
         head = [line for line in head if int(line.split(" = ")[0].strip()[1:]) in wanted]
         return [
             f"def gate_{number}(batch, group, R):",
@@ -364,19 +232,19 @@ class _Compiler:
         return f"{'~' if instruction.negated else ''}r{instruction.guard.index}"
 
     def flag_checks(self, index: int) -> list[str]:
-        if not self.flags:
+        if not self.lowered.flags or self.lowered.is_copy(index):
             return []
         lines = []
         instruction = self.program.code[index]
         guard = self.guard(instruction)
-        for register in dict.fromkeys(self.effects_of(index)[0]):
-            if register in self.flags:
+        for register in dict.fromkeys(self.lowered.effects_of(index)[0]):
+            if register in self.lowered.flags:
                 site = f"S{index}"
                 self.names[site] = Site(self.program.kernel, instruction)
                 name = self.program.registers[register].name
                 when = "None" if guard.lstrip("~") == f"r{register}" else guard
                 lines.append(
-                    f"    check_set(batch, group, {site}, r{self.flags[register]}, {when}, "
+                    f"    check_set(batch, group, {site}, r{self.lowered.flags[register]}, {when}, "
                     f"{name!r})"
                 )
         return lines
@@ -425,12 +293,20 @@ class _Compiler:
                     lines.append(f"    r{register} = {value}")
                 elif not isinstance(result.operand, Sink):
                     raise PtxSyntaxError(f"{instruction.opcode} cannot write {result.operand}")
-        for result in targets:
-            assert isinstance(result.operand, Register)
-            flag = self.flags.get(result.operand.index)
-            if flag is not None:
-                true = self.constant(True, "pred")
-                value = true if guard == "None" else f"select({guard}, {true}, r{flag})"
+        return lines + self.flag_updates(index, action, guard)
+
+    def flag_updates(self, index: int, action: Action, guard: str) -> list[str]:
+        """Mark what the instruction set; a copy is as good as what it copies."""
+        flags = self.lowered.flags
+        new = self.constant(True, "pred")
+        if flags and self.lowered.is_copy(index):
+            sources = [flags[r] for r in self.lowered.effects_of(index)[0] if r in flags]
+            new = " & ".join(f"r{flag}" for flag in sources) or new
+        lines = []
+        for result in action.results:
+            if isinstance(result.operand, Register) and result.operand.index in flags:
+                flag = flags[result.operand.index]
+                value = new if guard == "None" else f"select({guard}, {new}, r{flag})"
                 lines.append(f"    r{flag} = {value}")
         return lines
 

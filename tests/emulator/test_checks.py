@@ -191,6 +191,15 @@ def test_an_unset_register_on_one_side_of_a_branch_is_caught() -> None:
     assert "thread (6, 0, 0)" in str(caught.value)
 
 
+def test_a_copy_of_an_unset_register_is_caught_only_where_it_is_used() -> None:
+    """Compilers copy values that nobody set where any value will do."""
+    body = f"""mov.u32 %r6, %r5; mov.b64 %d3, {{%r6, %r0}}; mov.b64 {{%r7, %r8}}, %d3;
+    {MINE} %USE% st.global.u32 [%d0], %r0;"""
+    run(body.replace("%USE%", "mov.u32 %r7, 1; add.u32 %r9, %r7, 1;"), words())
+    with pytest.raises(errors.UninitialisedRegister, match="%r7"):
+        run(body.replace("%USE%", "add.u32 %r9, %r7, 1;"), words())
+
+
 # Each thread writes its word and reads that of the thread 32 further on (another warp).
 EXCHANGE = f"""
 {SLOT} st.shared.u32 [%r10], %r0; %SYNC%

@@ -1,0 +1,179 @@
+"""What each instruction of a kernel reads, does and sets, before any text is generated.
+
+Special registers, symbol addresses, the carry flag and the "was it set" flags of suspicious
+registers are extra registers behind the program's own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from emulator.arithmetic import resolve
+from emulator.engine import instructions as _instructions
+from emulator.engine.action import Action, Result, Site, Source, builder_of
+from emulator.errors import EmulatorError, PtxSyntaxError
+from emulator.ptx import flow
+from emulator.ptx.program import (
+    Instruction,
+    Memory,
+    Not,
+    Program,
+    Register,
+    Several,
+    Special,
+    SymbolAddress,
+)
+
+assert _instructions
+
+Effects = tuple[list[int], list[int]]
+# Special registers whose value changes while the kernel runs, with their register classes.
+CHANGING_SPECIALS = {
+    "clock": "b32",
+    "clock_hi": "b32",
+    "clock64": "b64",
+    "globaltimer": "b64",
+    "globaltimer_lo": "b32",
+    "globaltimer_hi": "b32",
+}
+_SPECIAL_CLASSES = {"gridid": "b64", "is_explicit_cluster": "pred"}
+
+
+class Lowered:
+    """A kernel as actions in basic blocks.
+
+    classes: register class by index, extra registers included. actions: one an instruction, None
+    for control flow. effects: (registers read, registers set) of each instruction. flags: a
+    register that may be unset when it is read -> the predicate that tells.
+    """
+
+    def __init__(self, program: Program, check: bool):
+        self.program = program
+        self.classes = [register.cls for register in program.registers]
+        self.specials: dict[str, int] = {}
+        self.symbols: dict[SymbolAddress, int] = {}
+        self.flags: dict[int, int] = {}
+        self._carry: int | None = None
+        self.actions = [self._action(instruction) for instruction in program.code]
+        first = {i for i, a in enumerate(self.actions) if a is not None and a.gate is not None}
+        last = {i for i, a in enumerate(self.actions) if a is not None and a.parks}
+        self.blocks = flow.blocks(program, first, last)
+        self.effects = [self.effects_of(i) for i in range(len(program.code))]
+        unset = flow.analyse(self.blocks, self.effects.__getitem__)
+        suspicious = {r for r in unset if r < len(program.registers)}
+        if check and suspicious:
+            self._watch(suspicious)
+
+    def _watch(self, suspicious: set[int]) -> None:
+        """Give the registers flags, and those that copies hand their values on to."""
+        copies = [self.effects[i] for i in range(len(self.actions)) if self.is_copy(i)]
+        grows = True
+        while grows:
+            targets = {w for reads, writes in copies if suspicious & {*reads} for w in writes}
+            grows = not targets <= suspicious
+            suspicious |= targets
+        for register in sorted(suspicious):
+            self.flags[register] = self.extra_register("pred")
+        self.effects = [self._with_flags(e) for e in self.effects]
+        for block in self.blocks:
+            block.reads = block.writes = block.live_in = block.live_out = 0
+        flow.analyse(self.blocks, self.effects.__getitem__)
+
+    def is_copy(self, index: int) -> bool:
+        """Whether an instruction only moves registers. Compilers move values that nobody set
+        (where any value will do), so that these are looked at where they are used."""
+        return self.program.code[index].parts[0] == "mov"
+
+    def _action(self, instruction: Instruction) -> Action | None:
+        """The Action of an instruction; None for control flow, which blocks end with."""
+        if instruction.parts[0] in ("bra", "brx", "ret", "exit", "trap"):
+            return None
+        site = Site(self.program.kernel, instruction)
+        builder = builder_of(instruction.parts)
+        try:
+            if builder is not None:
+                return builder(site)
+            return self._arithmetic(site)
+        except EmulatorError as error:
+            raise error.at(site.where()) from None
+
+    def _arithmetic(self, site: Site) -> Action:
+        operands = list(site.operands)
+        destinations = 0
+        if operands:
+            first = operands[0]
+            destinations = len(first.items) if isinstance(first, Several) else 1
+        op = resolve(site.opcode, destinations) if destinations > 1 else resolve(site.opcode)
+        results = [
+            Result(operand, cls, op.signed)
+            for operand, cls in zip(site.items(0), op.results, strict=False)
+        ]
+        rest = operands[1:]
+        if len(rest) != len(op.sources) or len(results) != destinations:
+            raise PtxSyntaxError(
+                f"{site.opcode} takes {len(op.sources)} sources, {len(rest)} are given"
+            )
+        sources = [Source(o, cls) for o, cls in zip(rest, op.sources, strict=True)]
+        if op.reads_carry:
+            sources.append(Source(self._carry_register(), "pred"))
+        if op.writes_carry:
+            results.append(Result(self._carry_register(), "pred"))
+        return Action(op.kind, sources, results, op.function, pure=True)
+
+    def _carry_register(self) -> Register:
+        if self._carry is None:
+            self._carry = self.extra_register("pred")
+        return Register(self._carry, "pred", "CC.CF")
+
+    def extra_register(self, cls: str) -> int:
+        self.classes.append(cls)
+        return len(self.classes) - 1
+
+    def effects_of(self, index: int) -> Effects:
+        instruction, action = self.program.code[index], self.actions[index]
+        reads: list[int] = []
+        writes: list[int] = []
+        if instruction.guard is not None:
+            reads.append(instruction.guard.index)
+        if action is None:
+            if instruction.parts[0] == "brx":
+                reads += self.registers_of(instruction.operands[0])
+        else:
+            for source in action.sources:
+                reads += self.registers_of(source.operand)
+            for result in action.results:
+                if isinstance(result.operand, Register):
+                    writes.append(result.operand.index)
+        return reads, writes
+
+    def registers_of(self, operand: Any) -> list[int]:
+        """Registers that an operand reads, extra ones included."""
+        if isinstance(operand, Register):
+            return [operand.index]
+        if isinstance(operand, Not):
+            return [operand.operand.index]
+        if isinstance(operand, Memory):
+            return self.registers_of(operand.base)
+        if isinstance(operand, Special) and operand.name not in CHANGING_SPECIALS:
+            return [self.special(operand.name)]
+        if isinstance(operand, SymbolAddress):
+            return [self.symbol(operand)]
+        return []
+
+    def _with_flags(self, effects: Effects) -> Effects:
+        reads, writes = effects
+        flags = self.flags
+        return (
+            reads + [flags[r] for r in reads if r in flags],
+            writes + [flags[r] for r in writes if r in flags],
+        )
+
+    def special(self, name: str) -> int:
+        if name not in self.specials:
+            self.specials[name] = self.extra_register(_SPECIAL_CLASSES.get(name, "b32"))
+        return self.specials[name]
+
+    def symbol(self, symbol: SymbolAddress) -> int:
+        if symbol not in self.symbols:
+            self.symbols[symbol] = self.extra_register("b64")
+        return self.symbols[symbol]
