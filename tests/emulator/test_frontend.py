@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from ptx_harness import HEADER, MINE, ptx_of, run
 
 from emulator import run_ptx
+from emulator.engine.action import BUILDERS
 from emulator.errors import PtxSyntaxError, UnsupportedInstruction
 from emulator.ptx.parser import parse
 from emulator.ptx.program import link
@@ -153,3 +157,11 @@ def test_recursion_is_refused() -> None:
     before = ".func f() { call f; ret; }"
     with pytest.raises(UnsupportedInstruction, match="recursion of f"):
         run("call f;", out(), before=before)
+
+
+def test_the_manual_lists_every_instruction() -> None:
+    manual = (Path(__file__).parents[2] / "docs" / "emulator.md").read_text()
+    listed = set(re.findall(r"`([\w.]+)`", manual.split("## Instructions")[1].split("\n## ")[0]))
+    mbarrier = {f"mbarrier{name}" for name in listed if name.startswith(".")}
+    internal = {name for name in BUILDERS if "outcome" in name}
+    assert set(BUILDERS) - internal <= listed | mbarrier
