@@ -3,43 +3,29 @@
 import base64
 import hashlib
 import json
-import math
 import os
-import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 
-import reference
-from buffers import SharedBuffers, create_buffers, output_name
+import clock
 from cases import Case
-from device import DeviceLimits, free_memory_bytes
+from device import DeviceLimits
 from emulated import total_counts
-from layout import input_names, layouts, storages
+from opened_case import NotEnoughMemory, OpenedCase, OutOfTime, generate
 from protocol import Exit, ResultPipe
 from stats import Stats, summarise
 from submission_process import Reason, SubmissionFailed, SubmissionProcess
 from task import input_t
-
-longest_call_s = 60.0
-"""One call, compilation included, or the import of the submission."""
 
 longest_value_bytes = 3000
 """A failure message or the counts of an emulated call."""
 
 report_bytes = 14 << 10
 """Longest profile report of a benchmark, before base64."""
-
-floor_tolerance = 0.95
-"""A mean below this share of the floor is impossible; the rest is the error of the floor itself."""
-
-settle_tolerance_ns = 50e3
-"""By how much the device may go idle later than after an empty call, beside a share of the call."""
-
-settle_tolerance_share = 0.05
 
 
 @dataclass(frozen=True)
@@ -51,14 +37,6 @@ class Schedule:
 
 
 schedules = {"cuda": Schedule(10, 100), "cpu": Schedule(1, 5)}
-
-
-class OutOfTime(Exception):
-    """The mode's time limit is reached."""
-
-
-class NotEnoughMemory(Exception):
-    """A case is too large for this device; the message says by how much."""
 
 
 class Judge:
@@ -87,7 +65,7 @@ class Judge:
             key = f"test.{index}"
             self._pipe.write(f"{key}.spec", case.spec)
             with self._reported(key) as report, self._opened(case) as opened:
-                opened.judged_call(_generate(case, case.seed))
+                opened.judged_call(generate(case, case.seed))
                 report["status"] = "pass"
         return self._end()
 
@@ -104,16 +82,18 @@ class Judge:
             self._pipe.write(f"{key}.bytes", case.bytes)
             self._pipe.write(f"{key}.floor", limits.floor_ns(case.bytes))
             with self._reported(key) as report, self._opened(case) as opened:
-                data = _generate(case, case.seed)
-                first = opened.judged_call(data)
-                if first.get("launches"):
+                data = generate(case, case.seed)
+                first, _ = opened.judged_call(data)
+                if self._device.type == "cpu" and first.get("launches"):
                     # An emulated kernel is executed once: it has counts, and no time of its own.
                     report["emulation"] = json.dumps(total_counts(first["launches"]))
                     report["status"] = "pass"
                 else:
                     stats = self._time(opened, data, index, limits, fresh_contents)
+                    batch = self._time_batch(opened, stats, index)
+                    if batch is not None:
+                        report["batched"] = str(batch.call_ns)
                     report.update({name: str(value) for name, value in vars(stats).items()})
-                    _refuse_impossible(stats, limits.floor_ns(case.bytes))
         return self._end()
 
     def profile(self, cases: list[Case]) -> Exit:
@@ -123,14 +103,14 @@ class Judge:
             key = f"benchmark.{index}"
             self._pipe.write(f"{key}.spec", case.spec)
             with self._reported(key), self._opened(case) as opened:
-                text = opened.judged_call(_generate(case, case.seed), op="profile")["report"]
-                encoded = base64.b64encode(str(text).encode()[:report_bytes]).decode()
+                answer, _ = opened.judged_call(generate(case, case.seed), op="profile")
+                encoded = base64.b64encode(str(answer["report"]).encode()[:report_bytes]).decode()
                 self._pipe.write(f"{key}.report", encoded, longest_bytes=2 * report_bytes)
         return self._end()
 
     def _time(
         self,
-        opened: "_OpenedCase",
+        opened: "OpenedCase",
         data: input_t,
         index: int,
         limits: DeviceLimits,
@@ -139,16 +119,31 @@ class Judge:
         """The rest of the schedule, after a first call on ``data``."""
         schedule = schedules[self._device.type]
         calls = schedule.warm_up_calls + schedule.timed_calls
-        elapsed: list[tuple[float, float]] = []
+        times = []
         for call in range(1, calls):
             if fresh_contents:
-                data = _generate(opened.case, self._call_seed(index, call))
-            answer = opened.judged_call(data, check=fresh_contents or call == calls - 1)
+                data = generate(opened.case, self._call_seed(index, call))
+            answer, wall_ns = opened.judged_call(data, fresh_contents or call == calls - 1)
             if call >= schedule.warm_up_calls:
-                elapsed.append(_times_of(answer))
-        stats = summarise([call_ns for call_ns, _ in elapsed])
-        _refuse_unfinished(stats, elapsed, limits)
+                times.append(clock.read_times(answer, wall_ns))
+        stats = summarise([each.call_ns for each in times])
+        clock.refuse_unfinished(stats, times, limits)
+        clock.refuse_impossible(stats, limits.floor_ns(opened.case.bytes))
+        if self._device.type == "cpu":
+            clock.refuse_slow_clock(stats, times)
         return stats
+
+    def _time_batch(self, opened: OpenedCase, stats: Stats, index: int) -> clock.Batch | None:
+        """Calls back to back by the judge's own clock, where there is a GPU to queue them on."""
+        if self._device.type == "cpu":
+            return None
+        seeds = [
+            self._call_seed(index, -1 - i) for i in range(clock.short_batch + clock.long_batch)
+        ]
+        batch = clock.time_batch(opened, seeds, self._device)
+        if batch is not None:
+            clock.refuse_long_batch(stats, batch)
+        return batch
 
     def _call_seed(self, case_index: int, call: int) -> int:
         """A seed nobody can foresee: it hangs on the secret seed, or on chance without one."""
@@ -157,8 +152,8 @@ class Judge:
         return int.from_bytes(digest, "little") % 2**63
 
     @contextmanager
-    def _opened(self, case: Case) -> Iterator["_OpenedCase"]:
-        opened = _OpenedCase(self._process, case, self._device, self._deadline)
+    def _opened(self, case: Case) -> Iterator["OpenedCase"]:
+        opened = OpenedCase(self._process, case, self._device, self._deadline)
         try:
             yield opened
         finally:
@@ -200,109 +195,3 @@ class Judge:
             if end in self._failures:
                 return end
         return Exit.PASSED
-
-
-class _OpenedCase:
-    """The shared buffers of a case and the calls made in them."""
-
-    def __init__(
-        self, process: SubmissionProcess, case: Case, device: torch.device, deadline: float
-    ) -> None:
-        self.case = case
-        self._process = process
-        self._deadline = deadline
-        _refuse_too_large(case, device)
-        self._buffers: SharedBuffers = create_buffers(case.m, case.k, case.l, device)
-        try:
-            self._ask("case", m=case.m, k=case.k, l=case.l, handles=self._buffers.handles)
-        except SubmissionFailed:
-            self._buffers.close()
-            raise
-
-    def close(self) -> None:
-        """Gives the buffers back."""
-        self._buffers.close()
-
-    def judged_call(self, data: input_t, check: bool = True, op: str = "call") -> dict:
-        """Fills the buffers, has the submission called, checks inputs and output.
-
-        Raises SubmissionFailed with what is wrong.
-        """
-        shape = self.case.m, self.case.k, self.case.l
-        pristine = storages(data, *shape)
-        for name, contents in pristine.items():
-            self._buffers.tensors[name].copy_(contents)
-        # A result that is not handed over must not be found here from the call before.
-        self._buffers.tensors[output_name].fill_(0xFF)
-        self._synchronize()
-        answer = self._ask(op)
-        for name in input_names:
-            if not torch.equal(self._buffers.tensors[name], pristine[name]):
-                raise SubmissionFailed(f"custom_kernel changed its input {name} in place")
-        if check:
-            output = layouts(*shape)["c"].view(self._buffers.tensors[output_name].clone())
-            passed, message = reference.check_implementation(data, output)
-            if not passed:
-                raise SubmissionFailed(message)
-        return answer
-
-    def _ask(self, op: str, **fields: object) -> dict:
-        left_s = self._deadline - time.monotonic()
-        if left_s <= 0:
-            raise OutOfTime
-        return self._process.request(
-            {"op": op, **fields}, min(left_s, longest_call_s), self._buffers.fd
-        )
-
-    def _synchronize(self) -> None:
-        if self._buffers.tensors["c"].is_cuda:
-            torch.cuda.synchronize()
-
-
-def _refuse_too_large(case: Case, device: torch.device) -> None:
-    """Raises NotEnoughMemory where inputs, their shared copy and the work on them do not fit."""
-    inputs_bytes = sum(layout.nbytes for layout in layouts(case.m, case.k, case.l).values())
-    needed_bytes, free_bytes = 4 * inputs_bytes, free_memory_bytes(device)
-    if needed_bytes > free_bytes:
-        raise NotEnoughMemory(
-            f"this case needs about {needed_bytes / 2**30:.1f} GiB of memory and "
-            f"{free_bytes / 2**30:.1f} GiB are free: choose a smaller shape"
-        )
-
-
-def _generate(case: Case, seed: int) -> input_t:
-    generate: Callable[[int, int, int, int], input_t] = (
-        reference.generate_full_range_input if case.full_range else reference.generate_input
-    )
-    return generate(case.m, case.k, case.l, seed)
-
-
-def _times_of(answer: dict) -> tuple[float, float]:
-    """call_ns and settled_ns of an answer. Raises SubmissionFailed where they are no times."""
-    call_ns, settled_ns = answer.get("call_ns"), answer.get("settled_ns")
-    if not isinstance(call_ns, float) or not isinstance(settled_ns, float):
-        raise SubmissionFailed("the submission's process sent no times")
-    if not (0 < call_ns <= settled_ns < math.inf):
-        raise SubmissionFailed("the submission's process sent impossible times")
-    return call_ns, settled_ns
-
-
-def _refuse_impossible(stats: Stats, floor_ns: float) -> None:
-    if stats.mean < floor_tolerance * floor_ns:
-        raise SubmissionFailed(
-            f"the mean of {stats.mean / 1e3:.3f} us is below the physical floor of "
-            f"{floor_ns / 1e3:.3f} us: nothing can read these inputs from memory so fast"
-        )
-
-
-def _refuse_unfinished(
-    stats: Stats, elapsed: list[tuple[float, float]], limits: DeviceLimits
-) -> None:
-    """Work outside the current stream ends after the second event and before the device is idle."""
-    late_ns = statistics.median(settled_ns - call_ns for call_ns, settled_ns in elapsed)
-    excess_ns = late_ns - limits.settle_ns
-    if excess_ns > settle_tolerance_ns + settle_tolerance_share * stats.mean:
-        raise SubmissionFailed(
-            f"the device worked {excess_ns / 1e3:.1f} us longer than the {stats.mean / 1e3:.1f} us "
-            "between the events: work on another stream is not joined to the current one"
-        )

@@ -43,6 +43,8 @@ class Runner:
         self._timer: CallTimer | None = None
         self._shape = (0, 0, 0)
         self._buffers = SharedBuffers({})
+        self._batch: list[SharedBuffers] = []
+        self._batch_outputs: list[Any] = []
         self._emulation: Emulation | None = None
 
     def answer(self, request: Message, fd: int | None) -> Message:
@@ -52,6 +54,10 @@ class Runner:
             "case": lambda: self._open_case(request, fd),
             "call": self._call,
             "profile": self._profile,
+            "batch_open": lambda: self._open_batch(request),
+            "batch_call": lambda: self._call_batch(request),
+            "batch_wait": self._wait_for_batch,
+            "batch_hand_over": self._hand_over_batch,
         }
         try:
             return operations[request["op"]]()
@@ -85,8 +91,8 @@ class Runner:
             self._timer = call_timer(self._device)
         return {}
 
-    def _data(self) -> input_t:
-        tensors = self._buffers.tensors
+    def _data(self, buffers: SharedBuffers) -> input_t:
+        tensors = buffers.tensors
         a, b, sfa, sfb, sfa_permuted, sfb_permuted, c = (
             layout.view(tensors[name]) for name, layout in layouts(*self._shape).items()
         )
@@ -94,10 +100,10 @@ class Runner:
 
     def _call(self) -> Message:
         assert self._kernel and self._timer, "load and case come first"
-        kernel, data = self._kernel, self._data()
+        kernel, data = self._kernel, self._data(self._buffers)
         self._forget_launches()
         output, elapsed = self._timer.time(lambda: kernel(data))
-        self._hand_over(output)
+        self._hand_over(output, self._buffers)
         return {
             "call_ns": elapsed.call_ns,
             "settled_ns": elapsed.settled_ns,
@@ -117,7 +123,7 @@ class Runner:
                     name, tensor.data_ptr(), tensor.numel(), writable=name == "c"
                 )
 
-    def _hand_over(self, output: Any) -> None:
+    def _hand_over(self, output: Any, buffers: SharedBuffers) -> None:
         """Copies the bytes of an output where the judge reads them, if it is what it should be."""
         m, _, l = self._shape
         expected = f"a float16 tensor [{m}, 1, {l}] on {self._device.type}"
@@ -137,19 +143,41 @@ class Runner:
             raise Refused(
                 f"custom_kernel returned a tensor on {output.device}, expected {expected}"
             )
-        layouts(*self._shape)["c"].view(self._buffers.tensors[output_name]).copy_(output)
+        layouts(*self._shape)["c"].view(buffers.tensors[output_name]).copy_(output)
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
+
+    def _open_batch(self, request: Message) -> Message:
+        m, k, l = self._shape
+        self._batch = [open_buffers(m, k, l, self._device, each, None) for each in request["sets"]]
+        return {}
+
+    def _call_batch(self, request: Message) -> Message:
+        """Queues calls on some of the sets and does not wait for the device."""
+        assert self._kernel, "load and case come first"
+        for buffers in self._batch[request["first"] : request["last"]]:
+            self._batch_outputs.append(self._kernel(self._data(buffers)))
+        return {}
+
+    def _wait_for_batch(self) -> Message:
+        torch.cuda.synchronize(self._device)
+        return {}
+
+    def _hand_over_batch(self) -> Message:
+        for output, buffers in zip(self._batch_outputs, self._batch, strict=True):
+            self._hand_over(output, buffers)
+        self._batch, self._batch_outputs = [], []
+        return {}
 
     def _profile(self) -> Message:
         """One call in an NVTX range under ncu, else in torch's profiler with its table."""
         assert self._kernel, "load and case come first"
-        data = self._data()
+        data = self._data(self._buffers)
         on_cuda = self._device.type == "cuda"
         if os.environ.get("POPCORN_NCU") == "1":
             if on_cuda:
                 torch.cuda.nvtx.range_push("custom_kernel")
-            self._hand_over(self._kernel(data))
+            self._hand_over(self._kernel(data), self._buffers)
             if on_cuda:
                 torch.cuda.nvtx.range_pop()
             return {"report": ""}
@@ -163,7 +191,7 @@ class Runner:
             output = self._kernel(data)
             if on_cuda:
                 torch.cuda.synchronize(self._device)
-        self._hand_over(output)
+        self._hand_over(output, self._buffers)
         order = "cuda_time_total" if on_cuda else "cpu_time_total"
         return {"report": profiler.key_averages().table(sort_by=order, row_limit=20)}
 

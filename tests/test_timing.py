@@ -8,24 +8,10 @@ import time
 import pytest
 import torch
 
-from device import DeviceLimits, device_facts, measure_limits
-from judge import (
-    _refuse_impossible,
-    _refuse_unfinished,
-    _times_of,
-    floor_tolerance,
-    schedules,
-)
+from device import device_facts, measure_limits
+from judge import schedules
 from reference import default_device
-from stats import Stats, summarise
-from submission_process import SubmissionFailed
 from timing import CpuTimer, CudaTimer, call_timer
-
-limits = DeviceLimits(read_gbps=1000.0, empty_ns=2000.0, settle_ns=10_000.0)
-
-
-def steady(mean_ns: float) -> Stats:
-    return summarise([mean_ns] * 3)
 
 
 def test_a_call_on_the_cpu_is_timed_and_its_result_handed_on() -> None:
@@ -75,54 +61,6 @@ def test_the_facts_name_this_device_and_its_torch() -> None:
 def test_the_schedule_warms_up_and_repeats(kind: str) -> None:
     assert schedules[kind].warm_up_calls >= 1
     assert schedules[kind].timed_calls >= 2
-
-
-def test_a_mean_under_the_floor_is_refused() -> None:
-    floor_ns = limits.floor_ns(8_000_000)
-    _refuse_impossible(steady(floor_ns), floor_ns)
-    _refuse_impossible(steady(floor_ns * floor_tolerance), floor_ns)
-    with pytest.raises(SubmissionFailed, match=r"mean of 5\.000 us is below the physical floor"):
-        _refuse_impossible(steady(5000.0), floor_ns)
-
-
-@pytest.mark.parametrize(
-    ("late_ns", "believed"), [(10_000.0, True), (40_000.0, True), (400_000.0, False)]
-)
-def test_work_that_outlasts_the_call_is_refused(late_ns: float, believed: bool) -> None:
-    mean_ns = 20_000.0
-    elapsed = [(mean_ns, mean_ns + late_ns)] * 5
-    if believed:
-        _refuse_unfinished(steady(mean_ns), elapsed, limits)
-    else:
-        with pytest.raises(SubmissionFailed, match="work on another stream is not joined"):
-            _refuse_unfinished(steady(mean_ns), elapsed, limits)
-
-
-def test_one_late_call_of_many_is_no_unfinished_work() -> None:
-    elapsed = [(20_000.0, 30_000.0)] * 4 + [(20_000.0, 9e6)]
-    _refuse_unfinished(steady(20_000.0), elapsed, limits)
-
-
-@pytest.mark.parametrize(
-    ("answer", "why"),
-    [
-        ({}, "sent no times"),
-        ({"call_ns": "5", "settled_ns": 6.0}, "sent no times"),
-        ({"call_ns": True, "settled_ns": True}, "sent no times"),
-        ({"call_ns": 0.0, "settled_ns": 1.0}, "impossible times"),
-        ({"call_ns": -1.0, "settled_ns": 1.0}, "impossible times"),
-        ({"call_ns": 2.0, "settled_ns": 1.0}, "impossible times"),
-        ({"call_ns": math.nan, "settled_ns": math.nan}, "impossible times"),
-        ({"call_ns": 1.0, "settled_ns": math.inf}, "impossible times"),
-    ],
-)
-def test_times_that_cannot_be_are_refused(answer: dict[str, object], why: str) -> None:
-    with pytest.raises(SubmissionFailed, match=why):
-        _times_of(answer)
-
-
-def test_times_that_can_be_are_read() -> None:
-    assert _times_of({"call_ns": 1.5, "settled_ns": 2.5}) == (1.5, 2.5)
 
 
 @pytest.mark.gpu

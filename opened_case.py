@@ -1,0 +1,115 @@
+"""A case in progress: its shared buffers, and calls of the submission that are judged."""
+
+import time
+from collections.abc import Callable
+
+import torch
+
+import reference
+from buffers import SharedBuffers, create_buffers, output_name
+from cases import Case
+from device import free_memory_bytes
+from layout import input_names, layouts, storages
+from submission_process import SubmissionFailed, SubmissionProcess
+from task import input_t
+
+longest_call_s = 60.0
+"""One call, compilation included, or the import of the submission."""
+
+
+class OutOfTime(Exception):
+    """The mode's time limit is reached."""
+
+
+class NotEnoughMemory(Exception):
+    """A case is too large for this device; the message says by how much."""
+
+
+def generate(case: Case, seed: int) -> input_t:
+    """The inputs of a case for a seed."""
+    generator: Callable[[int, int, int, int], input_t] = (
+        reference.generate_full_range_input if case.full_range else reference.generate_input
+    )
+    return generator(case.m, case.k, case.l, seed)
+
+
+class OpenedCase:
+    """The shared buffers of a case and the calls made in them."""
+
+    def __init__(
+        self, process: SubmissionProcess, case: Case, device: torch.device, deadline: float
+    ) -> None:
+        self.case = case
+        self._process = process
+        self._deadline = deadline
+        _refuse_too_large(case, device)
+        self._buffers: SharedBuffers = create_buffers(case.m, case.k, case.l, device)
+        try:
+            self.ask("case", m=case.m, k=case.k, l=case.l, handles=self._buffers.handles)
+        except SubmissionFailed:
+            self._buffers.close()
+            raise
+
+    def close(self) -> None:
+        """Gives the buffers back."""
+        self._buffers.close()
+
+    def judged_call(
+        self, data: input_t, check: bool = True, op: str = "call"
+    ) -> tuple[dict, float]:
+        """Fills the buffers, has the submission called, checks inputs and output.
+
+        Returns the answer and the nanoseconds it took by the judge's clock. Raises SubmissionFailed
+        with what is wrong.
+        """
+        self.fill(self._buffers, data)
+        start_ns = time.perf_counter_ns()
+        answer = self.ask(op)
+        wall_ns = float(time.perf_counter_ns() - start_ns)
+        self.check(self._buffers, data, output=check)
+        return answer, wall_ns
+
+    def fill(self, buffers: SharedBuffers, data: input_t) -> None:
+        """Writes the contents of a call into shared buffers."""
+        for name, contents in self._storages(data).items():
+            buffers.tensors[name].copy_(contents)
+        # A result that is not handed over must not be found here from the call before.
+        buffers.tensors[output_name].fill_(0xFF)
+        if buffers.tensors[output_name].is_cuda:
+            torch.cuda.synchronize()
+
+    def check(self, buffers: SharedBuffers, data: input_t, output: bool = True) -> None:
+        """Raises SubmissionFailed if inputs were changed, or the output is not that of ``data``."""
+        pristine = self._storages(data)
+        for name in input_names:
+            if not torch.equal(buffers.tensors[name], pristine[name]):
+                raise SubmissionFailed(f"custom_kernel changed its input {name} in place")
+        if output:
+            layout = layouts(self.case.m, self.case.k, self.case.l)["c"]
+            result = layout.view(buffers.tensors[output_name].clone())
+            passed, message = reference.check_implementation(data, result)
+            if not passed:
+                raise SubmissionFailed(message)
+
+    def _storages(self, data: input_t) -> dict[str, torch.Tensor]:
+        return storages(data, self.case.m, self.case.k, self.case.l)
+
+    def ask(self, op: str, **fields: object) -> dict:
+        """An answer of the worker. Raises SubmissionFailed or OutOfTime."""
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0:
+            raise OutOfTime
+        return self._process.request(
+            {"op": op, **fields}, min(left_s, longest_call_s), self._buffers.fd
+        )
+
+
+def _refuse_too_large(case: Case, device: torch.device) -> None:
+    """Raises NotEnoughMemory where inputs, their shared copy and the work on them do not fit."""
+    inputs_bytes = sum(layout.nbytes for layout in layouts(case.m, case.k, case.l).values())
+    needed_bytes, free_bytes = 4 * inputs_bytes, free_memory_bytes(device)
+    if needed_bytes > free_bytes:
+        raise NotEnoughMemory(
+            f"this case needs about {needed_bytes / 2**30:.1f} GiB of memory and "
+            f"{free_bytes / 2**30:.1f} GiB are free: choose a smaller shape"
+        )
