@@ -59,7 +59,7 @@ def test_calls_that_took_longer_than_reported_are_refused(wall_ns: float, believ
     if believed:
         refuse_slow_clock(steady(1e8), times)
     else:
-        with pytest.raises(SubmissionFailed, match="200000.0 us by the judge's clock and 100000.0"):
+        with pytest.raises(SubmissionFailed, match="by the judge's clock and 100000"):
             refuse_slow_clock(steady(1e8), times)
 
 

@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 
-from device import device_facts, measure_limits
+from device import DeviceLimits, device_facts, measure_limits
 from judge import schedules
 from reference import default_device
 from timing import CpuTimer, CudaTimer, call_timer
@@ -38,6 +38,7 @@ def test_an_error_of_the_call_is_not_swallowed() -> None:
 
 
 def test_a_floor_is_the_bytes_over_the_bandwidth_and_an_empty_call() -> None:
+    limits = DeviceLimits(read_gbps=1000.0, empty_ns=2000.0, settle_ns=10_000.0)
     assert limits.floor_ns(500_000) == pytest.approx(500 + 2000)
     assert limits.floor_ns(0) == 2000
 
