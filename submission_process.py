@@ -127,7 +127,7 @@ class SubmissionProcess:
         assert self._process.stdout and self._process.stderr
         self._stdout, self._stderr = _Tail(self._process.stdout), _Tail(self._process.stderr)
         self._channel = Channel(ours)
-        self._loaded = False
+        self._greeted = self._loaded = False
 
     def stop(self) -> None:
         """Kills the worker and everything in its session."""
@@ -148,13 +148,16 @@ class SubmissionProcess:
         deadline = time.monotonic() + timeout_s
         if self._process is None:
             self.start()
+        if not self._greeted:
+            self._greet(timeout_s)
+            self._greeted = True
         if not self._loaded:
-            self._load(timeout_s)
+            self._ask(self._load_request, deadline - time.monotonic(), None)
             self._loaded = True
         return self._ask(message, deadline - time.monotonic(), fd)
 
-    def _load(self, timeout_s: float) -> None:
-        """Has the submission imported, after the worker has said how it is confined."""
+    def _greet(self, timeout_s: float) -> None:
+        """Hears how the worker is confined, which it says once as it starts."""
         try:
             greeting, _ = self._channel.receive(timeout_s)
         except ChannelClosed:
@@ -163,7 +166,6 @@ class SubmissionProcess:
             self.stop()
             raise SubmissionFailed(f"the submission's process did not start: {error!r}") from None
         self.confined = {str(name): str(how) for name, how in greeting["confined"].items()}
-        self._ask(self._load_request, timeout_s, None)
 
     def _ask(self, message: Message, timeout_s: float, fd: int | None) -> Message:
         self._requests += 1
