@@ -354,7 +354,6 @@ def note_shared_reads(batch: Batch, site: Site, nbytes: int, offset: Array, lane
         shared.clocks.known,
         shared.writers,
         shared.readers,
-        True,
     )
     if fault:
         raise _shadow_fault(batch, site, "read", nbytes, int(offset[bad]), int(lanes[bad]), stamp)
@@ -380,7 +379,6 @@ def note_shared_writes(
         shared.clocks.known,
         shared.writers,
         shared.readers,
-        True,
         atomic,
         shared.data,
         new,

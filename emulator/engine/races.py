@@ -39,20 +39,24 @@ def _ordered(stamp, thread, known):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def note_reads(offset, nbytes, cta, thread, known, writers, readers, races):  # type: ignore[no-untyped-def]
+def note_reads(offset, nbytes, cta, thread, known, writers, readers):  # type: ignore[no-untyped-def]
     """Record reads of `nbytes` at each offset. Returns (lane, fault, other's stamp)."""
     for i in range(offset.shape[0]):
         c, t = cta[i], thread[i]
         stamp = (np.int64(known[c, t >> 5, t >> 5]) << 32) | (t + 1)
+        fine = np.int64(0)
+        older = np.int64(0)
         for b in range(np.int64(offset[i]), np.int64(offset[i]) + nbytes):
             writer = writers[b]
             if writer == 0:
                 return i, UNINITIALISED, np.int64(0)
-            if not races:
-                continue
-            if not _ordered(writer, t, known[c]):
-                return i, RACE, writer
-            if _ordered(readers[0, b], t, known[c]):
+            # Neighbouring bytes mostly have one history: look at it once.
+            if writer != fine:
+                if not _ordered(writer, t, known[c]):
+                    return i, RACE, writer
+                fine = writer
+            if readers[0, b] == older or _ordered(readers[0, b], t, known[c]):
+                older = readers[0, b]
                 readers[0, b] = stamp
             elif _ordered(readers[1, b], t, known[c]):
                 readers[1, b] = stamp
@@ -61,7 +65,7 @@ def note_reads(offset, nbytes, cta, thread, known, writers, readers, races):  # 
 
 @compiled
 def note_writes(  # type: ignore[no-untyped-def]
-    offset, nbytes, cta, thread, known, writers, readers, races, atomic, memory, new
+    offset, nbytes, cta, thread, known, writers, readers, atomic, memory, new
 ):
     """Record writes; new[lane, byte] against memory tells repeated writes of one value apart,
     which are no race. Returns (lane, fault, other's stamp)."""
@@ -71,18 +75,25 @@ def note_writes(  # type: ignore[no-untyped-def]
         if atomic:
             stamp |= ATOMIC
         start = np.int64(offset[i])
+        fine = np.int64(0)
+        older = np.int64(0)
         for b in range(start, start + nbytes):
-            if races:
-                writer = writers[b]
-                if not _ordered(writer, t, known[c]):
+            writer = writers[b]
+            if writer != fine:
+                if _ordered(writer, t, known[c]):
+                    fine = writer
+                else:
                     both_atomic = atomic and (writer & ATOMIC) != 0
                     same = not atomic and memory[b] == new[i, b - start]
                     if not both_atomic and not same:
                         return i, RACE, writer
-                for k in range(2):
-                    if not _ordered(readers[k, b], t, known[c]):
-                        return i, RACE, readers[k, b]
-                    readers[k, b] = 0
+            for k in range(2):
+                reader = readers[k, b]
+                if reader != older:
+                    if not _ordered(reader, t, known[c]):
+                        return i, RACE, reader
+                    older = reader
+                readers[k, b] = 0
             writers[b] = stamp
         if not atomic:
             for b in range(start, start + nbytes):
