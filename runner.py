@@ -69,7 +69,7 @@ class Runner:
             return self._explain(error)
 
     def _load(self, request: Message) -> Message:
-        if self._device.type == "cpu":
+        if self._device.type == "cpu" and self._emulation is None:
             self._emulation = _emulate(request["arch"], request["check"])
         spec = importlib.util.spec_from_file_location("submission", self._submission)
         if spec is None or spec.loader is None:
