@@ -153,6 +153,8 @@ class Judge:
 
     @contextmanager
     def _opened(self, case: Case) -> Iterator["OpenedCase"]:
+        if time.monotonic() >= self._deadline:
+            raise OutOfTime
         opened = OpenedCase(self._process, case, self._device, self._deadline)
         try:
             yield opened
@@ -164,8 +166,6 @@ class Judge:
         """Writes what the block puts into the report, or why it failed."""
         report: dict[str, str] = {}
         try:
-            if time.monotonic() >= self._deadline:
-                raise OutOfTime
             yield report
         except SubmissionFailed as failed:
             out_of_time = failed.reason is Reason.TIMED_OUT
