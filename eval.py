@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import isolation
 from protocol import Exit, ResultPipe
-from submission_process import SubmissionProcess
+from submission_process import SubmissionFailed, SubmissionProcess
 
 if TYPE_CHECKING:
     import torch
@@ -27,6 +27,10 @@ modes = ("test", "benchmark", "leaderboard", "profile", "info")
 
 default_timeout_s = 170.0
 """The bot kills a mode after 180 s; ten seconds before that, what is judged is reported."""
+
+
+greeting_timeout_s = 30.0
+"""A worker says how it is confined before it imports anything heavy."""
 
 
 class SetupError(Exception):
@@ -85,22 +89,29 @@ def judge_submission(
     if not submission.is_file():
         raise SetupError("there is no submission.py in this folder", Exit.USAGE)
     # The worker starts first: it and the judge import torch side by side.
-    with SubmissionProcess(harness, submission, environment.arch, environment.check) as process:
+    with _worker(harness, submission, environment) as process:
         from device import measure_limits
         from judge import Judge
+        from repeat import declares_atomics
 
         device = _device(environment)
         cases = _cases(case_file, environment)
         _report_facts(pipe, device, environment.arch)
+        _report_confinement(pipe, process)
         deadline = started + environment.timeout_s
         judge = Judge(process, pipe, device, deadline, environment.secret_seed)
         if mode == "test":
-            return judge.test(cases)
+            with _worker(harness, submission, environment) as repetition:
+                return judge.test(cases, repetition, declares_atomics(submission))
         if mode == "profile":
             return judge.profile(cases)
         limits = measure_limits(device)
         _report_limits(pipe, limits)
         return judge.benchmark(cases, limits, fresh_contents=mode == "leaderboard")
+
+
+def _worker(harness: Path, submission: Path, environment: Environment) -> SubmissionProcess:
+    return SubmissionProcess(harness, submission, environment.arch, environment.check)
 
 
 def describe_device(pipe: ResultPipe, case_file: Path, environment: Environment) -> Exit:
@@ -112,6 +123,8 @@ def describe_device(pipe: ResultPipe, case_file: Path, environment: Environment)
     _report_facts(pipe, device, environment.arch)
     limits = measure_limits(device)
     _report_limits(pipe, limits)
+    with _worker(Path(__file__).resolve().parent, Path("submission.py"), environment) as process:
+        _report_confinement(pipe, process)
     for index, case in enumerate(cases):
         pipe.write(f"benchmark.{index}.spec", case.spec)
         pipe.write(f"benchmark.{index}.bytes", case.bytes)
@@ -149,6 +162,15 @@ def _report_facts(pipe: ResultPipe, device: "torch.device", arch: str) -> None:
 def _report_limits(pipe: ResultPipe, limits: "DeviceLimits") -> None:
     for name, value in vars(limits).items():
         pipe.write(f"device.{name}", value)
+
+
+def _report_confinement(pipe: ResultPipe, process: SubmissionProcess) -> None:
+    try:
+        confined = process.greet(greeting_timeout_s)
+    except SubmissionFailed as error:
+        raise SetupError(str(error), Exit.USAGE) from None
+    for mechanism, how in confined.items():
+        pipe.write(f"confined.{mechanism}", how)
 
 
 def main(arguments: list[str]) -> Exit:

@@ -130,6 +130,14 @@ def command_prefix() -> tuple[str, ...]:
     return ()
 
 
+def describe_prefix() -> str:
+    """What the prefix takes away, in words; begins with "none" where there is none."""
+    prefix = command_prefix()
+    if not prefix:
+        return "none: neither unshare nor setpriv works here"
+    return "no network, no rights over others" if prefix[0] == "unshare" else "no capabilities"
+
+
 def confine(scratch: Path) -> dict[str, str]:
     """Applies all of it to this process, which runs in the environment ``cache_environment`` gives.
 

@@ -17,6 +17,7 @@ from device import DeviceLimits
 from emulated import total_counts
 from opened_case import NotEnoughMemory, OpenedCase, OutOfTime, generate
 from protocol import Exit, ResultPipe
+from repeat import pick, refuse_other_output
 from stats import Stats, summarise
 from submission_process import Reason, SubmissionFailed, SubmissionProcess
 from task import input_t
@@ -58,15 +59,27 @@ class Judge:
         self._secret = os.urandom(16) if secret_seed is None else str(secret_seed).encode()
         self._failures: list[Exit] = []
 
-    def test(self, cases: list[Case]) -> Exit:
-        """Each case once. Returns how the mode ends."""
+    def test(self, cases: list[Case], repetition: SubmissionProcess, atomics: bool) -> Exit:
+        """Each case once, and a few of them again in another process. Returns how the mode ends.
+
+        repetition: a fresh process of the same submission; atomics: whether it declares them.
+        """
+        outputs: dict[int, torch.Tensor] = {}
         self._pipe.write("test-count", len(cases))
         for index, case in enumerate(cases):
             key = f"test.{index}"
             self._pipe.write(f"{key}.spec", case.spec)
             with self._reported(key) as report, self._opened(case) as opened:
                 opened.judged_call(generate(case, case.seed))
+                opened.check_again()
+                outputs[index] = opened.output()
                 report["status"] = "pass"
+        chance = self._call_seed(len(cases), 0)
+        for index in pick(outputs, chance) if not self._failures else []:
+            with self._reported(f"test.{index}"):
+                refuse_other_output(
+                    repetition, cases[index], outputs[index], self._device, self._deadline, atomics
+                )
         return self._end()
 
     def benchmark(self, cases: list[Case], limits: DeviceLimits, fresh_contents: bool) -> Exit:
@@ -126,6 +139,7 @@ class Judge:
             answer, wall_ns = opened.judged_call(data, fresh_contents or call == calls - 1)
             if call >= schedule.warm_up_calls:
                 times.append(clock.read_times(answer, wall_ns))
+        opened.check_again()
         stats = summarise([each.call_ns for each in times])
         clock.refuse_unfinished(stats, times, limits)
         clock.refuse_impossible(stats, limits.floor_ns(opened.case.bytes))

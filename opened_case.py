@@ -85,11 +85,21 @@ class OpenedCase:
             if not torch.equal(buffers.tensors[name], pristine[name]):
                 raise SubmissionFailed(f"custom_kernel changed its input {name} in place")
         if output:
-            layout = layouts(self.case.m, self.case.k, self.case.l)["c"]
-            result = layout.view(buffers.tensors[output_name].clone())
-            passed, message = reference.check_implementation(data, result)
+            passed, message = reference.check_implementation(data, self.output(buffers))
             if not passed:
                 raise SubmissionFailed(message)
+
+    def output(self, buffers: SharedBuffers | None = None) -> torch.Tensor:
+        """A copy of what was handed over last, float16 [m, 1, l]."""
+        raw = (buffers or self._buffers).tensors[output_name].clone()
+        return layouts(self.case.m, self.case.k, self.case.l)["c"].view(raw)
+
+    def check_again(self) -> None:
+        """Raises SubmissionFailed if the last output is no longer what was checked."""
+        before = self.output()
+        self.ask("hand_over_again")
+        if not same_bits(self.output(), before):
+            raise SubmissionFailed("the output changed after it was returned")
 
     def _storages(self, data: input_t) -> dict[str, torch.Tensor]:
         return storages(data, self.case.m, self.case.k, self.case.l)
@@ -102,6 +112,11 @@ class OpenedCase:
         return self._process.request(
             {"op": op, **fields}, min(left_s, longest_call_s), self._buffers.fd
         )
+
+
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two float16 tensors hold the same bits, NaN included."""
+    return torch.equal(one.contiguous().view(torch.int16), other.contiguous().view(torch.int16))
 
 
 def _refuse_too_large(case: Case, device: torch.device) -> None:

@@ -127,7 +127,8 @@ class SubmissionProcess:
         assert self._process.stdout and self._process.stderr
         self._stdout, self._stderr = _Tail(self._process.stdout), _Tail(self._process.stderr)
         self._channel = Channel(ours)
-        self._greeted = self._loaded = False
+        self.confined = {}
+        self._loaded = False
 
     def stop(self) -> None:
         """Kills the worker and everything in its session."""
@@ -148,24 +149,28 @@ class SubmissionProcess:
         deadline = time.monotonic() + timeout_s
         if self._process is None:
             self.start()
-        if not self._greeted:
-            self._greet(timeout_s)
-            self._greeted = True
+        self.greet(timeout_s)
         if not self._loaded:
             self._ask(self._load_request, deadline - time.monotonic(), None)
             self._loaded = True
         return self._ask(message, deadline - time.monotonic(), fd)
 
-    def _greet(self, timeout_s: float) -> None:
-        """Hears how the worker is confined, which it says once as it starts."""
-        try:
-            greeting, _ = self._channel.receive(timeout_s)
-        except ChannelClosed:
-            raise self._died() from None
-        except (ChannelTimeout, BadMessage) as error:
-            self.stop()
-            raise SubmissionFailed(f"the submission's process did not start: {error!r}") from None
-        self.confined = {str(name): str(how) for name, how in greeting["confined"].items()}
+    def greet(self, timeout_s: float) -> dict[str, str]:
+        """How the worker is confined: mechanism to description, "none: ..." where one is missing.
+
+        It says so once, as it starts. Raises SubmissionFailed.
+        """
+        if not self.confined:
+            try:
+                greeting = self._receive(timeout_s)
+            except ChannelClosed:
+                raise self._died() from None
+            except (ChannelTimeout, BadMessage) as error:
+                self.stop()
+                raise SubmissionFailed(f"the worker did not start: {error!r}") from None
+            said = {str(name): str(how) for name, how in greeting["confined"].items()}
+            self.confined = {**said, "namespaces": isolation.describe_prefix()}
+        return self.confined
 
     def _ask(self, message: Message, timeout_s: float, fd: int | None) -> Message:
         self._requests += 1

@@ -17,6 +17,7 @@ from cli.verdict import (
     Warning,
     full_range_suffix,
     read_benchmark,
+    read_confinement,
     read_device,
     read_test,
 )
@@ -165,6 +166,7 @@ def _run_tests(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> No
     ended = judged(bot.run_eval("test", lines, _Listener(observer, lines)))
     why = _why_unjudged(ended)
     verdict.device = read_device(ended.values)
+    verdict.confined = read_confinement(ended.values)
     verdict.tests = [read_test(ended.values, i, line, why) for i, line in enumerate(lines)]
 
 
@@ -174,6 +176,7 @@ def _run_benchmarks(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) 
     ended = judged(bot.run_eval(plan.mode, lines, _Listener(observer, lines)))
     why = _why_unjudged(ended)
     verdict.device = read_device(ended.values)
+    verdict.confined = read_confinement(ended.values)
     verdict.benchmarks = [
         read_benchmark(ended.values, i, line, why) for i, line in enumerate(lines)
     ]
@@ -199,6 +202,15 @@ def _why_unjudged(ended: Ended) -> str:
 
 
 def _warn(verdict: Verdict) -> None:
+    missing = [name for name, how in verdict.confined.items() if how.startswith("none")]
+    if missing:
+        verdict.warnings.append(
+            Warning(
+                "not_confined",
+                f"the submission ran with less confinement than usual ({', '.join(missing)})",
+                "Judge submissions you do not trust elsewhere; nvfp4 info says what is missing.",
+            )
+        )
     full_failures = [test for test in verdict.tests if test.inputs == "full"]
     failed = sum(test.status != "pass" for test in full_failures)
     if failed and verdict.contest_tests_passed:

@@ -10,7 +10,7 @@ from cli.assess import SetupFailed, judged
 from cli.bot import Bot
 from cli.problem import Problem, shape_of
 from cli.render import microseconds, new_table
-from cli.verdict import BenchmarkResult, Device, read_benchmark, read_device
+from cli.verdict import BenchmarkResult, Device, read_benchmark, read_confinement, read_device
 
 
 @dataclass(frozen=True)
@@ -18,13 +18,14 @@ class Information:
     """The device and the benchmarks with their floors on it."""
 
     device: Device
+    confined: dict[str, str]
     benchmarks: list[BenchmarkResult]
 
     def as_json(self) -> dict[str, Any]:
         """device as ``nvfp4 eval --json`` has it; floors by benchmark."""
         wanted = ("spec", "bytes", "floor_us", "sol_us")
         floors = [{name: getattr(each, name) for name in wanted} for each in self.benchmarks]
-        return {"device": asdict(self.device), "floors": floors}
+        return {"device": asdict(self.device), "confined": self.confined, "floors": floors}
 
 
 def inspect(problem: Problem, device: str) -> Information:
@@ -34,7 +35,8 @@ def inspect(problem: Problem, device: str) -> Information:
     found = read_device(ended.values)
     if found is None:
         raise SetupFailed(f"the judge saw no device: {ended.stderr}", "Is torch installed here?")
-    return Information(found, [read_benchmark(ended.values, i, s, "") for i, s in enumerate(lines)])
+    benchmarks = [read_benchmark(ended.values, i, line, "") for i, line in enumerate(lines)]
+    return Information(found, read_confinement(ended.values), benchmarks)
 
 
 def show_info(console: Console, information: Information) -> None:
@@ -51,6 +53,8 @@ def show_info(console: Console, information: Information) -> None:
         "streaming read": f"{device.read_gbps:,.0f} GB/s" if device.read_gbps else "-",
         "empty call": f"{microseconds(device.empty_us)} us",
     }
+    for mechanism, how in information.confined.items():
+        rows[f"confined: {mechanism}"] = how
     for name, value in rows.items():
         facts.add_row(name, value)
     console.print(facts)

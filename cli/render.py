@@ -71,7 +71,7 @@ def benchmarks_table(verdict: Verdict) -> Table:
     unit, divisor = ("ms", 1e3) if means and min(means) >= 1e3 else ("us", 1.0)
     table = new_table(f"Benchmarks, times in {unit}")
     table.add_column("m x k x l", no_wrap=True)
-    headings = ("mean", "± err", "median", "best", "worst", "GB/s", "floor", "of floor")
+    headings = ("mean", "± err", "median", "best", "worst", "batched", "GB/s", "floor", "of floor")
     for heading in (*headings, "B200 SOL us"):
         table.add_column(heading, justify="right")
     for benchmark in verdict.benchmarks:
@@ -86,12 +86,13 @@ def _benchmark_cells(benchmark: BenchmarkResult, divisor: float) -> Iterator[str
 
     if not benchmark.timed:
         yield _status(benchmark.status)
-        yield from [""] * 5
+        yield from [""] * 6
     else:
         style = "" if benchmark.status == "pass" else "bold red"
         yield Text(time(benchmark.mean_us), style=style)
         for value in (benchmark.err_us, benchmark.median_us, benchmark.best_us, benchmark.worst_us):
             yield time(value)
+        yield time(benchmark.batched_us)
         yield _gbps(benchmark)
     yield time(benchmark.floor_us)
     yield _percent(benchmark.floor_us, benchmark.mean_us)

@@ -55,6 +55,7 @@ class TestResult:
 class BenchmarkResult:
     """Times in microseconds, None where nothing was timed. bytes: the least a kernel must move.
 
+    batched_us: a call of many queued back to back, by the judge's own clock.
     emulation: counts of the call's launches where it was emulated; see ``cli.emulation``.
     """
 
@@ -68,6 +69,7 @@ class BenchmarkResult:
     err_us: float | None = None
     best_us: float | None = None
     worst_us: float | None = None
+    batched_us: float | None = None
     bytes: int | None = None
     floor_us: float | None = None
     sol_us: float | None = None
@@ -99,6 +101,7 @@ class Verdict:
 
     submission: Submission
     device: Device | None = None
+    confined: dict[str, str] = field(default_factory=dict)
     tests: list[TestResult] = field(default_factory=list)
     benchmarks: list[BenchmarkResult] = field(default_factory=list)
     warnings: list[Warning] = field(default_factory=list)
@@ -137,6 +140,7 @@ class Verdict:
             "passed": self.passed,
             "submission": asdict(self.submission),
             "device": asdict(self.device) if self.device else None,
+            "confined": self.confined,
             "tests": [asdict(test) for test in self.tests],
             "benchmarks": [asdict(benchmark) for benchmark in self.benchmarks],
             "score": asdict(self.score),
@@ -180,6 +184,12 @@ def read_device(values: dict[str, str]) -> Device | None:
     )
 
 
+def read_confinement(values: dict[str, str]) -> dict[str, str]:
+    """How the submission's process was confined: mechanism to description, "none: ..." if not."""
+    prefix = "confined."
+    return {key.removeprefix(prefix): how for key, how in values.items() if key.startswith(prefix)}
+
+
 def read_test(values: dict[str, str], index: int, line: str, not_judged: str) -> TestResult:
     """Test number ``index`` of a mode; ``not_judged`` is the message where it has no status."""
     key = f"test.{index}"
@@ -218,6 +228,7 @@ def read_benchmark(
         err_us=_microseconds(values, f"{key}.err"),
         best_us=_microseconds(values, f"{key}.best"),
         worst_us=_microseconds(values, f"{key}.worst"),
+        batched_us=_microseconds(values, f"{key}.batched"),
         bytes=minimum_bytes,
         floor_us=None if emulation else _microseconds(values, f"{key}.floor"),
         sol_us=speed_of_light_us(shape.m, shape.k, shape.l, minimum_bytes),
