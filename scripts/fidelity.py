@@ -47,18 +47,23 @@ THREADS = 256
 
 
 @dataclass
-class Outcome:
-    """One instruction: operand sets tried, sets whose result bits differ, and some of them.
+class Errors:
+    """Largest errors of an approximation: units in the last place, relative, absolute."""
 
-    ulp, relative: largest error of an approximation, over finite results.
-    """
+    ulp: int
+    relative: float
+    absolute: float
+
+
+@dataclass
+class Outcome:
+    """One instruction: operand sets tried, sets whose result bits differ, and some of them."""
 
     opcode: str
     tried: int
     different: int
     samples: list[dict[str, list[str]]] = field(default_factory=list)
-    ulp: int | None = None
-    relative: float | None = None
+    errors: Errors | None = None
     error: str = ""
 
 
@@ -131,7 +136,9 @@ def difference(label: str, columns: list[Array], got: list[Array], want: list[Ar
         different |= g != w
     outcome = Outcome(label, len(columns[0]), int(different.sum()))
     wrong = np.flatnonzero(different)
-    for i in wrong[:: max(1, len(wrong) // 12)][:12]:
+    # One sample for each of the first results that differ, not many of one kind.
+    _, first = np.unique(want[0][wrong], return_index=True)
+    for i in wrong[first[:: max(1, len(first) // 24)][:24]]:
         outcome.samples.append(
             {
                 "operands": [hex(int(column[i])) for column in columns],
@@ -142,19 +149,29 @@ def difference(label: str, columns: list[Array], got: list[Array], want: list[Ar
     return outcome
 
 
-def approximation_error(op: Op, got: Array, want: Array) -> tuple[int, float]:
-    """Largest distance in units in the last place, and relative, of finite non-zero results."""
-    base = {"b16": np.float16, "b32": np.float32, "b64": np.float64}[op.results[0]]
-    if op.opcode.endswith("bf16"):
-        got, want = (x.astype(np.uint32) << np.uint32(16) for x in (got, want))
-        base = np.float32
+def approximation_error(op: Op, columns: list[Array], got: Array, want: Array) -> Errors:
+    """Over finite non-zero results of one sign; of sin and cos over angles up to pi."""
+
+    def values(words: Array) -> Array:
+        if op.opcode.endswith("bf16"):
+            words = words.astype(np.uint32) << np.uint32(16)
+        base = {2: np.float16, 4: np.float32, 8: np.float64}[words.itemsize]
+        return words.view(base).astype(np.float64)
+
     with np.errstate(all="ignore"):
-        g, w = (x.view(base).astype(np.float64) for x in (got, want))
+        g, w, x = values(got), values(want), values(columns[0])
         usable = np.isfinite(g) & np.isfinite(w) & (w != 0) & (np.sign(g) == np.sign(w))
-        signed = [x.view(f"i{x.itemsize}").astype(np.int64) for x in (got, want)]
+        if op.opcode.startswith(("sin", "cos")):
+            usable &= np.abs(x) <= np.pi
+        signed = [words.view(f"i{words.itemsize}").astype(np.int64) for words in (got, want)]
         distance = np.abs(signed[0] - signed[1])[usable]
+        absolute = np.abs(g - w)[usable]
         relative = np.abs((g - w) / w)[usable]
-    return int(distance.max(initial=0)), float(relative.max(initial=0.0))
+    return Errors(
+        int(distance.max(initial=0)),
+        float(relative.max(initial=0.0)),
+        float(absolute.max(initial=0.0)),
+    )
 
 
 def instructions(arguments: argparse.Namespace) -> list[Outcome]:
@@ -186,11 +203,11 @@ def instructions(arguments: argparse.Namespace) -> list[Outcome]:
                 continue
             outcome = difference(opcode, columns, got, want)
             if opcode in approximate:
-                outcome.ulp, outcome.relative = approximation_error(op, got[0], want[0])
+                outcome.errors = approximation_error(op, columns, got[0], want[0])
             outcomes.append(outcome)
             if outcome.different and opcode not in approximate:
                 print(f"DIFFERS {opcode}: {outcome.different} {outcome.samples[0]}", flush=True)
-    bad = [o for o in outcomes if o.error or (o.different and o.ulp is None)]
+    bad = [o for o in outcomes if o.error or (o.different and o.errors is None)]
     print(f"{len(outcomes)} instructions, {len(bad)} not equal")
     return outcomes
 

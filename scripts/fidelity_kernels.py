@@ -111,7 +111,7 @@ def record(root: Path) -> Recording:
                         shared_bytes=launch.shared_bytes,
                         parameters=launch.raw_parameters,
                         addresses=[t.data_ptr() for t in tensors],
-                        output=data[-1].view(torch.uint16).permute(2, 0, 1).contiguous().numpy(),
+                        output=data[-1].view(torch.uint16).permute(2, 0, 1).numpy().copy(),
                         counts=counts,
                     )
                 )

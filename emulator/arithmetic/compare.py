@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .floats import FLOATS, flush, format_of, kind, widen
+from .floats import FLOATS, QUIET_F64, flush, format_of, kind, widen
 from .formats import BF16, F16, F32, Format
 from .lanes import common_shape, on_lanes, split
 from .logic import BOOLEAN
@@ -194,8 +194,9 @@ def float_extreme(
 ) -> Callable[..., Array]:
     """min or max of two or three lanes of `type_`, as raw bits; -0 is less than +0.
 
-    A NaN loses against a number unless `nan_wins`; a NaN result is canonical. `xorsign_abs`
-    compares magnitudes and gives the result the exclusive or of the signs.
+    A NaN loses against a number unless `nan_wins`. Of NaNs alone comes the canonical one, in
+    f64 the second operand. `xorsign_abs` compares magnitudes and gives the result the exclusive
+    or of the signs.
     """
     infinity, nan = _nan_bits(type_)
     raw = np.dtype(f"u{type_.value.itemsize}")
@@ -213,7 +214,8 @@ def float_extreme(
         if nan_wins:
             chosen = np.where(a_nan | b_nan, raw.type(nan), chosen)
         else:
-            chosen = np.where(a_nan, np.where(b_nan, raw.type(nan), b), np.where(b_nan, a, chosen))
+            both = (b | QUIET_F64) if type_.name == "f64" else raw.type(nan)
+            chosen = np.where(a_nan, np.where(b_nan, both, b), np.where(b_nan, a, chosen))
         if xorsign_abs:
             chosen = np.where((chosen & magnitude) > infinity, chosen, chosen | signs)
         return chosen
@@ -252,7 +254,8 @@ def _testp(m: Modifiers) -> Op:
         "infinite": np.isinf,
         "number": lambda v: ~np.isnan(v),
         "notanumber": np.isnan,
-        "normal": lambda v: np.isfinite(v) & (np.abs(v) >= tiny),
+        # Zero counts as normal.
+        "normal": lambda v: np.isfinite(v) & ((np.abs(v) >= tiny) | (v == 0)),
         "subnormal": lambda v: (v != 0) & (np.abs(v) < tiny),
     }
     test, value = tests[name], type_.value

@@ -9,10 +9,10 @@ import numpy as np
 
 from . import compiled
 from .floats import flush, rectify, saturate
-from .formats import F16, F32, FORMATS, Format, decode, encode
+from .formats import F16, F32, FORMATS, TF32, Format, decode, encode
 from .host_fpu import rounding
 from .lanes import common_shape
-from .table import REGISTER_DTYPES, Array, Modifiers, Op, Type, instruction
+from .table import REGISTER_DTYPES, TYPES, Array, Modifiers, Op, Type, instruction
 
 INTEGRAL = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 SCALAR_FLOATS = ("f16", "bf16", "f32", "f64", "tf32")
@@ -96,15 +96,14 @@ def to_float64(word: Array, type_: Type) -> Array:
 def float_to_integer(source: Type, target: Type, rules: Rules) -> Callable[[Array], Array]:
     """Round to an integer and saturate.
 
-    NaN gives 0 in targets of up to 32 bits; a 64-bit target, or any from f64, gets only its
-    top bit (of 64 or 32 bits).
+    NaN gives 0 in targets of up to 32 bits; a 64-bit target, or any from f64, gets its top bit.
     """
     bits = 8 * target.value.itemsize
     limits = np.iinfo(target.value)
     round_to_integer = INTEGRAL[rules.mode]
     # 2**63 - 1 is no float64: the first value above the range decides.
     above = float(limits.max) + 1.0 if bits < 64 else float(2 ** (64 - (limits.min < 0)))
-    nan_code = 1 << (bits - 1) if bits == 64 or (source.name == "f64" and bits == 32) else 0
+    nan_code = 1 << (bits - 1) if bits == 64 or source.name == "f64" else 0
     raw = REGISTER_DTYPES[target.register]
 
     def function(a: Array) -> Array:
@@ -159,7 +158,7 @@ def float_to_float(source: Type, target: Type, rules: Rules) -> Callable[[Array]
 
     def function(a: Array) -> Array:
         if rules.ftz and source.name == "f32":
-            a = flush(a, F32)
+            a = canonical_f32(flush(a, F32))
         result = convert(a)
         if form is None:
             return saturate_f64(result) if rules.sat else result
@@ -167,9 +166,14 @@ def float_to_float(source: Type, target: Type, rules: Rules) -> Callable[[Array]
             result = flush(result, form)
         if rules.sat:
             result = saturate(result, form)
-        return rectify(result, form) if rules.relu else result
+        return rectify(result, F32 if form is TF32 else form) if rules.relu else result
 
     return function
+
+
+def canonical_f32(word: Array) -> Array:
+    """f32 bits with every NaN replaced by the canonical one."""
+    return np.where(np.isnan(word.view(np.float32)), np.uint32(F32.nan or 0), word)
 
 
 def saturate_f64(word: Array) -> Array:
@@ -184,7 +188,26 @@ def _widen(source: Type, target: Type) -> Callable[[Array], Array]:
         return _without_warnings(compiled.kernel("f16.to.f32"))
     if target.name == "f32":
         return lambda a: a.astype(np.uint32) << np.uint32(16)
+    if source.name == "f16":
+        return _f16_to_f64
     return lambda a: to_float64(a, source).view(np.uint64)
+
+
+def _f16_to_f64(a: Array) -> Array:
+    """Exact; a NaN keeps its sign and payload, as in the other conversions with f64."""
+    result = to_float64(a, TYPES["f16"]).view(np.uint64)
+    sign = (a & np.uint16(0x8000)).astype(np.uint64) << np.uint64(48)
+    payload = (a & np.uint16(0x3FF)).astype(np.uint64) << np.uint64(42)
+    nan = sign | np.uint64(0x7FF8 << 48) | payload
+    return np.where(np.isnan(result.view(np.float64)), nan, result)
+
+
+def _narrow_nan(word: Array, form: Format) -> Array:
+    """f64 NaN bits cut to f16 or bf16: sign and the upper payload stay, the quiet bit is set."""
+    sign = (word >> np.uint64(63)) * np.uint64(form.sign)
+    payload = (word & np.uint64(2**52 - 1)) >> np.uint64(52 - form.mantissa)
+    quiet = np.uint64(form.largest + 1 | form.smallest_normal >> 1)
+    return sign | quiet | payload
 
 
 def _without_warnings(function: Callable[..., Array]) -> Callable[..., Array]:
@@ -207,11 +230,10 @@ def _narrow(source: Type, target: Type, rules: Rules) -> Callable[[Array], Array
         return np.copy
     mode = rules.float_mode
     if target.name == "f32":
-
+        # The host, like the device, keeps a NaN's sign and upper payload.
         def to_f32(a: Array) -> Array:
             with rounding(mode):
-                result = to_float64(a, source).astype(np.float32).view(np.uint32)
-            return np.where(np.isnan(result.view(np.float32)), np.uint32(0x7FFFFFFF), result)
+                return to_float64(a, source).astype(np.float32).view(np.uint32)
 
         return to_f32
     if source.name == "f32" and target.name == "f16" and mode == "rn" and not rules.satfinite:
@@ -221,8 +243,17 @@ def _narrow(source: Type, target: Type, rules: Rules) -> Callable[[Array], Array
     shift = raw.type(13 if target.name == "tf32" else 0)
 
     def narrow(a: Array) -> Array:
-        code = encode(to_float64(a, source), form, mode, saturate=rules.satfinite)
-        return code.astype(raw) << shift
+        value = to_float64(a, source)
+        code = encode(value, form, mode, saturate=rules.satfinite)
+        if source.name == "f64":
+            code = np.where(np.isnan(value), _narrow_nan(a, form), code)
+        word = code.astype(raw) << shift
+        if mode == "rna":
+            # A NaN keeps its sign and payload; saturation takes one step off that, too.
+            kept = a & np.uint32(0xFFFFE000)
+            nan = np.subtract(kept, np.uint32(0x2000 if rules.satfinite else 0))
+            word = np.where(np.isnan(value), nan, word)
+        return word
 
     return narrow
 

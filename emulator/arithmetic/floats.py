@@ -38,6 +38,37 @@ def flush(word: Array, form: Format) -> Array:
     return np.where((word & exponent) == 0, word & word.dtype.type(form.sign), word)
 
 
+def flush_result(result: Array, exact: Array | None, form: Format, mode: str) -> Array:
+    """`result` with subnormal numbers flushed, those included that rounding made normal.
+
+    The device decides after rounding to the format's precision, but with an exponent without
+    bounds. So the smallest normal number is flushed if the exact result lies so far below it
+    that, rounded there, it stays below. exact: that result in float64, rounded to odd if at
+    all; None if no rounding can have led to the smallest normal number.
+    """
+    result = flush(result, form)
+    if exact is None:
+        return result
+    magnitude = result & result.dtype.type(form.sign - 1)
+    smallest = magnitude == form.smallest_normal
+    if not smallest.any():
+        return result
+    normal = 2.0**form.lowest_exponent
+    # The two largest numbers below `normal` that matter: halfway to it, and one step below.
+    step = 2.0 ** (form.lowest_exponent - form.mantissa - 1)
+    size = np.abs(exact)
+    tiny = size < normal - step / 2 if mode == "rn" else size <= normal - step
+    return np.where(smallest & tiny, result & result.dtype.type(form.sign), result)
+
+
+# Exact results in float64 for flush_result. Sums need none: they are exact down there.
+EXACT: dict[str, Callable[..., Array]] = {
+    "mul": np.multiply,
+    "fma": lambda x, y, z: odd_sum(np.multiply(x, y), z),
+    "div": np.divide,
+}
+
+
 def saturate(word: Array, form: Format) -> Array:
     """Clamped to [0, 1]; NaN and -0 give +0."""
     one = word.dtype.type(form.one)
@@ -71,18 +102,32 @@ def _bf16(name: str) -> Callable[..., Array]:
 def _f64(name: str) -> Callable[..., Array]:
     if name == "fma":
         fused = compiled.kernel("fma.f64")
-        return lambda a, b, c: canonical_f64(fused(a, b, c))
+        return lambda a, b, c: keep_nan(fused(a, b, c), b, c, a)
     operate = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[name]
 
     def function(a: Array, b: Array) -> Array:
-        return canonical_f64(operate(a.view(np.float64), b.view(np.float64)).view(np.uint64))
+        result = operate(a.view(np.float64), b.view(np.float64)).view(np.uint64)
+        return keep_nan(result, b, a)
 
     return function
 
 
-def canonical_f64(word: Array) -> Array:
-    """NaNs replaced by the one the f64 unit produces."""
-    return np.where(np.isnan(word.view(np.float64)), np.uint64(0xFFF8000000000000), word)
+def quieted(word: Array) -> Array:
+    """f64 bits with NaNs made quiet; their sign and payload stay."""
+    return np.where(np.isnan(word.view(np.float64)), word | QUIET_F64, word)
+
+
+def keep_nan(result: Array, *sources: Array) -> Array:
+    """f64 `result` with the first NaN among the sources in its place, made quiet.
+
+    The f64 unit hands NaNs on; which of several wins is fixed for each instruction.
+    """
+    for word in reversed(sources):
+        result = np.where(np.isnan(word.view(np.float64)), word | QUIET_F64, result)
+    return result
+
+
+QUIET_F64 = np.uint64(1 << 51)
 
 
 def lane_function(name: str, type_: Type) -> Callable[..., Array]:
@@ -99,13 +144,14 @@ def lane_function(name: str, type_: Type) -> Callable[..., Array]:
 def finish(
     function: Callable[..., Array],
     type_: Type,
+    name: str,
     *,
     ftz: bool = False,
     sat: bool = False,
     relu: bool = False,
     mode: str = "rn",
 ) -> Callable[..., Array]:
-    """`function` on one lane's bits, with flushed inputs and result, clamping and rounding mode."""
+    """`function` (of mnemonic `name`) on one lane's bits, with the modifiers applied."""
     form = format_of(type_)
     raw = np.dtype(f"u{type_.value.itemsize}")
 
@@ -115,7 +161,11 @@ def finish(
         with rounding(mode):
             result = function(*words)
         if ftz:
-            result = flush(result, form)
+            exact = None
+            if name in EXACT:
+                with np.errstate(all="ignore"):
+                    exact = EXACT[name](*(decoded(word, form) for word in words))
+            result = flush_result(result, exact, form, mode)
         if sat:
             result = saturate(result, form)
         if relu:
@@ -123,6 +173,16 @@ def finish(
         return result
 
     return on_lanes(lane, raw, REGISTER_DTYPES[type_.register]) if type_.lanes > 1 else lane
+
+
+def decoded(word: Array, form: Format) -> Array:
+    """The float64 values of f16, bf16 or f32 bits; exact."""
+    if form is F32:
+        return word.view(np.float32).astype(np.float64)
+    if form is BF16:
+        return (word.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
+    result: Array = compiled.kernel("f16.to.f32")(word).view(np.float32).astype(np.float64)
+    return result
 
 
 def widen(word: Array, type_: Type) -> Array:
@@ -141,7 +201,7 @@ def _arithmetic(m: Modifiers, name: str) -> Op:
     function = lane_function(name, type_)
     if oob:
         function = _out_of_bounds_is_zero(function)
-    lane = finish(function, type_, ftz=ftz, sat=sat, relu=relu, mode=mode)
+    lane = finish(function, type_, name, ftz=ftz, sat=sat, relu=relu, mode=mode)
     sources = [type_.register] * SOURCES[name]
     if m.has_type():
         return _mixed(m, type_, m.type("f16", "bf16"), sources, lane)
@@ -162,10 +222,13 @@ def _mixed(
 
 
 def _out_of_bounds_is_zero(function: Callable[..., Array]) -> Callable[..., Array]:
-    """.oob: a factor that is the NaN 0xFFFF, as a tensor copy fills in, makes the result 0."""
+    """.oob: a factor that is the NaN 0x7FF7, of either sign, makes the result 0.
+
+    It is what a tensor copy fills in outside its tensor on request.
+    """
 
     def guarded(a: Array, b: Array, c: Array) -> Array:
-        outside = (a == 0xFFFF) | (b == 0xFFFF)
+        outside = ((a & 0x7FFF) == 0x7FF7) | ((b & 0x7FFF) == 0x7FF7)
         return np.where(outside, np.uint16(0), function(a, b, c))
 
     return guarded
@@ -193,6 +256,7 @@ def _sign_only(m: Modifiers) -> Op:
 
 
 def _with_sign(name: str, type_: Type, ftz: bool) -> Callable[..., Array]:
+    """abs or neg. A NaN becomes canonical; in f64 it stays, sign included, and becomes quiet."""
     raw = np.dtype(f"u{type_.value.itemsize}")
     sign = raw.type(1 << (8 * raw.itemsize - 1))
     clear = raw.type(~sign)
@@ -200,7 +264,12 @@ def _with_sign(name: str, type_: Type, ftz: bool) -> Callable[..., Array]:
     def lane(word: Array) -> Array:
         if ftz:
             word = flush(word, format_of(type_))
-        return word & clear if name == "abs" else word ^ sign
+        result = word & clear if name == "abs" else word ^ sign
+        if type_.name == "f64":
+            return keep_nan(result, word)
+        form = format_of(type_)
+        infinity = raw.type(form.sign - form.smallest_normal)
+        return np.where((word & clear) > infinity, clear, result)
 
     return on_lanes(lane, raw, REGISTER_DTYPES[type_.register]) if type_.lanes > 1 else lane
 

@@ -219,7 +219,7 @@ def _rem(m: Modifiers) -> Op:
 def divide(a: Array, b: Array, type_: Type) -> tuple[Array, Array]:
     """Quotient truncated toward zero and remainder with the dividend's sign.
 
-    By zero, PTX leaves the result open; here the quotient is all ones and the remainder a.
+    By zero, where PTX leaves the result open, both are all ones, as on the device.
     """
     unsigned = np.dtype(f"u{type_.bits // 8}")
     if type_.name[0] == "u":
@@ -229,12 +229,15 @@ def divide(a: Array, b: Array, type_: Type) -> tuple[Array, Array]:
     zero = b_size == 0
     safe = np.where(zero, b_size.dtype.type(1), b_size)
     quotient = np.where(zero, ~a_size.dtype.type(0), a_size // safe)
-    remainder = np.where(zero, a_size, a_size % safe)
+    remainder = np.where(zero, ~a_size.dtype.type(0), a_size % safe)
     if type_.name[0] == "u":
         return quotient, remainder
     quotient, remainder = quotient.view(type_.value), remainder.view(type_.value)
     flip = ((a < 0) != (b < 0)) & ~zero
-    return np.where(flip, -quotient, quotient), np.where(a < 0, -remainder, remainder)
+    return (
+        np.where(flip, -quotient, quotient),
+        np.where((a < 0) & ~zero, -remainder, remainder),
+    )
 
 
 @instruction("abs", types=INTEGERS)

@@ -214,6 +214,11 @@ def _brev(m: Modifiers) -> Op:
     return m.op("logic", [type_.register], [type_.register], function)
 
 
+def _field_number(number: Array, bits: int) -> Array:
+    """A bit field's position or length: one byte of the operand; all of it for 64-bit words."""
+    return number & np.uint32(255) if bits == 32 else np.minimum(number, np.uint32(64))
+
+
 def _low_mask(length: Array, dtype: np.dtype[Any]) -> Array:
     """Words with the low `length` bits set; all of them from the word's width on."""
     return ~np.left_shift(~dtype.type(0), length.astype(dtype))
@@ -226,7 +231,7 @@ def _bit_field_extract(m: Modifiers) -> Op:
     top = np.uint32(type_.bits - 1)
 
     def function(a: Array, position: Array, length: Array) -> Array:
-        position, length = position & np.uint32(255), length & np.uint32(255)
+        position, length = _field_number(position, type_.bits), _field_number(length, type_.bits)
         mask = _low_mask(length, raw)
         field = (a >> position.astype(raw)) & mask
         if type_.name[0] == "u":
@@ -246,8 +251,8 @@ def _bit_field_insert(m: Modifiers) -> Op:
     raw = REGISTER_DTYPES[type_.register]
 
     def function(field: Array, base: Array, position: Array, length: Array) -> Array:
-        shift = (position & np.uint32(255)).astype(raw)
-        mask = _low_mask(length & np.uint32(255), raw) << shift
+        shift = _field_number(position, type_.bits).astype(raw)
+        mask = _low_mask(_field_number(length, type_.bits), raw) << shift
         result: Array = (base & ~mask) | ((field << shift) & mask)
         return result
 
@@ -298,7 +303,10 @@ def _find_nth_set(m: Modifiers) -> Op:
 
 
 def _nth_set(mask: Array, base: Array, offset: Array) -> Array:
-    """Bit index of the |offset|-th set bit from `base` up (down if negative); all ones if none."""
+    """Bit index of the |offset|-th set bit from `base` up (down if negative); all ones if none.
+
+    An offset of -2**31, whose size overflows on the device, gives 0.
+    """
     step = np.where(offset < 0, -1, 1)
     left = np.where(offset == 0, 1, np.abs(offset.astype(np.int64)))
     found = np.full(mask.shape, 0xFFFFFFFF, dtype=np.int64)
@@ -308,7 +316,7 @@ def _nth_set(mask: Array, base: Array, offset: Array) -> Array:
         bit = inside & (((mask >> (place & 31).astype(np.uint32)) & np.uint32(1)) != 0)
         left = left - bit
         found = np.where(bit & (left == 0), place, found)
-    return found
+    return np.where(offset == -(2**31), 0, found)
 
 
 @instruction("selp")

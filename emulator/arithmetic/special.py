@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from .convert import to_float64
-from .floats import canonical_f64, flush, kind
-from .formats import F32, FORMATS, encode
-from .host_fpu import rounding
+from .floats import finish, flush, keep_nan, kind
+from .formats import FORMATS, encode
 from .lanes import on_lanes
 from .table import REGISTER_DTYPES, TYPES, Array, Modifiers, Op, instruction
 
@@ -28,16 +27,13 @@ def _exact(m: Modifiers, function: Function, count: int, mode: str) -> Op:
     raw = REGISTER_DTYPES[type_.register]
 
     def operate(*words: Array) -> Array:
-        if ftz:
-            words = tuple(flush(word, F32) for word in words)
-        with rounding(mode):
-            result = function(*(word.view(type_.value) for word in words)).view(raw)
+        result = function(*(word.view(type_.value) for word in words)).view(raw)
         if type_.name == "f64":
-            return canonical_f64(result)
-        result = np.where(np.isnan(result.view(np.float32)), raw.type(0x7FFFFFFF), result)
-        return flush(result, F32) if ftz else result
+            return keep_nan(result, *words)
+        return np.where(np.isnan(result.view(np.float32)), raw.type(0x7FFFFFFF), result)
 
-    return m.op(kind(type_), [type_.register] * count, [type_.register], operate)
+    lane = finish(operate, type_, m.mnemonic, ftz=ftz, mode=mode)
+    return m.op(kind(type_), [type_.register] * count, [type_.register], lane)
 
 
 def _approximate(m: Modifiers, function: Function, count: int, *types: str) -> Op:
@@ -53,7 +49,7 @@ def _approximate(m: Modifiers, function: Function, count: int, *types: str) -> O
         with np.errstate(all="ignore"):
             value = function(*(to_float64(word, base) for word in words))
         if form is None:
-            return canonical_f64(value.view(np.uint64))
+            return value.view(np.uint64)
         result = encode(value, form).astype(raw)
         return flush(result, form) if ftz else result
 
@@ -67,19 +63,24 @@ def _mode(m: Modifiers) -> str:
     return m.choice("approx", "full", "rn", "rz", "rm", "rp")
 
 
+def _divide(a: Array, b: Array) -> Array:
+    """a / b, where the reciprocal of b of more than 2**126 is flushed to zero."""
+    return np.multiply(a, np.where(np.abs(b) > 2.0**126, np.copysign(0.0, b), 1.0 / b))
+
+
 @instruction("div", types=("f32", "f64"))
 def _div(m: Modifiers) -> Op:
     mode = _mode(m)
     if mode in ("approx", "full"):
-        return _approximate(m, np.divide, 2, "f32")
+        return _approximate(m, _divide if mode == "approx" else np.divide, 2, "f32")
     return _exact(m, np.divide, 2, mode)
 
 
-@instruction("rcp")
+@instruction("rcp", types=("f32",))
 def _rcp(m: Modifiers) -> Op:
     mode = _mode(m)
     if mode == "approx":
-        return _approximate(m, np.reciprocal, 1, "f32", "f64")
+        return _approximate(m, np.reciprocal, 1, "f32")
     return _exact(m, np.reciprocal, 1, mode)
 
 
@@ -91,10 +92,45 @@ def _sqrt(m: Modifiers) -> Op:
     return _exact(m, np.sqrt, 1, mode)
 
 
-@instruction("rsqrt")
+@instruction("rsqrt", types=("f32",))
 def _rsqrt(m: Modifiers) -> Op:
     m.choice("approx")
-    return _approximate(m, lambda x: 1.0 / np.sqrt(x), 1, "f32", "f64")
+    return _approximate(m, lambda x: 1.0 / np.sqrt(x), 1, "f32")
+
+
+def upper_word(function: Function) -> Callable[[Array], Array]:
+    """`function` on f64 bits as the device approximates it: from upper to upper 32 bits.
+
+    Subnormal numbers are flushed on both sides; a NaN result has one form.
+    """
+    infinity = np.uint64(0x7FF << 52)
+
+    def lane(word: Array) -> Array:
+        with np.errstate(all="ignore"):
+            upper = _flush_f64(word & np.uint64(0xFFFFFFFF00000000))
+            raw = function(upper.view(np.float64)).view(np.uint64)
+        half = np.uint64(1 << 31)
+        rounded = np.where((raw << np.uint64(1)) < infinity << np.uint64(1), raw + half, raw)
+        result = _flush_f64(rounded & np.uint64(0xFFFFFFFF00000000))
+        return np.where(np.isnan(raw.view(np.float64)), np.uint64(0x7FFFFFFF00000000), result)
+
+    return lane
+
+
+def _flush_f64(word: Array) -> Array:
+    tiny = (word & np.uint64(0x7FF << 52)) == 0
+    return np.where(tiny, word & np.uint64(1 << 63), word)
+
+
+@instruction("rsqrt", "rcp", types=("f64",))
+def _upper_word(m: Modifiers) -> Op:
+    if m.mnemonic == "rcp" and not m.flag("approx"):
+        return _exact(m, np.reciprocal, 1, m.choice("rn", "rz", "rm", "rp"))
+    m.flag("approx")
+    m.choice("ftz")
+    m.type("f64")
+    function = np.reciprocal if m.mnemonic == "rcp" else lambda x: 1.0 / np.sqrt(x)
+    return m.op("special", ["b64"], ["b64"], upper_word(function))
 
 
 def _register_function(mnemonic: str, function: Function, *types: str) -> None:
@@ -107,5 +143,18 @@ def _register_function(mnemonic: str, function: Function, *types: str) -> None:
 _register_function("lg2", np.log2, "f32")
 _register_function("ex2", np.exp2, "f32", "f16", "f16x2", "bf16", "bf16x2")
 _register_function("tanh", np.tanh, "f32", "f16", "f16x2", "bf16", "bf16x2")
-_register_function("sin", np.sin, "f32")
-_register_function("cos", np.cos, "f32")
+
+
+def _of_turns(function: Function) -> Function:
+    """sin or cos as the device takes them: of an angle that float32 first holds in turns."""
+    turn = np.float64(np.float32(0.5 / np.pi))
+
+    def in_turns(x: Array) -> Array:
+        turns = np.multiply(x, turn).astype(np.float32).astype(np.float64)
+        return function(2.0 * np.pi * np.remainder(turns, 1.0))
+
+    return in_turns
+
+
+_register_function("sin", _of_turns(np.sin), "f32")
+_register_function("cos", _of_turns(np.cos), "f32")

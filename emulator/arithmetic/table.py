@@ -196,7 +196,7 @@ _builders: dict[tuple[str, str | None], Builder] = {}
 def instruction(
     *mnemonics: str, types: Iterable[str] | None = None
 ) -> Callable[[Builder], Builder]:
-    """Register a builder for `mnemonics`; with `types`, only where the first type is one of them."""
+    """Register a builder for `mnemonics`; with `types`, only where one of them comes first."""
 
     def register(builder: Builder) -> Builder:
         for mnemonic in mnemonics:

@@ -7,6 +7,19 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 
+def to_multiple(size: Fraction, unit: Fraction, mode: str, negative: bool) -> Fraction:
+    """A magnitude rounded to a multiple of `unit`; `negative` is its sign."""
+    steps, rest = divmod(size, unit)
+    up = {
+        "rn": rest > unit / 2 or (rest == unit / 2 and steps % 2 == 1),
+        "rna": rest >= unit / 2,
+        "rz": False,
+        "rp": rest > 0 and not negative,
+        "rm": rest > 0 and negative,
+    }[mode]
+    return (int(steps) + up) * unit
+
+
 @dataclass(frozen=True)
 class Binary:
     """A binary format. top: bits of the largest finite number. nan: canonical NaN or None."""
@@ -46,9 +59,17 @@ class Binary:
         return (self.top + 1) | (self.sign_bit if negative else 0)
 
     def round(
-        self, x: Fraction, mode: str = "rn", negative_zero: bool = False, saturate: bool = False
+        self,
+        x: Fraction,
+        mode: str = "rn",
+        negative_zero: bool = False,
+        saturate: bool = False,
+        flush: bool = False,
     ) -> int:
-        """The bits of x rounded once. negative_zero: the sign of an exact zero."""
+        """The bits of x rounded once. negative_zero: the sign of an exact zero.
+
+        flush: zero for what, rounded with an exponent without bounds, is below the normal range.
+        """
         if x == 0:
             return self.sign_bit if negative_zero else 0
         negative, size = x < 0, abs(x)
@@ -57,17 +78,12 @@ class Binary:
             exponent -= 1
         while Fraction(2) ** (exponent + 1) <= size:
             exponent += 1
-        unit = Fraction(2) ** max(exponent - self.mantissa_bits, self.lowest)
-        steps, rest = divmod(size, unit)
-        half = unit / 2
-        up = {
-            "rn": rest > half or (rest == half and steps % 2 == 1),
-            "rna": rest >= half,
-            "rz": False,
-            "rp": rest > 0 and not negative,
-            "rm": rest > 0 and negative,
-        }[mode]
-        rounded = (int(steps) + up) * unit
+        unit = Fraction(2) ** (exponent - self.mantissa_bits)
+        if flush and to_multiple(size, unit, mode, negative) < Fraction(2) ** (
+            self.lowest + self.mantissa_bits
+        ):
+            return self.sign_bit if negative else 0
+        rounded = to_multiple(size, max(unit, Fraction(2) ** self.lowest), mode, negative)
         largest = self.value(self.top)
         if rounded > largest:
             away = mode in ("rn", "rna") or mode == ("rm" if negative else "rp")
@@ -98,8 +114,24 @@ E2M1 = Binary(2, 1, 0x7, None, has_infinity=False)
 TF32 = Binary(8, 10, 0x3FBFF, 0x3FFFF)
 
 
-def fma(form: Binary, a: int, b: int, c: int, mode: str = "rn") -> int:
-    """a * b + c, rounded once."""
+def is_nan(form: Binary, bits: int) -> bool:
+    value = form.value(bits)
+    return isinstance(value, float) and math.isnan(value)
+
+
+def handed_on(form: Binary, *words: int) -> int:
+    """The NaN of an invalid operation, or in f64 the first NaN operand, made quiet."""
+    for word in words if form is F64 else ():
+        if is_nan(form, word):
+            return word | 1 << 51
+    assert form.nan is not None
+    return form.nan
+
+
+def fma(form: Binary, a: int, b: int, c: int, mode: str = "rn", ftz: bool = False) -> int:
+    """a * b + c, rounded once. ftz: subnormal operands and results become zeros."""
+    if ftz:
+        a, b, c = (flush(form, word) for word in (a, b, c))
     x, y, z = form.value(a), form.value(b), form.value(c)
     finite = all(isinstance(v, Fraction) for v in (x, y, z))
     if not finite:
@@ -113,7 +145,7 @@ def fma(form: Binary, a: int, b: int, c: int, mode: str = "rn") -> int:
         total = small[0] * small[1] + small[2]
         if math.isnan(total):
             assert form.nan is not None
-            return form.nan
+            return handed_on(form, b, c, a)
         return form.infinity(total < 0)
     exact = Fraction(x) * Fraction(y) + Fraction(z)
     product_negative = form.negative(a) != form.negative(b)
@@ -121,24 +153,30 @@ def fma(form: Binary, a: int, b: int, c: int, mode: str = "rn") -> int:
         product_negative == form.negative(c)
     )
     negative_zero = product_negative if same_zero else mode == "rm"
-    return form.round(exact, mode, negative_zero)
+    return form.round(exact, mode, negative_zero, flush=ftz)
 
 
 def add(form: Binary, a: int, b: int, mode: str = "rn") -> int:
+    if form is F64 and is_nan(form, b):
+        return handed_on(form, b)
     return fma(form, a, form.round(Fraction(1)), b, mode)
 
 
-def mul(form: Binary, a: int, b: int, mode: str = "rn") -> int:
+def sub(form: Binary, a: int, b: int, mode: str = "rn") -> int:
+    return add(form, a, b if is_nan(form, b) else b ^ form.sign_bit, mode)
+
+
+def mul(form: Binary, a: int, b: int, mode: str = "rn", ftz: bool = False) -> int:
     negative = form.negative(a) != form.negative(b)
-    return fma(form, a, b, form.sign_bit if negative else 0, mode)
+    return fma(form, a, b, form.sign_bit if negative else 0, mode, ftz)
 
 
 def divide(form: Binary, a: int, b: int, mode: str = "rn") -> int:
     x, y = form.value(a), form.value(b)
     negative = form.negative(a) != form.negative(b)
     assert form.nan is not None
-    if any(isinstance(v, float) and math.isnan(v) for v in (x, y)):
-        return form.nan
+    if is_nan(form, a) or is_nan(form, b):
+        return handed_on(form, a, b)
     if isinstance(x, float):
         return form.nan if isinstance(y, float) else form.infinity(negative)
     if isinstance(y, float):
@@ -152,7 +190,7 @@ def square_root(form: Binary, a: int, mode: str = "rn") -> int:
     x = form.value(a)
     assert form.nan is not None
     if isinstance(x, float):
-        return form.infinity(False) if x > 0 else form.nan
+        return form.infinity(False) if x > 0 else handed_on(form, a)
     if x <= 0:
         return a if x == 0 else form.nan
     # An integer root of x * 4**n, with a sticky bit below if it is not exact.

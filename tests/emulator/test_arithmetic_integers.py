@@ -66,7 +66,7 @@ for _kind in ("u16", "s16", "u32", "s32", "u64", "s64"):
         f"min.{_kind}": by_value(_kind, min),
         f"max.{_kind}": by_value(_kind, max),
         f"div.{_kind}": by_value(_kind, lambda a, b: toward_zero(a, b) if b else -1),
-        f"rem.{_kind}": by_value(_kind, lambda a, b: a - toward_zero(a, b) * b if b else a),
+        f"rem.{_kind}": by_value(_kind, lambda a, b: a - toward_zero(a, b) * b if b else -1),
         f"shr.{_kind}": lambda a, n, v=_value, w=_w: (v(a) >> min(n, 2 * w)) % (1 << w),
         f"setp.lt.{_kind}": lambda a, b, v=_value: v(a) < v(b),
         f"setp.ge.{_kind}": lambda a, b, v=_value: v(a) >= v(b),
@@ -174,7 +174,9 @@ def truth(a: int, b: int, c: int, table: int, width: int = 32) -> int:
 
 
 def extract(a: int, position: int, length: int, width: int, is_signed: bool) -> int:
-    position, length = position & 255, length & 255
+    if width == 32:
+        position, length = position & 255, length & 255
+    position, length = min(position, width), min(length, width)
     bits = [a >> i & 1 for i in range(width)]
     last = bits[min(position + length - 1, width - 1)] if length and is_signed else 0
     out = [
@@ -184,7 +186,8 @@ def extract(a: int, position: int, length: int, width: int, is_signed: bool) -> 
 
 
 def insert(field: int, base: int, position: int, length: int, width: int) -> int:
-    position, length = position & 255, length & 255
+    if width == 32:
+        position, length = position & 255, length & 255
     for i in range(min(length, width)):
         if position + i < width:
             base = base & ~(1 << (position + i)) | (field >> i & 1) << (position + i)
@@ -193,6 +196,8 @@ def insert(field: int, base: int, position: int, length: int, width: int) -> int
 
 def nth_set(mask: int, base: int, offset: int) -> int:
     offset = signed(offset, 32)
+    if offset == -(2**31):
+        return 0
     if offset == 0:
         return base if mask >> base & 1 else 2**32 - 1
     step = 1 if offset > 0 else -1
