@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -47,6 +47,15 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path | bytes | 
 def honest(stage: Callable[[Path | bytes | str], Bot]) -> Bot:
     """The repository's own submission, staged."""
     return stage(root / "submission.py")
+
+
+def processes_of(bot: Bot) -> list[str]:
+    """Command lines of all processes that still run and name the bot's folder (Linux)."""
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            lines.append(path.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
+    return [line for line in lines if f"{bot.folder}/" in line]
 
 
 class Recorder:

@@ -1,0 +1,9 @@
+from right import gemv
+
+from task import input_t, output_t
+
+
+def custom_kernel(data: input_t) -> output_t:
+    output = gemv(data)
+    output[0, 0, 0] += 1
+    return output
