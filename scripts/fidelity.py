@@ -5,6 +5,7 @@
     python scripts/fidelity.py instructions --json OUT       every instruction, 2**20 operand sets
     python scripts/fidelity.py warps --json OUT              every warp instruction
     python scripts/fidelity.py kernels --recorded PICKLE     whole kernels, native against emulated
+    python scripts/fidelity_table.py FOLDER                  Markdown of those files and ncu.csv
 
 `ncu --csv --page raw --metrics ... python scripts/fidelity.py kernels ...` counts what the
 kernels execute; docs/emulator-fidelity.md has the commands and the results.
@@ -153,7 +154,9 @@ def approximation_error(op: Op, columns: list[Array], got: Array, want: Array) -
     """Over finite non-zero results of one sign; of sin and cos over angles up to pi."""
 
     def values(words: Array) -> Array:
-        if op.opcode.endswith("bf16"):
+        if op.opcode.endswith("x2"):
+            words = words.view(np.uint16)
+        if "bf16" in op.opcode:
             words = words.astype(np.uint32) << np.uint32(16)
         base = {2: np.float16, 4: np.float32, 8: np.float64}[words.itemsize]
         return words.view(base).astype(np.float64)
@@ -163,7 +166,8 @@ def approximation_error(op: Op, columns: list[Array], got: Array, want: Array) -
         usable = np.isfinite(g) & np.isfinite(w) & (w != 0) & (np.sign(g) == np.sign(w))
         if op.opcode.startswith(("sin", "cos")):
             usable &= np.abs(x) <= np.pi
-        signed = [words.view(f"i{words.itemsize}").astype(np.int64) for words in (got, want)]
+        size = 2 if op.opcode.endswith("16x2") else got.itemsize
+        signed = [words.view(f"i{size}").astype(np.int64) for words in (got, want)]
         distance = np.abs(signed[0] - signed[1])[usable]
         absolute = np.abs(g - w)[usable]
         relative = np.abs((g - w) / w)[usable]

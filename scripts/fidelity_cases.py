@@ -100,6 +100,9 @@ EXACT_PATTERNS = [
     "cvt.{rn,rz,rm,rp}.bf16.{u16,s16,u32,s32,u64,s64}",
     "cvt{,.sat}.{f32,f64}.f16",
     "cvt.f32.bf16",
+    "cvt.{rn,rz,rm,rp}.bf16.f16",
+    "cvt.{rn,rz,rm,rp}.f16.bf16",
+    "cvt.f64.bf16",
     "cvt{,.ftz}{,.sat}.f64.f32",
     "cvt.{rn,rz,rm,rp}{,.ftz}{,.sat}.f32.f64",
     "cvt.{rn,rz}{,.relu}{,.satfinite}.{f16,bf16}.f32",
@@ -123,9 +126,9 @@ APPROXIMATE_PATTERNS = [
     "{rcp,sqrt,rsqrt}.approx{,.ftz}.f32",
     "div.{approx,full}{,.ftz}.f32",
     "{ex2,lg2,sin,cos}.approx{,.ftz}.f32",
-    "tanh.approx.{f32,f16,bf16}",
-    "ex2.approx.f16",
-    "ex2.approx.ftz.bf16",
+    "tanh.approx.{f32,f16,bf16,f16x2,bf16x2}",
+    "ex2.approx.{f16,f16x2}",
+    "ex2.approx.ftz.{bf16,bf16x2}",
     "{rcp,rsqrt}.approx.ftz.f64",
 ]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import pickle
-import re
 import struct
 import sys
 from dataclasses import dataclass, replace
@@ -150,25 +149,3 @@ def run_natively(driver: Driver, recording: Recording) -> list[Recorded]:
             driver.free(address)
         done.append(replace(launch, output=output, counts={}))
     return done
-
-
-METRICS = {
-    "smsp__inst_executed.sum": "warp_instructions_total",
-    "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": "sectors_requested (reads)",
-    "lts__t_sectors_srcunit_tex_op_read.sum": "",
-    "lts__t_sectors_op_read.sum": "",
-    "dram__sectors_read.sum": "sectors_read",
-    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum": "bank_conflicts",
-}
-
-
-def read_ncu(csv: str) -> list[dict[str, float]]:
-    """Per kernel, the metrics of `ncu --csv --page raw`; columns other than metrics are skipped."""
-    import csv as csv_module
-
-    lines = [line for line in csv.splitlines() if line.startswith('"')]
-    rows = list(csv_module.DictReader(lines))
-    return [
-        {name: float(re.sub(r"[^0-9.]", "", row[name]) or "nan") for name in METRICS if name in row}
-        for row in rows[1:]  # the first row holds the units
-    ]
