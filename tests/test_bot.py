@@ -1,0 +1,288 @@
+"""The judge under the contest's bot: folder, pipe, seeds, exit codes, limits."""
+
+from __future__ import annotations
+
+import base64
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from bot import Bot, Ended, case, pipe_bytes, problem, root
+from conftest import processes_of, submissions
+
+Stage = Callable[[Path | bytes | str], Bot]
+
+small = [case(), case(m=200, k=128, l=2, seed=5)]
+statistics = ("runs", "mean", "std", "err", "best", "worst")
+
+
+def errors(ended: Ended) -> list[str]:
+    return [value for key, value in ended.values.items() if key.endswith(".error")]
+
+
+@pytest.fixture(scope="module")
+def tested(honest: Bot) -> Ended:
+    return honest.run("test", small)
+
+
+@pytest.fixture(scope="module")
+def benchmarked(honest: Bot) -> Ended:
+    return honest.run("benchmark", small)
+
+
+@pytest.fixture(scope="module")
+def ranked(honest: Bot) -> Ended:
+    return honest.run("leaderboard", small, secret_seed=42)
+
+
+@pytest.fixture(scope="module")
+def wrong(stage: Stage) -> Bot:
+    return stage("leaves_c_unwritten.py")
+
+
+def test_the_folder_holds_what_task_yml_names_and_nothing_else(stage: Stage) -> None:
+    bot = stage(root / "submission.py")
+    assert {path.name for path in bot.folder.iterdir()} == {
+        entry["name"] for entry in problem()["files"]
+    }
+
+
+def test_the_submission_runs_by_itself(honest: Bot) -> None:
+    ended = honest.run_submission()
+    assert (ended.exit_code, ended.stdout, ended.stderr) == (0, b"", "")
+
+
+def test_tests_that_pass_end_with_0_and_check_pass(tested: Ended) -> None:
+    assert tested.exit_code == 0, tested.stderr
+    assert tested.values["test-count"] == "2"
+    for index, spec in enumerate(small):
+        assert tested.values[f"test.{index}.spec"] == spec
+        assert tested.values[f"test.{index}.status"] == "pass"
+    assert tested.written.decode().splitlines()[-1] == "check: pass"
+
+
+@pytest.mark.parametrize("mode", ["benchmarked", "ranked"])
+def test_benchmarks_report_statistics_in_nanoseconds(
+    mode: str, request: pytest.FixtureRequest
+) -> None:
+    ended = request.getfixturevalue(mode)
+    assert ended.exit_code == 0, ended.stderr
+    assert ended.values["benchmark-count"] == "2"
+    for index, spec in enumerate(small):
+        key = f"benchmark.{index}"
+        assert ended.values[f"{key}.spec"] == spec
+        runs, mean, std, err, best, worst = (
+            float(ended.values[f"{key}.{name}"]) for name in statistics
+        )
+        assert runs >= 2
+        assert runs.is_integer()
+        assert 1000 < best <= mean <= worst < 10e9
+        assert err == pytest.approx(std / runs**0.5)
+        assert f"{key}.status" not in ended.values
+    assert ended.values["check"] == "pass"
+
+
+def test_a_profile_run_reports_a_table_that_can_be_decoded(honest: Bot) -> None:
+    ended = honest.run("profile", small)
+    assert ended.exit_code == 0, ended.stderr
+    for index in range(2):
+        table = base64.b64decode(ended.values[f"benchmark.{index}.report"]).decode()
+        assert "custom_kernel" in table
+    assert ended.values["check"] == "pass"
+    assert len(ended.written) < pipe_bytes
+
+
+def test_a_profile_run_under_ncu_calls_once_and_passes(stage: Stage) -> None:
+    source = (submissions / "right.py").read_text() + (
+        "\nimport os\ncalls = 0\n"
+        "def custom_kernel(data):\n"
+        "    global calls\n"
+        "    calls += 1\n"
+        "    assert calls == 1 and os.environ['POPCORN_NCU'] == '1'\n"
+        "    return gemv(data)\n"
+    )
+    ended = stage(source.encode()).run("profile", small[:1], POPCORN_NCU="1")
+    assert ended.exit_code == 0, errors(ended)
+    assert ended.values["benchmark.0.report"] == ""
+
+
+@pytest.mark.parametrize("mode", ["test", "benchmark", "leaderboard", "profile"])
+def test_a_wrong_submission_ends_with_112_in_every_mode(mode: str, wrong: Bot) -> None:
+    ended = wrong.run(mode, small)
+    assert ended.exit_code == 112
+    key = "test" if mode == "test" else "benchmark"
+    for index in range(2):
+        assert ended.values[f"{key}.{index}.status"] == "fail"
+        assert "elements are wrong" in ended.values[f"{key}.{index}.error"]
+    assert ended.values["check"] == "fail"
+
+
+def test_a_kernel_that_is_right_only_on_the_first_contents_fails_the_leaderboard(
+    stage: Stage,
+) -> None:
+    source = (submissions / "right.py").read_text() + (
+        "\nanswers = {}\n"
+        "def custom_kernel(data):\n"
+        "    key = data[0].data_ptr()\n"
+        "    if key not in answers:\n"
+        "        answers[key] = gemv(data)\n"
+        "    return answers[key]\n"
+    )
+    ended = stage(source.encode()).run("leaderboard", small[:1])
+    assert ended.exit_code == 112
+    assert "elements are wrong" in ended.values["benchmark.0.error"]
+
+
+def shows_contents() -> bytes:
+    return (
+        b"import torch\n"
+        b"def custom_kernel(data):\n"
+        b"    raise ValueError(str(data[0].view(torch.uint8).long().sum().item()))\n"
+    )
+
+
+def test_a_secret_seed_changes_the_inputs_and_not_the_spec(stage: Stage) -> None:
+    """The seed is s + (s + S) (s + S + 1) / 2, so a public run of that seed shows the same."""
+    bot = stage(shows_contents())
+    secret, public = 77, 1111
+    combined = public + (public + secret) * (public + secret + 1) // 2
+    hidden = bot.run("test", [case(seed=public)], secret_seed=secret)
+    shown = bot.run("test", [case(seed=public), case(seed=combined)])
+    assert hidden.values["test.0.spec"] == shown.values["test.0.spec"] == case(seed=public)
+    assert hidden.values["test.0.error"] == shown.values["test.1.error"]
+    assert hidden.values["test.0.error"] != shown.values["test.0.error"]
+    assert str(combined) not in hidden.written.decode()
+
+
+def test_seeds_and_the_pipe_are_not_in_the_worker_s_environment(stage: Stage) -> None:
+    source = (
+        b"import os\n"
+        b"def custom_kernel(data):\n"
+        b"    names = [name for name in os.environ if name.startswith(('POPCORN', 'NVFP4'))]\n"
+        b"    raise ValueError(f'{names}')\n"
+    )
+    ended = stage(source).run("test", [case()], secret_seed=5)
+    assert ended.values["test.0.error"].endswith("ValueError: []")
+
+
+@pytest.mark.parametrize(
+    ("cases", "why"),
+    [
+        (b"m: 128; k: 256; l: 1; seed: 1111;", "is not 'name: value'"),
+        (b"m: 128; k: 256; l: 1", "must name"),
+        (b"m: 128; k: 100; l: 1; seed: 1", "multiple of 64"),
+        (b"", "holds no case"),
+        (None, "cannot read the case file"),
+        (b"m: 128; k: 256; l: 1; seed: \xff", "cannot read the case file"),
+    ],
+)
+def test_a_bad_case_file_ends_with_113_and_one_sentence(
+    cases: bytes | None, why: str, stage: Stage
+) -> None:
+    ended = stage(root / "submission.py").run("test", cases)
+    assert ended.exit_code == 113
+    assert why in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+    assert "check" not in ended.values
+
+
+@pytest.mark.parametrize("fd", [None, "999", "-1", "pipe", ""])
+def test_no_pipe_ends_with_111(fd: str | None, honest: Bot) -> None:
+    environment = {} if fd is None else {"POPCORN_FD": fd}
+    ended = honest.run_raw(["test", "cases.txt"], environment=environment, fd=False)
+    assert ended.exit_code == 111
+    assert len(ended.stderr.splitlines()) == 1
+    assert ended.written == b""
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["test"], ["best", "cases.txt"], ["test", "cases.txt", "more"]]
+)
+def test_a_wrong_call_ends_with_2_and_the_usage(arguments: list[str], honest: Bot) -> None:
+    ended = honest.run_raw(arguments)
+    assert ended.exit_code == 2
+    assert ended.stderr.startswith("usage: eval.py ")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("POPCORN_SEED", "secret"), ("NVFP4_TIMEOUT_S", "soon"), ("NVFP4_DEVICE", "tpu")],
+)
+def test_a_bad_variable_ends_with_2_and_is_named(name: str, value: str, honest: Bot) -> None:
+    ended = honest.run_raw(["test", "cases.txt"], environment={name: value})
+    assert ended.exit_code == 2
+    assert name in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a real CUDA error needs no pretence")
+def test_a_lost_cuda_device_ends_with_110_and_the_next_case_has_a_new_process(
+    stage: Stage,
+) -> None:
+    """The worker is made to answer as it does where a CUDA context is lost."""
+    bot = stage("returns_c.py")
+    source = (submissions / "right.py").read_text() + (
+        "\nimport runner\n"
+        "def custom_kernel(data):\n"
+        "    if data[6].shape[0] == 1:\n"
+        "        lost = {'failure': 'cuda', 'message': 'lost'}\n"
+        "        runner.Runner._explain = lambda self, error: lost\n"
+        "        raise RuntimeError\n"
+        "    return gemv(data)\n"
+    )
+    (bot.folder / "submission.py").write_text(source)
+    ended = bot.run("test", [case(m=1), case(m=2)])
+    assert ended.values["test.0.error"] == "lost"
+    assert ended.values["test.1.status"] == "pass"
+    assert ended.exit_code == 110
+
+
+def test_many_long_failures_do_not_block_on_a_pipe_that_nobody_reads(stage: Stage) -> None:
+    source = b"def custom_kernel(data):\n    raise ValueError('x' * 3000)\n"
+    cases = [case(m=1, k=64)] * 300
+    ended = stage(source).run("test", cases, timeout_s=60)
+    assert not ended.killed
+    assert ended.exit_code == 112
+    assert pipe_bytes // 2 < len(ended.written) < pipe_bytes
+    assert ended.values["truncated"] == "true"
+    assert ended.values["check"] == "fail"
+
+
+def test_a_judge_killed_by_the_bot_keeps_its_results_and_leaves_no_worker(stage: Stage) -> None:
+    source = (submissions / "right.py").read_text() + (
+        "\ndef custom_kernel(data):\n"
+        "    while data[6].shape[0] == 2:\n"
+        "        pass\n"
+        "    return gemv(data)\n"
+    )
+    bot = stage(source.encode())
+    ended = bot.run("test", [case(m=1), case(m=2)], timeout_s=6)
+    assert ended.killed
+    assert ended.values["test.0.status"] == "pass"
+    assert "check" not in ended.values
+    if sys.platform == "linux":
+        deadline = time.monotonic() + 5
+        while processes_of(bot) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert processes_of(bot) == []
+
+
+def test_a_missing_submission_ends_with_2(stage: Stage) -> None:
+    bot = stage(root / "submission.py")
+    os.unlink(bot.folder / "submission.py")
+    ended = bot.run("test", small)
+    assert ended.exit_code == 2
+    assert "submission.py" in ended.stderr
+
+
+def test_the_judge_measures_the_device_and_the_floors(honest: Bot) -> None:
+    ended = honest.run("info", small)
+    assert ended.exit_code == 0, ended.stderr
+    assert float(ended.values["device.read_gbps"]) > 0
+    for index in range(2):
+        assert float(ended.values[f"benchmark.{index}.floor"]) > 0
+    assert ended.values["check"] == "pass"

@@ -1,0 +1,340 @@
+"""The command: what it prints, how it ends, what it leaves behind.
+
+The flows run in a copy of the repository whose task.yml has small cases, through ``python -m cli``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from bot import case, problem, root
+from click.testing import CliRunner
+from conftest import submissions
+
+from cli.main import main
+from cli.problem import ProblemError, load_problem
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+right = (submissions / "right.py").read_text(encoding="utf-8")
+
+sources = {
+    "right.py": right + "\ncustom_kernel = gemv\n",
+    "full_range.py": right
+    + "\ndef custom_kernel(data):\n"
+    + "    a, b, *rest = data\n"
+    + "    low = [(each.view(torch.uint8) & 15).view(each.dtype) for each in (a, b)]\n"
+    + "    return gemv((*low, *rest))\n",
+    "unwritten.py": "def custom_kernel(data):\n    return data[6]\n",
+    "broken.py": "import torch\n\nraise ValueError('no luck')\n",
+    "endless.py": "def custom_kernel(data):\n    while True:\n        pass\n",
+}
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy with two tests and one benchmark, all small, and the submissions beside."""
+    folder = tmp_path_factory.mktemp("repository") / "small"
+    folder.mkdir()
+    for path in root.glob("*.py"):
+        shutil.copy(path, folder / path.name)
+    shutil.copytree(root / "cli", folder / "cli", ignore=shutil.ignore_patterns("__pycache__"))
+    content = problem()
+    content["tests"] = [{"m": m, "k": 256, "l": 2, "seed": 1111} for m in (128, 256)]
+    content["benchmarks"] = [{"m": 256, "k": 512, "l": 1, "seed": 1111}]
+    (folder / "task.yml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    for name, source in sources.items():
+        (folder / name).write_text(source, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(repository: Path) -> Run:
+    def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "cli", *arguments],
+            cwd=repository,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def evaluated(run: Run, repository: Path) -> dict[str, Any]:
+    """A right submission judged with --json and --output; nothing else may be on stdout."""
+    done = run("eval", "right.py", "--json", "--output", "verdict.json", "--seed", "7")
+    assert done.returncode == 0, done.stderr
+    content = json.loads(done.stdout)
+    assert json.loads((repository / "verdict.json").read_text()) == content
+    verdict: dict[str, Any] = content
+    return verdict
+
+
+def test_help_answers_at_once_and_loads_nothing_heavy() -> None:
+    times = []
+    for _ in range(3):
+        start = time.monotonic()
+        done = subprocess.run(
+            [sys.executable, "-X", "importtime", "-m", "cli", "--help"],
+            cwd=root,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        times.append(time.monotonic() - start)
+    assert min(times) < 0.3
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "click" in loaded
+    assert not loaded & {"torch", "cutlass", "yaml", "numpy", "rich", "emulator"}
+    for command in ("eval", "bench", "test", "info"):
+        assert re.search(rf"^  {command}\b", done.stdout, re.MULTILINE)
+
+
+def test_a_right_submission_passes_with_the_documented_object(
+    evaluated: dict[str, Any], repository: Path
+) -> None:
+    assert evaluated["passed"] is True
+    digest = hashlib.sha256((repository / "right.py").read_bytes()).hexdigest()
+    assert evaluated["submission"] == {"path": "right.py", "sha256": digest}
+    keys = "passed submission device tests benchmarks score warnings"
+    assert set(keys.split()) <= set(evaluated)
+    wanted: dict[str, tuple[type, ...]] = {"kind": (str,), "name": (str,), "torch": (str,)}
+    wanted |= {"read_gbps": (float, type(None)), "empty_us": (float, type(None))}
+    wanted |= dict.fromkeys(("capability", "cutlass_dsl"), (str, type(None)))
+    for key, types in wanted.items():
+        assert isinstance(evaluated["device"][key], types), key
+
+
+def test_every_test_has_its_line_of_the_object(evaluated: dict[str, Any]) -> None:
+    specs = [case(m=m, l=2) for m in (128, 256)]
+    assert evaluated["tests"] == [
+        {"spec": spec, "inputs": inputs, "status": "pass", "message": None}
+        for inputs in ("contest", "full")
+        for spec in specs
+    ]
+
+
+def test_every_benchmark_has_its_statistics_in_microseconds(evaluated: dict[str, Any]) -> None:
+    [benchmark] = evaluated["benchmarks"]
+    assert benchmark["spec"] == case(256, 512)
+    assert (benchmark["status"], benchmark["timed"]) == ("pass", True)
+    assert benchmark["message"] is None
+    assert isinstance(benchmark["runs"], int)
+    assert benchmark["bytes"] == 256 * 512 * 9 // 16 + 512 * 9 // 16 + 2 * 256
+    assert 0 < benchmark["best_us"] <= benchmark["median_us"] <= benchmark["worst_us"]
+    for name in ("mean_us", "std_us", "err_us", "floor_us", "sol_us"):
+        assert isinstance(benchmark[name], float), name
+    score = evaluated["score"]
+    assert score["geomean_us"] == pytest.approx(benchmark["mean_us"])
+    assert score["floor_geomean_us"] == pytest.approx(benchmark["floor_us"])
+    assert score["sol_geomean_us"] == pytest.approx(benchmark["sol_us"])
+
+
+def test_warnings_say_what_happened_and_what_to_do(evaluated: dict[str, Any]) -> None:
+    for warning in evaluated["warnings"]:
+        assert set(warning) == {"code", "message", "hint"}
+        assert all(warning.values())
+    codes = {warning["code"] for warning in evaluated["warnings"]}
+    assert "full_range" not in codes
+    assert ("cpu_times" in codes) is (evaluated["device"]["kind"] == "cpu")
+
+
+def test_a_full_range_failure_passes_with_a_warning(run: Run) -> None:
+    done = run("test", "full_range.py", "--json")
+    content = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert content["passed"] is True
+    assert [test["status"] for test in content["tests"]] == ["pass", "pass", "fail", "fail"]
+    assert "high nibbles are skipped" in content["tests"][2]["message"]
+    assert "full_range" in [warning["code"] for warning in content["warnings"]]
+    assert content["benchmarks"] == []
+
+
+def test_a_wrong_submission_fails_and_its_benchmarks_are_skipped(run: Run) -> None:
+    done = run("eval", "unwritten.py", "--json")
+    content = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert content["passed"] is False
+    assert {test["status"] for test in content["tests"]} == {"fail"}
+    [benchmark] = content["benchmarks"]
+    assert (benchmark["status"], benchmark["timed"], benchmark["mean_us"]) == (
+        "skipped",
+        False,
+        None,
+    )
+    assert content["score"]["geomean_us"] is None
+
+
+def test_piped_output_is_plain_lines_without_colours(run: Run) -> None:
+    done = run("test", "unwritten.py")
+    assert done.returncode == 1
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "\r" not in done.stdout
+    assert "c was not written" in done.stdout
+    assert done.stdout.splitlines()[-1] == "failed: 0 of 2 contest tests passed"
+
+
+def test_no_color_is_respected_where_colour_is_forced(run: Run) -> None:
+    forced = run("info", FORCE_COLOR="1")
+    plain = run("info", FORCE_COLOR="1", NO_COLOR="1")
+    assert plain.returncode == forced.returncode == 0, plain.stderr
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", plain.stdout)
+
+
+def test_a_submission_that_does_not_run_alone_fails_with_its_own_frames(run: Run) -> None:
+    done = run("eval", "broken.py", "--json")
+    content = json.loads(done.stdout)
+    assert done.returncode == 1
+    message = content["tests"][0]["message"]
+    assert message.splitlines()[0] == "python submission.py ended with exit code 1"
+    assert re.findall(r'File "(.+?)", line (\d+)', message) == [("submission.py", "3")]
+    assert message.endswith("ValueError: no luck")
+
+
+def test_a_shape_of_ones_own_is_timed(run: Run) -> None:
+    done = run("bench", "right.py", "--shape", "64,128,1", "--shape", "200,64,2", "--json")
+    content = json.loads(done.stdout)
+    assert done.returncode == 0, done.stderr
+    assert [each["spec"] for each in content["benchmarks"]] == [case(64, 128), case(200, 64, 2)]
+    assert content["tests"] == []
+    means = [each["mean_us"] for each in content["benchmarks"]]
+    assert content["score"]["geomean_us"] == pytest.approx((means[0] * means[1]) ** 0.5)
+
+
+def test_the_device_and_its_floors_are_shown(run: Run) -> None:
+    done = run("info", "--json")
+    content = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert content["device"]["read_gbps"] > 0
+    [floor] = content["floors"]
+    assert floor["spec"] == case(256, 512)
+    assert floor["floor_us"] > 0
+
+
+def test_a_profile_shows_the_call(run: Run) -> None:
+    done = run("eval", "right.py", "--mode", "profile")
+    assert done.returncode == 0, done.stderr
+    assert "custom_kernel" in done.stdout
+    assert case(256, 512) in done.stdout
+
+
+def test_a_time_limit_ends_an_endless_kernel(run: Run) -> None:
+    start = time.monotonic()
+    done = run("test", "endless.py", "--timeout", "4", "--json")
+    assert time.monotonic() - start < 15
+    messages = [test["message"] for test in json.loads(done.stdout)["tests"]]
+    assert done.returncode == 1
+    assert messages[0].startswith("custom_kernel did not finish within")
+    assert set(messages[1:]) == {"not judged: the time limit was reached"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_an_interrupt_leaves_no_process_behind(repository: Path, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cli", "test", "endless.py"],
+        cwd=repository,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+    def running() -> list[str]:
+        found = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                text = path.read_bytes().decode("utf-8", "replace")
+            except OSError:
+                continue
+            if str(tmp_path) in text:
+                found.append(text)
+        return found
+
+    deadline = time.monotonic() + 30
+    while not any("worker.py" in text for text in running()):
+        assert time.monotonic() < deadline, "the worker never started"
+        time.sleep(0.1)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10) == 1
+    deadline = time.monotonic() + 5
+    while running() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert running() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["eval", "missing.py"], "cannot read missing.py: No such file or directory"),
+        (["eval", "."], "cannot read .: Is a directory"),
+        (["eval", "--mode", "fast"], "'fast' is not one of"),
+        (["eval", "--device", "tpu"], "'tpu' is not auto"),
+        (["eval", "--device", "cuda:x"], "'cuda:x' is not auto"),
+        (["eval", "--seed", "-1"], "-1 is not in the range"),
+        (["eval", "--timeout", "0"], "not in the range"),
+        (["eval", "--output", "nowhere/verdict.json"], "cannot write nowhere/verdict.json"),
+        (["bench", "--shape", "128"], "'128' is not M,K,L, such as 7168,16384,1"),
+        (["bench", "--shape", "128,100,1"], "k must be a positive multiple of 64"),
+        (["bench", "--shape", "0,64,1"], "m and l must be at least 1"),
+        (["bench", "--shape", "a,b,c"], "is not M,K,L"),
+        (["judge"], "No such command"),
+    ],
+)
+def test_wrong_usage_ends_with_2_and_one_reason(
+    arguments: list[str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "submission.py").write_text(sources["unwritten.py"])
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 2
+    assert why in done.output
+    assert "Traceback" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "cannot read"),
+        ("{", "cannot read"),
+        ("tests: 5", "does not hold files, tests and benchmarks"),
+        (
+            "files: [{name: a/b.py, source: b.py}]\ntests: []\nbenchmarks: []",
+            "the bot writes no subfolders",
+        ),
+        (
+            "files: [{name: b.py, source: b.py}]\ntests: []\nbenchmarks: []",
+            "names 'b.py', which is not there",
+        ),
+    ],
+)
+def test_a_bad_task_yml_is_refused_with_the_reason(
+    content: str | None, why: str, tmp_path: Path
+) -> None:
+    if content is not None:
+        (tmp_path / "task.yml").write_text(content)
+    with pytest.raises(ProblemError, match=why):
+        load_problem(tmp_path)
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    version = re.search(r'^version = "(.+)"', (root / "pyproject.toml").read_text(), re.MULTILINE)
+    assert version
+    assert version.group(1) in CliRunner().invoke(main, ["--version"]).output
