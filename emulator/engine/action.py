@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from emulator.errors import EmulatorError, UnsupportedInstruction, Where
+from emulator.errors import EmulatorError, PtxSyntaxError, UnsupportedInstruction, Where
 from emulator.ptx.program import Instruction, Memory, Operand, Several
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ DTYPES = {
     "b64": np.dtype(np.uint64),
 }
 CLASS_OF_BYTES = {1: "b8", 2: "b16", 4: "b32", 8: "b64"}
+_KINDS = ("u", "s", "b", "f")
+_WIDTHS = ("8", "16", "32", "64", "128")
 _TYPE_BITS = {"f16x2": 32, "bf16x2": 32, "bf16": 16, "pred": 1, "tf32": 32}
 
 
@@ -72,6 +74,16 @@ class Site:
         for part in self.parts[1:]:
             if part not in known:
                 raise self.unsupported(f"{self.opcode}: modifier .{part} is not emulated")
+
+    def takes(self, least: int, most: int | None = None) -> None:
+        """Refuse a number of operands outside [least, most or least]."""
+        most = least if most is None else most
+        if not least <= len(self.operands) <= most:
+            wanted = f"{least}" if least == most else f"{least} to {most}"
+            raise PtxSyntaxError(
+                f"{self.opcode} takes {wanted} operands, not {len(self.operands)}",
+                where=self.where(),
+            )
 
     def items(self, index: int) -> tuple[Operand, ...]:
         """The elements of a braced operand, or the operand itself."""
@@ -156,7 +168,7 @@ def builder_of(parts: tuple[str, ...]) -> Builder | None:
 def type_of(site: Site) -> str:
     """The last part of the opcode that is a type, such as `u32`."""
     for part in reversed(site.parts):
-        if part in _TYPE_BITS or (part[0] in "usbf" and part[1:].isdigit()):
+        if part in _TYPE_BITS or (part[:1] in _KINDS and part[1:] in _WIDTHS):
             return part
     raise site.unsupported(f"{site.opcode} names no type")
 

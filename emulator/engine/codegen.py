@@ -29,6 +29,7 @@ from emulator.ptx.program import (
     Not,
     Program,
     Register,
+    Several,
     Sink,
     Special,
     SymbolAddress,
@@ -133,7 +134,7 @@ class _Writer:
             return self.cast(f"r{self.lowered.symbol(operand)}", "b64", cls)
         if isinstance(operand, Memory):
             return self.address(operand)
-        raise PtxSyntaxError(f"{operand} cannot be read as a value")
+        raise PtxSyntaxError(f"{_words(operand)} cannot be read as a value")
 
     def address(self, memory: Memory) -> str:
         """A uint64 array; an address held in 32 bits wraps at 32 bits."""
@@ -292,7 +293,9 @@ class _Writer:
                         value = f"select({guard}, {value}, r{register})"
                     lines.append(f"    r{register} = {value}")
                 elif not isinstance(result.operand, Sink):
-                    raise PtxSyntaxError(f"{instruction.opcode} cannot write {result.operand}")
+                    raise PtxSyntaxError(
+                        f"{instruction.opcode} cannot write {_words(result.operand)}"
+                    )
         return lines + self.flag_updates(index, action, guard)
 
     def flag_updates(self, index: int, action: Action, guard: str) -> list[str]:
@@ -346,6 +349,13 @@ class _Writer:
         if mnemonic == "trap":
             return [*stores, f"    return control.trap(batch, group, {site}, {guard}, {following})"]
         return [*stores, f"    return control.finish(batch, group, {guard}, {following})"]
+
+
+def _words(operand: Any) -> str:
+    """An operand of the wrong sort, for a message."""
+    kinds = {Sink: "_", Several: "a list in braces", Special: "a special register"}
+    kinds |= {Integer: "a number", Real: "a number", Memory: "an address in []"}
+    return kinds.get(type(operand), "this operand")
 
 
 def _bits(mask: int) -> list[int]:

@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 # of others: large enough to hide NumPy's cost of a call, small enough to stay there.
 LANES_PER_BATCH = 16384
 # Shared memory costs 25 bytes of shadow a byte when it is checked.
-SHARED_BYTES_PER_BATCH = 8 << 20
+SHARED_BYTES_PER_BATCH = 1 << 20
 
 
 def launch(

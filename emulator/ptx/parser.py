@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 
 from emulator.errors import PtxSyntaxError, Where
@@ -45,6 +46,9 @@ _FUNCTION_DIRECTIVES_WITH_NUMBERS = {
 }
 _FUNCTION_FLAGS = {".noreturn", ".explicitcluster", ".blocksareclusters", ".unique"}
 _TYPE_ALIASES = {"f16x2": 4, "bf16x2": 4, "pred": 1, "f16": 2, "bf16": 2, "tf32": 4}
+
+
+_INTEGER = re.compile(r"(0[xX][0-9a-fA-F]+|0[bB][01]+|0[0-7]*|[1-9][0-9]*)U?")
 
 
 def type_bytes(name: str) -> int:
@@ -121,6 +125,11 @@ class _Parser:
                 raise self.error("a '{' has no '}'")
             depth += (token.text == "{") - (token.text == "}")
 
+    def integer(self) -> int:
+        if self.now.kind != "number" or not _INTEGER.fullmatch(self.now.text):
+            raise self.error(f"expected an integer, found {self.now.text or 'the end'!r}")
+        return _integer(self.take().text)
+
     # --- module -------------------------------------------------------------------------
 
     def module(self) -> Module:
@@ -132,7 +141,7 @@ class _Parser:
                 if text == ".version":
                     module.version = "".join(words[1:])
                 elif text == ".target":
-                    module.target = words[1]
+                    module.target = "".join(words[1:2])
             elif text == ".section":
                 self.at += 1
                 while self.now.text != "{":
@@ -190,7 +199,7 @@ class _Parser:
     def numbers(self) -> list[int]:
         values = []
         while self.now.kind == "number":
-            values.append(_integer(self.take().text))
+            values.append(self.integer())
             self.accept(",")
         return values
 
@@ -224,7 +233,7 @@ class _Parser:
         while self.now.kind == "directive":
             text = self.take().text
             if text == ".align":
-                align = max(align, _integer(self.take().text))
+                align = max(align, self.integer())
             elif text in (".v2", ".v4", ".v8"):
                 lanes = int(text[2:])
             elif text == ".attribute":
@@ -251,7 +260,7 @@ class _Parser:
             if self.accept("]"):
                 count = None
             else:
-                extent = _integer(self.take().text)
+                extent = self.integer()
                 count = extent if count is None else count * extent
                 self.expect("]")
         initial: list[tuple[int, int, int | tuple[str, int]]] = []
@@ -310,7 +319,7 @@ class _Parser:
         while True:
             name = self.word()
             if self.accept("<"):
-                names.append((name, _integer(self.take().text)))
+                names.append((name, self.integer()))
                 self.expect(">")
             else:
                 names.append((name, None))
@@ -453,7 +462,8 @@ class _Parser:
         if "." in text or ("e" in text.lower() and not text.lower().startswith("0x")):
             (bits,) = struct.unpack("<Q", struct.pack("<d", sign * float(text)))
             return Real(bits, 64)
-        return Integer(sign * _integer(text))
+        self.at -= 1
+        return Integer(sign * self.integer())
 
 
 def real_bits(literal: Real, width: int) -> int:

@@ -289,7 +289,9 @@ class _Linker:
                 self.module_variable(statement)
         elif isinstance(statement, syntax.Label):
             target = self.names.bound[statement.name]
-            assert isinstance(target, Target)
+            if not isinstance(target, Target):
+                self.line = statement.line
+                raise self.error(f"{statement.name} is a label and something else")
             self.place_label(target.label)
         elif isinstance(statement, syntax.Instruction):
             self.line = statement.line

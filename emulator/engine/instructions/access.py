@@ -75,6 +75,7 @@ def access_of(site: Site, memory: Memory, elements: int) -> Access:
 @instruction("ld", "ldu")
 def ld(site: Site) -> Action:
     """ld{.weak...}{.space}{.hints}{.v2|.v4|.v8}.type d, [a]{, cache-policy}."""
+    site.takes(2, 3)
     known_modifiers(site)
     memory = site.memory(1)
     targets = site.items(0)
@@ -111,6 +112,7 @@ def _parameter(site: Site, offset: int, what: Access, results: list[Result]) -> 
 @instruction("st")
 def st(site: Site) -> Action:
     """st{.weak...}{.space}{.hints}{.v2|.v4|.v8}.type [a], b{, cache-policy}."""
+    site.takes(2, 3)
     known_modifiers(site)
     memory = site.memory(0)
     values: tuple[Operand, ...] = site.items(1)

@@ -67,9 +67,10 @@ def _build(site: Site, returns: bool) -> Action:
     if bits not in (16, 32, 64):
         raise site.unsupported(f"{site.opcode}: {bits}-bit atomics are not emulated")
     first = 1 if returns else 0
+    compare = "cas" in site.parts
+    site.takes(first + 2 + compare, first + 3 + compare)
     memory = site.memory(first)
     values = site.items(first + 1)
-    compare = "cas" in site.parts
     third = site.items(first + 2) if compare else ()
     count = len(values)
     space = space_of(site)

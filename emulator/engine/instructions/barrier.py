@@ -35,6 +35,7 @@ def bar(site: Site) -> Action:
     site.only("cta", "sync", "arrive", "red", "aligned", "popc", "and", "or", "u32", "pred")
     waits = "arrive" not in site.parts
     votes = "red" in site.parts
+    site.takes(1 + votes, 2 + votes)
     operands: list[Operand] = list(site.operands)
     vote_source = [Source(operands.pop(), "pred")] if votes else []
     counted = len(operands) > 1
@@ -88,6 +89,7 @@ def _everybody(
 @instruction("bar.outcome", "barrier.outcome", "bar.cta.outcome", "barrier.cta.outcome")
 def outcome(site: Site) -> Action:
     """Second half of bar.red: what the threads voted."""
+    site.takes(2)
     popc = "popc" in site.parts
     every = "and" in site.parts
     target, which = site.operands

@@ -57,6 +57,7 @@ def bulk(site: Site) -> Action:
     if "tensor" in site.parts:
         return tensor(site)
     _check(site)
+    site.takes(3, 6)
     spaces = _spaces(site)
     if len(spaces) != 2:
         raise site.unsupported(f"{site.opcode} names no source and destination space")
@@ -117,8 +118,9 @@ def _side(
 
 def tensor(site: Site) -> Action:
     """cp.async.bulk.tensor.Nd: [smem], [map, {c}], [mbar] or [map, {c}], [smem]."""
+    site.takes(2, 5)
     _check(site)
-    rank = next(int(p[0]) for p in site.parts if len(p) == 2 and p[1] == "d")
+    rank = next((int(p[0]) for p in site.parts if len(p) == 2 and p[1] == "d"), 0)
     loads = _spaces(site)[:1] == ["shared"]
     mapped, plain = (1, 0) if loads else (0, 1)
     operand = site.memory(mapped)

@@ -81,6 +81,7 @@ def formatted(template: str, argument: Any) -> str:
 @instruction("vprintf")
 def vprintf(site: Site) -> Action:
     """int vprintf(const char *format, void *arguments): text goes to LaunchReport.output."""
+    site.takes(2, 3)
     *target, template, arguments = site.operands
     sources = [Source(Memory(o, 0), "b64") for o in (template, arguments)]  # type: ignore[arg-type]
 
@@ -124,6 +125,7 @@ def _text(site: Site, batch: Batch, lane: int, template: int, values: int) -> st
 @instruction("__assertfail")
 def assertfail(site: Site) -> Action:
     """void __assertfail(message, file, line, function, char size)."""
+    site.takes(5, 6)
     *_, message, file, line, function, _size = (None, *site.operands)
 
     def run(batch: Batch, group: Group, guard: Array | None) -> tuple[Array, ...]:

@@ -87,6 +87,7 @@ def copies(batch: Batch) -> Copies:
 @instruction("cp.async")
 def cp_async(site: Site) -> Action:
     """cp.async.{ca,cg}.shared.global [dst], [src], size{, bytes to read or ignore}{, policy}."""
+    site.takes(3, 5)
     for part in site.parts[2:]:
         if part not in ("ca", "cg", "shared", "shared::cta", "global") and not is_hint(part):
             raise site.unsupported(f"{site.opcode}: modifier .{part} is not emulated")
@@ -156,6 +157,7 @@ def wait_group(site: Site) -> Action:
     """Wait until at most N groups of the thread are under way, or for all its copies."""
     keep: int | None = None
     if "wait_group" in site.parts:
+        site.takes(1)
         number = site.operands[0]
         if not isinstance(number, Integer):
             raise site.unsupported(f"{site.opcode} takes an integer")

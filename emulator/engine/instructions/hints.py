@@ -43,6 +43,7 @@ def hint(site: Site) -> Action:
 @instruction("createpolicy")
 def createpolicy(site: Site) -> Action:
     """A cache policy; its 64 bits mean nothing here."""
+    site.takes(1, 6)
 
     def run(batch: Batch, group: Group, guard: Array | None, *sources: Array) -> tuple[Array, ...]:
         return (np.zeros(1, np.uint64),)

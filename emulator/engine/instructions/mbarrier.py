@@ -40,6 +40,7 @@ def _objects(
 @instruction("mbarrier.init")
 def init(site: Site) -> Action:
     """mbarrier.init.shared.b64 [addr], count."""
+    site.takes(2)
     site.only("init", *_WORDS)
 
     def run(batch: Batch, group: Group, guard: Array | None, address: Array, count: Array) -> Any:
@@ -54,6 +55,7 @@ def init(site: Site) -> Action:
 @instruction("mbarrier.inval")
 def inval(site: Site) -> Action:
     """mbarrier.inval.shared.b64 [addr]."""
+    site.takes(1)
     site.only("inval", *_WORDS)
 
     def run(batch: Batch, group: Group, guard: Array | None, address: Array) -> Any:
@@ -67,6 +69,7 @@ def inval(site: Site) -> Action:
 @instruction("mbarrier.expect_tx", "mbarrier.complete_tx")
 def transaction(site: Site) -> Action:
     """mbarrier.expect_tx and complete_tx [addr], bytes."""
+    site.takes(2)
     site.only("expect_tx", "complete_tx", *_WORDS)
     sign = 1 if "expect_tx" in site.parts else -1
 
@@ -83,6 +86,7 @@ def transaction(site: Site) -> Action:
 @instruction("mbarrier.arrive", "mbarrier.arrive_drop")
 def arrive(site: Site) -> Action:
     """mbarrier.arrive{.expect_tx}{.noComplete} {state,} [addr]{, count or bytes}."""
+    site.takes(1, 3)
     site.only("arrive", "arrive_drop", "expect_tx", "noComplete", *_WORDS)
     operands: list[Operand] = list(site.operands)
     target: Operand = Sink() if isinstance(operands[0], Memory) else operands.pop(0)
@@ -114,6 +118,7 @@ def wait(site: Site) -> Action:
     try_wait may suspend the thread: it is held until the phase completes, or until nobody else
     can run, when it times out.
     """
+    site.takes(3, 4)
     site.only("test_wait", "try_wait", "parity", *_WORDS)
     by_parity = "parity" in site.parts
     target, memory, token = site.operands[0], site.memory(1), site.operands[2]
@@ -158,6 +163,7 @@ def wait(site: Site) -> Action:
 @instruction("mbarrier.pending_count")
 def pending_count(site: Site) -> Action:
     """Arrivals still pending in a state that mbarrier.arrive returned."""
+    site.takes(2)
     target, state = site.operands
     return Action(
         "barrier",

@@ -31,6 +31,7 @@ def _same(value: Array) -> tuple[Array, ...]:
 @instruction("mov")
 def mov(site: Site) -> Action:
     """mov.type d, a; mov.b32 d, {a, b}; mov.b64 {a, b}, d."""
+    site.takes(2)
     bits = type_bits(type_of(site))
     target, source = site.operands
     if isinstance(source, Several):
@@ -89,6 +90,7 @@ def _space(site: Site) -> str:
 @instruction("cvta")
 def cvta(site: Site) -> Action:
     """Between an address in a state space and a generic one."""
+    site.takes(2)
     window = np.uint64(_WINDOWS[_space(site)])
     cls = class_of(type_of(site))
     target, source = site.operands
@@ -108,6 +110,7 @@ def cvta(site: Site) -> Action:
 @instruction("isspacep")
 def isspacep(site: Site) -> Action:
     """Whether a generic address points into a state space."""
+    site.takes(2)
     space = _space(site)
     number = _WINDOWS[space] >> WINDOW_SHIFT
 
@@ -123,6 +126,7 @@ def isspacep(site: Site) -> Action:
 @instruction("mapa")
 def mapa(site: Site) -> Action:
     """Address of the same variable in another CTA of the cluster; clusters have one CTA here."""
+    site.takes(3)
     cls = class_of(type_of(site))
     target, address, rank = site.operands
     if not isinstance(address, (Integer, SymbolAddress, LocalAddress)):
@@ -151,6 +155,7 @@ def _only_rank_0(site: Site, batch: Any, group: Any, guard: Any, number: Array) 
 @instruction("getctarank")
 def getctarank(site: Site) -> Action:
     """Rank in the cluster of the CTA that owns a shared address: 0."""
+    site.takes(2)
     cls = class_of(type_of(site))
     target, source = site.operands
     return Action(

@@ -109,6 +109,7 @@ _SHUFFLES = ("up", "down", "bfly", "idx")
 @instruction("shfl")
 def shfl(site: Site) -> Action:
     """shfl.sync.mode.b32 d|p, a, b, c, membermask. c: bits 0-4 clamp, 8-12 segment mask."""
+    site.takes(5)
     site.only("sync", "b32", *_SHUFFLES)
     if "sync" not in site.parts:
         raise site.unsupported("shfl without .sync is gone since sm_70")
@@ -172,6 +173,7 @@ def _partner(mode: str, lane: Array, b: Any, c: Any) -> tuple[Array, Array]:
 @instruction("vote")
 def vote(site: Site) -> Action:
     """vote.sync.{all,any,uni}.pred and vote.sync.ballot.b32 d, {!}a, membermask."""
+    site.takes(3)
     site.only("sync", "all", "any", "uni", "ballot", "pred", "b32")
     mode = next(part for part in site.parts if part in ("all", "any", "uni", "ballot"))
 
@@ -201,6 +203,7 @@ def vote(site: Site) -> Action:
 @instruction("match")
 def match(site: Site) -> Action:
     """match.any.sync.b32 d, a, membermask; match.all.sync.b32 d|p, a, membermask."""
+    site.takes(3)
     site.only("any", "all", "sync", "b32", "b64")
     every = "all" in site.parts
     target = site.items(0)
@@ -255,6 +258,7 @@ _INTEGER_FOLDS: dict[str, Callable[[Array, Array], Array]] = {
 @instruction("redux")
 def redux(site: Site) -> Action:
     """redux.sync.op.{u32,s32,b32,f32} d, a, membermask."""
+    site.takes(3)
     site.only("sync", "u32", "s32", "b32", "f32", "abs", "NaN", *_INTEGER_FOLDS)
     operation = next(part for part in site.parts if part in _INTEGER_FOLDS)
     type_name = type_of(site)
@@ -304,6 +308,7 @@ def _distinct(members: Array, present: Array) -> list[Array]:
 @instruction("elect")
 def elect(site: Site) -> Action:
     """elect.sync d|p, membermask: the lowest member leads."""
+    site.takes(2)
     site.only("sync")
     target = site.items(0)
     results = [Result(target[0], "b32"), Result(target[1] if len(target) > 1 else Sink(), "pred")]
@@ -324,6 +329,7 @@ def elect(site: Site) -> Action:
 @instruction("activemask")
 def activemask(site: Site) -> Action:
     """activemask.b32 d: the threads of the warp that are here now."""
+    site.takes(1)
 
     def run(batch: Batch, group: Group, guard: Array | None) -> tuple[Array, ...]:
         present = _present(batch, group, guard)
