@@ -55,7 +55,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     content = problem()
     content["tests"] = [{"m": m, "k": 256, "l": 2, "seed": 1111} for m in (128, 256)]
     content["benchmarks"] = [{"m": 256, "k": 512, "l": 1, "seed": 1111}]
-    (folder / "task.yml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    (folder / "task.yml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     for name, source in sources.items():
         (folder / name).write_text(source, encoding="utf-8")
     return folder

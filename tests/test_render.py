@@ -1,0 +1,180 @@
+"""Tables from verdicts made by hand: no device and no judge is needed."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import replace
+
+import pytest
+from bot import case
+from rich.console import Console
+
+from cli.render import failure_lines, microseconds, show
+from cli.verdict import (
+    BenchmarkResult,
+    Device,
+    Submission,
+    TestResult,
+    Verdict,
+    Warning,
+)
+
+gpu = Device("cuda", "NVIDIA B200", "10.0", "580.1", "2.9", "13.0", "4.8", read_gbps=7000.0)
+
+timed = BenchmarkResult(
+    spec=case(7168, 16384),
+    status="pass",
+    timed=True,
+    runs=100,
+    mean_us=20.5,
+    median_us=20.25,
+    std_us=0.5,
+    err_us=0.05,
+    best_us=19.125,
+    worst_us=25.0,
+    bytes=66_000_000,
+    floor_us=11.4,
+    sol_us=8.622,
+)
+
+
+def verdict(
+    tests: list[TestResult] | None = None, benchmarks: list[BenchmarkResult] | None = None
+) -> Verdict:
+    made = Verdict(Submission("submission.py", "0" * 64), gpu)
+    made.tests = tests or []
+    made.benchmarks = benchmarks or []
+    return made
+
+
+def both(contest: str, full: str, message: str | None = None) -> list[TestResult]:
+    return [
+        TestResult(case(), inputs, status, message if status == "fail" else None)
+        for inputs, status in (("contest", contest), ("full", full))
+    ]
+
+
+def shown(made: Verdict) -> str:
+    console = Console(file=io.StringIO(), width=140, color_system=None, highlight=False)
+    show(console, made)
+    output = console.file
+    assert isinstance(output, io.StringIO)
+    return output.getvalue()
+
+
+def row(text: str, start: str) -> list[str]:
+    """The cells of the first table row that begins so; two spaces or more lie between cells."""
+    for line in text.splitlines():
+        cells = re.split(r" {2,}", line.strip())
+        if cells[0] == start:
+            return cells
+    raise AssertionError(f"no row {start!r} in\n{text}")
+
+
+def test_a_benchmark_on_a_gpu_is_shown_in_microseconds_with_its_share_of_the_floor() -> None:
+    text = shown(verdict(both("pass", "pass"), [timed]))
+    assert "times in us" in text
+    cells = row(text, "7168 x 16384 x 1")
+    for value in (
+        "20.500",
+        "0.050",
+        "20.250",
+        "19.125",
+        "25.000",
+        "3,220",
+        "11.400",
+        "55.6%",
+        "8.622",
+    ):
+        assert value in cells, value
+    assert "geometric mean: 20.500 us" in text
+    assert text.splitlines()[-1] == "passed"
+
+
+def test_times_that_are_all_long_are_shown_in_milliseconds() -> None:
+    scale = {
+        name: getattr(timed, name) * 1000
+        for name in ("mean_us", "median_us", "err_us", "best_us", "worst_us", "floor_us")
+    }
+    text = shown(verdict([], [replace(timed, **scale)]))
+    assert "times in ms" in text
+    assert "20.500" in row(text, "7168 x 16384 x 1")
+
+
+def test_a_failed_benchmark_keeps_its_times_and_takes_the_score_away() -> None:
+    impossible = replace(timed, status="fail", message="below the physical floor")
+    text = shown(verdict(both("pass", "pass"), [timed, impossible]))
+    assert "geometric mean: none" in text
+    assert f"failed: benchmark, {impossible.spec}" in text
+    assert "  below the physical floor" in text.splitlines()
+    assert text.splitlines()[-1] == "failed"
+
+
+def test_a_skipped_benchmark_shows_no_numbers() -> None:
+    skipped = BenchmarkResult(timed.spec, "skipped", message="not run")
+    text = shown(verdict(both("fail", "fail", "wrong"), [skipped]))
+    cells = row(text, "7168 x 16384 x 1")
+    assert cells[1] == "skipped"
+    assert not any(character.isdigit() for character in "".join(cells[1:]))
+    assert "not run" not in text
+
+
+def test_tests_stand_in_one_row_for_both_kinds_of_inputs() -> None:
+    text = shown(verdict(both("pass", "fail", "high nibbles are skipped")))
+    assert row(text, "1")[1:6] == ["128", "256", "1", "pass", "fail"]
+    assert "high nibbles are skipped" in text
+    assert text.splitlines()[-1] == "passed"
+
+
+def test_a_message_that_repeats_is_shown_once() -> None:
+    tests = both("fail", "fail", "the same\nfor all") * 5
+    made = verdict(tests)
+    text = shown(made)
+    assert text.count("the same") == 1
+    assert "and 9 more failures" in text
+    assert text.splitlines()[-1] == "failed: 0 of 5 contest tests passed"
+
+
+def test_only_the_first_different_messages_are_shown() -> None:
+    tests = [TestResult(case(m=i), "contest", "fail", f"message {i}") for i in range(1, 7)]
+    lines = [line.plain for line in failure_lines(verdict(tests))]
+    assert [line.strip() for line in lines if "message" in line and "--json" not in line] == [
+        f"message {i}" for i in (1, 2, 3)
+    ]
+    assert lines[-1] == "and 3 more failures; --json shows every message"
+
+
+def test_a_message_is_printed_as_it_is_and_not_as_markup() -> None:
+    text = shown(verdict(both("fail", "fail", "[bold]x[/bold] [/] :smile: [1, 2]")))
+    assert "[bold]x[/bold] [/] :smile: [1, 2]" in text
+
+
+def test_warnings_come_with_their_hint_before_the_verdict() -> None:
+    made = verdict(both("pass", "fail", "wrong"))
+    made.warnings = [Warning("full_range", "wrong on some", "look at high nibbles")]
+    lines = [line.strip() for line in shown(made).splitlines()]
+    index = lines.index("warning: wrong on some")
+    assert lines[index + 1] == "look at high nibbles"
+    assert lines[-1] == "passed"
+
+
+def test_a_verdict_of_nothing_has_not_passed() -> None:
+    made = verdict()
+    assert not made.passed
+    assert shown(made).splitlines()[-1] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"),
+        (0.0, "0.000"),
+        (8.6219, "8.622"),
+        (123.456, "123.5"),
+        (1234.5, "1,234"),
+        (2e6, "2,000,000"),
+    ],
+)
+def test_times_have_the_digits_that_mean_something(value: float | None, text: str) -> None:
+    assert microseconds(value) == text
