@@ -78,7 +78,7 @@ class Clock:
     def __init__(self, dirty: bool = False) -> None:
         self.timer = timing.CudaTimer(torch.device("cuda"))
         if dirty:
-            flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+            flush = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
             vars(self.timer)["flush"] = flush.zero_
 
     def medians_us(
