@@ -64,12 +64,24 @@ def install(runtime: HostRuntime) -> Hooks:
     from cutlass.base_dsl.jit_executor import JitExecutor
     from cutlass.cutlass_dsl.cuda_jit_executor import CudaDialectJitCompiledFunction
 
+    _set_up_existing(hooks, runtime.device.arch)
     hooks.replace(Compiler, "compile", _keeping_ptx)
     hooks.replace(Compiler, "jit", lambda original: _linked_to(runtime, original))
     hooks.replace(JitExecutor, "run_compiled_program", lambda original: _raising(runtime, original))
     hooks.replace(CudaDialectJitCompiledFunction, "num_devices", lambda _: property(lambda _: 1))
     _replace_driver_queries(hooks, runtime)
     return hooks
+
+
+def _set_up_existing(hooks: Hooks, arch: str) -> None:
+    """Tell the DSL objects of this process, which read the environment when they were made."""
+    from cutlass.base_dsl.dsl import DSLSingletonMeta
+
+    for dsl in DSLSingletonMeta._instances.values():
+        # Newer versions look for the architecture when it is first asked for, and keep it.
+        name = "_arch" if hasattr(dsl.envar, "_arch") else "arch"
+        hooks.replace(dsl.envar, name, lambda _: arch)
+        hooks.replace(dsl.envar, "disable_file_caching", lambda _: True)
 
 
 def _keeping_ptx(original: Callable[..., Any]) -> Callable[..., Any]:
