@@ -233,20 +233,23 @@ class _Writer:
         return f"{'~' if instruction.negated else ''}r{instruction.guard.index}"
 
     def flag_checks(self, index: int) -> list[str]:
-        if not self.lowered.flags or self.lowered.is_copy(index):
+        if not self.lowered.flags:
             return []
+        passed_on = self.lowered.passed_on(index)
         lines = []
         instruction = self.program.code[index]
         guard = self.guard(instruction)
         for register in dict.fromkeys(self.lowered.effects_of(index)[0]):
-            if register in self.lowered.flags:
+            if register in self.lowered.flags and register not in passed_on:
                 site = f"S{index}"
                 self.names[site] = Site(self.program.kernel, instruction)
                 name = self.program.registers[register].name
+                origins = sorted(self.lowered.origins[register] - {register})
+                names = [self.program.registers[r].name for r in origins[:3]]
                 when = "None" if guard.lstrip("~") == f"r{register}" else guard
                 lines.append(
                     f"    check_set(batch, group, {site}, r{self.lowered.flags[register]}, {when}, "
-                    f"{name!r})"
+                    f"{name!r}, {names})"
                 )
         return lines
 
@@ -299,12 +302,15 @@ class _Writer:
         return lines + self.flag_updates(index, action, guard)
 
     def flag_updates(self, index: int, action: Action, guard: str) -> list[str]:
-        """Mark what the instruction set; a copy is as good as what it copies."""
+        """Mark what the instruction set; a result is as good as its sources."""
         flags = self.lowered.flags
         new = self.constant(True, "pred")
-        if flags and self.lowered.is_copy(index):
-            sources = [flags[r] for r in self.lowered.effects_of(index)[0] if r in flags]
-            new = " & ".join(f"r{flag}" for flag in sources) or new
+        if flags and self.program.code[index].parts[0] == "selp":
+            a, b, known = (self.flag_of(source) for source in action.sources)
+            new = f"select({self.read(action.sources[2])}, {a}, {b}) & {known}"
+        elif flags:
+            passed_on = dict.fromkeys(r for r in self.lowered.passed_on(index) if r in flags)
+            new = " & ".join(f"r{flags[r]}" for r in passed_on) or new
         lines = []
         for result in action.results:
             if isinstance(result.operand, Register) and result.operand.index in flags:
@@ -312,6 +318,12 @@ class _Writer:
                 value = new if guard == "None" else f"select({guard}, {new}, r{flag})"
                 lines.append(f"    r{flag} = {value}")
         return lines
+
+    def flag_of(self, source: Source) -> str:
+        """Whether a source was set: its flag, or a constant."""
+        if isinstance(source.operand, Register) and source.operand.index in self.lowered.flags:
+            return f"r{self.lowered.flags[source.operand.index]}"
+        return self.constant(True, "pred")
 
     def last(
         self, block: flow.Block, index: int, instruction: Instruction, action: Action | None

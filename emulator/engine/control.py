@@ -99,9 +99,18 @@ def trap(batch: Batch, group: Group, site: Site, guard: Array | None, following:
 
 
 def check_set(
-    batch: Batch, group: Group, site: Site, flag: Array, guard: Array | None, name: str
+    batch: Batch,
+    group: Group,
+    site: Site,
+    flag: Array,
+    guard: Array | None,
+    name: str,
+    origins: list[str],
 ) -> None:
-    """Raise unless the register was set in all lanes that take part."""
+    """Raise unless the register was set in all lanes that take part.
+
+    origins: other registers that its value may come from and that may be unset.
+    """
     if flag.all():
         return
     unset = ~group.spread(flag)
@@ -109,6 +118,7 @@ def check_set(
         unset &= group.spread(guard)
     if unset.any():
         lane = int(group.lanes[np.flatnonzero(unset)[0]])
-        raise site.fail(
-            UninitialisedRegister, f"register {name} is read before anything set it", batch, lane
-        )
+        text = f"register {name} is used before anything set it"
+        if origins:
+            text = f"register {name} is unset, or comes from an unset one ({', '.join(origins)})"
+        raise site.fail(UninitialisedRegister, text, batch, lane)

@@ -44,7 +44,8 @@ class Lowered:
 
     classes: register class by index, extra registers included. actions: one an instruction, None
     for control flow. effects: (registers read, registers set) of each instruction. flags: a
-    register that may be unset when it is read -> the predicate that tells.
+    register that may be unset when it is read -> the predicate that tells. origins: such a
+    register -> the registers that its value may come from and that some path leaves unset.
     """
 
     def __init__(self, program: Program, check: bool):
@@ -53,6 +54,7 @@ class Lowered:
         self.specials: dict[str, int] = {}
         self.symbols: dict[SymbolAddress, int] = {}
         self.flags: dict[int, int] = {}
+        self.origins: dict[int, set[int]] = {}
         self._carry: int | None = None
         self.actions = [self._action(instruction) for instruction in program.code]
         first = {i for i, a in enumerate(self.actions) if a is not None and a.gate is not None}
@@ -65,24 +67,36 @@ class Lowered:
             self._watch(suspicious)
 
     def _watch(self, suspicious: set[int]) -> None:
-        """Give the registers flags, and those that copies hand their values on to."""
-        copies = [self.effects[i] for i in range(len(self.actions)) if self.is_copy(i)]
+        """Give flags to the registers, and to those that arithmetic hands their values on to."""
+        origins = {register: {register} for register in suspicious}
+        passes = [(self.passed_on(i), self.effects[i][1]) for i in range(len(self.actions))]
         grows = True
         while grows:
-            targets = {w for reads, writes in copies if suspicious & {*reads} for w in writes}
-            grows = not targets <= suspicious
-            suspicious |= targets
-        for register in sorted(suspicious):
+            grows = False
+            for read, written in passes:
+                found = set[int]().union(*(origins.get(r, ()) for r in read))
+                for register in written:
+                    if not found <= origins.get(register, set()):
+                        origins[register] = origins.get(register, set()) | found
+                        grows = True
+        self.origins = origins
+        for register in sorted(origins):
             self.flags[register] = self.extra_register("pred")
         self.effects = [self._with_flags(e) for e in self.effects]
         for block in self.blocks:
             block.reads = block.writes = block.live_in = block.live_out = 0
         flow.analyse(self.blocks, self.effects.__getitem__)
 
-    def is_copy(self, index: int) -> bool:
-        """Whether an instruction only moves registers. Compilers move values that nobody set
-        (where any value will do), so that these are looked at where they are used."""
-        return self.program.code[index].parts[0] == "mov"
+    def passed_on(self, index: int) -> list[int]:
+        """Registers that an instruction may read unset, its results being unset then too.
+
+        Compilers compute with values that nobody set where the result will not matter, so that
+        arithmetic hands the question on to where a value matters: an address, stored data, a
+        branch, another thread."""
+        action = self.actions[index]
+        if action is None or not action.pure:
+            return []
+        return [register for s in action.sources for register in self.registers_of(s.operand)]
 
     def _action(self, instruction: Instruction) -> Action | None:
         """The Action of an instruction; None for control flow, which blocks end with."""

@@ -191,13 +191,18 @@ def test_an_unset_register_on_one_side_of_a_branch_is_caught() -> None:
     assert "thread (6, 0, 0)" in str(caught.value)
 
 
-def test_a_copy_of_an_unset_register_is_caught_only_where_it_is_used() -> None:
-    """Compilers copy values that nobody set where any value will do."""
+def test_arithmetic_on_an_unset_register_is_caught_only_where_it_matters() -> None:
+    """Compilers compute with values that nobody set where the result will not matter."""
     body = f"""mov.u32 %r6, %r5; mov.b64 %d3, {{%r6, %r0}}; mov.b64 {{%r7, %r8}}, %d3;
-    {MINE} %USE% st.global.u32 [%d0], %r0;"""
-    run(body.replace("%USE%", "mov.u32 %r7, 1; add.u32 %r9, %r7, 1;"), words())
-    with pytest.raises(errors.UninitialisedRegister, match="%r7"):
-        run(body.replace("%USE%", "add.u32 %r9, %r7, 1;"), words())
+    add.u32 %r9, %r7, 1; setp.lt.u32 %p1, %r0, 9; selp.u32 %r10, %r0, %r9, %p1; {MINE} %USE%"""
+    run(body.replace("%USE%", "@%p1 st.global.u32 [%d0], %r10;"), words())
+    with pytest.raises(errors.UninitialisedRegister, match=r"%r10 .* \(%r5") as caught:
+        run(body.replace("%USE%", "st.global.u32 [%d0], %r10;"), words())
+    assert "thread (9, 0, 0)" in str(caught.value)
+    with pytest.raises(errors.UninitialisedRegister, match="%p2"):
+        run(body.replace("%USE%", "setp.eq.u32 %p2, %r10, 3; @%p2 bra E; E:"), words())
+    with pytest.raises(errors.UninitialisedRegister, match="%d4"):
+        run(body.replace("%USE%", "cvt.u64.u32 %d4, %r9; ld.global.u32 %r1, [%d4];"), words())
 
 
 # Each thread writes its word and reads that of the thread 32 further on (another warp).
