@@ -26,7 +26,7 @@ clock_tolerance_share = 0.1
 """By how much a call may take longer by the judge's clock than by the events, beside a constant."""
 
 cuda_clock_tolerance_ns = 6e3
-cpu_clock_tolerance_ns = 30e6
+cpu_clock_tolerance_ns = 5e6
 
 host_bound_share = 0.85
 """From this share of a batch's time on that the host needs to queue it, it is bound by the host."""
@@ -88,8 +88,8 @@ def refuse_unfinished(stats: Stats, times: Sequence[CallTimes], limits: DeviceLi
 
 def refuse_slow_clock(stats: Stats, times: Sequence[CallTimes]) -> None:
     """Raises SubmissionFailed where calls on a CPU took much longer than was reported."""
-    wall_ns = statistics.fmean(each.wall_ns for each in times)
-    _refuse_longer(stats, wall_ns, cpu_clock_tolerance_ns)
+    excess_ns = statistics.median(each.wall_ns - each.call_ns for each in times)
+    _refuse_longer(stats, stats.mean + excess_ns, cpu_clock_tolerance_ns)
 
 
 def refuse_long_batch(stats: Stats, batch: Batch) -> None:

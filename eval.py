@@ -8,6 +8,15 @@ NVFP4_ARCH and NVFP4_CHECK=0 are for kernels that are emulated because there is 
 
 import os
 import sys
+
+# Before anything else is imported: a file beside this one must not stand in for a library.
+_libraries = sys.stdlib_module_names | {"numpy", "torch", "cutlass", "cuda", "py_landlock"}
+_beside = {
+    name.partition(".")[0] for name in os.listdir(os.path.dirname(os.path.abspath(__file__)))
+}
+if _beside & _libraries:
+    sys.exit(f"eval.py: {', '.join(sorted(_beside & _libraries))} beside it hides a library")
+
 import time
 from dataclasses import dataclass
 from pathlib import Path

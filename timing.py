@@ -17,6 +17,8 @@ import torch
 
 T = TypeVar("T")
 
+_persisting_l2_cache_size = 6  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE of the CUDA driver
+
 
 @dataclass(frozen=True)
 class CallTime:
@@ -62,15 +64,25 @@ class CudaTimer:
         self._flush.zero_()
         torch.sum(self._flush, dim=0, out=self._sink)
 
+    def synchronize(self) -> None:
+        """Waits until the device is idle."""
+        self._synchronize(self._device)
+
+    def persisting_l2_bytes(self) -> int:
+        """How much of the L2 is set aside for persisting accesses, 0 unless somebody asked."""
+        size = ctypes.c_size_t()
+        self._driver.cuCtxGetLimit(ctypes.byref(size), _persisting_l2_cache_size)
+        return size.value
+
     def time(self, call: Callable[[], T]) -> tuple[T, CallTime]:
         stream = torch.cuda.current_stream(self._device)
         start, end, settled = (self._event(enable_timing=True) for _ in range(3))
-        self._synchronize(self._device)
+        self.synchronize()
         self.flush()
         start.record(stream)
         result = call()
         end.record(stream)
-        self._synchronize(self._device)
+        self.synchronize()
         settled.record(stream)
         settled.synchronize()
         return result, CallTime(

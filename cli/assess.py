@@ -49,11 +49,13 @@ class Observer:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to judge. tests, benchmarks: lines of a case file; mode: that of the benchmarks."""
+    """What to judge. tests, benchmarks: lines of a case file; mode: that of the benchmarks;
+    run_alone: whether the submission is run by itself first, as the bot does."""
 
     tests: list[str]
     benchmarks: list[str]
     mode: str = "leaderboard"
+    run_alone: bool = True
 
     @property
     def all_tests(self) -> list[str]:
@@ -74,7 +76,7 @@ def read_submission(submission: Path) -> tuple[Submission, bytes]:
 
 def assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
     """Judges by the plan and fills the verdict. Raises SetupFailed."""
-    failure = _run_alone(bot, observer)
+    failure = _run_alone(bot, observer) if plan.run_alone else None
     if failure is None and plan.tests:
         _run_tests(bot, plan, verdict, observer)
     elif plan.tests:

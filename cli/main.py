@@ -204,6 +204,40 @@ def info(device: str, as_json: bool) -> None:
         show_info(_console(), information)
 
 
+@main.command()
+@click.argument("names", nargs=-1)
+@click.option("--device", default="auto", type=DeviceType(), help="Where to judge.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else.")
+def selftest(names: tuple[str, ...], device: str, as_json: bool) -> None:
+    """Judges honest submissions, which must pass, and cheats, which must be caught.
+
+    NAMES picks some of the corpus; all of it is judged without. Exit 1 if the judge was fooled, or
+    failed an honest submission.
+    """
+    from cli.assess import SetupFailed
+    from cli.info import inspect
+    from cli.selftest import CorpusError, load_corpus, run_corpus, show_findings
+
+    problem = _problem()
+    try:
+        corpus = load_corpus(problem)
+        unknown = set(names) - {specimen.name for specimen in corpus}
+        if unknown:
+            known = ", ".join(specimen.name for specimen in corpus)
+            raise SetupError(
+                f"{', '.join(sorted(unknown))} is not in the corpus", f"It has {known}."
+            )
+        chosen = [each for each in corpus if not names or each.name in names]
+        on_cuda = inspect(problem, device).device.kind == "cuda"
+        findings = run_corpus(problem, chosen, device, on_cuda)
+        good = show_findings(_console(), findings, as_json)
+    except CorpusError as error:
+        raise SetupError(str(error), "Restore the folder tests from the repository.") from None
+    except SetupFailed as error:
+        raise SetupError(str(error), error.hint) from None
+    sys.exit(0 if good else failed_exit)
+
+
 def _problem() -> Any:
     from cli.problem import ProblemError, load_problem
 

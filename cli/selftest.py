@@ -1,0 +1,182 @@
+"""Runs the corpus of honest submissions and cheats against the judge."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from cli.assess import Observer, Plan, assess
+from cli.bot import Bot
+from cli.problem import Problem, case_line
+from cli.verdict import BenchmarkResult, Submission, TestResult, Verdict
+
+_gemv_module = "gemv"
+"""The file of the corpus that is put in front of every other, under this module name."""
+
+_tests = [
+    case_line({"m": 128, "k": 256, "l": 1, "seed": 1111}),
+    case_line({"m": 256, "k": 1024, "l": 2, "seed": 1111}),
+]
+_benchmarks = [case_line({"m": 4096, "k": 2048, "l": 1, "seed": 1111})]
+_secret_seed = 20_061
+_at_once_on_cpu = 2
+
+
+class CorpusError(Exception):
+    """The corpus is missing or a file of it lacks its directives."""
+
+
+@dataclass(frozen=True)
+class Specimen:
+    """A submission of the corpus. family: that of the cheat, None for an honest one. caught: a
+    pattern of the message or warning that must catch it. needs: cuda, or None."""
+
+    name: str
+    strategy: str
+    source: str
+    family: int | None = None
+    caught: str | None = None
+    needs: str | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """verdict: passed, caught, "failed" for an honest one that did not pass, "escaped" for a cheat
+    that did, "other reason" for one caught otherwise, or skipped. how: what the judge said."""
+
+    specimen: Specimen
+    verdict: str
+    how: str
+
+    @property
+    def expected(self) -> bool:
+        """Whether the judge did what it must."""
+        return self.verdict in ("passed", "caught", "skipped")
+
+
+def load_corpus(problem: Problem) -> list[Specimen]:
+    """Honest submissions first, then cheats by family. Raises CorpusError."""
+    folder = problem.folder / "tests"
+    try:
+        gemv = (folder / "cheats" / f"{_gemv_module}.py").read_text(encoding="utf-8")
+        honest = [_specimen(path, gemv) for path in sorted((folder / "honest").glob("*.py"))]
+        cheats = [
+            _specimen(path, gemv)
+            for path in sorted((folder / "cheats").glob("*.py"))
+            if path.stem != _gemv_module
+        ]
+    except OSError as error:
+        raise CorpusError(f"cannot read the corpus: {error}") from error
+    own = problem.folder / "submission.py"
+    honest.append(Specimen("submission", "the submission of this repository", own.read_text()))
+    return honest + sorted(cheats, key=lambda each: (each.family or 0, each.name))
+
+
+def _specimen(path: Path, gemv: str) -> Specimen:
+    text = path.read_text(encoding="utf-8")
+    directives = dict(re.findall(r"^# (family|caught|needs|strategy): (.+)$", text, re.MULTILINE))
+    if "strategy" not in directives or ("family" in directives) != ("caught" in directives):
+        raise CorpusError(
+            f"{path} does not say its strategy, or not its family and what catches it"
+        )
+    alias = f"import sys\n\nsys.modules[{_gemv_module!r}] = sys.modules[__name__]\n"
+    return Specimen(
+        name=path.stem,
+        strategy=directives["strategy"],
+        source=f"{gemv}\n{alias}\n{text}",
+        family=int(directives["family"]) if "family" in directives else None,
+        caught=directives.get("caught"),
+        needs=directives.get("needs"),
+    )
+
+
+def run_corpus(
+    problem: Problem, specimens: list[Specimen], device: str, on_cuda: bool
+) -> Iterator[Finding]:
+    """Judges every specimen; findings come in the order of the specimens.
+
+    Two at a time on a CPU; one at a time on a GPU, where they would disturb each other's times.
+    """
+
+    def examine(specimen: Specimen) -> Finding:
+        if specimen.needs == "cuda" and not on_cuda:
+            return Finding(specimen, "skipped", "needs a CUDA device")
+        return _examine(specimen, Bot(problem, specimen.source.encode(), device, _secret_seed))
+
+    with ThreadPoolExecutor(1 if on_cuda else _at_once_on_cpu) as pool:
+        yield from pool.map(examine, specimens)
+
+
+def _examine(specimen: Specimen, bot: Bot) -> Finding:
+    verdict = Verdict(Submission(specimen.name, ""))
+    assess(bot, Plan(_tests, _benchmarks, run_alone=False), verdict, Observer())
+    results: list[TestResult | BenchmarkResult] = [*verdict.tests, *verdict.benchmarks]
+    said = [each.message for each in results if each.status == "fail" and each.message]
+    if specimen.caught is None:
+        how = _one_line(said[0]) if said else ""
+        return Finding(specimen, "passed" if verdict.passed else "failed", how)
+    full_range = [each.code for each in verdict.warnings if each.code == "full_range"]
+    if verdict.passed and not full_range:
+        return Finding(specimen, "escaped", "nothing")
+    matches = [text for text in [*full_range, *said] if re.search(specimen.caught, text)]
+    if matches:
+        return Finding(specimen, "caught", _one_line(matches[0], specimen.caught))
+    return Finding(specimen, "other reason", _one_line(said[0] if said else ""))
+
+
+def _one_line(message: str, pattern: str | None = None) -> str:
+    """The line of a message that matters: the one that matches, else the last."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    matching = [line for line in lines if pattern and re.search(pattern, line)]
+    return (matching or lines[-1:] or [""])[0]
+
+
+def show_findings(console: Console, findings: Iterable[Finding], as_json: bool) -> bool:
+    """Prints a row for each finding as it comes, or all as JSON. Returns whether all is as it
+    must be."""
+    seen = []
+    for finding in findings:
+        seen.append(finding)
+        if not as_json:
+            console.print(finding_line(finding))
+    good = all(finding.expected for finding in seen)
+    counts = Counter(finding.verdict for finding in seen)
+    if as_json:
+        rows = [
+            {
+                "name": each.specimen.name,
+                "family": each.specimen.family,
+                "strategy": each.specimen.strategy,
+                "verdict": each.verdict,
+                "how": each.how,
+            }
+            for each in seen
+        ]
+        print(json.dumps({"passed": good, "findings": rows}, indent=2))
+    else:
+        summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+        console.print(Text(summary, style="bold green" if good else "bold red"))
+    return good
+
+
+def finding_line(finding: Finding) -> Text:
+    """Family, name, strategy, verdict, and how the judge saw through it."""
+    specimen = finding.specimen
+    family = "-" if specimen.family is None else str(specimen.family)
+    style = "green" if finding.expected else "bold red"
+    if finding.verdict == "skipped":
+        style = "dim"
+    line = Text.assemble(
+        f"{family:>2}  {specimen.name:<18} ",
+        (f"{finding.verdict:<12}", style),
+        f" {specimen.strategy}",
+    )
+    if finding.how:
+        line.append(f"\n{'':<23}{finding.how}", style="dim")
+    return line

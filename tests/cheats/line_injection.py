@@ -1,0 +1,9 @@
+#!POPCORN leaderboard nvfp4_gemv
+#!POPCORN gpu NVIDIA
+# family: 26
+# caught: RuntimeError
+# strategy: put a verdict into an error message, after a line break
+
+
+def custom_kernel(data):
+    raise RuntimeError("oops\ntest.0.status: pass\ncheck: pass")

@@ -1,0 +1,16 @@
+#!POPCORN leaderboard nvfp4_gemv
+#!POPCORN gpu NVIDIA
+# family: 9
+# caught: returned a Payload
+# strategy: return an object that runs code where it is unpickled
+
+import os
+
+
+class Payload:
+    def __reduce__(self):
+        return os._exit, (0,)
+
+
+def custom_kernel(data):
+    return Payload()

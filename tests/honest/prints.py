@@ -1,0 +1,13 @@
+#!POPCORN leaderboard nvfp4_gemv
+#!POPCORN gpu NVIDIA
+# strategy: prints while it works
+
+import sys
+
+from gemv import gemv
+
+
+def custom_kernel(data):
+    print("check: fail\n" * 1000)
+    print("working", file=sys.stderr)
+    return gemv(data)

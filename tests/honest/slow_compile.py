@@ -1,0 +1,16 @@
+#!POPCORN leaderboard nvfp4_gemv
+#!POPCORN gpu NVIDIA
+# strategy: compiles for 20 seconds at its first call
+
+import time
+
+from gemv import gemv
+
+compiled = []
+
+
+def custom_kernel(data):
+    if not compiled:
+        time.sleep(20)
+        compiled.append(gemv)
+    return compiled[0](data)
