@@ -28,6 +28,12 @@ def toward_zero(a: int, b: int) -> int:
     return quotient if (a < 0) == (b < 0) else -quotient
 
 
+def reader(kind: str) -> Callable[[int], int]:
+    """Bits to the value of a type such as s16."""
+    width = int(kind[1:])
+    return (lambda x: signed(x, width)) if kind[0] == "s" else (lambda x: x)
+
+
 def by_value(kind: str, function: Oracle) -> Oracle:
     """An oracle on values: sources read as `kind` (u32, s16, ...), the result cut to its width."""
     width = int(kind[1:])
@@ -37,6 +43,11 @@ def by_value(kind: str, function: Oracle) -> Oracle:
         return int(function(*values)) % (1 << width)
 
     return oracle
+
+
+def shifted_right(kind: str) -> Oracle:
+    value, width = reader(kind), int(kind[1:])
+    return lambda a, n: (value(a) >> min(n, 2 * width)) % (1 << width)
 
 
 def each_half(kind: str, function: Oracle) -> Oracle:
@@ -53,7 +64,7 @@ CASES: dict[str, Oracle] = {}
 
 for _kind in ("u16", "s16", "u32", "s32", "u64", "s64"):
     _w = int(_kind[1:])
-    _value = (lambda x, w=_w: signed(x, w)) if _kind[0] == "s" else (lambda x: x)
+    _value = reader(_kind)
     _wide = 1 << (2 * _w)
     CASES |= {
         f"add.{_kind}": by_value(_kind, lambda a, b: a + b),
@@ -67,7 +78,7 @@ for _kind in ("u16", "s16", "u32", "s32", "u64", "s64"):
         f"max.{_kind}": by_value(_kind, max),
         f"div.{_kind}": by_value(_kind, lambda a, b: toward_zero(a, b) if b else -1),
         f"rem.{_kind}": by_value(_kind, lambda a, b: a - toward_zero(a, b) * b if b else -1),
-        f"shr.{_kind}": lambda a, n, v=_value, w=_w: (v(a) >> min(n, 2 * w)) % (1 << w),
+        f"shr.{_kind}": shifted_right(_kind),
         f"setp.lt.{_kind}": lambda a, b, v=_value: v(a) < v(b),
         f"setp.ge.{_kind}": lambda a, b, v=_value: v(a) >= v(b),
     }
@@ -273,9 +284,9 @@ CASES |= {
 
 for _to in ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"):
     for _from in ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"):
-        _n, _w = int(_from[1:]), int(_to[1:])
+        _w = int(_to[1:])
         _range = (0, 2**_w - 1) if _to[0] == "u" else (-(2 ** (_w - 1)), 2 ** (_w - 1) - 1)
-        _read = (lambda a, n=_n: signed(a, n)) if _from[0] == "s" else (lambda a: a)
+        _read = reader(_from)
         CASES[f"cvt.{_to}.{_from}"] = lambda a, r=_read, w=_w: r(a) % 2**w
         CASES[f"cvt.sat.{_to}.{_from}"] = lambda a, r=_read, w=_w, s=_range: clamp(r(a), *s) % 2**w
 
@@ -302,7 +313,7 @@ def test_every_truth_table_and_every_bit_position(opcode: str) -> None:
     for choice in range(256):
         if opcode == "lop3.b32":
             got = op.function(*words, np.array(choice, dtype=np.uint32))[0]
-            want = [truth(*(int(w[i]) for w in words), choice) for i in range(8)]
+            want = [truth(int(a), int(b), int(c), choice) for a, b, c in words.T]
         else:
             base = np.uint32(choice & 31)
             offset = np.array([-33, -32, -2, -1, 0, 1, 2, 17], dtype=np.int32).view(np.uint32)

@@ -33,7 +33,7 @@ def described(
     dtype: Any, shape: tuple[int, ...], stride: tuple[int, ...], tile: tuple[int, ...], **how: Any
 ) -> TensorMap:
     """The tensor map that CuTe DSL makes for a copy of `tile` from a tensor at address 256 * n."""
-    swizzle = how.get("swizzle")
+    swizzle: Any = how.get("swizzle")
 
     @cute.jit
     def launch(pointer: cute.Pointer) -> None:
