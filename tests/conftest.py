@@ -15,6 +15,9 @@ from hypothesis import settings
 from cases import Case, parse_case
 from protocol import ResultPipe
 
+# The tensors of the tests are small: on a busy machine threads would wait for each other only.
+torch.set_num_threads(1)
+
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("default")
 
