@@ -49,6 +49,7 @@ class CudaTimer:
         self._flush = torch.zeros(flush_bytes(device) // 8, dtype=torch.int64, device=device)
         self._sink = torch.empty((), dtype=torch.int64, device=device)
         self._driver = ctypes.CDLL("libcuda.so.1")
+        self._persisting_at_first = self._persisting_l2_bytes()
         # References of our own: code that is timed may replace the attributes of torch.cuda.
         self._synchronize = torch.cuda.synchronize
         self._event = torch.cuda.Event
@@ -68,8 +69,11 @@ class CudaTimer:
         """Waits until the device is idle."""
         self._synchronize(self._device)
 
-    def persisting_l2_bytes(self) -> int:
-        """How much of the L2 is set aside for persisting accesses, 0 unless somebody asked."""
+    def l2_was_set_aside(self) -> bool:
+        """Whether more of the L2 is kept for persisting accesses than when the timer was made."""
+        return self._persisting_l2_bytes() > self._persisting_at_first
+
+    def _persisting_l2_bytes(self) -> int:
         size = ctypes.c_size_t()
         self._driver.cuCtxGetLimit(ctypes.byref(size), _persisting_l2_cache_size)
         return size.value
