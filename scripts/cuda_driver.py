@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from emulator.engine.tensormap import TensorMap
+
 _MAX_DYNAMIC_SHARED = 8
 
 
@@ -78,6 +80,28 @@ class Driver:
         self._call(
             "cuMemcpyDtoH_v2", ctypes.c_void_p(array.ctypes.data), ctypes.c_uint64(address), size
         )
+
+    def encode_tensor_map(self, tensor_map: TensorMap) -> bytes:
+        """The 128 bytes that the driver makes of a tensor map."""
+        memory = ctypes.create_string_buffer(192)
+        target = -(-ctypes.addressof(memory) // 64) * 64
+        rank = tensor_map.rank
+        self._call(
+            "cuTensorMapEncodeTiled",
+            ctypes.c_void_p(target),
+            int(tensor_map.data_type),
+            rank,
+            ctypes.c_void_p(tensor_map.address),
+            (ctypes.c_uint64 * rank)(*tensor_map.shape),
+            (ctypes.c_uint64 * max(rank - 1, 1))(*tensor_map.strides_bytes),
+            (ctypes.c_uint32 * rank)(*tensor_map.box),
+            (ctypes.c_uint32 * rank)(*tensor_map.element_strides),
+            int(tensor_map.interleave),
+            int(tensor_map.swizzle),
+            tensor_map.l2_promotion,
+            int(tensor_map.fill),
+        )
+        return ctypes.string_at(target, 128)
 
     def launch(
         self,
