@@ -111,13 +111,14 @@ def test_task_yml_takes_every_file_from_its_own_name_but_the_submission() -> Non
     assert all(name == source for name, source in sources_by_name.items())
 
 
-def test_a_wheel_holds_task_yml_and_the_files_it_names() -> None:
+def test_a_wheel_holds_task_yml_the_files_it_names_and_the_corpus_of_selftest() -> None:
     text = (root / "pyproject.toml").read_text(encoding="utf-8")
     section = text.partition("[tool.hatch.build.targets.wheel.force-include]")[2].partition("\n[")[
         0
     ]
     included = dict(re.findall(r'^"(.+)" = "(.+)"$', section, re.MULTILINE))
-    names = {"task.yml"} | {entry["name"] for entry in problem()["files"]}
+    names = {"task.yml", "tests/cheats", "tests/honest"}
+    names |= {entry["name"] for entry in problem()["files"]}
     assert included == {name: f"cli/problem/{name}" for name in names}
 
 
