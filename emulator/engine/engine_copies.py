@@ -6,6 +6,7 @@ its bulk group is waited for, so that whoever does not wait is caught.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Any
 
 import numpy as np
@@ -30,15 +31,15 @@ def _note(start, nbytes, thread, engine, known, writers, readers, write):  # typ
         writer = writers[b]
         if writer == 0 and not write:
             return b, 1, writer
-        if not races._ordered(writer, thread, known):
+        if not races.ordered(writer, thread, known):
             return b, 2, writer
         if write:
             for k in range(2):
-                if not races._ordered(readers[k, b], thread, known):
+                if not races.ordered(readers[k, b], thread, known):
                     return b, 2, readers[k, b]
                 readers[k, b] = 0
             writers[b] = stamp
-        elif races._ordered(readers[0, b], thread, known):
+        elif races.ordered(readers[0, b], thread, known):
             readers[0, b] = stamp
         else:
             readers[1, b] = stamp
@@ -54,8 +55,8 @@ def host_view(address: int, nbytes: int) -> Array:
 
 def global_range(
     site: Site, batch: Batch, lane: int, address: int, nbytes: int, flag: int, span: int = 0
-) -> Array:
-    """Bytes of global memory from an address, all inside one buffer.
+) -> int:
+    """Index of the one buffer that holds all bytes of a range of global memory.
 
     nbytes: what is copied, for the counters; span: what is addressed, if that is more.
     """
@@ -87,23 +88,16 @@ def global_range(
         batch.traffic.global_read_bytes += nbytes
     else:
         batch.traffic.global_written_bytes += nbytes
-    return host_view(address, span)
+    return bisect_right(memory.addresses, address) - 1
 
 
-def touch(batch: Batch, address: Array, nbytes: int, flag: int) -> None:
-    """Count the sectors of rows of `nbytes` bytes at these addresses, all in one buffer."""
+def touch(batch: Batch, index: int, address: int, nbytes: int, flag: int) -> None:
+    """Count the sectors of a range of the buffer with an index."""
     memory = batch.memory
-    found = memory.nearest(int(address.reshape(-1)[0]))
-    assert found is not None
-    index = memory.buffers.index(found[0])
-    base = int(memory.sector0[index]) - (found[0].address >> 5)
-    first = (address.reshape(-1) >> 5) + base
-    last = ((address.reshape(-1) + nbytes - 1) >> 5) + base
-    width = int((last - first).max()) + 1
-    sectors = first[:, None] + np.arange(width)
-    keep = sectors <= last[:, None]
-    memory.touched[sectors[keep]] |= flag
-    batch.traffic.sectors_requested += int(np.count_nonzero(keep))
+    base = int(memory.sector0[index]) - (memory.buffers[index].address >> 5)
+    first, last = (address >> 5) + base, ((address + nbytes - 1) >> 5) + base
+    memory.touched[first : last + 1] |= flag
+    batch.traffic.sectors_requested += last + 1 - first
     batch.traffic.global_requests += 1
 
 
@@ -173,19 +167,17 @@ def note(site: Site, batch: Batch, lane: int, offset: int, nbytes: int, write: b
     )
 
 
-def advance(batch: Batch, lane: int) -> None:
-    """The engine's clock of the lane's CTA moves on after a copy."""
+def advance(batch: Batch, lanes: Array) -> None:
+    """The engine's clock of the lanes' CTAs moves on after their copies."""
     engine = batch.grid.warps
-    batch.shared.clocks.known[lane // batch.grid.threads, engine, engine] += 1
+    batch.shared.clocks.known[lanes // batch.grid.threads, engine, engine] += 1
 
 
-def complete(site: Site, batch: Batch, lane: int, mbar: int, nbytes: int) -> None:
-    """complete_tx of `nbytes` at an mbarrier."""
-    lanes = np.array([lane], np.int64)
-    offset = mbarriers.locate(site, batch, np.array([mbar], np.uint64), lanes)
-    mbarriers.engine_done(batch, int(offset[0]), lane // batch.grid.threads)
-    none = np.zeros(1, np.int64)
-    mbarriers.change(site, batch, offset, lanes, none, none - nbytes)
+def complete(site: Site, batch: Batch, lanes: Array, mbar: Array, nbytes: Array) -> None:
+    """complete_tx at the mbarriers of these lanes, whose copies were the latest of their CTAs."""
+    offset = mbarriers.locate(site, batch, mbar, lanes)
+    mbarriers.engine_done(batch, offset, lanes // batch.grid.threads)
+    mbarriers.change(site, batch, offset, lanes, np.zeros_like(nbytes), -nbytes)
 
 
 def learn(batch: Batch, lanes: Array) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from emulator.engine.action import Site
 from emulator.engine.batch import Batch
 from emulator.engine.memory import SHARED_WINDOW
-from emulator.engine.native import _load_u64, _store_u64, compiled, locate_window
+from emulator.engine.native import compiled, load_u64, locate_window, store_u64
 from emulator.errors import BarrierMisuse, Misaligned, OutOfBounds
 
 Array = np.ndarray[Any, Any]
@@ -30,7 +30,7 @@ def _change(address, arrivals, expect, drop, before):  # type: ignore[no-untyped
     arrivals of later phases as well. before: the state found. Returns (lane, fault)."""
     one = np.uint64(1)
     for i in range(address.shape[0]):
-        state = _load_u64(address[i])
+        state = load_u64(address[i])
         before[i] = state
         if (state >> np.uint64(62)) & one == 0:
             return i, 1
@@ -49,7 +49,7 @@ def _change(address, arrivals, expect, drop, before):  # type: ignore[no-untyped
         if pending == 0 and bytes_left == 0:
             phase ^= 1
             pending = whole
-        _store_u64(
+        store_u64(
             address[i],
             np.uint64(pending)
             | (np.uint64(whole) << np.uint64(20))
@@ -187,9 +187,10 @@ def acquire(batch: Batch, offset: Array, lanes: Array) -> None:
         np.maximum.at(known, (cta, warp), rows)
 
 
-def engine_done(batch: Batch, offset: int, cta: int) -> None:
-    """The copy engine completed bytes at an mbarrier."""
+def engine_done(batch: Batch, offset: Array, cta: Array) -> None:
+    """The copy engine completed bytes at mbarriers of these CTAs."""
     if batch.shared.checked:
         engine = batch.grid.warps
-        heard = _heard(batch)[offset >> 3]
-        heard[engine] = max(heard[engine], batch.shared.clocks.known[cta, engine, engine])
+        word = (offset >> np.uint64(3)).astype(np.int64)
+        clock = batch.shared.clocks.known[cta, engine, engine]
+        np.maximum.at(_heard(batch), (word, engine), clock)

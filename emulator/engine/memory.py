@@ -105,6 +105,7 @@ class GlobalMemory:
         self.starts = self.ends = np.zeros(0, np.uint64)
         self.sector0 = np.zeros(0, np.int64)
         self.buffers: list[Buffer] = []
+        self.addresses: list[int] = []
         known = LIVE_TENSORS.known() if find_tensors and "torch" in sys.modules else []
         self._lay_out(buffers + known)
         self.read_only = [b for b in buffers if not b.writable]
@@ -139,6 +140,7 @@ class GlobalMemory:
                     self.buffers[-1] = Buffer(last.name, last.address, nbytes, last.writable)
                 continue
             self.buffers.append(buffer)
+        self.addresses = [b.address for b in self.buffers]
         self.starts = np.array([b.address for b in self.buffers], np.uint64)
         self.ends = np.array([b.end for b in self.buffers], np.uint64)
         counts = [_sectors(b) for b in self.buffers]
@@ -148,7 +150,7 @@ class GlobalMemory:
     def nearest(self, address: int) -> tuple[Buffer, int] | None:
         """The buffer that holds or lies nearest to an address, and the address's offset in it."""
         best: tuple[int, Buffer] | None = None
-        i = bisect_right([b.address for b in self.buffers], address)
+        i = bisect_right(self.addresses, address)
         for buffer in self.buffers[max(0, i - 1) : i + 1]:
             gap = max(buffer.address - address, address - buffer.end + 1, 0)
             if best is None or gap < best[0]:

@@ -53,66 +53,66 @@ def _pointer_access(bits: int, numba_type: Any) -> tuple[Any, Any]:
     return load, store
 
 
-_load_u8, _store_u8 = _pointer_access(8, types.uint8)
-_load_u16, _store_u16 = _pointer_access(16, types.uint16)
-_load_u32, _store_u32 = _pointer_access(32, types.uint32)
-_load_u64, _store_u64 = _pointer_access(64, types.uint64)
+load_u8, store_u8 = _pointer_access(8, types.uint8)
+load_u16, store_u16 = _pointer_access(16, types.uint16)
+load_u32, store_u32 = _pointer_access(32, types.uint32)
+load_u64, store_u64 = _pointer_access(64, types.uint64)
 
 
 def _gather_8(address, out):  # type: ignore[no-untyped-def]
     for j in range(out.shape[0]):
         for i in range(address.shape[0]):
-            out[j, i] = _load_u8(address[i] + np.uint64(j))
+            out[j, i] = load_u8(address[i] + np.uint64(j))
 
 
 def _gather_16(address, out):  # type: ignore[no-untyped-def]
     for j in range(out.shape[0]):
         for i in range(address.shape[0]):
-            out[j, i] = _load_u16(address[i] + np.uint64(2 * j))
+            out[j, i] = load_u16(address[i] + np.uint64(2 * j))
 
 
 def _gather_32(address, out):  # type: ignore[no-untyped-def]
     if out.shape[0] == 4:
         for i in range(address.shape[0]):
             a = address[i]
-            out[0, i] = _load_u32(a)
-            out[1, i] = _load_u32(a + np.uint64(4))
-            out[2, i] = _load_u32(a + np.uint64(8))
-            out[3, i] = _load_u32(a + np.uint64(12))
+            out[0, i] = load_u32(a)
+            out[1, i] = load_u32(a + np.uint64(4))
+            out[2, i] = load_u32(a + np.uint64(8))
+            out[3, i] = load_u32(a + np.uint64(12))
         return
     for j in range(out.shape[0]):
         for i in range(address.shape[0]):
-            out[j, i] = _load_u32(address[i] + np.uint64(4 * j))
+            out[j, i] = load_u32(address[i] + np.uint64(4 * j))
 
 
 def _gather_64(address, out):  # type: ignore[no-untyped-def]
     for j in range(out.shape[0]):
         for i in range(address.shape[0]):
-            out[j, i] = _load_u64(address[i] + np.uint64(8 * j))
+            out[j, i] = load_u64(address[i] + np.uint64(8 * j))
 
 
 def _scatter_8(address, values):  # type: ignore[no-untyped-def]
     for j in range(values.shape[0]):
         for i in range(address.shape[0]):
-            _store_u8(address[i] + np.uint64(j), values[j, i])
+            store_u8(address[i] + np.uint64(j), values[j, i])
 
 
 def _scatter_16(address, values):  # type: ignore[no-untyped-def]
     for j in range(values.shape[0]):
         for i in range(address.shape[0]):
-            _store_u16(address[i] + np.uint64(2 * j), values[j, i])
+            store_u16(address[i] + np.uint64(2 * j), values[j, i])
 
 
 def _scatter_32(address, values):  # type: ignore[no-untyped-def]
     for j in range(values.shape[0]):
         for i in range(address.shape[0]):
-            _store_u32(address[i] + np.uint64(4 * j), values[j, i])
+            store_u32(address[i] + np.uint64(4 * j), values[j, i])
 
 
 def _scatter_64(address, values):  # type: ignore[no-untyped-def]
     for j in range(values.shape[0]):
         for i in range(address.shape[0]):
-            _store_u64(address[i] + np.uint64(8 * j), values[j, i])
+            store_u64(address[i] + np.uint64(8 * j), values[j, i])
 
 
 # By element size in bytes. gather(address[n], out[elements, n]) reads consecutive elements at

@@ -24,7 +24,7 @@ NO_FAULT, UNINITIALISED, RACE = 0, 1, 2
 
 
 @compiled
-def _ordered(stamp, thread, known):  # type: ignore[no-untyped-def]
+def ordered(stamp, thread, known):  # type: ignore[no-untyped-def]
     """Whether the stamped access happened before what `thread` does now."""
     if stamp == 0:
         return True
@@ -52,13 +52,13 @@ def note_reads(offset, nbytes, cta, thread, known, writers, readers):  # type: i
                 return i, UNINITIALISED, np.int64(0)
             # Neighbouring bytes mostly have one history: look at it once.
             if writer != fine:
-                if not _ordered(writer, t, known[c]):
+                if not ordered(writer, t, known[c]):
                     return i, RACE, writer
                 fine = writer
-            if readers[0, b] == older or _ordered(readers[0, b], t, known[c]):
+            if readers[0, b] == older or ordered(readers[0, b], t, known[c]):
                 older = readers[0, b]
                 readers[0, b] = stamp
-            elif _ordered(readers[1, b], t, known[c]):
+            elif ordered(readers[1, b], t, known[c]):
                 readers[1, b] = stamp
     return -1, NO_FAULT, np.int64(0)
 
@@ -80,7 +80,7 @@ def note_writes(  # type: ignore[no-untyped-def]
         for b in range(start, start + nbytes):
             writer = writers[b]
             if writer != fine:
-                if _ordered(writer, t, known[c]):
+                if ordered(writer, t, known[c]):
                     fine = writer
                 else:
                     both_atomic = atomic and (writer & ATOMIC) != 0
@@ -90,7 +90,7 @@ def note_writes(  # type: ignore[no-untyped-def]
             for k in range(2):
                 reader = readers[k, b]
                 if reader != older:
-                    if not _ordered(reader, t, known[c]):
+                    if not ordered(reader, t, known[c]):
                         return i, RACE, reader
                     older = reader
                 readers[k, b] = 0

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from emulator.engine.access import READ, WRITTEN
 from emulator.engine.action import Site
 from emulator.engine.batch import Batch
-from emulator.engine.engine_copies import global_range, host_view, note, shared_range, touch
+from emulator.engine.engine_copies import global_range, host_view, note, shared_range
 from emulator.engine.memory import SHARED_WINDOW
+from emulator.engine.native import compiled, load_u8, store_u8
 from emulator.engine.tensormap import TENSOR_MAP_BYTES, Fill, Swizzle, TensorMap
 from emulator.errors import Misaligned, OutOfBounds, TensorMapError
 
@@ -19,7 +19,14 @@ Array = np.ndarray[Any, Any]
 
 
 def read_map(site: Site, batch: Batch, lane: int, address: int) -> TensorMap:
-    """The descriptor at a generic address."""
+    """The descriptor at a generic address; it stays what it is for the length of a launch."""
+    known: dict[int, TensorMap] = batch.state.setdefault("tensor maps", {})
+    if address not in known:
+        known[address] = _read_map(site, batch, lane, address)
+    return known[address]
+
+
+def _read_map(site: Site, batch: Batch, lane: int, address: int) -> TensorMap:
     if address % 64:
         raise site.fail(
             Misaligned, f"tensor map at {address:#x}, which is no multiple of 64", batch, lane
@@ -39,18 +46,61 @@ def read_map(site: Site, batch: Batch, lane: int, address: int) -> TensorMap:
         raise lane_error from None
 
 
-def swizzle(tile: TensorMap, address: int) -> Array:
-    """Where byte i of a tile goes, relative to the tile's start: int64[box_bytes].
+# An exclusive or with this many bits from bit 7 up changes the bits from 4 up of a shared address.
+_SWIZZLE_MASKS = {
+    Swizzle.NONE: 0,
+    Swizzle.BYTES_32: 1,
+    Swizzle.BYTES_64: 3,
+    Swizzle.BYTES_128: 7,
+}
 
-    Bits 4 and up of the shared address are changed by exclusive or with bits 7 and up: one, two
-    or three of them for 32, 64 and 128 bytes.
+
+@compiled
+def _copy_rows(  # type: ignore[no-untyped-def]
+    tensor, shared, place, counts, tensor_steps, box_steps, inner, mask, loads, touched, base, flag
+):
+    """Copy rows of `inner` bytes between a tensor and a box, and flag the tensor's sectors.
+
+    tensor, shared: host addresses of the first row and of the box. place: the box's shared
+    address plus the first row's offset in the box, what the swizzle `mask` works on.
+    counts, tensor_steps, box_steps: rows along four outer dimensions and their distances in
+    bytes. base: sector of host address 0. Returns the sectors of all rows.
     """
-    place = np.arange(tile.box_bytes, dtype=np.int64) + address
-    bits = {Swizzle.NONE: 0, Swizzle.BYTES_32: 1, Swizzle.BYTES_64: 2, Swizzle.BYTES_128: 3}
-    width = bits[tile.swizzle]
-    mask = (1 << width) - 1
-    result: Array = place ^ (((place >> 7) & mask) << 4)
-    return result - address
+    sectors = 0
+    start = place
+    for i3 in range(counts[3]):
+        for i2 in range(counts[2]):
+            for i1 in range(counts[1]):
+                for i0 in range(counts[0]):
+                    far = (
+                        i0 * tensor_steps[0]
+                        + i1 * tensor_steps[1]
+                        + i2 * tensor_steps[2]
+                        + i3 * tensor_steps[3]
+                        + tensor
+                    )
+                    near = (
+                        i0 * box_steps[0]
+                        + i1 * box_steps[1]
+                        + i2 * box_steps[2]
+                        + i3 * box_steps[3]
+                        + start
+                    )
+                    for sector in range((far >> 5) + base, ((far + inner - 1) >> 5) + base + 1):
+                        touched[sector] |= flag
+                        sectors += 1
+                    for b in range(inner):
+                        address = near + b
+                        address ^= ((address >> 7) & mask) << 4
+                        if loads:
+                            store_u8(np.uint64(shared + address), load_u8(np.uint64(far + b)))
+                        else:
+                            store_u8(np.uint64(far + b), load_u8(np.uint64(shared + address)))
+    return sectors
+
+
+def _four(values: list[int], fill: int) -> Array:
+    return np.array(values + [fill] * (4 - len(values)), np.int64)
 
 
 def _overlap(tile: TensorMap, start: tuple[int, ...]) -> tuple[list[int], list[int], bool]:
@@ -60,94 +110,94 @@ def _overlap(tile: TensorMap, start: tuple[int, ...]) -> tuple[list[int], list[i
     return low, high, all(a < b for a, b in zip(low, high, strict=True))
 
 
-def _inside(tile: TensorMap, low: list[int], high: list[int]) -> tuple[slice, ...]:
-    """That part of a box uint8[outermost, ..., inner bytes]."""
-    bits = tile.element_bits
-    outer = [slice(low[d], high[d]) for d in range(tile.rank - 1, 0, -1)]
-    return (*outer, slice(low[0] * bits // 8, high[0] * bits // 8))
-
-
-def _rows(
+def _copy(
     site: Site,
     batch: Batch,
     lane: int,
     tile: TensorMap,
     start: tuple[int, ...],
-    low: list[int],
-    high: list[int],
+    offset: int,
     flag: int,
-) -> Array:
-    """The part of the box inside the tensor, a strided view uint8[..., inner bytes]."""
+) -> None:
+    """Copy what of the box lies in the tensor; offset: the box in the batch's shared memory."""
+    low, high, some = _overlap(tile, start)
+    if not some:
+        return
     bits = tile.element_bits
     if (start[0] + low[0]) * bits % 8 or (high[0] - low[0]) * bits % 8:
         raise site.unsupported(f"{site.opcode}: a tile that starts or ends inside a byte")
-    strides = (0, *tile.strides_bytes)
-    first = tile.address + (start[0] + low[0]) * bits // 8
-    first += sum((start[d] + low[d]) * strides[d] for d in range(1, tile.rank))
     inner = (high[0] - low[0]) * bits // 8
+    steps = list(tile.strides_bytes)
     counts = [high[d] - low[d] for d in range(1, tile.rank)]
-    steps = list(strides[1:])
-    span = inner + sum((n - 1) * s for n, s in zip(counts, steps, strict=True))
-    total = inner * int(np.prod(counts, dtype=np.int64))
-    raw = global_range(site, batch, lane, first, total, flag, span)
-    shape = (*reversed(counts), inner)
-    view = as_strided(raw, shape, (*reversed(steps), 1))
-    grid = np.zeros((1,), np.int64) + first
-    for count, step in zip(counts, steps, strict=True):
-        grid = (grid[:, None] + np.arange(count, dtype=np.int64) * step).reshape(-1)
-    touch(batch, grid, inner, flag)
-    return view
+    first = tile.address + (start[0] + low[0]) * bits // 8
+    skipped = low[0] * bits // 8
+    pitch, pitches = tile.inner_box_bytes, []
+    rows, span = 1, inner
+    for d, (count, step) in enumerate(zip(counts, steps, strict=True), start=1):
+        first += (start[d] + low[d]) * step
+        skipped += low[d] * pitch
+        pitches.append(pitch)
+        pitch *= tile.box[d]
+        rows *= count
+        span += (count - 1) * step
+    index = global_range(site, batch, lane, first, inner * rows, flag, span)
+    memory, shared = batch.memory, batch.shared
+    place = offset % shared.stride + shared.base
+    batch.traffic.sectors_requested += _copy_rows(
+        first,
+        shared.address + offset - place,
+        place + skipped,
+        _four(counts, 1),
+        _four(steps, 0),
+        _four(pitches, 0),
+        inner,
+        _SWIZZLE_MASKS[tile.swizzle],
+        flag == READ,
+        memory.touched,
+        int(memory.sector0[index]) - (memory.buffers[index].address >> 5),
+        flag,
+    )
+    batch.traffic.global_requests += 1
 
 
 def load_tile(
     site: Site, batch: Batch, lane: int, tile: TensorMap, start: tuple[int, ...], target: int
 ) -> None:
     """Tensor -> shared memory; elements outside the tensor get the map's fill."""
-    offset, into = shared_range(site, batch, lane, target, tile.box_bytes, 128)
-    outer = tuple(reversed(tile.box[1:]))
-    box = np.zeros((*outer, tile.inner_box_bytes), np.uint8)
-    if tile.fill is Fill.NAN:
-        box.view(f"u{max(1, tile.element_bits // 8)}")[...] = _nan(site, tile)
-    low, high, some = _overlap(tile, start)
-    if some:
-        box[_inside(tile, low, high)] = _rows(site, batch, lane, tile, start, low, high, READ)
+    offset, into = _box(site, batch, lane, tile, target)
     note(site, batch, lane, offset, tile.box_bytes, True)
-    flat = box.reshape(-1)
-    if tile.swizzle is Swizzle.NONE:
-        into[:] = flat
-    else:
-        into[_aligned_swizzle(site, batch, lane, tile, target)] = flat
+    inside = all(0 <= s <= n - b for s, n, b in zip(start, tile.shape, tile.box, strict=True))
+    if not inside:
+        into[:] = 0
+        if tile.fill is Fill.NAN:
+            into.view(f"u{max(1, tile.element_bits // 8)}")[:] = _nan(site, tile)
+    _copy(site, batch, lane, tile, start, offset, READ)
     batch.traffic.shared_written_bytes += tile.box_bytes
-
-
-def _aligned_swizzle(site: Site, batch: Batch, lane: int, tile: TensorMap, target: int) -> Array:
-    place = swizzle(tile, target & (SHARED_WINDOW - 1))
-    if place.size and (place.min() < 0 or place.max() >= tile.box_bytes):
-        raise site.fail(
-            Misaligned,
-            f"a tile with {tile.swizzle_span_bytes}-byte swizzle at shared address "
-            f"{target & (SHARED_WINDOW - 1):#x} would leave its own {tile.box_bytes} bytes",
-            batch,
-            lane,
-            hint=f"align the tile to {tile.swizzle_span_bytes * 8} bytes",
-        )
-    return place
 
 
 def store_tile(
     site: Site, batch: Batch, lane: int, tile: TensorMap, start: tuple[int, ...], source: int
 ) -> None:
     """Shared memory -> tensor; elements outside the tensor are dropped."""
-    offset, raw = shared_range(site, batch, lane, source, tile.box_bytes, 128)
+    offset, _ = _box(site, batch, lane, tile, source)
     note(site, batch, lane, offset, tile.box_bytes, False)
-    if tile.swizzle is not Swizzle.NONE:
-        raw = raw[_aligned_swizzle(site, batch, lane, tile, source)]
-    box = raw.reshape(*reversed(tile.box[1:]), tile.inner_box_bytes)
-    low, high, some = _overlap(tile, start)
-    if some:
-        rows = _rows(site, batch, lane, tile, start, low, high, WRITTEN)
-        rows[...] = box[_inside(tile, low, high)]
+    _copy(site, batch, lane, tile, start, offset, WRITTEN)
     batch.traffic.shared_read_bytes += tile.box_bytes
+
+
+def _box(site: Site, batch: Batch, lane: int, tile: TensorMap, address: int) -> tuple[int, Array]:
+    """(offset, bytes) of the box in shared memory, which a swizzle must not leave."""
+    period = 128 * (_SWIZZLE_MASKS[tile.swizzle] + 1)
+    address &= SHARED_WINDOW - 1
+    if tile.swizzle is not Swizzle.NONE and tile.box_bytes > 128 and address % period:
+        raise site.fail(
+            Misaligned,
+            f"a tile with a {tile.swizzle_span_bytes}-byte swizzle at shared address {address:#x}",
+            batch,
+            lane,
+            hint=f"align the tile to {period} bytes",
+        )
+    return shared_range(site, batch, lane, address, tile.box_bytes, 128)
 
 
 _NAN_BITS = {"FLOAT16": 0x7FFF, "BFLOAT16": 0x7FFF, "FLOAT32": 0x7FFFFFFF, "FLOAT64": (1 << 63) - 1}

@@ -72,7 +72,7 @@ def bulk(site: Site) -> Action:
         sources.append(Source(site.memory(3), "b64"))
 
     def run(batch: Batch, group: Group, guard: Array | None, *values: Array) -> tuple[Array, ...]:
-        for lane, (target, origin, nbytes, *mbar) in _lanes(group, guard, values):
+        for lane, (target, origin, nbytes, *_) in _lanes(group, guard, values):
             if nbytes % 16:
                 raise site.fail(
                     Misaligned,
@@ -83,12 +83,22 @@ def bulk(site: Site) -> Action:
             if nbytes:
                 data = _side(site, batch, lane, out_of, origin, nbytes, write=False)
                 _side(site, batch, lane, into, target, nbytes, write=True)[:] = data
-            if mbar:
-                engine_copies.complete(site, batch, lane, mbar[0], nbytes)
-            engine_copies.advance(batch, lane)
+        at = taking_part(group, guard)
+        nbytes_each = group.spread(values[2])[at].astype(np.int64)
+        _finish(site, batch, group, at, values[3:], nbytes_each)
         return ()
 
     return Action("copy", sources, [], run)
+
+
+def _finish(
+    site: Site, batch: Batch, group: Group, at: Array, mbar: tuple[Array, ...], nbytes: Array
+) -> None:
+    """After the copies of the lanes at these positions: complete their mbarriers, if any."""
+    lanes = group.lanes[at]
+    if mbar and lanes.size:
+        engine_copies.complete(site, batch, lanes, group.spread(mbar[0])[at], nbytes)
+    engine_copies.advance(batch, lanes)
 
 
 def _side(
@@ -111,9 +121,9 @@ def _side(
             lane,
         )
     flag = WRITTEN if write else READ
-    data = engine_copies.global_range(site, batch, lane, address, nbytes, flag)
-    engine_copies.touch(batch, np.array([address], np.int64), nbytes, flag)
-    return data
+    index = engine_copies.global_range(site, batch, lane, address, nbytes, flag)
+    engine_copies.touch(batch, index, address, nbytes, flag)
+    return engine_copies.host_view(address, nbytes)
 
 
 def tensor(site: Site) -> Action:
@@ -135,6 +145,7 @@ def tensor(site: Site) -> Action:
     move: Callable[..., None] = tiles.load_tile if loads else tiles.store_tile
 
     def run(batch: Batch, group: Group, guard: Array | None, *values: Array) -> tuple[Array, ...]:
+        box_bytes = []
         for lane, (descriptor, smem, *rest) in _lanes(group, guard, values):
             tile = tiles.read_map(site, batch, lane, descriptor)
             if tile.rank != rank:
@@ -146,9 +157,10 @@ def tensor(site: Site) -> Action:
                 )
             start = tuple(c - (1 << 32) if c >> 31 else c for c in rest[:rank])
             move(site, batch, lane, tile, start, smem)
-            if loads:
-                engine_copies.complete(site, batch, lane, rest[rank], tile.box_bytes)
-            engine_copies.advance(batch, lane)
+            box_bytes.append(tile.box_bytes)
+        at = taking_part(group, guard)
+        mbar = values[2 + rank :] if loads else ()
+        _finish(site, batch, group, at, mbar, np.array(box_bytes, np.int64))
         return ()
 
     return Action("copy", sources, [], run)
