@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 
 from . import compiled
-from .floats import flush, rectify, saturate
+from .floats import decoded, flush, rectify, saturate
 from .formats import F16, F32, FORMATS, TF32, Format, decode, encode
 from .host_fpu import rounding
 from .lanes import common_shape
@@ -82,15 +82,10 @@ def integer_to_integer(source: Type, target: Type, clamp: bool) -> Callable[[Arr
 
 def to_float64(word: Array, type_: Type) -> Array:
     """The value of one scalar float; exact."""
+    if type_.name == "f64":
+        return word.view(np.float64)
     with np.errstate(all="ignore"):
-        if type_.name == "f64":
-            return word.view(np.float64)
-        if type_.name == "f16":
-            word = compiled.kernel("f16.to.f32")(word)
-        elif type_.name == "bf16":
-            word = word.astype(np.uint32) << np.uint32(16)
-        result: Array = word.view(np.float32).astype(np.float64)
-        return result
+        return decoded(word, FORMATS[type_.name])
 
 
 def float_to_integer(source: Type, target: Type, rules: Rules) -> Callable[[Array], Array]:

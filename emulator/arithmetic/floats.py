@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import compiled
-from .formats import BF16, F16, F32, Format, decode, encode, odd_sum
+from .formats import BF16, F16, F32, Format, encode, odd_sum
 from .host_fpu import rounding
 from .lanes import on_lanes
 from .table import REGISTER_DTYPES, Array, Modifiers, Op, Type, instruction
@@ -86,12 +86,12 @@ def _bf16(name: str) -> Callable[..., Array]:
     """bf16 arithmetic through float64, where a product of two bf16 is exact."""
 
     def function(a: Array, b: Array, *c: Array) -> Array:
-        x, y = decode(a, BF16), decode(b, BF16)
         with np.errstate(all="ignore"):
+            x, y = decoded(a, BF16), decoded(b, BF16)
             if name == "mul":
                 total = x * y
             elif name == "fma":
-                total = odd_sum(x * y, decode(c[0], BF16))
+                total = odd_sum(x * y, decoded(c[0], BF16))
             else:
                 total = odd_sum(x, -y if name == "sub" else y)
         return encode(total, BF16).astype(np.uint16)
@@ -110,11 +110,6 @@ def _f64(name: str) -> Callable[..., Array]:
         return keep_nan(result, b, a)
 
     return function
-
-
-def quieted(word: Array) -> Array:
-    """f64 bits with NaNs made quiet; their sign and payload stay."""
-    return np.where(np.isnan(word.view(np.float64)), word | QUIET_F64, word)
 
 
 def keep_nan(result: Array, *sources: Array) -> Array:

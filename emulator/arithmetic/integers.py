@@ -19,11 +19,6 @@ def _uniform(m: Modifiers, type_: Type, count: int, function: Callable[..., Any]
     return m.op("integer", [type_.register] * count, [type_.register], on_values(function, type_))
 
 
-def _limits(type_: Type) -> tuple[int, int]:
-    info = np.iinfo(type_.value)
-    return int(info.min), int(info.max)
-
-
 def _wide(type_: Type) -> Type:
     return TYPES[f"{type_.name[0]}{2 * type_.bits}"]
 
