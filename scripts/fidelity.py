@@ -92,13 +92,12 @@ def on_device(driver: Driver, op: Op, columns: list[Array]) -> list[Array]:
     addresses = [driver.allocate(array.nbytes) for array in arrays]
     for address, array in zip(addresses, sources, strict=False):
         driver.upload(address, array)
-    edges = np.linspace(0, total, len(tables) + 1).astype(int)
-    for i, (start, stop) in enumerate(itertools.pairwise(edges)):
+    for i, (start, stop) in enumerate(itertools.pairwise(split(total, len(tables)))):
         pointers = [
-            int(address + start * array.itemsize).to_bytes(8, "little")
+            (address + start * array.itemsize).to_bytes(8, "little")
             for address, array in zip(addresses, arrays, strict=True)
         ]
-        count = int(stop - start)
+        count = stop - start
         function = driver.function(module, f"k{i}")
         grid = (-(-count // THREADS), 1, 1)
         driver.launch(function, grid, (THREADS, 1, 1), [*pointers, count.to_bytes(4, "little")])
@@ -110,10 +109,33 @@ def on_device(driver: Driver, op: Op, columns: list[Array]) -> list[Array]:
     return results
 
 
+def on_engine(op: Op, columns: list[Array]) -> list[Array]:
+    """The results of the same test kernels run by the emulator's engine."""
+    text, tables = module_text(op), immediates(op)
+    sources = [np.ascontiguousarray(c) for i, c in enumerate(columns) if tables == [None] or i != 3]
+    total = len(columns[0])
+    results = [np.zeros(total, REGISTER_DTYPES[kind]) for kind in result_kinds(op)]
+    arrays = [*sources, *results]
+    buffers = [(f"array {i}", x.ctypes.data, x.nbytes) for i, x in enumerate(arrays)]
+    for i, (start, stop) in enumerate(itertools.pairwise(split(total, len(tables)))):
+        pointers = [
+            (array.ctypes.data + start * array.itemsize).to_bytes(8, "little") for array in arrays
+        ]
+        count = stop - start
+        parameters = [*pointers, count.to_bytes(4, "little")]
+        run_ptx(text, f"k{i}", (-(-count // THREADS),), (THREADS,), parameters, buffers=buffers)
+    return results
+
+
+def split(total: int, parts: int) -> list[int]:
+    """Edges of `parts` runs of nearly equal length."""
+    return [int(edge) for edge in np.linspace(0, total, parts + 1)]
+
+
 def emulated(op: Op, columns: list[Array]) -> list[Array]:
     """The emulator's results, in pieces that stay in cache."""
     tables = immediates(op)
-    edges = np.linspace(0, len(columns[0]), len(tables) + 1).astype(int)
+    edges = split(len(columns[0]), len(tables))
     pieces: list[tuple[Array, ...]] = []
     for table, start, stop in zip(tables, edges[:-1], edges[1:], strict=True):
         for low in range(start, stop, 1 << 16):
@@ -179,8 +201,8 @@ def approximation_error(op: Op, columns: list[Array], got: Array, want: Array) -
 
 
 def instructions(arguments: argparse.Namespace) -> list[Outcome]:
-    driver = Driver()
-    print(f"device: {driver.name}")
+    driver = None if arguments.no_device else Driver()
+    print(f"device: {'the emulator itself' if driver is None else driver.name}")
     exact, approximate = exact_opcodes(), approximate_opcodes()
     wanted = [o for o in [*exact, *approximate] if arguments.only in o]
     outcomes = []
@@ -198,7 +220,7 @@ def instructions(arguments: argparse.Namespace) -> list[Outcome]:
         for opcode, future in prepared(pool):
             try:
                 op, columns, got = future.result()
-                want = on_device(driver, op, columns)
+                want = on_engine(op, columns) if driver is None else on_device(driver, op, columns)
             except Exception as error:
                 outcomes.append(
                     Outcome(opcode, 0, 0, error=f"{type(error).__name__}: {error}"[:600])
@@ -344,7 +366,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1 << 20, help="random operand sets")
     parser.add_argument("--workers", type=int, default=8, help="threads that emulate")
     parser.add_argument("--only", default="", help="only opcodes that contain this")
-    parser.add_argument("--no-device", action="store_true", help="warps: emulate only")
+    parser.add_argument("--no-device", action="store_true", help="warps, instructions: dry run")
     arguments = parser.parse_args()
     start = time.monotonic()
     outcomes = commands[arguments.command](arguments)

@@ -79,8 +79,8 @@ def variations() -> list[TensorMap]:
         ]
         maps.append(replace(PLAIN, data_type=data_type, strides_bytes=(256 * bytes_,)))
     maps += [
-        replace(PLAIN, data_type=DataType.PACKED_16U4_ALIGN8B, strides_bytes=(128,)),
-        *(replace(PLAIN, swizzle=s, box=(16 << s, 8)) for s in (Swizzle(i) for i in range(4))),
+        replace(PLAIN, swizzle=Swizzle.NONE, box=(16, 8)),
+        *(replace(PLAIN, swizzle=s, box=(16 << s, 8)) for s in (Swizzle(i) for i in range(1, 4))),
         *(replace(PLAIN, l2_promotion=promotion) for promotion in range(4)),
         replace(PLAIN, data_type=DataType.FLOAT16, strides_bytes=(512,), fill=Fill.NAN),
         replace(PLAIN, box=(256, 256), shape=(2**32, 2**32), strides_bytes=(2**40 - 16,)),
@@ -108,9 +108,10 @@ def compare_maps(driver: Driver) -> list[dict[str, Any]]:
             raw = driver.encode_tensor_map(tensor_map)
             words = np.frombuffer(raw, np.uint64)
             row["words"] = [f"{int(word):016x}" for word in words[:8]]
+            # CuTe DSL writes 2 into a nibble that the driver leaves clear.
+            raw = raw[:8] + bytes([raw[8] | 2]) + raw[9:]
             row["read"] = repr(decode(raw))
-            # The emulator has no use for the L2 promotion and does not read it.
-            row["same"] = decode(raw) == replace(tensor_map, l2_promotion=0)
+            row["same"] = decode(raw) == tensor_map
         except (RuntimeError, EmulatorError) as error:
             row["error"] = str(error)
         rows.append(row)

@@ -170,7 +170,7 @@ def load_tile(
     if not inside:
         into[:] = 0
         if tile.fill is Fill.NAN:
-            into.view(f"u{max(1, tile.element_bits // 8)}")[:] = _nan(site, tile)
+            into.view(np.uint16)[:] = _nan(site, tile)
     _copy(site, batch, lane, tile, start, offset, READ)
     batch.traffic.shared_written_bytes += tile.box_bytes
 
@@ -200,10 +200,12 @@ def _box(site: Site, batch: Batch, lane: int, tile: TensorMap, address: int) -> 
     return shared_range(site, batch, lane, address, tile.box_bytes, 128)
 
 
-_NAN_BITS = {"FLOAT16": 0x7FFF, "BFLOAT16": 0x7FFF, "FLOAT32": 0x7FFFFFFF, "FLOAT64": (1 << 63) - 1}
+# What a tensor copy fills in, 16 bits after 16 bits whatever the type, and `fma.oob` looks for.
+_NAN_FILL = 0x7FF7
+_WITH_NAN = {"FLOAT16", "BFLOAT16", "FLOAT32", "FLOAT32_FTZ", "TFLOAT32", "TFLOAT32_FTZ", "FLOAT64"}
 
 
 def _nan(site: Site, tile: TensorMap) -> int:
-    if tile.data_type.name not in _NAN_BITS:
+    if tile.data_type.name not in _WITH_NAN:
         raise site.unsupported(f"NaN fill of {tile.data_type.name} tensor maps")
-    return _NAN_BITS[tile.data_type.name]
+    return _NAN_FILL

@@ -20,7 +20,7 @@ from emulator.cutedsl import Launch, intercept
 from emulator.cutedsl.callbacks import make_callbacks
 from emulator.cutedsl.descriptor import decode
 from emulator.cutedsl.host import LAUNCH_FAILURE, HostRuntime
-from emulator.engine.tensormap import DataType, Swizzle, TensorMap
+from emulator.engine.tensormap import DataType, Fill, Swizzle, TensorMap
 from emulator.errors import TensorMapError, UnsupportedInstruction
 
 
@@ -104,6 +104,37 @@ def test_swizzles_are_read(bits: int) -> None:
 def test_a_rule_of_the_driver_is_kept() -> None:
     with pytest.raises(TensorMapError, match="8 bytes"):
         described(cutlass.Uint8, (64, 16), (1, 64), (8, 8))
+
+
+# Words 1 and 6 of maps that an H100's driver made of a [64, 256] tensor with a box of [8, 32].
+DRIVER_WORDS = {
+    0x0000004000000190: (DataType.INT32, 1024, Swizzle.NONE, 0, Fill.ZERO),
+    0x0000008000000290: (DataType.INT64, 2048, Swizzle.NONE, 0, Fill.ZERO),
+    0x0000004000000410: (DataType.FLOAT32_FTZ, 1024, Swizzle.NONE, 0, Fill.ZERO),
+    0x0000004000010390: (DataType.TFLOAT32, 1024, Swizzle.NONE, 0, Fill.ZERO),
+    0x0000004000010410: (DataType.TFLOAT32_FTZ, 1024, Swizzle.NONE, 0, Fill.ZERO),
+    0x0000001000002010: (DataType.UINT8, 256, Swizzle.BYTES_32, 0, Fill.ZERO),
+    0x0000001000060010: (DataType.UINT8, 256, Swizzle.NONE, 3, Fill.ZERO),
+    0x0000002000008310: (DataType.FLOAT16, 512, Swizzle.NONE, 0, Fill.NAN),
+}
+
+
+@pytest.mark.parametrize("word", DRIVER_WORDS, ids=hex)
+def test_the_driver_s_own_words_are_read(word: int) -> None:
+    data_type, stride, swizzle, promotion, fill = DRIVER_WORDS[word]
+    # Host code of CuTe DSL writes 2 into the nibble that the driver leaves clear.
+    words = [0x1000, word | 2, 0, 0, 0x0000003F000000FF, 0, 0x1F << 56, 7]
+    assert decode(struct.pack("<8Q", *words).ljust(128, b"\0")) == TensorMap(
+        data_type,
+        0x1000,
+        (256, 64),
+        (stride,),
+        (32, 8),
+        (1, 1),
+        swizzle=swizzle,
+        l2_promotion=promotion,
+        fill=fill,
+    )
 
 
 def test_other_bytes_are_no_tensor_map() -> None:
