@@ -1,0 +1,1 @@
+"""Tools that measure and compare; each is run as `python scripts/NAME.py`."""
