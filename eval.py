@@ -191,6 +191,7 @@ def main(arguments: list[str]) -> Exit:
     mode, case_file = arguments[0], Path(arguments[1])
     try:
         environment = read_environment()
+        isolation.adopt_orphans()
         isolation.close_to_others()  # before the submission starts: it runs as the same user
         pipe = ResultPipe(environment.result_fd)
         if mode == "info":
@@ -202,6 +203,8 @@ def main(arguments: list[str]) -> Exit:
     except BrokenPipeError:
         print("eval.py: nobody reads the results any more", file=sys.stderr)
         return Exit.NO_PIPE
+    finally:
+        isolation.kill_children()  # what a submission started and detached from its session
 
 
 if __name__ == "__main__":

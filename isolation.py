@@ -21,6 +21,7 @@ output_bytes = 8 << 30
 data_share = 0.8
 
 _set_parent_death_signal = 1  # PR_SET_PDEATHSIG of prctl(2)
+_set_child_subreaper = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)
 _set_dumpable = 4  # PR_SET_DUMPABLE of prctl(2)
 
 _caches = "XDG_CACHE_HOME"
@@ -58,6 +59,28 @@ def close_to_others() -> None:
     """Keeps other processes of the same user from reading or tracing this one (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_set_dumpable, 0)
+
+
+def adopt_orphans() -> None:
+    """Makes processes whose parents ended children of this one, wherever they hide (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_set_child_subreaper, 1)
+
+
+def kill_children() -> None:
+    """Kills every child of this process, and those it inherits while doing so (Linux)."""
+    for _ in range(100):
+        children = [
+            int(pid)
+            for path in Path("/proc/self/task").glob("*/children")
+            for pid in path.read_text().split()
+        ]
+        if not children:
+            return
+        for pid in children:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
 
 
 def die_with_parent() -> None:

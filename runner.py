@@ -49,6 +49,7 @@ class Runner:
         self._buffers = SharedBuffers({})
         self._last_output: Any = None
         self._batch: list[SharedBuffers] = []
+        self._batch_data: list[input_t] = []
         self._batch_outputs: list[Any] = []
         self._emulation: Emulation | None = None
 
@@ -162,13 +163,14 @@ class Runner:
     def _open_batch(self, request: Message) -> Message:
         m, k, l = self._shape
         self._batch = [open_buffers(m, k, l, self._device, each, None) for each in request["sets"]]
+        self._batch_data = [self._data(buffers) for buffers in self._batch]
         return {}
 
     def _call_batch(self, request: Message) -> Message:
         """Queues calls on some of the sets and does not wait for the device."""
         assert self._kernel, "load and case come first"
-        for buffers in self._batch[request["first"] : request["last"]]:
-            self._batch_outputs.append(self._kernel(self._data(buffers)))
+        for data in self._batch_data[request["first"] : request["last"]]:
+            self._batch_outputs.append(self._kernel(data))
         return {}
 
     def _wait_for_batch(self) -> Message:
@@ -178,7 +180,7 @@ class Runner:
     def _hand_over_batch(self) -> Message:
         for output, buffers in zip(self._batch_outputs, self._batch, strict=True):
             self._hand_over(output, buffers)
-        self._batch, self._batch_outputs = [], []
+        self._batch, self._batch_data, self._batch_outputs = [], [], []
         return {}
 
     def _profile(self) -> Message:

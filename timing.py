@@ -8,14 +8,18 @@ On a CPU, ``perf_counter`` brackets each call.
 """
 
 import ctypes
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import torch
 
 T = TypeVar("T")
+
+_spin_cycles = 1_000_000  # about half a millisecond
 
 _persisting_l2_cache_size = 6  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE of the CUDA driver
 
@@ -59,11 +63,13 @@ class CudaTimer:
         """Replaces what the L2 holds, persisting lines included; asynchronous.
 
         It writes, then reads: the lines left behind are clean, so that the timed call is not
-        charged with writing back the flush's own data.
+        charged with writing back the flush's own data. Then it spins for a while, without touching
+        memory, so that the host has time to queue the call.
         """
         self._driver.cuCtxResetPersistingL2Cache()
         self._flush.zero_()
         torch.sum(self._flush, dim=0, out=self._sink)
+        torch.cuda._sleep(_spin_cycles)
 
     def synchronize(self) -> None:
         """Waits until the device is idle."""
@@ -82,16 +88,29 @@ class CudaTimer:
         stream = torch.cuda.current_stream(self._device)
         start, end, settled = (self._event(enable_timing=True) for _ in range(3))
         self.synchronize()
-        self.flush()
-        start.record(stream)
-        result = call()
-        end.record(stream)
+        with _no_garbage_collection():
+            self.flush()
+            start.record(stream)
+            result = call()
+            end.record(stream)
         self.synchronize()
         settled.record(stream)
         settled.synchronize()
         return result, CallTime(
             self._elapsed_ms(start, end) * 1e6, self._elapsed_ms(start, settled) * 1e6
         )
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """A collection in the middle of a call would be charged to it."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class CpuTimer:

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -75,13 +76,19 @@ def read_submission(submission: Path) -> tuple[Submission, bytes]:
 
 
 def assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
-    """Judges by the plan and fills the verdict. Raises SetupFailed."""
-    failure = _run_alone(bot, observer) if plan.run_alone else None
-    if failure is None and plan.tests:
-        _run_tests(bot, plan, verdict, observer)
-    elif plan.tests:
-        verdict.tests = [read_test({}, 0, line, failure or "") for line in plan.all_tests]
-        observer.test(verdict.tests[0])
+    """Judges by the plan and fills the verdict. Raises SetupFailed.
+
+    The run of the submission by itself goes on beside the tests, but never beside a benchmark.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        alone = pool.submit(_run_alone, bot, observer) if plan.run_alone else None
+        if plan.tests:
+            _run_tests(bot, plan, verdict, observer)
+        failure = alone.result() if alone else None
+    if failure is not None:
+        verdict.tests = [
+            read_test({}, index, line, failure) for index, line in enumerate(plan.all_tests)
+        ]
     if plan.benchmarks:
         if failure is None and verdict.contest_tests_passed:
             _run_benchmarks(bot, plan, verdict, observer)

@@ -23,7 +23,10 @@ _tests = [
     case_line({"m": 128, "k": 256, "l": 1, "seed": 1111}),
     case_line({"m": 256, "k": 1024, "l": 2, "seed": 1111}),
 ]
-_benchmarks = [case_line({"m": 4096, "k": 2048, "l": 1, "seed": 1111})]
+_cpu_benchmarks = [case_line({"m": 4096, "k": 2048, "l": 1, "seed": 1111})]
+_cuda_benchmarks = [case_line({"m": 7168, "k": 16384, "l": 1, "seed": 1111})]
+"""On a GPU the corpus' plain torch must be bound by the device, not by the host."""
+
 _secret_seed = 20_061
 _at_once_on_cpu = 2
 
@@ -107,15 +110,16 @@ def run_corpus(
     def examine(specimen: Specimen) -> Finding:
         if specimen.needs == "cuda" and not on_cuda:
             return Finding(specimen, "skipped", "needs a CUDA device")
-        return _examine(specimen, Bot(problem, specimen.source.encode(), device, _secret_seed))
+        bot = Bot(problem, specimen.source.encode(), device, _secret_seed)
+        return _examine(specimen, bot, _cuda_benchmarks if on_cuda else _cpu_benchmarks)
 
     with ThreadPoolExecutor(1 if on_cuda else _at_once_on_cpu) as pool:
         yield from pool.map(examine, specimens)
 
 
-def _examine(specimen: Specimen, bot: Bot) -> Finding:
+def _examine(specimen: Specimen, bot: Bot, benchmarks: list[str]) -> Finding:
     verdict = Verdict(Submission(specimen.name, ""))
-    assess(bot, Plan(_tests, _benchmarks, run_alone=False), verdict, Observer())
+    assess(bot, Plan(_tests, benchmarks, run_alone=False), verdict, Observer())
     results: list[TestResult | BenchmarkResult] = [*verdict.tests, *verdict.benchmarks]
     said = [each.message for each in results if each.status == "fail" and each.message]
     if specimen.caught is None:
