@@ -16,34 +16,9 @@ from emulator.engine.access import READ
 from emulator.engine.action import Site
 from emulator.engine.batch import Batch
 from emulator.engine.memory import SHARED_WINDOW
-from emulator.engine.native import compiled
 from emulator.errors import Misaligned, OutOfBounds, ReadOnlyMemory, SharedRace, UninitialisedShared
 
 Array = np.ndarray[Any, Any]
-
-
-@compiled
-def _note(start, nbytes, thread, engine, known, writers, readers, write):  # type: ignore[no-untyped-def]
-    """Stamp a range for the copy engine; `thread` issued the copy, so what it knows of is in
-    order. known: [warps + 1, warps + 1] of the CTA. Returns (byte, fault, other's stamp)."""
-    stamp = (np.int64(known[engine >> 5, engine >> 5]) << 32) | (engine + 1)
-    for b in range(start, start + nbytes):
-        writer = writers[b]
-        if writer == 0 and not write:
-            return b, 1, writer
-        if not races.ordered(writer, thread, known):
-            return b, 2, writer
-        if write:
-            for k in range(2):
-                if not races.ordered(readers[k, b], thread, known):
-                    return b, 2, readers[k, b]
-                readers[k, b] = 0
-            writers[b] = stamp
-        elif races.ordered(readers[0, b], thread, known):
-            readers[0, b] = stamp
-        else:
-            readers[1, b] = stamp
-    return -1, 0, np.int64(0)
 
 
 def host_view(address: int, nbytes: int) -> Array:
@@ -133,7 +108,7 @@ def note(site: Site, batch: Batch, lane: int, offset: int, nbytes: int, write: b
     if not shared.checked:
         return
     cta, thread = divmod(lane, batch.grid.threads)
-    byte, fault, stamp = _note(
+    byte, fault, stamp = races.note_engine(
         offset,
         nbytes,
         thread,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import emulator.engine.instructions  # noqa: F401  (fills the table of actions)
 from emulator.arithmetic import resolve
-from emulator.engine import instructions as _instructions
 from emulator.engine.action import Action, Result, Site, Source, builder_of
 from emulator.errors import EmulatorError, PtxSyntaxError
 from emulator.ptx import flow
@@ -23,8 +23,6 @@ from emulator.ptx.program import (
     Special,
     SymbolAddress,
 )
-
-assert _instructions
 
 Effects = tuple[list[int], list[int]]
 # Special registers whose value changes while the kernel runs, with their register classes.

@@ -101,6 +101,30 @@ def note_writes(  # type: ignore[no-untyped-def]
     return -1, NO_FAULT, np.int64(0)
 
 
+@compiled
+def note_engine(start, nbytes, thread, engine, known, writers, readers, write):  # type: ignore[no-untyped-def]
+    """Stamp a range for the copy engine; `thread` issued the copy, so what it knows of is in
+    order. known: [warps + 1, warps + 1] of the CTA. Returns (byte, fault, other's stamp)."""
+    stamp = (np.int64(known[engine >> 5, engine >> 5]) << 32) | (engine + 1)
+    for b in range(start, start + nbytes):
+        writer = writers[b]
+        if writer == 0 and not write:
+            return b, UNINITIALISED, writer
+        if not ordered(writer, thread, known):
+            return b, RACE, writer
+        if write:
+            for k in range(2):
+                if not ordered(readers[k, b], thread, known):
+                    return b, RACE, readers[k, b]
+                readers[k, b] = 0
+            writers[b] = stamp
+        elif ordered(readers[0, b], thread, known):
+            readers[0, b] = stamp
+        else:
+            readers[1, b] = stamp
+    return -1, NO_FAULT, np.int64(0)
+
+
 class Clocks:
     """The clocks of a batch of CTAs: known[cta, warp, warp], int32; the copy engine is last."""
 

@@ -31,6 +31,9 @@ class Parked(Protocol):
     def waiting(self) -> list[tuple[str, Array]]:
         """(what they wait for, lanes)."""
 
+    def left(self, batch: Batch, lanes: Array) -> None:
+        """These lanes exited."""
+
 
 class Scheduler:
     """Runs the CTAs of one batch to their end."""
@@ -92,9 +95,7 @@ class Scheduler:
         self.batch.alive[lanes] = False
         self.stir()
         for barrier in self.parked:
-            left = getattr(barrier, "left", None)
-            if left is not None:
-                left(self.batch, lanes)
+            barrier.left(self.batch, lanes)
 
     def stir(self) -> None:
         """Something that threads in front of a gate may wait for has changed."""
@@ -132,7 +133,8 @@ class Scheduler:
             following = block.run(batch, group, group.registers)
             if type(following) is int:
                 alone = not self.groups or following < min(self.groups)
-                if alone and not self._stirred and spent < TURN_STEPS:
+                meets = following in self.held
+                if alone and not meets and not self._stirred and spent < TURN_STEPS:
                     place = following
                     if blocks[place].gate is None:
                         continue

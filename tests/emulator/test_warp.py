@@ -150,6 +150,17 @@ def test_a_shuffle_waits_for_threads_on_another_path() -> None:
     assert a.tolist() == [i + 16 for i in range(16)] + [i + 300 for i in range(16)]
 
 
+def test_a_shuffle_waits_for_threads_that_jump_back_to_it() -> None:
+    body = f"""{MINE} mov.u32 %r5, %r0; setp.lt.u32 %p1, %r0, 16; @%p1 bra LATER;
+    MEET: shfl.sync.bfly.b32 %r7, %r5, 16, 31, -1; st.global.u32 [%d0], %r7; ret;
+    LATER: setp.lt.u32 %p2, %r0, 8; @%p2 bra LATEST; add.u32 %r5, %r5, 100; bra MEET;
+    LATEST: add.u32 %r5, %r5, 200; bra MEET;"""
+    a = np.zeros(32, np.uint32)
+    run(body, a)
+    low = [i + 16 for i in range(16)]
+    assert a.tolist() == low + [i + 200 for i in range(8)] + [i + 100 for i in range(8, 16)]
+
+
 def test_half_a_warp_that_never_comes_is_a_deadlock() -> None:
     body = """setp.lt.u32 %p1, %r0, 16; @%p1 bra A; bar.sync 1, 32; bra E;
     A: shfl.sync.bfly.b32 %r7, %r0, 1, 31, -1; E:"""
