@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ptx_harness import run
+
+from emulator.engine import schedule
 
 REGISTERS = ("%r20", "%r21", "%r22", "%r23")
 
@@ -71,3 +74,29 @@ def test_many_threads_give_what_each_gives_alone(body: list[str]) -> None:
     for thread in (0, 1, 2, 7, 31, 32, 47, 48, 63, 64, 90, 95):
         run(text, alone, np.array([thread], np.uint32), block=1)
         assert together[thread].tolist() == alone[thread].tolist()
+
+
+@st.composite
+def meetings(draw: st.DrawFn) -> list[str]:
+    """Random divergent code between warp-wide exchanges that every thread left comes to."""
+    out: list[str] = []
+    for i in range(draw(st.integers(1, 3))):
+        out += draw(statements(2, f"P{i}"))
+        out += ["and.b32 %r31, %r21, 31;", "shfl.sync.idx.b32 %r20, %r20, %r31, 31, -1;"]
+    return out
+
+
+@settings(max_examples=40)
+@given(meetings(), st.sampled_from([1, 2, 5]))
+def test_the_order_of_threads_changes_nothing(body: list[str], turn: int) -> None:
+    """However often the scheduler interrupts a group, exchanges see the same values."""
+    text = kernel(body)
+    results = []
+    for grid, block, steps in ((3, 32, schedule.TURN_STEPS), (3, 32, turn), (1, 96, turn)):
+        a = np.zeros((96, 4), np.uint32)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(schedule, "TURN_STEPS", steps)
+            run(text, a, np.zeros(1, np.uint32), grid=grid, block=block)
+        results.append(a.tolist())
+    assert results[0] == results[1]
+    assert results[0] == results[2]

@@ -1,0 +1,83 @@
+"""The race check on random exchanges through shared memory: never wrong, never silent."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from ptx_harness import MINE, run
+
+from emulator.errors import SharedRace
+
+SHARED = ".shared .align 16 .b8 s[256]; .shared .align 8 .b64 bar;"
+INIT = """mov.u32 %r20, bar; setp.eq.u32 %p1, %r0, 0; @%p1 mbarrier.init.shared.b64 [%r20], 64;
+bar.sync 0;"""
+
+Map = tuple[int, int]
+maps = st.tuples(st.integers(0, 31).map(lambda x: 2 * x + 1), st.integers(0, 63))
+
+
+def place(way: Map) -> str:
+    """Thread t's word in %r10: (a t + b) mod 64, which is a permutation for odd a."""
+    a, b = way
+    return f"""mad.lo.u32 %r11, %r0, {a}, {b}; and.b32 %r11, %r11, 63; shl.b32 %r11, %r11, 2;
+    mov.u32 %r10, s; add.u32 %r10, %r10, %r11;"""
+
+
+def sync(kind: str, number: int) -> str:
+    """Some way for all 64 threads to meet; `number` counts the meetings so far."""
+    if kind == "mbarrier":
+        wait = f"mbarrier.try_wait.parity.shared.b64 %p5, [%r20], {number % 2}; @!%p5 bra W;"
+        return f"mbarrier.arrive.shared.b64 _, [%r20]; {{ W: {wait} }}"
+    if kind == "halves":
+        return """setp.lt.u32 %p6, %r0, 32; @%p6 bar.arrive 3, 64; @!%p6 bar.sync 3, 64;
+        @!%p6 bar.arrive 4, 64; @%p6 bar.sync 4, 64;"""
+    return {"all": "bar.sync 0;", "count": "barrier.sync 2, 64;"}[kind]
+
+
+def exchange(steps: list[tuple[Map, Map, str]], without: int | None) -> str:
+    """Write by one permutation, meet, read by another, meet; leave meeting `without` out."""
+    body, met, meeting = INIT, 0, 0
+    for write, read, kind in steps:
+        for access in (
+            f"{place(write)} add.u32 %r5, %r0, {meeting}; st.shared.u32 [%r10], %r5;",
+            f"{place(read)} ld.shared.u32 %r6, [%r10];",
+        ):
+            body += access
+            if meeting != without:
+                body += sync(kind, met)
+                met += kind == "mbarrier"
+            meeting += 1
+    return body + f"{MINE} st.global.u32 [%d0], %r6;"
+
+
+steps = st.lists(
+    st.tuples(maps, maps, st.sampled_from(["all", "count", "halves", "mbarrier"])),
+    min_size=1,
+    max_size=3,
+)
+
+
+@settings(max_examples=40)
+@given(steps)
+def test_an_exchange_with_barriers_is_no_race(plan: list[tuple[Map, Map, str]]) -> None:
+    a = np.zeros(64, np.uint32)
+    run(exchange(plan, None), a, block=64, before=SHARED)
+    thread = np.arange(64)
+    (wa, wb), (ra, rb), _ = plan[-1]
+    writer = np.empty(64, np.int64)
+    writer[(thread * wa + wb) % 64] = thread
+    assert a.tolist() == (writer[(thread * ra + rb) % 64] + 2 * (len(plan) - 1)).tolist()
+
+
+@settings(max_examples=40)
+@given(steps, st.data())
+def test_an_exchange_without_one_of_them_is(
+    plan: list[tuple[Map, Map, str]], data: st.DataObject
+) -> None:
+    without = data.draw(st.integers(0, 2 * len(plan) - 2))
+    ways = [way for write, read, _ in plan for way in (write, read)]
+    assume(ways[without] != ways[without + 1])
+    with pytest.raises(SharedRace):
+        run(exchange(plan, without), np.zeros(64, np.uint32), block=64, before=SHARED)
