@@ -45,6 +45,11 @@ class Access:
     def nbytes(self) -> int:
         return self.size * self.elements
 
+    @property
+    def alignment(self) -> int:
+        """What a global address must be a multiple of: the bytes, or the power of two in them."""
+        return self.nbytes & -self.nbytes
+
 
 @dataclass
 class Where:
@@ -228,7 +233,7 @@ def _visit(batch: Batch, access: Access, where: Where, flag: int, lanes: int) ->
             where.address,
             where.request,
             nbytes,
-            min(nbytes, 32),
+            access.alignment,
             memory.starts,
             memory.ends,
             memory.sector0,
@@ -237,7 +242,7 @@ def _visit(batch: Batch, access: Access, where: Where, flag: int, lanes: int) ->
         )
         if bad < 0:
             break
-        if int(where.address[bad]) % min(nbytes, 32) or not memory.rescan():
+        if int(where.address[bad]) % access.alignment or not memory.rescan():
             raise _global_fault(batch, access, int(where.address[bad]), where.lane(bad), flag)
     if flag == WRITTEN and memory.read_only:
         _check_writable(batch, access, where)
@@ -275,13 +280,13 @@ def _global_fault(
 ) -> EmulatorError:
     verb = "write" if flag == WRITTEN else "read"
     place = batch.memory.describe(address)
-    if address % min(access.nbytes, 32):
+    if address % access.alignment:
         return access.site.fail(
             Misaligned,
             f"{verb} of {access.nbytes} bytes at a misaligned address: {place}",
             batch,
             lane,
-            hint=f"the address must be a multiple of {min(access.nbytes, 32)}",
+            hint=f"the address must be a multiple of {access.alignment}",
         )
     if address >> WINDOW_SHIFT:
         place = f"address {address:#x}, which no memory has"

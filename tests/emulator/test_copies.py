@@ -73,6 +73,17 @@ def test_a_short_source_is_padded_with_zeros() -> None:
     assert rows[1].tolist() == [4, 0, 0, 0]
 
 
+def test_a_partial_source_may_have_any_length() -> None:
+    body = f"""{SLOT16} {SOURCE16} and.b32 %r5, %r0, 15; st.shared.u32 [%r10], 9;
+    cp.async.cg.shared.global [%r10], [%d3], 16, %r5; cp.async.wait_all;
+    ld.shared.v4.u32 {{%r1, %r2, %r3, %r4}}, [%r10]; mul.wide.u32 %d0, %r0, 16;
+    add.u64 %d0, %q0, %d0; st.global.v4.u32 [%d0], {{%r1, %r2, %r3, %r4}};"""
+    a, source = out(128), words()
+    source[:] = 0x01010101
+    run(body, a, source, before=SHARED)
+    assert a.view(np.uint8).reshape(32, 16).sum(axis=1).tolist() == [i % 16 for i in range(32)]
+
+
 def test_cp_async_out_of_bounds_is_caught() -> None:
     with pytest.raises(errors.OutOfBounds, match="past the end of a1"):
         run(
