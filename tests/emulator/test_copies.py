@@ -317,8 +317,8 @@ def test_a_swizzle_moves_16_byte_pieces_by_the_row(swizzle: Swizzle, span: int) 
 @pytest.mark.parametrize("rank", [1, 3, 4, 5])
 def test_tiles_of_other_ranks(rank: int) -> None:
     shape = (2, 3, 4, 5, 16)[5 - rank :]
-    data = np.arange(int(np.prod(shape)), dtype=np.uint32)
-    data = aligned(data.tobytes()).view(np.uint32).reshape(shape)
+    numbers = np.arange(int(np.prod(shape)), dtype=np.uint32)
+    data = aligned(numbers.tobytes()).view(np.uint32).reshape(shape)
     box = (8, 2, 2, 2, 1)[:rank]
     got = load_tile(data, DataType.UINT32, box, (4, 1, 1, 1, 1)[:rank]).view(np.uint32)
     starts = tuple(reversed((4, 1, 1, 1, 1)[:rank]))
