@@ -168,6 +168,15 @@ def _replace_driver_queries(hooks: Hooks, runtime: HostRuntime) -> None:
                 hooks.replace(module, name, lambda _: nothing)
         if hasattr(module, "stream_create"):
             hooks.replace(module, "stream_create", lambda _: stream)
+    hooks.replace(
+        cuda_helpers,
+        "get_device_attribute",
+        # The driver's attributes have the runtime's numbers.
+        lambda _: lambda attribute, *_: runtime.device_attribute(int(attribute)),
+    )
+    hooks.replace(
+        cuda_helpers, "get_compute_capability_major_minor", lambda _: lambda *_: device.capability
+    )
     for name in ("default_stream", "current_stream"):
         hooks.replace(cutlass.torch, name, lambda _: stream)
 

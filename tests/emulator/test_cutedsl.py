@@ -163,6 +163,21 @@ def test_more_shared_memory_than_a_block_has_is_refused(launches: list[Launch]) 
     assert not launches
 
 
+@pytest.mark.parametrize(
+    "options", [{"use_pdl": True}, {"min_blocks_per_mp": 2}, {"cooperative": True}], ids=str
+)
+def test_launch_options_need_no_driver(
+    options: dict[str, Any], emulation: emulator.Emulation
+) -> None:
+    @cute.jit
+    def with_options(source: cute.Tensor, target: cute.Tensor) -> None:
+        add_kernel(source, target).launch(grid=(1, 1, 1), block=(32, 1, 1), **options)
+
+    target = torch.ones(8)
+    with_options(from_dlpack(torch.arange(8.0)), from_dlpack(target))
+    assert torch.equal(target, torch.arange(8.0) + 1)
+
+
 def test_a_cluster_is_reported(launches: list[Launch]) -> None:
     @cute.jit
     def clustered(source: cute.Tensor, target: cute.Tensor) -> None:
