@@ -30,6 +30,11 @@ class Case:
         return self.l * (a_bytes + b_bytes + 2 * self.m)
 
 
+largest = 2**31 - 1
+"""Of m, k and l: what a tensor of CUDA can have along a dimension, and sizes stay in 64 bits."""
+
+_shown = 80
+
 _field = re.compile(r"\s*([a-zA-Z_]+):\s*([a-zA-Z]+|[+-]?[0-9]+)\s*")
 _inputs = {"contest": False, "full": True}
 
@@ -40,31 +45,34 @@ def parse_case(line: str) -> Case:
     Raises CaseFileError for anything else, and for a shape outside the problem.
     """
     fields: dict[str, str] = {}
+    shown = repr(line if len(line) <= _shown else f"{line[:_shown]}...")
     for part in line.split(";"):
         matched = _field.fullmatch(part)
         if not matched:
-            raise CaseFileError(f"{part.strip()!r} in {line!r} is not 'name: value'")
+            raise CaseFileError(f"{part.strip()[:_shown]!r} in {shown} is not 'name: value'")
         name, value = matched.groups()
         if name in fields:
-            raise CaseFileError(f"{name!r} stands twice in {line!r}")
+            raise CaseFileError(f"{name[:_shown]!r} stands twice in {shown}")
         fields[name] = value
     inputs = fields.pop("inputs", "contest")
     if inputs not in _inputs:
-        raise CaseFileError(f"inputs must be contest or full, not {inputs!r}")
+        raise CaseFileError(f"inputs must be contest or full, not {inputs[:_shown]!r}")
     wanted = set(TestSpec.__annotations__)
     if set(fields) != wanted:
-        raise CaseFileError(f"{line!r} must name {', '.join(sorted(wanted))}")
+        raise CaseFileError(f"{shown} must name {', '.join(sorted(wanted))}")
     try:
         numbers = {name: int(value) for name, value in fields.items()}
     except ValueError:
-        raise CaseFileError(f"every value in {line!r} must be a whole number") from None
+        raise CaseFileError(f"every value in {shown} must be a whole number") from None
     m, k, l = numbers["m"], numbers["k"], numbers["l"]
     if m < 1 or l < 1:
-        raise CaseFileError(f"m and l must be at least 1 in {line!r}")
+        raise CaseFileError(f"m and l must be at least 1 in {shown}")
     if k < 1 or k % k_multiple:
-        raise CaseFileError(f"k must be a positive multiple of {k_multiple} in {line!r}")
+        raise CaseFileError(f"k must be a positive multiple of {k_multiple} in {shown}")
+    if max(m, k, l) > largest:
+        raise CaseFileError(f"m, k and l must be at most {largest} in {shown}")
     if not 0 <= numbers["seed"] < 2**63:
-        raise CaseFileError(f"seed must lie between 0 and 2**63 - 1 in {line!r}")
+        raise CaseFileError(f"seed must lie between 0 and 2**63 - 1 in {shown}")
     return Case(line.strip(), m, k, l, numbers["seed"], _inputs[inputs])
 
 

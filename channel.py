@@ -27,9 +27,12 @@ class BadMessage(Exception):
 class Channel:
     """One end of a connected stream socket."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, takes_fds: bool = False) -> None:
+        """takes_fds: whether descriptors are received. Otherwise the system closes what comes, so
+        that the other side cannot use up this process's."""
         self._socket = connection
-        self._pending = b""
+        self._takes_fds = takes_fds
+        self._pending = bytearray()
         self._fds: list[int] = []
 
     def send(self, message: Message, fd: int | None = None) -> None:
@@ -50,11 +53,14 @@ class Channel:
         Raises ChannelClosed, ChannelTimeout or BadMessage.
         """
         end = None if timeout_s is None else time.monotonic() + timeout_s
-        while b"\n" not in self._pending:
-            if len(self._pending) > longest_message_bytes:
+        searched = 0  # a long message in many pieces is searched once, not once a piece
+        while (length := self._pending.find(b"\n", searched)) < 0:
+            searched = len(self._pending)
+            if searched > longest_message_bytes:
                 raise BadMessage(f"a message is longer than {longest_message_bytes} bytes")
             self._read_more(end)
-        line, self._pending = self._pending.split(b"\n", 1)
+        line = bytes(self._pending[:length])
+        del self._pending[: length + 1]
         try:
             message = json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -66,13 +72,17 @@ class Channel:
     def _read_more(self, end: float | None) -> None:
         wait_s = None if end is None else max(0.0, end - time.monotonic())
         readable, _, _ = select.select([self._socket], [], [], wait_s)
-        if not readable:
+        # Who keeps sending must not put the end off.
+        if not readable or (end is not None and self._pending and time.monotonic() > end):
             raise ChannelTimeout
         try:
-            data, fds, _, _ = socket.recv_fds(self._socket, 1 << 16, 1)
+            if self._takes_fds:
+                data, fds, _, _ = socket.recv_fds(self._socket, 1 << 16, 1)
+                self._fds += fds
+            else:
+                data = self._socket.recv(1 << 16)
         except OSError as error:
             raise ChannelClosed(str(error)) from error
-        self._fds += fds
         if not data:
             raise ChannelClosed
         self._pending += data

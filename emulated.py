@@ -1,9 +1,10 @@
 """Counts of emulated launches, added up for one call of a submission."""
 
-from collections.abc import Sequence
 from typing import Any
 
 _longest_name = 60
+_most_kinds = 40
+_largest = 2**53
 
 _summed = (
     "ctas_run",
@@ -27,19 +28,22 @@ _summed = (
 )
 
 
-def total_counts(launches: Sequence[Any]) -> dict[str, Any]:
+def total_counts(launches: object) -> dict[str, Any]:
     """The sum over launches, each as ``emulator.LaunchReport.to_dict`` gives it.
 
     Returns the sums, ``launches``, ``kernels`` (names, cut), ``warp_instructions`` by kind, and
-    whether any was ``extrapolated`` from a sample of its CTAs. What is no number counts as 0: the
+    whether any was ``extrapolated`` from a sample of its CTAs. What is no count counts as 0: the
     reports come from the submission's process.
     """
-    reports = [each for each in launches if isinstance(each, dict)]
+    listed = launches if isinstance(launches, list) else []
+    reports = [each for each in listed if isinstance(each, dict)]
     kinds: dict[str, int] = {}
     for report in reports:
         by_kind = report.get("warp_instructions")
         for kind, count in by_kind.items() if isinstance(by_kind, dict) else ():
-            kinds[str(kind)[:_longest_name]] = kinds.get(str(kind), 0) + int(_number(count))
+            name = str(kind)[:_longest_name]
+            if name in kinds or len(kinds) < _most_kinds:
+                kinds[name] = kinds.get(name, 0) + int(_number(count))
     return {
         "launches": len(reports),
         "kernels": sorted({str(each.get("kernel"))[:_longest_name] for each in reports})[:8],
@@ -50,4 +54,6 @@ def total_counts(launches: Sequence[Any]) -> dict[str, Any]:
 
 
 def _number(value: object) -> float | int:
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else 0
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return 0
+    return value if 0 <= value < _largest else 0

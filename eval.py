@@ -17,13 +17,15 @@ _beside = {
 if _beside & _libraries:
     sys.exit(f"eval.py: {', '.join(sorted(_beside & _libraries))} beside it hides a library")
 
+import math
+import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import isolation
-from protocol import Exit, ResultPipe
+from protocol import Exit, PipeLost, ResultPipe
 from submission_process import SubmissionFailed, SubmissionProcess
 
 if TYPE_CHECKING:
@@ -77,9 +79,12 @@ def read_environment() -> Environment:
     try:
         secret_seed = int(seed_text) if seed_text else None
         timeout_s = float(timeout_text)
+        if not 0 < timeout_s < math.inf:
+            raise ValueError
     except ValueError:
         raise SetupError(
-            "POPCORN_SEED must be a whole number and NVFP4_TIMEOUT_S a number", Exit.USAGE
+            "POPCORN_SEED must be a whole number and NVFP4_TIMEOUT_S a positive number of seconds",
+            Exit.USAGE,
         ) from None
     device = os.environ.get("NVFP4_DEVICE", "auto")
     if device not in ("auto", "cuda", "cpu"):
@@ -182,6 +187,22 @@ def _report_confinement(pipe: ResultPipe, process: SubmissionProcess) -> None:
         pipe.write(f"confined.{mechanism}", how)
 
 
+def _open_pipe(fd: int) -> ResultPipe:
+    try:
+        return ResultPipe(fd)
+    except OSError as error:
+        raise SetupError(
+            f"POPCORN_FD={fd} cannot be written to ({error.strerror}): use the nvfp4 command",
+            Exit.NO_PIPE,
+        ) from None
+
+
+def _stop(number: int, frame: object) -> NoReturn:
+    """SIGTERM ends this process the way an exception does: the worker and its folder go first."""
+    signal.signal(number, signal.SIG_IGN)  # a second one must not end the clearing away
+    sys.exit(128 + number)
+
+
 def main(arguments: list[str]) -> Exit:
     """Runs a mode and returns how it ended."""
     started = time.monotonic()
@@ -193,19 +214,20 @@ def main(arguments: list[str]) -> Exit:
         environment = read_environment()
         isolation.adopt_orphans()
         isolation.close_to_others()  # before the submission starts: it runs as the same user
-        pipe = ResultPipe(environment.result_fd)
+        pipe = _open_pipe(environment.result_fd)
         if mode == "info":
             return describe_device(pipe, case_file, environment)
         return judge_submission(mode, case_file, pipe, environment, started)
     except SetupError as error:
         print(f"eval.py: {error}", file=sys.stderr)
         return error.end
-    except BrokenPipeError:
-        print("eval.py: nobody reads the results any more", file=sys.stderr)
+    except PipeLost as error:
+        print(f"eval.py: the results cannot be written any more: {error}", file=sys.stderr)
         return Exit.NO_PIPE
     finally:
         isolation.kill_children()  # what a submission started and detached from its session
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _stop)
     sys.exit(main(sys.argv[1:]))

@@ -1,5 +1,7 @@
 """The bot's protocol: exit codes and the pipe that takes the results."""
 
+import errno
+import fcntl
 import mmap
 import os
 from enum import IntEnum
@@ -17,6 +19,10 @@ class Exit(IntEnum):
     TIMED_OUT = 114
 
 
+class PipeLost(Exception):
+    """The results cannot be written any more: nobody reads them, or there is no room."""
+
+
 class ResultPipe:
     """Writes ``key: value`` lines to the bot's pipe.
 
@@ -31,19 +37,22 @@ class ResultPipe:
 
     def __init__(self, fd: int) -> None:
         """fd: an open file descriptor to write to. Raises OSError where it is not."""
+        if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, "the descriptor is open for reading only")
         self._file = os.fdopen(fd, "wb", buffering=0)
         self._written_bytes = 0
         self._truncated = False
 
     def write(self, key: str, value: object, longest_bytes: int | None = None) -> None:
-        """One line; line breaks in the value become a literal backslash-n."""
+        """One line; line breaks become a literal backslash-n. Raises PipeLost."""
         limit = self.longest_value_bytes if longest_bytes is None else longest_bytes
         text = escape(str(value))
         encoded = text.encode("utf-8", "replace")
         if len(encoded) > limit:
             cut = encoded[: limit - 20].decode("utf-8", "ignore")
             encoded = f"{cut} ... (cut)".encode()
-        line = key.encode() + b": " + encoded + b"\n"
+        name = escape(key).replace(":", "_").encode("utf-8", "replace")
+        line = name + b": " + encoded + b"\n"
         if self._written_bytes + len(line) > self.capacity_bytes:
             if not self._truncated:
                 self._truncated = True
@@ -52,7 +61,10 @@ class ResultPipe:
         self._put(line)
 
     def verdict(self, passed: bool) -> None:
-        """The closing line ``check: pass`` or ``check: fail``; room for it is always kept."""
+        """The closing line ``check: pass`` or ``check: fail``; room for it is always kept.
+
+        Raises PipeLost.
+        """
         self._put(b"check: pass\n" if passed else b"check: fail\n")
 
     def _put(self, line: bytes) -> None:
@@ -62,9 +74,12 @@ class ResultPipe:
         otherwise: lines of a little more than half a page would fill the pipe at half its size.
         """
         room = mmap.PAGESIZE - self._written_bytes % mmap.PAGESIZE
-        for part in (line[:room], line[room:]):
-            if part:
-                self._file.write(part)
+        try:
+            for part in (line[:room], line[room:]):
+                if part:
+                    self._file.write(part)
+        except OSError as error:
+            raise PipeLost(error.strerror) from error
         self._written_bytes += len(line)
 
 

@@ -13,7 +13,7 @@ from channel import Channel, ChannelClosed
 
 def main() -> None:
     """Answers requests until the judge closes the socket, after saying what is confined."""
-    channel = Channel(socket.socket(fileno=int(sys.argv[1])))
+    channel = Channel(socket.socket(fileno=int(sys.argv[1])), takes_fds=True)
     submission = Path(sys.argv[2])
     channel.send({"confined": isolation.confine(submission.parent)})
     # Only now: torch starts threads, and a thread keeps the rights it was started with.

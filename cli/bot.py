@@ -23,17 +23,34 @@ import_timeout_s = 120.0
 grace_s = 10.0
 """eval.py reports by itself at its time limit; it is killed if it has not ended this much later."""
 
+stop_s = 3.0
+"""How long eval.py has to end its worker and clear away before it is killed."""
+
+longest_line_bytes = 64 << 10
+"""More than any line that eval.py writes: the rest of a longer one is left out."""
+
 OnResult = Callable[[str, str], None]
+
+
+_temporary = "tmp"
 
 
 @dataclass
 class Ended:
-    """How a process ended. values: what it wrote to the result pipe, the last of a key wins."""
+    """How a process ended. values: what it wrote to the result pipe; the last of a key wins, but
+    what has failed stays failed."""
 
     exit_code: int
     stderr: str
     killed: bool = False
     values: dict[str, str] = field(default_factory=dict)
+
+    def take(self, key: str, value: str) -> bool:
+        """Notes a result; False for one that would undo a failure."""
+        if self.values.get(key) == "fail":
+            return False
+        self.values[key] = value
+        return True
 
 
 @dataclass(frozen=True)
@@ -58,7 +75,7 @@ class Bot:
         """``python submission.py``, as the bot does once before anything else, but confined."""
         with self._staged() as folder:
             command = [sys.executable, "isolation.py", "submission.py"]
-            ended = _run(command, folder, self._environment(), import_timeout_s)
+            ended = _run(command, folder, self._environment(folder), import_timeout_s)
             ended.stderr = _own_frames(ended.stderr, folder / "submission.py")
             return ended
 
@@ -69,13 +86,20 @@ class Bot:
             case_file.write_text("".join(f"{case}\n" for case in cases), encoding="utf-8")
             command = [sys.executable, "eval.py", mode, case_file.name]
             limit_s = self.timeout_s + grace_s
-            return _run(command, folder, self._environment(), limit_s, on_result or _ignore)
+            environment = self._environment(folder)
+            return _run(command, folder, environment, limit_s, on_result or _ignore)
 
     @contextmanager
     def _staged(self) -> Iterator[Path]:
-        """A flat folder with the files task.yml names, the submission among them."""
-        folder = Path(tempfile.mkdtemp(prefix="nvfp4-"))
+        """A flat folder with the files task.yml names, the submission among them.
+
+        Beside it is one for temporary files, so that everything a run makes goes with it.
+        """
+        both = Path(tempfile.mkdtemp(prefix="nvfp4-"))
+        folder = both / "flat"
         try:
+            folder.mkdir()
+            (both / _temporary).mkdir()
             for name, source in self.problem.files.items():
                 if source == submission_source:
                     (folder / name).write_bytes(self.submission)
@@ -83,11 +107,12 @@ class Bot:
                     shutil.copy(self.problem.folder / source, folder / name)
             yield folder
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(both, ignore_errors=True)
 
-    def _environment(self) -> dict[str, str]:
+    def _environment(self, folder: Path) -> dict[str, str]:
         ours = ("POPCORN_", "NVFP4_")
         environment = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
+        environment["TMPDIR"] = str(folder.parent / _temporary)
         environment["NVFP4_TIMEOUT_S"] = str(self.timeout_s)
         kind, _, number = self.device.partition(":")
         environment["NVFP4_DEVICE"] = "cpu" if kind == "emulate" else kind
@@ -146,20 +171,30 @@ def _run(
         deadline = time.monotonic() + timeout_s
         try:
             for key, value in _results(read_fd, deadline):
-                ended.values[key] = value
-                if on_result:
+                if ended.take(key, value) and on_result:
                     on_result(key, value)
             process.wait(max(0.1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             ended.killed = True
         finally:
-            os.close(read_fd)
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            try:
+                _ask_to_stop(process)
+            finally:
+                os.close(read_fd)
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
         ended.exit_code = process.returncode
         ended.stderr = _tail(errors)
         return ended
+
+
+def _ask_to_stop(process: subprocess.Popen[bytes]) -> None:
+    """Lets a process that still runs clear away."""
+    if process.poll() is None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(stop_s)
 
 
 def _results(fd: int, deadline: float) -> Iterator[tuple[str, str]]:
@@ -167,11 +202,12 @@ def _results(fd: int, deadline: float) -> Iterator[tuple[str, str]]:
     pending = b""
     with selectors.DefaultSelector() as selector:
         selector.register(fd, selectors.EVENT_READ)
-        while selector.select(max(0.0, deadline - time.monotonic())):
+        while (left_s := deadline - time.monotonic()) > 0 and selector.select(left_s):
             chunk = os.read(fd, 1 << 16)
             if not chunk:
                 return
             *lines, pending = (pending + chunk).split(b"\n")
+            pending = pending[:longest_line_bytes]
             for line in lines:
                 key, separator, value = line.decode("utf-8", "replace").partition(":")
                 if separator:

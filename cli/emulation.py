@@ -7,6 +7,24 @@ from cli.b200 import issue_us, memory_us
 
 sector_bytes = 32
 
+_needed = ("sectors_distinct", "warp_instructions_total", "bank_conflicts", "divergent_branches")
+_largest = 2**63
+
+
+def _is_count(value: object) -> bool:
+    """Whether it is a number that can have been counted."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and 0 <= value < _largest  # type: ignore[operator]
+
+
+def _is_plain(value: object) -> bool:
+    """Whether it is what the judge writes: a count, a flag, a name, or several of them."""
+    if isinstance(value, dict):
+        return all(_is_count(each) for each in value.values())
+    if isinstance(value, list):
+        return all(isinstance(each, str) for each in value)
+    return isinstance(value, (bool, str)) or _is_count(value)
+
 
 def read_counts(text: str | None, minimum_bytes: int | None) -> dict[str, Any] | None:
     """The counts of a benchmark's call with what follows from them, None where there are none.
@@ -19,11 +37,18 @@ def read_counts(text: str | None, minimum_bytes: int | None) -> dict[str, Any] |
         return None
     try:
         counts = json.loads(text)
-        distinct_bytes = sector_bytes * int(counts["sectors_distinct"])
-        instructions = int(counts["warp_instructions_total"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(counts, dict) or not all(_is_count(counts.get(name)) for name in _needed):
+        return None
+    if not all(value is None or _is_plain(value) for value in counts.values()):
+        return None
+    distinct_bytes = sector_bytes * counts["sectors_distinct"]
+    instructions = counts["warp_instructions_total"]
+    if not instructions:  # a kernel that was executed has some
         return None
     return {
+        "extrapolated": False,
         **counts,
         "distinct_bytes": distinct_bytes,
         "minimum_bytes": minimum_bytes,

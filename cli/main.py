@@ -260,13 +260,29 @@ def _check_output(output: Path | None) -> None:
     """Finds out before judging that the file cannot be written."""
     if output is None:
         return
+    existed = output.exists()
     try:
         with output.open("a", encoding="utf-8"):
             pass
+        if not existed:  # an empty file would look like a verdict if there is none in the end
+            output.unlink()
     except OSError as error:
-        raise SetupError(
-            f"cannot write {output}: {error.strerror}", "Name a file in a folder that exists."
-        ) from None
+        raise _not_written(output, error) from None
+
+
+def _not_written(output: Path, error: OSError) -> SetupError:
+    return SetupError(
+        f"cannot write {output}: {error.strerror}", "Name a file in a folder that exists."
+    )
+
+
+def _write_output(output: Path | None, text: str) -> None:
+    if output is None:
+        return
+    try:
+        output.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise _not_written(output, error) from None
 
 
 def _judge(
@@ -309,10 +325,9 @@ def _judge(
 
 def _hand_out(verdict: Verdict, as_json: bool, output: Path | None) -> None:
     text = json.dumps(verdict.as_json(), indent=2, allow_nan=False)
-    if output is not None:
-        output.write_text(text + "\n", encoding="utf-8")
     if as_json:
         click.echo(text)
+    _write_output(output, text)
 
 
 def _profile(
@@ -346,8 +361,7 @@ def _profile(
         "reports": [vars(report) for report in reports],
     }
     text = json.dumps(result, indent=2)
-    if output is not None:
-        output.write_text(text + "\n", encoding="utf-8")
+    _write_output(output, text)
     if as_json:
         click.echo(text)
     else:

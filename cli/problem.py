@@ -35,7 +35,13 @@ class Problem:
 
 
 def case_line(case: dict[str, Any]) -> str:
-    """A case as a line of a case file."""
+    """A case as a line of a case file. Raises TypeError for what is not names with whole numbers,
+    and KeyError where one of m, k, l and seed is missing."""
+    for name in ("m", "k", "l", "seed"):
+        if type(case[name]) is not int:
+            raise TypeError(f"{name} must be a whole number, not {case[name]!r:.60}")
+    if len(case) != 4:
+        raise TypeError(f"a case is m, k, l and seed, not {', '.join(map(str, case)):.60}")
     return "; ".join(f"{name}: {value}" for name, value in case.items())
 
 
@@ -52,6 +58,17 @@ def problem_folder() -> Path:
     return inside if inside.is_dir() else Path(__file__).parent.parent
 
 
+def _text(value: object) -> str:
+    if not isinstance(value, str) or "\0" in value:
+        raise TypeError(f"{value!r:.60} is not the name of a file")
+    return value
+
+
+def _sentence(error: Exception) -> str:
+    """What an error says, on one line and not for ever."""
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
 def load_problem(folder: Path | None = None) -> Problem:
     """Reads task.yml. Raises ProblemError with what is wrong with it."""
     import yaml
@@ -60,20 +77,24 @@ def load_problem(folder: Path | None = None) -> Problem:
     path = folder / "task.yml"
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        files = {entry["name"]: entry["source"] for entry in content["files"]}
+        files = {_text(entry["name"]): _text(entry["source"]) for entry in content["files"]}
         problem = Problem(
             folder,
             files,
             [case_line(case) for case in content["tests"]],
             [case_line(case) for case in content["benchmarks"]],
         )
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ProblemError(f"cannot read {path}: {error}") from error
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ProblemError(f"{path} does not hold files, tests and benchmarks: {error}") from error
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise ProblemError(f"cannot read {path}: {_sentence(error)}") from error
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ProblemError(
+            f"{path} does not hold files, tests and benchmarks: {_sentence(error)}"
+        ) from error
     for name, source in files.items():
-        if Path(name).name != name:
+        if Path(name).name != name or name in ("", ".."):
             raise ProblemError(f"{path} names {name!r}: the bot writes no subfolders")
+        if Path(source).is_absolute() or ".." in Path(source).parts:
+            raise ProblemError(f"{path} names {source!r}, which is outside its folder")
         if source != submission_source and not (folder / source).is_file():
             raise ProblemError(f"{path} names {source!r}, which is not there")
     return problem

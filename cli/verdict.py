@@ -149,7 +149,7 @@ class Verdict:
 
 
 def _geometric_mean(values: Sequence[float | None]) -> float | None:
-    numbers = [value for value in values if value]
+    numbers = [value for value in values if value is not None and value > 0]
     if not numbers or len(numbers) < len(values):
         return None
     return math.exp(math.fsum(math.log(number) for number in numbers) / len(numbers))
@@ -161,15 +161,25 @@ def unescape(text: str) -> str:
 
 
 def _number(values: dict[str, str], key: str) -> float | None:
+    """A number that is none of an error: finite and not negative. None for anything else."""
     try:
-        return float(values[key])
+        number = float(values[key])
     except (KeyError, ValueError):
         return None
+    return number if 0 <= number < math.inf else None
+
+
+def _count(values: dict[str, str], key: str) -> int | None:
+    number = _number(values, key)
+    return None if number is None else int(number)
 
 
 def _microseconds(values: dict[str, str], key: str) -> float | None:
     ns = _number(values, key)
     return None if ns is None else ns / 1e3
+
+
+_times = ("mean", "median", "std", "err", "best", "worst")
 
 
 def read_device(values: dict[str, str]) -> Device | None:
@@ -199,7 +209,7 @@ def read_test(values: dict[str, str], index: int, line: str, not_judged: str) ->
     return TestResult(
         spec=line.removesuffix(full_range_suffix),
         inputs="full" if full else "contest",
-        status=status or "fail",
+        status="pass" if status == "pass" else "fail",
         message=unescape(message) if message else None if status else not_judged,
     )
 
@@ -207,27 +217,24 @@ def read_test(values: dict[str, str], index: int, line: str, not_judged: str) ->
 def read_benchmark(
     values: dict[str, str], index: int, line: str, not_judged: str
 ) -> BenchmarkResult:
-    """Benchmark number ``index`` of a mode."""
+    """Benchmark number ``index`` of a mode. It passed if it has times or counts, all of them
+    sensible, and no status but "pass"."""
     key = f"benchmark.{index}"
     shape = shape_of(line)
-    nbytes = _number(values, f"{key}.bytes")
-    minimum_bytes = None if nbytes is None else int(nbytes)
-    runs = _number(values, f"{key}.runs")
+    minimum_bytes = _count(values, f"{key}.bytes")
+    times = {name: _microseconds(values, f"{key}.{name}") for name in _times}
+    runs = _count(values, f"{key}.runs")
+    timed = bool(runs and times["mean"] and None not in times.values())
     emulation = read_counts(values.get(f"{key}.emulation"), minimum_bytes)
-    status = values.get(f"{key}.status")
-    failed = status == "fail" or (runs is None and emulation is None)
+    status = values.get(f"{key}.status", "pass")
+    failed = status != "pass" or (not timed and emulation is None)
     message = values.get(f"{key}.error") or (not_judged if failed else "")
     return BenchmarkResult(
         spec=line,
         status="fail" if failed else "pass",
-        timed=runs is not None,
-        runs=None if runs is None else int(runs),
-        mean_us=_microseconds(values, f"{key}.mean"),
-        median_us=_microseconds(values, f"{key}.median"),
-        std_us=_microseconds(values, f"{key}.std"),
-        err_us=_microseconds(values, f"{key}.err"),
-        best_us=_microseconds(values, f"{key}.best"),
-        worst_us=_microseconds(values, f"{key}.worst"),
+        timed=timed,
+        runs=runs,
+        **{f"{name}_us": value for name, value in times.items()},
         batched_us=_microseconds(values, f"{key}.batched"),
         bytes=minimum_bytes,
         floor_us=None if emulation else _microseconds(values, f"{key}.floor"),

@@ -31,7 +31,7 @@ json_values = st.recursive(
 def ends() -> Iterator[tuple[Channel, socket.socket]]:
     """A channel and the bare socket at its other end."""
     ours, theirs = socket.socketpair()
-    channel = Channel(ours)
+    channel = Channel(ours, takes_fds=True)
     yield channel, theirs
     channel.close()
     theirs.close()
