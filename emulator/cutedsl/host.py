@@ -121,7 +121,11 @@ class HostRuntime:
                 handle = next(self._handles)
                 self._kernels[handle] = _Kernel(text, name, sizes)
                 return handle
-        raise LaunchError(f"the compiled module has no kernel named {name}")
+        raise LaunchError(
+            f"the compiled module has no PTX of a kernel named {name}",
+            hint="the emulator keeps the PTX of what is compiled after it was installed; it is "
+            "tested with nvidia-cutlass-dsl 4.8.1",
+        )
 
     # Launches
 

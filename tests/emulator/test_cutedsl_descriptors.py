@@ -21,7 +21,7 @@ from emulator.cutedsl.callbacks import make_callbacks
 from emulator.cutedsl.descriptor import decode
 from emulator.cutedsl.host import LAUNCH_FAILURE, HostRuntime
 from emulator.engine.tensormap import DataType, Fill, Swizzle, TensorMap
-from emulator.errors import TensorMapError, UnsupportedInstruction
+from emulator.errors import LaunchError, TensorMapError, UnsupportedInstruction
 
 
 @cute.kernel
@@ -176,6 +176,12 @@ def test_the_driver_s_encode_call_writes_the_engine_s_form() -> None:
     assert encode(*arguments[:3], 4097, *arguments[4:]) == LAUNCH_FAILURE
     with pytest.raises(TensorMapError, match="multiple of 16"):
         runtime.raise_pending()
+
+
+def test_a_kernel_without_ptx_is_named() -> None:
+    runtime = HostRuntime()
+    with pytest.raises(LaunchError, match="kernel named lost"):
+        runtime.find_kernel(runtime.load_library(("",)), "lost")
 
 
 def test_a_cuda_function_that_is_not_emulated_says_so() -> None:
