@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from buffers import create_buffers
+from cases import Case
 from device import DeviceLimits, free_memory_bytes
 from opened_case import OpenedCase, generate
 from stats import Stats
@@ -28,10 +29,13 @@ clock_tolerance_share = 0.1
 cuda_clock_tolerance_ns = 6e3
 cpu_clock_tolerance_ns = 5e6
 
-host_bound_share = 0.85
-"""From this share of a batch's time on that the host needs to queue it, it is bound by the host."""
+hidden_ns = 1e6
+"""What a host may need before its first launch and still not show between the events: the flush."""
 
-short_batch, long_batch = 4, 24
+most_in_batch, least_in_batch = 56, 16
+
+spin_cycles = 10_000_000
+"""About 5 ms, for which the device is kept busy while the host queues a batch."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ class CallTimes:
 @dataclass(frozen=True)
 class Batch:
     """Calls queued back to back on different contents, by the judge's clock. call_ns: a call of the
-    batch. host_bound: queueing them took the host about as long as the device needed."""
+    batch. host_bound: queueing them took longer than the device was kept busy meanwhile."""
 
     call_ns: float
     host_bound: bool
@@ -95,10 +99,11 @@ def refuse_slow_clock(stats: Stats, times: Sequence[CallTimes]) -> None:
 def refuse_long_batch(stats: Stats, batch: Batch) -> None:
     """Raises SubmissionFailed where calls queued back to back took longer than was reported.
 
-    Where the host is the bottleneck the batch says nothing about the device.
+    Where the host is the bottleneck, what it does before its first launch stays hidden behind the
+    flush of a timed call, but not in a batch.
     """
-    if not batch.host_bound:
-        _refuse_longer(stats, batch.call_ns, cuda_clock_tolerance_ns)
+    hidden = hidden_ns if batch.host_bound else 0.0
+    _refuse_longer(stats, batch.call_ns, cuda_clock_tolerance_ns + hidden)
 
 
 def _refuse_longer(stats: Stats, judge_ns: float, tolerance_ns: float) -> None:
@@ -109,38 +114,43 @@ def _refuse_longer(stats: Stats, judge_ns: float, tolerance_ns: float) -> None:
         )
 
 
-def time_batch(opened: OpenedCase, seeds: Sequence[int], device: torch.device) -> Batch | None:
-    """Has calls on different contents queued back to back, and checks every output.
+def batch_size(case: Case, device: torch.device) -> int:
+    """How many calls a batch of a case has: as many as memory has room for, 0 for too few."""
+    size = min(most_in_batch, free_memory_bytes(device) // (8 * case.bytes))
+    return size if size >= least_in_batch else 0
 
-    seeds: of at least ``short_batch + long_batch`` contents. None where memory is too small for
-    them. Raises SubmissionFailed.
+
+def time_batch(opened: OpenedCase, seeds: Sequence[int], device: torch.device) -> Batch:
+    """Has a call on the contents of each seed queued, back to back, and checks every output.
+
+    The device spins while the host queues them, so that the host is not what is measured.
+    Raises SubmissionFailed.
     """
-    count = short_batch + long_batch
     case = opened.case
-    if count * case.bytes > free_memory_bytes(device) // 4:
-        return None
-    contents = [generate(case, seed) for seed in seeds[:count]]
+    contents = [generate(case, seed) for seed in seeds]
     sets = [create_buffers(case.m, case.k, case.l, device) for _ in contents]
     for data, buffers in zip(contents, sets, strict=True):
         opened.fill(buffers, data)
     opened.ask("batch_open", sets=[each.handles for each in sets])
-    torch.cuda.synchronize(device)
-    _, short_ns = _timed_batch(opened, 0, short_batch)
-    queued_ns, long_ns = _timed_batch(opened, short_batch, count)
+    spin_ns = _spin_ns(device)
+    start_ns = time.perf_counter_ns()
+    opened.ask("batch_call", spin_cycles=spin_cycles)
+    queued_ns = time.perf_counter_ns() - start_ns
+    opened.ask("batch_wait")
+    all_ns = time.perf_counter_ns() - start_ns
     opened.ask("batch_hand_over")
     for data, buffers in zip(contents, sets, strict=True):
         opened.check(buffers, data)
-    return Batch(
-        # What each of the two batches costs besides its calls drops out of the difference.
-        call_ns=(long_ns - short_ns) / (long_batch - short_batch),
-        host_bound=queued_ns > host_bound_share * long_ns,
-    )
+    return Batch(call_ns=(all_ns - spin_ns) / len(sets), host_bound=queued_ns > spin_ns)
 
 
-def _timed_batch(opened: OpenedCase, first: int, last: int) -> tuple[int, int]:
-    """Nanoseconds until the calls were queued, and until the device was done with them."""
-    start_ns = time.perf_counter_ns()
-    opened.ask("batch_call", first=first, last=last)
-    queued_ns = time.perf_counter_ns() - start_ns
-    opened.ask("batch_wait")
-    return queued_ns, time.perf_counter_ns() - start_ns
+def _spin_ns(device: torch.device) -> float:
+    """How long the device spins, by the same clock."""
+    times = []
+    for _ in range(3):
+        torch.cuda.synchronize(device)
+        start_ns = time.perf_counter_ns()
+        torch.cuda._sleep(spin_cycles)
+        torch.cuda.synchronize(device)
+        times.append(time.perf_counter_ns() - start_ns)
+    return float(min(times))

@@ -149,14 +149,12 @@ class Judge:
 
     def _time_batch(self, opened: OpenedCase, stats: Stats, index: int) -> clock.Batch | None:
         """Calls back to back by the judge's own clock, where there is a GPU to queue them on."""
-        if self._device.type == "cpu":
+        size = clock.batch_size(opened.case, self._device) if self._device.type == "cuda" else 0
+        if size == 0:
             return None
-        seeds = [
-            self._call_seed(index, -1 - i) for i in range(clock.short_batch + clock.long_batch)
-        ]
+        seeds = [self._call_seed(index, -1 - call) for call in range(size)]
         batch = clock.time_batch(opened, seeds, self._device)
-        if batch is not None:
-            clock.refuse_long_batch(stats, batch)
+        clock.refuse_long_batch(stats, batch)
         return batch
 
     def _call_seed(self, case_index: int, call: int) -> int:

@@ -70,8 +70,10 @@ def test_a_batch_that_took_longer_than_reported_is_refused() -> None:
         refuse_long_batch(steady(26e3), Batch(call_ns=50e3, host_bound=False))
 
 
-def test_a_batch_bound_by_the_host_says_nothing_of_the_device() -> None:
+def test_a_host_may_need_as_long_as_the_flush_hides_and_no_longer() -> None:
     refuse_long_batch(steady(26e3), Batch(call_ns=90e3, host_bound=True))
+    with pytest.raises(SubmissionFailed, match="do not agree"):
+        refuse_long_batch(steady(26e3), Batch(call_ns=2e6, host_bound=True))
 
 
 @pytest.mark.parametrize(
