@@ -1,5 +1,7 @@
 """The search for the fastest configuration and the table it is written to, without a GPU."""
 
+# mypy: allow-untyped-defs
+
 from __future__ import annotations
 
 import random
