@@ -238,6 +238,57 @@ def selftest(names: tuple[str, ...], device: str, as_json: bool) -> None:
     sys.exit(0 if good else failed_exit)
 
 
+@main.command()
+@submission_argument
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    type=ShapeType(),
+    help="A shape to tune for, may be repeated. Default: the three of the contest.",
+)
+@click.option("--device", default="auto", type=DeviceType(), help="auto, cuda or cuda:N.")
+@click.option(
+    "--calls",
+    default=50,
+    show_default=True,
+    type=click.IntRange(3, 100_000),
+    help="Timed calls of a configuration that may still be the fastest.",
+)
+@click.option(
+    "--state",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Keep timings in this file and go on from those it has.",
+)
+@click.option("--write", is_flag=True, help="Put the fastest into SUBMISSION's table.")
+def tune(
+    submission: Path,
+    shapes: tuple[tuple[int, int, int], ...],
+    device: str,
+    calls: int,
+    state: Path | None,
+    write: bool,
+) -> None:
+    """Searches the space that SUBMISSION declares for the fastest configurations on this GPU.
+
+    SUBMISSION must have configurations(m, k, l, capability), gemv(data, configuration) and tables.
+    Every configuration is checked first, then they take turns on a cold L2 cache. SUBMISSION runs
+    unconfined: tune only what you trust. Exit 1: no configuration of a shape is right.
+    """
+    from cli.tune import NoTuner
+    from cli.tune import tune as run_tuner
+
+    if device in ("cpu", "emulate"):
+        raise SetupError("only a GPU can say what is fast", "Use --device auto, cuda or cuda:N.")
+    if not submission.is_file():
+        raise SetupError(f"there is no file {submission}", "Name the submission to tune.")
+    try:
+        code = run_tuner(_problem(), submission, shapes, device, calls, state, write)
+    except NoTuner as error:
+        raise SetupError(str(error), "Restore the folder scripts from the repository.") from None
+    sys.exit(code)
+
+
 def _problem() -> Any:
     from cli.problem import ProblemError, load_problem
 

@@ -6,13 +6,27 @@ from __future__ import annotations
 
 import random
 import statistics
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scripts.kernel_search import Search, median_interval
-from scripts.kernel_table import with_entry
+from scripts.kernel_table import fingerprint, with_entry
+
+
+@dataclass
+class Configuration:
+    """As the submission's."""
+
+    threads_k: int
+    groups: int
+    rows: int
+    pieces: int
+    bytes: int
+    resident: int
+
 
 source = """\
 import x
@@ -106,19 +120,19 @@ def test_the_interval_of_a_median_covers_it_about_95_times_in_100():
 
 
 def test_an_entry_is_replaced_and_nothing_else_changes():
-    changed = with_entry(source, 80, (1, 64, 1), [16, 2, 1, 1, 16, 1024])
+    changed = with_entry(source, 80, (1, 64, 1), Configuration(16, 2, 1, 1, 16, 1024))
     assert changed == source.replace(
         "(1, 64, 1): Configuration(8, 4,", "(1, 64, 1): Configuration(16, 2,"
     )
 
 
 def test_an_entry_of_several_lines_is_replaced_by_one():
-    changed = with_entry(source, 80, (2, 64, 1), [16, 2, 1, 1, 16, 1024])
+    changed = with_entry(source, 80, (2, 64, 1), Configuration(16, 2, 1, 1, 16, 1024))
     assert "        (2, 64, 1): Configuration(16, 2, 1, 1, 16, 1024),\n    },\n" in changed
 
 
 def test_a_new_shape_is_added_to_its_table():
-    changed = with_entry(source, 80, (3, 64, 1), [8, 4, 1, 1, 16, 1024])
+    changed = with_entry(source, 80, (3, 64, 1), Configuration(8, 4, 1, 1, 16, 1024))
     added = "        (3, 64, 1): Configuration(8, 4, 1, 1, 16, 1024),\n    },\n    100: {},\n"
     assert added in changed
     assert (
@@ -132,4 +146,24 @@ def test_a_new_shape_is_added_to_its_table():
 )
 def test_a_table_that_cannot_be_written_says_why(table, text, reason):
     with pytest.raises(ValueError, match=reason):
-        with_entry(text, table, (9, 64, 1), [8, 4, 1, 1, 16, 1024])
+        with_entry(text, table, (9, 64, 1), Configuration(8, 4, 1, 1, 16, 1024))
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        "        (1, 64, 1): C(1), (2, 64, 1): C(2),\n",
+        "        (2, 64, 1): C(2)\n",
+        "        (2, 64, 1): C(2), (1, 64,\n            1): C(1),\n",
+    ],
+)
+def test_entries_that_share_a_line_are_not_lost(entries):
+    text = f"tables = {{\n    80: {{\n{entries}    }},\n}}\n"
+    with pytest.raises(ValueError, match="lines of its own"):
+        with_entry(text, 80, (1, 64, 1), Configuration(8, 4, 1, 1, 16, 1024))
+
+
+def test_a_kernel_is_the_same_whatever_its_table_says():
+    changed = with_entry(source, 80, (3, 64, 1), Configuration(8, 4, 1, 1, 16, 1024))
+    assert fingerprint(source) == fingerprint(changed) == fingerprint(f"# more\n{source}")
+    assert fingerprint(source) != fingerprint(source.replace("after = 1", "after = 2"))

@@ -111,7 +111,27 @@ def test_task_yml_takes_every_file_from_its_own_name_but_the_submission() -> Non
     assert all(name == source for name, source in sources_by_name.items())
 
 
-def test_a_wheel_holds_task_yml_the_files_it_names_and_the_corpus_of_selftest() -> None:
+def tuner_modules() -> set[str]:
+    """Modules in scripts/ that the tuner imports, itself among them."""
+    found, waiting = {"kernel_tune"}, ["kernel_tune"]
+    while waiting:
+        names = imports_of(root / "scripts" / f"{waiting.pop()}.py")
+        ours = {name.removeprefix("scripts.") for name in names if name.startswith("scripts.")}
+        waiting += ours - found
+        found |= ours
+    return found
+
+
+def test_the_tuner_needs_nothing_that_a_wheel_has_not() -> None:
+    needed = {name for each in tuner_modules() for name in local_imports(tuner_path(each))}
+    assert needed <= {entry["name"].removesuffix(".py") for entry in problem()["files"]}
+
+
+def tuner_path(name: str) -> Path:
+    return root / "scripts" / f"{name}.py"
+
+
+def test_a_wheel_holds_task_yml_what_it_names_the_corpus_of_selftest_and_the_tuner() -> None:
     text = (root / "pyproject.toml").read_text(encoding="utf-8")
     section = text.partition("[tool.hatch.build.targets.wheel.force-include]")[2].partition("\n[")[
         0
@@ -119,6 +139,7 @@ def test_a_wheel_holds_task_yml_the_files_it_names_and_the_corpus_of_selftest() 
     included = dict(re.findall(r'^"(.+)" = "(.+)"$', section, re.MULTILINE))
     names = {"task.yml", "tests/cheats", "tests/honest"}
     names |= {entry["name"] for entry in problem()["files"]}
+    names |= {f"scripts/{name}.py" for name in ("__init__", *tuner_modules())}
     assert included == {name: f"cli/problem/{name}" for name in names}
 
 

@@ -1,0 +1,351 @@
+"""``nvfp4 tune`` without a GPU: a bench that pretends stands in for one."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from bot import root
+from click.testing import CliRunner
+
+import cli.tune
+from cli.main import main
+from cli.problem import load_problem
+from scripts.kernel_errors import Shape, TuneError
+from scripts.kernel_tune import main as tuner
+
+source = """\
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Split:
+    rows: int
+    hint: str = "none"
+
+
+tables = {
+    80: {
+        (64, 64, 1): Split(1),
+    },
+    100: {
+    },
+}
+
+
+def configurations(m, k, l, capability):
+    return [Split(rows) for rows in (1, 2, 4, 8)] + [Split(16, "last")]
+
+
+def gemv(data, configuration):
+    return data
+"""
+
+
+class Pretended:
+    """Times by rows: 4 is the fastest, 2 close to it, 8 wrong, the rest hopeless."""
+
+    name = "pretended GPU"
+    capability = 90
+
+    def __init__(self, stop_after: int | None = None, wrong: tuple[int, ...] = (8,)) -> None:
+        self.timed: list[int] = []
+        self.checked: list[int] = []
+        self._stop_after = stop_after
+        self._wrong = wrong
+        self._draw = random.Random(1)
+
+    def load(self, submission: Path) -> Any:
+        spec = importlib.util.spec_from_file_location("tuned", submission)
+        assert spec and spec.loader
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["tuned"] = module
+        spec.loader.exec_module(module)
+        return module
+
+    def open(self, submission: Any, shape: Shape) -> None:
+        self.shape = shape
+
+    def refusal(self, configuration: Any) -> str | None:
+        self.checked.append(configuration.rows)
+        return "3 elements are wrong" if configuration.rows in self._wrong else None
+
+    def time_us(self, configuration: Any) -> float:
+        if self._stop_after is not None and len(self.timed) >= self._stop_after:
+            raise KeyboardInterrupt
+        self.timed.append(configuration.rows)
+        true_us = {1: 20.0, 2: 10.05, 4: 10.0, 8: 1.0, 16: 30.0}[configuration.rows]
+        return true_us * (1 + 0.02 * self._draw.random())
+
+
+@pytest.fixture
+def submission(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.py"
+    path.write_text(source)
+    return path
+
+
+def tune(submission: Path, *arguments: str, bench: Pretended | None = None) -> int:
+    return tuner([str(submission), "--shape", "64,64,1", *arguments], bench or Pretended())
+
+
+def test_the_ranking_shows_mean_interval_and_relation_to_the_best(
+    submission: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tune(submission, "--calls", "40") == 0
+    shown = capsys.readouterr().out
+    rows = [line.split() for line in shown.splitlines() if " x " in line]
+    assert [row[0] for row in rows] == ["4/none", "2/none", "1/none", "16/last"]
+    mean, median, low, high = (float(each.strip("[],")) for each in rows[0][1:5])
+    assert 10 <= low <= median <= high <= 10.2
+    assert 10 <= mean <= 10.2
+    assert rows[0][5:] == ["40", "x", "1.000"]
+    assert float(rows[2][7]) == pytest.approx(2, rel=0.05)
+    assert "8/none left out: 3 elements are wrong" in shown
+    assert "12 calls each, 2 of 4 left" in shown
+
+
+def test_candidates_take_turns_and_the_hopeless_get_few_calls(submission: Path) -> None:
+    bench = Pretended()
+    tune(submission, "--calls", "24", bench=bench)
+    assert bench.timed[:12] == [1, 2, 4, 16] * 3
+    assert bench.timed[12:] == [2, 4] * 21
+    assert 8 not in bench.timed
+
+
+def test_nothing_is_written_unless_asked(submission: Path) -> None:
+    assert tune(submission, "--calls", "6") == 0
+    assert submission.read_text() == source
+
+
+def test_the_fastest_is_written_to_the_table_of_the_device(submission: Path) -> None:
+    assert tune(submission, "--calls", "24", "--write", "--shape", "128,64,2") == 0
+    new = "(64, 64, 1): Split(4, 'none'),\n        (128, 64, 2): Split(4, 'none'),"
+    assert submission.read_text() == source.replace("(64, 64, 1): Split(1),", new)
+
+
+def test_an_interrupted_search_goes_on_where_it_stopped(submission: Path, tmp_path: Path) -> None:
+    kept = ("--state", str(tmp_path / "state.json"), "--calls", "24")
+    first, second = Pretended(stop_after=30), Pretended()
+    assert tune(submission, *kept, bench=first) == 130
+    assert tune(submission, *kept, bench=second) == 0
+    assert first.timed + second.timed == [1, 2, 4, 16] * 3 + [2, 4] * 21
+    third = Pretended()
+    assert tune(submission, *kept, bench=third) == 0
+    assert third.timed == []
+    assert third.checked == [1, 2, 4, 8, 16]
+
+
+def test_timings_of_another_kernel_or_gpu_do_not_count(submission: Path, tmp_path: Path) -> None:
+    kept = ("--state", str(tmp_path / "state.json"), "--calls", "6")
+    assert tune(submission, *kept, "--write") == 0
+    same, changed, elsewhere = Pretended(), Pretended(), Pretended()
+    assert tune(submission, *kept, bench=same) == 0
+    assert same.timed == []  # the table that was written is not part of the kernel
+    submission.write_text(source.replace("return data", "return data[6]"))
+    assert tune(submission, *kept, bench=changed) == 0
+    elsewhere.name = "another GPU"
+    assert tune(submission, *kept, bench=elsewhere) == 0
+    assert changed.timed == elsewhere.timed != []
+
+
+def test_no_right_configuration_ends_with_1_and_writes_nothing(
+    submission: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tune(submission, "--write", bench=Pretended(wrong=(1, 2, 4, 8, 16))) == 1
+    assert "no configuration is right" in capsys.readouterr().out
+    assert submission.read_text() == source
+
+
+def test_progress_is_sparse_where_nobody_watches(
+    submission: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    submission.write_text(source.replace("(1, 2, 4, 8)", "[4] * 60"))
+    tune(submission, "--calls", "3")
+    shown = capsys.readouterr().out
+    assert shown.count("compiling and checking") == 3
+    assert "\r" not in shown
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("def configurations", "def space", "no `configurations`"),
+        ("def gemv", "def product", "no `gemv`"),
+        ("tables =", "table =", "no `tables`"),
+        ("80: {", "95: {", "none for sm_90"),
+    ],
+)
+def test_a_submission_without_a_space_is_refused(
+    old: str, new: str, why: str, submission: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    submission.write_text(source.replace(old, new))
+    bench = Pretended()
+    assert tune(submission, bench=bench) == 2
+    error, hint = capsys.readouterr().err.splitlines()
+    assert error.startswith("error: ")
+    assert why in error
+    assert hint.startswith("hint: ")
+    assert bench.checked == []
+
+
+def test_a_table_that_cannot_be_written_is_found_out_before_the_search(
+    submission: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    submission.write_text(source.replace("Split(1),\n    },", "Split(1)},"))
+    bench = Pretended()
+    assert tune(submission, "--write", "--shape", "128,64,1", bench=bench) == 2
+    assert "must stand on lines of its own" in capsys.readouterr().err
+    assert bench.checked == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "[[",
+        '{"gpu": {"k": {"1,64,1": {"4": [NaN]}}}}',
+        '{"a": 1}',
+        "\x00",
+        "[" * 9999,
+    ],
+)
+def test_a_state_file_with_something_else_is_refused(
+    content: str, submission: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = tmp_path / "state.json"
+    state.write_text(content)
+    assert tune(submission, "--state", str(state)) == 2
+    assert "does not hold the timings of an earlier run" in capsys.readouterr().err
+    assert state.read_text() == content
+
+
+def test_a_state_that_cannot_be_written_is_found_out_before_the_search(
+    submission: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench = Pretended()
+    assert tune(submission, "--state", str(tmp_path / "none" / "s.json"), bench=bench) == 2
+    assert "cannot write" in capsys.readouterr().err
+    assert bench.checked == []
+
+
+def test_the_state_is_json_that_names_gpu_shape_and_configuration(
+    submission: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "state.json"
+    tune(submission, "--state", str(state), "--calls", "6")
+    [kernels] = [json.loads(state.read_text())["pretended GPU"]]
+    [shapes] = kernels.values()
+    assert {name: len(times) for name, times in shapes["64,64,1"].items()} == {
+        "1/none": 3,
+        "2/none": 6,
+        "4/none": 6,
+        "16/last": 3,
+    }
+
+
+# The command
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["missing.py"], "there is no file missing.py"),
+        (["--device", "cpu"], "only a GPU can say what is fast"),
+        (["--device", "tpu"], "'tpu' is not auto"),
+        (["--shape", "64,100,1"], "k must be a positive multiple of 64"),
+        (["--calls", "0"], "0 is not in the range"),
+    ],
+)
+def test_wrong_usage_ends_with_2_and_one_reason(arguments: list[str], why: str) -> None:
+    done = CliRunner().invoke(main, ["tune", *arguments])
+    assert done.exit_code == 2
+    assert why in done.output
+    assert "Traceback" not in done.output
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_no_cuda_device_ends_with_2_and_a_hint(
+    submission: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    done = CliRunner().invoke(main, ["tune", str(submission)])
+    assert done.exit_code == 2
+    error, hint = capfd.readouterr().err.splitlines()
+    assert error.startswith("error: torch sees no CUDA device here")
+    assert hint.startswith("hint: ")
+
+
+def test_the_command_hands_everything_to_the_tuner(
+    submission: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: dict[str, Any] = {}
+
+    class Process:
+        def __init__(self, command: list[str], **settings: Any) -> None:
+            started.update(settings, command=command)
+
+        def wait(self) -> int:
+            return 1
+
+    monkeypatch.setattr(cli.tune.subprocess, "Popen", Process)
+    state = tmp_path / "state.json"
+    options = ["--shape", "1,64,1", "--calls", "9", "--state", str(state), "--device", "cuda:1"]
+    done = CliRunner().invoke(main, ["tune", str(submission), *options, "--write"])
+    assert done.exit_code == 1
+    wanted = ["--calls", "9", "--shape", "1,64,1", "--state", str(state), "--write"]
+    assert started["command"][0] == sys.executable
+    assert started["command"][1] == str(root / "scripts" / "kernel_tune.py")
+    assert started["command"][2:] == [str(submission), *wanted]
+    assert started["env"]["CUDA_VISIBLE_DEVICES"] == "1"
+
+
+def test_the_contest_s_shapes_are_tuned_for_unless_others_are_named(
+    submission: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+
+    class Process:
+        def __init__(self, command: list[str], **settings: Any) -> None:
+            commands.append(command)
+
+        def wait(self) -> int:
+            return 0
+
+    monkeypatch.setattr(cli.tune.subprocess, "Popen", Process)
+    cli.tune.tune(load_problem(), submission, [], "auto", 50, None, False)
+    assert [each for each in commands[0] if "," in each] == [
+        "7168,16384,1",
+        "4096,7168,8",
+        "7168,2048,4",
+    ]
+
+
+@pytest.mark.gpu
+def test_a_gpu_refuses_what_is_wrong_and_times_what_is_right(tmp_path: Path) -> None:
+    from scripts.kernel_bench import present_gpu
+
+    bench = present_gpu()
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from reference import ref_kernel\n\n"
+        "def gemv(data, configuration):\n"
+        "    if configuration == 'raises':\n        raise ValueError('no')\n"
+        "    if configuration == 'right':\n        data[6].copy_(ref_kernel(data))\n"
+        "    return data[6]\n"
+    )
+    bench.open(bench.load(path), (128, 256, 2))
+    assert bench.refusal("right") is None
+    assert bench.refusal("raises") == "ValueError: no"
+    assert "256 of 256 elements are wrong" in (bench.refusal("wrong") or "")
+    assert bench.time_us("right") > 0
+    path.write_text("raise SystemExit(3)")
+    with pytest.raises(TuneError, match="does not run by itself"):
+        bench.load(path)
