@@ -1,0 +1,187 @@
+"""A judge that is stopped clears away: no worker, no folder, whoever stops it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from bot import Bot, case, root
+
+import cli.bot
+from cli.problem import load_problem
+
+endless = b"open('started', 'w').close()\nwhile True:\n    pass\n"
+
+
+def wait_for(what: str, folder: Path, process: subprocess.Popen[bytes]) -> None:
+    """Until a file of that name is somewhere below the folder."""
+    deadline = time.monotonic() + 60
+    while not list(folder.rglob(what)):
+        assert process.poll() is None, "it ended by itself"
+        assert time.monotonic() < deadline, f"{what} never came"
+        time.sleep(0.05)
+
+
+def processes_in(folder: Path) -> list[str]:
+    """Command lines that name the folder (Linux)."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            text = path.read_bytes().decode("utf-8", "replace")
+        except OSError:
+            continue
+        if f"{folder}/" in text:
+            found.append(text)
+    return found
+
+
+def test_sigterm_ends_the_judge_its_worker_and_the_worker_s_folder(tmp_path: Path) -> None:
+    bot = Bot.stage(tmp_path / "flat", endless)
+    (bot.folder / "cases.txt").write_text(case() + "\n")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    read_fd, write_fd = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "eval.py", "test", "cases.txt"],
+        cwd=bot.folder,
+        env={**os.environ, "POPCORN_FD": str(write_fd), "TMPDIR": str(scratch)},
+        pass_fds=[write_fd],
+        stderr=subprocess.PIPE,
+    )
+    os.close(write_fd)
+    wait_for("started", scratch, process)
+    process.terminate()
+    _, errors = process.communicate(timeout=10)
+    os.close(read_fd)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert b"Traceback" not in errors
+    assert list(scratch.glob("nvfp4-*")) == []
+    assert processes_in(scratch) == []
+
+
+def test_an_interrupted_command_leaves_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "endless.py").write_bytes(
+        b"def custom_kernel(data):\n    open('started', 'w').close()\n    while True: pass\n"
+    )
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cli", "test", str(tmp_path / "endless.py")],
+        cwd=root,
+        env={**os.environ, "TMPDIR": str(scratch)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    wait_for("started", scratch, process)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(15) == 1
+    assert list(scratch.glob("nvfp4-*")) == []
+    assert processes_in(scratch) == []
+
+
+def test_a_run_that_is_too_long_is_asked_to_stop_and_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(cli.bot, "grace_s", -164.0)  # the judge itself would wait for 170 s
+    ended = cli.bot.Bot(load_problem(), endless, device="cpu").run_eval("test", [case()])
+    assert ended.killed
+    assert ended.exit_code == 128 + signal.SIGTERM
+    assert list(tmp_path.glob("nvfp4-*")) == []
+    assert processes_in(tmp_path) == []
+
+
+def run(script: str, tmp_path: Path, timeout_s: float) -> cli.bot.Ended:
+    command = [sys.executable, "-c", script]
+    return cli.bot._run(command, tmp_path, dict(os.environ), timeout_s)
+
+
+def test_a_process_that_clears_away_has_time_for_it(tmp_path: Path) -> None:
+    script = (
+        "import signal, sys, time\n"
+        "def stop(*_):\n    time.sleep(0.3)\n    open('cleared', 'w').close()\n    sys.exit(7)\n"
+        "signal.signal(signal.SIGTERM, stop)\n"
+        "while True:\n    time.sleep(0.01)\n"
+    )
+    ended = run(script, tmp_path, 1)
+    assert (ended.killed, ended.exit_code) == (True, 7)
+    assert (tmp_path / "cleared").exists()
+
+
+def test_a_process_that_will_not_stop_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli.bot, "stop_s", 0.3)
+    script = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)\n"
+    start = time.monotonic()
+    ended = run(script, tmp_path, 1)
+    assert (ended.killed, ended.exit_code) == (True, -signal.SIGKILL)
+    assert time.monotonic() - start < 10
+
+
+@pytest.mark.parametrize("mode", ["test", "info"])
+def test_a_pipe_that_is_only_read_ends_with_111_and_a_sentence(mode: str, tmp_path: Path) -> None:
+    bot = Bot.stage(tmp_path / "flat", b"")
+    (bot.folder / "cases.txt").write_text(case() + "\n")
+    with open(os.devnull, "rb") as readable:
+        done = subprocess.run(
+            [sys.executable, "eval.py", mode, "cases.txt"],
+            cwd=bot.folder,
+            env={**os.environ, "POPCORN_FD": str(readable.fileno())},
+            pass_fds=[readable.fileno()],
+            capture_output=True,
+            text=True,
+        )
+    assert done.returncode == 111
+    [sentence] = done.stderr.splitlines()
+    assert "cannot be written to" in sentence
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+def test_results_that_find_no_room_end_with_111_and_a_sentence(tmp_path: Path) -> None:
+    bot = Bot.stage(tmp_path / "flat", b"")
+    (bot.folder / "cases.txt").write_text(case() + "\n")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "eval.py", "info", "cases.txt"],
+            cwd=bot.folder,
+            env={**os.environ, "POPCORN_FD": str(full.fileno())},
+            pass_fds=[full.fileno()],
+            capture_output=True,
+            text=True,
+        )
+    assert done.returncode == 111
+    [sentence] = done.stderr.splitlines()
+    assert "cannot be written any more" in sentence
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "-1", "0", "1e999"])
+def test_a_time_limit_that_is_none_is_refused(value: str, tmp_path: Path) -> None:
+    ended = Bot.stage(tmp_path / "flat", b"").run("test", [case()], NVFP4_TIMEOUT_S=value)
+    assert ended.exit_code == 2
+    [sentence] = ended.stderr.splitlines()
+    assert "NVFP4_TIMEOUT_S a positive number of seconds" in sentence
+
+
+@pytest.mark.parametrize("before", [None, "kept"])
+def test_a_judgement_that_cannot_begin_leaves_the_output_as_it_was(
+    before: str | None, tmp_path: Path
+) -> None:
+    output = tmp_path / "verdict.json"
+    if before is not None:
+        output.write_text(before)
+    done = subprocess.run(
+        [sys.executable, "-m", "cli", "test", "missing.py", "--output", str(output)],
+        cwd=root,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert (output.read_text() if output.exists() else None) == before
