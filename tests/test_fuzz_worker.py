@@ -1,0 +1,121 @@
+"""A worker that does not answer as it should, as a process: an answer or SubmissionFailed."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bot import root
+
+from submission_process import SubmissionFailed, SubmissionProcess
+
+worker = """\
+import json, os, pathlib, socket, sys, time
+connection = socket.socket(fileno=int(sys.argv[1]))
+for step in json.loads(pathlib.Path(sys.argv[2]).read_text()):
+    if step == "wait":
+        if not connection.recv(1 << 16):
+            break
+    elif step == "close":
+        connection.close()
+        time.sleep(60)
+    elif step == "exit":
+        os._exit(3)
+    elif step == "sleep":
+        time.sleep(60)
+    elif step == "descriptors":
+        for _ in range(300):
+            socket.send_fds(connection, [b" "], [0])
+    else:
+        data, times = step
+        try:
+            for _ in range(times):
+                connection.sendall(data.encode("latin-1"))
+        except OSError:
+            break
+"""
+
+hello = ['{"confined": {}}\n', 1]
+loaded = ['{"id": 1}\n', 1]
+
+
+def answers(harness: Path, steps: list[Any], timeout_s: float = 5.0) -> list[Any]:
+    """What two requests come to: an answer each, or the failure."""
+    submission = harness / "submission.json"
+    submission.write_text(json.dumps(steps))
+    found: list[Any] = []
+    start = time.monotonic()
+    with SubmissionProcess(harness, submission) as process:
+        for _ in range(2):
+            try:
+                found.append(process.request({"op": "call"}, timeout_s))
+            except SubmissionFailed as failed:
+                found.append(failed)
+                break
+    assert time.monotonic() - start < timeout_s + 10
+    return found
+
+
+@pytest.fixture(scope="module")
+def harness(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a worker that follows a script."""
+    folder = tmp_path_factory.mktemp("harness")
+    (folder / "worker.py").write_text(worker)
+    (folder / "task.py").write_text((root / "task.py").read_text())
+    return folder
+
+
+def test_an_orderly_worker_is_understood(harness: Path) -> None:
+    steps = [hello, "wait", loaded, "wait", ['{"id": 2, "x": 1}\n', 1], "wait", ['{"id": 3}\n', 1]]
+    assert answers(harness, [*steps, "wait"]) == [{"id": 2, "x": 1}, {"id": 3}]
+
+
+@pytest.mark.parametrize(
+    ("step", "why"),
+    [
+        (['{"id": 9}\n', 1], "answered what nobody asked"),
+        (["{}\n", 1], "answered what nobody asked"),
+        (['{"id": null}\n', 1], "answered what nobody asked"),
+        (['{"id": [2]}\n', 1], "answered what nobody asked"),
+        (['{"id": 1}\n{"id": 2}\n', 1], "answered what nobody asked"),
+        (["garbage\n", 1], "not JSON"),
+        (["\x00\xff\n", 1], "not JSON"),
+        (["[" * 50_000 + "\n", 1], "not JSON"),
+        (["2\n", 1], "not a JSON object"),
+        (["x" * 65_536, 64], "is longer than"),
+        (['{"id": 2, "failure": "cuda"}\n', 1], ""),
+        (['{"id": 2, "failure": {"a": []}, "message": ["\\ud800"]}\n', 1], "ud800"),
+        (['{"id": 2', 1], "did not finish within"),
+        ("exit", "ended with exit code 3"),
+        ("close", "closed its connection"),
+        ("descriptors", "did not finish within"),
+    ],
+)
+def test_a_disorderly_worker_is_a_failure(step: Any, why: str, harness: Path) -> None:
+    steps = [hello, "wait", loaded, "wait", step, "sleep"]
+    [failed] = answers(harness, steps, timeout_s=1.0)
+    assert isinstance(failed, SubmissionFailed)
+    assert why in str(failed).replace("\\", "")
+
+
+def test_answers_of_chance_are_answers_to_the_question_or_failures(harness: Path) -> None:
+    """In one run each: a process a message would take long."""
+    draw = random.Random(5)
+    pieces = ['{"id": ', "2", "1", "}", "\n", ",", '"', "NaN", "[", "\xff", '"failure": "x"', " "]
+    for _ in range(12):
+        text = "".join(draw.choices(pieces, k=draw.randrange(1, 12))) + "\n"
+        for found in answers(harness, [hello, "wait", loaded, "wait", [text, 1], "exit"]):
+            assert isinstance(found, SubmissionFailed) or found["id"] in (2, 3)
+
+
+@pytest.mark.xfail(
+    raises=(KeyError, AttributeError, TypeError), reason="greet takes any object for a greeting"
+)
+@pytest.mark.parametrize("greeting", ["{}", '{"confined": 5}', '{"confined": ["a"]}'])
+def test_a_greeting_that_is_none_is_a_failure(greeting: str, harness: Path) -> None:
+    [failed] = answers(harness, [[greeting + "\n", 1], "sleep"])
+    assert isinstance(failed, SubmissionFailed)
