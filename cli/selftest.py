@@ -1,6 +1,7 @@
 """Runs the corpus of honest submissions and cheats against the judge."""
 
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -28,7 +29,7 @@ _cuda_benchmarks = [case_line({"m": 7168, "k": 16384, "l": 1, "seed": 1111})]
 """On a GPU the corpus' plain torch must be bound by the device, not by the host."""
 
 _secret_seed = 20_061
-_at_once_on_cpu = 2
+_most_at_once = 8
 
 
 class CorpusError(Exception):
@@ -104,22 +105,38 @@ def run_corpus(
 ) -> Iterator[Finding]:
     """Judges every specimen; findings come in the order of the specimens.
 
-    Two at a time on a CPU; one at a time on a GPU, where they would disturb each other's times.
+    All are tested first, several at once; those that pass are then benchmarked, one at a time on a
+    GPU, where they would disturb each other.
     """
+    benchmarks = _cuda_benchmarks if on_cuda else _cpu_benchmarks
+    at_once = min(_most_at_once, os.cpu_count() or 1)
 
-    def examine(specimen: Specimen) -> Finding:
-        if specimen.needs == "cuda" and not on_cuda:
-            return Finding(specimen, "skipped", "needs a CUDA device")
+    def judge(verdict: Verdict, specimen: Specimen, plan: Plan) -> Verdict:
         bot = Bot(problem, specimen.source.encode(), device, _secret_seed)
-        return _examine(specimen, bot, _cuda_benchmarks if on_cuda else _cpu_benchmarks)
+        assess(bot, plan, verdict, Observer())
+        return verdict
 
-    with ThreadPoolExecutor(1 if on_cuda else _at_once_on_cpu) as pool:
-        yield from pool.map(examine, specimens)
+    def test(specimen: Specimen) -> Verdict | None:
+        if specimen.needs == "cuda" and not on_cuda:
+            return None
+        verdict = Verdict(Submission(specimen.name, ""))
+        return judge(verdict, specimen, Plan(_tests, [], run_alone=False))
+
+    def benchmark(specimen: Specimen, verdict: Verdict | None) -> Finding:
+        if verdict is None:
+            return Finding(specimen, "skipped", "needs a CUDA device")
+        if verdict.passed:
+            judge(verdict, specimen, Plan([], benchmarks, run_alone=False))
+        return _find(specimen, verdict)
+
+    with ThreadPoolExecutor(at_once) as pool:
+        verdicts = list(pool.map(test, specimens))
+    with ThreadPoolExecutor(1 if on_cuda else at_once) as pool:
+        yield from pool.map(benchmark, specimens, verdicts)
 
 
-def _examine(specimen: Specimen, bot: Bot, benchmarks: list[str]) -> Finding:
-    verdict = Verdict(Submission(specimen.name, ""))
-    assess(bot, Plan(_tests, benchmarks, run_alone=False), verdict, Observer())
+def _find(specimen: Specimen, verdict: Verdict) -> Finding:
+    """What a verdict says of a specimen."""
     results: list[TestResult | BenchmarkResult] = [*verdict.tests, *verdict.benchmarks]
     said = [each.message for each in results if each.status == "fail" and each.message]
     if specimen.caught is None:

@@ -30,13 +30,19 @@ def tested(honest: Bot) -> Ended:
 
 
 @pytest.fixture(scope="module")
-def benchmarked(honest: Bot) -> Ended:
-    return honest.run("benchmark", small)
+def plain_torch(stage: Stage) -> Bot:
+    """A submission that is timed on a CPU too."""
+    return stage(root / "tests" / "honest" / "chunked_torch.py")
 
 
 @pytest.fixture(scope="module")
-def ranked(honest: Bot) -> Ended:
-    return honest.run("leaderboard", small, secret_seed=42)
+def benchmarked(plain_torch: Bot) -> Ended:
+    return plain_torch.run("benchmark", small)
+
+
+@pytest.fixture(scope="module")
+def ranked(plain_torch: Bot) -> Ended:
+    return plain_torch.run("leaderboard", small, secret_seed=42)
 
 
 @pytest.fixture(scope="module")
