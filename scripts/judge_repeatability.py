@@ -2,20 +2,22 @@
 
     python scripts/judge_repeatability.py --rounds 10
 
-In each round the same submission is timed twice by `nvfp4 bench`, then one that differs by slower
-configurations of its own (see --slower). Prints a row a round and the worst difference.
+In each round the judge benchmarks the same submission twice, as `nvfp4 bench` does, then one that
+differs by slower configurations of its own. Prints a row a round and the worst difference.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 root = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(root))
+from cli.assess import Observer, Plan, assess  # noqa: E402
+from cli.bot import Bot  # noqa: E402
+from cli.problem import Problem, load_problem  # noqa: E402
+from cli.verdict import Submission, Verdict  # noqa: E402
 
 slower_tables = """
 
@@ -32,39 +34,37 @@ tables[80].update(
 same_share, told_apart_share = 0.005, 0.005
 
 
-def geomean_us(submission: Path) -> float:
-    """The geometric mean of one run of the command, in microseconds."""
-    command = [sys.executable, "-m", "cli", "bench", str(submission), "--json"]
-    ended = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    score = json.loads(ended.stdout)["score"]["geomean_us"] if ended.stdout else None
-    if score is None:
-        sys.exit(f"no score: {ended.stdout[-600:]} {ended.stderr[-600:]}")
-    return float(score)
+def geomean_us(problem: Problem, submission: bytes) -> float:
+    """The geometric mean of one leaderboard run, in microseconds."""
+    verdict = Verdict(Submission("", ""))
+    plan = Plan([], problem.benchmarks, run_alone=False)
+    assess(Bot(problem, submission), plan, verdict, Observer())
+    if verdict.score.geomean_us is None:
+        sys.exit(f"no score: {[each.message for each in verdict.benchmarks]}")
+    return verdict.score.geomean_us
 
 
 def main() -> None:
     """Rounds of same, same, slower."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="How well the judge repeats itself.")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--submission", type=Path, default=root / "submission.py")
-    rounds = parser.parse_args().rounds
-    submission = parser.parse_args().submission
+    options = parser.parse_args()
+    problem, submission = load_problem(root), options.submission.read_bytes()
+    slower = submission + slower_tables.encode()
     same, apart = [], 0
-    with tempfile.TemporaryDirectory() as folder:
-        slower = Path(folder) / "slower.py"
-        slower.write_text(submission.read_text() + slower_tables)
-        for number in range(1, rounds + 1):
-            first, second, slow = (geomean_us(each) for each in (submission, submission, slower))
-            same.append(abs(second / first - 1))
-            apart += slow / second - 1 > told_apart_share
-            print(
-                f"{number:>2}  {first:.3f}  {second:.3f} us ({second / first - 1:+.2%})"
-                f"   slower {slow:.3f} us ({slow / second - 1:+.2%})",
-                flush=True,
-            )
+    for number in range(1, options.rounds + 1):
+        first, second, slow = (geomean_us(problem, s) for s in (submission, submission, slower))
+        same.append(abs(second / first - 1))
+        apart += slow / second - 1 > told_apart_share
+        print(
+            f"{number:>2}  {first:.3f}  {second:.3f} us ({second / first - 1:+.2%})"
+            f"   slower {slow:.3f} us ({slow / second - 1:+.2%})",
+            flush=True,
+        )
     within = sum(share < same_share for share in same)
-    print(f"{within} of {rounds} pairs within {same_share:.1%}, worst {max(same):.2%}")
-    print(f"the slower one told apart in {apart} of {rounds}")
+    print(f"{within} of {options.rounds} pairs within {same_share:.1%}, worst {max(same):.2%}")
+    print(f"the slower one told apart in {apart} of {options.rounds}")
 
 
 if __name__ == "__main__":
