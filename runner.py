@@ -62,7 +62,7 @@ class Runner:
             "hand_over_again": self._hand_over_again,
             "profile": self._profile,
             "batch_open": lambda: self._open_batch(request),
-            "batch_call": lambda: self._call_batch(request),
+            "batch_call": self._call_batch,
             "batch_wait": self._wait_for_batch,
             "batch_hand_over": self._hand_over_batch,
         }
@@ -166,10 +166,10 @@ class Runner:
         self._batch_data = [self._data(buffers) for buffers in self._batch]
         return {}
 
-    def _call_batch(self, request: Message) -> Message:
-        """Queues a call on each of the sets while the device spins, and does not wait for it."""
-        assert self._kernel, "load and case come first"
-        torch.cuda._sleep(request["spin_cycles"])
+    def _call_batch(self) -> Message:
+        """Queues a call on each of the sets while the device is kept busy; does not wait."""
+        assert self._kernel and isinstance(self._timer, CudaTimer), "load and case come first"
+        self._timer.keep_busy()
         self._batch_outputs = [self._kernel(data) for data in self._batch_data]
         return {}
 
