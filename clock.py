@@ -1,6 +1,5 @@
 """What times are believable: by the memory, by the device being idle, by the judge's clock."""
 
-import math
 import statistics
 import time
 from collections.abc import Sequence
@@ -23,6 +22,9 @@ settle_tolerance_ns = 50e3
 """By how much the device may go idle later than after an empty call, beside a share of the call."""
 
 settle_tolerance_share = 0.05
+
+longest_ns = 1e15
+"""Eleven days; no call takes so long, and sums of such times are still numbers."""
 
 clock_tolerance_share = 0.1
 """By how much a call may take longer by the judge's clock than by the events, beside a constant."""
@@ -60,7 +62,7 @@ def read_times(answer: dict, wall_ns: float) -> CallTimes:
     call_ns, settled_ns = answer.get("call_ns"), answer.get("settled_ns")
     if not isinstance(call_ns, float) or not isinstance(settled_ns, float):
         raise SubmissionFailed("the submission's process sent no times")
-    if not (0 < call_ns <= settled_ns < math.inf):
+    if not (0 < call_ns <= settled_ns < longest_ns):
         raise SubmissionFailed("the submission's process sent impossible times")
     return CallTimes(call_ns, settled_ns, wall_ns)
 
@@ -139,7 +141,8 @@ def time_batch(opened: OpenedCase, seeds: Sequence[int], device: torch.device) -
     opened.ask("batch_hand_over")
     for data, buffers in zip(contents, sets, strict=True):
         opened.check(buffers, data)
-    return Batch(call_ns=(all_ns - busy_ns) / len(sets), host_bound=queued_ns > busy_ns)
+    call_ns = max(0.0, all_ns - busy_ns) / len(sets)
+    return Batch(call_ns, host_bound=queued_ns > busy_ns)
 
 
 def _busy_ns(device: torch.device) -> float:

@@ -97,9 +97,10 @@ class Judge:
             with self._reported(key) as report, self._opened(case) as opened:
                 data = generate(case, case.seed)
                 first, _ = opened.judged_call(data)
-                if self._device.type == "cpu" and first.get("launches"):
+                launches = first.get("launches") if self._device.type == "cpu" else None
+                if isinstance(launches, list) and launches:
                     # An emulated kernel is executed once: it has counts, and no time of its own.
-                    report["emulation"] = json.dumps(total_counts(first["launches"]))
+                    report["emulation"] = json.dumps(total_counts(launches))
                     report["status"] = "pass"
                 else:
                     stats = self._time(opened, data, index, limits, fresh_contents)
@@ -117,7 +118,9 @@ class Judge:
             self._pipe.write(f"{key}.spec", case.spec)
             with self._reported(key), self._opened(case) as opened:
                 answer, _ = opened.judged_call(generate(case, case.seed), op="profile")
-                encoded = base64.b64encode(str(answer["report"]).encode()[:report_bytes]).decode()
+                encoded = base64.b64encode(
+                    str(answer.get("report", "")).encode()[:report_bytes]
+                ).decode()
                 self._pipe.write(f"{key}.report", encoded, longest_bytes=2 * report_bytes)
         return self._end()
 

@@ -168,6 +168,9 @@ class SubmissionProcess:
             except (ChannelTimeout, BadMessage) as error:
                 self.stop()
                 raise SubmissionFailed(f"the worker did not start: {error!r}") from None
+            if not isinstance(greeting.get("confined"), dict):
+                self.stop()
+                raise SubmissionFailed("the worker did not start: it sent no greeting")
             said = {str(name): str(how) for name, how in greeting["confined"].items()}
             self.confined = {**said, "namespaces": isolation.describe_prefix()}
         return self.confined

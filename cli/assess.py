@@ -5,7 +5,7 @@ import hashlib
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cli.bot import Bot, Ended, import_timeout_s
@@ -177,6 +177,8 @@ def _run_tests(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> No
     verdict.device = read_device(ended.values)
     verdict.confined = read_confinement(ended.values)
     verdict.tests = [read_test(ended.values, i, line, why) for i, line in enumerate(lines)]
+    if all(test.status == "pass" for test in verdict.tests) and not _said_passed(ended):
+        verdict.tests = [replace(test, status="fail", message=why) for test in verdict.tests]
 
 
 def _run_benchmarks(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
@@ -189,6 +191,15 @@ def _run_benchmarks(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) 
     verdict.benchmarks = [
         read_benchmark(ended.values, i, line, why) for i, line in enumerate(lines)
     ]
+    if all(each.status == "pass" for each in verdict.benchmarks) and not _said_passed(ended):
+        verdict.benchmarks = [
+            replace(each, status="fail", message=why) for each in verdict.benchmarks
+        ]
+
+
+def _said_passed(ended: Ended) -> bool:
+    """Whether eval.py as a whole says what its cases say."""
+    return ended.exit_code == 0 and ended.values.get("check") == "pass"
 
 
 def judged(ended: Ended) -> Ended:

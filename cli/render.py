@@ -101,9 +101,9 @@ def _benchmark_cells(benchmark: BenchmarkResult, divisor: float) -> Iterator[str
 
 emulation_legend = (
     "MB: distinct 32-byte sectors; x min: over the least a kernel must move; M instr: millions of\n"
-    "warp instructions of the PTX; /element: a lane's for each element of a; conflicts: of shared\n"
-    "memory banks; memory, issue: the least a B200 needs for the bytes at 8 TB/s and for the\n"
-    "instructions at full rate"
+    "warp instructions of the PTX; /elem: a lane's for each element of a; bank: conflicts of shared\n"
+    "memory; div.: branches at which a warp's threads part; memory, issue: the least a B200\n"
+    "needs for the bytes at 8 TB/s and for the instructions at full rate"
 )
 
 
@@ -113,7 +113,7 @@ def emulation_table(verdict: Verdict) -> Table:
     table = new_table(f"Benchmarks, emulated as {arch}: counts, no times")
     table.add_column("m x k x l", no_wrap=True)
     table.add_column("result", no_wrap=True)
-    headings = ("MB", "x min", "M instr", "/element", "conflicts", "diverged")
+    headings = ("MB", "x min", "M instr", "/elem", "bank", "div.")
     for heading in (*headings, "memory us", "issue us", "B200 SOL us"):
         table.add_column(heading, justify="right")
     for benchmark in verdict.benchmarks:
