@@ -101,8 +101,8 @@ def _benchmark_cells(benchmark: BenchmarkResult, divisor: float) -> Iterator[str
 
 emulation_legend = (
     "MB: distinct 32-byte sectors; x min: over the least a kernel must move; M instr: millions of\n"
-    "warp instructions of the PTX; /elem: a lane's for each element of a; bank: conflicts of shared\n"
-    "memory; div.: branches at which a warp's threads part; memory, issue: the least a B200\n"
+    "warp instructions of the PTX; /elem: a lane's for each element of a; bank: shared-memory\n"
+    "conflicts; div.: branches at which a warp's threads part; memory, issue: the least a B200\n"
     "needs for the bytes at 8 TB/s and for the instructions at full rate"
 )
 
