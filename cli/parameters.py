@@ -1,0 +1,110 @@
+"""Arguments and options of the commands, and how a wrong one is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+setup_exit = 2
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class SetupError(click.ClickException):
+    """One sentence and a hint on stderr, exit 2."""
+
+    exit_code = setup_exit
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"error: {self.message}", err=True)
+        click.echo(f"hint: {self.hint}", err=True)
+
+
+class ShapeType(click.ParamType):
+    """M,K,L as three whole numbers; k a multiple of 64."""
+
+    name = "M,K,L"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int, int]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            m, k, l = (int(part) for part in value.split(","))
+        except ValueError:
+            self.fail(f"{value!r} is not M,K,L, such as 7168,16384,1", param, ctx)
+        if m < 1 or l < 1:
+            self.fail(f"m and l must be at least 1 in {value!r}", param, ctx)
+        if k < 64 or k % 64:
+            self.fail(f"k must be a positive multiple of 64 in {value!r}", param, ctx)
+        return m, k, l
+
+
+class DeviceType(click.ParamType):
+    """auto, cpu, emulate, cuda or cuda:N."""
+
+    name = "auto|cpu|emulate|cuda|cuda:N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        kind, _, number = value.partition(":")
+        known = value in ("auto", "cpu", "emulate", "cuda") or (
+            kind == "cuda" and number.isdecimal()
+        )
+        if not known:
+            self.fail(f"{value!r} is not auto, cpu, emulate, cuda or cuda:N", param, ctx)
+        return value
+
+
+def submission_argument(function: F) -> F:
+    """SUBMISSION, submission.py unless named."""
+    return click.argument("submission", default="submission.py", type=click.Path(path_type=Path))(
+        function
+    )
+
+
+def judging_options(function: F) -> F:
+    """The options of every command that judges."""
+    options = (
+        click.option("--device", default="auto", type=DeviceType(), help="Where to judge."),
+        click.option(
+            "--seed",
+            type=click.IntRange(0, 2**62),
+            help="A secret seed, combined with the seed of each case as the leaderboard does.",
+        ),
+        click.option(
+            "--timeout",
+            default=170.0,
+            show_default=True,
+            type=click.FloatRange(1, 3600),
+            help="Seconds for the tests and for the benchmarks, each.",
+        ),
+        click.option(
+            "--arch",
+            default="sm_100a",
+            show_default=True,
+            type=click.Choice(["sm_100a", "sm_90a"]),
+            help="What CuTe DSL kernels are emulated as where there is no GPU.",
+        ),
+        click.option(
+            "--check/--no-check",
+            default=True,
+            help="Look for races and unset memory and registers while emulating.",
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else."),
+        click.option(
+            "--output",
+            type=click.Path(dir_okay=False, path_type=Path),
+            help="Write the JSON object to a file too.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
