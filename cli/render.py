@@ -141,10 +141,8 @@ def emulation_table(verdict: Verdict) -> Table:
 def score_line(verdict: Verdict) -> Text:
     """The geometric mean, or that there is none."""
     score = verdict.score
-    if verdict.emulated:
-        return Text("geometric mean: none, the kernels were emulated and not timed", style="bold")
     if score.geomean_us is None:
-        return Text("geometric mean: none, not every benchmark passed", style="bold")
+        return Text(f"geometric mean: none, {score.reason}", style="bold")
     line = Text.assemble(
         ("geometric mean: ", "bold"), (microseconds(score.geomean_us), "bold"), " us"
     )

@@ -79,11 +79,13 @@ class BenchmarkResult:
 
 @dataclass(frozen=True)
 class Score:
-    """Geometric means over the benchmarks; None unless every one was timed and passed."""
+    """Geometric means over the benchmarks. geomean_us is None unless every one was timed and
+    passed; reason then says why."""
 
     geomean_us: float | None
     floor_geomean_us: float | None
     sol_geomean_us: float | None
+    reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -126,12 +128,19 @@ class Verdict:
     @property
     def score(self) -> Score:
         """The geometric means."""
-        timed = all(each.status == "pass" and each.timed for each in self.benchmarks)
-        benchmarks = self.benchmarks if timed else []
+        reason = None
+        if not self.benchmarks:
+            reason = "no benchmark was run"
+        elif not all(each.status == "pass" for each in self.benchmarks):
+            reason = "not every benchmark passed"
+        elif not all(each.timed for each in self.benchmarks):
+            reason = "the kernels were emulated and not timed"
+        means = [] if reason else [each.mean_us for each in self.benchmarks]
         return Score(
-            _geometric_mean([each.mean_us for each in benchmarks]),
+            _geometric_mean(means),
             _geometric_mean([each.floor_us for each in self.benchmarks]),
             _geometric_mean([each.sol_us for each in self.benchmarks]),
+            reason,
         )
 
     def as_json(self) -> dict[str, Any]:
