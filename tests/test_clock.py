@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+import time
 
 import pytest
+import torch
 
+import clock
+from cases import parse_case
 from clock import (
     Batch,
     CallTimes,
@@ -74,6 +78,44 @@ def test_a_host_may_need_as_long_as_the_flush_hides_and_no_longer() -> None:
     refuse_long_batch(steady(26e3), Batch(call_ns=90e3, host_bound=True))
     with pytest.raises(SubmissionFailed, match="do not agree"):
         refuse_long_batch(steady(26e3), Batch(call_ns=2e6, host_bound=True))
+
+
+class OpenedCaseWithoutWorker:
+    """Takes part in a batch as an OpenedCase does; the device takes 6 ms."""
+
+    case = parse_case("m: 128; k: 64; l: 1; seed: 1")
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.filled: list[object] = []
+        self.checked: list[object] = []
+
+    def fill(self, buffers: object, data: object) -> None:
+        self.filled.append(data)
+
+    def check(self, buffers: object, data: object) -> None:
+        self.checked.append(data)
+
+    def ask(self, op: str, **fields: object) -> dict:
+        self.asked.append(op)
+        if op == "batch_open":
+            assert len(fields["sets"]) == 3  # type: ignore[arg-type]
+        if op == "batch_wait":
+            time.sleep(0.006)
+        return {}
+
+
+def test_a_batch_is_clocked_behind_the_busy_device_and_every_output_is_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(clock, "_busy_ns", lambda device: 3e6)
+    opened = OpenedCaseWithoutWorker()
+    batch = clock.time_batch(opened, [1, 2, 3], torch.device("cpu"))  # type: ignore[arg-type]
+    assert opened.asked == ["batch_open", "batch_call", "batch_wait", "batch_hand_over"]
+    assert len(opened.filled) == 3
+    assert all(one is other for one, other in zip(opened.filled, opened.checked, strict=True))
+    assert 1e6 <= batch.call_ns < 50e6
+    assert not batch.host_bound
 
 
 @pytest.mark.parametrize(
