@@ -131,6 +131,7 @@ def _worker(harness: Path, submission: Path, environment: Environment) -> Submis
 def describe_device(pipe: ResultPipe, case_file: Path, environment: Environment) -> Exit:
     """Mode info: the device's facts and limits and the floor of each case. Raises SetupError."""
     from device import measure_limits
+    from judge import write_floor
 
     device = _device(environment)
     cases = _cases(case_file, environment)
@@ -140,9 +141,7 @@ def describe_device(pipe: ResultPipe, case_file: Path, environment: Environment)
     with _worker(Path(__file__).resolve().parent, Path("submission.py"), environment) as process:
         _report_confinement(pipe, process)
     for index, case in enumerate(cases):
-        pipe.write(f"benchmark.{index}.spec", case.spec)
-        pipe.write(f"benchmark.{index}.bytes", case.bytes)
-        pipe.write(f"benchmark.{index}.floor", limits.floor_ns(case.bytes))
+        write_floor(pipe, f"benchmark.{index}", case, limits)
     pipe.verdict(passed=True)
     return Exit.PASSED
 

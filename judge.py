@@ -40,6 +40,13 @@ class Schedule:
 schedules = {"cuda": Schedule(10, 100), "cpu": Schedule(1, 5)}
 
 
+def write_floor(pipe: ResultPipe, key: str, case: Case, limits: DeviceLimits) -> None:
+    """What is known of a benchmark before it runs: its case, its bytes, its floor."""
+    pipe.write(f"{key}.spec", case.spec)
+    pipe.write(f"{key}.bytes", case.bytes)
+    pipe.write(f"{key}.floor", limits.floor_ns(case.bytes))
+
+
 class Judge:
     """Runs the cases of one mode against a submission and writes every verdict to the pipe."""
 
@@ -91,9 +98,7 @@ class Judge:
         self._pipe.write("benchmark-count", len(cases))
         for index, case in enumerate(cases):
             key = f"benchmark.{index}"
-            self._pipe.write(f"{key}.spec", case.spec)
-            self._pipe.write(f"{key}.bytes", case.bytes)
-            self._pipe.write(f"{key}.floor", limits.floor_ns(case.bytes))
+            write_floor(self._pipe, key, case, limits)
             with self._reported(key) as report, self._opened(case) as opened:
                 data = generate(case, case.seed)
                 first, _ = opened.judged_call(data)
@@ -126,7 +131,7 @@ class Judge:
 
     def _time(
         self,
-        opened: "OpenedCase",
+        opened: OpenedCase,
         data: input_t,
         index: int,
         limits: DeviceLimits,
@@ -167,7 +172,7 @@ class Judge:
         return int.from_bytes(digest, "little") % 2**63
 
     @contextmanager
-    def _opened(self, case: Case) -> Iterator["OpenedCase"]:
+    def _opened(self, case: Case) -> Iterator[OpenedCase]:
         if time.monotonic() >= self._deadline:
             raise OutOfTime
         opened = OpenedCase(self._process, case, self._device, self._deadline)

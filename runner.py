@@ -10,7 +10,6 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -174,7 +173,8 @@ class Runner:
         return {}
 
     def _wait_for_batch(self) -> Message:
-        torch.cuda.synchronize(self._device)
+        assert isinstance(self._timer, CudaTimer), "only a GPU has batches"
+        self._timer.synchronize()
         return {}
 
     def _hand_over_batch(self) -> Message:
@@ -235,7 +235,7 @@ def own_traceback(error: BaseException, submission: Path) -> str:
     """The error and those frames of its traceback that lie in the submission, innermost last."""
     frames = [
         frame
-        for frame in traceback.extract_tb(_traceback_of(error))
+        for frame in traceback.extract_tb(error.__traceback__)
         if frame.filename == str(submission)
     ]
     for frame in frames:
@@ -247,10 +247,6 @@ def own_traceback(error: BaseException, submission: Path) -> str:
     lines = heading + traceback.format_list(frames) + traceback.format_exception_only(error)
     text = "".join(lines).strip()
     return text if len(text) <= _longest_error else f"{text[:_longest_error]} ... (cut)"
-
-
-def _traceback_of(error: BaseException) -> TracebackType | None:
-    return error.__traceback__
 
 
 def _failure(kind: str, message: str) -> Message:

@@ -169,13 +169,19 @@ class _Listener:
             self._observer.benchmark(read_benchmark(self._seen, index, line, ""))
 
 
+def _run_mode(bot: Bot, mode: str, lines: list[str], verdict: Verdict, observer: Observer) -> Ended:
+    """Runs eval.py over cases; notes what it says of the device and of the confinement."""
+    ended = judged(bot.run_eval(mode, lines, _Listener(observer, lines)))
+    verdict.device = read_device(ended.values)
+    verdict.confined = read_confinement(ended.values)
+    return ended
+
+
 def _run_tests(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
     lines = plan.all_tests
     observer.phase("tests", len(lines))
-    ended = judged(bot.run_eval("test", lines, _Listener(observer, lines)))
+    ended = _run_mode(bot, "test", lines, verdict, observer)
     why = _why_unjudged(ended)
-    verdict.device = read_device(ended.values)
-    verdict.confined = read_confinement(ended.values)
     verdict.tests = [read_test(ended.values, i, line, why) for i, line in enumerate(lines)]
     if all(test.status == "pass" for test in verdict.tests) and not _said_passed(ended):
         verdict.tests = [replace(test, status="fail", message=why) for test in verdict.tests]
@@ -184,10 +190,8 @@ def _run_tests(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> No
 def _run_benchmarks(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
     lines = plan.benchmarks
     observer.phase("benchmarks", len(lines))
-    ended = judged(bot.run_eval(plan.mode, lines, _Listener(observer, lines)))
+    ended = _run_mode(bot, plan.mode, lines, verdict, observer)
     why = _why_unjudged(ended)
-    verdict.device = read_device(ended.values)
-    verdict.confined = read_confinement(ended.values)
     verdict.benchmarks = [
         read_benchmark(ended.values, i, line, why) for i, line in enumerate(lines)
     ]

@@ -12,8 +12,8 @@ import click
 from cli.parameters import (
     DeviceType,
     SetupError,
-    ShapeType,
     judging_options,
+    shapes_option,
     submission_argument,
 )
 
@@ -55,13 +55,7 @@ def eval_command(submission: Path, mode: str, **options: Any) -> None:
 
 @main.command()
 @submission_argument
-@click.option(
-    "--shape",
-    "shapes",
-    multiple=True,
-    type=ShapeType(),
-    help="A shape to time, may be repeated. Default: the three of the contest.",
-)
+@shapes_option("time")
 @judging_options
 def bench(submission: Path, shapes: tuple[tuple[int, int, int], ...], **options: Any) -> None:
     """Times SUBMISSION: statistics, bandwidth, percent of the floor, geometric mean.
@@ -144,13 +138,7 @@ def selftest(names: tuple[str, ...], device: str, as_json: bool) -> None:
 
 @main.command()
 @submission_argument
-@click.option(
-    "--shape",
-    "shapes",
-    multiple=True,
-    type=ShapeType(),
-    help="A shape to tune for, may be repeated. Default: the three of the contest.",
-)
+@shapes_option("tune for")
 @click.option("--device", default="auto", type=DeviceType(), help="auto, cuda or cuda:N.")
 @click.option(
     "--calls",

@@ -70,6 +70,17 @@ def submission_argument(function: F) -> F:
     )
 
 
+def shapes_option(purpose: str) -> Callable[[F], F]:
+    """--shape M,K,L, any number of times."""
+    return click.option(
+        "--shape",
+        "shapes",
+        multiple=True,
+        type=ShapeType(),
+        help=f"A shape to {purpose}, may be repeated. Default: the three of the contest.",
+    )
+
+
 def judging_options(function: F) -> F:
     """The options of every command that judges."""
     options = (
