@@ -50,7 +50,7 @@ def create_buffers(m: int, k: int, l: int, device: torch.device) -> SharedBuffer
             name: torch.empty(nbytes, dtype=torch.uint8, device=device)
             for name, nbytes in sizes.items()
         }
-        return SharedBuffers(tensors, {name: _export(each) for name, each in tensors.items()})
+        return SharedBuffers(tensors, {name: export_tensor(each) for name, each in tensors.items()})
     fd = _anonymous_file(sum(_in_pages(nbytes) for nbytes in sizes.values()))
     return SharedBuffers(_map(fd, sizes), fd=fd)
 
@@ -62,8 +62,7 @@ def open_buffers(
     sizes = _sizes(m, k, l)
     if fd is not None:
         return SharedBuffers(_map(fd, sizes), fd=fd)
-    torch.cuda.init()
-    return SharedBuffers({name: _import(handles[name]) for name in sizes})
+    return SharedBuffers({name: import_tensor(handles[name]) for name in sizes})
 
 
 def _in_pages(nbytes: int) -> int:
@@ -90,7 +89,7 @@ def _map(fd: int, sizes: dict[str, int]) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def _export(tensor: torch.Tensor) -> list[object]:
+def export_tensor(tensor: torch.Tensor) -> list[object]:
     """What torch needs to open a CUDA allocation elsewhere; bytes become base64."""
     return [
         {"base64": base64.b64encode(part).decode()} if isinstance(part, bytes) else part
@@ -98,7 +97,9 @@ def _export(tensor: torch.Tensor) -> list[object]:
     ]
 
 
-def _import(handle: list[object]) -> torch.Tensor:
+def import_tensor(handle: list[object]) -> torch.Tensor:
+    """The same bytes here, flat uint8."""
+    torch.cuda.init()
     parts = [
         base64.b64decode(part["base64"]) if isinstance(part, dict) else part for part in handle
     ]

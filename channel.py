@@ -69,6 +69,10 @@ class Channel:
             raise BadMessage(f"a message is not a JSON object: {line[:80]!r}")
         return message, self._fds.pop(0) if self._fds else None
 
+    def has_something(self, wait_s: float) -> bool:
+        """Whether something can be read, or the other side is gone, within ``wait_s``."""
+        return bool(self._pending or select.select([self._socket], [], [], wait_s)[0])
+
     def _read_more(self, end: float | None) -> None:
         wait_s = None if end is None else max(0.0, end - time.monotonic())
         readable, _, _ = select.select([self._socket], [], [], wait_s)

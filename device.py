@@ -96,6 +96,12 @@ def _cpu_name() -> str:
     return model.group(1) if model else platform.processor() or platform.machine()
 
 
+def wait_until_idle(device: torch.device) -> None:
+    """Waits for all that this process has queued on a GPU."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def free_memory_bytes(device: torch.device) -> int:
     """Memory that can be allocated without harm."""
     if device.type == "cuda":

@@ -8,10 +8,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 
 import torch
 
 import clock
+from batch import BatchClock
 from cases import Case
 from device import DeviceLimits
 from emulated import total_counts
@@ -95,6 +97,7 @@ class Judge:
         fresh_contents: every call sees new contents in the same buffers and every output is
         checked; otherwise the contents stay and the first and the last output are checked.
         """
+        batch_clock = self._batch_clock()  # before the submission is loaded
         self._pipe.write("benchmark-count", len(cases))
         for index, case in enumerate(cases):
             key = f"benchmark.{index}"
@@ -109,9 +112,12 @@ class Judge:
                     report["status"] = "pass"
                 else:
                     stats = self._time(opened, data, index, limits, fresh_contents)
-                    batch = self._time_batch(opened, stats, index)
-                    if batch is not None:
-                        report["batched"] = str(batch.call_ns)
+                    if batch_clock is not None:
+                        seeds = (self._call_seed(index, -1 - call) for call in count())
+                        batches = batch_clock.batches(opened, seeds)
+                        batch = clock.refuse_long_batches(stats, batches)
+                        if batch is not None:
+                            report["batched"] = str(batch.call_ns)
                     report.update({name: str(value) for name, value in vars(stats).items()})
         return self._end()
 
@@ -155,15 +161,17 @@ class Judge:
             clock.refuse_slow_clock(stats, times)
         return stats
 
-    def _time_batch(self, opened: OpenedCase, stats: Stats, index: int) -> clock.Batch | None:
-        """Calls back to back by the judge's own clock, where there is a GPU to queue them on."""
-        size = clock.batch_size(opened.case, self._device) if self._device.type == "cuda" else 0
-        if size == 0:
+    def _batch_clock(self) -> BatchClock | None:
+        """The judge's own clock, where there is a GPU whose worker can be held up."""
+        if self._device.type != "cuda":
             return None
-        seeds = [self._call_seed(index, -1 - call) for call in range(size)]
-        batch = clock.time_batch(opened, seeds, self._device)
-        clock.refuse_long_batch(stats, batch)
-        return batch
+        try:
+            batch_clock = BatchClock(self._process, self._device, self._deadline)
+        except SubmissionFailed as failed:
+            self._pipe.write("confined.clock", f"none: {failed}")
+            return None
+        self._pipe.write("confined.clock", "calls behind a gate of the judge")
+        return batch_clock
 
     def _call_seed(self, case_index: int, call: int) -> int:
         """A seed nobody can foresee: it hangs on the secret seed, or on chance without one."""

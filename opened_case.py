@@ -8,7 +8,7 @@ import torch
 import reference
 from buffers import SharedBuffers, create_buffers, output_name
 from cases import Case
-from device import free_memory_bytes
+from device import free_memory_bytes, wait_until_idle
 from layout import input_names, layouts, storages
 from submission_process import SubmissionFailed, SubmissionProcess
 from task import input_t
@@ -43,16 +43,16 @@ class OpenedCase:
         self._process = process
         self._deadline = deadline
         _refuse_too_large(case, device)
-        self._buffers: SharedBuffers = create_buffers(case.m, case.k, case.l, device)
+        self.buffers: SharedBuffers = create_buffers(case.m, case.k, case.l, device)
         try:
-            self.ask("case", m=case.m, k=case.k, l=case.l, handles=self._buffers.handles)
+            self.ask("case", m=case.m, k=case.k, l=case.l, handles=self.buffers.handles)
         except SubmissionFailed:
-            self._buffers.close()
+            self.buffers.close()
             raise
 
     def close(self) -> None:
         """Gives the buffers back."""
-        self._buffers.close()
+        self.buffers.close()
 
     def judged_call(
         self, data: input_t, check: bool = True, op: str = "call"
@@ -62,36 +62,42 @@ class OpenedCase:
         Returns the answer and the nanoseconds it took by the judge's clock. Raises SubmissionFailed
         with what is wrong.
         """
-        self.fill(self._buffers, data)
+        self.fill(self.buffers, data)
         start_ns = time.perf_counter_ns()
         answer = self.ask(op)
         wall_ns = float(time.perf_counter_ns() - start_ns)
-        self.check(self._buffers, data, output=check)
+        self.check_inputs(self.buffers, data)
+        if check:
+            self.check_output(self.output(), data)
         return answer, wall_ns
 
     def fill(self, buffers: SharedBuffers, data: input_t) -> None:
         """Writes the contents of a call into shared buffers."""
-        for name, contents in self._storages(data).items():
+        for name, contents in self.storages(data).items():
             buffers.tensors[name].copy_(contents)
         # A result that is not handed over must not be found here from the call before.
         buffers.tensors[output_name].fill_(0xFF)
-        if buffers.tensors[output_name].is_cuda:
-            torch.cuda.synchronize()
+        wait_until_idle(buffers.tensors[output_name].device)
 
-    def check(self, buffers: SharedBuffers, data: input_t, output: bool = True) -> None:
-        """Raises SubmissionFailed if inputs were changed, or the output is not that of ``data``."""
-        pristine = self._storages(data)
+    def check_inputs(self, buffers: SharedBuffers, data: input_t) -> None:
+        """Raises SubmissionFailed if inputs are no longer those of ``data``."""
+        pristine = self.storages(data)
         for name in input_names:
             if not torch.equal(buffers.tensors[name], pristine[name]):
                 raise SubmissionFailed(f"custom_kernel changed its input {name} in place")
-        if output:
-            passed, message = reference.check_implementation(data, self.output(buffers))
-            if not passed:
-                raise SubmissionFailed(message)
 
-    def output(self, buffers: SharedBuffers | None = None) -> torch.Tensor:
+    def check_output(self, output: torch.Tensor, data: input_t) -> None:
+        """Raises SubmissionFailed if an output, float16 [m, 1, l], is not that of ``data``."""
+        passed, message = reference.check_implementation(data, output)
+        if not passed:
+            raise SubmissionFailed(message)
+
+    def output(self) -> torch.Tensor:
         """A copy of what was handed over last, float16 [m, 1, l]."""
-        raw = (buffers or self._buffers).tensors[output_name].clone()
+        return self.view_output(self.buffers.tensors[output_name].clone())
+
+    def view_output(self, raw: torch.Tensor) -> torch.Tensor:
+        """The output whose bytes ``raw`` are: float16 [m, 1, l] over flat uint8."""
         return layouts(self.case.m, self.case.k, self.case.l)["c"].view(raw)
 
     def check_again(self) -> None:
@@ -101,17 +107,22 @@ class OpenedCase:
         if not same_bits(self.output(), before):
             raise SubmissionFailed("the output changed after it was returned")
 
-    def _storages(self, data: input_t) -> dict[str, torch.Tensor]:
+    def storages(self, data: input_t) -> dict[str, torch.Tensor]:
+        """The flat uint8 storage of every tensor of ``data``."""
         return storages(data, self.case.m, self.case.k, self.case.l)
 
     def ask(self, op: str, **fields: object) -> dict:
         """An answer of the worker. Raises SubmissionFailed or OutOfTime."""
-        left_s = self._deadline - time.monotonic()
-        if left_s <= 0:
-            raise OutOfTime
-        return self._process.request(
-            {"op": op, **fields}, min(left_s, longest_call_s), self._buffers.fd
-        )
+        message = {"op": op, **fields}
+        return self._process.request(message, seconds_left(self._deadline), self.buffers.fd)
+
+
+def seconds_left(deadline: float) -> float:
+    """For one request, with a deadline on the monotonic clock. Raises OutOfTime."""
+    left_s = deadline - time.monotonic()
+    if left_s <= 0:
+        raise OutOfTime
+    return min(left_s, longest_call_s)
 
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -16,6 +16,7 @@ import torch
 
 from buffers import SharedBuffers, open_buffers, output_name
 from channel import Message
+from gate import WaitingSide
 from layout import layouts
 from task import input_t, output_t
 from timing import CallTimer, CudaTimer, call_timer
@@ -29,6 +30,7 @@ _longest_error = 4000
 
 # References of our own: a submission may replace the attributes of torch.
 _copy = torch.Tensor.copy_
+_copy_all = torch._foreach_copy_
 
 
 class Refused(Exception):
@@ -46,10 +48,11 @@ class Runner:
         self._timer: CallTimer = call_timer(self._device)
         self._shape = (0, 0, 0)
         self._buffers = SharedBuffers({})
+        self._handles: dict[str, list[object]] = {}
         self._last_output: Any = None
         self._batch: list[SharedBuffers] = []
-        self._batch_data: list[input_t] = []
-        self._batch_outputs: list[Any] = []
+        self._gate: WaitingSide | None = None
+        self._nothing = torch.zeros(2, 1, dtype=torch.float16, device=self._device)
         self._emulation: Emulation | None = None
 
     def answer(self, request: Message, fd: int | None) -> Message:
@@ -61,9 +64,9 @@ class Runner:
             "hand_over_again": self._hand_over_again,
             "profile": self._profile,
             "batch_open": lambda: self._open_batch(request),
-            "batch_call": self._call_batch,
+            "batch_call": lambda: self._call_batch(request),
             "batch_wait": self._wait_for_batch,
-            "batch_hand_over": self._hand_over_batch,
+            "batch_close": self._close_batch,
         }
         try:
             return operations[request["op"]]()
@@ -91,8 +94,10 @@ class Runner:
 
     def _open_case(self, request: Message, fd: int | None) -> Message:
         self._buffers.close()
+        self._batch = []
         m, k, l = self._shape = request["m"], request["k"], request["l"]
-        self._buffers = open_buffers(m, k, l, self._device, request["handles"], fd)
+        self._handles = request["handles"]
+        self._buffers = open_buffers(m, k, l, self._device, self._handles, fd)
         return {}
 
     def _data(self, buffers: SharedBuffers) -> input_t:
@@ -135,6 +140,16 @@ class Runner:
 
     def _hand_over(self, output: Any, buffers: SharedBuffers) -> None:
         """Copies the bytes of an output where the judge reads them, if it is what it should be."""
+        self._refuse_other_outputs(output)
+        _copy(self._place(buffers), output)
+        self._settle()
+
+    def _place(self, buffers: SharedBuffers) -> torch.Tensor:
+        """Where the judge reads an output: float16 [m, 1, l]."""
+        return layouts(*self._shape)["c"].view(buffers.tensors[output_name])
+
+    def _refuse_other_outputs(self, output: Any) -> None:
+        """Raises Refused for what is no plain float16 tensor of the right shape."""
         m, _, l = self._shape
         expected = f"a float16 tensor [{m}, 1, {l}] on {self._device.type}"
         if output is None:
@@ -153,34 +168,52 @@ class Runner:
             raise Refused(
                 f"custom_kernel returned a tensor on {output.device}, expected {expected}"
             )
-        _copy(layouts(*self._shape)["c"].view(buffers.tensors[output_name]), output)
+
+    def _settle(self) -> None:
+        """Waits until the device is idle and looks what was done to it."""
         if isinstance(self._timer, CudaTimer):
             self._timer.synchronize()
             if self._timer.l2_was_set_aside():
                 raise Refused("custom_kernel set aside L2 cache, which would survive the flush")
 
     def _open_batch(self, request: Message) -> Message:
-        m, k, l = self._shape
-        self._batch = [open_buffers(m, k, l, self._device, each, None) for each in request["sets"]]
-        self._batch_data = [self._data(buffers) for buffers in self._batch]
+        """More sets of buffers for a call each, and the gate in front of the calls."""
+        shape = (*self._shape, self._device)
+        self._batch += [
+            self._buffers if handles == self._handles else open_buffers(*shape, handles, None)
+            for handles in request["sets"]
+        ]
+        if self._gate is None:
+            self._gate = WaitingSide(request["gate"])
+            self._copy_all([], [])  # a kernel cannot be loaded while the device waits
         return {}
 
-    def _call_batch(self) -> Message:
-        """Queues a call on each of the sets while the device is kept busy; does not wait."""
-        assert self._kernel and isinstance(self._timer, CudaTimer), "load and case come first"
-        self._timer.keep_busy()
-        self._batch_outputs = [self._kernel(data) for data in self._batch_data]
-        return {}
+    def _call_batch(self, request: Message) -> Message:
+        """Queues a call on each set, and what hands over its output, behind the gate."""
+        assert self._gate, "batch_open comes first"
+        data = [self._data(buffers) for buffers in self._batch]
+        targets = [self._place(buffers) for buffers in self._batch]
+        outputs = []
+        self._gate.wait()
+        for inputs in data:
+            assert self._kernel, "load comes first"
+            outputs.append(self._kernel(inputs))
+            self._refuse_other_outputs(outputs[-1])
+        if request["wait"]:  # as a host does that waits for the device in a call
+            self._settle()
+        self._copy_all(targets, outputs)
+        return self._wait_for_batch() if request["wait"] else {}
+
+    def _copy_all(self, targets: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
+        """With something beside them, so that an empty batch costs what every other does."""
+        _copy_all([*targets, self._nothing[0]], [*outputs, self._nothing[1]])
 
     def _wait_for_batch(self) -> Message:
-        assert isinstance(self._timer, CudaTimer), "only a GPU has batches"
-        self._timer.synchronize()
+        self._settle()
         return {}
 
-    def _hand_over_batch(self) -> Message:
-        for output, buffers in zip(self._batch_outputs, self._batch, strict=True):
-            self._hand_over(output, buffers)
-        self._batch, self._batch_data, self._batch_outputs = [], [], []
+    def _close_batch(self) -> Message:
+        self._batch = []
         return {}
 
     def _profile(self) -> Message:

@@ -83,6 +83,7 @@ class SubmissionProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._loaded = False
         self._requests = 0
+        self._asked = ""
         self.confined: dict[str, str] = {}
 
     def __enter__(self) -> "SubmissionProcess":
@@ -147,13 +148,29 @@ class SubmissionProcess:
         worker cannot go on it is stopped, and the next request starts another.
         """
         deadline = time.monotonic() + timeout_s
+        self.begin(message, timeout_s, fd)
+        return self.finish(deadline - time.monotonic())
+
+    def begin(
+        self, message: Message, timeout_s: float, fd: int | None = None, load: bool = True
+    ) -> None:
+        """Asks the worker; ``finish`` waits for its answer. Raises SubmissionFailed.
+
+        load: whether the submission must be loaded; without, a fresh worker is all the judge's.
+        """
+        deadline = time.monotonic() + timeout_s
         if self._process is None:
             self.start()
         self.greet(timeout_s)
-        if not self._loaded:
-            self._ask(self._load_request, deadline - time.monotonic(), None)
+        if load and not self._loaded:
+            self._send(self._load_request, None)
+            self.finish(deadline - time.monotonic())
             self._loaded = True
-        return self._ask(message, deadline - time.monotonic(), fd)
+        self._send(message, fd)
+
+    def answered(self, wait_s: float) -> bool:
+        """Whether ``finish`` would get an answer or an end of the worker within ``wait_s``."""
+        return self._channel.has_something(wait_s)
 
     def greet(self, timeout_s: float) -> dict[str, str]:
         """How the worker is confined: mechanism to description, "none: ..." where one is missing.
@@ -175,16 +192,23 @@ class SubmissionProcess:
             self.confined = {**said, "namespaces": isolation.describe_prefix()}
         return self.confined
 
-    def _ask(self, message: Message, timeout_s: float, fd: int | None) -> Message:
+    def _send(self, message: Message, fd: int | None) -> None:
         self._requests += 1
+        self._asked = message["op"]
         try:
             self._channel.send({**message, "id": self._requests}, fd)
+        except ChannelClosed:
+            raise self._died() from None
+
+    def finish(self, timeout_s: float) -> Message:
+        """The answer to what was asked last. Raises SubmissionFailed."""
+        try:
             answer = self._receive(timeout_s)
         except ChannelClosed:
             raise self._died() from None
         except ChannelTimeout:
             self.stop()
-            activity = "its import" if message["op"] == "load" else "custom_kernel"
+            activity = "its import" if self._asked == "load" else "custom_kernel"
             raise SubmissionFailed(
                 f"{activity} did not finish within {timeout_s:.3g} s", Reason.TIMED_OUT
             ) from None

@@ -21,8 +21,6 @@ T = TypeVar("T")
 
 _spin_cycles = 1_000_000  # about half a millisecond
 
-_busy_writes = 60  # of the flush's buffer, about 0.1 ms each
-
 _persisting_l2_cache_size = 6  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE of the CUDA driver
 
 
@@ -72,14 +70,6 @@ class CudaTimer:
         self._flush.zero_()
         torch.sum(self._flush, dim=0, out=self._sink)
         torch.cuda._sleep(_spin_cycles)
-
-    def keep_busy(self) -> None:
-        """Some milliseconds of work for the device; asynchronous.
-
-        It is bound by memory: how long a number of cycles takes depends on the clocks.
-        """
-        for _ in range(_busy_writes):
-            self._flush.zero_()
 
     def synchronize(self) -> None:
         """Waits until the device is idle."""

@@ -140,7 +140,7 @@ def _find(specimen: Specimen, verdict: Verdict) -> Finding:
     results: list[TestResult | BenchmarkResult] = [*verdict.tests, *verdict.benchmarks]
     said = [each.message for each in results if each.status == "fail" and each.message]
     if specimen.caught is None:
-        how = _one_line(said[0]) if said else ""
+        how = _one_line(said[0]) if said else _times(verdict)
         return Finding(specimen, "passed" if verdict.passed else "failed", how)
     full_range = [each.code for each in verdict.warnings if each.code == "full_range"]
     if verdict.passed and not full_range:
@@ -149,6 +149,15 @@ def _find(specimen: Specimen, verdict: Verdict) -> Finding:
     if matches:
         return Finding(specimen, "caught", _one_line(matches[0], specimen.caught))
     return Finding(specimen, "other reason", _one_line(said[0] if said else ""))
+
+
+def _times(verdict: Verdict) -> str:
+    """How long a call took by the events and, where the judge clocked a batch, by its own clock."""
+    return ", ".join(
+        f"{each.mean_us:.1f} us a call, {each.batched_us:.1f} us by the judge's clock"
+        for each in verdict.benchmarks
+        if each.mean_us is not None and each.batched_us is not None
+    )
 
 
 def _one_line(message: str, pattern: str | None = None) -> str:
