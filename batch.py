@@ -37,7 +37,10 @@ error_ns = 5e3
 once_ns = 2.5e6
 """What a batch may cost once: a device takes up to a time slice to wake a second stream."""
 
-single_error_ns = 200e3
+waiting_error_ns = 100e3
+"""Of calls in a batch that the host waits for, one by one: what it does between them."""
+
+single_error_ns = 250e3
 """Of a call that is clocked by itself."""
 
 _empty_batches = 7
@@ -96,7 +99,7 @@ class BatchClock:
         if size < least_calls:
             return
         queued, call_ns = self._mean_ns(opened, seeds, size)
-        yield Batch(call_ns, error_ns)
+        yield Batch(call_ns, error_ns if queued else waiting_error_ns)
         if queued:
             size = _room(opened.case, self._device, many_calls)
             _, call_ns = self._mean_ns(opened, seeds, size)

@@ -26,14 +26,45 @@ clock_tolerance_share = 0.1
 cpu_clock_tolerance_ns = 5e6
 
 
+most_left_out = 10
+"""Calls that the host was late for; who is always late is judged by the calls after those."""
+
+
 @dataclass(frozen=True)
 class CallTimes:
     """Of one call, in nanoseconds. call: reported by the worker, between the events. settled: until
-    the device was idle. wall: from request to answer, by the judge's own clock."""
+    the device was idle. wall: from request to answer, by the judge's own clock. late: whether the
+    device waited for the host, as the worker says."""
 
     call_ns: float
     settled_ns: float
     wall_ns: float
+    late: bool = False
+
+
+class Samples:
+    """Times of the calls that count, until there are as many as are wanted.
+
+    A hiccup of the host is none of the kernel's: calls that it was late for are left out, a few at
+    most.
+    """
+
+    def __init__(self, wanted: int) -> None:
+        self.times: list[CallTimes] = []
+        self.left_out = 0
+        self._wanted = wanted
+
+    @property
+    def complete(self) -> bool:
+        """Whether no more calls are needed."""
+        return len(self.times) >= self._wanted
+
+    def add(self, times: CallTimes) -> None:
+        """One more call."""
+        if times.late and self.left_out < most_left_out:
+            self.left_out += 1
+        else:
+            self.times.append(times)
 
 
 def read_times(answer: dict, wall_ns: float) -> CallTimes:
@@ -43,7 +74,7 @@ def read_times(answer: dict, wall_ns: float) -> CallTimes:
         raise SubmissionFailed("the submission's process sent no times")
     if not (0 < call_ns <= settled_ns < longest_ns):
         raise SubmissionFailed("the submission's process sent impossible times")
-    return CallTimes(call_ns, settled_ns, wall_ns)
+    return CallTimes(call_ns, settled_ns, wall_ns, answer.get("late") is True)
 
 
 def refuse_impossible(stats: Stats, floor_ns: float) -> None:

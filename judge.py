@@ -33,7 +33,8 @@ report_bytes = 14 << 10
 
 @dataclass(frozen=True)
 class Schedule:
-    """How often a benchmark case is called: fixed, so that no submission can steer it."""
+    """How often a benchmark case is called: fixed, so that no submission can steer it; calls that
+    the host was late for come on top."""
 
     warm_up_calls: int
     timed_calls: int
@@ -145,15 +146,19 @@ class Judge:
     ) -> Stats:
         """The rest of the schedule, after a first call on ``data``."""
         schedule = schedules[self._device.type]
-        calls = schedule.warm_up_calls + schedule.timed_calls
-        times = []
-        for call in range(1, calls):
+        samples = clock.Samples(schedule.timed_calls)
+        for call in count(1):
             if fresh_contents:
                 data = generate(opened.case, self._call_seed(index, call))
-            answer, wall_ns = opened.judged_call(data, fresh_contents or call == calls - 1)
+            answer, wall_ns = opened.judged_call(data, check=fresh_contents)
             if call >= schedule.warm_up_calls:
-                times.append(clock.read_times(answer, wall_ns))
+                samples.add(clock.read_times(answer, wall_ns))
+            if samples.complete:
+                break
+        if not fresh_contents:
+            opened.check_output(opened.output(), data)
         opened.check_again()
+        times = samples.times
         stats = summarise([each.call_ns for each in times])
         clock.refuse_unfinished(stats, times, limits)
         clock.refuse_impossible(stats, limits.floor_ns(opened.case.bytes))

@@ -117,6 +117,7 @@ class Runner:
         return {
             "call_ns": elapsed.call_ns,
             "settled_ns": elapsed.settled_ns,
+            "late": elapsed.late,
             "launches": [each.to_dict() for each in self._emulation.launches]
             if self._emulation
             else [],

@@ -26,10 +26,12 @@ _persisting_l2_cache_size = 6  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE of the CUDA d
 
 @dataclass(frozen=True)
 class CallTime:
-    """call_ns: between the events around the call. settled_ns: until the device was idle."""
+    """call_ns: between the events around the call. settled_ns: until the device was idle. late:
+    whether the device had to wait for the host to queue the call."""
 
     call_ns: float
     settled_ns: float
+    late: bool = False
 
 
 class CallTimer(Protocol):
@@ -58,6 +60,7 @@ class CudaTimer:
         self._synchronize = torch.cuda.synchronize
         self._event = torch.cuda.Event
         self._elapsed_ms = torch.cuda.Event.elapsed_time
+        self._clock_ns = time.perf_counter_ns
 
     def flush(self) -> None:
         """Replaces what the L2 holds, persisting lines included; asynchronous.
@@ -86,18 +89,23 @@ class CudaTimer:
 
     def time(self, call: Callable[[], T]) -> tuple[T, CallTime]:
         stream = torch.cuda.current_stream(self._device)
-        start, end, settled = (self._event(enable_timing=True) for _ in range(3))
+        begin, start, end, settled = (self._event(enable_timing=True) for _ in range(4))
         self.synchronize()
         with _no_garbage_collection():
+            begin.record(stream)
+            begin_ns = self._clock_ns()
             self.flush()
             start.record(stream)
             result = call()
             end.record(stream)
+            host_ns = self._clock_ns() - begin_ns
         self.synchronize()
         settled.record(stream)
         settled.synchronize()
         return result, CallTime(
-            self._elapsed_ms(start, end) * 1e6, self._elapsed_ms(start, settled) * 1e6
+            self._elapsed_ms(start, end) * 1e6,
+            self._elapsed_ms(start, settled) * 1e6,
+            late=host_ns > self._elapsed_ms(begin, start) * 1e6,
         )
 
 

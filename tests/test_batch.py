@@ -220,6 +220,7 @@ def test_calls_that_wait_for_the_device_are_clocked_one_by_one() -> None:
     assert takes_a_call(together)
     assert takes_a_call(alone)
     assert worker.asked.count("batch_call") == 1 + 3
+    assert error_ns < together.error_ns < alone.error_ns
 
 
 def test_a_batch_that_fails_leaves_nothing_waiting() -> None:

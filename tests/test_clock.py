@@ -9,7 +9,9 @@ import pytest
 from batch import Batch
 from clock import (
     CallTimes,
+    Samples,
     floor_tolerance,
+    most_left_out,
     read_times,
     refuse_impossible,
     refuse_long_batches,
@@ -94,5 +96,34 @@ def test_times_that_cannot_be_are_refused(answer: dict[str, object], why: str) -
         read_times(answer, 5.0)
 
 
+def sample(call_ns: float, late: bool = False) -> CallTimes:
+    return CallTimes(call_ns, call_ns, call_ns, late)
+
+
+def test_calls_the_host_was_late_for_are_left_out() -> None:
+    samples = Samples(wanted=3)
+    for each in (sample(5.0), sample(900.0, late=True), sample(6.0), sample(7.0)):
+        assert not samples.complete
+        samples.add(each)
+    assert samples.complete
+    assert [each.call_ns for each in samples.times] == [5.0, 6.0, 7.0]
+
+
+def test_a_host_that_is_always_late_is_judged_all_the_same() -> None:
+    samples, calls = Samples(wanted=20), 0
+    while not samples.complete:
+        samples.add(sample(900.0, late=True))
+        calls += 1
+    assert calls == 20 + most_left_out
+    assert len(samples.times) == 20
+
+
+@pytest.mark.parametrize("late", [1, "yes", None, [True]])
+def test_only_a_plain_yes_makes_a_call_late(late: object) -> None:
+    assert not read_times({"call_ns": 1.5, "settled_ns": 2.5, "late": late}, 5.0).late
+
+
 def test_times_that_can_be_are_read() -> None:
     assert read_times({"call_ns": 1.5, "settled_ns": 2.5}, 5.0) == CallTimes(1.5, 2.5, 5.0)
+    late = {"call_ns": 1.5, "settled_ns": 2.5, "late": True}
+    assert read_times(late, 5.0) == CallTimes(1.5, 2.5, 5.0, late=True)
