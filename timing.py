@@ -9,6 +9,7 @@ On a CPU, ``perf_counter`` brackets each call.
 
 import ctypes
 import gc
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,8 @@ import torch
 T = TypeVar("T")
 
 _spin_cycles = 1_000_000  # about half a millisecond
+
+_most_flush_buffers, _event_sets = 8, 32
 
 _persisting_l2_cache_size = 6  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE of the CUDA driver
 
@@ -47,18 +50,32 @@ def flush_bytes(device: torch.device) -> int:
     return min(max(4 * l2_bytes, 256 << 20), free_bytes // 4)
 
 
+def _flush_buffers(device: torch.device) -> tuple[torch.Tensor, ...]:
+    """Several buffers for the flush, as far as a quarter of free memory goes: int64 each."""
+    free_bytes, _ = torch.cuda.mem_get_info(device)
+    nbytes = flush_bytes(device)
+    count = max(1, min(_most_flush_buffers, free_bytes // 4 // nbytes))
+    return torch.zeros(count, nbytes // 8, dtype=torch.int64, device=device).unbind()
+
+
 class CudaTimer:
-    """Event timing on a CUDA device with a cold L2."""
+    """Event timing on a CUDA device with a cold L2.
+
+    It takes turns with several flush buffers and events: where one lies in memory makes some tenths
+    of a percent of a short call, and would for all calls of a process.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._flush = torch.zeros(flush_bytes(device) // 8, dtype=torch.int64, device=device)
+        self._flushes = itertools.cycle(_flush_buffers(device))
         self._sink = torch.empty((), dtype=torch.int64, device=device)
         self._driver = ctypes.CDLL("libcuda.so.1")
         self._persisting_at_first = self._persisting_l2_bytes()
         # References of our own: code that is timed may replace the attributes of torch.cuda.
         self._synchronize = torch.cuda.synchronize
-        self._event = torch.cuda.Event
+        self._events = itertools.cycle(
+            [torch.cuda.Event(enable_timing=True) for _ in range(4)] for _ in range(_event_sets)
+        )
         self._elapsed_ms = torch.cuda.Event.elapsed_time
         self._clock_ns = time.perf_counter_ns
 
@@ -70,8 +87,9 @@ class CudaTimer:
         memory, so that the host has time to queue the call.
         """
         self._driver.cuCtxResetPersistingL2Cache()
-        self._flush.zero_()
-        torch.sum(self._flush, dim=0, out=self._sink)
+        buffer = next(self._flushes)
+        buffer.zero_()
+        torch.sum(buffer, dim=0, out=self._sink)
         torch.cuda._sleep(_spin_cycles)
 
     def synchronize(self) -> None:
@@ -89,7 +107,7 @@ class CudaTimer:
 
     def time(self, call: Callable[[], T]) -> tuple[T, CallTime]:
         stream = torch.cuda.current_stream(self._device)
-        begin, start, end, settled = (self._event(enable_timing=True) for _ in range(4))
+        begin, start, end, settled = next(self._events)
         self.synchronize()
         with _no_garbage_collection():
             begin.record(stream)
