@@ -34,9 +34,6 @@ _sets_in_message = 32
 error_ns = 5e3
 """Of a call among many: what waits between calls."""
 
-once_ns = 2.5e6
-"""What a batch may cost once: a device takes up to a time slice to wake a second stream."""
-
 waiting_error_ns = 100e3
 """Of calls in a batch that the host waits for, one by one: what it does between them."""
 
@@ -102,8 +99,7 @@ class BatchClock:
         yield Batch(call_ns, error_ns if queued else waiting_error_ns)
         if queued:
             size = _room(opened.case, self._device, many_calls)
-            _, call_ns = self._mean_ns(opened, seeds, size)
-            yield Batch(call_ns, error_ns + once_ns / size)
+            yield Batch(self._mean_ns(opened, seeds, size)[1], error_ns)
         else:
             yield Batch(self._single_ns(opened, seeds), single_error_ns)
 
