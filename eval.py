@@ -6,19 +6,15 @@ NVFP4_DEVICE (auto, cuda or cpu) demands a kind of device; NVFP4_TIMEOUT_S limit
 NVFP4_ARCH and NVFP4_CHECK=0 are for kernels that are emulated because there is no GPU.
 """
 
-import os
-import sys
+import harness
 
-# Before anything else is imported: a file beside this one must not stand in for a library.
-_libraries = sys.stdlib_module_names | {"numpy", "torch", "cutlass", "cuda", "py_landlock"}
-_beside = {
-    name.partition(".")[0] for name in os.listdir(os.path.dirname(os.path.abspath(__file__)))
-}
-if _beside & _libraries:
-    sys.exit(f"eval.py: {', '.join(sorted(_beside & _libraries))} beside it hides a library")
+if __name__ == "__main__":
+    harness.keep_to_modules()
 
 import math
+import os
 import signal
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path

@@ -51,6 +51,7 @@ class Runner:
         self._handles: dict[str, list[object]] = {}
         self._last_output: Any = None
         self._batch: list[SharedBuffers] = []
+        self._batch_outputs: list[torch.Tensor] = []
         self._gate: WaitingSide | None = None
         self._nothing = torch.zeros(2, 1, dtype=torch.float16, device=self._device)
         self._emulation: Emulation | None = None
@@ -94,7 +95,7 @@ class Runner:
 
     def _open_case(self, request: Message, fd: int | None) -> Message:
         self._buffers.close()
-        self._batch = []
+        self._close_batch()
         m, k, l = self._shape = request["m"], request["k"], request["l"]
         self._handles = request["handles"]
         self._buffers = open_buffers(m, k, l, self._device, self._handles, fd)
@@ -194,15 +195,15 @@ class Runner:
         assert self._gate, "batch_open comes first"
         data = [self._data(buffers) for buffers in self._batch]
         targets = [self._place(buffers) for buffers in self._batch]
-        outputs = []
         self._gate.wait()
         for inputs in data:
             assert self._kernel, "load comes first"
-            outputs.append(self._kernel(inputs))
-            self._refuse_other_outputs(outputs[-1])
+            output = self._kernel(inputs)
+            self._refuse_other_outputs(output)
+            self._batch_outputs.append(output)  # not freed, on whatever stream, before it is copied
         if request["wait"]:  # as a host does that waits for the device in a call
             self._settle()
-        self._copy_all(targets, outputs)
+        self._copy_all(targets, self._batch_outputs)
         return self._wait_for_batch() if request["wait"] else {}
 
     def _copy_all(self, targets: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
@@ -214,7 +215,7 @@ class Runner:
         return {}
 
     def _close_batch(self) -> Message:
-        self._batch = []
+        self._batch, self._batch_outputs = [], []
         return {}
 
     def _profile(self) -> Message:

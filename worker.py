@@ -3,6 +3,11 @@
 Started by ``submission_process.py`` with the number of its socket and the path of the submission.
 """
 
+import harness
+
+if __name__ == "__main__":
+    harness.keep_to_modules()
+
 import socket
 import sys
 from pathlib import Path

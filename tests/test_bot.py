@@ -62,6 +62,20 @@ def test_the_submission_runs_by_itself(honest: Bot) -> None:
     assert (ended.exit_code, ended.stdout, ended.stderr) == (0, b"", "")
 
 
+@pytest.mark.parametrize("mode", ["test", "leaderboard"])
+def test_what_lies_beside_the_judge_s_files_is_not_imported(stage: Stage, mode: str) -> None:
+    bot = stage(root / "tests" / "honest" / "chunked_torch.py")
+    hijacks = ["torch", "random", "typing_extensions", "sitecustomize", "cli", "importlib"]
+    for name in hijacks:
+        (bot.folder / f"{name}.py").write_text(f"raise SystemExit('{name} hijacked')\n")
+    for name in ("stats", "json"):
+        (bot.folder / name).mkdir()
+        (bot.folder / name / "__init__.py").write_text(f"raise SystemExit('{name} hijacked')\n")
+    ended = bot.run(mode, small)
+    assert ended.exit_code == 0, ended.stderr
+    assert ended.values["check"] == "pass"
+
+
 def test_tests_that_pass_end_with_0_and_check_pass(tested: Ended) -> None:
     assert tested.exit_code == 0, tested.stderr
     assert tested.values["test-count"] == "2"

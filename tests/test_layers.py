@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from bot import problem, root
 
+import harness
+
 modules = {path.stem: path for path in root.glob("*.py")}
 packages = ("cli", "emulator")
 
@@ -103,6 +105,11 @@ def test_no_module_imports_itself_by_a_detour() -> None:
 def test_task_yml_names_every_top_level_module_and_nothing_else() -> None:
     named = {entry["name"] for entry in problem()["files"]}
     assert named == {path.name for path in modules.values()}
+
+
+def test_the_judge_imports_its_own_modules_by_name_and_the_submission_never() -> None:
+    scripts = {"eval", "worker", "harness", "submission"}
+    assert harness.modules == set(modules) - scripts
 
 
 def test_task_yml_takes_every_file_from_its_own_name_but_the_submission() -> None:
