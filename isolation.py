@@ -17,6 +17,8 @@ import sys
 from pathlib import Path
 
 open_files = 4096
+processes = 512
+threads = 1 << 14  # of all that the user runs where there are no namespaces; not for root
 output_bytes = 8 << 30
 data_share = 0.8
 
@@ -67,20 +69,45 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(_set_child_subreaper, 1)
 
 
+def descendants(pid: int) -> list[int]:
+    """The children of a process, theirs and so on (Linux)."""
+    found, waiting = [], [pid]
+    while waiting:
+        for path in Path("/proc", str(waiting.pop()), "task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                children = [int(child) for child in path.read_text().split()]
+                found += children
+                waiting += children
+    return found
+
+
+def kill_tree(process: subprocess.Popen[bytes]) -> None:
+    """Kills the leader of a session, the session, and every descendant wherever it went; waits."""
+    process.send_signal(signal.SIGSTOP)  # it starts no more of them
+    detached = descendants(process.pid)
+    with contextlib.suppress(ProcessLookupError):  # of the session something may be left without it
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    _kill(detached)
+
+
 def kill_children() -> None:
     """Kills every child of this process, and those it inherits while doing so (Linux)."""
     for _ in range(100):
-        children = [
-            int(pid)
-            for path in Path("/proc/self/task").glob("*/children")
-            for pid in path.read_text().split()
-        ]
+        children = descendants(os.getpid())
         if not children:
             return
-        for pid in children:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
+        _kill(children)
+
+
+def _kill(pids: list[int]) -> None:
+    """Kills processes, and waits for those that are children of this one."""
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.waitpid(pid, 0)
 
 
 def die_with_parent() -> None:
@@ -90,12 +117,13 @@ def die_with_parent() -> None:
 
 
 def limit_resources() -> str:
-    """Bounds memory, open files and the size of written files; no core dumps."""
+    """Bounds memory, open files, written files and threads; no core dumps."""
     physical_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_NOFILE: open_files,
         resource.RLIMIT_FSIZE: output_bytes,
+        resource.RLIMIT_NPROC: threads,
         resource.RLIMIT_DATA: int(data_share * physical_bytes),
     }
     for kind, soft in limits.items():
@@ -103,7 +131,10 @@ def limit_resources() -> str:
         within = soft if hard == resource.RLIM_INFINITY else min(soft, hard)
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(kind, (within, within))
-    return f"{data_share:.0%} of memory, {open_files} files, {output_bytes >> 30} GiB a file"
+    return (
+        f"{data_share:.0%} of memory, {open_files} files, {output_bytes >> 30} GiB a file, "
+        f"{processes} processes"
+    )
 
 
 def confine_files(writable: list[Path]) -> str:
@@ -176,12 +207,31 @@ def confine(scratch: Path) -> dict[str, str]:
     return protections
 
 
+def run_confined(script: Path) -> int:
+    """Runs a script confined to its folder and kills what it leaves behind.
+
+    Returns its exit code, or minus the signal that killed it.
+    """
+    die_with_parent()
+    adopt_orphans()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    command = [*command_prefix(), sys.executable, __file__, "--inside", str(script)]
+    try:
+        return subprocess.run(
+            command, env={**os.environ, **cache_environment(script.parent)}
+        ).returncode
+    finally:
+        kill_children()
+
+
 def main() -> None:
     """``python isolation.py SCRIPT`` runs a script confined to the folder it lies in."""
     script = Path(sys.argv[-1]).resolve()
     if sys.argv[1] != "--inside":
-        inside = [*command_prefix(), sys.executable, __file__, "--inside", str(script)]
-        os.execvpe(inside[0], inside, {**os.environ, **cache_environment(script.parent)})
+        code = run_confined(script)
+        if code < 0:
+            os.kill(os.getpid(), -code)  # to end as the script did
+        sys.exit(code)
     confine(script.parent)
     sys.argv = [str(script)]
     runpy.run_path(str(script), run_name="__main__")

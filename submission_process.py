@@ -3,7 +3,6 @@
 Imports nothing heavy, so that the worker starts before the judge loads torch for itself.
 """
 
-import contextlib
 import os
 import shutil
 import signal
@@ -132,12 +131,10 @@ class SubmissionProcess:
         self._loaded = False
 
     def stop(self) -> None:
-        """Kills the worker and everything in its session."""
+        """Kills the worker and everything it has started."""
         if self._process is None:
             return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        isolation.kill_tree(self._process)
         self._channel.close()
         self._process = None
 
@@ -240,6 +237,11 @@ class SubmissionProcess:
             except ChannelTimeout:
                 if gone:
                     raise ChannelClosed from None
+                if len(isolation.descendants(os.getpid())) > isolation.processes:
+                    self.stop()
+                    raise SubmissionFailed(
+                        f"the submission started more than {isolation.processes} processes"
+                    ) from None
                 if left_s <= _look_s:
                     raise
 

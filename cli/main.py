@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,9 @@ bench_seed = 1111
 @click.version_option(package_name="nvfp4")
 def main() -> None:
     """Judges submissions to the NVFP4 GEMV contest on the GPU you have, or on none."""
+    if threading.current_thread() is threading.main_thread():
+        # Who ends the command with a signal ends the judge too, as with Ctrl-C.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @main.command("eval")

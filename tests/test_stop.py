@@ -65,7 +65,10 @@ def test_sigterm_ends_the_judge_its_worker_and_the_worker_s_folder(tmp_path: Pat
     assert processes_in(scratch) == []
 
 
-def test_an_interrupted_command_leaves_no_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_command_leaves_neither_folder_nor_process(
+    how: signal.Signals, tmp_path: Path
+) -> None:
     (tmp_path / "endless.py").write_bytes(
         b"def custom_kernel(data):\n    open('started', 'w').close()\n    while True: pass\n"
     )
@@ -80,7 +83,7 @@ def test_an_interrupted_command_leaves_no_folder(tmp_path: Path) -> None:
         start_new_session=True,
     )
     wait_for("started", scratch, process)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(how)
     assert process.wait(15) == 1
     assert list(scratch.glob("nvfp4-*")) == []
     assert processes_in(scratch) == []
@@ -185,3 +188,35 @@ def test_a_judgement_that_cannot_begin_leaves_the_output_as_it_was(
     )
     assert done.returncode == 2
     assert (output.read_text() if output.exists() else None) == before
+
+
+def test_what_a_submission_detaches_when_it_runs_by_itself_is_killed(tmp_path: Path) -> None:
+    submission = tmp_path / "submission.py"
+    submission.write_text(
+        "import os, signal\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    if os.fork() == 0:\n"
+        "        signal.pause()\n"
+        "    os._exit(0)\n"
+        "print('imported')\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, str(root / "isolation.py"), str(submission)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (ended.returncode, ended.stdout) == (0, "imported\n")
+    assert processes_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("ending", ["sys.exit(7)", "os.kill(os.getpid(), signal.SIGSEGV)"])
+def test_a_script_that_runs_confined_ends_as_by_itself(ending: str, tmp_path: Path) -> None:
+    submission = tmp_path / "submission.py"
+    submission.write_text(f"import os, signal, sys\n{ending}\n")
+    codes = [
+        subprocess.run([sys.executable, *how, str(submission)], timeout=60).returncode
+        for how in ([], [str(root / "isolation.py")])
+    ]
+    assert codes[0] == codes[1] != 0

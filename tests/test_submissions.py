@@ -53,6 +53,7 @@ wrong = {
     "allocates_too_much": r"memory",
     "recurses_for_ever": r"RecursionError: maximum recursion depth exceeded",
     "crashes_beside_a_fork": r"^the submission's process ended with exit code 5$",
+    "starts_many_processes": r"^the submission started more than 512 processes$",
     "writes_to_the_judge_s_socket": r"^the submission's process answered what nobody asked$",
 }
 
