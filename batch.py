@@ -17,7 +17,7 @@ from buffers import SharedBuffers, create_buffers, output_name
 from cases import Case
 from device import free_memory_bytes, wait_until_idle
 from gate import Gate
-from layout import layouts
+from layout import layouts, total_bytes
 from opened_case import OpenedCase, generate, seconds_left
 from submission_process import SubmissionFailed, SubmissionProcess
 from timing import CudaTimer
@@ -76,14 +76,16 @@ class BatchClock:
         self._process = process
         self._device = device
         self._deadline = deadline
+        self._load = False  # an empty batch must not need the submission
         self._gate = Gate(device)
         self._timer = CudaTimer(device) if device.type == "cuda" else None
         # Copied beside what a batch copies, so that an empty one costs what any other does.
         self._nothing = torch.zeros(2, 1, dtype=torch.uint8, device=device)
         self._empty_ns = {alone: self._measure_empty(alone) for alone in (False, True)}
+        self._load = True
 
     def _measure_empty(self, alone: bool) -> float:
-        empty = [self._clock([], [], alone, load=False) for _ in range(_empty_batches)]
+        empty = [self._clock([], [], alone) for _ in range(_empty_batches)]
         return statistics.median(each.all_ns for each in empty)
 
     def batches(self, opened: OpenedCase, seeds: Iterator[int]) -> Iterator[Batch]:
@@ -145,13 +147,12 @@ class BatchClock:
         sets: list[SharedBuffers],
         late: list[tuple[torch.Tensor, torch.Tensor]],
         alone: bool,
-        load: bool = True,
     ) -> _Clocked:
         """One batch. late: destination and source of what comes as the gate opens. alone: of a
         single call, whose host may wait for the device."""
         self._gate.shut()
         try:
-            return self._clock_shut(sets, late, alone, load)
+            return self._clock_shut(sets, late, alone)
         finally:
             self._gate.open()  # what still waits must not wait for ever
 
@@ -160,15 +161,14 @@ class BatchClock:
         sets: list[SharedBuffers],
         late: list[tuple[torch.Tensor, torch.Tensor]],
         alone: bool,
-        load: bool,
     ) -> _Clocked:
         for first in range(0, max(1, len(sets)), _sets_in_message):
             handles = [each.handles for each in sets[first : first + _sets_in_message]]
-            self._ask("batch_open", load, sets=handles, gate=self._gate.handle)
+            self._ask("batch_open", sets=handles, gate=self._gate.handle)
         raw = [each.tensors[output_name] for each in sets] or [self._nothing[0]]
         open_gate = self._opening([*late, (self._nothing[0], self._nothing[1])])
         torch.stack(raw)  # loads the kernel that is needed when the clock runs
-        queued = self._queue(alone, load)
+        queued = self._queue(alone)
         if self._timer is not None:  # clean caches, and clocks as high as in a timed call
             self._timer.flush()
         wait_until_idle(self._device)
@@ -176,24 +176,24 @@ class BatchClock:
         open_gate()
         if not alone and not queued:
             self._finish()
-            self._begin("batch_wait", load)
+            self._begin("batch_wait")
         self._finish()
         outputs = torch.stack(raw)
         wait_until_idle(self._device)
         all_ns = float(time.perf_counter_ns() - start_ns)
-        self._ask("batch_close", load)  # not while the clock runs: it takes milliseconds
+        self._ask("batch_close")  # not while the clock runs: it takes milliseconds
         return _Clocked(all_ns, queued, outputs[: len(sets)])
 
-    def _queue(self, alone: bool, load: bool) -> bool:
+    def _queue(self, alone: bool) -> bool:
         """Has the calls queued and waited for; returns whether they were queued in time."""
-        self._begin("batch_call", load, wait=alone)
+        self._begin("batch_call", wait=alone)
         if alone:
             time.sleep(single_wait_s)
             return False
         queued = self._process.answered(queue_wait_s)
         if queued:
             self._finish()
-            self._begin("batch_wait", load)
+            self._begin("batch_wait")
         return queued
 
     def _opening(self, late: list[tuple[torch.Tensor, torch.Tensor]]) -> Callable[[], None]:
@@ -212,12 +212,12 @@ class BatchClock:
             copy_and_open()
         return graph.replay
 
-    def _ask(self, op: str, load: bool, **fields: object) -> None:
-        self._begin(op, load, **fields)
+    def _ask(self, op: str, **fields: object) -> None:
+        self._begin(op, **fields)
         self._finish()
 
-    def _begin(self, op: str, load: bool, **fields: object) -> None:
-        self._process.begin({"op": op, **fields}, seconds_left(self._deadline), load=load)
+    def _begin(self, op: str, **fields: object) -> None:
+        self._process.begin({"op": op, **fields}, seconds_left(self._deadline), load=self._load)
 
     def _finish(self) -> None:
         self._process.finish(seconds_left(self._deadline))
@@ -233,5 +233,5 @@ def _withhold(case: Case, buffers: SharedBuffers) -> list[tuple[torch.Tensor, to
 
 def _room(case: Case, device: torch.device, most: int) -> int:
     """How many calls on contents of their own memory has room for, ``most`` at most."""
-    set_bytes = sum(layout.nbytes for layout in layouts(case.m, case.k, case.l).values())
+    set_bytes = total_bytes(case.m, case.k, case.l)
     return min(most, int(_memory_share * free_memory_bytes(device)) // set_bytes)

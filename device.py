@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from timing import call_timer
+from timing import CallTimer, call_timer
 
 _warm_up_calls = 3
 _empty_calls = 100
@@ -122,7 +122,7 @@ def measure_limits(device: torch.device) -> DeviceLimits:
     times = [timer.time(lambda: _launch_nothing(device))[1] for _ in range(_empty_calls)]
     empty_ns = statistics.median(each.call_ns for each in times)
     settle_ns = statistics.median(each.settled_ns - each.call_ns for each in times)
-    return DeviceLimits(_read_gbps(device, empty_ns), empty_ns, settle_ns)
+    return DeviceLimits(_read_gbps(timer, device, empty_ns), empty_ns, settle_ns)
 
 
 def _launch_nothing(device: torch.device) -> None:
@@ -131,7 +131,7 @@ def _launch_nothing(device: torch.device) -> None:
         torch.cuda._sleep(0)  # torch's only kernel without memory access; it spins for 0 cycles
 
 
-def _read_gbps(device: torch.device, empty_ns: float) -> float:
+def _read_gbps(timer: CallTimer, device: torch.device, empty_ns: float) -> float:
     """Bytes a nanosecond of the best of several sums over memory far larger than any cache."""
     if device.type == "cuda":
         free_bytes, _ = torch.cuda.mem_get_info(device)
@@ -140,6 +140,5 @@ def _read_gbps(device: torch.device, empty_ns: float) -> float:
         words = (256 << 20) // 8
     # Random contents: constant ones can move faster than data do.
     buffer = torch.empty(words, dtype=torch.int64, device=device).random_()
-    timer = call_timer(device)
     best_ns = min(timer.time(buffer.sum)[1].call_ns for _ in range(_bandwidth_calls))
     return words * 8 / max(best_ns - empty_ns, 1.0)

@@ -53,6 +53,11 @@ def layouts(m: int, k: int, l: int) -> dict[str, Layout]:
     }
 
 
+def total_bytes(m: int, k: int, l: int) -> int:
+    """Bytes of all seven storages of a case."""
+    return sum(layout.nbytes for layout in layouts(m, k, l).values())
+
+
 def storages(data: input_t, m: int, k: int, l: int) -> dict[str, torch.Tensor]:
     """The flat uint8 storage of every tensor of a case."""
     pairs = zip(layouts(m, k, l).items(), data, strict=True)

@@ -9,7 +9,7 @@ import reference
 from buffers import SharedBuffers, create_buffers, output_name
 from cases import Case
 from device import free_memory_bytes, wait_until_idle
-from layout import input_names, layouts, storages
+from layout import input_names, layouts, storages, total_bytes
 from submission_process import SubmissionFailed, SubmissionProcess
 from task import input_t
 
@@ -73,7 +73,7 @@ class OpenedCase:
 
     def fill(self, buffers: SharedBuffers, data: input_t) -> None:
         """Writes the contents of a call into shared buffers."""
-        for name, contents in self.storages(data).items():
+        for name, contents in self._storages(data).items():
             buffers.tensors[name].copy_(contents)
         # A result that is not handed over must not be found here from the call before.
         buffers.tensors[output_name].fill_(0xFF)
@@ -81,7 +81,7 @@ class OpenedCase:
 
     def check_inputs(self, buffers: SharedBuffers, data: input_t) -> None:
         """Raises SubmissionFailed if inputs are no longer those of ``data``."""
-        pristine = self.storages(data)
+        pristine = self._storages(data)
         for name in input_names:
             if not torch.equal(buffers.tensors[name], pristine[name]):
                 raise SubmissionFailed(f"custom_kernel changed its input {name} in place")
@@ -107,7 +107,7 @@ class OpenedCase:
         if not same_bits(self.output(), before):
             raise SubmissionFailed("the output changed after it was returned")
 
-    def storages(self, data: input_t) -> dict[str, torch.Tensor]:
+    def _storages(self, data: input_t) -> dict[str, torch.Tensor]:
         """The flat uint8 storage of every tensor of ``data``."""
         return storages(data, self.case.m, self.case.k, self.case.l)
 
@@ -132,8 +132,8 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 def _refuse_too_large(case: Case, device: torch.device) -> None:
     """Raises NotEnoughMemory where inputs, their shared copy and the work on them do not fit."""
-    inputs_bytes = sum(layout.nbytes for layout in layouts(case.m, case.k, case.l).values())
-    needed_bytes, free_bytes = 4 * inputs_bytes, free_memory_bytes(device)
+    needed_bytes = 4 * total_bytes(case.m, case.k, case.l)
+    free_bytes = free_memory_bytes(device)
     if needed_bytes > free_bytes:
         raise NotEnoughMemory(
             f"this case needs about {needed_bytes / 2**30:.1f} GiB of memory and "

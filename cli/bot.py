@@ -52,6 +52,12 @@ class Ended:
         self.values[key] = value
         return True
 
+    def take_all(self, fd: int, deadline: float, on_result: OnResult | None = None) -> None:
+        """Notes what comes through a result pipe until the writer is gone or the time is up."""
+        for key, value in _results(fd, deadline):
+            if self.take(key, value) and on_result:
+                on_result(key, value)
+
 
 @dataclass(frozen=True)
 class Bot:
@@ -170,9 +176,7 @@ def _run(
         ended = Ended(exit_code=-1, stderr="")
         deadline = time.monotonic() + timeout_s
         try:
-            for key, value in _results(read_fd, deadline):
-                if ended.take(key, value) and on_result:
-                    on_result(key, value)
+            ended.take_all(read_fd, deadline, on_result)
             process.wait(max(0.1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             ended.killed = True

@@ -42,7 +42,7 @@ def instrumented() -> contextlib.AbstractContextManager[Any]:
 with instrumented():
     from cases import CaseFileError, read_cases
     from channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
-    from cli.bot import Ended, _results
+    from cli.bot import Ended
     from cli.emulation import read_counts
     from cli.problem import ProblemError, load_problem
     from cli.verdict import (
@@ -79,8 +79,7 @@ def lines(data: bytes) -> None:
     os.write(write_fd, b"test.0.status: fail\n" + data[:60_000])
     os.close(write_fd)
     ended = Ended(0, "")
-    for key, value in _results(read_fd, time.monotonic() + 5):
-        ended.take(key, value)
+    ended.take_all(read_fd, time.monotonic() + 5)
     os.close(read_fd)
     got = ended.values
     verdict = Verdict(Submission("", ""), read_device(got), read_confinement(got))

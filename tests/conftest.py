@@ -52,13 +52,18 @@ def honest(stage: Callable[[Path | bytes | str], Bot]) -> Bot:
     return stage(root / "submission.py")
 
 
-def processes_of(bot: Bot) -> list[str]:
-    """Command lines of all processes that still run and name the bot's folder (Linux)."""
+def processes_naming(text: str) -> list[str]:
+    """Command lines of all processes that run and have ``text`` in them (Linux)."""
     lines = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             lines.append(path.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
-    return [line for line in lines if f"{bot.folder}/" in line]
+    return [line for line in lines if text in line]
+
+
+def processes_of(bot: Bot) -> list[str]:
+    """Command lines of all processes that still run and name the bot's folder (Linux)."""
+    return processes_naming(f"{bot.folder}/")
 
 
 class Recorder:

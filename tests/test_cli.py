@@ -22,7 +22,7 @@ import pytest
 import yaml
 from bot import case, problem, root
 from click.testing import CliRunner
-from conftest import submissions
+from conftest import processes_naming, submissions
 
 from cli.main import main
 from cli.problem import ProblemError, load_problem
@@ -256,28 +256,17 @@ def test_an_interrupt_leaves_no_process_behind(repository: Path, tmp_path: Path)
         start_new_session=True,
     )
 
-    def running() -> list[str]:
-        found = []
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
-            try:
-                text = path.read_bytes().decode("utf-8", "replace")
-            except OSError:
-                continue
-            if str(tmp_path) in text:
-                found.append(text)
-        return found
-
     deadline = time.monotonic() + 30
-    while not any("worker.py" in text for text in running()):
+    while not any("worker.py" in text for text in processes_naming(str(tmp_path))):
         assert time.monotonic() < deadline, "the worker never started"
         time.sleep(0.1)
     time.sleep(1)
     process.send_signal(signal.SIGINT)
     assert process.wait(10) == 1
     deadline = time.monotonic() + 5
-    while running() and time.monotonic() < deadline:
+    while processes_naming(str(tmp_path)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert running() == []
+    assert processes_naming(str(tmp_path)) == []
 
 
 @pytest.mark.parametrize(

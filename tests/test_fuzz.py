@@ -235,8 +235,7 @@ def read_back(transcript: bytes) -> Verdict:
     os.write(write_fd, transcript)
     os.close(write_fd)
     ended = Ended(0, "")
-    for key, value in _results(read_fd, time.monotonic() + 5):
-        ended.take(key, value)
+    ended.take_all(read_fd, time.monotonic() + 5)
     os.close(read_fd)
     got = ended.values
     verdict = Verdict(Submission("submission.py", ""), read_device(got), read_confinement(got))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from bot import Bot, case, root
+from conftest import processes_naming
 
 import cli.bot
 from cli.problem import load_problem
@@ -26,19 +27,6 @@ def wait_for(what: str, folder: Path, process: subprocess.Popen[bytes]) -> None:
         assert process.poll() is None, "it ended by itself"
         assert time.monotonic() < deadline, f"{what} never came"
         time.sleep(0.05)
-
-
-def processes_in(folder: Path) -> list[str]:
-    """Command lines that name the folder (Linux)."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            text = path.read_bytes().decode("utf-8", "replace")
-        except OSError:
-            continue
-        if f"{folder}/" in text:
-            found.append(text)
-    return found
 
 
 def test_sigterm_ends_the_judge_its_worker_and_the_worker_s_folder(tmp_path: Path) -> None:
@@ -62,7 +50,7 @@ def test_sigterm_ends_the_judge_its_worker_and_the_worker_s_folder(tmp_path: Pat
     assert process.returncode == 128 + signal.SIGTERM
     assert b"Traceback" not in errors
     assert list(scratch.glob("nvfp4-*")) == []
-    assert processes_in(scratch) == []
+    assert processes_naming(f"{scratch}/") == []
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
@@ -86,7 +74,7 @@ def test_a_stopped_command_leaves_neither_folder_nor_process(
     process.send_signal(how)
     assert process.wait(15) == 1
     assert list(scratch.glob("nvfp4-*")) == []
-    assert processes_in(scratch) == []
+    assert processes_naming(f"{scratch}/") == []
 
 
 def test_a_run_that_is_too_long_is_asked_to_stop_and_leaves_no_folder(
@@ -98,7 +86,7 @@ def test_a_run_that_is_too_long_is_asked_to_stop_and_leaves_no_folder(
     assert ended.killed
     assert ended.exit_code == 128 + signal.SIGTERM
     assert list(tmp_path.glob("nvfp4-*")) == []
-    assert processes_in(tmp_path) == []
+    assert processes_naming(f"{tmp_path}/") == []
 
 
 def run(script: str, tmp_path: Path, timeout_s: float) -> cli.bot.Ended:
@@ -208,7 +196,7 @@ def test_what_a_submission_detaches_when_it_runs_by_itself_is_killed(tmp_path: P
         timeout=60,
     )
     assert (ended.returncode, ended.stdout) == (0, "imported\n")
-    assert processes_in(tmp_path) == []
+    assert processes_naming(f"{tmp_path}/") == []
 
 
 @pytest.mark.parametrize("ending", ["sys.exit(7)", "os.kill(os.getpid(), signal.SIGSEGV)"])
