@@ -94,12 +94,11 @@ def judge_submission(
     mode: str, case_file: Path, pipe: ResultPipe, environment: Environment, started: float
 ) -> Exit:
     """One mode over the cases of a file. Raises SetupError."""
-    harness = Path(__file__).resolve().parent
     submission = Path("submission.py")
     if not submission.is_file():
         raise SetupError("there is no submission.py in this folder", Exit.USAGE)
     # The worker starts first: it and the judge import torch side by side.
-    with _worker(harness, submission, environment) as process:
+    with _worker(submission, environment) as process:
         from device import measure_limits
         from judge import Judge
         from repeat import declares_atomics
@@ -111,7 +110,7 @@ def judge_submission(
         deadline = started + environment.timeout_s
         judge = Judge(process, pipe, device, deadline, environment.secret_seed)
         if mode == "test":
-            with _worker(harness, submission, environment) as repetition:
+            with _worker(submission, environment) as repetition:
                 return judge.test(cases, repetition, declares_atomics(submission))
         if mode == "profile":
             return judge.profile(cases)
@@ -120,8 +119,9 @@ def judge_submission(
         return judge.benchmark(cases, limits, fresh_contents=mode == "leaderboard")
 
 
-def _worker(harness: Path, submission: Path, environment: Environment) -> SubmissionProcess:
-    return SubmissionProcess(harness, submission, environment.arch, environment.check)
+def _worker(submission: Path, environment: Environment) -> SubmissionProcess:
+    folder = Path(__file__).resolve().parent
+    return SubmissionProcess(folder, submission, environment.arch, environment.check)
 
 
 def describe_device(pipe: ResultPipe, case_file: Path, environment: Environment) -> Exit:
@@ -134,7 +134,7 @@ def describe_device(pipe: ResultPipe, case_file: Path, environment: Environment)
     _report_facts(pipe, device, environment.arch)
     limits = measure_limits(device)
     _report_limits(pipe, limits)
-    with _worker(Path(__file__).resolve().parent, Path("submission.py"), environment) as process:
+    with _worker(Path("submission.py"), environment) as process:
         _report_confinement(pipe, process)
     for index, case in enumerate(cases):
         write_floor(pipe, f"benchmark.{index}", case, limits)

@@ -13,19 +13,40 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from conftest import make_case
+from conftest import Recorder, make_case
 
 import batch
 import reference
 from batch import Batch, BatchClock, error_ns, few_calls, least_calls
 from buffers import SharedBuffers, output_name
+from device import DeviceLimits
+from judge import Judge
 from layout import layouts
 from opened_case import OpenedCase
+from protocol import Exit
 from submission_process import SubmissionFailed
 
 cpu = torch.device("cpu")
 case = make_case(128, 64, 2)
-call_s = 0.001
+call_ns, overhead_ns = 1_000_000, 300_000
+
+
+class Clock:
+    """Stands for the module ``time``: it goes on when the worker says so."""
+
+    monotonic = staticmethod(time.monotonic)
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def perf_counter_ns(self) -> int:
+        return self.now_ns
+
+    def sleep(self, seconds: float) -> None:
+        pass
+
+
+ticking = Clock()
 
 
 class OneGate:
@@ -76,8 +97,9 @@ class Worker:
 
     def behind_the_gate(self) -> None:
         gates[-1].opened.wait()
+        ticking.now_ns += overhead_ns
         for buffers in self.sets:
-            time.sleep(call_s)
+            ticking.now_ns += call_ns
             compute(buffers)
 
     def request(self, message: dict, timeout_s: float, fd: object = None) -> dict:
@@ -108,7 +130,15 @@ class WorkerBeforeTheGate(Worker):
 
 
 class WorkerAfterTheAnswer(Worker):
-    """Says that it is done and goes on computing."""
+    """Says that it is done and computes later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.later = threading.Event()
+
+    def behind_the_gate(self) -> None:
+        self.later.wait()
+        super().behind_the_gate()
 
     def wait(self) -> None:
         pass
@@ -145,7 +175,7 @@ def _without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(batch, "Gate", OneGate)
     monkeypatch.setattr(batch, "create_buffers", lambda *shape: numbered(create(*shape)))
     monkeypatch.setattr(batch, "single_calls", 3)
-    monkeypatch.setattr(batch, "single_wait_s", 0.001)
+    monkeypatch.setattr(batch, "time", ticking)
     monkeypatch.setattr(batch, "many_calls", 70)
     yield
     for buffers in made.values():
@@ -169,7 +199,7 @@ def batches(clock: BatchClock, worker: Worker) -> Iterator[Batch]:
 
 
 def takes_a_call(estimate: Batch) -> bool:
-    return 0.9 * call_s * 1e9 < estimate.call_ns < 50 * call_s * 1e9
+    return estimate.call_ns == call_ns
 
 
 def test_queued_calls_are_clocked_from_the_open_gate_to_the_last_output() -> None:
@@ -192,7 +222,7 @@ def test_an_empty_batch_is_measured_before_the_submission_is_loaded() -> None:
     clock = clock_of(worker)
     assert not worker.loaded
     assert worker.asked[:3] == ["batch_open", "batch_call", "batch_wait"]
-    assert all(empty_ns > 0 for empty_ns in clock._empty_ns.values())
+    assert clock._empty_ns == {False: overhead_ns, True: overhead_ns}
 
 
 def test_what_is_computed_before_the_gate_opens_is_wrong() -> None:
@@ -207,6 +237,7 @@ def test_what_is_computed_after_the_answer_comes_too_late() -> None:
     clock = clock_of(worker)
     with pytest.raises(SubmissionFailed, match=r"(?s)are wrong.*when all of b has come"):
         next(batches(clock, worker))
+    worker.later.set()
     assert worker.queue
     worker.queue.join()
 
@@ -257,3 +288,21 @@ def test_without_memory_for_a_batch_there_is_none(monkeypatch: pytest.MonkeyPatc
     room = (least_calls - 1) * case.bytes
     monkeypatch.setattr(batch, "free_memory_bytes", lambda device: room)
     assert list(batches(clock, worker)) == []
+
+
+def test_a_time_limit_that_ends_before_the_first_batch_is_reported_case_by_case(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class SlowToStart(Worker):
+        def begin(self, *asked: object, **options: object) -> None:
+            raise AssertionError("nothing is asked after the time limit")
+
+    def clock_on_a_cpu(*arguments: object) -> BatchClock:
+        return BatchClock(arguments[0], cpu, 0.0)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("judge.BatchClock", clock_on_a_cpu)
+    late = Judge(SlowToStart(), recorder.pipe, torch.device("cuda"), 0.0, 1)  # type: ignore[arg-type]
+    assert late.benchmark([case], DeviceLimits(1000.0, 0.0, 0.0), True) == Exit.TIMED_OUT
+    values = recorder.values()
+    assert values["benchmark.0.error"] == "not judged: the time limit was reached"
+    assert values["check"] == "fail"
