@@ -21,13 +21,11 @@ from typing import Any
 
 import torch
 
-root = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(root))
-import timing  # noqa: E402
-from benchmarks import alternatives, plots  # noqa: E402
-from scripts.kernel_baselines import Baselines  # noqa: E402
-from scripts.kernel_inputs import bytes_of, contest_shapes, expected, inputs  # noqa: E402
-from scripts.sass import load_submission  # noqa: E402
+import timing
+from benchmarks import alternatives, plots
+from scripts.kernel_baselines import Baselines
+from scripts.kernel_inputs import bytes_of, contest_shapes, expected, inputs
+from scripts.sass import load_submission
 
 # Scale codes below this are at most 2, so that float16 holds every dequantised product.
 scale_codes = 0x41

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cli.bot import Bot, Ended, import_timeout_s
-from cli.verdict import (
+from nvfp4.cli.bot import Bot, Ended, import_timeout_s
+from nvfp4.cli.verdict import (
     BenchmarkResult,
     Device,
     Submission,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from cli.problem import Problem, submission_source
+from nvfp4.cli.problem import Problem, submission_source
 
 import_timeout_s = 120.0
 """The bot's limit for the one run of the submission by itself."""

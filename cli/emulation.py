@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from cli.b200 import issue_us, memory_us
+from nvfp4.cli.b200 import issue_us, memory_us
 
 sector_bytes = 32
 

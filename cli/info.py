@@ -6,11 +6,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from cli.assess import SetupFailed, judged
-from cli.bot import Bot
-from cli.problem import Problem, shape_of
-from cli.render import microseconds, new_table
-from cli.verdict import BenchmarkResult, Device, read_benchmark, read_confinement, read_device
+from nvfp4.cli.assess import SetupFailed, judged
+from nvfp4.cli.bot import Bot
+from nvfp4.cli.problem import Problem, shape_of
+from nvfp4.cli.render import microseconds, new_table
+from nvfp4.cli.verdict import BenchmarkResult, Device, read_benchmark, read_confinement, read_device
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from typing import Any
 import click
 from rich.console import Console
 
-from cli.assess import Plan, SetupFailed, assess, profile, read_submission
-from cli.bot import Bot
-from cli.parameters import SetupError
-from cli.problem import Problem, ProblemError, load_problem
-from cli.progress import observed
-from cli.render import show
-from cli.verdict import Submission, Verdict
+from nvfp4.cli.assess import Plan, SetupFailed, assess, profile, read_submission
+from nvfp4.cli.bot import Bot
+from nvfp4.cli.parameters import SetupError
+from nvfp4.cli.problem import Problem, ProblemError, load_problem
+from nvfp4.cli.progress import observed
+from nvfp4.cli.render import show
+from nvfp4.cli.verdict import Submission, Verdict
 
 passed_exit, failed_exit = 0, 1
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from cli.parameters import (
+from nvfp4.cli.parameters import (
     DeviceType,
     SetupError,
     judging_options,
@@ -47,8 +47,8 @@ def eval_command(submission: Path, mode: str, **options: Any) -> None:
 
     Exit 0: it passed. 1: it failed. 2: the judge could not begin.
     """
-    from cli.assess import Plan
-    from cli.judging import Options, judge_and_show, profile_and_show, the_problem
+    from nvfp4.cli.assess import Plan
+    from nvfp4.cli.judging import Options, judge_and_show, profile_and_show, the_problem
 
     problem = the_problem()
     if mode == "profile":
@@ -67,9 +67,9 @@ def bench(submission: Path, shapes: tuple[tuple[int, int, int], ...], **options:
 
     Every call sees new contents and every output is checked.
     """
-    from cli.assess import Plan
-    from cli.judging import Options, judge_and_show, the_problem
-    from cli.problem import case_line
+    from nvfp4.cli.assess import Plan
+    from nvfp4.cli.judging import Options, judge_and_show, the_problem
+    from nvfp4.cli.problem import case_line
 
     lines = [case_line({"m": m, "k": k, "l": l, "seed": bench_seed}) for m, k, l in shapes]
     plan = Plan([], lines or the_problem().benchmarks)
@@ -81,8 +81,8 @@ def bench(submission: Path, shapes: tuple[tuple[int, int, int], ...], **options:
 @judging_options
 def test(submission: Path, **options: Any) -> None:
     """Tests SUBMISSION on the contest's inputs and on full-range ones; times nothing."""
-    from cli.assess import Plan
-    from cli.judging import Options, judge_and_show, the_problem
+    from nvfp4.cli.assess import Plan
+    from nvfp4.cli.judging import Options, judge_and_show, the_problem
 
     sys.exit(judge_and_show(submission, Plan(the_problem().tests, []), Options(**options)))
 
@@ -92,9 +92,9 @@ def test(submission: Path, **options: Any) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else.")
 def info(device: str, as_json: bool) -> None:
     """Shows the device, its measured limits, and the floor of each benchmark."""
-    from cli.assess import SetupFailed
-    from cli.info import inspect, show_info
-    from cli.judging import new_console, the_problem
+    from nvfp4.cli.assess import SetupFailed
+    from nvfp4.cli.info import inspect, show_info
+    from nvfp4.cli.judging import new_console, the_problem
 
     try:
         information = inspect(the_problem(), device)
@@ -116,10 +116,10 @@ def selftest(names: tuple[str, ...], device: str, as_json: bool) -> None:
     NAMES picks some of the corpus; all of it is judged without. Exit 1 if the judge was fooled, or
     failed an honest submission.
     """
-    from cli.assess import SetupFailed
-    from cli.info import inspect
-    from cli.judging import failed_exit, new_console, passed_exit, the_problem
-    from cli.selftest import CorpusError, load_corpus, run_corpus, show_findings
+    from nvfp4.cli.assess import SetupFailed
+    from nvfp4.cli.info import inspect
+    from nvfp4.cli.judging import failed_exit, new_console, passed_exit, the_problem
+    from nvfp4.cli.selftest import CorpusError, load_corpus, run_corpus, show_findings
 
     problem = the_problem()
     try:
@@ -172,9 +172,9 @@ def tune(
     Every configuration is checked first, then they take turns on a cold L2 cache. SUBMISSION runs
     unconfined: tune only what you trust. Exit 1: no configuration of a shape is right.
     """
-    from cli.judging import the_problem
-    from cli.tune import NoTuner
-    from cli.tune import tune as run_tuner
+    from nvfp4.cli.judging import the_problem
+    from nvfp4.cli.tune import NoTuner
+    from nvfp4.cli.tune import tune as run_tuner
 
     if device in ("cpu", "emulate"):
         raise SetupError("only a GPU can say what is fast", "Use --device auto, cuda or cuda:N.")

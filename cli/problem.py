@@ -53,9 +53,8 @@ def shape_of(line: str) -> Shape:
 
 
 def problem_folder() -> Path:
-    """Beside this package in a checkout, inside it where the package is installed as a wheel."""
-    inside = Path(__file__).parent / "problem"
-    return inside if inside.is_dir() else Path(__file__).parent.parent
+    """Beside this package, in a checkout as in an installed wheel."""
+    return Path(__file__).resolve().parent.parent
 
 
 def _text(value: object) -> str:

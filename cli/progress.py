@@ -7,9 +7,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 from rich.text import Text
 
-from cli.assess import Observer
-from cli.render import benchmark_line, device_line, test_line
-from cli.verdict import Device
+from nvfp4.cli.assess import Observer
+from nvfp4.cli.render import benchmark_line, device_line, test_line
+from nvfp4.cli.verdict import Device
 
 _titles = {
     "import": "running submission.py by itself",

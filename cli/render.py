@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cli.problem import shape_of
-from cli.verdict import BenchmarkResult, Device, TestResult, Verdict
+from nvfp4.cli.problem import shape_of
+from nvfp4.cli.verdict import BenchmarkResult, Device, TestResult, Verdict
 
 _styles = {"pass": "green", "fail": "bold red", "skipped": "dim"}
 _shown_failures = 3

@@ -12,10 +12,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from cli.assess import Observer, Plan, assess
-from cli.bot import Bot
-from cli.problem import Problem, case_line
-from cli.verdict import BenchmarkResult, Submission, TestResult, Verdict
+from nvfp4.cli.assess import Observer, Plan, assess
+from nvfp4.cli.bot import Bot
+from nvfp4.cli.problem import Problem, case_line
+from nvfp4.cli.verdict import BenchmarkResult, Submission, TestResult, Verdict
 
 _gemv_module = "gemv"
 """The file of the corpus that is put in front of every other, under this module name."""

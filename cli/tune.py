@@ -6,9 +6,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cli.problem import Problem, Shape, shape_of
+from nvfp4.cli.problem import Problem, Shape, shape_of
 
-_tuner = Path("scripts", "kernel_tune.py")
+_tuner = Path("tuner", "tune.py")
 
 
 class NoTuner(Exception):

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from cli.b200 import speed_of_light_us
-from cli.emulation import read_counts
-from cli.problem import shape_of
+from nvfp4.cli.b200 import speed_of_light_us
+from nvfp4.cli.emulation import read_counts
+from nvfp4.cli.problem import shape_of
 
 full_range_suffix = "; inputs: full"
 

@@ -20,8 +20,7 @@ from typing import Any
 root = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(root), str(root / "tests")]
 
-import emulator  # noqa: E402
-from reference import check_implementation, generate_input  # noqa: E402
+from reference import check_implementation, generate_input
 
 KERNELS = ("plain", "shared_memory", "warp_per_row", "packed", "cp_async", "tma")
 TESTS = (
@@ -62,7 +61,7 @@ def main() -> None:
     options = parser.parse_args()
     headings = ["20 tests", *("x".join(map(str, shape)) for shape in BENCHMARKS)]
     print("seconds".ljust(16) + "".join(h.rjust(16) for h in headings))
-    with emulator.install(check=not options.no_check) as emulation:
+    with install(check=not options.no_check) as emulation:
         for name in options.kernels:
             kernel = importlib.import_module(f"kernels.{name}")
             verify = not options.no_verify

@@ -25,9 +25,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-root = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(root))
-
 atheris: Any = importlib.import_module("atheris") if importlib.util.find_spec("atheris") else None
 
 line = "m: 128; k: 256; l: 1; seed: 1111"
@@ -42,10 +39,11 @@ def instrumented() -> contextlib.AbstractContextManager[Any]:
 with instrumented():
     from cases import CaseFileError, read_cases
     from channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
-    from cli.bot import Ended
-    from cli.emulation import read_counts
-    from cli.problem import ProblemError, load_problem
-    from cli.verdict import (
+    from emulated import total_counts
+    from nvfp4.cli.bot import Ended
+    from nvfp4.cli.emulation import read_counts
+    from nvfp4.cli.problem import ProblemError, load_problem
+    from nvfp4.cli.verdict import (
         Submission,
         Verdict,
         read_benchmark,
@@ -53,7 +51,6 @@ with instrumented():
         read_device,
         read_test,
     )
-    from emulated import total_counts
 
 folder = pathlib.Path(tempfile.gettempdir(), f"fuzz-judge-{os.getpid()}")
 

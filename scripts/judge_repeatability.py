@@ -13,11 +13,10 @@ import sys
 from pathlib import Path
 
 root = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(root))
-from cli.assess import Observer, Plan, assess  # noqa: E402
-from cli.bot import Bot  # noqa: E402
-from cli.problem import Problem, load_problem  # noqa: E402
-from cli.verdict import Submission, Verdict  # noqa: E402
+from nvfp4.cli.assess import Observer, Plan, assess
+from nvfp4.cli.bot import Bot
+from nvfp4.cli.problem import Problem, load_problem
+from nvfp4.cli.verdict import Submission, Verdict
 
 slower_tables = """
 

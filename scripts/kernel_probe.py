@@ -22,11 +22,9 @@ from typing import Any
 
 import torch
 
-root = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(root))
-import timing  # noqa: E402
-from scripts.kernel_baselines import Baselines  # noqa: E402
-from scripts.kernel_inputs import (  # noqa: E402
+import timing
+from scripts.kernel_baselines import Baselines
+from scripts.kernel_inputs import (
     Shape,
     bytes_of,
     contest_shapes,
@@ -35,7 +33,7 @@ from scripts.kernel_inputs import (  # noqa: E402
     mismatch,
     odd_shapes,
 )
-from scripts.sass import load_submission, shape_of  # noqa: E402
+from scripts.sass import load_submission, shape_of
 
 
 def check(submission: Any, capability: int, arguments: argparse.Namespace) -> bool:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import CaseFileError, combine_seed, parse_case, read_cases
-from cli.problem import case_line, shape_of
+from nvfp4.cli.problem import case_line, shape_of
 
 sizes = st.integers(1, 10**6)
 seeds = st.integers(0, 2**63 - 1)

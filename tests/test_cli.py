@@ -24,8 +24,8 @@ from bot import case, problem, root
 from click.testing import CliRunner
 from conftest import processes_naming, submissions
 
-from cli.main import main
-from cli.problem import ProblemError, load_problem
+from nvfp4.cli.main import main
+from nvfp4.cli.problem import ProblemError, load_problem
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -65,7 +65,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(repository: Path) -> Run:
     def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "cli", *arguments],
+            [sys.executable, "-m", "nvfp4", *arguments],
             cwd=repository,
             env={**os.environ, **environment},
             capture_output=True,
@@ -92,7 +92,7 @@ def test_help_answers_at_once_and_loads_nothing_heavy() -> None:
     for _ in range(3):
         start = time.monotonic()
         done = subprocess.run(
-            [sys.executable, "-X", "importtime", "-m", "cli", "--help"],
+            [sys.executable, "-X", "importtime", "-m", "nvfp4", "--help"],
             cwd=root,
             capture_output=True,
             text=True,
@@ -248,7 +248,7 @@ def test_a_time_limit_ends_an_endless_kernel(run: Run) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_an_interrupt_leaves_no_process_behind(repository: Path, tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "cli", "test", "endless.py"],
+        [sys.executable, "-m", "nvfp4", "test", "endless.py"],
         cwd=repository,
         env={**os.environ, "TMPDIR": str(tmp_path)},
         stdout=subprocess.DEVNULL,

@@ -25,11 +25,12 @@ from rich.console import Console
 import eval as judge_command
 from cases import Case, CaseFileError, parse_case, read_cases
 from channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
-from cli.bot import Ended, _results
-from cli.emulation import read_counts
-from cli.problem import Problem, ProblemError, load_problem, shape_of
-from cli.render import show
-from cli.verdict import (
+from emulated import total_counts
+from nvfp4.cli.bot import Ended, _results
+from nvfp4.cli.emulation import read_counts
+from nvfp4.cli.problem import Problem, ProblemError, load_problem, shape_of
+from nvfp4.cli.render import show
+from nvfp4.cli.verdict import (
     Submission,
     Verdict,
     full_range_suffix,
@@ -38,10 +39,9 @@ from cli.verdict import (
     read_device,
     read_test,
 )
-from clock import CallTimes, read_times
-from emulated import total_counts
 from protocol import Exit
 from submission_process import SubmissionFailed
+from timing_checks import CallTimes, read_times
 
 line = "m: 128; k: 256; l: 1; seed: 1111"
 

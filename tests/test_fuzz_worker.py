@@ -49,7 +49,7 @@ def answers(harness: Path, steps: list[Any], timeout_s: float = 5.0) -> list[Any
     submission.write_text(json.dumps(steps))
     found: list[Any] = []
     start = time.monotonic()
-    with SubmissionProcess(harness, submission) as process:
+    with SubmissionProcess(submission) as process:
         for _ in range(2):
             try:
                 found.append(process.request({"op": "call"}, timeout_s))

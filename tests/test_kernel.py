@@ -27,7 +27,7 @@ def run(code: str, arch: str) -> str:
 def test_every_output_of_odd_shapes_is_right_on_an_emulated_device(arch):
     code = f"""
 import emulator, json
-with emulator.install(arch) as emulation:
+with emulation.install(arch) as emulation:
     import submission, reference
     wrong = []
     for m, k, l in {shapes}:
@@ -94,8 +94,8 @@ def test_the_blackwell_loops_take_at_most_1_6_instructions_an_element_and_do_not
 
 def test_a_configuration_can_be_forced():
     code = """
-import emulator
-with emulator.install(arch) as emulation:
+from nvfp4 import emulation
+with emulation.install(arch) as emulation:
     import submission, reference
     data = reference.generate_full_range_input(40, 1024, 1, seed=2)
     submission.gemv(data, submission.Configuration(threads_k=16, groups=4, rows=2, pieces=2))

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scripts.kernel_search import Search, median_interval
-from scripts.kernel_table import fingerprint, with_entry
+from nvfp4.tuner.search import Search, median_interval
+from nvfp4.tuner.table import fingerprint, with_entry
 
 
 @dataclass

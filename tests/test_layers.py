@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 from bot import problem, root
 
-import harness
-
 modules = {path.stem: path for path in root.glob("*.py")}
 packages = ("cli", "emulator")
 

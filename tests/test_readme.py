@@ -9,8 +9,16 @@ import click
 import pytest
 from bot import root
 
-from cli.main import main
-from cli.verdict import BenchmarkResult, Device, Score, Submission, TestResult, Verdict, Warning
+from nvfp4.cli.main import main
+from nvfp4.cli.verdict import (
+    BenchmarkResult,
+    Device,
+    Score,
+    Submission,
+    TestResult,
+    Verdict,
+    Warning,
+)
 from protocol import Exit
 
 readme = (root / "README.md").read_text(encoding="utf-8")

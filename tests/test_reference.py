@@ -7,15 +7,15 @@ import subprocess
 import sys
 from fractions import Fraction
 
+import exact
 import numpy as np
 import pytest
 import torch
 from bot import root
+from exact import close_enough, exact_gemv, round_once_to_fp16
 from hypothesis import given
 from hypothesis import strategies as st
 
-import exact
-from exact import close_enough, exact_gemv, round_once_to_fp16
 from reference import (
     check_implementation,
     default_device,

@@ -10,8 +10,8 @@ import pytest
 from bot import case
 from rich.console import Console
 
-from cli.render import failure_lines, microseconds, show
-from cli.verdict import (
+from nvfp4.cli.render import failure_lines, microseconds, show
+from nvfp4.cli.verdict import (
     BenchmarkResult,
     Device,
     Submission,

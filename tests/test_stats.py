@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.verdict import BenchmarkResult, Submission, Verdict
+from nvfp4.cli.verdict import BenchmarkResult, Submission, Verdict
 from stats import geometric_mean, summarise
 
 times = st.floats(1, 1e9)

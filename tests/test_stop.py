@@ -15,7 +15,7 @@ from bot import Bot, case, root
 from conftest import processes_naming
 
 import cli.bot
-from cli.problem import load_problem
+from nvfp4.cli.problem import load_problem
 
 endless = b"open('started', 'w').close()\nwhile True:\n    pass\n"
 
@@ -63,7 +63,7 @@ def test_a_stopped_command_leaves_neither_folder_nor_process(
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     process = subprocess.Popen(
-        [sys.executable, "-m", "cli", "test", str(tmp_path / "endless.py")],
+        [sys.executable, "-m", "nvfp4", "test", str(tmp_path / "endless.py")],
         cwd=root,
         env={**os.environ, "TMPDIR": str(scratch)},
         stdout=subprocess.DEVNULL,
@@ -169,7 +169,7 @@ def test_a_judgement_that_cannot_begin_leaves_the_output_as_it_was(
     if before is not None:
         output.write_text(before)
     done = subprocess.run(
-        [sys.executable, "-m", "cli", "test", "missing.py", "--output", str(output)],
+        [sys.executable, "-m", "nvfp4", "test", "missing.py", "--output", str(output)],
         cwd=root,
         capture_output=True,
         text=True,
@@ -190,7 +190,7 @@ def test_what_a_submission_detaches_when_it_runs_by_itself_is_killed(tmp_path: P
         "print('imported')\n"
     )
     ended = subprocess.run(
-        [sys.executable, str(root / "isolation.py"), str(submission)],
+        [sys.executable, str(root / "harness" / "isolation.py"), str(submission)],
         capture_output=True,
         text=True,
         timeout=60,
@@ -205,6 +205,6 @@ def test_a_script_that_runs_confined_ends_as_by_itself(ending: str, tmp_path: Pa
     submission.write_text(f"import os, signal, sys\n{ending}\n")
     codes = [
         subprocess.run([sys.executable, *how, str(submission)], timeout=60).returncode
-        for how in ([], [str(root / "isolation.py")])
+        for how in ([], [str(root / "harness" / "isolation.py")])
     ]
     assert codes[0] == codes[1] != 0

@@ -15,10 +15,10 @@ from bot import root
 from click.testing import CliRunner
 
 import cli.tune
-from cli.main import main
-from cli.problem import load_problem
-from scripts.kernel_errors import Shape, TuneError
-from scripts.kernel_tune import main as tuner
+from nvfp4.cli.main import main
+from nvfp4.cli.problem import load_problem
+from nvfp4.tuner.errors import Shape, TuneError
+from nvfp4.tuner.tune import main as tuner
 
 source = """\
 from dataclasses import dataclass
@@ -302,7 +302,7 @@ def test_the_command_hands_everything_to_the_tuner(
     assert done.exit_code == 1
     wanted = ["--calls", "9", "--shape", "1,64,1", "--state", str(state), "--write"]
     assert started["command"][0] == sys.executable
-    assert started["command"][1] == str(root / "scripts" / "kernel_tune.py")
+    assert started["command"][1] == str(root / "tuner" / "tune.py")
     assert started["command"][2:] == [str(submission), *wanted]
     assert started["env"]["CUDA_VISIBLE_DEVICES"] == "1"
 
@@ -330,7 +330,7 @@ def test_the_contest_s_shapes_are_tuned_for_unless_others_are_named(
 
 @pytest.mark.gpu
 def test_a_gpu_refuses_what_is_wrong_and_times_what_is_right(tmp_path: Path) -> None:
-    from scripts.kernel_bench import present_gpu
+    from nvfp4.tuner.bench import present_gpu
 
     bench = present_gpu()
     path = tmp_path / "mine.py"

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from emulator.errors import UnsupportedInstruction
+from nvfp4.emulator.errors import UnsupportedInstruction
 
 Array = np.ndarray[Any, Any]
 Function = Callable[..., tuple[Array, ...]]

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from emulator.engine import native, races
-from emulator.engine.action import Site
-from emulator.engine.batch import Batch, lanes_of
-from emulator.engine.group import Group
-from emulator.engine.memory import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_SHIFT
-from emulator.errors import (
+from nvfp4.emulator.engine import native, races
+from nvfp4.emulator.engine.action import Site
+from nvfp4.emulator.engine.batch import Batch, lanes_of
+from nvfp4.emulator.engine.group import Group
+from nvfp4.emulator.engine.memory import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_SHIFT
+from nvfp4.emulator.errors import (
     EmulatorError,
     Misaligned,
     OutOfBounds,

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from emulator.errors import EmulatorError, PtxSyntaxError, UnsupportedInstruction, Where
-from emulator.ptx.program import Instruction, Memory, Operand, Several
+from nvfp4.emulator.errors import EmulatorError, PtxSyntaxError, UnsupportedInstruction, Where
+from nvfp4.emulator.ptx.program import Instruction, Memory, Operand, Several
 
 if TYPE_CHECKING:
-    from emulator.engine.batch import Batch
+    from nvfp4.emulator.engine.batch import Batch
 
 Array = np.ndarray[Any, Any]
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from emulator.engine.action import Site
-from emulator.engine.batch import Batch
-from emulator.engine.group import Group
-from emulator.errors import BarrierMisuse
+from nvfp4.emulator.engine.action import Site
+from nvfp4.emulator.engine.batch import Batch
+from nvfp4.emulator.engine.group import Group
+from nvfp4.emulator.errors import BarrierMisuse
 
 Array = np.ndarray[Any, Any]
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from emulator.engine.group import Grid, Group
-from emulator.engine.memory import GlobalMemory
-from emulator.engine.races import Clocks
-from emulator.errors import LaunchError
+from nvfp4.capture.launch import Dim3
+from nvfp4.emulator.engine.group import Grid, Group
+from nvfp4.emulator.engine.memory import GlobalMemory
+from nvfp4.emulator.engine.races import Clocks
+from nvfp4.emulator.errors import LaunchError
 
 if TYPE_CHECKING:
-    from emulator.engine.schedule import Scheduler
+    from nvfp4.emulator.engine.schedule import Scheduler
 
 Array = np.ndarray[Any, Any]
-Dim3 = tuple[int, int, int]
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Traffic:
 
 
 @dataclass
-class Launch:
+class LaunchState:
     """What all batches of a launch have in common.
 
     parameters: the kernel's parameter bytes, at a host address that the buffers include.
@@ -66,7 +66,7 @@ class SharedMemory:
     stride: bytes of a row. writers, readers: stamps of races.py, one a byte.
     """
 
-    def __init__(self, ctas: int, launch: Launch, warps: int):
+    def __init__(self, ctas: int, launch: LaunchState, warps: int):
         self.base = launch.shared_base
         self.size = max(0, launch.shared_bytes - launch.shared_base)
         self.stride = -(-self.size // 128) * 128 + 128
@@ -85,7 +85,7 @@ class SharedMemory:
 class Batch:
     """CTAs `first` and up, those in `numbers` (linear CTA numbers), running together."""
 
-    def __init__(self, launch: Launch, numbers: Array, scheduler: Scheduler):
+    def __init__(self, launch: LaunchState, numbers: Array, scheduler: Scheduler):
         x, y, z = launch.block
         count = x * y * z
         self.launch = launch

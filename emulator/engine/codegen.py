@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from emulator.engine import control
-from emulator.engine.action import DTYPES, Action, Site, Source
-from emulator.engine.batch import Batch
-from emulator.engine.group import select
-from emulator.engine.lower import CHANGING_SPECIALS, Lowered
-from emulator.errors import EmulatorError, PtxSyntaxError
-from emulator.ptx import flow
-from emulator.ptx.parser import real_bits
-from emulator.ptx.program import (
+from nvfp4.emulator.engine import control
+from nvfp4.emulator.engine.action import DTYPES, Action, Site, Source
+from nvfp4.emulator.engine.batch import Batch
+from nvfp4.emulator.engine.group import select
+from nvfp4.emulator.engine.lower import CHANGING_SPECIALS, Lowered
+from nvfp4.emulator.errors import EmulatorError, PtxSyntaxError
+from nvfp4.emulator.ptx import flow
+from nvfp4.emulator.ptx.parser import real_bits
+from nvfp4.emulator.ptx.program import (
     Instruction,
     LocalAddress,
     Memory,
@@ -34,7 +34,7 @@ from emulator.ptx.program import (
     Special,
     SymbolAddress,
 )
-from emulator.ptx.syntax import Integer, Real
+from nvfp4.emulator.ptx.syntax import Integer, Real
 
 Array = np.ndarray[Any, Any]
 _BYTES = {"b8": 1, "b16": 2, "b32": 4, "b64": 8}

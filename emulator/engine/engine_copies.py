@@ -11,12 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from emulator.engine import mbarriers, races
-from emulator.engine.access import READ
-from emulator.engine.action import Site
-from emulator.engine.batch import Batch
-from emulator.engine.memory import SHARED_WINDOW
-from emulator.errors import Misaligned, OutOfBounds, ReadOnlyMemory, SharedRace, UninitialisedShared
+from nvfp4.emulator.engine import mbarriers, races
+from nvfp4.emulator.engine.access import READ
+from nvfp4.emulator.engine.action import Site
+from nvfp4.emulator.engine.batch import Batch
+from nvfp4.emulator.engine.memory import SHARED_WINDOW
+from nvfp4.emulator.errors import (
+    Misaligned,
+    OutOfBounds,
+    ReadOnlyMemory,
+    SharedRace,
+    UninitialisedShared,
+)
 
 Array = np.ndarray[Any, Any]
 

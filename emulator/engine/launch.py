@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from emulator.engine.batch import Batch, Dim3, Launch, check_shape
-from emulator.engine.codegen import CompiledKernel
-from emulator.engine.memory import Buffer, GlobalMemory
-from emulator.engine.module import LoadedModule
-from emulator.engine.schedule import Scheduler
-from emulator.errors import LaunchError
-from emulator.ptx.program import SHARED_BASE
-from emulator.report import LaunchReport
+from nvfp4.capture.launch import Buffer, Dim3, Launch
+from nvfp4.emulator.engine.batch import Batch, LaunchState, check_shape
+from nvfp4.emulator.engine.codegen import CompiledKernel
+from nvfp4.emulator.engine.memory import GlobalMemory
+from nvfp4.emulator.engine.module import LoadedModule
+from nvfp4.emulator.engine.schedule import Scheduler
+from nvfp4.emulator.errors import LaunchError
+from nvfp4.emulator.ptx.program import SHARED_BASE
+from nvfp4.emulator.report import LaunchReport
 
 Array = np.ndarray[Any, Any]
 
@@ -28,21 +29,14 @@ SHARED_BYTES_PER_BATCH = 4 << 20
 
 
 def launch(
-    module: LoadedModule,
-    kernel: str,
-    grid: Dim3,
-    block: Dim3,
-    parameters: Sequence[bytes],
-    shared_bytes: int,
-    buffers: Sequence[Buffer],
-    check: bool,
-    sample_ctas: int | None,
+    module: LoadedModule, asked: Launch, check: bool, sample_ctas: int | None
 ) -> LaunchReport:
-    """Run a kernel to its end. See emulator.run_ptx."""
+    """Run a kernel to its end. See emulator.run."""
+    kernel, grid, block, shared_bytes = asked.kernel, asked.grid, asked.block, asked.shared_bytes
     began = time.perf_counter()
     compiled = module.kernel(kernel, check)
     program = compiled.program
-    raw = _parameter_bytes(compiled, parameters)
+    raw = _parameter_bytes(compiled, asked.parameters)
     total_shared = (program.dynamic_shared or SHARED_BASE) + shared_bytes
     if not shared_bytes:
         total_shared = program.shared_end
@@ -54,7 +48,7 @@ def launch(
     symbols.update((name, raw.ctypes.data) for name, _, _ in program.parameters)
     own = [Buffer("the kernel's parameters", raw.ctypes.data, raw.size, writable=False)]
     own += module.buffers()
-    state = Launch(
+    state = LaunchState(
         kernel=kernel,
         grid=grid,
         block=block,
@@ -64,7 +58,7 @@ def launch(
         shared_bytes=total_shared,
         dynamic_shared_bytes=shared_bytes,
         local_bytes=program.local_bytes,
-        memory=GlobalMemory([*own, *buffers]),
+        memory=GlobalMemory(own, asked.memory),
         check=check,
     )
     total = grid[0] * grid[1] * grid[2]
@@ -108,7 +102,7 @@ def _sample(total: int, wanted: int | None) -> Array:
     return np.arange(wanted, dtype=np.int64) * total // wanted
 
 
-def _batch_size(state: Launch, block: Dim3) -> int:
+def _batch_size(state: LaunchState, block: Dim3) -> int:
     threads = -(-block[0] * block[1] * block[2] // 32) * 32
     by_lanes = max(1, LANES_PER_BATCH // threads)
     by_shared = max(1, SHARED_BYTES_PER_BATCH // max(1, state.shared_bytes - SHARED_BASE))
@@ -116,7 +110,7 @@ def _batch_size(state: Launch, block: Dim3) -> int:
 
 
 def _report(
-    state: Launch, compiled: CompiledKernel, runs: Array, ran: int, total: int
+    state: LaunchState, compiled: CompiledKernel, runs: Array, ran: int, total: int
 ) -> LaunchReport:
     kinds: Counter[str] = Counter()
     for block, count in zip(compiled.blocks, runs.tolist(), strict=True):

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import emulator.engine.instructions  # noqa: F401  (fills the table of actions)
-from emulator.arithmetic import resolve
-from emulator.engine.action import Action, Result, Site, Source, builder_of
-from emulator.errors import EmulatorError, PtxSyntaxError
-from emulator.ptx import flow
-from emulator.ptx.program import (
+import nvfp4.emulator.engine.instructions  # noqa: F401  (fills the table of actions)
+from nvfp4.emulator.arithmetic import resolve
+from nvfp4.emulator.engine.action import Action, Result, Site, Source, builder_of
+from nvfp4.emulator.errors import EmulatorError, PtxSyntaxError
+from nvfp4.emulator.ptx import flow
+from nvfp4.emulator.ptx.program import (
     Instruction,
     Memory,
     Not,

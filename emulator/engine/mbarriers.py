@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from emulator.engine.action import Site
-from emulator.engine.batch import Batch
-from emulator.engine.memory import SHARED_WINDOW
-from emulator.engine.native import compiled, load_u64, locate_window, store_u64
-from emulator.errors import BarrierMisuse, Misaligned, OutOfBounds
+from nvfp4.emulator.engine.action import Site
+from nvfp4.emulator.engine.batch import Batch
+from nvfp4.emulator.engine.memory import SHARED_WINDOW
+from nvfp4.emulator.engine.native import compiled, load_u64, locate_window, store_u64
+from nvfp4.emulator.errors import BarrierMisuse, Misaligned, OutOfBounds
 
 Array = np.ndarray[Any, Any]
 

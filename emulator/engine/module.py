@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from emulator.engine.codegen import CompiledKernel, compile_kernel
-from emulator.engine.memory import Buffer
-from emulator.errors import LaunchError
-from emulator.ptx.parser import parse
-from emulator.ptx.program import Program, link
-from emulator.ptx.syntax import Variable
+from nvfp4.capture.launch import Buffer
+from nvfp4.emulator.engine.codegen import CompiledKernel, compile_kernel
+from nvfp4.emulator.errors import LaunchError
+from nvfp4.emulator.ptx.parser import parse
+from nvfp4.emulator.ptx.program import Program, link
+from nvfp4.emulator.ptx.syntax import Variable
 
 Array = np.ndarray[Any, Any]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from emulator.engine.native import compiled
+from nvfp4.emulator.engine.native import compiled
 
 Array = np.ndarray[Any, Any]
 ATOMIC = 1 << 31

@@ -11,11 +11,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from emulator.engine.batch import Batch
-from emulator.engine.codegen import CompiledKernel
-from emulator.engine.control import Parting
-from emulator.engine.group import Group, RegisterFile
-from emulator.errors import Deadlock, RunawayKernel, Where
+from nvfp4.emulator.engine.batch import Batch
+from nvfp4.emulator.engine.codegen import CompiledKernel
+from nvfp4.emulator.engine.control import Parting
+from nvfp4.emulator.engine.group import Group, RegisterFile
+from nvfp4.emulator.errors import Deadlock, RunawayKernel, Where
 
 Array = np.ndarray[Any, Any]
 

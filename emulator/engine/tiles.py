@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from emulator.engine.access import READ, WRITTEN
-from emulator.engine.action import Site
-from emulator.engine.batch import Batch
-from emulator.engine.engine_copies import global_range, host_view, note, shared_range
-from emulator.engine.memory import SHARED_WINDOW
-from emulator.engine.native import compiled, load_u8, store_u8
-from emulator.engine.tensormap import TENSOR_MAP_BYTES, Fill, Swizzle, TensorMap
-from emulator.errors import Misaligned, OutOfBounds, TensorMapError
+from nvfp4.capture.errors import InvalidTensorMap
+from nvfp4.capture.tensormap import TENSOR_MAP_BYTES, Fill, Swizzle, TensorMap
+from nvfp4.emulator.engine.access import READ, WRITTEN
+from nvfp4.emulator.engine.action import Site
+from nvfp4.emulator.engine.batch import Batch
+from nvfp4.emulator.engine.engine_copies import global_range, host_view, note, shared_range
+from nvfp4.emulator.engine.memory import SHARED_WINDOW
+from nvfp4.emulator.engine.native import compiled, load_u8, store_u8
+from nvfp4.emulator.errors import Misaligned, OutOfBounds, TensorMapError
 
 Array = np.ndarray[Any, Any]
 
@@ -40,7 +41,7 @@ def _read_map(site: Site, batch: Batch, lane: int, address: int) -> TensorMap:
             raise site.fail(OutOfBounds, f"tensor map at {memory.describe(address)}", batch, lane)
     try:
         return TensorMap.unpack(host_view(address, TENSOR_MAP_BYTES).tobytes())
-    except TensorMapError as error:
+    except InvalidTensorMap as error:
         lane_error = site.fail(TensorMapError, error.message, batch, lane)
         lane_error.hint = error.hint
         raise lane_error from None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from emulator.errors import PtxSyntaxError, Where
-from emulator.ptx.program import Instruction, Program, Several, Target
+from nvfp4.emulator.errors import PtxSyntaxError, Where
+from nvfp4.emulator.ptx.program import Instruction, Program, Several, Target
 
 _ENDS = {"bra", "brx", "ret", "exit", "trap"}
 

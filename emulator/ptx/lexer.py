@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from emulator.errors import PtxSyntaxError, Where
+from nvfp4.emulator.errors import PtxSyntaxError, Where
 
 
 class Token(NamedTuple):

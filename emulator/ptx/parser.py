@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import struct
 
-from emulator.errors import PtxSyntaxError, Where
-from emulator.ptx.lexer import Token, tokens
-from emulator.ptx.syntax import (
+from nvfp4.emulator.errors import PtxSyntaxError, Where
+from nvfp4.emulator.ptx.lexer import Token, tokens
+from nvfp4.emulator.ptx.syntax import (
     Address,
     Arguments,
     Function,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from emulator.errors import PtxSyntaxError, UnsupportedInstruction, Where
-from emulator.ptx import syntax
-from emulator.ptx.syntax import Integer, Real
+from nvfp4.emulator.errors import PtxSyntaxError, UnsupportedInstruction, Where
+from nvfp4.emulator.ptx import syntax
+from nvfp4.emulator.ptx.syntax import Integer, Real
 
 # The first KiB of shared memory belongs to the system on sm_90 and later.
 SHARED_BASE = 1024

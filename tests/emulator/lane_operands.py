@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from emulator.arithmetic import REGISTER_DTYPES, Op, resolve
+from nvfp4.emulator.arithmetic import REGISTER_DTYPES, Op, resolve
 
 WIDTHS = {"b8": 8, "b16": 16, "b32": 32, "b64": 64}
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-import emulator
-from emulator import LaunchReport
+from nvfp4 import emulator
+from nvfp4.emulator import LaunchReport
 
 Array = np.ndarray[Any, Any]
 

@@ -11,7 +11,7 @@ import pytest
 import softfloat as sf
 from lane_operands import call, operands
 
-from emulator.arithmetic import mnemonics, resolve
+from nvfp4.emulator.arithmetic import mnemonics, resolve
 
 FLOATS = {"f16": sf.F16, "bf16": sf.BF16, "f32": sf.F32, "f64": sf.F64}
 NARROW = {

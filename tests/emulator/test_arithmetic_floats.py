@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lane_operands import call, operands
 
-from emulator.arithmetic import host_fpu, resolve
+from nvfp4.emulator.arithmetic import host_fpu, resolve
 
 Oracle = Callable[..., int]
 SCALARS = {"f16": sf.F16, "bf16": sf.BF16, "f32": sf.F32, "f64": sf.F64}

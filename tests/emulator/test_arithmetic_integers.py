@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from lane_operands import call, operands
 
-from emulator.arithmetic import resolve
-from emulator.errors import UnsupportedInstruction
+from nvfp4.emulator.arithmetic import resolve
+from nvfp4.emulator.errors import UnsupportedInstruction
 
 Oracle = Callable[..., Any]
 

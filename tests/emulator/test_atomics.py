@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from ptx_harness import MINE, MINE_IN_GRID, run
 
-from emulator import errors
+from nvfp4.emulator import errors
 
 SHARED = ".shared .align 16 .b8 s[256];"
 

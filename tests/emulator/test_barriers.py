@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from ptx_harness import MINE, MINE_IN_GRID, run
 
-from emulator import errors
-from emulator.engine import schedule
+from nvfp4.emulator import errors
+from nvfp4.emulator.engine import schedule
 
 SHARED = ".shared .align 16 .b8 s[4096];"
 

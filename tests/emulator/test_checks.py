@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from ptx_harness import MINE, run
 
-from emulator import errors
+from nvfp4.emulator import errors
 
 SHARED = ".shared .align 16 .b8 s[1024];"
 # Byte offset of this thread's word in the shared array s, in %r10.
@@ -295,7 +295,7 @@ def test_a_runaway_address_never_reaches_the_process() -> None:
 import sys; sys.path[:0] = {sys.path!r}
 import numpy as np
 from ptx_harness import run
-from emulator.errors import EmulatorError
+from nvfp4.emulator.errors import EmulatorError
 for bits in range(0, 64):
     for op in ("ld.global.u32 %r5, [%d5];", "st.u32 [%d5], %r0;", "red.global.add.u32 [%d5], %r0;"):
         try:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from ptx_harness import MINE, run
 
-from emulator import errors
-from emulator.engine.tensormap import DataType, Fill, Swizzle, TensorMap
+from nvfp4.capture.tensormap import DataType, Fill, Swizzle, TensorMap
+from nvfp4.emulator import errors
 
 SHARED = ".shared .align 1024 .b8 s[8192]; .shared .align 8 .b64 bar;"
 SLOT16 = "mov.u32 %r10, s; shl.b32 %r11, %r0, 4; add.u32 %r10, %r10, %r11;"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from emulator import run_ptx
-from emulator.arithmetic import resolve
-from emulator.engine.tensormap import DataType, Fill, TensorMap
-from scripts.fidelity import difference, emulated, on_engine, run_warp_emulated
-from scripts.fidelity_cases import WARP_CASES, approximate_opcodes, exact_opcodes, expand
-from scripts.fidelity_maps import COPY
-from scripts.fidelity_operands import operands
-from scripts.fidelity_ptx import warp_kernel
+from nvfp4.capture.tensormap import DataType, Fill, TensorMap
+from nvfp4.emulator import run_ptx
+from nvfp4.emulator.arithmetic import resolve
+from scripts.fidelity.__main__ import difference, emulated, on_engine, run_warp_emulated
+from scripts.fidelity.cases import WARP_CASES, approximate_opcodes, exact_opcodes, expand
+from scripts.fidelity.maps import COPY
+from scripts.fidelity.operands import operands
+from scripts.fidelity.ptx import warp_kernel
 
 
 def test_a_pattern_lists_its_alternatives() -> None:

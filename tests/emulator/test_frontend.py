@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from ptx_harness import HEADER, MINE, ptx_of, run
 
-from emulator import run_ptx
-from emulator.engine.action import BUILDERS
-from emulator.errors import PtxSyntaxError, UnsupportedInstruction
-from emulator.ptx.parser import parse
-from emulator.ptx.program import link
+from nvfp4.emulator import run_ptx
+from nvfp4.emulator.engine.action import BUILDERS
+from nvfp4.emulator.errors import PtxSyntaxError, UnsupportedInstruction
+from nvfp4.emulator.ptx.parser import parse
+from nvfp4.emulator.ptx.program import link
 
 
 def out(n: int = 32, dtype: type = np.uint32) -> np.ndarray:

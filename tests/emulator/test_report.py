@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ptx_harness import MINE_IN_GRID, run
 
 import emulator.engine.launch
-from emulator.engine.native import bank_wavefronts
+from nvfp4.emulator.engine.native import bank_wavefronts
 
 SHARED = ".shared .align 16 .b8 s[8192];"
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ptx_harness import MINE, MINE_IN_GRID, run
 
-from emulator import errors
+from nvfp4.emulator import errors
 
 
 def shuffled(mode: str, b: str, c: str) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,7 @@ from importlib import import_module
 import pytest
 import torch
 
-import emulator
+from nvfp4.emulation import Emulation, install
 from reference import check_implementation, generate_full_range_input, generate_input, ref_kernel
 
 pytest.importorskip("cutlass")
@@ -39,8 +39,8 @@ def case(shape: tuple[int, int, int], full_range: bool) -> tuple[Data, torch.Ten
 
 
 @pytest.fixture(scope="module", autouse=True)
-def emulation() -> Iterator[emulator.Emulation]:
-    with emulator.install() as active:
+def emulation() -> Iterator[Emulation]:
+    with install() as active:
         yield active
 
 
@@ -48,7 +48,7 @@ def emulation() -> Iterator[emulator.Emulation]:
 @pytest.mark.parametrize("full_range", [False, True], ids=["contest", "full-range"])
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "x".join(map(str, shape)))
 def test_a_kernel_passes(
-    kernel: str, shape: tuple[int, int, int], full_range: bool, emulation: emulator.Emulation
+    kernel: str, shape: tuple[int, int, int], full_range: bool, emulation: Emulation
 ) -> None:
     data, expected = case(shape, full_range)
     emulation.clear()

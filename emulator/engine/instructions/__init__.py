@@ -1,6 +1,6 @@
 """Every instruction that is not arithmetic; importing this package fills the table."""
 
-from emulator.engine.instructions import (
+from nvfp4.emulator.engine.instructions import (
     access,
     atomics,
     barrier,

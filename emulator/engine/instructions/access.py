@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from emulator.engine import access
-from emulator.engine.access import Access
-from emulator.engine.action import (
+from nvfp4.emulator.engine import access
+from nvfp4.emulator.engine.access import Access
+from nvfp4.emulator.engine.action import (
     CLASS_OF_BYTES,
     Action,
     Result,
@@ -18,9 +18,9 @@ from emulator.engine.action import (
     type_bits,
     type_of,
 )
-from emulator.engine.batch import Batch
-from emulator.engine.group import Group
-from emulator.ptx.program import LocalAddress, Memory, Operand, SymbolAddress
+from nvfp4.emulator.engine.batch import Batch
+from nvfp4.emulator.engine.group import Group
+from nvfp4.emulator.ptx.program import LocalAddress, Memory, Operand, SymbolAddress
 
 Array = np.ndarray[Any, Any]
 

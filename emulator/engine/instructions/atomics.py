@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from emulator.arithmetic import resolve
-from emulator.engine import access, native
-from emulator.engine.access import WRITTEN, Access
-from emulator.engine.action import (
+from nvfp4.emulator.arithmetic import resolve
+from nvfp4.emulator.engine import access, native
+from nvfp4.emulator.engine.access import WRITTEN, Access
+from nvfp4.emulator.engine.action import (
     CLASS_OF_BYTES,
     Action,
     Result,
@@ -24,10 +24,10 @@ from emulator.engine.action import (
     type_bits,
     type_of,
 )
-from emulator.engine.batch import Batch, lanes_of
-from emulator.engine.group import Group
-from emulator.engine.instructions.access import known_modifiers, space_of
-from emulator.errors import UninitialisedShared
+from nvfp4.emulator.engine.batch import Batch, lanes_of
+from nvfp4.emulator.engine.group import Group
+from nvfp4.emulator.engine.instructions.access import known_modifiers, space_of
+from nvfp4.emulator.errors import UninitialisedShared
 
 Array = np.ndarray[Any, Any]
 Update = Callable[[Array, Array, Array], Array]

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from emulator.engine.action import Action, Result, Site, Source, instruction
-from emulator.engine.barriers import barrier, numbers
-from emulator.engine.batch import Batch
-from emulator.engine.group import Group
-from emulator.errors import BarrierMisuse
-from emulator.ptx.program import Operand
+from nvfp4.emulator.engine.action import Action, Result, Site, Source, instruction
+from nvfp4.emulator.engine.barriers import barrier, numbers
+from nvfp4.emulator.engine.batch import Batch
+from nvfp4.emulator.engine.group import Group
+from nvfp4.emulator.errors import BarrierMisuse
+from nvfp4.emulator.ptx.program import Operand
 
 Array = np.ndarray[Any, Any]
 

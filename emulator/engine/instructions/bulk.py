@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from emulator.engine import engine_copies, tiles
-from emulator.engine.access import READ, WRITTEN
-from emulator.engine.action import Action, Site, Source, instruction
-from emulator.engine.batch import Batch
-from emulator.engine.group import Group
-from emulator.engine.instructions.access import is_hint
-from emulator.engine.instructions.mbarrier import taking_part
-from emulator.errors import Misaligned, TensorMapError
-from emulator.ptx.program import Memory, Operand
+from nvfp4.emulator.engine import engine_copies, tiles
+from nvfp4.emulator.engine.access import READ, WRITTEN
+from nvfp4.emulator.engine.action import Action, Site, Source, instruction
+from nvfp4.emulator.engine.batch import Batch
+from nvfp4.emulator.engine.group import Group
+from nvfp4.emulator.engine.instructions.access import is_hint
+from nvfp4.emulator.engine.instructions.mbarrier import taking_part
+from nvfp4.emulator.errors import Misaligned, TensorMapError
+from nvfp4.emulator.ptx.program import Memory, Operand
 
 Array = np.ndarray[Any, Any]
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from emulator.engine import access
-from emulator.engine.access import Access
-from emulator.engine.action import Action, Site, Source, instruction
-from emulator.engine.batch import Batch
-from emulator.engine.group import Group
-from emulator.engine.instructions.mbarrier import taking_part
-from emulator.engine.memory import WINDOW_SHIFT
-from emulator.errors import DeviceTrap
-from emulator.ptx.program import LocalAddress, Memory
+from nvfp4.emulator.engine import access
+from nvfp4.emulator.engine.access import Access
+from nvfp4.emulator.engine.action import Action, Site, Source, instruction
+from nvfp4.emulator.engine.batch import Batch
+from nvfp4.emulator.engine.group import Group
+from nvfp4.emulator.engine.instructions.mbarrier import taking_part
+from nvfp4.emulator.engine.memory import WINDOW_SHIFT
+from nvfp4.emulator.errors import DeviceTrap
+from nvfp4.emulator.ptx.program import LocalAddress, Memory
 
 Array = np.ndarray[Any, Any]
 

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from emulator.engine import access, mbarriers, native
-from emulator.engine.access import READ, Access
-from emulator.engine.action import Action, Site, Source, instruction
-from emulator.engine.batch import Batch
-from emulator.engine.group import Group
-from emulator.engine.instructions.access import is_hint
-from emulator.engine.instructions.mbarrier import taking_part
-from emulator.ptx.program import Operand, Register
-from emulator.ptx.syntax import Integer
+from nvfp4.emulator.engine import access, mbarriers, native
+from nvfp4.emulator.engine.access import READ, Access
+from nvfp4.emulator.engine.action import Action, Site, Source, instruction
+from nvfp4.emulator.engine.batch import Batch
+from nvfp4.emulator.engine.group import Group
+from nvfp4.emulator.engine.instructions.access import is_hint
+from nvfp4.emulator.engine.instructions.mbarrier import taking_part
+from nvfp4.emulator.ptx.program import Operand, Register
+from nvfp4.emulator.ptx.syntax import Integer
 
 Array = np.ndarray[Any, Any]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from emulator.engine.action import Action, Result, Site, instruction
-from emulator.engine.batch import Batch
-from emulator.engine.group import Group
+from nvfp4.emulator.engine.action import Action, Result, Site, instruction
+from nvfp4.emulator.engine.batch import Batch
+from nvfp4.emulator.engine.group import Group
 
 Array = np.ndarray[Any, Any]
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from emulator.engine import mbarriers
-from emulator.engine.action import Action, Gate, Result, Site, Source, instruction
-from emulator.engine.batch import Batch
-from emulator.engine.group import Group
-from emulator.ptx.program import Memory, Operand, Sink
+from nvfp4.emulator.engine import mbarriers
+from nvfp4.emulator.engine.action import Action, Gate, Result, Site, Source, instruction
+from nvfp4.emulator.engine.batch import Batch
+from nvfp4.emulator.engine.group import Group
+from nvfp4.emulator.ptx.program import Memory, Operand, Sink
 
 Array = np.ndarray[Any, Any]
 

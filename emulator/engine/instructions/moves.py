@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from emulator.engine.action import (
+from nvfp4.emulator.engine.action import (
     DTYPES,
     Action,
     Result,
@@ -17,9 +17,9 @@ from emulator.engine.action import (
     type_bits,
     type_of,
 )
-from emulator.engine.memory import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_SHIFT
-from emulator.ptx.program import LocalAddress, Several, SymbolAddress
-from emulator.ptx.syntax import Integer
+from nvfp4.emulator.engine.memory import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_SHIFT
+from nvfp4.emulator.ptx.program import LocalAddress, Several, SymbolAddress
+from nvfp4.emulator.ptx.syntax import Integer
 
 Array = np.ndarray[Any, Any]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from emulator.arithmetic import resolve
-from emulator.engine.action import (
+from nvfp4.emulator.arithmetic import resolve
+from nvfp4.emulator.engine.action import (
     Action,
     Gate,
     Result,
@@ -22,11 +22,11 @@ from emulator.engine.action import (
     instruction,
     type_of,
 )
-from emulator.engine.batch import Batch
-from emulator.engine.group import Group
-from emulator.errors import BarrierMisuse
-from emulator.ptx.program import Several, Sink
-from emulator.ptx.syntax import Integer
+from nvfp4.emulator.engine.batch import Batch
+from nvfp4.emulator.engine.group import Group
+from nvfp4.emulator.errors import BarrierMisuse
+from nvfp4.emulator.ptx.program import Several, Sink
+from nvfp4.emulator.ptx.syntax import Integer
 
 Array = np.ndarray[Any, Any]
 _BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)

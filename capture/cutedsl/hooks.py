@@ -1,0 +1,195 @@
+"""Hooks in CuTe DSL: keep the PTX of each compiled function, and run its host code without CUDA.
+
+Nothing here touches user code. Compiling is left as it is, but for one more option that
+writes the PTX; the execution engine gets our CUDA functions before its code is linked.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from nvfp4.capture.cutedsl.callbacks import make_callbacks
+from nvfp4.capture.cutedsl.host import HostRuntime
+
+_PTX_ATTRIBUTE = "captured_ptx"
+_DUMP_OPTION = re.compile(r"dump-ptx-path='([^']*)'")
+# PTX texts of several modules in one attribute; no text contains a NUL.
+_SEPARATOR = "\0"
+
+
+class Hooks:
+    """The replaced attributes of CuTe DSL's classes; `remove` puts them back."""
+
+    def __init__(self) -> None:
+        self._replaced: list[tuple[Any, str, Any]] = []
+        self._environment: dict[str, str | None] = {}
+
+    def replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+        """Set `owner.name` to `make(original)`."""
+        original = owner.__dict__[name] if isinstance(owner, type) else getattr(owner, name)
+        self._replaced.append((owner, name, original))
+        setattr(owner, name, make(original))
+
+    def set_environment(self, name: str, value: str) -> None:
+        """Set an environment variable until `remove`."""
+        self._environment.setdefault(name, os.environ.get(name))
+        os.environ[name] = value
+
+    def remove(self) -> None:
+        """Put everything back, last first."""
+        for owner, name, original in reversed(self._replaced):
+            setattr(owner, name, original)
+        self._replaced.clear()
+        for name, value in self._environment.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        self._environment.clear()
+
+
+def install(runtime: HostRuntime) -> Hooks:
+    """Hook CuTe DSL so that what it compiles and launches from now on goes to `runtime`."""
+    hooks = Hooks()
+    hooks.set_environment("CUTE_DSL_ARCH", runtime.device.arch)
+    # Modules from the cache on disk were compiled without the PTX.
+    hooks.set_environment("CUTE_DSL_DISABLE_FILE_CACHING", "1")
+
+    from cutlass.base_dsl.compiler import Compiler
+    from cutlass.base_dsl.jit_executor import JitExecutor
+    from cutlass.cutlass_dsl.cuda_jit_executor import CudaDialectJitCompiledFunction
+
+    _set_up_existing(hooks, runtime.device.arch)
+    hooks.replace(Compiler, "compile", _keeping_ptx)
+    hooks.replace(Compiler, "jit", lambda original: _linked_to(runtime, original))
+    hooks.replace(JitExecutor, "run_compiled_program", lambda original: _raising(runtime, original))
+    hooks.replace(CudaDialectJitCompiledFunction, "num_devices", lambda _: property(lambda _: 1))
+    _replace_driver_queries(hooks, runtime)
+    return hooks
+
+
+def _set_up_existing(hooks: Hooks, arch: str) -> None:
+    """Tell the DSL objects of this process, which read the environment when they were made."""
+    from cutlass.base_dsl.dsl import DSLSingletonMeta
+
+    for dsl in DSLSingletonMeta._instances.values():
+        # Newer versions look for the architecture when it is first asked for, and keep it.
+        name = "_arch" if hasattr(dsl.envar, "_arch") else "arch"
+        hooks.replace(dsl.envar, name, lambda _: arch)
+        hooks.replace(dsl.envar, "disable_file_caching", lambda _: True)
+
+
+def _keeping_ptx(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiler.compile that leaves the PTX as an attribute of the compiled module."""
+
+    def compile_and_keep(self: Any, module: Any, pipeline: str, *args: Any, **kwargs: Any) -> Any:
+        with tempfile.TemporaryDirectory(prefix="captured-ptx-") as directory:
+            asked = _DUMP_OPTION.search(pipeline)
+            path = Path(asked[1]) if asked else Path(directory) / "module"
+            if asked is None:
+                option = f"cute-to-nvvm{{dump-ptx-path='{path}' "
+                pipeline = pipeline.replace("cute-to-nvvm{", option, 1)
+            compiled = original(self, module, pipeline, *args, **kwargs)
+            texts = [file.read_text() for file in sorted(path.parent.glob(f"{path.name}.*ptx"))]
+        from cutlass._mlir import ir
+
+        with compiled.context:
+            compiled.operation.attributes[_PTX_ATTRIBUTE] = ir.StringAttr.get(
+                _SEPARATOR.join(texts)
+            )
+        return compiled
+
+    return compile_and_keep
+
+
+def _linked_to(runtime: HostRuntime, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiler.jit whose engine finds our CUDA functions."""
+
+    def jit(self: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+        import ctypes
+
+        attributes = module.operation.attributes
+        text = attributes[_PTX_ATTRIBUTE].value if _PTX_ATTRIBUTE in attributes else ""
+        declared = [
+            op.attributes["sym_name"].value
+            for op in module.body.operations
+            if op.operation.name == "llvm.func" and not op.operation.regions[0].blocks
+        ]
+        engine = original(self, module, *args, **kwargs)
+        callbacks = make_callbacks(runtime, tuple(text.split(_SEPARATOR)), declared)
+        for name, callback in callbacks.items():
+            engine.raw_register_runtime(name, ctypes.cast(callback, ctypes.c_void_p))
+        # The compiled code calls them for as long as the engine lives.
+        engine._captured_functions = callbacks
+        return engine
+
+    return jit
+
+
+def _raising(runtime: HostRuntime, original: Callable[..., Any]) -> Callable[..., Any]:
+    """run_compiled_program that raises what a callback had to swallow."""
+
+    def run(self: Any, arguments: Any) -> Any:
+        try:
+            result = original(self, arguments)
+        except Exception:
+            runtime.raise_pending()
+            raise
+        runtime.raise_pending()
+        return result
+
+    return run
+
+
+def _replace_driver_queries(hooks: Hooks, runtime: HostRuntime) -> None:
+    """Helpers of CuTe DSL that would ask the driver: contexts, streams, hardware numbers."""
+    import cutlass
+    import cutlass.base_dsl.runtime.cuda as cuda_helpers
+    import cutlass.torch
+    import cutlass.utils.hardware_info as hardware
+    from cuda.bindings import driver
+
+    device = runtime.device
+
+    def stream(*_: Any) -> Any:
+        return driver.CUstream(0)
+
+    def nothing(*_: Any, **__: Any) -> None:
+        return None
+
+    for module in (cuda_helpers, getattr(cutlass, "cuda", cuda_helpers)):
+        for name in ("initialize_cuda_context", "stream_sync", "stream_destroy"):
+            if hasattr(module, name):
+                hooks.replace(module, name, lambda _: nothing)
+        if hasattr(module, "stream_create"):
+            hooks.replace(module, "stream_create", lambda _: stream)
+    hooks.replace(
+        cuda_helpers,
+        "get_device_attribute",
+        # The driver's attributes have the runtime's numbers.
+        lambda _: lambda attribute, *_: runtime.device_attribute(int(attribute)),
+    )
+    hooks.replace(
+        cuda_helpers, "get_compute_capability_major_minor", lambda _: lambda *_: device.capability
+    )
+    for name in ("default_stream", "current_stream"):
+        hooks.replace(cutlass.torch, name, lambda _: stream)
+
+    information = hardware.HardwareInfo
+    hooks.replace(information, "__init__", lambda _: nothing)
+    hooks.replace(
+        information,
+        "get_max_active_clusters",
+        lambda _: lambda self, cluster_size, *_: device.multiprocessors // cluster_size,
+    )
+    hooks.replace(information, "get_l2_cache_size_in_bytes", lambda _: lambda self: device.l2_bytes)
+    hooks.replace(
+        information,
+        "get_device_multiprocessor_count",
+        lambda _: lambda self: device.multiprocessors,
+    )

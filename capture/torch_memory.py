@@ -1,0 +1,91 @@
+"""The memory of torch's CPU tensors, found while a kernel runs that was given only addresses."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from nvfp4.capture.launch import Buffer
+
+
+class LiveTensors:
+    """Torch's CPU tensors, found through the garbage collector and remembered weakly."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Any, str]] = {}
+
+    def search(self) -> Iterator[list[Buffer]]:
+        """Storages of live CPU tensors, after a look at one more generation of the garbage
+        collector each time; nothing if torch is not loaded."""
+        if "torch" not in sys.modules:
+            return
+        is_tensor = _TensorTypes()
+        for generation in (0, 1, 2):  # tensors that nobody has seen are mostly young
+            for candidate in gc.get_objects(generation):
+                if is_tensor[type(candidate)]:
+                    self._remember(candidate)
+            yield self.known()
+
+    def known(self) -> list[Buffer]:
+        """Storages of the tensors seen so far that are still alive."""
+        largest: dict[int, Buffer] = {}
+        for key, (reference, name) in list(self._known.items()):
+            tensor = reference()
+            if tensor is None:
+                del self._known[key]
+                continue
+            storage = tensor.untyped_storage()
+            address, nbytes = storage.data_ptr(), storage.nbytes()
+            held = largest.get(address)
+            if address and nbytes and (held is None or held.nbytes < nbytes):
+                largest[address] = Buffer(name, address, nbytes)
+        return list(largest.values())
+
+    def _remember(self, tensor: Any) -> None:
+        try:
+            if tensor.device.type != "cpu" or tensor.layout is not sys.modules["torch"].strided:
+                return
+            tensor.untyped_storage().data_ptr()
+        except (RuntimeError, NotImplementedError, AttributeError, TypeError):
+            return  # fake, functional and other tensors without storage
+        shape = "x".join(map(str, tensor.shape)) or "scalar"
+        name = f"the {shape} {str(tensor.dtype).removeprefix('torch.')} tensor"
+        self._known[id(tensor)] = (weakref.ref(tensor), name)
+
+
+class _TensorTypes(dict[type, bool]):
+    """Whether a type is a tensor's; asked of the type, as isinstance would run foreign code."""
+
+    def __missing__(self, kind: type) -> bool:
+        self[kind] = issubclass(kind, sys.modules["torch"].Tensor)
+        return self[kind]
+
+
+_live_tensors = LiveTensors()
+
+
+class ProcessMemory:
+    """Registered buffers, and the CPU tensors of this process."""
+
+    def __init__(self) -> None:
+        self._registered: dict[int, Buffer] = {}
+
+    def register(self, buffer: Buffer) -> None:
+        """Memory that kernels may touch and that is no torch tensor."""
+        self._registered[buffer.address] = buffer
+
+    def clear(self) -> None:
+        """Forgets what was registered."""
+        self._registered.clear()
+
+    def known(self) -> list[Buffer]:
+        """What is registered, and the tensors seen by earlier searches."""
+        return [*self._registered.values(), *_live_tensors.known()]
+
+    def search(self) -> Iterator[list[Buffer]]:
+        """The same after a look for more tensors."""
+        for found in _live_tensors.search():
+            yield [*self._registered.values(), *found]

@@ -1,0 +1,232 @@
+"""Judges a submission case by case: fresh inputs, one call, its output against the reference."""
+
+import base64
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+
+import torch
+
+import timing_checks
+from cases import Case
+from device import DeviceLimits
+from emulated import total_counts
+from gated_timing import BatchClock
+from opened_case import NotEnoughMemory, OpenedCase, OutOfTime, generate
+from protocol import Exit, ResultPipe
+from repeat import pick, refuse_other_output
+from stats import Stats, summarise
+from submission_process import Reason, SubmissionFailed, SubmissionProcess
+from task import input_t
+
+longest_value_bytes = 3000
+"""A failure message or the counts of an emulated call."""
+
+report_bytes = 14 << 10
+"""Longest profile report of a benchmark, before base64."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How often a benchmark case is called: fixed, so that no submission can steer it; calls that
+    the host was late for come on top."""
+
+    warm_up_calls: int
+    timed_calls: int
+
+
+schedules = {"cuda": Schedule(10, 100), "cpu": Schedule(1, 5)}
+
+
+def write_floor(pipe: ResultPipe, key: str, case: Case, limits: DeviceLimits) -> None:
+    """What is known of a benchmark before it runs: its case, its bytes, its floor."""
+    pipe.write(f"{key}.spec", case.spec)
+    pipe.write(f"{key}.bytes", case.bytes)
+    pipe.write(f"{key}.floor", limits.floor_ns(case.bytes))
+
+
+class Judge:
+    """Runs the cases of one mode against a submission and writes every verdict to the pipe."""
+
+    def __init__(
+        self,
+        process: SubmissionProcess,
+        pipe: ResultPipe,
+        device: torch.device,
+        deadline: float,
+        secret_seed: int | None,
+    ) -> None:
+        """deadline: on the monotonic clock, in seconds."""
+        self._process = process
+        self._pipe = pipe
+        self._device = device
+        self._deadline = deadline
+        self._secret = os.urandom(16) if secret_seed is None else str(secret_seed).encode()
+        self._failures: list[Exit] = []
+
+    def test(self, cases: list[Case], repetition: SubmissionProcess, atomics: bool) -> Exit:
+        """Each case once, and a few of them again in another process. Returns how the mode ends.
+
+        repetition: a fresh process of the same submission; atomics: whether it declares them.
+        """
+        outputs: dict[int, torch.Tensor] = {}
+        self._pipe.write("test-count", len(cases))
+        for index, case in enumerate(cases):
+            key = f"test.{index}"
+            self._pipe.write(f"{key}.spec", case.spec)
+            with self._reported(key) as report, self._opened(case) as opened:
+                opened.judged_call(generate(case, case.seed))
+                opened.check_again()
+                outputs[index] = opened.output()
+                report["status"] = "pass"
+        chance = self._call_seed(len(cases), 0)
+        for index in pick(outputs, chance) if not self._failures else []:
+            with self._reported(f"test.{index}"):
+                refuse_other_output(
+                    repetition, cases[index], outputs[index], self._device, self._deadline, atomics
+                )
+        return self._end()
+
+    def benchmark(self, cases: list[Case], limits: DeviceLimits, fresh_contents: bool) -> Exit:
+        """Each case on a fixed schedule of calls. Returns how the mode ends.
+
+        fresh_contents: every call sees new contents in the same buffers and every output is
+        checked; otherwise the contents stay and the first and the last output are checked.
+        """
+        batch_clock = self._batch_clock()  # before the submission is loaded
+        self._pipe.write("benchmark-count", len(cases))
+        for index, case in enumerate(cases):
+            key = f"benchmark.{index}"
+            write_floor(self._pipe, key, case, limits)
+            with self._reported(key) as report, self._opened(case) as opened:
+                data = generate(case, case.seed)
+                first, _ = opened.judged_call(data)
+                launches = first.get("launches") if self._device.type == "cpu" else None
+                if isinstance(launches, list) and launches:
+                    # An emulated kernel is executed once: it has counts, and no time of its own.
+                    report["emulation"] = json.dumps(total_counts(launches))
+                    report["status"] = "pass"
+                else:
+                    stats = self._time(opened, data, index, limits, fresh_contents)
+                    if batch_clock is not None:
+                        seeds = (self._call_seed(index, -1 - call) for call in count())
+                        batches = batch_clock.batches(opened, seeds)
+                        batch = timing_checks.refuse_long_batches(stats, batches)
+                        if batch is not None:
+                            report["batched"] = str(batch.call_ns)
+                    report.update({name: str(value) for name, value in vars(stats).items()})
+        return self._end()
+
+    def profile(self, cases: list[Case]) -> Exit:
+        """One call of each case under a profiler; its report as base64. Returns how it ends."""
+        self._pipe.write("benchmark-count", len(cases))
+        for index, case in enumerate(cases):
+            key = f"benchmark.{index}"
+            self._pipe.write(f"{key}.spec", case.spec)
+            with self._reported(key), self._opened(case) as opened:
+                answer, _ = opened.judged_call(generate(case, case.seed), op="profile")
+                encoded = base64.b64encode(
+                    str(answer.get("report", "")).encode()[:report_bytes]
+                ).decode()
+                self._pipe.write(f"{key}.report", encoded, longest_bytes=2 * report_bytes)
+        return self._end()
+
+    def _time(
+        self,
+        opened: OpenedCase,
+        data: input_t,
+        index: int,
+        limits: DeviceLimits,
+        fresh_contents: bool,
+    ) -> Stats:
+        """The rest of the schedule, after a first call on ``data``."""
+        schedule = schedules[self._device.type]
+        samples = timing_checks.Samples(schedule.timed_calls)
+        for call in count(1):
+            if fresh_contents:
+                data = generate(opened.case, self._call_seed(index, call))
+            answer, wall_ns = opened.judged_call(data, check=fresh_contents)
+            if call >= schedule.warm_up_calls:
+                samples.add(timing_checks.read_times(answer, wall_ns))
+            if samples.complete:
+                break
+        if not fresh_contents:
+            opened.check_output(opened.output(), data)
+        opened.check_again()
+        times = samples.times
+        stats = summarise([each.call_ns for each in times])
+        timing_checks.refuse_unfinished(stats, times, limits)
+        timing_checks.refuse_impossible(stats, limits.floor_ns(opened.case.bytes))
+        if self._device.type == "cpu":
+            timing_checks.refuse_slow_clock(stats, times)
+        return stats
+
+    def _batch_clock(self) -> BatchClock | None:
+        """The judge's own clock, where there is a GPU whose worker can be held up."""
+        if self._device.type != "cuda":
+            return None
+        try:
+            batch_clock = BatchClock(self._process, self._device, self._deadline)
+        except SubmissionFailed as failed:
+            self._pipe.write("confined.clock", f"none: {failed}")
+            return None
+        except OutOfTime:  # every case says so for itself
+            return None
+        self._pipe.write("confined.clock", "calls behind a gate of the judge")
+        return batch_clock
+
+    def _call_seed(self, case_index: int, call: int) -> int:
+        """A seed nobody can foresee: it hangs on the secret seed, or on chance without one."""
+        text = f"{case_index}/{call}".encode()
+        digest = hashlib.blake2b(text, key=self._secret[:64], digest_size=8).digest()
+        return int.from_bytes(digest, "little") % 2**63
+
+    @contextmanager
+    def _opened(self, case: Case) -> Iterator[OpenedCase]:
+        if time.monotonic() >= self._deadline:
+            raise OutOfTime
+        opened = OpenedCase(self._process, case, self._device, self._deadline)
+        try:
+            yield opened
+        finally:
+            opened.close()
+
+    @contextmanager
+    def _reported(self, key: str) -> Iterator[dict[str, str]]:
+        """Writes what the block puts into the report, or why it failed."""
+        report: dict[str, str] = {}
+        try:
+            yield report
+        except SubmissionFailed as failed:
+            out_of_time = failed.reason is Reason.TIMED_OUT
+            ends = {Reason.TIMED_OUT: Exit.TIMED_OUT, Reason.CUDA: Exit.CUDA_ERROR}
+            self._fail(key, str(failed), ends.get(failed.reason, Exit.CHECK_FAILED), report)
+            if out_of_time:  # the rest would hang as long; say so instead
+                self._deadline = time.monotonic()
+        except OutOfTime:
+            self._fail(key, "not judged: the time limit was reached", Exit.TIMED_OUT, report)
+        except NotEnoughMemory as error:
+            self._fail(key, str(error), Exit.CHECK_FAILED, report)
+        else:
+            self._write(key, report)
+
+    def _fail(self, key: str, message: str, end: Exit, report: dict[str, str]) -> None:
+        self._failures.append(end)
+        self._write(key, {**report, "status": "fail", "error": message})
+
+    def _write(self, key: str, report: dict[str, str]) -> None:
+        for name, value in report.items():
+            self._pipe.write(f"{key}.{name}", value, longest_bytes=longest_value_bytes)
+
+    def _end(self) -> Exit:
+        """The closing line; a time-out outranks a CUDA error, which outranks a failed check."""
+        self._pipe.verdict(passed=not self._failures)
+        for end in (Exit.TIMED_OUT, Exit.CUDA_ERROR, Exit.CHECK_FAILED):
+            if end in self._failures:
+                return end
+        return Exit.PASSED

@@ -1,0 +1,144 @@
+"""A case in progress: its shared buffers, and calls of the submission that are judged."""
+
+import time
+from collections.abc import Callable
+
+import torch
+
+import reference
+from buffers import SharedBuffers, create_buffers, output_name
+from cases import Case
+from device import free_memory_bytes, wait_until_idle
+from diagnosis import likely_cause
+from layout import input_names, layouts, storages, total_bytes
+from submission_process import SubmissionFailed, SubmissionProcess
+from task import input_t
+
+longest_call_s = 60.0
+"""One call, compilation included, or the import of the submission."""
+
+
+class OutOfTime(Exception):
+    """The mode's time limit is reached."""
+
+
+class NotEnoughMemory(Exception):
+    """A case is too large for this device; the message says by how much."""
+
+
+def generate(case: Case, seed: int) -> input_t:
+    """The inputs of a case for a seed."""
+    generator: Callable[[int, int, int, int], input_t] = (
+        reference.generate_full_range_input if case.full_range else reference.generate_input
+    )
+    return generator(case.m, case.k, case.l, seed)
+
+
+class OpenedCase:
+    """The shared buffers of a case and the calls made in them."""
+
+    def __init__(
+        self, process: SubmissionProcess, case: Case, device: torch.device, deadline: float
+    ) -> None:
+        self.case = case
+        self._process = process
+        self._deadline = deadline
+        _refuse_too_large(case, device)
+        self.buffers: SharedBuffers = create_buffers(case.m, case.k, case.l, device)
+        try:
+            self.ask("case", m=case.m, k=case.k, l=case.l, handles=self.buffers.handles)
+        except SubmissionFailed:
+            self.buffers.close()
+            raise
+
+    def close(self) -> None:
+        """Gives the buffers back."""
+        self.buffers.close()
+
+    def judged_call(
+        self, data: input_t, check: bool = True, op: str = "call"
+    ) -> tuple[dict, float]:
+        """Fills the buffers, has the submission called, checks inputs and output.
+
+        Returns the answer and the nanoseconds it took by the judge's clock. Raises SubmissionFailed
+        with what is wrong.
+        """
+        self.fill(self.buffers, data)
+        start_ns = time.perf_counter_ns()
+        answer = self.ask(op)
+        wall_ns = float(time.perf_counter_ns() - start_ns)
+        self.check_inputs(self.buffers, data)
+        if check:
+            self.check_output(self.output(), data)
+        return answer, wall_ns
+
+    def fill(self, buffers: SharedBuffers, data: input_t) -> None:
+        """Writes the contents of a call into shared buffers."""
+        for name, contents in self._storages(data).items():
+            buffers.tensors[name].copy_(contents)
+        # A result that is not handed over must not be found here from the call before.
+        buffers.tensors[output_name].fill_(0xFF)
+        wait_until_idle(buffers.tensors[output_name].device)
+
+    def check_inputs(self, buffers: SharedBuffers, data: input_t) -> None:
+        """Raises SubmissionFailed if inputs are no longer those of ``data``."""
+        pristine = self._storages(data)
+        for name in input_names:
+            if not torch.equal(buffers.tensors[name], pristine[name]):
+                raise SubmissionFailed(f"custom_kernel changed its input {name} in place")
+
+    def check_output(self, output: torch.Tensor, data: input_t) -> None:
+        """Raises SubmissionFailed if an output, float16 [m, 1, l], is not that of ``data``."""
+        expected = reference.ref_kernel(data)
+        passed, message = reference.check_implementation(data, output, expected)
+        if not passed:
+            cause = likely_cause(data, output, expected)
+            raise SubmissionFailed(f"{message}\nlikely cause: {cause}" if cause else message)
+
+    def output(self) -> torch.Tensor:
+        """A copy of what was handed over last, float16 [m, 1, l]."""
+        return self.view_output(self.buffers.tensors[output_name].clone())
+
+    def view_output(self, raw: torch.Tensor) -> torch.Tensor:
+        """The output whose bytes ``raw`` are: float16 [m, 1, l] over flat uint8."""
+        return layouts(self.case.m, self.case.k, self.case.l)["c"].view(raw)
+
+    def check_again(self) -> None:
+        """Raises SubmissionFailed if the last output is no longer what was checked."""
+        before = self.output()
+        self.ask("hand_over_again")
+        if not same_bits(self.output(), before):
+            raise SubmissionFailed("the output changed after it was returned")
+
+    def _storages(self, data: input_t) -> dict[str, torch.Tensor]:
+        """The flat uint8 storage of every tensor of ``data``."""
+        return storages(data, self.case.m, self.case.k, self.case.l)
+
+    def ask(self, op: str, **fields: object) -> dict:
+        """An answer of the worker. Raises SubmissionFailed or OutOfTime."""
+        message = {"op": op, **fields}
+        return self._process.request(message, seconds_left(self._deadline), self.buffers.fd)
+
+
+def seconds_left(deadline: float) -> float:
+    """For one request, with a deadline on the monotonic clock. Raises OutOfTime."""
+    left_s = deadline - time.monotonic()
+    if left_s <= 0:
+        raise OutOfTime
+    return min(left_s, longest_call_s)
+
+
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two float16 tensors hold the same bits, NaN included."""
+    return torch.equal(one.contiguous().view(torch.int16), other.contiguous().view(torch.int16))
+
+
+def _refuse_too_large(case: Case, device: torch.device) -> None:
+    """Raises NotEnoughMemory where inputs, their shared copy and the work on them do not fit."""
+    needed_bytes = 4 * total_bytes(case.m, case.k, case.l)
+    free_bytes = free_memory_bytes(device)
+    if needed_bytes > free_bytes:
+        raise NotEnoughMemory(
+            f"this case needs about {needed_bytes / 2**30:.1f} GiB of memory and "
+            f"{free_bytes / 2**30:.1f} GiB are free: choose a smaller shape"
+        )

@@ -1,0 +1,271 @@
+"""The judge's side of the worker: starts it apart, asks it, and says clearly how it failed.
+
+Imports nothing heavy, so that the worker starts before the judge loads torch for itself.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from enum import Enum
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+import isolation
+from channel import BadMessage, Channel, ChannelClosed, ChannelTimeout, Message
+from import_guard import path_of
+
+_tail_bytes = 8 << 10
+_tail_lines = 12
+
+_look_s = 0.2
+"""How often a silent worker is looked after."""
+
+
+class Reason(Enum):
+    """Why a submission failed, as far as the exit code tells."""
+
+    FAILED = "failed"
+    CUDA = "cuda"
+    TIMED_OUT = "timed out"
+
+
+class SubmissionFailed(Exception):
+    """The submission did not answer as it should; ``str`` is the message for the participant."""
+
+    def __init__(self, message: str, reason: Reason = Reason.FAILED) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class _Tail(threading.Thread):
+    """Reads a stream to its end and keeps the last of it, however much comes."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        super().__init__(daemon=True)
+        self._stream = stream
+        self._kept = b""
+        self.start()
+
+    def run(self) -> None:
+        while chunk := os.read(self._stream.fileno(), 1 << 16):
+            self._kept = (self._kept + chunk)[-_tail_bytes:]
+
+    def text(self, wait_s: float) -> str:
+        self.join(wait_s)
+        lines = self._kept.decode("utf-8", "replace").splitlines()
+        return "\n".join(lines[-_tail_lines:]).strip()
+
+
+class SubmissionProcess:
+    """A worker process for one submission, in a session and a scratch folder of its own.
+
+    The folder holds copies of the submission and of task.py. The environment has nothing of the
+    judge's: no seed, no result pipe.
+    """
+
+    def __init__(self, submission: Path, arch: str = "sm_100a", check: bool = True) -> None:
+        """arch, check: for kernels that are emulated: compiled for what, and with every check."""
+        self._load_request: Message = {"op": "load", "arch": arch, "check": check}
+        self._scratch = Path(tempfile.mkdtemp(prefix="nvfp4-"))
+        for source in (submission, Path(path_of("task"))):
+            shutil.copy(source, self._scratch / source.name)
+        self._submission = self._scratch / submission.name
+        self._process: subprocess.Popen[bytes] | None = None
+        self._loaded = False
+        self._requests = 0
+        self._asked = ""
+        self.confined: dict[str, str] = {}
+
+    def __enter__(self) -> "SubmissionProcess":
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def start(self) -> None:
+        """Starts the worker, which begins to import at once; ``request`` waits for it."""
+        ours, theirs = socket.socketpair()
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("POPCORN_", "NVFP4_")) or name == "POPCORN_NCU"
+        }
+        environment.update(isolation.cache_environment(self._scratch))
+        with theirs:
+            self._process = subprocess.Popen(
+                [
+                    *isolation.command_prefix(),
+                    sys.executable,
+                    path_of("worker"),
+                    str(theirs.fileno()),
+                    str(self._submission),
+                ],
+                cwd=self._scratch,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        assert self._process.stdout and self._process.stderr
+        self._stdout, self._stderr = _Tail(self._process.stdout), _Tail(self._process.stderr)
+        self._channel = Channel(ours)
+        self.confined = {}
+        self._loaded = False
+
+    def stop(self) -> None:
+        """Kills the worker and everything it has started."""
+        if self._process is None:
+            return
+        isolation.kill_tree(self._process)
+        self._channel.close()
+        self._process = None
+
+    def request(self, message: Message, timeout_s: float, fd: int | None = None) -> Message:
+        """Asks the worker and waits; the submission is loaded first where it is not yet.
+
+        Raises SubmissionFailed for whatever the submission did instead of answering. Where the
+        worker cannot go on it is stopped, and the next request starts another.
+        """
+        deadline = time.monotonic() + timeout_s
+        self.begin(message, timeout_s, fd)
+        return self.finish(deadline - time.monotonic())
+
+    def begin(
+        self, message: Message, timeout_s: float, fd: int | None = None, load: bool = True
+    ) -> None:
+        """Asks the worker; ``finish`` waits for its answer. Raises SubmissionFailed.
+
+        load: whether the submission must be loaded; without, a fresh worker is all the judge's.
+        """
+        deadline = time.monotonic() + timeout_s
+        if self._process is None:
+            self.start()
+        self.greet(timeout_s)
+        if load and not self._loaded:
+            self._send(self._load_request, None)
+            self.finish(deadline - time.monotonic())
+            self._loaded = True
+        self._send(message, fd)
+
+    def answered(self, wait_s: float) -> bool:
+        """Whether ``finish`` would get an answer or an end of the worker within ``wait_s``."""
+        return self._channel.has_something(wait_s)
+
+    def greet(self, timeout_s: float) -> dict[str, str]:
+        """How the worker is confined: mechanism to description, "none: ..." where one is missing.
+
+        It says so once, as it starts. Raises SubmissionFailed.
+        """
+        if not self.confined:
+            try:
+                greeting = self._receive(timeout_s)
+            except ChannelClosed:
+                raise self._died() from None
+            except (ChannelTimeout, BadMessage) as error:
+                self.stop()
+                raise SubmissionFailed(f"the worker did not start: {error!r}") from None
+            if not isinstance(greeting.get("confined"), dict):
+                self.stop()
+                raise SubmissionFailed("the worker did not start: it sent no greeting")
+            said = {str(name): str(how) for name, how in greeting["confined"].items()}
+            self.confined = {**said, "namespaces": isolation.describe_prefix()}
+        return self.confined
+
+    def _send(self, message: Message, fd: int | None) -> None:
+        self._requests += 1
+        self._asked = message["op"]
+        try:
+            self._channel.send({**message, "id": self._requests}, fd)
+        except ChannelClosed:
+            raise self._died() from None
+
+    def finish(self, timeout_s: float) -> Message:
+        """The answer to what was asked last. Raises SubmissionFailed."""
+        try:
+            answer = self._receive(timeout_s)
+        except ChannelClosed:
+            raise self._died() from None
+        except ChannelTimeout:
+            self.stop()
+            activity = "its import" if self._asked == "load" else "custom_kernel"
+            raise SubmissionFailed(
+                f"{activity} did not finish within {timeout_s:.3g} s", Reason.TIMED_OUT
+            ) from None
+        except BadMessage as error:
+            self.stop()
+            raise SubmissionFailed(f"the submission's process sent nonsense: {error}") from None
+        if answer.get("id") != self._requests:
+            self.stop()
+            raise SubmissionFailed("the submission's process answered what nobody asked")
+        if "failure" in answer:
+            lost = answer["failure"] == "cuda"
+            if lost:  # the CUDA context of that process is of no more use
+                self.stop()
+            raise SubmissionFailed(
+                str(answer.get("message", "")), Reason.CUDA if lost else Reason.FAILED
+            )
+        return answer
+
+    def _receive(self, timeout_s: float) -> Message:
+        """The next message. A fork of the worker can hold the socket open when the worker is gone,
+        so its end counts as much as the socket's."""
+        assert self._process
+        deadline = time.monotonic() + timeout_s
+        while True:
+            gone = self._process.poll() is not None
+            left_s = max(0.0, deadline - time.monotonic())
+            try:
+                return self._channel.receive(min(left_s, _look_s))[0]
+            except ChannelTimeout:
+                if gone:
+                    raise ChannelClosed from None
+                if len(isolation.descendants(os.getpid())) > isolation.processes:
+                    self.stop()
+                    raise SubmissionFailed(
+                        f"the submission started more than {isolation.processes} processes"
+                    ) from None
+                if left_s <= _look_s:
+                    raise
+
+    def _died(self) -> SubmissionFailed:
+        process = self._process
+        assert process
+        try:
+            code: int | None = process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            code = None
+        tail = self._stderr.text(wait_s=1) or self._stdout.text(wait_s=1)
+        self.stop()
+        if code is None:
+            ended = "closed its connection to the judge"
+        elif code < 0:
+            ended = f"was killed by {_signal_name(-code)}"
+        else:
+            ended = f"ended with exit code {code}"
+        message = f"the submission's process {ended}"
+        return SubmissionFailed(f"{message}\n{tail}" if tail else message)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+    meaning = signal.strsignal(number)
+    return f"{name} ({meaning.lower()})" if meaning else name

@@ -1,0 +1,38 @@
+"""The process a submission runs in: it is confined, then answers the judge's requests.
+
+Started by ``submission_process.py`` with the number of its socket and the path of the submission.
+"""
+
+import import_guard
+
+if __name__ == "__main__":
+    import_guard.keep_to_modules()
+
+import socket
+import sys
+from pathlib import Path
+
+import isolation
+from channel import Channel, ChannelClosed
+
+
+def main() -> None:
+    """Answers requests until the judge closes the socket, after saying what is confined."""
+    channel = Channel(socket.socket(fileno=int(sys.argv[1])), takes_fds=True)
+    submission = Path(sys.argv[2])
+    channel.send({"confined": isolation.confine(submission.parent)})
+    # Only now: torch starts threads, and a thread keeps the rights it was started with.
+    from runner import Runner
+
+    runner = Runner(submission)
+    while True:
+        try:
+            request, fd = channel.receive()
+        except ChannelClosed:
+            return
+        answer = runner.answer(request, fd)
+        channel.send({**answer, "id": request["id"]})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""CuTe DSL launches as they arrive at the emulator, from a machine without a driver."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("cutlass")
+
+import cutlass
+import cutlass.cute as cute
+import cutlass.utils
+import torch
+from cuda.bindings import driver
+from cutlass.cute.runtime import from_dlpack, make_ptr
+
+from nvfp4.capture.cutedsl import intercept
+from nvfp4.capture.device import device_for
+from nvfp4.capture.errors import LaunchRefused
+from nvfp4.capture.launch import Launch
+from nvfp4.emulation import Emulation, install
+from nvfp4.emulator.errors import EmulatorError, OutOfBounds
+
+
+@cute.kernel
+def scale_kernel(source: cute.Tensor, target: cute.Tensor, factor: cutlass.Float32) -> None:
+    tidx, _, _ = cute.arch.thread_idx()
+    bidx, _, _ = cute.arch.block_idx()
+    i = bidx * 32 + tidx
+    if i < cute.size(target):
+        target[i] = source[i] * factor
+
+
+@cute.kernel
+def add_kernel(source: cute.Tensor, target: cute.Tensor) -> None:
+    tidx, _, _ = cute.arch.thread_idx()
+    bidx, _, _ = cute.arch.block_idx()
+    i = bidx * 32 + tidx
+    if i < cute.size(target):
+        target[i] = target[i] + source[i]
+
+
+@cute.jit
+def twice_and_once(
+    source: cute.Tensor, target: cute.Tensor, factor: cutlass.Float32, stream: driver.CUstream
+) -> None:
+    blocks = cute.ceil_div(cute.size(target), 32)
+    scale_kernel(source, target, factor).launch(
+        grid=(blocks, 1, 1), block=(32, 1, 1), stream=stream
+    )
+    add_kernel(source, target).launch(
+        grid=(blocks, 1, 1), block=(32, 1, 1), cluster=(1, 1, 1), smem=64 * 1024, stream=stream
+    )
+
+
+@cute.jit
+def by_pointer(source: cute.Pointer, target: cute.Pointer, n: cutlass.Int32) -> None:
+    layout = cute.make_layout(n)
+    scale_kernel(cute.make_tensor(source, layout), cute.make_tensor(target, layout), 3.0).launch(
+        grid=(cute.ceil_div(n, 32), 1, 1), block=(32, 1, 1)
+    )
+
+
+def pointer(tensor: torch.Tensor) -> Any:
+    return make_ptr(cutlass.Float32, tensor.data_ptr(), cute.AddressSpace.gmem, assumed_align=4)
+
+
+@pytest.fixture
+def launches() -> Iterator[list[Launch]]:
+    caught: list[Launch] = []
+    with intercept(caught.append):
+        yield caught
+
+
+@pytest.fixture
+def emulation() -> Iterator[Emulation]:
+    with install() as active:
+        yield active
+
+
+def test_two_kernels_of_one_function_arrive_in_order(launches: list[Launch]) -> None:
+    source, target = torch.arange(70.0), torch.zeros(70)
+    arguments = (from_dlpack(source), from_dlpack(target), 2.0, driver.CUstream(0))
+    cute.compile(twice_and_once, *arguments)(*arguments)
+    first, second = launches
+    assert "scale_kernel" in first.kernel
+    assert "add_kernel" in second.kernel
+    assert first.grid == second.grid == (3, 1, 1)
+    assert first.block == second.block == (32, 1, 1)
+    assert (first.shared_bytes, second.shared_bytes) == (0, 64 * 1024)
+    assert first.cluster == second.cluster == (1, 1, 1)
+    assert f".visible .entry {first.kernel}" in first.ptx
+    assert first.parameters[0][:8] == struct.pack("<Q", source.data_ptr())
+    assert first.parameters[1][:8] == struct.pack("<Q", target.data_ptr())
+    assert first.parameters[2] == struct.pack("<f", 2.0)
+    assert len(second.parameters) == 2
+
+
+def test_a_compiled_function_is_called_again_with_other_tensors(
+    emulation: Emulation,
+) -> None:
+    compiled = cute.compile(by_pointer, pointer(torch.zeros(1)), pointer(torch.zeros(1)), 1)
+    for n in (5, 40, 100):
+        source, target = torch.arange(float(n)), torch.zeros(n)
+        compiled(pointer(source), pointer(target), n)
+        assert torch.equal(target, 3 * source)
+    assert [report.ctas_total for report in emulation.launches] == [1, 2, 4]
+
+
+def test_a_jit_function_is_called_directly(emulation: Emulation) -> None:
+    for _ in range(2):
+        source, target = torch.arange(70.0), torch.zeros(70)
+        twice_and_once(from_dlpack(source), from_dlpack(target), 2.0, driver.CUstream(0))
+        assert torch.equal(target, 3 * source)
+    assert len(emulation.launches) == 4
+
+
+def test_a_function_survives_from_one_emulation_to_the_next() -> None:
+    source, target = torch.arange(8.0), torch.zeros(8)
+    with install():
+        compiled = cute.compile(by_pointer, pointer(source), pointer(target), 8)
+        compiled(pointer(source), pointer(target), 8)
+    with install() as second:
+        target.zero_()
+        compiled(pointer(source), pointer(target), 8)
+        assert torch.equal(target, 3 * source)
+        assert len(second.launches) == 1
+    with pytest.raises(Exception, match="cudaErrorLaunchFailure"):
+        compiled(pointer(source), pointer(target), 8)
+
+
+def test_an_error_of_the_emulator_surfaces_at_the_call(emulation: Emulation) -> None:
+    # In a buffer of its own, so that nothing else can lie behind it.
+    source, target = torch.zeros(4096), torch.zeros(4096)
+    compiled = cute.compile(by_pointer, pointer(source), pointer(target), 4096)
+    with pytest.raises(OutOfBounds) as caught:
+        compiled(pointer(source), pointer(target), 1 << 30)
+    assert isinstance(caught.value, EmulatorError)
+    compiled(pointer(source), pointer(target), 4096)
+    assert len(emulation.launches) == 1
+
+
+def test_what_the_receiver_raises_is_raised_unchanged() -> None:
+    def refuse(launch: Launch) -> None:
+        raise KeyboardInterrupt
+
+    source, target = torch.zeros(8), torch.zeros(8)
+    with intercept(refuse):
+        compiled = cute.compile(by_pointer, pointer(source), pointer(target), 8)
+        with pytest.raises(KeyboardInterrupt):
+            compiled(pointer(source), pointer(target), 8)
+
+
+def test_more_shared_memory_than_a_block_has_is_refused(launches: list[Launch]) -> None:
+    @cute.jit
+    def greedy(source: cute.Tensor, target: cute.Tensor) -> None:
+        add_kernel(source, target).launch(grid=(1, 1, 1), block=(32, 1, 1), smem=300 * 1024)
+
+    source, target = from_dlpack(torch.zeros(8)), from_dlpack(torch.zeros(8))
+    with pytest.raises(LaunchRefused, match="307200 bytes"):
+        greedy(source, target)
+    assert not launches
+
+
+@pytest.mark.parametrize(
+    "options", [{"use_pdl": True}, {"min_blocks_per_mp": 2}, {"cooperative": True}], ids=str
+)
+def test_launch_options_need_no_driver(options: dict[str, Any], emulation: Emulation) -> None:
+    @cute.jit
+    def with_options(source: cute.Tensor, target: cute.Tensor) -> None:
+        add_kernel(source, target).launch(grid=(1, 1, 1), block=(32, 1, 1), **options)
+
+    target = torch.ones(8)
+    with_options(from_dlpack(torch.arange(8.0)), from_dlpack(target))
+    assert torch.equal(target, torch.arange(8.0) + 1)
+
+
+def test_a_cluster_is_reported(launches: list[Launch]) -> None:
+    @cute.jit
+    def clustered(source: cute.Tensor, target: cute.Tensor) -> None:
+        add_kernel(source, target).launch(grid=(4, 1, 1), block=(32, 1, 1), cluster=(2, 1, 1))
+
+    clustered(from_dlpack(torch.zeros(8)), from_dlpack(torch.zeros(8)))
+    assert launches[0].cluster == (2, 1, 1)
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
+def test_the_architecture_is_the_one_asked_for(arch: str) -> None:
+    caught: list[Launch] = []
+    with intercept(caught.append, arch=arch):
+        source, target = torch.zeros(8), torch.zeros(8)
+        cute.compile(by_pointer, pointer(source), pointer(target), 8)(
+            pointer(source), pointer(target), 8
+        )
+    assert f".target {arch}" in caught[0].ptx
+
+
+def test_an_unknown_architecture_is_refused() -> None:
+    with pytest.raises(ValueError, match="sm_75"), intercept(lambda launch: None, arch="sm_75"):
+        pass
+    assert device_for("sm_100f").multiprocessors == 148
+
+
+def test_two_interceptions_at_a_time_are_refused(launches: list[Launch]) -> None:
+    with pytest.raises(RuntimeError, match="already"), intercept(launches.append):
+        pass
+
+
+def test_common_questions_to_the_driver_are_answered(launches: list[Launch]) -> None:
+    assert cutlass.utils.HardwareInfo().get_max_active_clusters(2) == 74
+    assert cutlass.utils.HardwareInfo().get_device_multiprocessor_count() == 148
+    assert int(cutlass.torch.current_stream()) == int(cutlass.torch.default_stream()) == 0
+    cutlass.cuda.initialize_cuda_context()
+
+
+def test_everything_is_put_back() -> None:
+    from cutlass.base_dsl.compiler import Compiler
+
+    before = (Compiler.compile, Compiler.jit, os.environ.get("CUTE_DSL_ARCH"))
+    with intercept(lambda launch: None):
+        assert Compiler.compile is not before[0]
+        assert os.environ["CUTE_DSL_ARCH"] == "sm_100a"
+    assert (Compiler.compile, Compiler.jit, os.environ.get("CUTE_DSL_ARCH")) == before

@@ -1,0 +1,190 @@
+"""Ways of writing CuTe DSL that submissions use, from compiling to the right result."""
+
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("cutlass")
+
+import cutlass
+import cutlass.cute as cute
+import cutlass.pipeline as pipeline
+import torch
+from cutlass.cute.nvgpu import cpasync
+from cutlass.cute.runtime import from_dlpack, make_ptr
+from cutlass.memory import SmemAllocator
+
+from nvfp4.emulation import Emulation, install
+
+STAGES = 3
+
+
+@pytest.fixture(scope="module", autouse=True)
+def emulation() -> Iterator[Emulation]:
+    with install() as active:
+        yield active
+
+
+@cute.kernel
+def tiled_add_kernel(
+    gA: cute.Tensor, gB: cute.Tensor, gC: cute.Tensor, layout_tv: cute.Layout
+) -> None:
+    tidx, _, _ = cute.arch.thread_idx()
+    bidx, _, _ = cute.arch.block_idx()
+    tile = ((None, None), bidx)
+    tA, tB, tC = (cute.composition(g[tile], layout_tv)[tidx, None] for g in (gA, gB, gC))
+    tC.store(tA.load() + tB.load())
+
+
+@cute.jit
+def tiled_add(mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor) -> None:
+    tiler, layout_tv = cute.make_layout_tv(
+        cute.make_ordered_layout((4, 32), order=(1, 0)),
+        cute.make_ordered_layout((4, 8), order=(1, 0)),
+    )
+    gA, gB, gC = (cute.zipped_divide(m, tiler) for m in (mA, mB, mC))
+    tiled_add_kernel(gA, gB, gC, layout_tv).launch(
+        grid=(cute.size(gC, mode=[1]), 1, 1), block=(cute.size(layout_tv, mode=[0]), 1, 1)
+    )
+
+
+def test_thread_value_layouts_over_dynamic_tensors() -> None:
+    a, b = torch.randn(64, 512).half(), torch.randn(64, 512).half()
+    c = torch.zeros_like(a)
+    arguments = [from_dlpack(x, assumed_align=16).mark_layout_dynamic() for x in (a, b, c)]
+    cute.compile(tiled_add, *arguments)(*arguments)
+    assert torch.equal(c, a + b)
+
+
+@cute.struct
+class Storage:
+    values: cute.struct.Align[cute.struct.MemRange[cutlass.Float32, 128], 128]
+
+
+@cute.kernel
+def reverse_exp_kernel(mA: cute.Tensor, mC: cute.Tensor) -> None:
+    tidx, _, _ = cute.arch.thread_idx()
+    storage = SmemAllocator().allocate(Storage)
+    values = storage.values.get_tensor(cute.make_layout(128))
+    values[tidx] = cute.math.exp(mA[tidx])
+    cute.arch.sync_threads()
+    mC[tidx] = cute.math.sqrt(cute.arch.warp_reduction_sum(values[127 - tidx]))
+
+
+@cute.jit
+def reverse_exp(mA: cute.Tensor, mC: cute.Tensor) -> None:
+    reverse_exp_kernel(mA, mC).launch(grid=(1, 1, 1), block=(128, 1, 1))
+
+
+def test_shared_structs_math_and_warp_reductions() -> None:
+    a, c = torch.randn(128), torch.zeros(128)
+    reverse_exp(from_dlpack(a), from_dlpack(c))
+    sums = torch.exp(a).flip(0).reshape(4, 32).sum(1)
+    assert torch.allclose(c, sums.sqrt().repeat_interleave(32), rtol=1e-5)
+
+
+@cute.kernel
+def pipelined_sum_kernel(
+    load: cute.CopyAtom, tA: cute.Tensor, mC: cute.Tensor, staged: cute.Layout
+) -> None:
+    tidx, _, _ = cute.arch.thread_idx()
+    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    smem = SmemAllocator()
+    sA = smem.allocate_tensor(cutlass.Float32, staged, byte_alignment=128)
+    copies = pipeline.PipelineTmaAsync.create(
+        barrier_storage=smem.allocate_array(cutlass.Int64, 2 * STAGES),
+        num_stages=STAGES,
+        producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
+        consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, 4),
+        tx_count=16 * 32 * 4,
+    )
+    gA = cute.local_tile(tA, (16, 32), (None, 0))
+    to, origin = cpasync.tma_partition(
+        load, 0, cute.make_layout(1), cute.group_modes(sA, 0, 2), cute.group_modes(gA, 0, 2)
+    )
+    if warp == 4:
+        state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, STAGES)
+        for step in cutlass.range(cute.size(origin, mode=[1])):
+            copies.producer_acquire(state)
+            barrier = copies.producer_get_barrier(state)
+            cute.copy(load, origin[None, step], to[None, state.index], tma_bar_ptr=barrier)
+            copies.producer_commit(state)
+            state.advance()
+        copies.producer_tail(state)
+    else:
+        state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES)
+        total = cutlass.Float32(0)
+        for _step in cutlass.range(cute.size(origin, mode=[1])):
+            copies.consumer_wait(state)
+            for i in cutlass.range_constexpr(4):
+                total += sA[tidx // 8, (tidx % 8) * 4 + i, state.index]
+            copies.consumer_release(state)
+            state.advance()
+        mC[tidx] = total
+
+
+@cute.jit
+def pipelined_sum(mA: cute.Tensor, mC: cute.Tensor) -> None:
+    stage = cute.make_layout((16, 32), stride=(32, 1))
+    operation = cpasync.CopyBulkTensorTileG2SOp()
+    load, tA = cpasync.make_tiled_tma_atom(operation, mA, stage, (16, 32))
+    staged = cute.make_layout((16, 32, STAGES), stride=(32, 1, 512))
+    pipelined_sum_kernel(load, tA, mC, staged).launch(grid=(1, 1, 1), block=(160, 1, 1))
+
+
+def test_the_pipeline_classes_with_a_producer_warp() -> None:
+    a, c = torch.randn(16 * 7, 32), torch.zeros(128)
+    pipelined_sum(from_dlpack(a, assumed_align=16), from_dlpack(c))
+    assert torch.allclose(c, a.reshape(7, 16, 8, 4).sum((0, 3)).reshape(-1), atol=1e-5)
+
+
+@cute.kernel
+def widen_kernel(mA: cute.Tensor, mC: cute.Tensor) -> None:
+    tidx, _, _ = cute.arch.thread_idx()
+    x = cute.local_tile(mA, (4,), (tidx,)).load().to(cutlass.Float32)
+    cute.local_tile(mC, (4,), (tidx,)).store((x * 2.0).to(cutlass.BFloat16))
+
+
+@cute.jit
+def widen(a: cute.Pointer, c: cute.Pointer) -> None:
+    layout = cute.make_layout(128)
+    widen_kernel(cute.make_tensor(a, layout), cute.make_tensor(c, layout)).launch(
+        grid=(1, 1, 1), block=(32, 1, 1)
+    )
+
+
+def test_narrow_floats_through_pointers() -> None:
+    a, c = torch.randn(128).to(torch.float8_e4m3fn), torch.zeros(128, dtype=torch.bfloat16)
+    pointers = [
+        make_ptr(dtype, tensor.data_ptr(), cute.AddressSpace.gmem, assumed_align=16)
+        for dtype, tensor in ((cutlass.Float8E4M3FN, a), (cutlass.BFloat16, c))
+    ]
+    widen(*pointers)
+    assert torch.equal(c, (a.float() * 2).to(torch.bfloat16))
+
+
+@cute.kernel
+def count_kernel(mA: cute.Tensor, times: cutlass.Constexpr) -> None:
+    for i in cutlass.range_constexpr(times):
+        mA[i] = mA[i] + 1.0
+    cute.printf("counted {} times", cutlass.Int32(times))
+
+
+@cute.jit
+def count(mA: cute.Tensor, times: cutlass.Constexpr) -> None:
+    count_kernel(mA, times).launch(grid=(1, 1, 1), block=(1, 1, 1))
+
+
+def test_compile_time_arguments_and_printf(capsys: pytest.CaptureFixture[str]) -> None:
+    a = torch.zeros(4)
+    count(from_dlpack(a), 3)
+    assert a.tolist() == [1, 1, 1, 0]
+    assert "counted 3 times" in capsys.readouterr().out
+
+
+def test_compile_options_and_executors() -> None:
+    a = torch.zeros(4)
+    compiled = cute.compile(count, from_dlpack(a), 2, options="--opt-level 2")
+    compiled(from_dlpack(a))
+    compiled.to(None)(from_dlpack(a))
+    assert a.tolist() == [2, 2, 0, 0]

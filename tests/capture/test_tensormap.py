@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+
+from nvfp4.capture.errors import InvalidTensorMap
+from nvfp4.capture.tensormap import DataType, Fill, Swizzle, TensorMap
+
+
+def make(**changes: object) -> TensorMap:
+    fields: dict[str, object] = {
+        "data_type": DataType.FLOAT16,
+        "address": 0x7F0000000010,
+        "shape": (64, 1 << 32, 3),
+        "strides_bytes": (128, 1 << 20),
+        "box": (64, 8, 1),
+        "element_strides": (1, 1, 1),
+        "swizzle": Swizzle.BYTES_128,
+        "fill": Fill.NAN,
+    }
+    return TensorMap(**(fields | changes))  # type: ignore[arg-type]
+
+
+def test_a_tensor_map_survives_its_128_bytes() -> None:
+    raw = make().pack()
+    assert len(raw) == 128
+    assert TensorMap.unpack(raw) == make()
+
+
+def test_foreign_bytes_are_no_tensor_map() -> None:
+    with pytest.raises(InvalidTensorMap, match="no tensor map"):
+        TensorMap.unpack(bytes(128))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"address": 0x1008}, "multiple of 16"),
+        ({"strides_bytes": (120, 1 << 20)}, "stride 120"),
+        ({"box": (64, 257, 1)}, "257"),
+        ({"box": (128, 8, 1)}, "swizzle"),
+        ({"box": (4, 8, 1)}, "inner row of 8 bytes"),
+        ({"shape": (64, 0, 3)}, "extent 0"),
+        ({"element_strides": (1, 2, 1)}, "not supported"),
+        ({"strides_bytes": (128,)}, "rank 3"),
+    ],
+)
+def test_an_encode_call_against_the_rules_is_named(change: dict, words: str) -> None:
+    with pytest.raises(InvalidTensorMap, match=words):
+        make(**change)
+
+
+def test_packed_fp4_counts_half_bytes() -> None:
+    tile = make(data_type=DataType.PACKED_16U4_ALIGN8B, box=(128, 8, 1), swizzle=Swizzle.NONE)
+    assert tile.inner_box_bytes == 64
+    assert tile.box_bytes == 512

@@ -1,0 +1,308 @@
+"""The judge's own clock: what it measures, and that nothing can be computed before it starts.
+
+The worker's part is played in this process, on a CPU; its calls are computed in threads that wait
+at the gate as the queue of a device does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from conftest import Recorder, make_case
+
+import gated_timing
+import reference
+from buffers import SharedBuffers, output_name
+from device import DeviceLimits
+from gated_timing import Batch, BatchClock, error_ns, few_calls, least_calls
+from judge import Judge
+from layout import layouts
+from opened_case import OpenedCase
+from protocol import Exit
+from submission_process import SubmissionFailed
+
+cpu = torch.device("cpu")
+case = make_case(128, 64, 2)
+call_ns, overhead_ns = 1_000_000, 300_000
+
+
+class Clock:
+    """Stands for the module ``time``: it goes on when the worker says so."""
+
+    monotonic = staticmethod(time.monotonic)
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def perf_counter_ns(self) -> int:
+        return self.now_ns
+
+    def sleep(self, seconds: float) -> None:
+        pass
+
+
+ticking = Clock()
+
+
+class OneGate:
+    """The judge's gate and the one that the queue waits at."""
+
+    handle: tuple[object, ...] = ()
+
+    def __init__(self, device: torch.device) -> None:
+        self.opened = threading.Event()
+        gates.append(self)
+
+    def shut(self) -> None:
+        self.opened.clear()
+
+    def open(self) -> None:
+        self.opened.set()
+
+
+gates: list[OneGate] = []
+
+
+class Worker:
+    """Answers as a worker does; its calls wait at the gate."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.batches: list[list[SharedBuffers]] = []
+        self.loaded = False
+        self.sets: list[SharedBuffers] = []
+        self.queue: threading.Thread | None = None
+        self.waits = False
+
+    def begin(self, message: dict, timeout_s: float, fd: object = None, load: bool = True) -> None:
+        self.loaded |= load
+        self.asked.append(message["op"])
+        if message["op"] == "batch_open":
+            self.sets += [made[number] for number in message["sets"]]
+        if message["op"] == "batch_call":
+            self.batches.append(self.sets)
+            self.waits = message["wait"]
+            self.call()
+        if message["op"] == "batch_close":
+            self.sets = []
+
+    def call(self) -> None:
+        self.queue = threading.Thread(target=self.behind_the_gate)
+        self.queue.start()
+
+    def behind_the_gate(self) -> None:
+        gates[-1].opened.wait()
+        ticking.now_ns += overhead_ns
+        for buffers in self.sets:
+            ticking.now_ns += call_ns
+            compute(buffers)
+
+    def request(self, message: dict, timeout_s: float, fd: object = None) -> dict:
+        return {}
+
+    def answered(self, wait_s: float) -> bool:
+        return True
+
+    def finish(self, timeout_s: float) -> dict:
+        if self.asked[-1] == "batch_wait" or (self.asked[-1] == "batch_call" and self.waits):
+            self.wait()
+        return {}
+
+    def wait(self) -> None:
+        assert self.queue
+        self.queue.join()
+
+
+class WorkerBeforeTheGate(Worker):
+    """Computes as it is asked, whatever the gate says."""
+
+    def call(self) -> None:
+        for buffers in self.sets:
+            compute(buffers)
+
+    def wait(self) -> None:
+        pass
+
+
+class WorkerAfterTheAnswer(Worker):
+    """Says that it is done and computes later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.later = threading.Event()
+
+    def behind_the_gate(self) -> None:
+        self.later.wait()
+        super().behind_the_gate()
+
+    def wait(self) -> None:
+        pass
+
+
+class WorkerThatWaits(Worker):
+    """Waits for the device in its call, so that it does not queue another one before."""
+
+    def answered(self, wait_s: float) -> bool:
+        return False
+
+
+made: dict[int, SharedBuffers] = {}
+
+
+def numbered(buffers: SharedBuffers) -> SharedBuffers:
+    """The same, with a number as its handles."""
+    buffers.handles = len(made)  # type: ignore[assignment]
+    made[len(made)] = buffers
+    return buffers
+
+
+def compute(buffers: SharedBuffers) -> None:
+    """What a right submission writes, from what the buffers hold now."""
+    shapes = layouts(case.m, case.k, case.l)
+    data = tuple(shapes[name].view(buffers.tensors[name]) for name in shapes)
+    output = shapes["c"].view(buffers.tensors[output_name])
+    output.copy_(reference.ref_kernel(data))
+
+
+@pytest.fixture(autouse=True)
+def _without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    create: Callable[..., SharedBuffers] = gated_timing.create_buffers
+    monkeypatch.setattr(gated_timing, "Gate", OneGate)
+    monkeypatch.setattr(gated_timing, "create_buffers", lambda *shape: numbered(create(*shape)))
+    monkeypatch.setattr(gated_timing, "single_calls", 3)
+    monkeypatch.setattr(gated_timing, "time", ticking)
+    monkeypatch.setattr(gated_timing, "many_calls", 70)
+    yield
+    for buffers in made.values():
+        buffers.close()
+    made.clear()
+    gates.clear()
+
+
+def clock_of(worker: Worker) -> BatchClock:
+    return BatchClock(worker, cpu, time.monotonic() + 60)  # type: ignore[arg-type]
+
+
+def opened_by(worker: Worker) -> OpenedCase:
+    opened = OpenedCase(worker, case, cpu, time.monotonic() + 60)  # type: ignore[arg-type]
+    numbered(opened.buffers)
+    return opened
+
+
+def batches(clock: BatchClock, worker: Worker) -> Iterator[Batch]:
+    return clock.batches(opened_by(worker), itertools.count())
+
+
+def takes_a_call(estimate: Batch) -> bool:
+    return estimate.call_ns == call_ns
+
+
+def test_queued_calls_are_clocked_from_the_open_gate_to_the_last_output() -> None:
+    worker = Worker()
+    few, many = batches(clock_of(worker), worker)
+    assert takes_a_call(few)
+    assert takes_a_call(many)
+    assert [len(sets) for sets in worker.batches if sets] == [few_calls, 70]
+    assert few.error_ns == many.error_ns == error_ns
+
+
+def test_no_more_is_clocked_than_is_asked_for() -> None:
+    worker = Worker()
+    next(batches(clock_of(worker), worker))
+    assert [len(sets) for sets in worker.batches if sets] == [few_calls]
+
+
+def test_an_empty_batch_is_measured_before_the_submission_is_loaded() -> None:
+    worker = Worker()
+    clock = clock_of(worker)
+    assert not worker.loaded
+    assert worker.asked[:3] == ["batch_open", "batch_call", "batch_wait"]
+    assert clock._empty_ns == {False: overhead_ns, True: overhead_ns}
+
+
+def test_what_is_computed_before_the_gate_opens_is_wrong() -> None:
+    worker = WorkerBeforeTheGate()
+    clock = clock_of(worker)
+    with pytest.raises(SubmissionFailed, match=r"(?s)are wrong.*when all of b has come"):
+        next(batches(clock, worker))
+
+
+def test_what_is_computed_after_the_answer_comes_too_late() -> None:
+    worker = WorkerAfterTheAnswer()
+    clock = clock_of(worker)
+    with pytest.raises(SubmissionFailed, match=r"(?s)are wrong.*when all of b has come"):
+        next(batches(clock, worker))
+    worker.later.set()
+    assert worker.queue
+    worker.queue.join()
+
+
+def test_calls_that_wait_for_the_device_are_clocked_one_by_one() -> None:
+    worker = WorkerThatWaits()
+    clock = clock_of(worker)
+    worker.asked.clear()
+    together, alone = batches(clock, worker)
+    assert takes_a_call(together)
+    assert takes_a_call(alone)
+    assert worker.asked.count("batch_call") == 1 + 3
+    assert error_ns < together.error_ns < alone.error_ns
+
+
+def test_a_batch_that_fails_leaves_nothing_waiting() -> None:
+    class Refusing(Worker):
+        def finish(self, timeout_s: float) -> dict:
+            if self.loaded and self.asked[-1] == "batch_call":
+                raise SubmissionFailed("no")
+            return super().finish(timeout_s)
+
+    worker = Refusing()
+    clock = clock_of(worker)
+    with pytest.raises(SubmissionFailed, match="no"):
+        next(batches(clock, worker))
+    assert worker.queue
+    worker.queue.join(timeout=10)
+    assert not worker.queue.is_alive()
+
+
+def test_a_changed_input_is_found_in_a_batch_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Vandal(Worker):
+        def behind_the_gate(self) -> None:
+            super().behind_the_gate()
+            for buffers in self.sets:
+                buffers.tensors["sfa"][0] ^= 1
+
+    worker = Vandal()
+    clock = clock_of(worker)
+    with pytest.raises(SubmissionFailed, match="changed its input sfa"):
+        next(batches(clock, worker))
+
+
+def test_without_memory_for_a_batch_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = Worker()
+    clock = clock_of(worker)
+    room = (least_calls - 1) * case.bytes
+    monkeypatch.setattr(gated_timing, "free_memory_bytes", lambda device: room)
+    assert list(batches(clock, worker)) == []
+
+
+def test_a_time_limit_that_ends_before_the_first_batch_is_reported_case_by_case(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class SlowToStart(Worker):
+        def begin(self, *asked: object, **options: object) -> None:
+            raise AssertionError("nothing is asked after the time limit")
+
+    def clock_on_a_cpu(*arguments: object) -> BatchClock:
+        return BatchClock(arguments[0], cpu, 0.0)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("judge.BatchClock", clock_on_a_cpu)
+    late = Judge(SlowToStart(), recorder.pipe, torch.device("cuda"), 0.0, 1)  # type: ignore[arg-type]
+    assert late.benchmark([case], DeviceLimits(1000.0, 0.0, 0.0), True) == Exit.TIMED_OUT
+    values = recorder.values()
+    assert values["benchmark.0.error"] == "not judged: the time limit was reached"
+    assert values["check"] == "fail"

@@ -1,0 +1,129 @@
+"""What the judge refuses to believe of the times a submission's process sends."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from device import DeviceLimits
+from gated_timing import Batch
+from stats import Stats, summarise
+from submission_process import SubmissionFailed
+from timing_checks import (
+    CallTimes,
+    Samples,
+    floor_tolerance,
+    most_left_out,
+    read_times,
+    refuse_impossible,
+    refuse_long_batches,
+    refuse_slow_clock,
+    refuse_unfinished,
+)
+
+limits = DeviceLimits(read_gbps=1000.0, empty_ns=2000.0, settle_ns=10_000.0)
+
+
+def steady(mean_ns: float) -> Stats:
+    return summarise([mean_ns] * 3)
+
+
+def test_a_mean_under_the_floor_is_refused() -> None:
+    floor_ns = limits.floor_ns(8_000_000)
+    refuse_impossible(steady(floor_ns), floor_ns)
+    refuse_impossible(steady(floor_ns * floor_tolerance), floor_ns)
+    with pytest.raises(SubmissionFailed, match=r"mean of 5\.000 us is below the physical floor"):
+        refuse_impossible(steady(5000.0), floor_ns)
+
+
+@pytest.mark.parametrize(
+    ("late_ns", "believed"), [(10_000.0, True), (40_000.0, True), (400_000.0, False)]
+)
+def test_work_that_outlasts_the_call_is_refused(late_ns: float, believed: bool) -> None:
+    mean_ns = 20_000.0
+    times = [CallTimes(mean_ns, mean_ns + late_ns, 1e6)] * 5
+    if believed:
+        refuse_unfinished(steady(mean_ns), times, limits)
+    else:
+        with pytest.raises(SubmissionFailed, match="work on another stream is not joined"):
+            refuse_unfinished(steady(mean_ns), times, limits)
+
+
+def test_one_late_call_of_many_is_no_unfinished_work() -> None:
+    times = [CallTimes(2e4, 3e4, 1e6)] * 4 + [CallTimes(2e4, 9e6, 1e7)]
+    refuse_unfinished(steady(2e4), times, limits)
+
+
+@pytest.mark.parametrize(("wall_ns", "believed"), [(101e6, True), (114e6, True), (200e6, False)])
+def test_calls_that_took_longer_than_reported_are_refused(wall_ns: float, believed: bool) -> None:
+    times = [CallTimes(1e8, 1e8, wall_ns)] * 5
+    if believed:
+        refuse_slow_clock(steady(1e8), times)
+    else:
+        with pytest.raises(SubmissionFailed, match="by the judge's clock and 100000"):
+            refuse_slow_clock(steady(1e8), times)
+
+
+def test_the_first_estimate_that_agrees_is_believed() -> None:
+    good, long = Batch(call_ns=30e3, error_ns=10e3), Batch(call_ns=60e3, error_ns=10e3)
+    assert refuse_long_batches(steady(26e3), iter([good, long])) == good
+    assert refuse_long_batches(steady(26e3), iter([long, good])) == good
+    assert refuse_long_batches(steady(26e3), iter([])) is None
+
+
+def test_calls_that_took_longer_than_reported_by_every_estimate_are_refused() -> None:
+    estimates = [Batch(call_ns=60e3, error_ns=10e3), Batch(call_ns=50e3, error_ns=15e3)]
+    with pytest.raises(SubmissionFailed, match=r"50\.0 us by the judge's clock and 26\.0 us"):
+        refuse_long_batches(steady(26e3), iter(estimates))
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ({}, "sent no times"),
+        ({"call_ns": "5", "settled_ns": 6.0}, "sent no times"),
+        ({"call_ns": True, "settled_ns": True}, "sent no times"),
+        ({"call_ns": 0.0, "settled_ns": 1.0}, "impossible times"),
+        ({"call_ns": -1.0, "settled_ns": 1.0}, "impossible times"),
+        ({"call_ns": 2.0, "settled_ns": 1.0}, "impossible times"),
+        ({"call_ns": math.nan, "settled_ns": math.nan}, "impossible times"),
+        ({"call_ns": 1.0, "settled_ns": math.inf}, "impossible times"),
+    ],
+)
+def test_times_that_cannot_be_are_refused(answer: dict[str, object], why: str) -> None:
+    with pytest.raises(SubmissionFailed, match=why):
+        read_times(answer, 5.0)
+
+
+def sample(call_ns: float, late: bool = False) -> CallTimes:
+    return CallTimes(call_ns, call_ns, call_ns, late)
+
+
+def test_calls_the_host_was_late_for_are_left_out() -> None:
+    samples = Samples(wanted=3)
+    for each in (sample(5.0), sample(900.0, late=True), sample(6.0), sample(7.0)):
+        assert not samples.complete
+        samples.add(each)
+    assert samples.complete
+    assert [each.call_ns for each in samples.times] == [5.0, 6.0, 7.0]
+
+
+def test_a_host_that_is_always_late_is_judged_all_the_same() -> None:
+    samples, calls = Samples(wanted=20), 0
+    while not samples.complete:
+        samples.add(sample(900.0, late=True))
+        calls += 1
+    assert calls == 20 + most_left_out
+    assert len(samples.times) == 20
+
+
+@pytest.mark.parametrize("late", [1, "yes", None, [True]])
+def test_only_a_plain_yes_makes_a_call_late(late: object) -> None:
+    assert not read_times({"call_ns": 1.5, "settled_ns": 2.5, "late": late}, 5.0).late
+
+
+def test_times_that_can_be_are_read() -> None:
+    assert read_times({"call_ns": 1.5, "settled_ns": 2.5}, 5.0) == CallTimes(1.5, 2.5, 5.0)
+    late = {"call_ns": 1.5, "settled_ns": 2.5, "late": True}
+    assert read_times(late, 5.0) == CallTimes(1.5, 2.5, 5.0, late=True)
