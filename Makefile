@@ -21,7 +21,7 @@ lint: $(VENV)/installed-dev
 	$(VENV)/bin/mypy *.py benchmarks harness nvfp4/*.py scripts tests
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .typing .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -33,6 +33,6 @@ $(VENV)/installed: pyproject.toml | $(VENV)/bin/python
 # mypy finds the packages of nvfp4 through a link: it does not follow a __path__ set at run time.
 $(VENV)/installed-dev: $(VENV)/installed
 	$(PIP) --editable '.[dev]'
-	mkdir -p $(VENV)/typing
-	ln -sfn ../.. $(VENV)/typing/nvfp4
+	mkdir -p .typing
+	ln -sfn .. .typing/nvfp4
 	touch $@

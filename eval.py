@@ -21,10 +21,12 @@ import math
 import signal
 import time
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import isolation
+from messages import Load
 from protocol import Exit, PipeLost, ResultPipe
 from submission_process import SubmissionFailed, SubmissionProcess
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
     from cases import Case
     from device import DeviceLimits
+    from extras import Extras
 
 modes = ("test", "benchmark", "leaderboard", "profile", "info")
 
@@ -112,7 +115,8 @@ def judge_submission(
         _report_facts(pipe, device, environment.arch)
         _report_confinement(pipe, process)
         deadline = started + environment.timeout_s
-        judge = Judge(process, pipe, device, deadline, environment.secret_seed)
+        extras = _extras(process, device, deadline)
+        judge = Judge(process, pipe, device, deadline, environment.secret_seed, extras)
         if mode == "test":
             with _worker(submission, environment) as repetition:
                 return judge.test(cases, repetition, declares_atomics(submission))
@@ -124,7 +128,18 @@ def judge_submission(
 
 
 def _worker(submission: Path, environment: Environment) -> SubmissionProcess:
-    return SubmissionProcess(submission, environment.arch, environment.check)
+    return SubmissionProcess(submission, Load(environment.arch, environment.check))
+
+
+def _extras(process: SubmissionProcess, device: "torch.device", deadline: float) -> "Extras":
+    """What an installed nvfp4 adds to the judge; the bot has the files of task.yml alone."""
+    from extras import Extras
+
+    if find_spec("nvfp4") is None:
+        return Extras()
+    from nvfp4.local.extras import judge_extras
+
+    return judge_extras(process, device, deadline)
 
 
 def describe_device(pipe: ResultPipe, case_file: Path, environment: Environment) -> Exit:
@@ -169,6 +184,7 @@ def _report_facts(pipe: ResultPipe, device: "torch.device", arch: str) -> None:
 
     for name, value in vars(device_facts(device, arch)).items():
         pipe.write(f"device.{name}", "" if value is None else value)
+    pipe.complete("device")
 
 
 def _report_limits(pipe: ResultPipe, limits: "DeviceLimits") -> None:

@@ -2,40 +2,30 @@
 
 import base64
 import hashlib
-import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
-from nvfp4.cli.bot import Bot, Ended, import_timeout_s
+from nvfp4.cli.bot import Bot, ProcessResult, import_timeout_s
+from nvfp4.cli.errors import SetupError
 from nvfp4.cli.verdict import (
     BenchmarkResult,
     Device,
     Submission,
     TestResult,
     Verdict,
-    Warning,
     full_range_suffix,
     read_benchmark,
     read_confinement,
     read_device,
     read_test,
 )
+from nvfp4.cli.warnings import warnings_of
 
-judged_exits = {0: "passed", 110: "CUDA error", 112: "check failed", 114: "time-out"}
+judged_exits = {0: "passed", 110: "CUDA error", 112: "check failed", 114: "timeout"}
 """How eval.py ends when it has judged; any other exit code means that it could not."""
-
-noisy_share = 0.05
-"""From this share of the mean on, the spread of the timings is worth a warning."""
-
-
-class SetupFailed(Exception):
-    """Nothing was judged because something around the submission is wrong."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.hint = hint
 
 
 @dataclass
@@ -65,18 +55,18 @@ class Plan:
 
 
 def read_submission(submission: Path) -> tuple[Submission, bytes]:
-    """Path and hash of the file, and its bytes. Raises SetupFailed where it cannot be read."""
+    """Path and hash of the file, and its bytes. Raises SetupError where it cannot be read."""
     try:
         content = submission.read_bytes()
     except OSError as error:
-        raise SetupFailed(
+        raise SetupError(
             f"cannot read {submission}: {error.strerror}", "Name the file with custom_kernel."
         ) from error
     return Submission(str(submission), hashlib.sha256(content).hexdigest()), content
 
 
 def assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
-    """Judges by the plan and fills the verdict. Raises SetupFailed.
+    """Judges by the plan and fills the verdict. Raises SetupError.
 
     The run of the submission by itself goes on beside the tests, but never beside a benchmark.
     """
@@ -99,7 +89,7 @@ def assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
                 BenchmarkResult(spec=line, status=status, message=reason)
                 for line in plan.benchmarks
             ]
-    _warn(verdict)
+    verdict.warnings = warnings_of(verdict)
 
 
 @dataclass(frozen=True)
@@ -112,7 +102,7 @@ class ProfileReport:
 
 
 def profile(bot: Bot, cases: list[str], observer: Observer) -> list[ProfileReport]:
-    """A profile of one call of each case. Raises SetupFailed."""
+    """A profile of one call of each case. Raises SetupError."""
     failure = _run_alone(bot, observer)
     if failure is not None:
         return [ProfileReport(line, False, failure) for line in cases]
@@ -143,7 +133,7 @@ def _run_alone(bot: Bot, observer: Observer) -> str | None:
 
 
 class _Listener:
-    """Tells the observer of each device, test and benchmark as soon as its last line is written."""
+    """Tells the observer of the device, each test and each benchmark once it is complete."""
 
     def __init__(self, observer: Observer, lines: list[str]) -> None:
         self._observer = observer
@@ -152,122 +142,78 @@ class _Listener:
 
     def __call__(self, key: str, value: str) -> None:
         self._seen[key] = value
-        if key == "device.emulates":  # the last of the device's facts
+        name, _, last = key.rpartition(".")
+        if last != "complete":
+            return
+        if name == "device":
             device = read_device(self._seen)
             if device:
                 self._observer.device(device)
             return
-        kind, _, rest = key.partition(".")
-        number, _, what = rest.partition(".")
-        if not number.isdigit() or int(number) >= len(self._lines):
+        kind, _, number = name.partition(".")
+        if not number.isdecimal() or int(number) >= len(self._lines):
             return
         index, line = int(number), self._lines[int(number)]
-        failed = value == "fail" and what == "status"  # its error is still to come
-        if kind == "test" and what in ("status", "error") and not failed:
+        if kind == "test":
             self._observer.test(read_test(self._seen, index, line, ""))
-        elif kind == "benchmark" and (what in ("worst", "error") or value == "pass"):
+        elif kind == "benchmark":
             self._observer.benchmark(read_benchmark(self._seen, index, line, ""))
 
 
-def _run_mode(bot: Bot, mode: str, lines: list[str], verdict: Verdict, observer: Observer) -> Ended:
-    """Runs eval.py over cases; notes what it says of the device and of the confinement."""
-    ended = judged(bot.run_eval(mode, lines, _Listener(observer, lines)))
-    verdict.device = read_device(ended.values)
-    verdict.confined = read_confinement(ended.values)
-    return ended
+Result = TypeVar("Result", TestResult, BenchmarkResult)
+
+
+def _run_mode(
+    bot: Bot,
+    mode: str,
+    lines: list[str],
+    read: Callable[[dict[str, str], int, str, str], Result],
+    verdict: Verdict,
+    observer: Observer,
+) -> list[Result]:
+    """Runs eval.py over cases and reads a result for each; notes what it says of the device and of
+    the confinement. Results that disagree with how eval.py ended fail."""
+    process = judged(bot.run_eval(mode, lines, _Listener(observer, lines)))
+    verdict.device = read_device(process.values)
+    verdict.confined = read_confinement(process.values)
+    why = _why_unjudged(process)
+    results = [read(process.values, index, line, why) for index, line in enumerate(lines)]
+    if all(each.status == "pass" for each in results) and not _said_passed(process):
+        return [replace(each, status="fail", message=why) for each in results]
+    return results
 
 
 def _run_tests(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
     lines = plan.all_tests
     observer.phase("tests", len(lines))
-    ended = _run_mode(bot, "test", lines, verdict, observer)
-    why = _why_unjudged(ended)
-    verdict.tests = [read_test(ended.values, i, line, why) for i, line in enumerate(lines)]
-    if all(test.status == "pass" for test in verdict.tests) and not _said_passed(ended):
-        verdict.tests = [replace(test, status="fail", message=why) for test in verdict.tests]
+    verdict.tests = _run_mode(bot, "test", lines, read_test, verdict, observer)
 
 
 def _run_benchmarks(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
     lines = plan.benchmarks
     observer.phase("benchmarks", len(lines))
-    ended = _run_mode(bot, plan.mode, lines, verdict, observer)
-    why = _why_unjudged(ended)
-    verdict.benchmarks = [
-        read_benchmark(ended.values, i, line, why) for i, line in enumerate(lines)
-    ]
-    if all(each.status == "pass" for each in verdict.benchmarks) and not _said_passed(ended):
-        verdict.benchmarks = [
-            replace(each, status="fail", message=why) for each in verdict.benchmarks
-        ]
+    verdict.benchmarks = _run_mode(bot, plan.mode, lines, read_benchmark, verdict, observer)
 
 
-def _said_passed(ended: Ended) -> bool:
+def _said_passed(process: ProcessResult) -> bool:
     """Whether eval.py as a whole says what its cases say."""
-    return ended.exit_code == 0 and ended.values.get("check") == "pass"
+    return process.exit_code == 0 and process.values.get("check") == "pass"
 
 
-def judged(ended: Ended) -> Ended:
-    """The same, if eval.py did judge. Raises SetupFailed where it could not begin."""
-    if ended.exit_code in judged_exits or "test-count" in ended.values:
-        return ended
-    if ended.killed or "benchmark-count" in ended.values:
-        return ended
-    last_lines = ended.stderr.splitlines()[-1:] or [f"eval.py ended with {ended.exit_code}"]
+def judged(process: ProcessResult) -> ProcessResult:
+    """The same, if eval.py did judge. Raises SetupError where it could not begin."""
+    if process.exit_code in judged_exits or "test-count" in process.values:
+        return process
+    if process.killed or "benchmark-count" in process.values:
+        return process
+    last_lines = process.stderr.splitlines()[-1:] or [f"eval.py ended with {process.exit_code}"]
     reason = last_lines[0].removeprefix("eval.py: ")
-    raise SetupFailed(f"the judge could not begin: {reason}", "nvfp4 info shows what is here.")
+    raise SetupError(f"the judge could not begin: {reason}", "nvfp4 info shows what is here.")
 
 
-def _why_unjudged(ended: Ended) -> str:
+def _why_unjudged(process: ProcessResult) -> str:
     """Why cases without a status have none."""
-    if ended.killed:
+    if process.killed:
         return "not judged: the judge was stopped at the time limit"
-    last = ended.stderr.splitlines()[-1:]
+    last = process.stderr.splitlines()[-1:]
     return "not judged: the judge ended early" + (f": {last[0]}" if last else "")
-
-
-def _warn(verdict: Verdict) -> None:
-    missing = [name for name, how in verdict.confined.items() if how.startswith("none")]
-    if missing:
-        verdict.warnings.append(
-            Warning(
-                "not_confined",
-                f"the submission ran with less confinement than usual ({', '.join(missing)})",
-                "Judge submissions you do not trust elsewhere; nvfp4 info says what is missing.",
-            )
-        )
-    full_failures = [test for test in verdict.tests if test.inputs == "full"]
-    failed = sum(test.status != "pass" for test in full_failures)
-    if failed and verdict.contest_tests_passed:
-        verdict.warnings.append(
-            Warning(
-                "full_range",
-                f"right on the contest's inputs, wrong on {failed} of {len(full_failures)} tests "
-                "with full-range inputs",
-                "The contest's bytes are 0 to 3 and its scales 0, 1 or 2; real data use all codes.",
-            )
-        )
-    if any(each.emulation and each.emulation["extrapolated"] for each in verdict.benchmarks):
-        verdict.warnings.append(
-            Warning(
-                "extrapolated",
-                "counts were taken on a sample of the thread blocks and scaled to all of them",
-                "Results of the other thread blocks were not checked.",
-            )
-        )
-    timed = [each for each in verdict.benchmarks if each.timed]
-    if timed and verdict.device and verdict.device.kind == "cpu":
-        verdict.warnings.append(
-            Warning(
-                "cpu_times",
-                "no CUDA device was used: the times are those of this CPU",
-                "Correctness counts here; compare times only with each other.",
-            )
-        )
-    elif any((each.std_us or 0) > noisy_share * (each.mean_us or math.inf) for each in timed):
-        verdict.warnings.append(
-            Warning(
-                "noisy",
-                f"the spread of some timings is above {noisy_share:.0%} of their mean",
-                "Stop other programs on this GPU and judge again.",
-            )
-        )

@@ -36,7 +36,7 @@ _temporary = "tmp"
 
 
 @dataclass
-class Ended:
+class ProcessResult:
     """How a process ended. values: what it wrote to the result pipe; the last of a key wins, but
     what has failed stays failed."""
 
@@ -77,7 +77,7 @@ class Bot:
     arch: str = "sm_100a"
     check: bool = True
 
-    def run_submission(self) -> Ended:
+    def run_submission(self) -> ProcessResult:
         """``python submission.py``, as the bot does once before anything else, but confined."""
         with self._staged() as folder:
             command = [sys.executable, "isolation.py", "submission.py"]
@@ -85,7 +85,9 @@ class Bot:
             ended.stderr = _own_frames(ended.stderr, folder / "submission.py")
             return ended
 
-    def run_eval(self, mode: str, cases: list[str], on_result: OnResult | None = None) -> Ended:
+    def run_eval(
+        self, mode: str, cases: list[str], on_result: OnResult | None = None
+    ) -> ProcessResult:
         """``python eval.py MODE CASEFILE``; on_result gets every result as it is written."""
         with self._staged() as folder:
             case_file = folder / "cases.txt"
@@ -118,6 +120,10 @@ class Bot:
     def _environment(self, folder: Path) -> dict[str, str]:
         ours = ("POPCORN_", "NVFP4_")
         environment = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
+        if (self.problem.folder / "nvfp4").is_dir():  # a checkout, which may not be installed
+            inherited = os.environ.get("PYTHONPATH")
+            paths = [str(self.problem.folder), *([inherited] if inherited else [])]
+            environment["PYTHONPATH"] = os.pathsep.join(paths)
         environment["TMPDIR"] = str(folder.parent / _temporary)
         environment["NVFP4_TIMEOUT_S"] = str(self.timeout_s)
         kind, _, number = self.device.partition(":")
@@ -156,7 +162,7 @@ def _run(
     environment: dict[str, str],
     timeout_s: float,
     on_result: OnResult | None = None,
-) -> Ended:
+) -> ProcessResult:
     """Runs a command with a result pipe where somebody listens; kills it after the time limit."""
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         read_fd, write_fd = os.pipe()
@@ -173,7 +179,7 @@ def _run(
             start_new_session=True,
         )
         os.close(write_fd)
-        ended = Ended(exit_code=-1, stderr="")
+        ended = ProcessResult(exit_code=-1, stderr="")
         deadline = time.monotonic() + timeout_s
         try:
             ended.take_all(read_fd, deadline, on_result)

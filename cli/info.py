@@ -6,8 +6,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from nvfp4.cli.assess import SetupFailed, judged
+from nvfp4.cli.assess import judged
 from nvfp4.cli.bot import Bot
+from nvfp4.cli.errors import SetupError
 from nvfp4.cli.problem import Problem, shape_of
 from nvfp4.cli.render import microseconds, new_table
 from nvfp4.cli.verdict import BenchmarkResult, Device, read_benchmark, read_confinement, read_device
@@ -29,12 +30,12 @@ class Information:
 
 
 def inspect(problem: Problem, device: str) -> Information:
-    """Has the judge measure the device. Raises SetupFailed."""
+    """Has the judge measure the device. Raises SetupError."""
     lines = problem.benchmarks
     ended = judged(Bot(problem, b"", device).run_eval("info", lines))
     found = read_device(ended.values)
     if found is None:
-        raise SetupFailed(f"the judge saw no device: {ended.stderr}", "Is torch installed here?")
+        raise SetupError(f"the judge saw no device: {ended.stderr}", "Is torch installed here?")
     benchmarks = [read_benchmark(ended.values, i, line, "") for i, line in enumerate(lines)]
     return Information(found, read_confinement(ended.values), benchmarks)
 

@@ -10,13 +10,13 @@ from typing import Any
 import click
 from rich.console import Console
 
-from nvfp4.cli.assess import Plan, SetupFailed, assess, profile, read_submission
+from nvfp4.cli.assess import Plan, assess, profile, read_submission
 from nvfp4.cli.bot import Bot
-from nvfp4.cli.parameters import SetupError
-from nvfp4.cli.problem import Problem, ProblemError, load_problem
+from nvfp4.cli.errors import SetupError
+from nvfp4.cli.problem import load_problem
 from nvfp4.cli.progress import observed
 from nvfp4.cli.render import show
-from nvfp4.cli.verdict import Submission, Verdict
+from nvfp4.cli.verdict import Verdict
 
 passed_exit, failed_exit = 0, 1
 
@@ -38,7 +38,7 @@ class Options:
     def bot(self, content: bytes) -> Bot:
         """The bot that runs a submission with these options."""
         return Bot(
-            the_problem(), content, self.device, self.seed, self.timeout, self.arch, self.check
+            load_problem(), content, self.device, self.seed, self.timeout, self.arch, self.check
         )
 
 
@@ -46,13 +46,10 @@ def judge_and_show(path: Path, plan: Plan, options: Options) -> int:
     """Judges by the plan, shows the verdict, returns the exit code. Raises SetupError."""
     _check_output(options.output)
     console = new_console(stderr=options.as_json)
-    described, content = _read(path)
+    described, content = read_submission(path)
     verdict = Verdict(described)
-    try:
-        with observed(console) as observer:
-            assess(options.bot(content), plan, verdict, observer)
-    except SetupFailed as error:
-        raise SetupError(str(error), error.hint) from None
+    with observed(console) as observer:
+        assess(options.bot(content), plan, verdict, observer)
     _hand_out(verdict.as_json(), options)
     if not options.as_json:
         show(console, verdict)
@@ -63,12 +60,9 @@ def profile_and_show(path: Path, cases: list[str], options: Options) -> int:
     """Profiles one call of each case, shows the reports, returns the exit code. Raises
     SetupError."""
     _check_output(options.output)
-    described, content = _read(path)
-    try:
-        with observed(new_console(stderr=options.as_json)) as observer:
-            reports = profile(options.bot(content), cases, observer)
-    except SetupFailed as error:
-        raise SetupError(str(error), error.hint) from None
+    described, content = read_submission(path)
+    with observed(new_console(stderr=options.as_json)) as observer:
+        reports = profile(options.bot(content), cases, observer)
     passed = all(report.passed for report in reports)
     result = {
         "passed": passed,
@@ -82,14 +76,6 @@ def profile_and_show(path: Path, cases: list[str], options: Options) -> int:
     return passed_exit if passed else failed_exit
 
 
-def the_problem() -> Problem:
-    """The problem this command judges. Raises SetupError."""
-    try:
-        return load_problem()
-    except ProblemError as error:
-        raise SetupError(str(error), "Restore the file from the repository.") from None
-
-
 def new_console(stderr: bool = False) -> Console:
     """A console that is wide enough for the tables where nobody looks at a terminal."""
     console = Console(stderr=stderr, highlight=False)
@@ -98,13 +84,6 @@ def new_console(stderr: bool = False) -> Console:
             stderr=stderr, highlight=False, width=max(narrowest_columns, console.width)
         )
     return console
-
-
-def _read(path: Path) -> tuple[Submission, bytes]:
-    try:
-        return read_submission(path)
-    except SetupFailed as error:
-        raise SetupError(str(error), error.hint) from None
 
 
 def _hand_out(result: dict[str, Any], options: Options) -> None:

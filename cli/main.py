@@ -11,18 +11,30 @@ from typing import Any
 
 import click
 
+from nvfp4.cli.errors import SetupError
 from nvfp4.cli.parameters import (
     DeviceType,
-    SetupError,
     judging_options,
     shapes_option,
     submission_argument,
 )
 
 bench_seed = 1111
+setup_exit = 2
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Commands(click.Group):
+    """A group whose commands end with exit code 2 where nothing could be judged."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except SetupError as error:
+            click.echo(f"error: {error}\nhint: {error.hint}", err=True)
+            ctx.exit(setup_exit)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="nvfp4")
 def main() -> None:
     """Judges submissions to the NVFP4 GEMV contest on the GPU you have, or on none."""
@@ -48,9 +60,10 @@ def eval_command(submission: Path, mode: str, **options: Any) -> None:
     Exit 0: it passed. 1: it failed. 2: the judge could not begin.
     """
     from nvfp4.cli.assess import Plan
-    from nvfp4.cli.judging import Options, judge_and_show, profile_and_show, the_problem
+    from nvfp4.cli.judging import Options, judge_and_show, profile_and_show
+    from nvfp4.cli.problem import load_problem
 
-    problem = the_problem()
+    problem = load_problem()
     if mode == "profile":
         sys.exit(profile_and_show(submission, problem.benchmarks, Options(**options)))
     tests = problem.tests if mode != "benchmark" else []
@@ -68,11 +81,11 @@ def bench(submission: Path, shapes: tuple[tuple[int, int, int], ...], **options:
     Every call sees new contents and every output is checked.
     """
     from nvfp4.cli.assess import Plan
-    from nvfp4.cli.judging import Options, judge_and_show, the_problem
-    from nvfp4.cli.problem import case_line
+    from nvfp4.cli.judging import Options, judge_and_show
+    from nvfp4.cli.problem import case_line, load_problem
 
     lines = [case_line({"m": m, "k": k, "l": l, "seed": bench_seed}) for m, k, l in shapes]
-    plan = Plan([], lines or the_problem().benchmarks)
+    plan = Plan([], lines or load_problem().benchmarks)
     sys.exit(judge_and_show(submission, plan, Options(**options)))
 
 
@@ -82,9 +95,10 @@ def bench(submission: Path, shapes: tuple[tuple[int, int, int], ...], **options:
 def test(submission: Path, **options: Any) -> None:
     """Tests SUBMISSION on the contest's inputs and on full-range ones; times nothing."""
     from nvfp4.cli.assess import Plan
-    from nvfp4.cli.judging import Options, judge_and_show, the_problem
+    from nvfp4.cli.judging import Options, judge_and_show
+    from nvfp4.cli.problem import load_problem
 
-    sys.exit(judge_and_show(submission, Plan(the_problem().tests, []), Options(**options)))
+    sys.exit(judge_and_show(submission, Plan(load_problem().tests, []), Options(**options)))
 
 
 @main.command()
@@ -92,14 +106,11 @@ def test(submission: Path, **options: Any) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else.")
 def info(device: str, as_json: bool) -> None:
     """Shows the device, its measured limits, and the floor of each benchmark."""
-    from nvfp4.cli.assess import SetupFailed
     from nvfp4.cli.info import inspect, show_info
-    from nvfp4.cli.judging import new_console, the_problem
+    from nvfp4.cli.judging import new_console
+    from nvfp4.cli.problem import load_problem
 
-    try:
-        information = inspect(the_problem(), device)
-    except SetupFailed as error:
-        raise SetupError(str(error), error.hint) from None
+    information = inspect(load_problem(), device)
     if as_json:
         click.echo(json.dumps(information.as_json(), indent=2))
     else:
@@ -116,28 +127,21 @@ def selftest(names: tuple[str, ...], device: str, as_json: bool) -> None:
     NAMES picks some of the corpus; all of it is judged without. Exit 1 if the judge was fooled, or
     failed an honest submission.
     """
-    from nvfp4.cli.assess import SetupFailed
     from nvfp4.cli.info import inspect
-    from nvfp4.cli.judging import failed_exit, new_console, passed_exit, the_problem
-    from nvfp4.cli.selftest import CorpusError, load_corpus, run_corpus, show_findings
+    from nvfp4.cli.judging import failed_exit, new_console, passed_exit
+    from nvfp4.cli.problem import load_problem
+    from nvfp4.cli.selftest import load_corpus, run_corpus, show_findings
 
-    problem = the_problem()
-    try:
-        corpus = load_corpus(problem)
-        unknown = set(names) - {specimen.name for specimen in corpus}
-        if unknown:
-            known = ", ".join(specimen.name for specimen in corpus)
-            raise SetupError(
-                f"{', '.join(sorted(unknown))} is not in the corpus", f"It has {known}."
-            )
-        chosen = [each for each in corpus if not names or each.name in names]
-        on_cuda = inspect(problem, device).device.kind == "cuda"
-        findings = run_corpus(problem, chosen, device, on_cuda)
-        good = show_findings(new_console(), findings, as_json)
-    except CorpusError as error:
-        raise SetupError(str(error), "Restore the folder tests from the repository.") from None
-    except SetupFailed as error:
-        raise SetupError(str(error), error.hint) from None
+    problem = load_problem()
+    corpus = load_corpus(problem)
+    unknown = set(names) - {specimen.name for specimen in corpus}
+    if unknown:
+        known = ", ".join(specimen.name for specimen in corpus)
+        raise SetupError(f"{', '.join(sorted(unknown))} is not in the corpus", f"It has {known}.")
+    chosen = [each for each in corpus if not names or each.name in names]
+    on_cuda = inspect(problem, device).device.kind == "cuda"
+    findings = run_corpus(problem, chosen, device, on_cuda)
+    good = show_findings(new_console(), findings, as_json)
     sys.exit(passed_exit if good else failed_exit)
 
 
@@ -172,16 +176,11 @@ def tune(
     Every configuration is checked first, then they take turns on a cold L2 cache. SUBMISSION runs
     unconfined: tune only what you trust. Exit 1: no configuration of a shape is right.
     """
-    from nvfp4.cli.judging import the_problem
-    from nvfp4.cli.tune import NoTuner
+    from nvfp4.cli.problem import load_problem
     from nvfp4.cli.tune import tune as run_tuner
 
     if device in ("cpu", "emulate"):
         raise SetupError("only a GPU can say what is fast", "Use --device auto, cuda or cuda:N.")
     if not submission.is_file():
         raise SetupError(f"there is no file {submission}", "Name the submission to tune.")
-    try:
-        code = run_tuner(the_problem(), submission, shapes, device, calls, state, write)
-    except NoTuner as error:
-        raise SetupError(str(error), "Restore the folder scripts from the repository.") from None
-    sys.exit(code)
+    sys.exit(run_tuner(load_problem(), submission, shapes, device, calls, state, write))

@@ -1,4 +1,4 @@
-"""Arguments and options of the commands, and how a wrong one is refused."""
+"""Arguments and options of the commands."""
 
 from __future__ import annotations
 
@@ -8,23 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-setup_exit = 2
-
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-class SetupError(click.ClickException):
-    """One sentence and a hint on stderr, exit 2."""
-
-    exit_code = setup_exit
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.hint = hint
-
-    def show(self, file: Any = None) -> None:
-        click.echo(f"error: {self.message}", err=True)
-        click.echo(f"hint: {self.hint}", err=True)
 
 
 class ShapeType(click.ParamType):

@@ -4,11 +4,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nvfp4.cli.errors import SetupError
+
 submission_source = "@SUBMISSION@"
 
 
-class ProblemError(Exception):
+class ProblemError(SetupError):
     """task.yml is missing or not what it should be."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "Restore the file from the repository.")
 
 
 @dataclass(frozen=True)

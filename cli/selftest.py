@@ -14,6 +14,7 @@ from rich.text import Text
 
 from nvfp4.cli.assess import Observer, Plan, assess
 from nvfp4.cli.bot import Bot
+from nvfp4.cli.errors import SetupError
 from nvfp4.cli.problem import Problem, case_line
 from nvfp4.cli.verdict import BenchmarkResult, Submission, TestResult, Verdict
 
@@ -32,8 +33,11 @@ _secret_seed = 20_061
 _most_at_once = 8
 
 
-class CorpusError(Exception):
+class CorpusError(SetupError):
     """The corpus is missing or a file of it lacks its directives."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "Restore the folder tests from the repository.")
 
 
 @dataclass(frozen=True)

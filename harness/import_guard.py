@@ -31,7 +31,7 @@ def keep_to_modules() -> None:
     from importlib.util import spec_from_file_location
 
     with open(os.path.join(_problem, "task.yml"), encoding="utf-8") as file:
-        known = set(re.findall(r'"name": "(\w+)\.py"', file.read())) - {"submission"}
+        known = set(re.findall(r"\bname\W+(\w+)\.py\b", file.read())) - {"submission"}
 
     class Finder(MetaPathFinder):
         """Finds the modules by their names."""

@@ -15,8 +15,8 @@ import torch
 import timing_checks
 from cases import Case
 from device import DeviceLimits
-from emulated import total_counts
-from gated_timing import BatchClock
+from extras import Clock, Extras
+from messages import Profile, Profiled
 from opened_case import NotEnoughMemory, OpenedCase, OutOfTime, generate
 from protocol import Exit, ResultPipe
 from repeat import pick, refuse_other_output
@@ -60,12 +60,14 @@ class Judge:
         device: torch.device,
         deadline: float,
         secret_seed: int | None,
+        extras: Extras,
     ) -> None:
         """deadline: on the monotonic clock, in seconds."""
         self._process = process
         self._pipe = pipe
         self._device = device
         self._deadline = deadline
+        self._extras = extras
         self._secret = os.urandom(16) if secret_seed is None else str(secret_seed).encode()
         self._failures: list[Exit] = []
 
@@ -98,7 +100,7 @@ class Judge:
         fresh_contents: every call sees new contents in the same buffers and every output is
         checked; otherwise the contents stay and the first and the last output are checked.
         """
-        batch_clock = self._batch_clock()  # before the submission is loaded
+        own_clock = self._own_clock()  # before the submission is loaded
         self._pipe.write("benchmark-count", len(cases))
         for index, case in enumerate(cases):
             key = f"benchmark.{index}"
@@ -106,20 +108,21 @@ class Judge:
             with self._reported(key) as report, self._opened(case) as opened:
                 data = generate(case, case.seed)
                 first, _ = opened.judged_call(data)
-                launches = first.get("launches") if self._device.type == "cpu" else None
-                if isinstance(launches, list) and launches:
+                if first.launches and self._extras.count and self._device.type == "cpu":
                     # An emulated kernel is executed once: it has counts, and no time of its own.
-                    report["emulation"] = json.dumps(total_counts(launches))
+                    report["emulation"] = json.dumps(self._extras.count(first.launches))
                     report["status"] = "pass"
-                else:
-                    stats = self._time(opened, data, index, limits, fresh_contents)
-                    if batch_clock is not None:
-                        seeds = (self._call_seed(index, -1 - call) for call in count())
-                        batches = batch_clock.batches(opened, seeds)
-                        batch = timing_checks.refuse_long_batches(stats, batches)
-                        if batch is not None:
-                            report["batched"] = str(batch.call_ns)
-                    report.update({name: str(value) for name, value in vars(stats).items()})
+                    continue
+                stats = self._time(opened, data, index, limits, fresh_contents)
+                if own_clock is not None:
+                    seeds = (self._call_seed(index, -1 - call) for call in count())
+                    estimate = timing_checks.first_consistent_estimate(
+                        stats, own_clock.estimates(opened, seeds)
+                    )
+                    if estimate is not None:
+                        timing_checks.refuse_longer(stats, estimate)
+                        report["batched"] = str(estimate.call_ns)
+                report.update({name: str(value) for name, value in vars(stats).items()})
         return self._end()
 
     def profile(self, cases: list[Case]) -> Exit:
@@ -129,10 +132,9 @@ class Judge:
             key = f"benchmark.{index}"
             self._pipe.write(f"{key}.spec", case.spec)
             with self._reported(key), self._opened(case) as opened:
-                answer, _ = opened.judged_call(generate(case, case.seed), op="profile")
-                encoded = base64.b64encode(
-                    str(answer.get("report", "")).encode()[:report_bytes]
-                ).decode()
+                data = generate(case, case.seed)
+                answer, _ = opened.judged_request(data, Profile(), Profiled)
+                encoded = base64.b64encode(answer.report.encode()[:report_bytes]).decode()
                 self._pipe.write(f"{key}.report", encoded, longest_bytes=2 * report_bytes)
         return self._end()
 
@@ -152,7 +154,7 @@ class Judge:
                 data = generate(opened.case, self._call_seed(index, call))
             answer, wall_ns = opened.judged_call(data, check=fresh_contents)
             if call >= schedule.warm_up_calls:
-                samples.add(timing_checks.read_times(answer, wall_ns))
+                samples.add(timing_checks.read_time(answer, wall_ns))
             if samples.complete:
                 break
         if not fresh_contents:
@@ -166,22 +168,22 @@ class Judge:
             timing_checks.refuse_slow_clock(stats, times)
         return stats
 
-    def _batch_clock(self) -> BatchClock | None:
+    def _own_clock(self) -> Clock | None:
         """The judge's own clock, where there is a GPU whose worker can be held up."""
-        if self._device.type != "cuda":
+        if self._extras.open_clock is None:
             return None
         try:
-            batch_clock = BatchClock(self._process, self._device, self._deadline)
+            own_clock = self._extras.open_clock()
         except SubmissionFailed as failed:
             self._pipe.write("confined.clock", f"none: {failed}")
             return None
         except OutOfTime:  # every case says so for itself
             return None
         self._pipe.write("confined.clock", "calls behind a gate of the judge")
-        return batch_clock
+        return own_clock
 
     def _call_seed(self, case_index: int, call: int) -> int:
-        """A seed nobody can foresee: it hangs on the secret seed, or on chance without one."""
+        """A seed nobody can foresee: it depends on the secret seed, or is random without one."""
         text = f"{case_index}/{call}".encode()
         digest = hashlib.blake2b(text, key=self._secret[:64], digest_size=8).digest()
         return int.from_bytes(digest, "little") % 2**63
@@ -190,7 +192,7 @@ class Judge:
     def _opened(self, case: Case) -> Iterator[OpenedCase]:
         if time.monotonic() >= self._deadline:
             raise OutOfTime
-        opened = OpenedCase(self._process, case, self._device, self._deadline)
+        opened = OpenedCase(self._process, case, self._device, self._deadline, self._extras.explain)
         try:
             yield opened
         finally:
@@ -222,6 +224,8 @@ class Judge:
     def _write(self, key: str, report: dict[str, str]) -> None:
         for name, value in report.items():
             self._pipe.write(f"{key}.{name}", value, longest_bytes=longest_value_bytes)
+        if report:
+            self._pipe.complete(key)
 
     def _end(self) -> Exit:
         """The closing line; a time-out outranks a CUDA error, which outranks a failed check."""

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 
@@ -9,10 +10,15 @@ import reference
 from buffers import SharedBuffers, create_buffers, output_name
 from cases import Case
 from device import free_memory_bytes, wait_until_idle
-from diagnosis import likely_cause
 from layout import input_names, layouts, storages, total_bytes
+from messages import Call, Called, Done, HandOverAgain, OpenCase
 from submission_process import SubmissionFailed, SubmissionProcess
-from task import input_t
+from task import input_t, output_t
+
+T = TypeVar("T")
+
+Explain = Callable[[input_t, output_t, output_t], str | None]
+"""The likely cause of a wrong output: of inputs, output and reference, a sentence or None."""
 
 longest_call_s = 60.0
 """One call, compilation included, or the import of the submission."""
@@ -38,15 +44,23 @@ class OpenedCase:
     """The shared buffers of a case and the calls made in them."""
 
     def __init__(
-        self, process: SubmissionProcess, case: Case, device: torch.device, deadline: float
+        self,
+        process: SubmissionProcess,
+        case: Case,
+        device: torch.device,
+        deadline: float,
+        explain: Explain | None = None,
     ) -> None:
+        """deadline: on the monotonic clock, in seconds. Raises SubmissionFailed, OutOfTime or
+        NotEnoughMemory."""
         self.case = case
+        self._explain = explain
         self._process = process
         self._deadline = deadline
         _refuse_too_large(case, device)
         self.buffers: SharedBuffers = create_buffers(case.m, case.k, case.l, device)
         try:
-            self.ask("case", m=case.m, k=case.k, l=case.l, handles=self.buffers.handles)
+            self.ask(OpenCase(case.m, case.k, case.l, self.buffers.handles), Done)
         except SubmissionFailed:
             self.buffers.close()
             raise
@@ -55,22 +69,26 @@ class OpenedCase:
         """Gives the buffers back."""
         self.buffers.close()
 
-    def judged_call(
-        self, data: input_t, check: bool = True, op: str = "call"
-    ) -> tuple[dict, float]:
-        """Fills the buffers, has the submission called, checks inputs and output.
+    def judged_call(self, data: input_t, check: bool = True) -> tuple[Called, float]:
+        """A call of the submission on ``data``, with inputs and output checked.
 
         Returns the answer and the nanoseconds it took by the judge's clock. Raises SubmissionFailed
         with what is wrong.
         """
+        return self.judged_request(data, Call(), Called, check)
+
+    def judged_request(
+        self, data: input_t, request: object, answer: type[T], check: bool = True
+    ) -> tuple[T, float]:
+        """The same for any request that calls the submission once."""
         self.fill(self.buffers, data)
         start_ns = time.perf_counter_ns()
-        answer = self.ask(op)
+        answered = self.ask(request, answer)
         wall_ns = float(time.perf_counter_ns() - start_ns)
         self.check_inputs(self.buffers, data)
         if check:
             self.check_output(self.output(), data)
-        return answer, wall_ns
+        return answered, wall_ns
 
     def fill(self, buffers: SharedBuffers, data: input_t) -> None:
         """Writes the contents of a call into shared buffers."""
@@ -92,7 +110,7 @@ class OpenedCase:
         expected = reference.ref_kernel(data)
         passed, message = reference.check_implementation(data, output, expected)
         if not passed:
-            cause = likely_cause(data, output, expected)
+            cause = self._explain(data, output, expected) if self._explain else None
             raise SubmissionFailed(f"{message}\nlikely cause: {cause}" if cause else message)
 
     def output(self) -> torch.Tensor:
@@ -106,7 +124,7 @@ class OpenedCase:
     def check_again(self) -> None:
         """Raises SubmissionFailed if the last output is no longer what was checked."""
         before = self.output()
-        self.ask("hand_over_again")
+        self.ask(HandOverAgain(), Done)
         if not same_bits(self.output(), before):
             raise SubmissionFailed("the output changed after it was returned")
 
@@ -114,10 +132,10 @@ class OpenedCase:
         """The flat uint8 storage of every tensor of ``data``."""
         return storages(data, self.case.m, self.case.k, self.case.l)
 
-    def ask(self, op: str, **fields: object) -> dict:
+    def ask(self, request: object, answer: type[T]) -> T:
         """An answer of the worker. Raises SubmissionFailed or OutOfTime."""
-        message = {"op": op, **fields}
-        return self._process.request(message, seconds_left(self._deadline), self.buffers.fd)
+        left_s = seconds_left(self._deadline)
+        return self._process.request(request, answer, left_s, self.buffers.fd)
 
 
 def seconds_left(deadline: float) -> float:

@@ -60,6 +60,10 @@ class ResultPipe:
             return
         self._put(line)
 
+    def complete(self, key: str) -> None:
+        """Says that everything about a key, such as ``test.0``, is written. Raises PipeLost."""
+        self.write(f"{key}.complete", "true")
+
     def verdict(self, passed: bool) -> None:
         """The closing line ``check: pass`` or ``check: fail``; room for it is always kept.
 

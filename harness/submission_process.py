@@ -15,11 +15,14 @@ import time
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, TypeVar
 
 import isolation
 from channel import BadMessage, Channel, ChannelClosed, ChannelTimeout, Message
 from import_guard import path_of
+from messages import Done, Failure, Greeting, Load, pack, unpack
+
+T = TypeVar("T")
 
 _tail_bytes = 8 << 10
 _tail_lines = 12
@@ -70,9 +73,15 @@ class SubmissionProcess:
     judge's: no seed, no result pipe.
     """
 
-    def __init__(self, submission: Path, arch: str = "sm_100a", check: bool = True) -> None:
-        """arch, check: for kernels that are emulated: compiled for what, and with every check."""
-        self._load_request: Message = {"op": "load", "arch": arch, "check": check}
+    def __init__(
+        self,
+        submission: Path,
+        load: Load | None = None,
+        worker: Path | None = None,
+    ) -> None:
+        """load: how the submission is imported. worker: the script of the process."""
+        self._load_request = load or Load("sm_100a", True)
+        self._worker = worker or Path(path_of("worker"))
         self._scratch = Path(tempfile.mkdtemp(prefix="nvfp4-"))
         for source in (submission, Path(path_of("task"))):
             shutil.copy(source, self._scratch / source.name)
@@ -80,7 +89,7 @@ class SubmissionProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._loaded = False
         self._requests = 0
-        self._asked = ""
+        self._asked: object = None
         self.confined: dict[str, str] = {}
 
     def __enter__(self) -> "SubmissionProcess":
@@ -110,7 +119,7 @@ class SubmissionProcess:
                 [
                     *isolation.command_prefix(),
                     sys.executable,
-                    path_of("worker"),
+                    str(self._worker),
                     str(theirs.fileno()),
                     str(self._submission),
                 ],
@@ -136,18 +145,22 @@ class SubmissionProcess:
         self._channel.close()
         self._process = None
 
-    def request(self, message: Message, timeout_s: float, fd: int | None = None) -> Message:
-        """Asks the worker and waits; the submission is loaded first where it is not yet.
+    def request(
+        self, request: object, answer: type[T], timeout_s: float, fd: int | None = None
+    ) -> T:
+        """Asks the worker and waits for an answer of a kind; the submission is loaded first where
+        it is not yet.
 
-        Raises SubmissionFailed for whatever the submission did instead of answering. Where the
-        worker cannot go on it is stopped, and the next request starts another.
+        request, answer: records of ``messages``. Raises SubmissionFailed for whatever the
+        submission did instead of answering. Where the worker cannot go on it is stopped, and the
+        next request starts another.
         """
         deadline = time.monotonic() + timeout_s
-        self.begin(message, timeout_s, fd)
-        return self.finish(deadline - time.monotonic())
+        self.begin(request, timeout_s, fd)
+        return self.finish(answer, deadline - time.monotonic())
 
     def begin(
-        self, message: Message, timeout_s: float, fd: int | None = None, load: bool = True
+        self, request: object, timeout_s: float, fd: int | None = None, load: bool = True
     ) -> None:
         """Asks the worker; ``finish`` waits for its answer. Raises SubmissionFailed.
 
@@ -159,9 +172,9 @@ class SubmissionProcess:
         self.greet(timeout_s)
         if load and not self._loaded:
             self._send(self._load_request, None)
-            self.finish(deadline - time.monotonic())
+            self.finish(Done, deadline - time.monotonic())
             self._loaded = True
-        self._send(message, fd)
+        self._send(request, fd)
 
     def answered(self, wait_s: float) -> bool:
         """Whether ``finish`` would get an answer or an end of the worker within ``wait_s``."""
@@ -174,53 +187,50 @@ class SubmissionProcess:
         """
         if not self.confined:
             try:
-                greeting = self._receive(timeout_s)
+                greeting = unpack(self._receive(timeout_s), Greeting)
             except ChannelClosed:
                 raise self._died() from None
             except (ChannelTimeout, BadMessage) as error:
                 self.stop()
                 raise SubmissionFailed(f"the worker did not start: {error!r}") from None
-            if not isinstance(greeting.get("confined"), dict):
-                self.stop()
-                raise SubmissionFailed("the worker did not start: it sent no greeting")
-            said = {str(name): str(how) for name, how in greeting["confined"].items()}
+            said = {str(name): str(how) for name, how in greeting.confined.items()}
             self.confined = {**said, "namespaces": isolation.describe_prefix()}
         return self.confined
 
-    def _send(self, message: Message, fd: int | None) -> None:
+    def _send(self, request: object, fd: int | None) -> None:
         self._requests += 1
-        self._asked = message["op"]
+        self._asked = request
         try:
-            self._channel.send({**message, "id": self._requests}, fd)
+            self._channel.send({**pack(request), "id": self._requests}, fd)
         except ChannelClosed:
             raise self._died() from None
 
-    def finish(self, timeout_s: float) -> Message:
+    def finish(self, answer: type[T], timeout_s: float) -> T:
         """The answer to what was asked last. Raises SubmissionFailed."""
         try:
-            answer = self._receive(timeout_s)
+            message = self._receive(timeout_s)
+            if message.get("id") != self._requests:
+                self.stop()
+                raise SubmissionFailed("the submission's process answered what nobody asked")
+            answered = unpack(message, answer, Failure)
         except ChannelClosed:
             raise self._died() from None
         except ChannelTimeout:
             self.stop()
-            activity = "its import" if self._asked == "load" else "custom_kernel"
+            activity = "its import" if isinstance(self._asked, Load) else "custom_kernel"
             raise SubmissionFailed(
                 f"{activity} did not finish within {timeout_s:.3g} s", Reason.TIMED_OUT
             ) from None
         except BadMessage as error:
             self.stop()
             raise SubmissionFailed(f"the submission's process sent nonsense: {error}") from None
-        if answer.get("id") != self._requests:
-            self.stop()
-            raise SubmissionFailed("the submission's process answered what nobody asked")
-        if "failure" in answer:
-            lost = answer["failure"] == "cuda"
+        if isinstance(answered, Failure):
+            lost = answered.kind == "cuda"
             if lost:  # the CUDA context of that process is of no more use
                 self.stop()
-            raise SubmissionFailed(
-                str(answer.get("message", "")), Reason.CUDA if lost else Reason.FAILED
-            )
-        return answer
+            raise SubmissionFailed(answered.message, Reason.CUDA if lost else Reason.FAILED)
+        assert isinstance(answered, answer)
+        return answered
 
     def _receive(self, timeout_s: float) -> Message:
         """The next message. A fork of the worker can hold the socket open when the worker is gone,

@@ -10,28 +10,34 @@ if __name__ == "__main__":
 
 import socket
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import isolation
 from channel import Channel, ChannelClosed
+from messages import Greeting, pack
 
 
 def main() -> None:
     """Answers requests until the judge closes the socket, after saying what is confined."""
     channel = Channel(socket.socket(fileno=int(sys.argv[1])), takes_fds=True)
     submission = Path(sys.argv[2])
-    channel.send({"confined": isolation.confine(submission.parent)})
+    channel.send(pack(Greeting(isolation.confine(submission.parent))))
     # Only now: torch starts threads, and a thread keeps the rights it was started with.
     from runner import Runner
 
     runner = Runner(submission)
+    if find_spec("nvfp4") is not None:  # the contest's bot has the files of task.yml alone
+        from nvfp4.local.gated_calls import GatedCalls
+
+        runner.operations.update(GatedCalls(runner).operations)
     while True:
         try:
             request, fd = channel.receive()
         except ChannelClosed:
             return
         answer = runner.answer(request, fd)
-        channel.send({**answer, "id": request["id"]})
+        channel.send({**pack(answer), "id": request["id"]})
 
 
 if __name__ == "__main__":

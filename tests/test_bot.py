@@ -65,7 +65,7 @@ def test_the_submission_runs_by_itself(honest: Bot) -> None:
 @pytest.mark.parametrize("mode", ["test", "leaderboard"])
 def test_what_lies_beside_the_judge_s_files_is_not_imported(stage: Stage, mode: str) -> None:
     bot = stage(root / "tests" / "honest" / "chunked_torch.py")
-    hijacks = ["torch", "random", "typing_extensions", "sitecustomize", "cli", "importlib"]
+    hijacks = ["torch", "random", "typing_extensions", "sitecustomize", "re", "importlib"]
     for name in hijacks:
         (bot.folder / f"{name}.py").write_text(f"raise SystemExit('{name} hijacked')\n")
     for name in ("stats", "json"):
@@ -246,10 +246,10 @@ def test_a_lost_cuda_device_ends_with_110_and_the_next_case_has_a_new_process(
     """The worker is made to answer as it does where a CUDA context is lost."""
     bot = stage("returns_c.py")
     source = (submissions / "right.py").read_text() + (
-        "\nimport runner\n"
+        "\nimport runner\nfrom messages import Failure\n"
         "def custom_kernel(data):\n"
         "    if data[6].shape[0] == 1:\n"
-        "        lost = {'failure': 'cuda', 'message': 'lost'}\n"
+        "        lost = Failure('cuda', 'lost')\n"
         "        runner.Runner._explain = lambda self, error: lost\n"
         "        raise RuntimeError\n"
         "    return gemv(data)\n"

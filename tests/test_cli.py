@@ -51,7 +51,9 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.mkdir()
     for path in root.glob("*.py"):
         shutil.copy(path, folder / path.name)
-    shutil.copytree(root / "cli", folder / "cli", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("nvfp4", "cli", "harness", "local", "capture", "emulator"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(root / name, folder / name, ignore=ignored)
     content = problem()
     content["tests"] = [{"m": m, "k": 256, "l": 2, "seed": 1111} for m in (128, 256)]
     content["benchmarks"] = [{"m": 256, "k": 512, "l": 1, "seed": 1111}]

@@ -7,14 +7,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnosis import Sample, misreadings
 from layout import storages
+from nvfp4.local.diagnosis import Sample, likely_cause, misreadings
 from reference import check_implementation, generate_full_range_input, generate_input, ref_kernel
 from task import input_t
 
 Shape = tuple[int, int, int]
 
-heading = "likely cause: "
 joiner = ", or "
 
 
@@ -40,10 +39,10 @@ def misread(data: input_t, shape: Shape, cause: str) -> torch.Tensor:
 
 
 def causes_named(data: input_t, output: torch.Tensor) -> list[str]:
-    passed, message = check_implementation(data, output)
-    assert not passed
-    last = message.splitlines()[-1]
-    return last.removeprefix(heading).split(joiner) if last.startswith(heading) else []
+    expected = ref_kernel(data)
+    assert not check_implementation(data, output, expected)[0]
+    cause = likely_cause(data, output, expected)
+    return cause.split(joiner) if cause else []
 
 
 @pytest.mark.parametrize("cause", misreadings)

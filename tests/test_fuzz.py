@@ -25,8 +25,8 @@ from rich.console import Console
 import eval as judge_command
 from cases import Case, CaseFileError, parse_case, read_cases
 from channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
-from emulated import total_counts
-from nvfp4.cli.bot import Ended, _results
+from messages import Called, unpack
+from nvfp4.cli.bot import ProcessResult, _results
 from nvfp4.cli.emulation import read_counts
 from nvfp4.cli.problem import Problem, ProblemError, load_problem, shape_of
 from nvfp4.cli.render import show
@@ -39,9 +39,11 @@ from nvfp4.cli.verdict import (
     read_device,
     read_test,
 )
+from nvfp4.local.emulated_counts import total_counts
 from protocol import Exit
 from submission_process import SubmissionFailed
-from timing_checks import CallTimes, read_times
+from timing import CallTime
+from timing_checks import read_time
 
 line = "m: 128; k: 256; l: 1; seed: 1111"
 
@@ -234,7 +236,7 @@ def read_back(transcript: bytes) -> Verdict:
     read_fd, write_fd = os.pipe()
     os.write(write_fd, transcript)
     os.close(write_fd)
-    ended = Ended(0, "")
+    ended = ProcessResult(0, "")
     ended.take_all(read_fd, time.monotonic() + 5)
     os.close(read_fd)
     got = ended.values
@@ -413,16 +415,20 @@ def test_descriptors_from_a_worker_are_not_kept() -> None:
 
 
 @given(
-    st.dictionaries(st.sampled_from(["call_ns", "settled_ns"]), json_values | st.floats()),
+    st.dictionaries(st.sampled_from(["is", "call_ns", "late", "launches"]), json_values),
+    st.floats(),
     st.floats(0, 1e12),
 )
-def test_times_are_times_or_refused(answer: dict[str, Any], wall_ns: float) -> None:
+def test_times_are_times_or_refused(
+    answer: dict[str, Any], settled_ns: float, wall_ns: float
+) -> None:
+    message = {"is": "Called", "call_ns": 5.0, "settled_ns": settled_ns, "late": False}
     try:
-        times = read_times(answer, wall_ns)
-    except SubmissionFailed:
+        time = read_time(unpack({**message, "launches": [], **answer}, Called), wall_ns)
+    except (SubmissionFailed, BadMessage):
         return
-    assert isinstance(times, CallTimes)
-    assert 0 < times.call_ns <= times.settled_ns < math.inf
+    assert isinstance(time, CallTime)
+    assert 0 < time.call_ns <= time.settled_ns < math.inf
 
 
 reports = st.dictionaries(st.sampled_from(sorted(json.loads(counts))), json_values)

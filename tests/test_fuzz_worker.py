@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from bot import root
 
+from messages import Profile, Profiled
 from submission_process import SubmissionFailed, SubmissionProcess
 
 worker = """\
@@ -39,8 +40,8 @@ for step in json.loads(pathlib.Path(sys.argv[2]).read_text()):
             break
 """
 
-hello = ['{"confined": {}}\n', 1]
-loaded = ['{"id": 1}\n', 1]
+hello = ['{"is": "Greeting", "confined": {}}\n', 1]
+loaded = ['{"is": "Done", "id": 1}\n', 1]
 
 
 def answers(harness: Path, steps: list[Any], timeout_s: float = 5.0) -> list[Any]:
@@ -49,10 +50,10 @@ def answers(harness: Path, steps: list[Any], timeout_s: float = 5.0) -> list[Any
     submission.write_text(json.dumps(steps))
     found: list[Any] = []
     start = time.monotonic()
-    with SubmissionProcess(submission) as process:
+    with SubmissionProcess(submission, worker=harness / "worker.py") as process:
         for _ in range(2):
             try:
-                found.append(process.request({"op": "call"}, timeout_s))
+                found.append(process.request(Profile(), Profiled, timeout_s))
             except SubmissionFailed as failed:
                 found.append(failed)
                 break
@@ -70,8 +71,11 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_an_orderly_worker_is_understood(harness: Path) -> None:
-    steps = [hello, "wait", loaded, "wait", ['{"id": 2, "x": 1}\n', 1], "wait", ['{"id": 3}\n', 1]]
-    assert answers(harness, [*steps, "wait"]) == [{"id": 2, "x": 1}, {"id": 3}]
+    first, second = (
+        [f'{{"is": "Profiled", "report": "{number}", "id": {number}}}\n', 1] for number in (2, 3)
+    )
+    steps = [hello, "wait", loaded, "wait", first, "wait", second]
+    assert answers(harness, [*steps, "wait"]) == [Profiled("2"), Profiled("3")]
 
 
 @pytest.mark.parametrize(
@@ -87,8 +91,13 @@ def test_an_orderly_worker_is_understood(harness: Path) -> None:
         (["[" * 50_000 + "\n", 1], "not JSON"),
         (["2\n", 1], "not a JSON object"),
         (["x" * 65_536, 64], "is longer than"),
-        (['{"id": 2, "failure": "cuda"}\n', 1], ""),
-        (['{"id": 2, "failure": {"a": []}, "message": ["\\ud800"]}\n', 1], "ud800"),
+        (['{"id": 2}\n', 1], "is no Profiled or Failure"),
+        (['{"id": 2, "is": ["Profiled"]}\n', 1], "is no Profiled or Failure"),
+        (['{"id": 2, "is": "Profiled", "report": 5}\n', 1], "no report of type str"),
+        (['{"id": 2, "is": "Called", "call_ns": 1.0}\n', 1], "is no Profiled or Failure"),
+        (['{"id": 2, "is": "Failure", "kind": "cuda", "message": "lost"}\n', 1], "lost"),
+        (['{"id": 2, "is": "Failure", "kind": "cuda", "message": "\\ud800"}\n', 1], "ud800"),
+        (['{"id": 2, "is": "Failure", "kind": "cuda", "message": ["a"]}\n', 1], "type str"),
         (['{"id": 2', 1], "did not finish within"),
         ("exit", "ended with exit code 3"),
         ("close", "closed its connection"),
@@ -105,14 +114,16 @@ def test_a_disorderly_worker_is_a_failure(step: Any, why: str, harness: Path) ->
 def test_answers_of_chance_are_answers_to_the_question_or_failures(harness: Path) -> None:
     """In one run each: a process a message would take long."""
     draw = random.Random(5)
-    pieces = ['{"id": ', "2", "1", "}", "\n", ",", '"', "NaN", "[", "\xff", '"failure": "x"', " "]
+    pieces = ['{"id": ', "2", "1", "}", "\n", ",", '"', "NaN", "[", "\xff", '"is": "Profiled"', " "]
     for _ in range(12):
         text = "".join(draw.choices(pieces, k=draw.randrange(1, 12))) + "\n"
         for found in answers(harness, [hello, "wait", loaded, "wait", [text, 1], "exit"]):
-            assert isinstance(found, SubmissionFailed) or found["id"] in (2, 3)
+            assert isinstance(found, SubmissionFailed) or isinstance(found, Profiled)
 
 
-@pytest.mark.parametrize("greeting", ["{}", '{"confined": 5}', '{"confined": ["a"]}'])
+@pytest.mark.parametrize(
+    "greeting", ["{}", '{"confined": {}}', '{"is": "Greeting", "confined": ["a"]}']
+)
 def test_a_greeting_that_is_none_is_a_failure(greeting: str, harness: Path) -> None:
     [failed] = answers(harness, [[greeting + "\n", 1], "sleep"])
     assert isinstance(failed, SubmissionFailed)

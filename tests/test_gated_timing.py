@@ -10,21 +10,25 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
 from conftest import Recorder, make_case
 
-import gated_timing
 import reference
 from buffers import SharedBuffers, output_name
 from device import DeviceLimits
-from gated_timing import Batch, BatchClock, error_ns, few_calls, least_calls
+from extras import Extras
 from judge import Judge
 from layout import layouts
+from messages import AwaitQueue, CloseQueue, Done, OpenQueue, QueueCalls
+from nvfp4.local import gated_timing
+from nvfp4.local.gated_timing import GatedClock, error_ns, few_calls, least_calls
 from opened_case import OpenedCase
 from protocol import Exit
 from submission_process import SubmissionFailed
+from timing_checks import Estimate
 
 cpu = torch.device("cpu")
 case = make_case(128, 64, 2)
@@ -72,23 +76,23 @@ class Worker:
     """Answers as a worker does; its calls wait at the gate."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.batches: list[list[SharedBuffers]] = []
+        self.asked: list[object] = []
+        self.queues: list[list[SharedBuffers]] = []
         self.loaded = False
         self.sets: list[SharedBuffers] = []
         self.queue: threading.Thread | None = None
         self.waits = False
 
-    def begin(self, message: dict, timeout_s: float, fd: object = None, load: bool = True) -> None:
+    def begin(self, request: Any, timeout_s: float, fd: object = None, load: bool = True) -> None:
         self.loaded |= load
-        self.asked.append(message["op"])
-        if message["op"] == "batch_open":
-            self.sets += [made[number] for number in message["sets"]]
-        if message["op"] == "batch_call":
-            self.batches.append(self.sets)
-            self.waits = message["wait"]
+        self.asked.append(request)
+        if isinstance(request, OpenQueue):
+            self.sets += [made[number] for number in request.sets]  # type: ignore[index]
+        if isinstance(request, QueueCalls):
+            self.queues.append(self.sets)
+            self.waits = request.wait
             self.call()
-        if message["op"] == "batch_close":
+        if isinstance(request, CloseQueue):
             self.sets = []
 
     def call(self) -> None:
@@ -102,16 +106,17 @@ class Worker:
             ticking.now_ns += call_ns
             compute(buffers)
 
-    def request(self, message: dict, timeout_s: float, fd: object = None) -> dict:
-        return {}
+    def request(self, *asked: object) -> Done:
+        self.loaded = True
+        return Done()
 
     def answered(self, wait_s: float) -> bool:
         return True
 
-    def finish(self, timeout_s: float) -> dict:
-        if self.asked[-1] == "batch_wait" or (self.asked[-1] == "batch_call" and self.waits):
+    def finish(self, answer: type[Done], timeout_s: float) -> Done:
+        if self.asked[-1] in (AwaitQueue(), QueueCalls(wait=True)):
             self.wait()
-        return {}
+        return answer()
 
     def wait(self) -> None:
         assert self.queue
@@ -184,8 +189,8 @@ def _without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     gates.clear()
 
 
-def clock_of(worker: Worker) -> BatchClock:
-    return BatchClock(worker, cpu, time.monotonic() + 60)  # type: ignore[arg-type]
+def clock_of(worker: Worker) -> GatedClock:
+    return GatedClock(worker, cpu, time.monotonic() + 60)  # type: ignore[arg-type]
 
 
 def opened_by(worker: Worker) -> OpenedCase:
@@ -194,49 +199,49 @@ def opened_by(worker: Worker) -> OpenedCase:
     return opened
 
 
-def batches(clock: BatchClock, worker: Worker) -> Iterator[Batch]:
-    return clock.batches(opened_by(worker), itertools.count())
+def estimates(clock: GatedClock, worker: Worker) -> Iterator[Estimate]:
+    return clock.estimates(opened_by(worker), itertools.count())
 
 
-def takes_a_call(estimate: Batch) -> bool:
+def takes_a_call(estimate: Estimate) -> bool:
     return estimate.call_ns == call_ns
 
 
 def test_queued_calls_are_clocked_from_the_open_gate_to_the_last_output() -> None:
     worker = Worker()
-    few, many = batches(clock_of(worker), worker)
+    few, many = estimates(clock_of(worker), worker)
     assert takes_a_call(few)
     assert takes_a_call(many)
-    assert [len(sets) for sets in worker.batches if sets] == [few_calls, 70]
+    assert [len(sets) for sets in worker.queues if sets] == [few_calls, 70]
     assert few.error_ns == many.error_ns == error_ns
 
 
 def test_no_more_is_clocked_than_is_asked_for() -> None:
     worker = Worker()
-    next(batches(clock_of(worker), worker))
-    assert [len(sets) for sets in worker.batches if sets] == [few_calls]
+    next(estimates(clock_of(worker), worker))
+    assert [len(sets) for sets in worker.queues if sets] == [few_calls]
 
 
-def test_an_empty_batch_is_measured_before_the_submission_is_loaded() -> None:
+def test_an_empty_queue_is_measured_before_the_submission_is_loaded() -> None:
     worker = Worker()
     clock = clock_of(worker)
     assert not worker.loaded
-    assert worker.asked[:3] == ["batch_open", "batch_call", "batch_wait"]
-    assert clock._empty_ns == {False: overhead_ns, True: overhead_ns}
+    assert [type(each) for each in worker.asked[:3]] == [OpenQueue, QueueCalls, AwaitQueue]
+    assert (clock._empty_queue_ns, clock._empty_alone_ns) == (overhead_ns, overhead_ns)
 
 
 def test_what_is_computed_before_the_gate_opens_is_wrong() -> None:
     worker = WorkerBeforeTheGate()
     clock = clock_of(worker)
     with pytest.raises(SubmissionFailed, match=r"(?s)are wrong.*when all of b has come"):
-        next(batches(clock, worker))
+        next(estimates(clock, worker))
 
 
 def test_what_is_computed_after_the_answer_comes_too_late() -> None:
     worker = WorkerAfterTheAnswer()
     clock = clock_of(worker)
     with pytest.raises(SubmissionFailed, match=r"(?s)are wrong.*when all of b has come"):
-        next(batches(clock, worker))
+        next(estimates(clock, worker))
     worker.later.set()
     assert worker.queue
     worker.queue.join()
@@ -246,30 +251,30 @@ def test_calls_that_wait_for_the_device_are_clocked_one_by_one() -> None:
     worker = WorkerThatWaits()
     clock = clock_of(worker)
     worker.asked.clear()
-    together, alone = batches(clock, worker)
+    together, alone = estimates(clock, worker)
     assert takes_a_call(together)
     assert takes_a_call(alone)
-    assert worker.asked.count("batch_call") == 1 + 3
+    assert sum(isinstance(each, QueueCalls) for each in worker.asked) == 1 + 3
     assert error_ns < together.error_ns < alone.error_ns
 
 
-def test_a_batch_that_fails_leaves_nothing_waiting() -> None:
+def test_a_queue_that_fails_leaves_nothing_waiting() -> None:
     class Refusing(Worker):
-        def finish(self, timeout_s: float) -> dict:
-            if self.loaded and self.asked[-1] == "batch_call":
+        def finish(self, answer: type[Done], timeout_s: float) -> Done:
+            if self.loaded and isinstance(self.asked[-1], QueueCalls):
                 raise SubmissionFailed("no")
-            return super().finish(timeout_s)
+            return super().finish(answer, timeout_s)
 
     worker = Refusing()
     clock = clock_of(worker)
     with pytest.raises(SubmissionFailed, match="no"):
-        next(batches(clock, worker))
+        next(estimates(clock, worker))
     assert worker.queue
     worker.queue.join(timeout=10)
     assert not worker.queue.is_alive()
 
 
-def test_a_changed_input_is_found_in_a_batch_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_input_is_found_in_queued_calls_too(monkeypatch: pytest.MonkeyPatch) -> None:
     class Vandal(Worker):
         def behind_the_gate(self) -> None:
             super().behind_the_gate()
@@ -279,29 +284,27 @@ def test_a_changed_input_is_found_in_a_batch_too(monkeypatch: pytest.MonkeyPatch
     worker = Vandal()
     clock = clock_of(worker)
     with pytest.raises(SubmissionFailed, match="changed its input sfa"):
-        next(batches(clock, worker))
+        next(estimates(clock, worker))
 
 
-def test_without_memory_for_a_batch_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_memory_for_a_queue_there_is_no_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = Worker()
     clock = clock_of(worker)
     room = (least_calls - 1) * case.bytes
     monkeypatch.setattr(gated_timing, "free_memory_bytes", lambda device: room)
-    assert list(batches(clock, worker)) == []
+    assert list(estimates(clock, worker)) == []
 
 
-def test_a_time_limit_that_ends_before_the_first_batch_is_reported_case_by_case(
-    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+def test_a_time_limit_that_ends_before_the_first_queue_is_reported_case_by_case(
+    recorder: Recorder,
 ) -> None:
     class SlowToStart(Worker):
         def begin(self, *asked: object, **options: object) -> None:
             raise AssertionError("nothing is asked after the time limit")
 
-    def clock_on_a_cpu(*arguments: object) -> BatchClock:
-        return BatchClock(arguments[0], cpu, 0.0)  # type: ignore[arg-type]
-
-    monkeypatch.setattr("judge.BatchClock", clock_on_a_cpu)
-    late = Judge(SlowToStart(), recorder.pipe, torch.device("cuda"), 0.0, 1)  # type: ignore[arg-type]
+    worker: Any = SlowToStart()
+    extras = Extras(open_clock=lambda: GatedClock(worker, cpu, 0.0))
+    late = Judge(worker, recorder.pipe, torch.device("cuda"), 0.0, 1, extras)
     assert late.benchmark([case], DeviceLimits(1000.0, 0.0, 0.0), True) == Exit.TIMED_OUT
     values = recorder.values()
     assert values["benchmark.0.error"] == "not judged: the time limit was reached"

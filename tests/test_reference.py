@@ -7,21 +7,23 @@ import subprocess
 import sys
 from fractions import Fraction
 
-import exact
 import numpy as np
 import pytest
 import torch
 from bot import root
-from exact import close_enough, exact_gemv, round_once_to_fp16
 from hypothesis import given
 from hypothesis import strategies as st
 
+import reference
 from reference import (
     check_implementation,
+    close_enough,
     default_device,
+    exact_gemv,
     generate_full_range_input,
     generate_input,
     ref_kernel,
+    round_once_to_fp16,
 )
 
 e2m1 = [Fraction(value) for value in ("0", "1/2", "1", "3/2", "2", "3", "4", "6")]
@@ -148,7 +150,7 @@ def test_rounding_at_the_ends_of_float16(value: float, rounded: float) -> None:
 def test_chunks_of_rows_change_nothing(chunk_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     data = generate_full_range_input(67, 256, 2, 9)
     whole = ref_kernel(data)
-    monkeypatch.setitem(exact.chunk_bytes, default_device().type, chunk_bytes)
+    monkeypatch.setitem(reference.chunk_bytes, default_device().type, chunk_bytes)
     assert torch.equal(ref_kernel(data), whole)
 
 

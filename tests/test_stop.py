@@ -14,7 +14,7 @@ import pytest
 from bot import Bot, case, root
 from conftest import processes_naming
 
-import cli.bot
+import nvfp4.cli.bot
 from nvfp4.cli.problem import load_problem
 
 endless = b"open('started', 'w').close()\nwhile True:\n    pass\n"
@@ -81,17 +81,17 @@ def test_a_run_that_is_too_long_is_asked_to_stop_and_leaves_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(cli.bot, "grace_s", -164.0)  # the judge itself would wait for 170 s
-    ended = cli.bot.Bot(load_problem(), endless, device="cpu").run_eval("test", [case()])
+    monkeypatch.setattr(nvfp4.cli.bot, "grace_s", -164.0)  # the judge itself would wait for 170 s
+    ended = nvfp4.cli.bot.Bot(load_problem(), endless, device="cpu").run_eval("test", [case()])
     assert ended.killed
     assert ended.exit_code == 128 + signal.SIGTERM
     assert list(tmp_path.glob("nvfp4-*")) == []
     assert processes_naming(f"{tmp_path}/") == []
 
 
-def run(script: str, tmp_path: Path, timeout_s: float) -> cli.bot.Ended:
+def run(script: str, tmp_path: Path, timeout_s: float) -> nvfp4.cli.bot.ProcessResult:
     command = [sys.executable, "-c", script]
-    return cli.bot._run(command, tmp_path, dict(os.environ), timeout_s)
+    return nvfp4.cli.bot._run(command, tmp_path, dict(os.environ), timeout_s)
 
 
 def test_a_process_that_clears_away_has_time_for_it(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_process_that_clears_away_has_time_for_it(tmp_path: Path) -> None:
 def test_a_process_that_will_not_stop_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli.bot, "stop_s", 0.3)
+    monkeypatch.setattr(nvfp4.cli.bot, "stop_s", 0.3)
     script = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)\n"
     start = time.monotonic()
     ended = run(script, tmp_path, 1)

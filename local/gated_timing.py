@@ -1,6 +1,6 @@
 """The judge's own clock on a GPU: calls queued behind a gate that the judge opens.
 
-Row 0 of b, on which every result hangs, comes into the buffers as the gate opens, and the clock
+Every result depends on row 0 of b, which comes into the buffers as the gate opens, and the clock
 stops when the judge has a copy of every output. So whatever the submission's process reports, waits
 for or leaves out: all that the calls compute, they compute while the clock runs.
 """
@@ -16,11 +16,13 @@ import torch
 from buffers import SharedBuffers, create_buffers, output_name
 from cases import Case
 from device import free_memory_bytes, wait_until_idle
-from gate import Gate
 from layout import layouts, total_bytes
+from messages import AwaitQueue, CloseQueue, Done, OpenQueue, QueueCalls
+from nvfp4.local.gate import Gate
 from opened_case import OpenedCase, generate, seconds_left
 from submission_process import SubmissionFailed, SubmissionProcess
 from timing import CudaTimer
+from timing_checks import Estimate
 
 few_calls, many_calls, least_calls = 56, 448, 16
 
@@ -35,23 +37,15 @@ error_ns = 5e3
 """Of a call among many: what waits between calls."""
 
 waiting_error_ns = 100e3
-"""Of calls in a batch that the host waits for, one by one: what it does between them."""
+"""Of queued calls that the host waits for, one by one: what it does between them."""
 
 single_error_ns = 250e3
 """Of a call that is clocked by itself."""
 
-_empty_batches = 7
+_empty_queues = 7
 _memory_share = 0.6
 
 _circumstances = "(in calls queued behind each other, which begin when all of b has come)"
-
-
-@dataclass(frozen=True)
-class Batch:
-    """A call by the judge's clock, and by how much that may be too long, both in nanoseconds."""
-
-    call_ns: float
-    error_ns: float
 
 
 @dataclass(frozen=True)
@@ -64,11 +58,11 @@ class _Clocked:
     outputs: torch.Tensor
 
 
-class BatchClock:
+class GatedClock:
     """Clocks calls of the submission of one process."""
 
     def __init__(self, process: SubmissionProcess, device: torch.device, deadline: float) -> None:
-        """Measures what an empty batch takes in a worker that has not loaded the submission yet.
+        """Measures what an empty queue takes in a worker that has not loaded the submission yet.
 
         deadline: on the monotonic clock, in seconds. Raises SubmissionFailed where a worker cannot
         wait at a gate.
@@ -76,41 +70,40 @@ class BatchClock:
         self._process = process
         self._device = device
         self._deadline = deadline
-        self._load = False  # an empty batch must not need the submission
         self._gate = Gate(device)
         self._timer = CudaTimer(device) if device.type == "cuda" else None
-        # Copied beside what a batch copies, so that an empty one costs what any other does.
+        # Copied beside the outputs, so that an empty queue costs what any other does.
         self._nothing = torch.zeros(2, 1, dtype=torch.uint8, device=device)
-        self._empty_ns = {alone: self._measure_empty(alone) for alone in (False, True)}
-        self._load = True
+        self._empty_queue_ns = self._measure_empty(alone=False)
+        self._empty_alone_ns = self._measure_empty(alone=True)
 
     def _measure_empty(self, alone: bool) -> float:
-        empty = [self._clock([], [], alone) for _ in range(_empty_batches)]
+        empty = [self._clock([], [], alone) for _ in range(_empty_queues)]
         return statistics.median(each.all_ns for each in empty)
 
-    def batches(self, opened: OpenedCase, seeds: Iterator[int]) -> Iterator[Batch]:
+    def estimates(self, opened: OpenedCase, seeds: Iterator[int]) -> Iterator[Estimate]:
         """Estimates, each costlier and more certain than the one before; every output is checked.
 
-        A few calls in one batch; then more of them, or one by one where the host waits for the
+        A few queued calls; then more of them, or one by one where the host waits for the
         device in every call. Raises SubmissionFailed.
         """
         size = _room(opened.case, self._device, few_calls)
         if size < least_calls:
             return
         queued, call_ns = self._mean_ns(opened, seeds, size)
-        yield Batch(call_ns, error_ns if queued else waiting_error_ns)
+        yield Estimate(call_ns, error_ns if queued else waiting_error_ns)
         if queued:
             size = _room(opened.case, self._device, many_calls)
-            yield Batch(self._mean_ns(opened, seeds, size)[1], error_ns)
+            yield Estimate(self._mean_ns(opened, seeds, size)[1], error_ns)
         else:
-            yield Batch(self._single_ns(opened, seeds), single_error_ns)
+            yield Estimate(self._single_ns(opened, seeds), single_error_ns)
 
     def _mean_ns(self, opened: OpenedCase, seeds: Iterator[int], size: int) -> tuple[bool, float]:
         """Whether so many calls could be queued, and what one took."""
         case = opened.case
         sets = [create_buffers(case.m, case.k, case.l, self._device) for _ in range(size)]
         clocked = self._judged(opened, sets, list(islice(seeds, size)))
-        return clocked.queued, max(0.0, clocked.all_ns - self._empty_ns[False]) / size
+        return clocked.queued, max(0.0, clocked.all_ns - self._empty_queue_ns) / size
 
     def _single_ns(self, opened: OpenedCase, seeds: Iterator[int]) -> float:
         """What a call took that is clocked by itself, in the buffers of the case."""
@@ -118,7 +111,7 @@ class BatchClock:
             self._judged(opened, [opened.buffers], [seed], alone=True).all_ns
             for seed in islice(seeds, single_calls)
         ]
-        return max(0.0, statistics.median(alone) - self._empty_ns[True])
+        return max(0.0, statistics.median(alone) - self._empty_alone_ns)
 
     def _judged(
         self,
@@ -127,7 +120,7 @@ class BatchClock:
         seeds: list[int],
         alone: bool = False,
     ) -> _Clocked:
-        """A batch of calls on the contents of every seed; raises SubmissionFailed."""
+        """Clocks calls on the contents of every seed, all correct; raises SubmissionFailed."""
         late = []
         for seed, buffers in zip(seeds, sets, strict=True):
             opened.fill(buffers, generate(opened.case, seed))
@@ -148,7 +141,7 @@ class BatchClock:
         late: list[tuple[torch.Tensor, torch.Tensor]],
         alone: bool,
     ) -> _Clocked:
-        """One batch. late: destination and source of what comes as the gate opens. alone: of a
+        """Clocks queued calls. late: destination and source of what comes as the gate opens. alone: of a
         single call, whose host may wait for the device."""
         self._gate.shut()
         try:
@@ -164,7 +157,7 @@ class BatchClock:
     ) -> _Clocked:
         for first in range(0, max(1, len(sets)), _sets_in_message):
             handles = [each.handles for each in sets[first : first + _sets_in_message]]
-            self._ask("batch_open", sets=handles, gate=self._gate.handle)
+            self._ask(OpenQueue(handles, self._gate.handle))
         raw = [each.tensors[output_name] for each in sets] or [self._nothing[0]]
         open_gate = self._opening([*late, (self._nothing[0], self._nothing[1])])
         torch.stack(raw)  # loads the kernel that is needed when the clock runs
@@ -176,24 +169,24 @@ class BatchClock:
         open_gate()
         if not alone and not queued:
             self._finish()
-            self._begin("batch_wait")
+            self._begin(AwaitQueue())
         self._finish()
         outputs = torch.stack(raw)
         wait_until_idle(self._device)
         all_ns = float(time.perf_counter_ns() - start_ns)
-        self._ask("batch_close")  # not while the clock runs: it takes milliseconds
+        self._ask(CloseQueue())  # not while the clock runs: it takes milliseconds
         return _Clocked(all_ns, queued, outputs[: len(sets)])
 
     def _queue(self, alone: bool) -> bool:
         """Has the calls queued and waited for; returns whether they were queued in time."""
-        self._begin("batch_call", wait=alone)
+        self._begin(QueueCalls(wait=alone))
         if alone:
             time.sleep(single_wait_s)
             return False
         queued = self._process.answered(queue_wait_s)
         if queued:
             self._finish()
-            self._begin("batch_wait")
+            self._begin(AwaitQueue())
         return queued
 
     def _opening(self, late: list[tuple[torch.Tensor, torch.Tensor]]) -> Callable[[], None]:
@@ -212,15 +205,16 @@ class BatchClock:
             copy_and_open()
         return graph.replay
 
-    def _ask(self, op: str, **fields: object) -> None:
-        self._begin(op, **fields)
+    def _ask(self, request: object) -> None:
+        self._begin(request)
         self._finish()
 
-    def _begin(self, op: str, **fields: object) -> None:
-        self._process.begin({"op": op, **fields}, seconds_left(self._deadline), load=self._load)
+    def _begin(self, request: object) -> None:
+        # A case that is open has loaded the submission; an empty queue must not need it.
+        self._process.begin(request, seconds_left(self._deadline), load=False)
 
     def _finish(self) -> None:
-        self._process.finish(seconds_left(self._deadline))
+        self._process.finish(Done, seconds_left(self._deadline))
 
 
 def _withhold(case: Case, buffers: SharedBuffers) -> list[tuple[torch.Tensor, torch.Tensor]]:

@@ -1,0 +1,82 @@
+"""What a verdict should not be read without: each policy looks at it and warns, or does not."""
+
+import math
+from collections.abc import Callable
+
+from nvfp4.cli.verdict import Verdict, Warning
+
+noisy_share = 0.05
+"""From this share of the mean on, the spread of the timings is worth a warning."""
+
+
+def warnings_of(verdict: Verdict) -> list[Warning]:
+    """The warnings of every policy, in their order."""
+    found = (policy(verdict) for policy in _policies)
+    return [warning for warning in found if warning is not None]
+
+
+def _not_confined(verdict: Verdict) -> Warning | None:
+    missing = [name for name, how in verdict.confined.items() if how.startswith("none")]
+    if not missing:
+        return None
+    return Warning(
+        "not_confined",
+        f"the submission ran with less confinement than usual ({', '.join(missing)})",
+        "Judge submissions you do not trust elsewhere; nvfp4 info says what is missing.",
+    )
+
+
+def _full_range(verdict: Verdict) -> Warning | None:
+    tests = [test for test in verdict.tests if test.inputs == "full"]
+    failed = sum(test.status != "pass" for test in tests)
+    if not failed or not verdict.contest_tests_passed:
+        return None
+    return Warning(
+        "full_range",
+        f"right on the contest's inputs, wrong on {failed} of {len(tests)} tests with full-range "
+        "inputs",
+        "The contest's bytes are 0 to 3 and its scales 0, 1 or 2; real data use all codes.",
+    )
+
+
+def _extrapolated(verdict: Verdict) -> Warning | None:
+    counts = [each.emulation for each in verdict.benchmarks if each.emulation]
+    if not any(each["extrapolated"] for each in counts):
+        return None
+    return Warning(
+        "extrapolated",
+        "counts were taken on a sample of the thread blocks and scaled to all of them",
+        "Results of the other thread blocks were not checked.",
+    )
+
+
+def _cpu_times(verdict: Verdict) -> Warning | None:
+    timed = any(each.timed for each in verdict.benchmarks)
+    if not timed or verdict.device is None or verdict.device.kind != "cpu":
+        return None
+    return Warning(
+        "cpu_times",
+        "no CUDA device was used: the times are those of this CPU",
+        "Correctness counts here; compare times only with each other.",
+    )
+
+
+def _noisy(verdict: Verdict) -> Warning | None:
+    timed = [each for each in verdict.benchmarks if each.timed]
+    noisy = any((each.std_us or 0) > noisy_share * (each.mean_us or math.inf) for each in timed)
+    if not noisy or _cpu_times(verdict) is not None:
+        return None
+    return Warning(
+        "noisy",
+        f"the spread of some timings is above {noisy_share:.0%} of their mean",
+        "Stop other programs on this GPU and judge again.",
+    )
+
+
+_policies: tuple[Callable[[Verdict], Warning | None], ...] = (
+    _not_confined,
+    _full_range,
+    _extrapolated,
+    _cpu_times,
+    _noisy,
+)

@@ -1,0 +1,25 @@
+"""What eval.py adds to the judge where nvfp4 is installed; under the contest's bot nothing."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from opened_case import Explain, OpenedCase
+from timing_checks import Estimate
+
+
+class Clock(Protocol):
+    """A clock of the judge's own for calls on a GPU."""
+
+    def estimates(self, opened: OpenedCase, seeds: Iterator[int]) -> Iterator[Estimate]:
+        """What a call takes, each estimate costlier and more certain than the one before."""
+
+
+@dataclass(frozen=True)
+class Extras:
+    """explain: the likely cause of a wrong output. open_clock: raises SubmissionFailed where the
+    worker cannot be clocked. count: the sum of the reports of emulated launches."""
+
+    explain: Explain | None = None
+    open_clock: Callable[[], Clock] | None = None
+    count: Callable[[list[Any]], dict[str, Any]] | None = None
