@@ -15,7 +15,7 @@ from pathlib import Path
 
 import isolation
 from channel import Channel, ChannelClosed
-from messages import Greeting, pack
+from messages import Greeting, pack, unpack
 
 
 def main() -> None:
@@ -36,7 +36,7 @@ def main() -> None:
             request, fd = channel.receive()
         except ChannelClosed:
             return
-        answer = runner.answer(request, fd)
+        answer = runner.answer(unpack(request, *runner.operations), fd)
         channel.send({**pack(answer), "id": request["id"]})
 
 
