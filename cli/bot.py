@@ -80,7 +80,7 @@ class Bot:
     def run_submission(self) -> ProcessResult:
         """``python submission.py``, as the bot does once before anything else, but confined."""
         with self._staged() as folder:
-            command = [sys.executable, "isolation.py", "submission.py"]
+            command = [sys.executable, "-m", "nvfp4.local.run_alone", "submission.py"]
             ended = _run(command, folder, self._environment(folder), import_timeout_s)
             ended.stderr = _own_frames(ended.stderr, folder / "submission.py")
             return ended

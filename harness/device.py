@@ -1,9 +1,6 @@
-"""What the present device is and what it can do at best: bandwidth, cost of an empty call."""
+"""What the present device can do at best: bandwidth, cost of an empty call."""
 
-import importlib.metadata
-import importlib.util
 import os
-import platform
 import re
 import statistics
 from dataclasses import dataclass
@@ -19,23 +16,6 @@ _bandwidth_calls = 20
 
 
 @dataclass(frozen=True)
-class DeviceFacts:
-    """kind: cuda or cpu. capability: as "9.0". Versions as strings; None for what is not there.
-
-    emulates: the architecture that CuTe DSL kernels are emulated as, None where they are not.
-    """
-
-    kind: str
-    name: str
-    capability: str | None
-    driver: str | None
-    torch: str
-    cuda: str | None
-    cutlass_dsl: str | None
-    emulates: str | None
-
-
-@dataclass(frozen=True)
 class DeviceLimits:
     """Measured: read_gbps, the largest streaming-read bandwidth; empty_ns, events around nothing;
     settle_ns, what the device-wide synchronize adds to an empty call."""
@@ -47,53 +27,6 @@ class DeviceLimits:
     def floor_ns(self, nbytes: int) -> float:
         """No kernel that reads ``nbytes`` from memory is faster on this device."""
         return nbytes / self.read_gbps + self.empty_ns
-
-
-def device_facts(device: torch.device, arch: str = "sm_100a") -> DeviceFacts:
-    """Name and versions of a device; ``arch`` is what kernels are emulated as without a GPU."""
-    if device.type == "cuda":
-        major, minor = torch.cuda.get_device_capability(device)
-        name, capability = torch.cuda.get_device_name(device), f"{major}.{minor}"
-    else:
-        name, capability = _cpu_name(), None
-    cutlass_dsl = _package_version("nvidia-cutlass-dsl")
-    emulator_is_there = importlib.util.find_spec("nvfp4") is not None
-    return DeviceFacts(
-        kind=device.type,
-        name=name,
-        capability=capability,
-        driver=_driver_version(),
-        torch=torch.__version__,
-        cuda=torch.version.cuda,
-        cutlass_dsl=cutlass_dsl,
-        emulates=arch if device.type == "cpu" and cutlass_dsl and emulator_is_there else None,
-    )
-
-
-def _package_version(name: str) -> str | None:
-    """The version of an installed package; it is not imported."""
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _driver_version() -> str | None:
-    try:
-        text = Path("/proc/driver/nvidia/version").read_text()
-    except OSError:
-        return None
-    version = re.search(r"\b\d+\.\d+(\.\d+)?\b", text)
-    return version.group() if version else None
-
-
-def _cpu_name() -> str:
-    try:
-        info = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        info = ""
-    model = re.search(r"^model name\s*:\s*(.+)$", info, re.MULTILINE)
-    return model.group(1) if model else platform.processor() or platform.machine()
 
 
 def wait_until_idle(device: torch.device) -> None:

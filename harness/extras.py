@@ -4,7 +4,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import torch
+
+from cases import Case
 from opened_case import Explain, OpenedCase
+from submission_process import SubmissionProcess
 from timing_checks import Estimate
 
 
@@ -15,11 +19,23 @@ class Clock(Protocol):
         """What a call takes, each estimate costlier and more certain than the one before."""
 
 
+class Repetition(Protocol):
+    """A fresh process of the same submission, which must give the same output again."""
+
+    def choose(self, count: int, digest: int) -> list[int]:
+        """Which of so many cases are repeated."""
+
+    def refuse_other_output(self, case: Case, output: torch.Tensor) -> None:
+        """Runs a case again. Raises SubmissionFailed."""
+
+
 @dataclass(frozen=True)
 class Extras:
     """explain: the likely cause of a wrong output. open_clock: raises SubmissionFailed where the
-    worker cannot be clocked. count: the sum of the reports of emulated launches."""
+    worker cannot be clocked. count: the sum of the reports of emulated launches. repeat: takes a
+    fresh process."""
 
     explain: Explain | None = None
     open_clock: Callable[[], Clock] | None = None
+    repeat: Callable[[SubmissionProcess], Repetition] | None = None
     count: Callable[[list[Any]], dict[str, Any]] | None = None

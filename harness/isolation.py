@@ -10,10 +10,10 @@ import ctypes
 import functools
 import os
 import resource
-import runpy
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 open_files = 4096
@@ -26,9 +26,10 @@ _set_parent_death_signal = 1  # PR_SET_PDEATHSIG of prctl(2)
 _set_child_subreaper = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)
 _set_dumpable = 4  # PR_SET_DUMPABLE of prctl(2)
 
-_caches = "XDG_CACHE_HOME"
+ConfineFiles = Callable[[list[Path]], str]
+"""Makes all files read-only but some folders; returns how. Raises OSError."""
 
-_writable_devices = ("null", "zero", "full", "random", "urandom", "tty", "dri", "shm")
+_caches = "XDG_CACHE_HOME"
 
 
 def cache_folder() -> Path:
@@ -137,38 +138,6 @@ def limit_resources() -> str:
     )
 
 
-def confine_files(writable: list[Path]) -> str:
-    """Landlock: everything may be read and run, only ``writable`` and devices may be written.
-
-    It also forbids tracing and reading processes outside, signals to them, and TCP. Raises OSError
-    where the kernel or the package has none of it.
-    """
-    try:
-        from py_landlock import AccessFs, Landlock, LandlockError, Scope
-    except ImportError as error:
-        raise OSError("the package py-landlock is not installed") from error
-    own_process = Path("/proc", str(os.getpid()))  # where CUDA names its threads
-    devices = [
-        path
-        for path in Path("/dev").glob("*")
-        if path.name in _writable_devices or path.name.startswith("nvidia")
-    ]
-    try:
-        domain = Landlock(strict=False)
-        domain.allow_read("/").allow_execute("/")
-        for path in [*writable, own_process, *devices]:
-            if path.is_dir():
-                domain.allow_write(path)
-                domain.add_path_rule(path, access=AccessFs.REFER | AccessFs.IOCTL_DEV)
-            elif path.exists():
-                domain.add_path_rule(path, access=AccessFs.WRITE_FILE | AccessFs.IOCTL_DEV)
-        domain.allow_scope(Scope.ABSTRACT_UNIX_SOCKET)  # CUDA's IPC between judge and worker
-        domain.apply()
-    except LandlockError as error:
-        raise OSError(str(error)) from error
-    return f"Landlock ABI {int(domain.abi_version)}"
-
-
 @functools.cache
 def command_prefix() -> tuple[str, ...]:
     """A command that starts another without rights over the judge: in a user and a network
@@ -192,50 +161,17 @@ def describe_prefix() -> str:
     return "no network, no rights over others" if prefix[0] == "unshare" else "no capabilities"
 
 
-def confine(scratch: Path) -> dict[str, str]:
+def confine(scratch: Path, confine_files: ConfineFiles | None = None) -> dict[str, str]:
     """Applies all of it to this process, which runs in the environment ``cache_environment`` gives.
 
-    Returns what is in force: mechanism to description, where a description that begins with "none"
-    says why there is none.
+    confine_files: makes everything read-only but some folders. Returns what is in force: mechanism
+    to description, where a description that begins with "none" says why there is none.
     """
     die_with_parent()
-    protections = {"resources": limit_resources()}
-    try:
-        protections["files"] = confine_files([scratch, Path(os.environ[_caches])])
-    except OSError as error:
-        protections["files"] = f"none: {error}"
+    protections = {"resources": limit_resources(), "files": "none: nvfp4 is not installed"}
+    if confine_files is not None:
+        try:
+            protections["files"] = confine_files([scratch, Path(os.environ[_caches])])
+        except OSError as error:
+            protections["files"] = f"none: {error}"
     return protections
-
-
-def run_confined(script: Path) -> int:
-    """Runs a script confined to its folder and kills what it leaves behind.
-
-    Returns its exit code, or minus the signal that killed it.
-    """
-    die_with_parent()
-    adopt_orphans()
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    command = [*command_prefix(), sys.executable, __file__, "--inside", str(script)]
-    try:
-        return subprocess.run(
-            command, env={**os.environ, **cache_environment(script.parent)}
-        ).returncode
-    finally:
-        kill_children()
-
-
-def main() -> None:
-    """``python isolation.py SCRIPT`` runs a script confined to the folder it lies in."""
-    script = Path(sys.argv[-1]).resolve()
-    if sys.argv[1] != "--inside":
-        code = run_confined(script)
-        if code < 0:
-            os.kill(os.getpid(), -code)  # to end as the script did
-        sys.exit(code)
-    confine(script.parent)
-    sys.argv = [str(script)]
-    runpy.run_path(str(script), run_name="__main__")
-
-
-if __name__ == "__main__":
-    main()

@@ -15,11 +15,10 @@ import torch
 import timing_checks
 from cases import Case
 from device import DeviceLimits
-from extras import Clock, Extras
+from extras import Clock, Extras, Repetition
 from messages import Profile, Profiled
 from opened_case import NotEnoughMemory, OpenedCase, OutOfTime, generate
 from protocol import Exit, ResultPipe
-from repeat import pick, refuse_other_output
 from stats import Stats, summarise
 from submission_process import Reason, SubmissionFailed, SubmissionProcess
 from task import input_t
@@ -71,12 +70,9 @@ class Judge:
         self._secret = os.urandom(16) if secret_seed is None else str(secret_seed).encode()
         self._failures: list[Exit] = []
 
-    def test(self, cases: list[Case], repetition: SubmissionProcess, atomics: bool) -> Exit:
-        """Each case once, and a few of them again in another process. Returns how the mode ends.
-
-        repetition: a fresh process of the same submission; atomics: whether it declares them.
-        """
-        outputs: dict[int, torch.Tensor] = {}
+    def test(self, cases: list[Case], repetition: Repetition | None = None) -> Exit:
+        """Each case once, and a few of them again in another process. Returns how the mode ends."""
+        outputs: list[torch.Tensor] = []
         self._pipe.write("test-count", len(cases))
         for index, case in enumerate(cases):
             key = f"test.{index}"
@@ -84,14 +80,12 @@ class Judge:
             with self._reported(key) as report, self._opened(case) as opened:
                 opened.judged_call(generate(case, case.seed))
                 opened.check_again()
-                outputs[index] = opened.output()
+                outputs.append(opened.output())
                 report["status"] = "pass"
-        chance = self._call_seed(len(cases), 0)
-        for index in pick(outputs, chance) if not self._failures else []:
-            with self._reported(f"test.{index}"):
-                refuse_other_output(
-                    repetition, cases[index], outputs[index], self._device, self._deadline, atomics
-                )
+        if repetition is not None and not self._failures:
+            for index in repetition.choose(len(cases), self._call_seed(len(cases), 0)):
+                with self._reported(f"test.{index}"):
+                    repetition.refuse_other_output(cases[index], outputs[index])
         return self._end()
 
     def benchmark(self, cases: list[Case], limits: DeviceLimits, fresh_contents: bool) -> Exit:

@@ -141,8 +141,8 @@ class GatedClock:
         late: list[tuple[torch.Tensor, torch.Tensor]],
         alone: bool,
     ) -> _Clocked:
-        """Clocks queued calls. late: destination and source of what comes as the gate opens. alone: of a
-        single call, whose host may wait for the device."""
+        """Clocks queued calls. late: destination and source of what comes as the gate opens.
+        alone: of a single call, whose host may wait for the device."""
         self._gate.shut()
         try:
             return self._clock_shut(sets, late, alone)

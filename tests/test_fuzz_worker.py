@@ -108,7 +108,7 @@ def test_a_disorderly_worker_is_a_failure(step: Any, why: str, harness: Path) ->
     steps = [hello, "wait", loaded, "wait", step, "sleep"]
     [failed] = answers(harness, steps, timeout_s=1.0)
     assert isinstance(failed, SubmissionFailed)
-    assert why in str(failed).replace("\\", "")
+    assert why in str(failed)
 
 
 def test_answers_of_chance_are_answers_to_the_question_or_failures(harness: Path) -> None:
@@ -118,7 +118,7 @@ def test_answers_of_chance_are_answers_to_the_question_or_failures(harness: Path
     for _ in range(12):
         text = "".join(draw.choices(pieces, k=draw.randrange(1, 12))) + "\n"
         for found in answers(harness, [hello, "wait", loaded, "wait", [text, 1], "exit"]):
-            assert isinstance(found, SubmissionFailed) or isinstance(found, Profiled)
+            assert isinstance(found, (SubmissionFailed, Profiled))
 
 
 @pytest.mark.parametrize(

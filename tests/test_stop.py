@@ -19,6 +19,8 @@ from nvfp4.cli.problem import load_problem
 
 endless = b"open('started', 'w').close()\nwhile True:\n    pass\n"
 
+with_the_judge = {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'harness'}"}
+
 
 def wait_for(what: str, folder: Path, process: subprocess.Popen[bytes]) -> None:
     """Until a file of that name is somewhere below the folder."""
@@ -190,7 +192,9 @@ def test_what_a_submission_detaches_when_it_runs_by_itself_is_killed(tmp_path: P
         "print('imported')\n"
     )
     ended = subprocess.run(
-        [sys.executable, str(root / "harness" / "isolation.py"), str(submission)],
+        [sys.executable, "-m", "nvfp4.local.run_alone", str(submission)],
+        cwd=tmp_path,
+        env=with_the_judge,
         capture_output=True,
         text=True,
         timeout=60,
@@ -204,7 +208,9 @@ def test_a_script_that_runs_confined_ends_as_by_itself(ending: str, tmp_path: Pa
     submission = tmp_path / "submission.py"
     submission.write_text(f"import os, signal, sys\n{ending}\n")
     codes = [
-        subprocess.run([sys.executable, *how, str(submission)], timeout=60).returncode
-        for how in ([], [str(root / "harness" / "isolation.py")])
+        subprocess.run(
+            [sys.executable, *how, str(submission)], cwd=tmp_path, env=with_the_judge, timeout=60
+        ).returncode
+        for how in ([], ["-m", "nvfp4.local.run_alone"])
     ]
     assert codes[0] == codes[1] != 0

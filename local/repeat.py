@@ -1,0 +1,78 @@
+"""Cases run once more in a fresh process: the same inputs must give the same output."""
+
+from pathlib import Path
+
+import torch
+
+from cases import Case
+from opened_case import OpenedCase, generate, same_bits
+from submission_process import SubmissionFailed, SubmissionProcess
+
+atomics_directive = "#!NVFP4 atomics"
+"""A submission that adds up with atomics says so; its output may differ by one step of float16."""
+
+repeated_cases = 2
+
+
+def declares_atomics(submission: Path) -> bool:
+    """Whether the directive stands among the first comment lines."""
+    text = submission.read_text(encoding="utf-8", errors="replace")
+    for line in text.splitlines():
+        if line.strip() and not line.startswith("#"):
+            return False
+        if line.strip() == atomics_directive:
+            return True
+    return False
+
+
+class Repetition:
+    """A fresh process of the same submission."""
+
+    def __init__(
+        self, process: SubmissionProcess, submission: Path, device: torch.device, deadline: float
+    ) -> None:
+        """deadline: on the monotonic clock, in seconds."""
+        self._process = process
+        self._device = device
+        self._deadline = deadline
+        self._atomics = declares_atomics(submission)
+
+    def choose(self, count: int, digest: int) -> list[int]:
+        """Which of so many cases are repeated: a few at random."""
+        indices = list(range(count))
+        chosen = []
+        for _ in range(min(repeated_cases, count)):
+            digest, place = divmod(digest, len(indices))
+            chosen.append(indices.pop(place))
+        return chosen
+
+    def refuse_other_output(self, case: Case, output: torch.Tensor) -> None:
+        """Runs a case again. Raises SubmissionFailed if its output differs.
+
+        output: float16 [m, 1, l], from the process before.
+        """
+        opened = OpenedCase(self._process, case, self._device, self._deadline)
+        try:
+            opened.judged_call(generate(case, case.seed))
+            repeated = opened.output()
+        finally:
+            opened.close()
+        if same_bits(repeated, output):
+            return
+        if not self._atomics:
+            count = int((repeated != output).sum())
+            raise SubmissionFailed(
+                f"in a fresh process the same inputs gave {count} other results; a submission that "
+                f"adds with atomics says so in its first comment lines: {atomics_directive}"
+            )
+        steps = int((_ordered(repeated) - _ordered(output)).abs().max())
+        if steps > 1:
+            raise SubmissionFailed(
+                f"in a fresh process the same inputs gave results {steps} steps of float16 apart"
+            )
+
+
+def _ordered(values: torch.Tensor) -> torch.Tensor:
+    """float16 as integers in the order of the values, neighbours one apart."""
+    bits = values.contiguous().view(torch.int16).int()
+    return torch.where(bits < 0, -(bits & 0x7FFF), bits)

@@ -1,0 +1,60 @@
+"""Runs a submission by itself, as the contest's bot does once, but confined to its folder.
+
+    python -m nvfp4.local.run_alone SCRIPT
+
+The current folder is the script's: it holds task.py and the modules of the judge.
+"""
+
+import os
+import runpy
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import isolation
+
+
+def run_confined(script: Path) -> int:
+    """Runs a script confined to its folder and kills what it leaves behind.
+
+    Returns its exit code, or minus the signal that killed it.
+    """
+    isolation.die_with_parent()
+    isolation.adopt_orphans()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    command = [
+        *isolation.command_prefix(),
+        *(sys.executable, "-m", "nvfp4.local.run_alone", "--inside", str(script)),
+    ]
+    try:
+        return subprocess.run(
+            command, env={**os.environ, **isolation.cache_environment(script.parent)}
+        ).returncode
+    finally:
+        isolation.kill_children()
+
+
+def run_inside(script: Path) -> None:
+    """Confines this process and becomes the script."""
+    from nvfp4.local.landlock import confine_files
+
+    isolation.confine(script.parent, confine_files)
+    sys.argv = [str(script)]
+    runpy.run_path(str(script), run_name="__main__")
+
+
+def main() -> None:
+    """Ends as the script did, with its exit code or by its signal."""
+    script = Path(sys.argv[-1]).resolve()
+    if sys.argv[1] == "--inside":
+        run_inside(script)
+        return
+    code = run_confined(script)
+    if code < 0:
+        os.kill(os.getpid(), -code)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

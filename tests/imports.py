@@ -1,0 +1,57 @@
+"""Imports read from the source: who names whom, anywhere in a file."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from bot import root
+
+folders = ("capture", "cli", "emulator", "harness", "local", "tuner")
+"""Folders of the product; all but harness are packages inside nvfp4."""
+
+top = {path.stem: path for path in root.glob("*.py")}
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the product by the name under which others import it."""
+    found = {**top, "nvfp4": root / "nvfp4" / "__init__.py"}
+    for path in sorted((root / "nvfp4").glob("[!_]*.py")):
+        found[f"nvfp4.{path.stem}"] = path
+    for folder in folders:
+        for path in sorted((root / folder).rglob("*.py")):
+            parts = path.relative_to(root).with_suffix("").parts
+            if folder == "harness":
+                found[path.stem] = path
+            else:
+                named = parts[:-1] if parts[-1] == "__init__" else parts
+                found[".".join(("nvfp4", *named))] = path
+    return found
+
+
+def imports_of(path: Path) -> set[str]:
+    """Full dotted names of all that a file imports, in functions and under TYPE_CHECKING too."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path} has a relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def graph() -> dict[str, set[str]]:
+    """Module to the modules of this repository that it imports."""
+    known = modules()
+    return {
+        name: {_module(each, known) for each in imports_of(path)} - {""}
+        for name, path in known.items()
+    }
+
+
+def _module(name: str, known: dict[str, Path]) -> str:
+    """The module that an imported name is, or lies in; empty where it is none of ours."""
+    while name and name not in known:
+        name = name.rpartition(".")[0]
+    return name
