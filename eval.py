@@ -48,7 +48,7 @@ greeting_timeout_s = 30.0
 
 
 class SetupError(Exception):
-    """The judge cannot begin; the message is one sentence and a hint."""
+    """The judge cannot start; the message is one sentence and a hint."""
 
     def __init__(self, message: str, end: Exit) -> None:
         super().__init__(message)
@@ -57,7 +57,7 @@ class SetupError(Exception):
 
 @dataclass(frozen=True)
 class Environment:
-    """What the bot and the command line set. Seeds leave the environment as they are read."""
+    """What the bot and the command line set; seeds are removed from the environment."""
 
     result_fd: int
     secret_seed: int | None
@@ -68,7 +68,7 @@ class Environment:
 
 
 def read_environment() -> Environment:
-    """Raises SetupError where a variable is missing or is no number."""
+    """Raises SetupError where a variable is missing or not a number."""
     text = os.environ.pop("POPCORN_FD", None)
     if text is None:
         raise SetupError("POPCORN_FD is not set: use the nvfp4 command", Exit.NO_PIPE)
@@ -76,7 +76,7 @@ def read_environment() -> Environment:
         result_fd = int(text)
         os.fstat(result_fd)
     except (ValueError, OSError, OverflowError):
-        raise SetupError(f"POPCORN_FD={text!r} is no open descriptor", Exit.NO_PIPE) from None
+        raise SetupError(f"POPCORN_FD={text!r} is not an open descriptor", Exit.NO_PIPE) from None
     seed_text = os.environ.pop("POPCORN_SEED", None)
     timeout_text = os.environ.get("NVFP4_TIMEOUT_S", str(default_timeout_s))
     try:
@@ -183,7 +183,7 @@ def _device(environment: Environment) -> "torch.device":
 
 
 def _report_facts(pipe: ResultPipe, device: "torch.device", arch: str) -> None:
-    if find_spec("nvfp4") is None:  # the contest's bot shows none of it
+    if find_spec("nvfp4") is None:  # the contest's bot does not show them
         return
     from nvfp4.local.facts import device_facts
 
@@ -217,8 +217,8 @@ def _open_pipe(fd: int) -> ResultPipe:
 
 
 def _stop(number: int, frame: object) -> NoReturn:
-    """SIGTERM ends this process the way an exception does: the worker and its folder go first."""
-    signal.signal(number, signal.SIG_IGN)  # a second one must not end the clearing away
+    """SIGTERM ends this process as an exception does: the worker and its folder are removed."""
+    signal.signal(number, signal.SIG_IGN)  # a second one must not interrupt the cleanup
     sys.exit(128 + number)
 
 
@@ -232,7 +232,7 @@ def main(arguments: list[str]) -> Exit:
     try:
         environment = read_environment()
         isolation.adopt_orphans()
-        isolation.close_to_others()  # before the submission starts: it runs as the same user
+        isolation.close_to_others()  # before the submission starts, which runs as the same user
         pipe = _open_pipe(environment.result_fd)
         if mode == "info":
             return describe_device(pipe, case_file, environment)

@@ -25,6 +25,6 @@ def parameter_bytes(ptx: str, kernel: str) -> tuple[int, ...] | None:
 def _size(parameter: str) -> int:
     matched = _PARAMETER.search(parameter.strip())
     if matched is None:
-        raise ValueError(f"this is no parameter of a PTX kernel: {parameter.strip()!r}")
+        raise ValueError(f"this is not a parameter of a PTX kernel: {parameter.strip()!r}")
     bits, count = matched.groups()
     return int(bits) // 8 * int(count or 1)

@@ -213,7 +213,7 @@ class TensorMap:
         known = modes & 15 == _KIND and not modes & ~_KNOWN_BITS and element in _TYPES
         if not known or rank > 5 or halves[11] & 0xFFFFFF or halves[13]:
             raise InvalidTensorMap(
-                "these 128 bytes are no tensor map",
+                "these 128 bytes are not a tensor map",
                 hint="make the descriptor with cuTensorMapEncodeTiled and pass its address "
                 "unchanged",
             )
@@ -251,11 +251,11 @@ class TensorMap:
                 f"{self.rank} element strides"
             )
         if self.address % 16:
-            raise InvalidTensorMap(f"the tensor's address {self.address:#x} is no multiple of 16")
+            raise InvalidTensorMap(f"the tensor's address {self.address:#x} is not a multiple of 16")
         for axis, stride in enumerate(self.strides_bytes, start=1):
             if stride % 16 or not 0 <= stride < 1 << 40:
                 raise InvalidTensorMap(
-                    f"stride {stride} bytes of dimension {axis} is no multiple of 16 below 2^40"
+                    f"stride {stride} bytes of dimension {axis} is not a multiple of 16 below 2^40"
                 )
         for axis in range(self.rank):
             if not 1 <= self.shape[axis] <= 1 << 32:
@@ -270,7 +270,7 @@ class TensorMap:
             raise InvalidTensorMap("element strides other than 1 are not supported")
         if self.inner_box_bytes % 16 or self.box[0] * self.element_bits % 8:
             raise InvalidTensorMap(
-                f"the box's inner row of {self.inner_box_bytes} bytes is no multiple of 16"
+                f"the box's inner row of {self.inner_box_bytes} bytes is not a multiple of 16"
             )
         span = self.swizzle_span_bytes
         if span and self.inner_box_bytes > span:

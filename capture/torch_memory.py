@@ -74,7 +74,7 @@ class ProcessMemory:
         self._registered: dict[int, Buffer] = {}
 
     def register(self, buffer: Buffer) -> None:
-        """Memory that kernels may touch and that is no torch tensor."""
+        """Memory other than torch tensors that kernels may touch."""
         self._registered[buffer.address] = buffer
 
     def clear(self) -> None:

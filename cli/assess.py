@@ -25,12 +25,12 @@ from nvfp4.cli.verdict import (
 from nvfp4.cli.warnings import warnings_of
 
 judged_exits = {0: "passed", 110: "CUDA error", 112: "check failed", 114: "timeout"}
-"""How eval.py ends when it has judged; any other exit code means that it could not."""
+"""Exit codes of eval.py when it has judged; any other means that it could not."""
 
 
 @dataclass
 class Observer:
-    """Hears of the course while it happens. phase: a title and how many cases it has."""
+    """Is told what happens while it happens. phase: a title and how many cases it has."""
 
     phase: Callable[[str, int], None] = field(default=lambda title, cases: None)
     device: Callable[[Device], None] = field(default=lambda device: None)
@@ -68,7 +68,7 @@ def read_submission(submission: Path) -> tuple[Submission, bytes]:
 def assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
     """Judges by the plan and fills the verdict. Raises SetupError.
 
-    The run of the submission by itself goes on beside the tests, but never beside a benchmark.
+    The submission runs by itself while the tests run, but never during a benchmark.
     """
     with ThreadPoolExecutor(1) as pool:
         alone = pool.submit(_run_alone, bot, observer) if plan.run_alone else None
@@ -201,14 +201,14 @@ def _said_passed(process: ProcessResult) -> bool:
 
 
 def judged(process: ProcessResult) -> ProcessResult:
-    """The same, if eval.py did judge. Raises SetupError where it could not begin."""
+    """The same, if eval.py did judge. Raises SetupError where it could not start."""
     if process.exit_code in judged_exits or "test-count" in process.values:
         return process
     if process.killed or "benchmark-count" in process.values:
         return process
     last_lines = process.stderr.splitlines()[-1:] or [f"eval.py ended with {process.exit_code}"]
     reason = last_lines[0].removeprefix("eval.py: ")
-    raise SetupError(f"the judge could not begin: {reason}", "nvfp4 info shows what is here.")
+    raise SetupError(f"the judge could not start: {reason}", "nvfp4 info shows what is here.")
 
 
 def _why_unjudged(process: ProcessResult) -> str:

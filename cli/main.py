@@ -39,7 +39,7 @@ class Commands(click.Group):
 def main() -> None:
     """Judges submissions to the NVFP4 GEMV contest on the GPU you have, or on none."""
     if threading.current_thread() is threading.main_thread():
-        # Who ends the command with a signal ends the judge too, as with Ctrl-C.
+        # A signal that ends the command ends the judge too, as Ctrl-C does.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
@@ -57,7 +57,7 @@ def main() -> None:
 def eval_command(submission: Path, mode: str, **options: Any) -> None:
     """Judges SUBMISSION: the contest's tests, full-range tests, then the benchmarks.
 
-    Exit 0: it passed. 1: it failed. 2: the judge could not begin.
+    Exit code 0: it passed; 1: it failed; 2: nothing was judged.
     """
     from nvfp4.cli.assess import Plan
     from nvfp4.cli.judging import Options, judge_and_show, profile_and_show
@@ -182,5 +182,5 @@ def tune(
     if device in ("cpu", "emulate"):
         raise SetupError("only a GPU can say what is fast", "Use --device auto, cuda or cuda:N.")
     if not submission.is_file():
-        raise SetupError(f"there is no file {submission}", "Name the submission to tune.")
+        raise SetupError(f"{submission} does not exist", "Name the submission to tune.")
     sys.exit(run_tuner(load_problem(), submission, shapes, device, calls, state, write))

@@ -69,7 +69,7 @@ def _text(value: object) -> str:
 
 
 def _sentence(error: Exception) -> str:
-    """What an error says, on one line and not for ever."""
+    """The message of an error, on one line and cut."""
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 

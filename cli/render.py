@@ -102,7 +102,7 @@ def _benchmark_cells(benchmark: BenchmarkResult, divisor: float) -> Iterator[str
 emulation_legend = (
     "MB: distinct 32-byte sectors; x min: over the least a kernel must move; M instr: millions of\n"
     "warp instructions of the PTX; /elem: a lane's for each element of a; bank: shared-memory\n"
-    "conflicts; div.: branches at which a warp's threads part; memory, issue: the least a B200\n"
+    "conflicts; div.: branches at which a warp diverges; memory, issue: the least time a B200\n"
     "needs for the bytes at 8 TB/s and for the instructions at full rate"
 )
 
@@ -193,7 +193,7 @@ def device_line(device: Device) -> Text:
     if device.emulates:
         return Text(
             f"judging on the CPU: CuTe DSL kernels are emulated as {device.emulates}, "
-            "nothing of them is timed"
+            "they are not timed"
         )
     return Text("judging on the CPU; CuTe DSL is not installed, so its kernels cannot run")
 

@@ -107,7 +107,7 @@ def _specimen(path: Path, gemv: str) -> Specimen:
 def run_corpus(
     problem: Problem, specimens: list[Specimen], device: str, on_cuda: bool
 ) -> Iterator[Finding]:
-    """Judges every specimen; findings come in the order of the specimens.
+    """Judges every specimen; findings are in the order of the specimens.
 
     All are tested first, several at once; those that pass are then benchmarked, one at a time on a
     GPU, where they would disturb each other.

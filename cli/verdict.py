@@ -122,7 +122,7 @@ class Verdict:
 
     @property
     def emulated(self) -> bool:
-        """Whether a benchmark was emulated, so that there is no time of it."""
+        """Whether a benchmark was emulated and so not timed."""
         return any(each.emulation for each in self.benchmarks)
 
     @property
@@ -170,7 +170,7 @@ def unescape(text: str) -> str:
 
 
 def _number(values: dict[str, str], key: str) -> float | None:
-    """A number that is none of an error: finite and not negative. None for anything else."""
+    """A finite number that is not negative; None for anything else."""
     try:
         number = float(values[key])
     except (KeyError, ValueError):
@@ -192,7 +192,7 @@ _times = ("mean", "median", "std", "err", "best", "worst")
 
 
 def read_device(values: dict[str, str]) -> Device | None:
-    """The device that eval.py wrote about, None if it did not come so far."""
+    """The device that eval.py wrote about, None if it did not get that far."""
     if "device.kind" not in values:
         return None
     texts = ("kind", "name", "capability", "driver", "torch", "cuda", "cutlass_dsl", "emulates")

@@ -28,8 +28,8 @@ class Channel:
     """One end of a connected stream socket."""
 
     def __init__(self, connection: socket.socket, takes_fds: bool = False) -> None:
-        """takes_fds: whether descriptors are received. Otherwise the system closes what comes, so
-        that the other side cannot use up this process's."""
+        """takes_fds: whether descriptors are received. Otherwise the system closes them, so that
+        the other side cannot use up this process's."""
         self._socket = connection
         self._takes_fds = takes_fds
         self._pending = bytearray()
@@ -53,7 +53,7 @@ class Channel:
         Raises ChannelClosed, ChannelTimeout or BadMessage.
         """
         end = None if timeout_s is None else time.monotonic() + timeout_s
-        searched = 0  # a long message in many pieces is searched once, not once a piece
+        searched = 0  # each byte of a long message is searched once
         while (length := self._pending.find(b"\n", searched)) < 0:
             searched = len(self._pending)
             if searched > longest_message_bytes:
@@ -76,7 +76,7 @@ class Channel:
     def _read_more(self, end: float | None) -> None:
         wait_s = None if end is None else max(0.0, end - time.monotonic())
         readable, _, _ = select.select([self._socket], [], [], wait_s)
-        # Who keeps sending must not put the end off.
+        # A sender that never stops must not extend the deadline.
         if not readable or (end is not None and self._pending and time.monotonic() > end):
             raise ChannelTimeout
         try:

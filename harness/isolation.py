@@ -18,7 +18,7 @@ from pathlib import Path
 
 open_files = 4096
 processes = 512
-threads = 1 << 14  # of all that the user runs where there are no namespaces; not for root
+threads = 1 << 14  # of the user, where there are no namespaces; does not bind root
 output_bytes = 8 << 30
 data_share = 0.8
 

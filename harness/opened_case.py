@@ -94,7 +94,7 @@ class OpenedCase:
         """Writes the contents of a call into shared buffers."""
         for name, contents in self._storages(data).items():
             buffers.tensors[name].copy_(contents)
-        # A result that is not handed over must not be found here from the call before.
+        # A result of the previous call must not be found here.
         buffers.tensors[output_name].fill_(0xFF)
         wait_until_idle(buffers.tensors[output_name].device)
 

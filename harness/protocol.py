@@ -27,7 +27,7 @@ class ResultPipe:
     """Writes ``key: value`` lines to the bot's pipe.
 
     The bot reads the pipe only when the process has ended, so everything must fit into the pipe's
-    64 KiB or the judge would block for ever. Long values are cut; when nearly nothing is left, a
+    64 KiB or the judge would block forever. Long values are cut; when nearly nothing is left, a
     line is dropped and ``truncated: true`` says so.
     """
 

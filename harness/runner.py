@@ -1,6 +1,6 @@
 """Runs a submission for the judge: imports it, calls it, hands over bytes and timings.
 
-It knows the shapes and contents of the inputs, and nothing of seeds, expected values or results.
+It knows the shapes and contents of the inputs; it has no seeds, expected values or results.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ _copy = torch.Tensor.copy_
 
 
 class Refused(Exception):
-    """What the submission did is against the contract; the message says what."""
+    """The submission broke the contract; the message says how."""
 
 
 class Runner:
@@ -99,7 +99,7 @@ class Runner:
         return layouts(*self.shape)["c"].view(buffers.tensors[output_name])
 
     def refuse_other_outputs(self, output: Any) -> None:
-        """Raises Refused for what is no plain float16 tensor of the right shape."""
+        """Raises Refused unless the output is a plain float16 tensor [m, 1, l]."""
         m, _, l = self.shape
         returned = None
         if output is None:
@@ -120,7 +120,7 @@ class Runner:
             raise Refused(f"custom_kernel returned {returned}, {expected}{hint}")
 
     def settle(self) -> None:
-        """Waits until the device is idle and looks what was done to it."""
+        """Waits until the device is idle. Raises Refused if part of the L2 was set aside."""
         if isinstance(self._timer, CudaTimer):
             self._timer.synchronize()
             if self._timer.l2_was_set_aside():

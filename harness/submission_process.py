@@ -1,4 +1,4 @@
-"""The judge's side of the worker: starts it apart, asks it, and says clearly how it failed.
+"""The judge's side of the worker: starts it, sends it requests, and says clearly how it failed.
 
 Imports nothing heavy, so that the worker starts before the judge loads torch for itself.
 """
@@ -28,7 +28,7 @@ _tail_bytes = 8 << 10
 _tail_lines = 12
 
 _look_s = 0.2
-"""How often a silent worker is looked after."""
+"""How often the judge checks whether a silent worker is alive."""
 
 
 class Reason(Enum):
@@ -162,9 +162,9 @@ class SubmissionProcess:
     def begin(
         self, request: object, timeout_s: float, fd: int | None = None, load: bool = True
     ) -> None:
-        """Asks the worker; ``finish`` waits for its answer. Raises SubmissionFailed.
+        """Sends a request; ``finish`` waits for the answer. Raises SubmissionFailed.
 
-        load: whether the submission must be loaded; without, a fresh worker is all the judge's.
+        load: whether the submission must be loaded first.
         """
         deadline = time.monotonic() + timeout_s
         if self._process is None:
@@ -211,7 +211,9 @@ class SubmissionProcess:
             message = self._receive(timeout_s)
             if message.get("id") != self._requests:
                 self.stop()
-                raise SubmissionFailed("the submission's process answered what nobody asked")
+                raise SubmissionFailed(
+                    "the submission's process sent an answer that nobody asked for"
+                )
             answered = unpack(message, answer, Failure)
         except ChannelClosed:
             raise self._died() from None
@@ -223,7 +225,9 @@ class SubmissionProcess:
             ) from None
         except BadMessage as error:
             self.stop()
-            raise SubmissionFailed(f"the submission's process sent nonsense: {error}") from None
+            raise SubmissionFailed(
+                f"the submission's process sent a bad message: {error}"
+            ) from None
         if isinstance(answered, Failure):
             lost = answered.kind == "cuda"
             if lost:  # the CUDA context of that process is of no more use

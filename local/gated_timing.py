@@ -147,7 +147,7 @@ class GatedClock:
         try:
             return self._clock_shut(sets, late, alone)
         finally:
-            self._gate.open()  # what still waits must not wait for ever
+            self._gate.open()  # calls that still wait must not wait forever
 
     def _clock_shut(
         self,

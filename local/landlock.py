@@ -10,7 +10,7 @@ def confine_files(writable: list[Path]) -> str:
     """Landlock: everything may be read and run, only ``writable`` and devices may be written.
 
     It also forbids tracing and reading processes outside, signals to them, and TCP. Raises OSError
-    where the kernel or the package has none of it.
+    where the kernel or the package lacks it.
     """
     try:
         from py_landlock import AccessFs, Landlock, LandlockError, Scope

@@ -36,7 +36,7 @@ class Emulation:
         self._installed = True
 
     def register(self, name: str, address: int, nbytes: int, writable: bool = True) -> None:
-        """Memory that kernels may touch and that is no torch tensor; `name` is for messages."""
+        """Memory other than torch tensors that kernels may touch; `name` is for messages."""
         self._memory.register(Buffer(name, address, nbytes, writable))
 
     def clear(self) -> None:

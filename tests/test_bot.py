@@ -76,6 +76,18 @@ def test_what_lies_beside_the_judge_s_files_is_not_imported(stage: Stage, mode: 
     assert ended.values["check"] == "pass"
 
 
+@pytest.mark.parametrize("mode", ["test", "benchmark", "leaderboard", "profile"])
+def test_the_files_of_task_yml_are_enough(mode: str, stage: Stage, tmp_path: Path) -> None:
+    """As on the contest's machines, where nvfp4 is not installed."""
+    hidden = f"sys.path[:] = [path for path in sys.path if path != {str(root)!r}]\n"
+    (tmp_path / "sitecustomize.py").write_text(f"import sys\n{hidden}")
+    bot = stage(root / "tests" / "honest" / "chunked_torch.py")
+    ended = bot.run(mode, small, PYTHONPATH=str(tmp_path))
+    assert ended.exit_code == 0, ended.stderr
+    assert ended.values["check"] == "pass"
+    assert "device.kind" not in ended.values
+
+
 def test_tests_that_pass_end_with_0_and_check_pass(tested: Ended) -> None:
     assert tested.exit_code == 0, tested.stderr
     assert tested.values["test-count"] == "2"

@@ -81,11 +81,11 @@ def test_an_orderly_worker_is_understood(harness: Path) -> None:
 @pytest.mark.parametrize(
     ("step", "why"),
     [
-        (['{"id": 9}\n', 1], "answered what nobody asked"),
-        (["{}\n", 1], "answered what nobody asked"),
-        (['{"id": null}\n', 1], "answered what nobody asked"),
-        (['{"id": [2]}\n', 1], "answered what nobody asked"),
-        (['{"id": 1}\n{"id": 2}\n', 1], "answered what nobody asked"),
+        (['{"id": 9}\n', 1], "sent an answer that nobody asked for"),
+        (["{}\n", 1], "sent an answer that nobody asked for"),
+        (['{"id": null}\n', 1], "sent an answer that nobody asked for"),
+        (['{"id": [2]}\n', 1], "sent an answer that nobody asked for"),
+        (['{"id": 1}\n{"id": 2}\n', 1], "sent an answer that nobody asked for"),
         (["garbage\n", 1], "not JSON"),
         (["\x00\xff\n", 1], "not JSON"),
         (["[" * 50_000 + "\n", 1], "not JSON"),

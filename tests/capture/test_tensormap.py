@@ -27,7 +27,7 @@ def test_a_tensor_map_survives_its_128_bytes() -> None:
 
 
 def test_foreign_bytes_are_no_tensor_map() -> None:
-    with pytest.raises(InvalidTensorMap, match="no tensor map"):
+    with pytest.raises(InvalidTensorMap, match="not a tensor map"):
         TensorMap.unpack(bytes(128))
 
 

