@@ -183,5 +183,5 @@ def tune(
     try:
         code = run_tuner(the_problem(), submission, shapes, device, calls, state, write)
     except NoTuner as error:
-        raise SetupError(str(error), "Restore the folder scripts from the repository.") from None
+        raise SetupError(str(error), "Restore the folder tuner from the repository.") from None
     sys.exit(code)
