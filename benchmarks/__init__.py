@@ -1,1 +1,1 @@
-"""Timings of the submission beside what a user would run instead."""
+"""Comparisons of the submission with what a user would run instead; they need a GPU."""

@@ -1,11 +1,11 @@
 """The submission against what a user would run instead, in one process, by the judge's timer.
 
-    python benchmarks/compare.py                       a table for the contest's three shapes
-    python benchmarks/compare.py --sweep plot.png      time against bytes, 1 MB to 1 GB of weights
+    PYTHONPATH=harness python -m benchmarks.compare                    the contest's three shapes
+    PYTHONPATH=harness python -m benchmarks.compare --sweep plot.png   1 MB to 1 GB of weights
 
-Candidates take turns; a time is the median of single calls on a cold L2 cache. The floor is the
-bytes a call must move over the bandwidth of the largest plain read, plus an empty kernel's time.
-Exits 1 when an answer is wrong.
+Run it from the repository root on a machine with a GPU. Candidates take turns; a time is the median
+of single calls on a cold L2 cache. The floor is the bytes a call must move over the bandwidth of
+the largest plain read, plus an empty kernel's time. Exits 1 if the submission is wrong.
 """
 
 from __future__ import annotations
@@ -21,48 +21,51 @@ from typing import Any
 
 import torch
 
+import reference
 import timing
 from benchmarks import alternatives, plots
-from scripts.kernel_baselines import Baselines
-from scripts.kernel_inputs import bytes_of, contest_shapes, expected, inputs
-from scripts.sass import load_submission
+from benchmarks.baselines import Baselines
+from cases import Case, parse_case
+from nvfp4.cli.problem import load_problem
+from nvfp4.tuner.space import load_submission
 
-# Scale codes below this are at most 2, so that float16 holds every dequantised product.
-scale_codes = 0x41
+Call = Callable[[], object]
 
 
 class Clock:
-    """Median times of single calls."""
+    """Median times of single calls, in microseconds."""
 
     def __init__(self) -> None:
-        self.timer = timing.CudaTimer(torch.device("cuda"))
+        self._timer = timing.CudaTimer(torch.device("cuda"))
 
-    def call_us(self, call: Callable[[], object]) -> float:
-        return self.timer.time(call)[1].call_ns / 1e3
-
-    def quick_us(self, call: Callable[[], object]) -> float:
-        """The median of seven calls after one that may compile."""
-        call()
-        return statistics.median(self.call_us(call) for _ in range(7))
-
-    def medians_us(self, calls: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    def medians_us(self, calls: dict[str, Call], repeats: int) -> dict[str, float]:
+        """The calls take turns, after one each that may compile."""
         for call in calls.values():
             call()
         times: dict[str, list[float]] = {name: [] for name in calls}
         for _, (name, call) in itertools.product(range(repeats), calls.items()):
-            times[name].append(self.call_us(call))
+            times[name].append(self._timer.time(call)[1].call_ns / 1e3)
         return {name: statistics.median(values) for name, values in times.items()}
 
+    def median_us(self, call: Call) -> float:
+        """Of seven calls."""
+        return self.medians_us({"": call}, 7)[""]
 
-def candidates(submission: Any, data: Any, clock: Clock) -> tuple[dict[str, Callable], str]:
+
+def inputs(case: Case) -> Any:
+    """Full-range inputs, as the judge makes them."""
+    return reference.generate_full_range_input(case.m, case.k, case.l, case.seed)
+
+
+def candidates(submission: Any, data: Any, clock: Clock) -> tuple[dict[str, Call], str]:
     """name -> call for everything that can run here, and a note on the Triton kernel."""
-    found: dict[str, Callable] = {
+    found: dict[str, Call] = {
         "submission.py": functools.partial(submission.custom_kernel, data),
         "fp16 weights, cuBLAS": alternatives.cublas_fp16(data),
         "torch dequantise + bmm": alternatives.torch_dequantise_bmm(data),
     }
     note = "Triton is not installed"
-    triton = alternatives.triton_kernel(data, clock.quick_us)
+    triton = alternatives.triton_kernel(data, clock.median_us)
     if triton:
         found["Triton kernel"], note = triton[0], f"Triton: {triton[1]}"
     published = alternatives.bitsandbytes_4bit(data)
@@ -71,45 +74,47 @@ def candidates(submission: Any, data: Any, clock: Clock) -> tuple[dict[str, Call
     return found, note
 
 
-def wrong_share(out: torch.Tensor, reference: torch.Tensor) -> float:
-    """The share of outputs outside the contest's tolerance."""
-    error = (out.double() - reference).abs()
-    return float((~(error <= 1e-3 + 1e-3 * reference.abs())).double().mean())
+def wrong_ones(calls: dict[str, Call], data: Any) -> dict[str, str]:
+    """name -> message for each call whose output is not the product of data."""
+    expected = reference.ref_kernel(data)
+    wrong = {}
+    for name, call in calls.items():
+        if name.startswith("bitsandbytes"):  # it has weights of its own
+            continue
+        data[6].fill_(float("nan"))
+        right, message = reference.check_implementation(data, call(), expected)
+        if not right:
+            wrong[name] = message.splitlines()[0]
+    return wrong
 
 
 def table(submission: Any, baselines: Baselines, clock: Clock, repeats: int) -> bool:
-    """Print times, ratios to the floor and to ours for the three shapes; False if ours is wrong."""
+    """Prints times, and ratios to the floor and to ours, for the contest's shapes; False if ours
+    is wrong."""
     good = True
     rows: dict[str, list[float]] = {}
     floors = []
-    for shape in contest_shapes:
-        data, raw = inputs(*shape, 1, scale_codes)
+    cases = [parse_case(line) for line in load_problem().benchmarks]
+    for case in cases:
+        data = inputs(case)
         calls, note = candidates(submission, data, clock)
-        reference, _ = expected(raw)
-        for name, call in calls.items():
-            if name.startswith("bitsandbytes"):
-                continue
-            data[6].fill_(float("nan"))
-            share = wrong_share(call(), reference)
-            if share:
-                print(f"{shape} {name}: {share:.2%} of outputs outside the tolerance")
-                good = good and name != "submission.py"
-        del reference, raw
-        calls |= {
-            "empty kernel": baselines.empty,
-            "plain read": functools.partial(baselines.read, bytes_of(*shape)),
-        }
+        print(f"{case.spec}: {note}")
+        for name, message in wrong_ones(calls, data).items():
+            print(f"  {name}: {message}")
+            good = good and name != "submission.py"
+        calls["empty kernel"] = baselines.empty
+        calls["plain read"] = functools.partial(baselines.read, case.bytes)
         times = clock.medians_us(calls, repeats)
-        floors.append(baselines.floor_us(bytes_of(*shape), times.pop("empty kernel")))
+        floors.append(baselines.floor_us(case.bytes, times.pop("empty kernel")))
         for name, value in times.items():
             rows.setdefault(name, []).append(value)
-        print(f"{shape}: {note}")
+        del data, calls
         torch.cuda.empty_cache()
     floor = statistics.geometric_mean(floors)
-    shapes = "  ".join(f"{'x'.join(map(str, shape)):>13}" for shape in contest_shapes)
+    ours = rows["submission.py"]
+    shapes = "  ".join(f"{f'{case.m}x{case.k}x{case.l}':>13}" for case in cases)
     print(f"\n{'us':24}{shapes}   geomean  / floor   / ours")
     print(f"{'floor':24}" + "  ".join(f"{v:13.2f}" for v in floors) + f"  {floor:8.2f}")
-    ours = rows["submission.py"]
     for name, values in sorted(rows.items(), key=lambda row: statistics.fmean(row[1])):
         mean = statistics.geometric_mean(values)
         least = min(value / our for value, our in zip(values, ours, strict=True))
@@ -123,40 +128,43 @@ def table(submission: Any, baselines: Baselines, clock: Clock, repeats: int) -> 
     return good
 
 
-def sweep_shapes() -> list[tuple[int, int, int]]:
-    """(m, k, l) with 1 MB to 1.1 GB of weights."""
+def sweep_cases() -> list[Case]:
+    """Shapes with 1 MB to 1.1 GB of weights."""
     extents = ((128, 1000, 4096, 28672), (512, 2048, 7168, 16384, 53248), (1, 4, 32))
-    return [(m, k, l) for m, k, l in itertools.product(*extents) if 1e6 <= l * m * k // 2 <= 1.1e9]
+    return [
+        parse_case(f"m: {m}; k: {k}; l: {l}; seed: 1")
+        for m, k, l in itertools.product(*extents)
+        if 1e6 <= l * m * k // 2 <= 1.1e9
+    ]
 
 
 def sweep(submission: Any, baselines: Baselines, clock: Clock, path: pathlib.Path) -> None:
-    """Print ratios over the sweep and draw it. Each shape is timed in two rounds, apart from one
-    another, and the better median counts: a disturbance of the machine rarely meets both."""
+    """Prints ratios over the sweep and draws it. Each shape is timed in two separate rounds and the
+    better median counts: a disturbance of the machine rarely meets both."""
+    cases = sweep_cases()
     rounds = []
     for _ in range(2):
         found = []
-        for shape in sweep_shapes():
-            data, _ = inputs(*shape, 1)
-            calls: dict[str, Callable[[], object]] = {
-                "ours": functools.partial(submission.custom_kernel, data),
+        for case in cases:
+            calls: dict[str, Call] = {
+                "ours": functools.partial(submission.custom_kernel, inputs(case)),
                 "empty": baselines.empty,
-                "plain": functools.partial(baselines.read, bytes_of(*shape)),
+                "plain": functools.partial(baselines.read, case.bytes),
             }
             found.append(clock.medians_us(calls, 15))
         rounds.append(found)
     empty_us = min(times["empty"] for found in rounds for times in found)
     points = []
-    for shape, *pair in zip(sweep_shapes(), *rounds, strict=True):
+    for case, *pair in zip(cases, *rounds, strict=True):
         ours, plain = (min(times[name] for times in pair) for name in ("ours", "plain"))
-        floor = baselines.floor_us(bytes_of(*shape), empty_us)
-        points.append(plots.Point("x".join(map(str, shape)), bytes_of(*shape), ours, floor, plain))
+        floor = baselines.floor_us(case.bytes, empty_us)
+        points.append(plots.Point(f"{case.m}x{case.k}x{case.l}", case.bytes, ours, floor, plain))
     for point in sorted(points, key=lambda p: p.bytes):
         print(
             f"{point.label:>16} {point.bytes / 1e6:8.1f} MB {point.ours_us:8.2f} us"
             f"  floor {point.floor_us:7.2f}  ratio {point.ours_us / point.floor_us:.3f}"
             f"  plain read {point.plain_us / point.floor_us:.3f}"
         )
-    print(plots.terminal(points))
     large = [p for p in points if p.bytes >= 16e6 * 1.125]
     worst = max(large, key=lambda p: p.ours_us / p.floor_us)
     print(f"worst from 16 MB of weights on: {worst.label}, {worst.ours_us / worst.floor_us:.3f}")
@@ -164,8 +172,9 @@ def sweep(submission: Any, baselines: Baselines, clock: Clock, path: pathlib.Pat
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--submission", type=pathlib.Path, default=root / "submission.py")
+    """Prints the table, or draws the sweep; the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--submission", type=pathlib.Path, default=pathlib.Path("submission.py"))
     parser.add_argument("--repeats", type=int, default=50)
     parser.add_argument("--sweep", type=pathlib.Path, help="draw the sweep into this PNG instead")
     arguments = parser.parse_args()

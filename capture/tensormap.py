@@ -251,7 +251,9 @@ class TensorMap:
                 f"{self.rank} element strides"
             )
         if self.address % 16:
-            raise InvalidTensorMap(f"the tensor's address {self.address:#x} is not a multiple of 16")
+            raise InvalidTensorMap(
+                f"the tensor's address {self.address:#x} is not a multiple of 16"
+            )
         for axis, stride in enumerate(self.strides_bytes, start=1):
             if stride % 16 or not 0 <= stride < 1 << 40:
                 raise InvalidTensorMap(

@@ -1,4 +1,4 @@
-"""Runs the tuner: a process of its own, since it needs torch and the submission in it."""
+"""Runs the tuner in a process of its own, because it imports torch and the submission."""
 
 import os
 import subprocess
@@ -6,13 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from nvfp4.cli.errors import SetupError
 from nvfp4.cli.problem import Problem, Shape, shape_of
-
-_tuner = Path("tuner", "tune.py")
-
-
-class NoTuner(Exception):
-    """The tuner is not where it belongs."""
 
 
 def tune(
@@ -24,14 +19,15 @@ def tune(
     state: Path | None,
     write: bool,
 ) -> int:
-    """The tuner's exit code: 0 ranked, 1 nothing right to rank, 2 it could not begin.
+    """The tuner's exit code: 0 ranked, 1 no right configuration for a shape, 2 it could not start.
 
-    shapes: (m, k, l); the benchmarks' where there are none. device: auto, cuda or cuda:N. What it
-    prints appears as it is printed. Raises NoTuner.
+    shapes: (m, k, l); the benchmarks' if there are none. device: auto, cuda or cuda:N. The tuner
+    shares this process's output. Raises SetupError.
     """
-    script = problem.folder / _tuner
+    # By path: python -m would put the working directory first, where another reference.py may lie.
+    script = problem.folder / "tuner" / "tune.py"
     if not script.is_file():
-        raise NoTuner(f"there is no {script}")
+        raise SetupError(f"{script} does not exist", "Restore the folder tuner.")
     wanted = [Shape(*shape) for shape in shapes] or [shape_of(each) for each in problem.benchmarks]
     command = [sys.executable, str(script), str(submission), "--calls", str(calls)]
     for shape in wanted:
@@ -40,14 +36,21 @@ def tune(
         command += ["--state", str(state)]
     if write:
         command.append("--write")
-    process = subprocess.Popen(command, env=_environment(device), stdin=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command, env=_environment(problem.folder, device), stdin=subprocess.DEVNULL
+    )
     while True:
         try:
             return process.wait()
         except KeyboardInterrupt:
-            continue  # it was interrupted too: it saves its state and ends
+            continue  # the tuner was interrupted as well; it saves its state and exits
 
 
-def _environment(device: str) -> dict[str, str]:
+def _environment(folder: Path, device: str) -> dict[str, str]:
+    """This process's, with the judge's modules importable and one device visible."""
+    path = [str(folder), str(folder / "harness"), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
     number = device.partition(":")[2]
-    return {**os.environ, "CUDA_VISIBLE_DEVICES": number} if number else dict(os.environ)
+    if number:
+        environment["CUDA_VISIBLE_DEVICES"] = number
+    return environment

@@ -1,1 +1,1 @@
-"""Tools that measure and compare; each is run as `python scripts/NAME.py`."""
+"""Tools that measure and check; run them from the repository root as `python -m scripts.NAME`."""

@@ -1,12 +1,12 @@
-"""Feeds the readers of the judge with bytes that a coverage-guided fuzzer makes.
+"""Feeds the judge's parsers with bytes that a coverage-guided fuzzer makes.
 
     pip install atheris
-    python scripts/fuzz_judge.py cases -max_total_time=60
-    python scripts/fuzz_judge.py task|lines|messages|counts [options of libFuzzer]
+    PYTHONPATH=harness python -m scripts.fuzz_judge cases -max_total_time=60
+    PYTHONPATH=harness python -m scripts.fuzz_judge task|lines|messages|counts [libFuzzer options]
 
-A reader may refuse what it gets by the error it declares; anything else that is raised is a
-finding, and libFuzzer keeps the input. ``tests/test_fuzz.py`` does the same with examples that need
-no fuzzer, and checks verdicts besides.
+Run it from the repository root. A parser may refuse its input by the error it declares; any other
+exception is a finding, and libFuzzer keeps the input. ``tests/test_fuzz.py`` does the same with
+examples that need no fuzzer, and checks verdicts as well.
 """
 
 from __future__ import annotations
@@ -31,16 +31,15 @@ line = "m: 128; k: 256; l: 1; seed: 1111"
 
 
 def instrumented() -> contextlib.AbstractContextManager[Any]:
-    """Has the readers, imported inside, report their coverage where a fuzzer listens."""
-    ours = ["cases", "channel", "emulated", "cli"]
+    """Makes the parsers that are imported inside report their coverage to the fuzzer."""
+    ours = ["cases", "channel", "nvfp4"]
     return atheris.instrument_imports(include=ours) if atheris else contextlib.nullcontext()
 
 
 with instrumented():
     from cases import CaseFileError, read_cases
     from channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
-    from emulated import total_counts
-    from nvfp4.cli.bot import Ended
+    from nvfp4.cli.bot import ProcessResult
     from nvfp4.cli.emulation import read_counts
     from nvfp4.cli.problem import ProblemError, load_problem
     from nvfp4.cli.verdict import (
@@ -51,6 +50,7 @@ with instrumented():
         read_device,
         read_test,
     )
+    from nvfp4.local.emulated_counts import total_counts
 
 folder = pathlib.Path(tempfile.gettempdir(), f"fuzz-judge-{os.getpid()}")
 
@@ -71,11 +71,11 @@ def task(data: bytes) -> None:
 
 
 def lines(data: bytes) -> None:
-    """What comes through the result pipe; after a failure nothing is a pass."""
+    """The result pipe; after a failed test nothing can pass."""
     read_fd, write_fd = os.pipe()
     os.write(write_fd, b"test.0.status: fail\n" + data[:60_000])
     os.close(write_fd)
-    ended = Ended(0, "")
+    ended = ProcessResult(0, "")
     ended.take_all(read_fd, time.monotonic() + 5)
     os.close(read_fd)
     got = ended.values
@@ -87,7 +87,7 @@ def lines(data: bytes) -> None:
 
 
 def messages(data: bytes) -> None:
-    """What a worker sends."""
+    """Messages of a worker."""
     ours, theirs = socket.socketpair()
     theirs.sendall(data[:60_000])
     theirs.close()
@@ -104,7 +104,7 @@ def messages(data: bytes) -> None:
 
 
 def counts(data: bytes) -> None:
-    """What a worker says of its launches, as far as it is JSON."""
+    """The counts that a worker reports of its launches, if they are JSON at all."""
     launches = None
     with contextlib.suppress(ValueError, RecursionError):
         launches = json.loads(data)
@@ -112,8 +112,8 @@ def counts(data: bytes) -> None:
     read_counts(data.decode("utf-8", "replace"), 100)
 
 
-readers: dict[str, Callable[[bytes], None]] = {
-    reader.__name__: reader for reader in (cases, task, lines, messages, counts)
+targets: dict[str, Callable[[bytes], None]] = {
+    target.__name__: target for target in (cases, task, lines, messages, counts)
 }
 
 seeds = {
@@ -125,13 +125,13 @@ seeds = {
     "messages": '{"id": 1, "call_ns": 1.5}\n{"failure": "cuda"}\n',
     "counts": '[{"sectors_distinct": 5, "warp_instructions": {"ld": 2}, "extrapolated": true}]',
 }
-"""What the fuzzer begins with: input that is as it should be."""
+"""What the fuzzer starts from: valid input."""
 
 
 def main(arguments: list[str]) -> int:
-    """Fuzzes one reader until a finding or the limit that libFuzzer is given."""
-    if len(arguments) < 2 or arguments[1] not in readers:
-        print(f"usage: fuzz_judge.py {'|'.join(readers)} [options of libFuzzer]", file=sys.stderr)
+    """Fuzzes one target until a finding, or until the limit that libFuzzer is given."""
+    if len(arguments) < 2 or arguments[1] not in targets:
+        print(f"usage: fuzz_judge {'|'.join(targets)} [libFuzzer options]", file=sys.stderr)
         return 2
     if atheris is None:
         print("error: atheris is not installed\nhint: pip install atheris", file=sys.stderr)
@@ -141,7 +141,7 @@ def main(arguments: list[str]) -> int:
     corpus = folder / "corpus"
     corpus.mkdir()
     (corpus / "seed").write_text(seeds[arguments[1]], encoding="utf-8")
-    atheris.Setup([arguments[0], str(corpus), *arguments[2:]], readers[arguments[1]])
+    atheris.Setup([arguments[0], str(corpus), *arguments[2:]], targets[arguments[1]])
     atheris.Fuzz()
     return 0
 

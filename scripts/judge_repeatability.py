@@ -1,9 +1,10 @@
 """How well the judge repeats itself, and whether it tells a slightly slower submission apart.
 
-    python scripts/judge_repeatability.py --rounds 10
+    python -m scripts.judge_repeatability --rounds 10
 
-In each round the judge benchmarks the same submission twice, as `nvfp4 bench` does, then one that
-differs by slower configurations of its own. Prints a row a round and the worst difference.
+Run it from the repository root on a machine with a GPU. In each round the judge benchmarks the same
+submission twice, as `nvfp4 bench` does, then a copy with slower configurations. Prints a row for
+each round, then the worst difference.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import argparse
 import sys
 from pathlib import Path
 
-root = Path(__file__).resolve().parent.parent
 from nvfp4.cli.assess import Observer, Plan, assess
 from nvfp4.cli.bot import Bot
 from nvfp4.cli.problem import Problem, load_problem
@@ -44,12 +44,12 @@ def geomean_us(problem: Problem, submission: bytes) -> float:
 
 
 def main() -> None:
-    """Rounds of same, same, slower."""
-    parser = argparse.ArgumentParser(description="How well the judge repeats itself.")
+    """Runs the rounds: same, same, slower."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--submission", type=Path, default=root / "submission.py")
+    parser.add_argument("--submission", type=Path, default=Path("submission.py"))
     options = parser.parse_args()
-    problem, submission = load_problem(root), options.submission.read_bytes()
+    problem, submission = load_problem(), options.submission.read_bytes()
     slower = submission + slower_tables.encode()
     same, apart = [], 0
     for number in range(1, options.rounds + 1):

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What to run on a machine with a GPU before a release; results go to the folder named.
+# What to run on a machine with a GPU before a release; the outputs go to the folder OUT.
+# nvfp4 need not be installed.
 #
 #     scripts/on_gpu.sh OUT [tests|eval|selftest|repeatability ...]
 set -uo pipefail
@@ -7,9 +8,10 @@ cd "$(dirname "$0")/.."
 out=$1
 shift
 mkdir -p "$out"
+export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
 status=0
 
-run() { # NAME COMMAND...: its output to a file of that name and its end to the terminal
+run() { # NAME COMMAND...: writes the output to OUT/NAME.txt and shows its end
     local name=$1 start=$SECONDS
     shift
     "$@" >"$out/$name.txt" 2>&1 || status=1
@@ -21,9 +23,9 @@ nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,temperature.gpu 
 for part in "${@:-tests}"; do
     case $part in
     tests) run tests python3 -m pytest -q -m "gpu or blackwell" ;;
-    eval) run eval python3 -m cli eval submission.py ;;
-    selftest) run selftest python3 -m cli selftest --json ;;
-    repeatability) run repeatability python3 scripts/judge_repeatability.py --rounds 10 ;;
+    eval) run eval python3 -m nvfp4 eval submission.py ;;
+    selftest) run selftest python3 -m nvfp4 selftest --json ;;
+    repeatability) run repeatability python3 -m scripts.judge_repeatability --rounds 10 ;;
     *) echo "unknown part: $part" >&2; status=2 ;;
     esac
 done

@@ -1,18 +1,18 @@
-"""The hot loop of a submission's kernel from its disassembly: instructions by kind, spills, loads.
+"""Counts the instructions of a submission's kernel in its disassembly: hot loop, spills, loads.
 
-    python scripts/sass.py --arch sm_100a --shape 7168,16384,1
-    python scripts/sass.py --arch sm_100a --most 1.6       fails above 1.6 instructions an element
+    python -m scripts.sass --arch sm_100a --shape 7168,16384,1
+    python -m scripts.sass --arch sm_100a --most 1.6     fails above 1.6 instructions an element
 
-Needs no GPU: the kernel is compiled for --arch and its cubin read by nvdisasm (from PATH or the
-nvidia-cuda-nvdisasm package). The hot loop is the longest stretch that a backward branch repeats; a
-kernel without one is counted whole. Elements are those of a that one thread multiplies in it.
+Run it from the repository root; it needs no GPU. The kernel is compiled for --arch, and nvdisasm
+(from PATH or the nvidia-cuda-nvdisasm package) disassembles its cubin. The hot loop is the longest
+stretch that a backward branch repeats; a kernel without one is counted whole. Elements are those
+of a that one thread multiplies in it.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
-import importlib.util
 import os
 import pathlib
 import re
@@ -24,8 +24,8 @@ import tempfile
 from dataclasses import dataclass
 from typing import Any
 
-root = pathlib.Path(__file__).resolve().parent.parent
-contest_shapes = [(7168, 16384, 1), (4096, 7168, 8), (7168, 2048, 4)]
+from nvfp4.cli import problem
+from nvfp4.tuner.space import Shape, load_submission, shape_of
 
 kinds = {
     "global load": "LDG",
@@ -124,22 +124,11 @@ def without_padding(instructions: list[Instruction]) -> list[Instruction]:
     return instructions[: last + 1] or instructions
 
 
-def load_submission(path: pathlib.Path) -> Any:
-    """The submission at path as a module."""
-    sys.path.insert(0, str(root))
-    spec = importlib.util.spec_from_file_location("submission", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["submission"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def report(submission: Any, shape: tuple[int, int, int], configuration: Any) -> float:
-    """Print the counts of one shape's kernel; the instructions of the hot loop an element."""
+def report(submission: Any, shape: Shape) -> float:
+    """Prints the counts of one shape's kernel; returns the hot loop's instructions an element."""
     m, k, l = shape
     capability = submission.compute_capability()
-    chosen = configuration or submission.configuration_for(m, k, l, capability)
+    chosen = submission.configuration_for(m, k, l, capability)
     ragged = m % (chosen.groups * chosen.rows) != 0
     cubin = submission.compiled(k, chosen, capability, ragged).__cubin__
     whole = without_padding(disassemble(cubin))
@@ -164,30 +153,27 @@ def report(submission: Any, shape: tuple[int, int, int], configuration: Any) -> 
     return ratio
 
 
-def shape_of(text: str) -> tuple[int, int, int]:
-    """m, k and l of m,k,l. Raises ValueError for anything else."""
-    m, k, l = map(int, text.split(","))
-    return m, k, l
+def contest_shapes() -> list[Shape]:
+    """m, k and l of the contest's benchmarks."""
+    shapes = map(problem.shape_of, problem.load_problem().benchmarks)
+    return [(shape.m, shape.k, shape.l) for shape in shapes]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """Reports every shape; 1 if one exceeds --most."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--arch", default="sm_100a")
-    parser.add_argument("--submission", type=pathlib.Path, default=root / "submission.py")
-    parser.add_argument("--shape", action="append", help="m,k,l; the contest's three by default")
-    parser.add_argument("--configuration", help="its fields, 64/4/4/1/32, instead of the tuned one")
+    parser.add_argument("--submission", type=pathlib.Path, default=pathlib.Path("submission.py"))
+    parser.add_argument(
+        "--shape", action="append", type=shape_of, help="m,k,l; default: the contest's"
+    )
     parser.add_argument("--most", type=float, help="fail above so many instructions an element")
     arguments = parser.parse_args()
     os.environ["CUTE_DSL_ARCH"] = arguments.arch
     with tempfile.TemporaryDirectory() as folder:
         os.environ |= {"CUTE_DSL_KEEP": "cubin", "CUTE_DSL_DUMP_DIR": folder}
         submission = load_submission(arguments.submission)
-        configuration = None
-        if arguments.configuration:
-            fields = map(int, arguments.configuration.split("/"))
-            configuration = submission.Configuration(*fields)
-        shapes = [shape_of(text) for text in arguments.shape or []] or contest_shapes
-        ratios = [report(submission, shape, configuration) for shape in shapes]
+        ratios = [report(submission, shape) for shape in arguments.shape or contest_shapes()]
     if arguments.most and max(ratios) > arguments.most:
         print(f"above {arguments.most} instructions an element: {max(ratios):.3f}")
         return 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import random
 import sys
@@ -14,10 +13,11 @@ import torch
 from bot import root
 from click.testing import CliRunner
 
-import cli.tune
+import nvfp4.cli.tune
 from nvfp4.cli.main import main
 from nvfp4.cli.problem import load_problem
-from nvfp4.tuner.errors import Shape, TuneError
+from nvfp4.tuner.errors import TuneError
+from nvfp4.tuner.space import Shape, load_submission
 from nvfp4.tuner.tune import main as tuner
 
 source = """\
@@ -60,14 +60,6 @@ class Pretended:
         self._stop_after = stop_after
         self._wrong = wrong
         self._draw = random.Random(1)
-
-    def load(self, submission: Path) -> Any:
-        spec = importlib.util.spec_from_file_location("tuned", submission)
-        assert spec and spec.loader
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["tuned"] = module
-        spec.loader.exec_module(module)
-        return module
 
     def open(self, submission: Any, shape: Shape) -> None:
         self.shape = shape
@@ -252,6 +244,12 @@ def test_the_state_is_json_that_names_gpu_shape_and_configuration(
     }
 
 
+def test_a_submission_that_does_not_import_is_refused(submission: Path) -> None:
+    submission.write_text("raise SystemExit(3)")
+    with pytest.raises(TuneError, match="does not run by itself: SystemExit: 3"):
+        load_submission(submission)
+
+
 # The command
 
 
@@ -273,9 +271,12 @@ def test_wrong_usage_ends_with_2_and_one_reason(arguments: list[str], why: str) 
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_no_cuda_device_ends_with_2_and_a_hint(
-    submission: Path, capfd: pytest.CaptureFixture[str]
+def test_no_cuda_device_ends_with_2_and_a_hint_in_any_folder(
+    submission: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(submission.parent)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    Path("reference.py").write_text("raise ImportError('another reference')")
     done = CliRunner().invoke(main, ["tune", str(submission)])
     assert done.exit_code == 2
     error, hint = capfd.readouterr().err.splitlines()
@@ -295,7 +296,7 @@ def test_the_command_hands_everything_to_the_tuner(
         def wait(self) -> int:
             return 1
 
-    monkeypatch.setattr(cli.tune.subprocess, "Popen", Process)
+    monkeypatch.setattr(nvfp4.cli.tune.subprocess, "Popen", Process)
     state = tmp_path / "state.json"
     options = ["--shape", "1,64,1", "--calls", "9", "--state", str(state), "--device", "cuda:1"]
     done = CliRunner().invoke(main, ["tune", str(submission), *options, "--write"])
@@ -305,6 +306,7 @@ def test_the_command_hands_everything_to_the_tuner(
     assert started["command"][1] == str(root / "tuner" / "tune.py")
     assert started["command"][2:] == [str(submission), *wanted]
     assert started["env"]["CUDA_VISIBLE_DEVICES"] == "1"
+    assert started["env"]["PYTHONPATH"].startswith(str(root))
 
 
 def test_the_contest_s_shapes_are_tuned_for_unless_others_are_named(
@@ -319,8 +321,8 @@ def test_the_contest_s_shapes_are_tuned_for_unless_others_are_named(
         def wait(self) -> int:
             return 0
 
-    monkeypatch.setattr(cli.tune.subprocess, "Popen", Process)
-    cli.tune.tune(load_problem(), submission, [], "auto", 50, None, False)
+    monkeypatch.setattr(nvfp4.cli.tune.subprocess, "Popen", Process)
+    nvfp4.cli.tune.tune(load_problem(), submission, [], "auto", 50, None, False)
     assert [each for each in commands[0] if "," in each] == [
         "7168,16384,1",
         "4096,7168,8",
@@ -330,9 +332,9 @@ def test_the_contest_s_shapes_are_tuned_for_unless_others_are_named(
 
 @pytest.mark.gpu
 def test_a_gpu_refuses_what_is_wrong_and_times_what_is_right(tmp_path: Path) -> None:
-    from nvfp4.tuner.bench import present_gpu
+    from nvfp4.tuner.bench import Gpu
 
-    bench = present_gpu()
+    bench = Gpu()
     path = tmp_path / "mine.py"
     path.write_text(
         "from reference import ref_kernel\n\n"
@@ -341,11 +343,8 @@ def test_a_gpu_refuses_what_is_wrong_and_times_what_is_right(tmp_path: Path) -> 
         "    if configuration == 'right':\n        data[6].copy_(ref_kernel(data))\n"
         "    return data[6]\n"
     )
-    bench.open(bench.load(path), (128, 256, 2))
+    bench.open(load_submission(path), (128, 256, 2))
     assert bench.refusal("right") is None
     assert bench.refusal("raises") == "ValueError: no"
     assert "256 of 256 elements are wrong" in (bench.refusal("wrong") or "")
     assert bench.time_us("right") > 0
-    path.write_text("raise SystemExit(3)")
-    with pytest.raises(TuneError, match="does not run by itself"):
-        bench.load(path)

@@ -1,13 +1,10 @@
-"""Why a search cannot begin or go on."""
+"""Why a search cannot start or continue."""
 
 from __future__ import annotations
 
-Shape = tuple[int, int, int]
-"""m rows, k elements, l batches."""
-
 
 class TuneError(Exception):
-    """The message is one sentence, and there is a hint."""
+    """The message is one sentence; hint says what to do."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)

@@ -1,64 +1,56 @@
-"""Search a submission's declared space on the present GPU, by the judge's timer.
+"""Searches a submission's space of configurations for the fastest on this GPU.
 
-    nvfp4 tune                                             the contest's three shapes
-    python scripts/kernel_tune.py --shape 4096,4096,1 --calls 100
-    python scripts/kernel_tune.py --state tune.json        goes on where an earlier run stopped
-    python scripts/kernel_tune.py --write                  puts the fastest into the submission
+    nvfp4 tune submission.py --shape 4096,4096,1 --calls 100
+    nvfp4 tune submission.py --state tune.json        resumes an interrupted search
+    nvfp4 tune submission.py --write                  writes the fastest into the submission
 
-A submission declares its space by `configurations(m, k, l, capability)`, a list of dataclass
-instances, runs one of them by `gemv(data, configuration)` and keeps the tuned ones in `tables`,
-{least capability: {(m, k, l): configuration}}. Candidates take turns on a cold L2 cache; those that
-are surely slower are dropped early; a wrong one is never ranked. Nothing is written without
---write. Exit 0: ranked. 1: no configuration is right. 2: the search could not begin.
+`nvfp4 tune` runs this file as a process. A submission declares its space by
+`configurations(m, k, l, capability)`, a list of dataclass instances, runs one of them by
+`gemv(data, configuration)`, and keeps the tuned ones in `tables`, which maps the least capability
+to {(m, k, l): configuration}. Candidates take turns on a cold L2 cache; those that are clearly
+slower are dropped early, and a wrong one is never ranked. Exit codes: 0, ranked; 1, no
+configuration of some shape is right; 2, the search could not start.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import pathlib
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from nvfp4.tuner.errors import Shape, TuneError
+from nvfp4.tuner.errors import TuneError
 from nvfp4.tuner.search import Estimate, Search
+from nvfp4.tuner.space import Shape, load_submission, name_of, shape_of, table_for
 from nvfp4.tuner.state import State, write_whole
 from nvfp4.tuner.table import fingerprint, with_entry
 
-contest_shapes: list[Shape] = [(7168, 16384, 1), (4096, 7168, 8), (7168, 2048, 4)]
-required = ("configurations", "gemv", "tables")
+_shown = 8
+"""Lines of the ranking that are printed."""
 
 
 class Bench(Protocol):
-    """Where candidates are tried: a GPU, see ``nvfp4.tuner.bench``."""
+    """Where candidates run: a GPU, see ``nvfp4.tuner.bench``."""
 
     name: str
     capability: int
-
-    def load(self, submission: pathlib.Path) -> Any:
-        """The submission as a module."""
 
     def open(self, submission: Any, shape: Shape) -> None:
         """Makes inputs for the calls that follow."""
 
     def refusal(self, configuration: Any) -> str | None:
-        """Why a configuration is not in the ranking; None if its result is right."""
+        """Why a configuration cannot be ranked; None if its output is right."""
 
     def time_us(self, configuration: Any) -> float:
         """One timed call."""
 
 
-def name_of(configuration: Any) -> str:
-    """The fields of a configuration in order, as the ranking and the state show them."""
-    return "/".join(map(str, dataclasses.astuple(configuration)))
-
-
 def right_ones(bench: Bench, shape: Shape, space: list[Any], say: Callable[..., None]) -> list[Any]:
-    """The configurations that compile and give the right product."""
+    """The configurations that compile and give the right output."""
     found = []
     for number, configuration in enumerate(space, 1):
-        say(f"{shape} compiling and checking {number} of {len(space)}", passing=True)
+        say(f"{shape} compiling and checking {number} of {len(space)}", transient=True)
         why = bench.refusal(configuration)
         if why is None:
             found.append(configuration)
@@ -75,7 +67,8 @@ def tune(
     calls: int,
     say: Callable[..., None],
 ) -> tuple[list[Estimate], dict[str, Any]]:
-    """The ranking of one shape's space, empty if nothing of it is right, and what its names mean.
+    """The ranking of one shape's configurations, empty if none is right, and the configurations
+    by name.
 
     The state is saved after each round, and when the search is interrupted.
     """
@@ -98,18 +91,15 @@ def tune(
     return [each for each in ranking if each.candidate in by_name], by_name
 
 
-def lines_of(ranking: list[Estimate], top: int) -> list[str]:
-    """The ranking as a table: times in microseconds, the relation to the best last."""
-    if not ranking:
-        return []
-    best = ranking[0]
-    width = max(len("configuration"), *(len(each.candidate) for each in ranking[:top]))
-    heads = ("mean", "median", "95 % of the median", "calls", "to the best")
+def lines_of(ranking: list[Estimate]) -> list[str]:
+    """The head of the ranking as a table: times in microseconds, last the ratio to the best."""
+    best, shown = ranking[0], ranking[:_shown]
+    width = max(len("configuration"), *(len(each.candidate) for each in shown))
     lines = [
-        f"  {'configuration':{width}}  {heads[0]:>9}  {heads[1]:>9}  {heads[2]:>22}  "
-        f"{heads[3]:>5}  {heads[4]}"
+        f"  {'configuration':{width}}  {'mean':>9}  {'median':>9}  {'95 % of the median':>22}  "
+        f"{'calls':>5}  to the best"
     ]
-    for each in ranking[:top]:
+    for each in shown:
         interval = f"[{each.low_us:.2f}, {each.high_us:.2f}]"
         tied = " not told apart" if each is not best and each.low_us <= best.high_us else ""
         lines.append(
@@ -120,70 +110,56 @@ def lines_of(ranking: list[Estimate], top: int) -> list[str]:
 
 
 def speaker() -> Callable[..., None]:
-    """Prints lines; passing ones replace each other on a terminal and are rare elsewhere."""
+    """A function that prints lines. Transient ones replace each other on a terminal; elsewhere one
+    in 25 is printed."""
     live = sys.stdout.isatty()
-    state = {"open": False, "passed": 0}
+    open_line, transient_lines = False, 0
 
-    def say(text: str, passing: bool = False) -> None:
-        if passing and live:
+    def say(text: str, transient: bool = False) -> None:
+        nonlocal open_line, transient_lines
+        if transient and live:
             print(f"\r{text}\033[K", end="", flush=True)
-            state["open"] = True
+            open_line = True
             return
-        state["passed"] = state["passed"] + 1 if passing else 0
-        if passing and state["passed"] % 25 != 1:
+        transient_lines = transient_lines + 1 if transient else 0
+        if transient and transient_lines % 25 != 1:
             return
-        print("\n" + text if state["open"] else text, flush=True)
-        state["open"] = False
+        print("\n" + text if open_line else text, flush=True)
+        open_line = False
 
     return say
 
 
-def table_for(submission: Any, path: pathlib.Path, capability: int) -> int:
-    """The key of the table that a device of this capability uses. Raises TuneError."""
-    missing = [name for name in required if not hasattr(submission, name)]
-    if missing:
-        raise TuneError(
-            f"{path} declares no search space: it has no {', '.join(f'`{m}`' for m in missing)}",
-            "Define configurations(m, k, l, capability), gemv(data, configuration) and tables.",
-        )
-    keys = [key for key in submission.tables if key <= capability]
-    if not keys:
-        raise TuneError(
-            f"the tables of {path} have none for sm_{capability}", "Add one, even if it is empty."
-        )
-    return max(keys)
-
-
 def search_all(arguments: argparse.Namespace, bench: Bench) -> int:
-    """The exit code after every shape. Raises TuneError."""
+    """Tunes for every shape; the exit code. Raises TuneError."""
     path: pathlib.Path = arguments.submission
-    submission = bench.load(path)
+    submission = load_submission(path)
     table = table_for(submission, path, bench.capability)
     source = path.read_text(encoding="utf-8")
     if arguments.write:
         _check_writable(path, source, table, arguments.shape)
     state = State(arguments.state, bench.name, fingerprint(source))
     say = speaker()
-    wrong = []
-    for shape in arguments.shape:
+    all_ranked = True
+    for shape in dict.fromkeys(arguments.shape):
         ranking, by_name = tune(bench, submission, shape, state, arguments.calls, say)
         if not ranking:
             say(f"{shape}: no configuration is right")
-            wrong.append(shape)
+            all_ranked = False
             continue
         say(f"{shape} on {bench.name}, times in us")
-        for line in lines_of(ranking, arguments.top):
+        for line in lines_of(ranking):
             say(line)
         if arguments.write:
-            best = by_name[ranking[0].candidate]
-            changed = with_entry(path.read_text(encoding="utf-8"), table, shape, best)
-            write_whole(path, changed)
-            say(f"  {ranking[0].candidate} written to {path}")
-    return 1 if wrong else 0
+            best = ranking[0].candidate
+            text = path.read_text(encoding="utf-8")
+            write_whole(path, with_entry(text, table, shape, by_name[best]))
+            say(f"  {best} written to {path}")
+    return 0 if all_ranked else 1
 
 
 def _check_writable(path: pathlib.Path, source: str, table: int, shapes: list[Shape]) -> None:
-    """Finds out before the search that the table cannot be written."""
+    """Raises TuneError before the search if its result could not be written."""
     try:
         for shape in shapes:
             with_entry(source, table, shape, None)
@@ -192,39 +168,27 @@ def _check_writable(path: pathlib.Path, source: str, table: int, shapes: list[Sh
         raise TuneError(f"{path} cannot be written to: {error}", "Tune without --write.") from None
 
 
-def shape_of(text: str) -> Shape:
-    """M,K,L as three numbers. Raises ValueError."""
-    m, k, l = (int(part) for part in text.split(","))
-    if m < 1 or l < 1 or k < 64 or k % 64:
-        raise ValueError
-    return m, k, l
-
-
 def main(arguments: list[str] | None = None, bench: Bench | None = None) -> int:
-    """Runs the search; bench: where, by default on the present GPU."""
+    """Runs the search and returns the exit code; bench: where, by default on the GPU."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("submission", nargs="?", type=pathlib.Path, default=root / "submission.py")
-    parser.add_argument("--shape", action="append", type=shape_of, help="m,k,l; the contest's")
+    parser.add_argument("submission", type=pathlib.Path)
+    parser.add_argument("--shape", action="append", required=True, type=shape_of, help="m,k,l")
     parser.add_argument("--calls", type=int, default=50, help="timed calls of a contender")
-    parser.add_argument("--state", type=pathlib.Path, help="JSON file to keep timings in")
+    parser.add_argument("--state", type=pathlib.Path, help="JSON file that keeps the timings")
     parser.add_argument("--write", action="store_true", help="change the submission's table")
-    parser.add_argument("--top", type=int, default=8, help="lines printed a shape")
     parsed = parser.parse_args(arguments)
-    parsed.shape = list(dict.fromkeys(parsed.shape or contest_shapes))
     try:
-        if not parsed.submission.is_file():
-            raise TuneError(f"there is no file {parsed.submission}", "Name the submission to tune.")
         if bench is None:
-            from nvfp4.tuner.bench import present_gpu
+            from nvfp4.tuner.bench import Gpu
 
-            bench = present_gpu()
+            bench = Gpu()
         return search_all(parsed, bench)
     except TuneError as error:
         print(f"error: {error}\nhint: {error.hint}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        kept = f"; --state {parsed.state} goes on from here" if parsed.state else ""
-        print(f"\nstopped{kept}", file=sys.stderr)
+        resume = f"; --state {parsed.state} resumes from here" if parsed.state else ""
+        print(f"\nstopped{resume}", file=sys.stderr)
         return 130
 
 

@@ -132,30 +132,30 @@ APPROXIMATE_PATTERNS = [
     "{rcp,rsqrt}.approx.ftz.f64",
 ]
 
-# Warp instructions, as PTX on the registers %a, %b (32-bit values of a lane), %mask (the
-# lanes that take part) and %d, %p (results).
 WARP_CASES = {
-    "shfl.sync.idx.b32": "shfl.sync.idx.b32 %d|%p, %a, %b, %c, %mask;",
-    "shfl.sync.up.b32": "shfl.sync.up.b32 %d|%p, %a, %b, %c, %mask;",
-    "shfl.sync.down.b32": "shfl.sync.down.b32 %d|%p, %a, %b, %c, %mask;",
-    "shfl.sync.bfly.b32": "shfl.sync.bfly.b32 %d|%p, %a, %b, %c, %mask;",
-    "vote.sync.all.pred": "vote.sync.all.pred %p, %q, %mask;",
-    "vote.sync.any.pred": "vote.sync.any.pred %p, %q, %mask;",
-    "vote.sync.uni.pred": "vote.sync.uni.pred %p, %q, %mask;",
+    **{
+        f"shfl.sync.{mode}.b32": f"shfl.sync.{mode}.b32 %d|%p, %a, %b, %c, %mask;"
+        for mode in ("idx", "up", "down", "bfly")
+    },
+    **{
+        f"vote.sync.{mode}.pred": f"vote.sync.{mode}.pred %p, %q, %mask;"
+        for mode in ("all", "any", "uni")
+    },
     "vote.sync.ballot.b32": "vote.sync.ballot.b32 %d, %q, %mask;",
     "match.any.sync.b32": "match.any.sync.b32 %d, %e, %mask;",
     "match.all.sync.b32": "match.all.sync.b32 %d|%p, %e, %mask;",
     "activemask.b32": "activemask.b32 %d;",
     "elect.sync": "elect.sync %d|%p, %mask;",
     **{
-        f"redux.sync.{name}": f"redux.sync.{name} %d, %a, %mask;"
-        for name in ("add.u32", "add.s32", "min.u32", "min.s32", "max.u32", "max.s32")
-    },
-    **{
-        f"redux.sync.{name}.b32": f"redux.sync.{name}.b32 %d, %a, %mask;"
-        for name in ("and", "or", "xor")
+        opcode: f"{opcode} %d, %a, %mask;"
+        for opcode in (
+            *(f"redux.sync.{op}.{kind}" for op in ("add", "min", "max") for kind in ("u32", "s32")),
+            *(f"redux.sync.{op}.b32" for op in ("and", "or", "xor")),
+        )
     },
 }
+"""Warp instructions as PTX: %a and %c are 32-bit values of a lane, %b a lane number or distance,
+%e a value of few, %q a predicate, %mask the lanes that take part, %d and %p the results."""
 
 
 def expand(pattern: str) -> list[str]:

@@ -1,28 +1,22 @@
-"""Tensor maps: the driver's bytes against what the emulator reads in them, and what fills a tile.
+"""Tensor maps: the driver's bytes against what capture reads in them, and what fills a tile.
 
-    python -m scripts.fidelity.maps --json OUT
-
-Every map is made by the driver's cuTensorMapEncodeTiled, read back by emulator.cutedsl, and a
+Every map is encoded by the driver's cuTensorMapEncodeTiled and read back by TensorMap.unpack. A
 one-row tile that reaches out of its tensor is copied by the device and by the emulator.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
-import sys
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from nvfp4.capture.cutedsl.descriptor import decode
+from nvfp4.capture.errors import InvalidTensorMap
 from nvfp4.capture.tensormap import DataType, Fill, Swizzle, TensorMap
 from nvfp4.emulator import run_ptx
-from nvfp4.emulator.errors import EmulatorError
 from scripts.fidelity.cuda_driver import Driver
+from scripts.fidelity.outcome import Outcome, difference
 from scripts.fidelity.ptx import HEADER
 
 PLAIN = TensorMap(DataType.UINT8, 0x7F0000001000, (256, 64), (256,), (32, 8), (1, 1))
@@ -66,107 +60,61 @@ NEXT:
 
 
 def variations() -> list[TensorMap]:
-    """PLAIN with one thing changed at a time, as far as the emulator's own rules allow."""
-    maps = [PLAIN]
-    for data_type in DataType:
-        if data_type.name.startswith("PACKED"):
-            continue
-        bytes_ = {"8": 1, "16": 2, "32": 4, "64": 8}[
-            "".join(c for c in data_type.name.split("_")[0] if c.isdigit())
-        ]
-        maps.append(replace(PLAIN, data_type=data_type, strides_bytes=(256 * bytes_,)))
-    maps += [
+    """PLAIN with one thing changed at a time, and a map of each other rank."""
+    types = [each for each in DataType if not each.name.startswith("PACKED")]
+    typed = [replace(PLAIN, data_type=each) for each in types]
+    shape, strides, box = (64, 3, 5, 7, 9), (64, 192, 1 << 37, 1 << 39), (32, 2, 3, 4, 5)
+    return [
+        *(replace(each, strides_bytes=(32 * each.element_bits,)) for each in typed),
         replace(PLAIN, swizzle=Swizzle.NONE, box=(16, 8)),
-        *(replace(PLAIN, swizzle=s, box=(16 << s, 8)) for s in (Swizzle(i) for i in range(1, 4))),
-        *(replace(PLAIN, l2_promotion=promotion) for promotion in range(4)),
+        *(replace(PLAIN, swizzle=Swizzle(i), box=(16 << i, 8)) for i in range(1, 4)),
+        *(replace(PLAIN, l2_promotion=promotion) for promotion in range(1, 4)),
         replace(PLAIN, data_type=DataType.FLOAT16, strides_bytes=(512,), fill=Fill.NAN),
         replace(PLAIN, box=(256, 256), shape=(2**32, 2**32), strides_bytes=(2**40 - 16,)),
-        TensorMap(DataType.UINT8, 4096, (64,), (), (32,), (1,)),
-        TensorMap(DataType.UINT8, 4096, (64, 3, 5), (64, 192), (32, 2, 3), (1,) * 3),
-        TensorMap(DataType.UINT8, 4096, (64, 3, 5, 7), (64, 192, 1 << 37), (32, 2, 3, 4), (1,) * 4),
-        TensorMap(
-            DataType.UINT8,
-            4096,
-            (64, 3, 5, 7, 9),
-            (64, 192, 1 << 37, 1 << 39),
-            (32, 2, 3, 4, 5),
-            (1,) * 5,
+        *(
+            TensorMap(
+                DataType.UINT8, 4096, shape[:rank], strides[: rank - 1], box[:rank], (1,) * rank
+            )
+            for rank in (1, 3, 4, 5)
         ),
     ]
-    return maps
 
 
-def compare_maps(driver: Driver) -> list[dict[str, Any]]:
+def compare_maps(driver: Driver) -> Iterator[Outcome]:
     """Each variation as the driver encodes it, decoded."""
-    rows = []
-    for tensor_map in variations():
-        row: dict[str, Any] = {"asked": repr(tensor_map)}
+    for asked in variations():
+        raw = driver.encode_tensor_map(asked)
+        # CuTe DSL writes 2 into a nibble that the driver leaves clear.
+        raw = raw[:8] + bytes([raw[8] | 2]) + raw[9:]
+        outcome = Outcome(repr(asked), 1, 0)
         try:
-            raw = driver.encode_tensor_map(tensor_map)
-            words = np.frombuffer(raw, np.uint64)
-            row["words"] = [f"{int(word):016x}" for word in words[:8]]
-            # CuTe DSL writes 2 into a nibble that the driver leaves clear.
-            raw = raw[:8] + bytes([raw[8] | 2]) + raw[9:]
-            row["read"] = repr(decode(raw))
-            row["same"] = decode(raw) == tensor_map
-        except (RuntimeError, EmulatorError) as error:
-            row["error"] = str(error)
-        rows.append(row)
-    return rows
+            read = TensorMap.unpack(raw)
+        except InvalidTensorMap as error:
+            outcome.error = f"{error}: {raw[:64].hex(' ', 8)}"
+        else:
+            if read != asked:
+                outcome.different = 1
+                outcome.samples = [{"device": [repr(read)], "bytes": [raw[:64].hex(" ", 8)]}]
+        yield outcome
 
 
-def compare_fills(driver: Driver) -> list[dict[str, Any]]:
+def compare_fills(driver: Driver) -> Iterator[Outcome]:
     """A tile of 256 bytes over a tensor of 128: the device's bytes and the emulator's."""
-    rows = []
     kinds = {DataType.FLOAT16: 2, DataType.BFLOAT16: 2, DataType.FLOAT32: 4, DataType.FLOAT64: 8}
-    module = driver.load(COPY)
+    source = np.arange(128, dtype=np.uint8)
     for (data_type, size), fill in itertools.product(kinds.items(), Fill):
-        source = np.arange(128, dtype=np.uint8)
-        address, out = driver.allocate(128), driver.allocate(TILE_BYTES)
-        driver.upload(address, source)
-        tensor_map = TensorMap(
-            data_type, address, (128 // size,), (), (TILE_BYTES // size,), (1,), fill=fill
-        )
-        raw = driver.encode_tensor_map(tensor_map)
-        parameters = [raw, out.to_bytes(8, "little")]
-        driver.launch(driver.function(module, "copy"), (1, 1, 1), (1, 1, 1), parameters)
-        device = np.zeros(TILE_BYTES, np.uint8)
-        driver.download(out, device)
-
-        emulated = np.zeros(TILE_BYTES, np.uint8)
-        here = replace(tensor_map, address=source.ctypes.data)
+        shape, box = (128 // size,), (TILE_BYTES // size,)
+        here = TensorMap(data_type, source.ctypes.data, shape, (), box, (1,), fill=fill)
+        device, emulated = (np.zeros(TILE_BYTES, np.uint8) for _ in range(2))
+        with driver.arrays([source], [device]) as (address, out), driver.module(COPY) as module:
+            raw = driver.encode_tensor_map(replace(here, address=address))
+            parameters = [raw, out.to_bytes(8, "little")]
+            driver.launch(driver.function(module, "copy"), (1, 1, 1), (1, 1, 1), parameters)
         parameters = [here.pack(), emulated.ctypes.data.to_bytes(8, "little")]
         buffers = [
-            ("source", source.ctypes.data, source.nbytes),
-            ("tile", emulated.ctypes.data, emulated.nbytes),
+            ("the source", source.ctypes.data, source.nbytes),
+            ("the tile", emulated.ctypes.data, emulated.nbytes),
         ]
-        row: dict[str, Any] = {
-            "type": data_type.name,
-            "fill": fill.name,
-            "device": device[124:136].tobytes().hex(" "),
-        }
-        try:
-            run_ptx(COPY, "copy", (1,), (1,), parameters, buffers=buffers)
-            row["emulated"] = emulated[124:136].tobytes().hex(" ")
-            row["same"] = bool((device == emulated).all())
-        except EmulatorError as error:
-            row["error"] = str(error)
-        rows.append(row)
-    return rows
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, help="write the findings to this file")
-    arguments = parser.parse_args()
-    driver = Driver()
-    found = {"maps": compare_maps(driver), "fills": compare_fills(driver)}
-    for row in [*found["maps"], *found["fills"]]:
-        print("same" if row.get("same") else "DIFFERS", row)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        run_ptx(COPY, "copy", (1,), (1,), parameters, buffers=buffers)
+        label = f"{data_type.name} filled with {fill.name}"
+        yield difference(label, [np.arange(TILE_BYTES)], [emulated], [device])

@@ -1,22 +1,29 @@
-"""PTX kernels that run one instruction on arrays of operands."""
+"""PTX modules that run one instruction on arrays of operands."""
 
 from __future__ import annotations
 
-from nvfp4.emulator.arithmetic import Op
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+
+from nvfp4.emulator.arithmetic import REGISTER_DTYPES, Op
+
+Array = np.ndarray[Any, Any]
 HEADER = ".version 8.7\n.target sm_90a\n.address_size 64\n"
 BYTES = {"pred": 1, "b8": 1, "b16": 2, "b32": 4, "b64": 8}
 # 8-bit values live in 16-bit registers: PTX has no arithmetic on narrower ones.
 _REGISTER = {"pred": "pred", "b8": "b16", "b16": "b16", "b32": "b32", "b64": "b64"}
 
-_ENTRY = """.visible .entry {name}({parameters}
+_KERNEL = """.visible .entry {name}(
+    {parameters}
     .param .u32 n)
 {{
     .reg .pred %done;
     .reg .b16 %byte;
     .reg .b32 %i, %cta, %width, %size, %carry;
     .reg .b64 %at, %offset;
-{declarations}
+    {declarations}
     mov.u32 %cta, %ctaid.x;
     mov.u32 %width, %ntid.x;
     mov.u32 %i, %tid.x;
@@ -24,7 +31,7 @@ _ENTRY = """.visible .entry {name}({parameters}
     ld.param.u32 %size, [n];
     setp.ge.u32 %done, %i, %size;
     @%done exit;
-{body}
+    {body}
     exit;
 }}
 """
@@ -40,33 +47,63 @@ def _at(array: str, kind: str) -> list[str]:
 
 def _load(register: str, array: str, kind: str) -> list[str]:
     if kind == "pred":
-        return [
-            *_at(array, kind),
-            "ld.global.u8 %byte, [%at];",
-            f"setp.ne.u16 {register}, %byte, 0;",
-        ]
-    width = 8 * BYTES[kind]
-    return [*_at(array, kind), f"ld.global.b{width} {register}, [%at];"]
+        load = ["ld.global.u8 %byte, [%at];", f"setp.ne.u16 {register}, %byte, 0;"]
+    else:
+        load = [f"ld.global.b{8 * BYTES[kind]} {register}, [%at];"]
+    return [*_at(array, kind), *load]
 
 
 def _store(register: str, array: str, kind: str) -> list[str]:
     if kind == "pred":
-        return [
-            *_at(array, kind),
-            f"selp.u16 %byte, 1, 0, {register};",
-            "st.global.u8 [%at], %byte;",
-        ]
-    return [*_at(array, kind), f"st.global.b{8 * BYTES[kind]} [%at], {register};"]
+        store = [f"selp.u16 %byte, 1, 0, {register};", "st.global.u8 [%at], %byte;"]
+    else:
+        store = [f"st.global.b{8 * BYTES[kind]} [%at], {register};"]
+    return [*_at(array, kind), *store]
 
 
-def entry(name: str, op: Op, immediate: int | None = None) -> str:
-    """A kernel `name`(arrays of the sources, arrays of the results, n).
+def _kernel(name: str, arrays: list[str], declarations: list[str], body: list[str]) -> str:
+    """A kernel with a pointer to each array, whose body does element %i."""
+    return _KERNEL.format(
+        name=name,
+        parameters="\n    ".join(f".param .u64 {array}," for array in arrays),
+        declarations="\n    ".join(declarations),
+        body="\n    ".join(body),
+    )
 
-    A carry read or written is one more byte array. `immediate` stands for the fourth source
-    of lop3, which then has no array.
+
+@dataclass(frozen=True)
+class Module:
+    """PTX, the kernels in it, and the dtypes of the arrays that they write."""
+
+    text: str
+    kernels: list[str]
+    outputs: list[np.dtype[Any]]
+
+
+def truth_tables(op: Op) -> list[int | None]:
+    """The immediates to try: lop3's truth table is part of the instruction, so all 256 of them."""
+    return list(range(256)) if op.opcode.startswith("lop3") else [None]
+
+
+def instruction_module(op: Op) -> Module:
+    """A kernel for each truth table: arrays of the sources, arrays of the results, count."""
+    entries = {f"k{i}": table for i, table in enumerate(truth_tables(op))}
+    text = HEADER + "".join(_entry(name, op, table) for name, table in entries.items())
+    kinds = [*op.results, *(["pred"] if op.writes_carry else [])]
+    return Module(text, list(entries), [REGISTER_DTYPES[kind] for kind in kinds])
+
+
+def instruction_inputs(op: Op, columns: list[Array]) -> list[Array]:
+    """Those operands that are arrays: a truth table is none."""
+    return [c for i, c in enumerate(columns) if truth_tables(op) == [None] or i != 3]
+
+
+def _entry(name: str, op: Op, immediate: int | None = None) -> str:
+    """A kernel; a carry read or written is one more byte array.
+
+    immediate: the fourth source, which then has no array.
     """
-    kinds = list(op.sources)
-    results = list(op.results)
+    kinds, results = list(op.sources), list(op.results)
     registers = [f"%s{i}" for i in range(len(kinds))]
     targets = [f"%r{i}" for i in range(len(results))]
     declare = [
@@ -74,92 +111,63 @@ def entry(name: str, op: Op, immediate: int | None = None) -> str:
         for k, r in zip(kinds + results, registers + targets, strict=True)
     ]
     loads: list[str] = []
-    parameters = []
+    arrays = []
     for i, (kind, register) in enumerate(zip(kinds, registers, strict=True)):
         if immediate is not None and i == 3:
             registers[i] = str(immediate)
             continue
         loads += _load(register, f"in{i}", kind)
-        parameters.append(f".param .u64 in{i},")
+        arrays.append(f"in{i}")
     subtracts = op.opcode.startswith("sub")
     if op.reads_carry:
-        declare.append(".reg .pred %flag;")
-        loads += _load("%flag", "flag", "pred")
-        parameters.append(".param .u64 flag,")
-        loads.append("selp.u32 %carry, 1, 0, %flag;")
+        arrays.append("carry_in")
         # 0 - 1 borrows, and 1 + 0xffffffff carries.
-        loads.append(
-            "sub.cc.u32 %carry, 0, %carry;"
-            if subtracts
-            else "add.cc.u32 %carry, %carry, 0xffffffff;"
-        )
+        operands = "0, %carry" if subtracts else "%carry, 0xffffffff"
+        instruction = f"{'sub' if subtracts else 'add'}.cc.u32 %carry, {operands};"
+        loads += [*_at("carry_in", "b8"), "ld.global.u8 %carry, [%at];", instruction]
     destination = "|".join(targets) if op.opcode.startswith(("setp", "lop3")) else targets[0]
     body = [*loads, f"{op.opcode} {destination}, {', '.join(registers)};"]
     stores: list[str] = []
     for i, (kind, register) in enumerate(zip(results, targets, strict=True)):
         stores += _store(register, f"out{i}", kind)
-        parameters.append(f".param .u64 out{i},")
+        arrays.append(f"out{i}")
     if op.writes_carry:
-        body.append("subc.u32 %carry, 0, 0;" if subtracts else "addc.u32 %carry, 0, 0;")
-        stores += [
-            *_at("carry_out", "b8"),
-            "and.b32 %carry, %carry, 1;",
-            "st.global.u8 [%at], %carry;",
-        ]
-        parameters.append(".param .u64 carry_out,")
-    lines = "\n".join(f"    {line}" for line in [*body, *stores])
-    return _ENTRY.format(
-        name=name,
-        parameters="\n    ".join(["", *parameters]),
-        declarations="\n".join(f"    {line}" for line in declare),
-        body=lines,
-    )
+        arrays.append("carry_out")
+        body.append(f"{'subc' if subtracts else 'addc'}.u32 %carry, 0, 0;")
+        body.append("and.b32 %carry, %carry, 1;")
+        stores += [*_at("carry_out", "b8"), "st.global.u8 [%at], %carry;"]
+    return _kernel(name, arrays, declare, [*body, *stores])
 
 
-_WARP = """.visible .entry warp(.param .u64 in_a, .param .u64 in_b, .param .u64 in_c,
-    .param .u64 out_d, .param .u64 out_p)
-{{
-    .reg .pred %p, %q, %in;
-    .reg .b32 %a, %b, %c, %d, %e, %i, %cta, %width, %mask, %flag;
-    .reg .b64 %at, %offset, %base;
-    mov.u32 %cta, %ctaid.x;
-    mov.u32 %width, %ntid.x;
-    mov.u32 %i, %tid.x;
-    mad.lo.u32 %i, %cta, %width, %i;
-    mul.wide.u32 %offset, %i, 4;
-    ld.param.u64 %base, [in_a];
-    add.u64 %at, %base, %offset;
-    ld.global.b32 %a, [%at];
-    ld.param.u64 %base, [in_b];
-    add.u64 %at, %base, %offset;
-    ld.global.b32 %b, [%at];
-    ld.param.u64 %base, [in_c];
-    add.u64 %at, %base, %offset;
-    ld.global.b32 %c, [%at];
-    and.b32 %e, %a, 3;
-    setp.ne.b32 %q, %e, 0;
-    setp.ne.b32 %p, 0, 0;
-    mov.b32 %d, 0;
-{subset}
-    {instruction}
-OUT:
-    selp.u32 %flag, 1, 0, %p;
-    ld.param.u64 %base, [out_d];
-    add.u64 %at, %base, %offset;
-    st.global.b32 [%at], %d;
-    ld.param.u64 %base, [out_p];
-    add.u64 %at, %base, %offset;
-    st.global.b32 [%at], %flag;
-    exit;
-}}
-"""
-_WHOLE = "    mov.b32 %mask, 0xffffffff;"
-_SUBSET = """    shr.u32 %mask, %b, 31;
-    setp.ne.b32 %in, %mask, 0;
-    vote.sync.ballot.b32 %mask, %in, 0xffffffff;
-    @!%in bra OUT;"""
+_SUBSET = [
+    "shr.u32 %mask, %b, 31;",
+    "setp.ne.b32 %in, %mask, 0;",
+    "vote.sync.ballot.b32 %mask, %in, 0xffffffff;",
+    "@!%in bra OUT;",
+]
 
 
-def warp_kernel(instruction: str, subset: bool) -> str:
-    """A module whose kernel `warp` runs a warp instruction in all lanes, or in random ones."""
-    return HEADER + _WARP.format(instruction=instruction, subset=_SUBSET if subset else _WHOLE)
+def warp_module(instruction: str, subset: bool) -> Module:
+    """A kernel that runs a warp instruction in all lanes, or in those where bit 31 of b is set.
+
+    Its arrays are a, b and c, then d and p, all uint32; the count is a multiple of the block.
+    """
+    declarations = [".reg .pred %p, %q, %in;", ".reg .b32 %a, %b, %c, %d, %e, %mask, %flag;"]
+    body = [
+        *_load("%a", "in_a", "b32"),
+        *_load("%b", "in_b", "b32"),
+        *_load("%c", "in_c", "b32"),
+        "and.b32 %e, %a, 3;",
+        "setp.ne.b32 %q, %e, 0;",
+        "setp.ne.b32 %p, 0, 0;",
+        "mov.b32 %d, 0;",
+        *(_SUBSET if subset else ["mov.b32 %mask, 0xffffffff;"]),
+        instruction,
+        "OUT:",
+        "selp.u32 %flag, 1, 0, %p;",
+        *_store("%d", "out_d", "b32"),
+        *_store("%flag", "out_p", "b32"),
+    ]
+    arrays = ["in_a", "in_b", "in_c", "out_d", "out_p"]
+    text = _kernel("warp", arrays, declarations, body)
+    return Module(HEADER + text, ["warp"], [np.dtype(np.uint32)] * 2)

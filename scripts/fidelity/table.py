@@ -1,4 +1,4 @@
-"""Markdown tables of what -m scripts.fidelity and ncu found.
+"""Markdown tables of what scripts.fidelity and ncu found.
 
     python -m scripts.fidelity.table FOLDER [--recorded build/kernels.pickle]
 
@@ -10,17 +10,12 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from scripts.fidelity.cases import (
-    APPROXIMATE_PATTERNS,
-    EXACT_PATTERNS,
-    expand,
-)
-from scripts.fidelity.kernels import Recording
+from scripts.fidelity.cases import EXACT_PATTERNS, approximate_opcodes, expand
+from scripts.fidelity.kernels import RECORDED, Recording
 
 Outcome = dict[str, Any]
 
@@ -41,15 +36,18 @@ EMULATOR_COLUMNS = {
 
 
 def row(*cells: object) -> str:
+    """A row of a Markdown table."""
     return "| " + " | ".join(str(cell) for cell in cells) + " |"
 
 
 def header(*names: str) -> Iterator[str]:
+    """The head of a Markdown table."""
     yield row(*names)
     yield row(*("---" for _ in names))
 
 
 def exact(outcomes: dict[str, Outcome]) -> Iterator[str]:
+    """Instructions whose bits must be the device's, a row for each pattern."""
     yield from header("instructions", "forms", "operand sets", "sets that differ")
     for pattern in EXACT_PATTERNS:
         found = [outcomes[opcode] for opcode in expand(pattern) if opcode in outcomes]
@@ -60,8 +58,9 @@ def exact(outcomes: dict[str, Outcome]) -> Iterator[str]:
 
 
 def approximate(outcomes: dict[str, Outcome]) -> Iterator[str]:
+    """Approximations, with their errors."""
     yield from header("instruction", "operand sets", "same bits", "largest error")
-    for opcode in [opcode for pattern in APPROXIMATE_PATTERNS for opcode in expand(pattern)]:
+    for opcode in approximate_opcodes():
         outcome = outcomes.get(opcode)
         if outcome is None or outcome["errors"] is None:
             continue
@@ -76,57 +75,48 @@ def approximate(outcomes: dict[str, Outcome]) -> Iterator[str]:
         yield row(f"`{opcode}`", f"{outcome['tried']:,}", f"{same:.1f} %", error)
 
 
-def warps(outcomes: dict[str, Outcome]) -> Iterator[str]:
-    yield from header("warp instruction", "lanes", "lanes that differ")
-    for name, outcome in outcomes.items():
-        yield row(
-            f"`{name.split(' ')[0]}` {name.split(' ', 1)[1]}",
-            outcome["tried"],
-            outcome["different"],
-        )
-
-
 def counters(recording: Recording, ncu: Path) -> Iterator[str]:
+    """What ncu counted of the recorded launches beside what the emulator counted."""
     lines = [line for line in ncu.read_text().splitlines() if line.startswith('"')]
     measured = list(csv.DictReader(lines))[1:]  # the first row holds the units
     yield from header("kernel", *NCU_COLUMNS, *EMULATOR_COLUMNS)
     for launch, values in zip(recording.launches, measured, strict=True):
-        name = f"{launch.name} {'x'.join(map(str, launch.shape))}"
         numbers = [values[metric] for metric in NCU_COLUMNS.values()]
         numbers += [f"{launch.counts[count]:,}" for count in EMULATOR_COLUMNS.values()]
-        yield row(name, *numbers)
+        yield row(launch.label, *numbers)
 
 
-def kernels(outcomes: dict[str, Outcome]) -> Iterator[str]:
-    yield from header("kernel", "outputs", "outputs that differ")
+def counted(what: str, results: str, outcomes: dict[str, Outcome]) -> Iterator[str]:
+    """A row for each comparison: how many results there are, and how many differ."""
+    yield from header(what, results, f"{results} that differ")
     for name, outcome in outcomes.items():
         yield row(name, outcome["tried"], outcome["different"])
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+def main() -> None:
+    """Prints the tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--recorded", type=Path, default=root / "build" / "kernels.pickle")
+    parser.add_argument("--recorded", type=Path, default=RECORDED)
     arguments = parser.parse_args()
 
     def load(name: str) -> dict[str, Outcome]:
         found = json.loads((arguments.folder / name).read_text())
-        return {outcome["opcode"]: outcome for outcome in found}
+        return {outcome["name"]: outcome for outcome in found}
 
     instructions = load("instructions.json")
     sections = [
         ("Exact instructions", exact(instructions)),
-        ("Warp instructions", warps(load("warps.json"))),
+        ("Warp instructions", counted("warp instruction", "lanes", load("warps.json"))),
         ("Approximations", approximate(instructions)),
-        ("Whole kernels", kernels(load("kernels.json"))),
+        ("Whole kernels", counted("kernel", "outputs", load("kernels.json"))),
     ]
     ncu = arguments.folder / "ncu.csv"
     if ncu.exists():
         sections.append(("Counters", counters(Recording.load(arguments.recorded), ncu)))
     for title, lines in sections:
         print(f"## {title}\n\n" + "\n".join(lines) + "\n")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

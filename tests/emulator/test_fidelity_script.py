@@ -1,4 +1,4 @@
-"""The comparison with a GPU, dry: its test kernels run in the engine instead of on a device."""
+"""The comparison with a GPU, without one: its test kernels run in the emulator alone."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import pytest
 from nvfp4.capture.tensormap import DataType, Fill, TensorMap
 from nvfp4.emulator import run_ptx
 from nvfp4.emulator.arithmetic import resolve
-from scripts.fidelity.__main__ import difference, emulated, on_engine, run_warp_emulated
 from scripts.fidelity.cases import WARP_CASES, approximate_opcodes, exact_opcodes, expand
-from scripts.fidelity.maps import COPY
+from scripts.fidelity.execute import by_definition, on_emulator
+from scripts.fidelity.maps import COPY, variations
 from scripts.fidelity.operands import operands
-from scripts.fidelity.ptx import warp_kernel
+from scripts.fidelity.outcome import difference
+from scripts.fidelity.ptx import instruction_inputs, instruction_module, warp_module
 
 
 def test_a_pattern_lists_its_alternatives() -> None:
@@ -26,7 +27,8 @@ def test_every_test_kernel_runs_in_the_engine(start: int) -> None:
     for opcode in [*exact_opcodes(), *approximate_opcodes()][start::8]:
         op = resolve(opcode)
         columns = [column[:600] for column in operands(op, 300)]
-        outcome = difference(opcode, columns, emulated(op, columns), on_engine(op, columns))
+        run = on_emulator(instruction_module(op), instruction_inputs(op, columns))
+        outcome = difference(opcode, columns, by_definition(op, columns), run)
         assert outcome.tried > 300
         assert outcome.different == 0, outcome.samples[0]
 
@@ -34,7 +36,7 @@ def test_every_test_kernel_runs_in_the_engine(start: int) -> None:
 def test_a_difference_is_counted_and_shown() -> None:
     op = resolve("add.u32")
     columns = operands(op, 100)
-    (got,) = emulated(op, columns)
+    (got,) = by_definition(op, columns)
     want = got.copy()
     want[[3, 50]] ^= 1
     outcome = difference("add.u32", columns, [got], [want])
@@ -45,8 +47,8 @@ def test_a_difference_is_counted_and_shown() -> None:
 def test_a_warp_kernel_runs_in_chosen_lanes() -> None:
     a = np.arange(256, dtype=np.uint32)
     chosen = np.where(a % 3 == 0, 1 << 31, 0).astype(np.uint32)
-    text = warp_kernel(WARP_CASES["redux.sync.add.u32"], subset=True)
-    result, _ = run_warp_emulated(text, [a, chosen, a])
+    module = warp_module(WARP_CASES["redux.sync.add.u32"], subset=True)
+    result, _ = on_emulator(module, [a, chosen, a])
     for warp in range(8):
         lanes = a[32 * warp : 32 * warp + 32]
         total = lanes[lanes % 3 == 0].sum()
@@ -66,3 +68,9 @@ def test_a_tile_outside_its_tensor_is_filled_as_an_h100_does(data_type: DataType
     run_ptx(COPY, "copy", (1,), (1,), parameters, buffers=buffers)
     np.testing.assert_array_equal(tile[:128], source)
     assert (tile[128:].view(np.uint16) == 0x7FF7).all()
+
+
+def test_every_tensor_map_that_is_compared_is_one_that_can_be_read() -> None:
+    maps = variations()
+    assert len(set(maps)) == len(maps) > 25
+    assert [TensorMap.unpack(each.pack()) for each in maps] == maps

@@ -5,7 +5,6 @@
 
 import functools
 import operator
-from collections.abc import Callable
 
 import cutlass
 import cutlass.cute as cute
@@ -39,7 +38,7 @@ def xor_of_16_bytes(address, *, loc=None, ip=None):
 
 @dsl_user_op
 def st_global_u32(address, value, *, loc=None, ip=None):
-    """Store a word at a 64-bit address."""
+    """Stores a word at a 64-bit address."""
     llvm.inline_asm(
         None,
         [address.ir_value(loc=loc, ip=ip), value.ir_value(loc=loc, ip=ip)],
@@ -60,7 +59,7 @@ def empty_kernel():
 
 @cute.jit
 def empty():
-    """Launch the empty kernel."""
+    """Launches the empty kernel."""
     empty_kernel().launch(grid=(1, 1, 1), block=(32, 1, 1))
 
 
@@ -72,7 +71,8 @@ def xor_of_loads(address, count):
 
 @cute.kernel
 def read_kernel(source: Int64, sink: Int64, count: cutlass.Constexpr):
-    """Each thread reads count times 16 bytes; what it read decides on a store, so it must."""
+    """Each thread reads count times 16 bytes. The store depends on them, so that no load is
+    removed."""
     thread, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
     value = xor_of_loads(source + (Int64(block) * count * threads + Int64(thread)) * 16, count)
@@ -82,15 +82,18 @@ def read_kernel(source: Int64, sink: Int64, count: cutlass.Constexpr):
 
 @cute.jit
 def read(source: Int64, sink: Int64, blocks: Int32, count: cutlass.Constexpr):
-    """Launch the plain read."""
+    """Launches the plain read."""
     read_kernel(source, sink, count).launch(grid=(blocks, 1, 1), block=(threads, 1, 1))
 
 
 class Baselines:
-    """Compiled baselines and a buffer of 2 GiB of random bytes for them."""
+    """The compiled baselines, and 2 GiB of random bytes for them to read.
+
+    gbps: the bandwidth of the fastest read of all of it.
+    """
 
     def __init__(self) -> None:
-        self.empty: Callable[[], object] = cute.compile(empty)
+        self.empty = cute.compile(empty)
         self._read = {
             count: cute.compile(read, Int64(0), Int64(0), Int32(0), count) for count in (1, 4)
         }
@@ -98,13 +101,13 @@ class Baselines:
         self._buffer = torch.randint(0, 255, (2 << 30,), dtype=torch.uint8, device="cuda")
         self.gbps = max(self._bandwidth_gbps(count) for count in self._read)
 
-    def read(self, size: int, count: int = 1) -> None:
-        """Read size bytes, rounded up to whole CTAs, at most 2 GiB: count loads a thread."""
-        blocks = -(-size // (16 * threads * count))
+    def read(self, nbytes: int, count: int = 1) -> None:
+        """Reads nbytes, rounded up to whole CTAs, at most 2 GiB: count loads a thread."""
+        blocks = -(-nbytes // (16 * threads * count))
         self._read[count](self._buffer.data_ptr(), self._sink.data_ptr(), blocks)
 
     def _bandwidth_gbps(self, count: int) -> float:
-        """The fastest of forty reads of the whole buffer."""
+        """Of the fastest of forty reads of the whole buffer."""
         best_ms = float("inf")
         for _ in range(40):
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -115,6 +118,6 @@ class Baselines:
             best_ms = min(best_ms, start.elapsed_time(end))
         return self._buffer.numel() / best_ms / 1e6
 
-    def floor_us(self, size: int, empty_us: float) -> float:
-        """The time that no call moving size bytes can beat by much."""
-        return size / self.gbps / 1e3 + empty_us
+    def floor_us(self, nbytes: int, empty_us: float) -> float:
+        """The time of nbytes at that bandwidth, plus an empty kernel's."""
+        return nbytes / self.gbps / 1e3 + empty_us
