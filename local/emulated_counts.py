@@ -32,8 +32,8 @@ def total_counts(launches: object) -> dict[str, Any]:
     """The sum over launches, each as ``emulator.LaunchReport.to_dict`` gives it.
 
     Returns the sums, ``launches``, ``kernels`` (names, cut), ``warp_instructions`` by kind, and
-    whether any was ``extrapolated`` from a sample of its CTAs. Anything that is not a count is taken as 0: the
-    reports come from the submission's process.
+    whether any was ``extrapolated`` from a sample of its CTAs. Anything that is not a count is
+    taken as 0: the reports come from the submission's process.
     """
     listed = launches if isinstance(launches, list) else []
     reports = [each for each in listed if isinstance(each, dict)]

@@ -12,12 +12,12 @@ import torch
 from bot import root
 
 from buffers import export_tensor
-from gate import Gate
+from nvfp4.local.gate import Gate
 
 waiting = """
 import json, sys, torch
 from buffers import import_tensor
-from gate import WaitingSide
+from nvfp4.local.gate import WaitingSide
 
 gate, handle = (json.loads(sys.stdin.readline()) for _ in range(2))
 numbers = import_tensor(handle).view(torch.int32)

@@ -54,7 +54,9 @@ wrong = {
     "recurses_for_ever": r"RecursionError: maximum recursion depth exceeded",
     "crashes_beside_a_fork": r"^the submission's process ended with exit code 5$",
     "starts_many_processes": r"^the submission started more than 512 processes$",
-    "writes_to_the_judge_s_socket": r"^the submission's process sent an answer that nobody asked for$",
+    "writes_to_the_judge_s_socket": (
+        r"^the submission's process sent an answer that nobody asked for$"
+    ),
 }
 
 # A right submission stands after every wrong one, so that each failure is seen to do no more harm.

@@ -8,8 +8,9 @@ import time
 import pytest
 import torch
 
-from device import DeviceLimits, device_facts, measure_limits
+from device import DeviceLimits, measure_limits
 from judge import schedules
+from nvfp4.local.facts import device_facts
 from reference import default_device
 from timing import CpuTimer, CudaTimer, call_timer
 
