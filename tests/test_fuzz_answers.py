@@ -6,6 +6,7 @@ import json
 import math
 import os
 import socket
+import time
 from typing import Any
 
 from fuzzed import counts, json_values
