@@ -71,7 +71,7 @@ def k_major(address: Any, dtype: Any, rows: Any, columns: Any, l: Any, divby: in
     divby divides columns: the compiler needs that, and the alignment, to load 16 bytes at once.
     """
     pointer = cute.make_ptr(dtype, address, cute.AddressSpace.gmem, assumed_align=16)
-    columns = cute.assume(columns, divby=divby)
+    columns = cute.assume(Int32(columns), divby=divby)
     layout = cute.make_layout((rows, columns, l), stride=(columns, 1, rows * columns))
     return cute.make_tensor(pointer, layout)
 

@@ -24,7 +24,7 @@ from cutlass.cutlass_dsl import T, dsl_user_op
 from task import input_t, output_t
 
 WARPS = 4  # of a CTA, and its rows
-WORDS = 4  # 32 values, two blocks
+WORDS = 8  # 64 values, four blocks, that a lane takes at a time
 SPLITS = 4  # CTAs that share a row
 THREADS = 128  # of a CTA of the second kernel, and its rows
 
@@ -75,7 +75,7 @@ def k_major(address: Any, dtype: Any, rows: Any, columns: Any, l: Any, divby: in
     divby divides columns: the compiler needs that, and the alignment, to load 16 bytes at once.
     """
     pointer = cute.make_ptr(dtype, address, cute.AddressSpace.gmem, assumed_align=16)
-    columns = cute.assume(columns, divby=divby)
+    columns = cute.assume(Int32(columns), divby=divby)
     layout = cute.make_layout((rows, columns, l), stride=(columns, 1, rows * columns))
     return cute.make_tensor(pointer, layout)
 
@@ -100,9 +100,9 @@ def partial_kernel(
     for group in cutlass.range(split * share + lane, end, 32):
         a = cute.local_tile(mA[row, None, batch], (WORDS,), (group,)).load()
         b = cute.local_tile(mB[0, None, batch], (WORDS,), (group,)).load()
-        sfa = cute.local_tile(mSFA[row, None, batch], (2,), (group,)).load().to(Float32)
-        sfb = cute.local_tile(mSFB[0, None, batch], (2,), (group,)).load().to(Float32)
-        for j in cutlass.range_constexpr(2):
+        sfa = cute.local_tile(mSFA[row, None, batch], (4,), (group,)).load().to(Float32)
+        sfb = cute.local_tile(mSFB[0, None, batch], (4,), (group,)).load().to(Float32)
+        for j in cutlass.range_constexpr(4):
             inner = dot(a[2 * j], b[2 * j]) + dot(a[2 * j + 1], b[2 * j + 1])
             total += Float32(inner) * (sfa[j] * sfb[j])
 

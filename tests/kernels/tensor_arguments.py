@@ -24,7 +24,7 @@ from task import input_t, output_t
 
 WARPS = 4  # of a CTA, and its rows
 BLOCK = 16  # values that share a scale
-VALUES = 32  # that a lane loads at a time, two blocks
+VALUES = 64  # that a lane loads at a time, four blocks
 
 
 @cute.kernel

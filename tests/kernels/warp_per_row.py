@@ -1,8 +1,8 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-"""A warp a row: the lanes take every 32nd group of 32 values, and shuffles add them up.
+"""A warp a row: the lanes take every 32nd group of 64 values, and shuffles add them up.
 
-A warp's loads cover 512 neighbouring bytes, 16 a lane, and the sum needs neither shared memory nor
+A warp's loads cover 1024 neighbouring bytes, 32 a lane, and the sum needs neither shared memory nor
 a barrier. With a row a warp and four rows a CTA there are enough CTAs to fill a GPU.
 
 E2M1 values are multiples of 0.5, so twice a value is an integer: prmt looks four of them up in a
@@ -22,7 +22,7 @@ from cutlass.cutlass_dsl import T, dsl_user_op
 from task import input_t, output_t
 
 WARPS = 4  # of a CTA, and its rows
-WORDS = 4  # 32 values, two blocks
+WORDS = 8  # 64 values, four blocks, that a lane takes at a time
 
 
 @dsl_user_op
@@ -71,7 +71,7 @@ def k_major(address: Any, dtype: Any, rows: Any, columns: Any, l: Any, divby: in
     divby divides columns: the compiler needs that, and the alignment, to load 16 bytes at once.
     """
     pointer = cute.make_ptr(dtype, address, cute.AddressSpace.gmem, assumed_align=16)
-    columns = cute.assume(columns, divby=divby)
+    columns = cute.assume(Int32(columns), divby=divby)
     layout = cute.make_layout((rows, columns, l), stride=(columns, 1, rows * columns))
     return cute.make_tensor(pointer, layout)
 
@@ -92,9 +92,9 @@ def gemv_kernel(
     for group in cutlass.range(lane, mA.shape[1] // WORDS, 32):
         a = cute.local_tile(mA[row, None, batch], (WORDS,), (group,)).load()
         b = cute.local_tile(mB[0, None, batch], (WORDS,), (group,)).load()
-        sfa = cute.local_tile(mSFA[row, None, batch], (2,), (group,)).load().to(Float32)
-        sfb = cute.local_tile(mSFB[0, None, batch], (2,), (group,)).load().to(Float32)
-        for j in cutlass.range_constexpr(2):
+        sfa = cute.local_tile(mSFA[row, None, batch], (4,), (group,)).load().to(Float32)
+        sfb = cute.local_tile(mSFB[0, None, batch], (4,), (group,)).load().to(Float32)
+        for j in cutlass.range_constexpr(4):
             inner = dot(a[2 * j], b[2 * j]) + dot(a[2 * j + 1], b[2 * j + 1])
             total += Float32(inner) * (sfa[j] * sfb[j])
 
