@@ -2,7 +2,7 @@
 #!POPCORN gpu NVIDIA
 """Eight threads a row, whose partial sums are added up in shared memory as a tree.
 
-A row's threads take every eighth block of 16 values, so that they read neighbouring addresses.
+A row's threads take every eighth group of 64 values, so that they read neighbouring addresses.
 Each round of the tree halves the number of partial sums, with a barrier between the rounds.
 
 E2M1 values are multiples of 0.5, so twice a value is an integer: prmt looks four of them up in a
@@ -23,6 +23,7 @@ from task import input_t, output_t
 
 ROWS = 16  # of a CTA
 SLOTS = 8  # threads that share a row
+WORDS = 8  # 64 values, four blocks, that a thread takes at a time
 
 
 @dsl_user_op
@@ -89,11 +90,14 @@ def gemv_kernel(
     row = bidx * ROWS + local_row
 
     partial = Float32(0)
-    for block in cutlass.range(slot, mSFA.shape[1], SLOTS):
-        a = cute.local_tile(mA[row, None, batch], (2,), (block,)).load()
-        b = cute.local_tile(mB[0, None, batch], (2,), (block,)).load()
-        scale = mSFA[row, block, batch].to(Float32) * mSFB[0, block, batch].to(Float32)
-        partial += Float32(dot(a[0], b[0]) + dot(a[1], b[1])) * scale
+    for group in cutlass.range(slot, mA.shape[1] // WORDS, SLOTS):
+        a = cute.local_tile(mA[row, None, batch], (WORDS,), (group,)).load()
+        b = cute.local_tile(mB[0, None, batch], (WORDS,), (group,)).load()
+        sfa = cute.local_tile(mSFA[row, None, batch], (4,), (group,)).load().to(Float32)
+        sfb = cute.local_tile(mSFB[0, None, batch], (4,), (group,)).load().to(Float32)
+        for j in cutlass.range_constexpr(4):
+            inner = dot(a[2 * j], b[2 * j]) + dot(a[2 * j + 1], b[2 * j + 1])
+            partial += Float32(inner) * (sfa[j] * sfb[j])
 
     # A row is padded by one word, so that equal slots of different rows fall into different banks.
     storage = cute.arch.alloc_smem(Float32, ROWS * (SLOTS + 1))
