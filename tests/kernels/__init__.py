@@ -1,1 +1,1 @@
-"""GEMVs in CuTe DSL, each a submission of its own, that the emulator must run rightly."""
+"""GEMVs in CuTe DSL to start from: each file is one idea and a complete submission."""

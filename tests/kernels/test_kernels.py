@@ -1,22 +1,37 @@
-"""Each kernel, emulated as sm_100a, passes the contest's tests on tame and on full-range inputs."""
+"""Each kernel is a submission of its own, and right on the contest's and on full-range inputs.
+
+Each file is loaded by its path, as a copy of it would be, and its launches are emulated as sm_100a.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache
-from importlib import import_module
+import ast
+import importlib.util
+from collections.abc import Callable, Iterator
+from functools import cache, lru_cache
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
+from bot import Bot
+from bot import case as line
 
 from nvfp4.emulation import Emulation, install
 from reference import check_implementation, generate_full_range_input, generate_input, ref_kernel
 
 pytest.importorskip("cutlass")
 
-KERNELS = ("plain", "shared_memory", "warp_per_row", "cp_async", "tma", "packed")
+folder = Path(__file__).resolve().parent
+kernels = sorted(
+    path for path in folder.glob("*.py") if path.stem != "__init__" and path != Path(__file__)
+)
+# What a submission may import: packages that the contest's machines have, and the task.
+public = {"functools", "typing", "torch", "cutlass", "cuda", "task"}
+# Kernels that a call launches, where it is not one.
+launches = {"split_k": 2}
 # (m, k, l) of the contest's tests, without repetition.
-SHAPES = (
+shapes = (
     (128, 256, 1),
     (128, 1536, 1),
     (128, 3072, 1),
@@ -38,25 +53,67 @@ def case(shape: tuple[int, int, int], full_range: bool) -> tuple[Data, torch.Ten
     return data, ref_kernel(data)
 
 
-@pytest.fixture(scope="module", autouse=True)
+@cache
+def submission(path: Path) -> ModuleType:
+    """The file as a module. Once a session: a module compiles its kernel when first called."""
+    spec = importlib.util.spec_from_file_location(f"submission_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
 def emulation() -> Iterator[Emulation]:
     with install() as active:
         yield active
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("path", kernels, ids=lambda path: path.stem)
 @pytest.mark.parametrize("full_range", [False, True], ids=["contest", "full-range"])
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "x".join(map(str, shape)))
+@pytest.mark.parametrize("shape", shapes, ids=lambda shape: "x".join(map(str, shape)))
 def test_a_kernel_passes(
-    kernel: str, shape: tuple[int, int, int], full_range: bool, emulation: Emulation
+    path: Path, shape: tuple[int, int, int], full_range: bool, emulation: Emulation
 ) -> None:
     data, expected = case(shape, full_range)
     emulation.clear()
     data[-1].fill_(torch.nan)
-    output = import_module(f"kernels.{kernel}").custom_kernel(data)
+    output = submission(path).custom_kernel(data)
     passed, message = check_implementation(data, output, expected)
     assert passed, message
-    assert [report.ctas_run for report in emulation.launches] == [
-        report.ctas_total for report in emulation.launches
-    ]
-    assert len(emulation.launches) == 1
+    assert len(emulation.launches) == launches.get(path.stem, 1)
+    assert all(report.ctas_run == report.ctas_total for report in emulation.launches)
+
+
+def imported(path: Path) -> set[str]:
+    """The top-level packages that a file imports, anywhere in it; "" for a relative import."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add("" if node.level else (node.module or "").partition(".")[0])
+    return names
+
+
+@pytest.mark.parametrize("path", kernels, ids=lambda path: path.stem)
+def test_a_kernel_is_a_complete_submission(path: Path) -> None:
+    source = path.read_text(encoding="utf-8")
+    assert source.startswith("#!POPCORN leaderboard nvfp4_gemv\n#!POPCORN gpu NVIDIA\n")
+    assert ast.get_docstring(ast.parse(source))
+    assert imported(path) <= public
+
+
+def test_the_imports_of_a_file_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "file.py"
+    path.write_text("import os.path\nfrom a.b import c\ndef f():\n    from . import g\n")
+    assert imported(path) == {"os", "a", ""}
+
+
+def test_a_copied_file_is_judged_alone(stage: Callable[[Path], Bot]) -> None:
+    """One small case: beside the copy lies nothing but what the contest's bot puts there."""
+    judged = stage(folder / "warp_per_row.py").run("test", [line(full=True)])
+    assert judged.exit_code == 0, judged.stderr
+    assert judged.values["test.0.status"] == "pass"
+    assert judged.values["check"] == "pass"
