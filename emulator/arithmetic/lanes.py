@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .table import REGISTER_DTYPES, Array, Type
+from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array, Type
 
 
 def values(word: Array, type_: Type) -> Array:
