@@ -92,11 +92,11 @@ def test_the_error_names_the_torch_tensor() -> None:
         run(f"mov.u64 %d5, {tensor.data_ptr()}; ld.global.u16 %h1, [%d5+30];", words())
 
 
-def test_parameters_and_constants_are_only_for_reading() -> None:
+def test_parameters_and_constants_are_read_only() -> None:
     before = ".const .align 4 .u32 c[2] = {1, 2}; .global .u32 g, h[2];"
     run("mov.u64 %d1, h; st.global.u32 [%d1+4], %r0;", words(), before=before)
     for address in ("mov.u64 %d1, c;", "mov.u64 %d1, a0; cvta.param.u64 %d1, %d1;"):
-        with pytest.raises(errors.ReadOnlyMemory, match="only for reading"):
+        with pytest.raises(errors.ReadOnlyMemory, match="read-only memory"):
             run(f"{address} st.u32 [%d1], %r0;", words(), before=before)
 
 
@@ -128,7 +128,7 @@ def test_a_shared_store_to_the_end_is_fine() -> None:
 
 
 def test_an_unwritten_shared_word_is_caught() -> None:
-    with pytest.raises(errors.UninitialisedShared, match="nothing was written") as caught:
+    with pytest.raises(errors.UninitialisedShared, match="nothing has written") as caught:
         run(f"{SLOT} ld.shared.u32 %r5, [%r10];", words(), before=SHARED)
     assert "thread (0, 0, 0)" in str(caught.value)
 
