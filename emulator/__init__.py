@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nvfp4.capture.launch import Buffer, Dim3, Launch, ListedMemory
-from nvfp4.emulator.engine.launch import launch as _launch
-from nvfp4.emulator.engine.module import load_module
 from nvfp4.emulator.errors import EmulatorError, UnsupportedInstruction
+from nvfp4.emulator.execution.launch import launch as _launch
+from nvfp4.emulator.execution.module import load_module
 from nvfp4.emulator.report import LaunchReport
 
 __all__ = ["Buffer", "EmulatorError", "LaunchReport", "run", "run_ptx"]

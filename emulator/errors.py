@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Where:
+class SourceLocation:
     """Place of a fault. `cta` and `thread` are (x, y, z); `line` counts from 1 in the PTX text."""
 
     kernel: str
@@ -35,13 +35,15 @@ class Where:
 class EmulatorError(Exception):
     """Base of all errors of the emulator. `str(error)` is the sentence, the place, the hint."""
 
-    def __init__(self, message: str, *, where: Where | None = None, hint: str | None = None):
+    def __init__(
+        self, message: str, *, where: SourceLocation | None = None, hint: str | None = None
+    ):
         super().__init__(message)
         self.message = message
         self.where = where
         self.hint = hint
 
-    def at(self, where: Where) -> EmulatorError:
+    def at(self, where: SourceLocation) -> EmulatorError:
         """Fill in the place if nobody has yet; returns self, to be raised."""
         if self.where is None:
             self.where = where

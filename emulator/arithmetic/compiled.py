@@ -17,7 +17,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import types
 from numba.extending import intrinsic
 
-from .table import Array
+from nvfp4.emulator.ptx.types import Array
 
 Ufunc = Callable[..., Any]
 

@@ -7,12 +7,14 @@ from functools import cache
 
 import numpy as np
 
+from nvfp4.emulator.ptx.types import REGISTER_DTYPES, TYPES, Array, Type
+
 from . import compiled
 from .floats import decoded, flush, rectify, saturate
 from .formats import F16, F32, FORMATS, TF32, Format, decode, encode
 from .host_fpu import rounding
 from .lanes import common_shape
-from .table import REGISTER_DTYPES, TYPES, Array, Modifiers, Op, Type, instruction
+from .table import Modifiers, Op, instruction
 
 INTEGRAL = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 SCALAR_FLOATS = ("f16", "bf16", "f32", "f64", "tf32")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .table import Array
+from nvfp4.emulator.ptx.types import Array
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ _MODES = {
     "x86": {"rn": 0x000, "rm": 0x400, "rp": 0x800, "rz": 0xC00},
     "arm": {"rn": 0x000000, "rp": 0x400000, "rm": 0x800000, "rz": 0xC00000},
 }[("arm" if platform.machine().lower() in ("aarch64", "arm64") else "x86")]
-_libm = ctypes.CDLL(None)
+_LIBM = ctypes.CDLL(None)
 
 
 @contextmanager
@@ -27,9 +27,9 @@ def rounding(mode: str) -> Iterator[None]:
         if mode == "rn":
             yield
             return
-        if _libm.fesetround(_MODES[mode]) != 0:
+        if _LIBM.fesetround(_MODES[mode]) != 0:
             raise RuntimeError(f"this machine's FPU cannot round as .{mode}")
         try:
             yield
         finally:
-            _libm.fesetround(_MODES["rn"])
+            _LIBM.fesetround(_MODES["rn"])

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from nvfp4.emulator.ptx.types import TYPES, Array, Type
+
 from . import compiled
 from .lanes import on_values
-from .table import INTEGERS, TYPES, Array, Modifiers, Op, Type, instruction
+from .table import INTEGERS, Modifiers, Op, instruction
 
 PACKED = ("u16x2", "s16x2")
 

@@ -7,17 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .table import REGISTER_DTYPES, Array, Type
-
-
-def values(word: Array, type_: Type) -> Array:
-    """The bits of a one-lane register read as `type_`'s value dtype."""
-    return word.view(type_.value)
-
-
-def bits(value: Array, type_: Type) -> Array:
-    """A value of `type_`'s dtype as the raw bits of its register class."""
-    return value.view(REGISTER_DTYPES[type_.register])
+from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array, Type
 
 
 def on_values(function: Callable[..., Any], type_: Type) -> Callable[..., Array]:

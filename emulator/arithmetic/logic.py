@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
+
 from . import compiled
-from .table import REGISTER_DTYPES, UNTYPED, Array, Modifiers, Op, instruction
+from .table import UNTYPED, Modifiers, Op, instruction
 
 FULL = np.uint32(0xFFFFFFFF)
 BOOLEAN: dict[str, Callable[[Array, Array], Array]] = {

@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from nvfp4.emulator.ptx.types import REGISTER_DTYPES, TYPES, Array
+
 from .convert import to_float64
 from .floats import finish, flush, keep_nan, kind
 from .formats import FORMATS, encode
 from .lanes import on_lanes
-from .table import REGISTER_DTYPES, TYPES, Array, Modifiers, Op, instruction
+from .table import Modifiers, Op, instruction
 
 Function = Callable[..., Any]
 

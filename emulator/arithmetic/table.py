@@ -12,79 +12,16 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import numpy as np
-
 from nvfp4.emulator.errors import UnsupportedInstruction
+from nvfp4.emulator.ptx.types import TYPES, Array, Type
 
-Array = np.ndarray[Any, Any]
 Function = Callable[..., tuple[Array, ...]]
 
-
-@dataclass(frozen=True)
-class Type:
-    """A PTX operand type: its register class and the NumPy dtype that reads the bits as a value."""
-
-    name: str
-    register: str
-    value: np.dtype[Any]
-    lanes: int = 1
-
-    @property
-    def bits(self) -> int:
-        """Width of one lane of the type in bits."""
-        return 8 * self.value.itemsize
-
-
-def _type(name: str, register: str, value: str, lanes: int = 1) -> Type:
-    return Type(name, register, np.dtype(value), lanes)
-
-
-# Narrow floats have no NumPy dtype of their own: their value dtype is the raw integer.
-TYPES = {
-    t.name: t
-    for t in (
-        *(
-            _type(f"{kind}{8 * size}", f"b{8 * size}", f"{'i' if kind == 's' else 'u'}{size}")
-            for kind in "usb"
-            for size in (1, 2, 4, 8)
-        ),
-        _type("pred", "pred", "?"),
-        _type("f16", "b16", "u2"),
-        _type("bf16", "b16", "u2"),
-        _type("f32", "b32", "f4"),
-        _type("tf32", "b32", "u4"),
-        _type("f64", "b64", "f8"),
-        _type("f16x2", "b32", "u2", 2),
-        _type("bf16x2", "b32", "u2", 2),
-        _type("u16x2", "b32", "u2", 2),
-        _type("s16x2", "b32", "i2", 2),
-        _type("f32x2", "b64", "f4", 2),
-        _type("e4m3x2", "b16", "u1", 2),
-        _type("e5m2x2", "b16", "u1", 2),
-        _type("e2m3x2", "b16", "u1", 2),
-        _type("e3m2x2", "b16", "u1", 2),
-        _type("ue8m0x2", "b16", "u1", 2),
-        _type("e2m1x2", "b8", "u1", 2),
-        _type("e4m3x4", "b32", "u1", 4),
-        _type("e5m2x4", "b32", "u1", 4),
-        _type("e2m3x4", "b32", "u1", 4),
-        _type("e3m2x4", "b32", "u1", 4),
-        _type("e2m1x4", "b16", "u1", 4),
-    )
-}
 
 UNSIGNED = ("u16", "u32", "u64")
 SIGNED = ("s16", "s32", "s64")
 INTEGERS = UNSIGNED + SIGNED
 UNTYPED = ("b16", "b32", "b64")
-
-REGISTER_DTYPES: dict[str, np.dtype[Any]] = {
-    "pred": np.dtype(np.bool_),
-    "b8": np.dtype(np.uint8),
-    "b16": np.dtype(np.uint16),
-    "b32": np.dtype(np.uint32),
-    "b64": np.dtype(np.uint64),
-}
 
 
 @dataclass(frozen=True)
@@ -190,7 +127,7 @@ def _single(function: Callable[..., Any]) -> Function:
 
 
 Builder = Callable[[Modifiers], Op]
-_builders: dict[tuple[str, str | None], Builder] = {}
+_BUILDERS: dict[tuple[str, str | None], Builder] = {}
 
 
 def instruction(
@@ -202,9 +139,9 @@ def instruction(
         for mnemonic in mnemonics:
             for type_name in [None] if types is None else types:
                 key = (mnemonic, type_name)
-                if key in _builders:
+                if key in _BUILDERS:
                     raise ValueError(f"{mnemonic} is in the table twice (type {type_name})")
-                _builders[key] = builder
+                _BUILDERS[key] = builder
         return builder
 
     return register
@@ -212,7 +149,7 @@ def instruction(
 
 def mnemonics() -> list[str]:
     """All mnemonics in the table, sorted."""
-    return sorted({mnemonic for mnemonic, _ in _builders})
+    return sorted({mnemonic for mnemonic, _ in _BUILDERS})
 
 
 @cache
@@ -226,7 +163,7 @@ def resolve(opcode: str, results: int = 1, sources: int | None = None) -> Op:
     """
     mnemonic, *parts = opcode.split(".")
     first_type = next((part for part in parts if part in TYPES), None)
-    builder = _builders.get((mnemonic, first_type)) or _builders.get((mnemonic, None))
+    builder = _BUILDERS.get((mnemonic, first_type)) or _BUILDERS.get((mnemonic, None))
     if builder is None:
         known = mnemonic in mnemonics()
         raise UnsupportedInstruction(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from nvfp4.emulator.errors import PtxSyntaxError, Where
-from nvfp4.emulator.ptx.program import Instruction, Program, Several, Target
+from nvfp4.emulator.errors import PtxSyntaxError, SourceLocation
+from nvfp4.emulator.ptx.program import Instruction, OperandList, Program, Target
 
 _ENDS = {"bra", "brx", "ret", "exit", "trap"}
 
@@ -62,7 +62,7 @@ def targets(instruction: Instruction) -> list[int]:
     for operand in instruction.operands:
         if isinstance(operand, Target):
             labels.append(operand.label)
-        elif isinstance(operand, Several):
+        elif isinstance(operand, OperandList):
             labels += [item.label for item in operand.items if isinstance(item, Target)]
     return labels
 
@@ -79,7 +79,8 @@ def _connect(block: Block, program: Program, number: dict[int, int], count: int)
     if block.falls_through:
         if block.index + 1 >= count:
             raise PtxSyntaxError(
-                "control runs past the kernel's end", where=Where(program.kernel, last.line)
+                "control runs past the kernel's end",
+                where=SourceLocation(program.kernel, last.line),
             )
         block.successors.append(block.index + 1)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from nvfp4.emulator.errors import PtxSyntaxError, Where
+from nvfp4.emulator.errors import PtxSyntaxError, SourceLocation
 
 
 class Token(NamedTuple):
@@ -46,7 +46,7 @@ def tokens(text: str) -> Iterator[Token]:
             if text[position] == "\0":
                 break
             raise PtxSyntaxError(
-                f"unexpected character {text[position]!r}", where=Where("(module)", line)
+                f"unexpected character {text[position]!r}", where=SourceLocation("(module)", line)
             )
         kind = found.lastgroup
         position = found.end()

@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import re
-import struct
-
-from nvfp4.emulator.errors import PtxSyntaxError, Where
-from nvfp4.emulator.ptx.lexer import Token, tokens
+from nvfp4.emulator.ptx.operands import OperandParser, real_bits
 from nvfp4.emulator.ptx.syntax import (
-    Address,
-    Arguments,
     Function,
     Guard,
     Instruction,
     Integer,
     Label,
     Module,
-    Name,
-    Negated,
     Operand,
-    Pair,
     Real,
     Registers,
     Scope,
     Statement,
-    Sum,
     TargetList,
     Variable,
-    Vector,
 )
+from nvfp4.emulator.ptx.types import is_type, type_bytes
 
 _LINKAGE = {".visible", ".extern", ".weak", ".common"}
 _SPACES = {".global", ".const", ".shared", ".local", ".param"}
@@ -45,20 +35,6 @@ _FUNCTION_DIRECTIVES_WITH_NUMBERS = {
     ".abi_preserve_control",
 }
 _FUNCTION_FLAGS = {".noreturn", ".explicitcluster", ".blocksareclusters", ".unique"}
-_TYPE_ALIASES = {"f16x2": 4, "bf16x2": 4, "pred": 1, "f16": 2, "bf16": 2, "tf32": 4}
-
-
-_INTEGER = re.compile(r"(0[xX][0-9a-fA-F]+|0[bB][01]+|0[0-7]*|[1-9][0-9]*)U?")
-
-
-def type_bytes(name: str) -> int:
-    """Size of a fundamental type such as `u32` (written without its dot)."""
-    if name in _TYPE_ALIASES:
-        return _TYPE_ALIASES[name]
-    digits = name.lstrip("usbf")
-    if not digits.isdigit():
-        raise PtxSyntaxError(f"unknown type .{name}")
-    return int(digits) // 8
 
 
 def parse(text: str) -> Module:
@@ -66,69 +42,8 @@ def parse(text: str) -> Module:
     return _Parser(text).module()
 
 
-class _Parser:
-    def __init__(self, text: str):
-        self.text = text
-        self.tokens = list(tokens(text))
-        self.at = 0
-        self.function = "(module)"
-
-    # --- tokens -------------------------------------------------------------------------
-
-    @property
-    def now(self) -> Token:
-        return self.tokens[self.at]
-
-    def take(self) -> Token:
-        token = self.tokens[self.at]
-        self.at += 1
-        return token
-
-    def accept(self, text: str) -> bool:
-        if self.now.text == text and self.now.kind != "string":
-            self.at += 1
-            return True
-        return False
-
-    def expect(self, text: str) -> Token:
-        if self.now.text != text:
-            raise self.error(f"expected {text!r}, found {self.now.text or 'the end'!r}")
-        return self.take()
-
-    def word(self) -> str:
-        if self.now.kind != "word":
-            raise self.error(f"expected a name, found {self.now.text or 'the end'!r}")
-        return self.take().text
-
-    def error(self, message: str) -> PtxSyntaxError:
-        return PtxSyntaxError(message, where=Where(self.function, self.now.line))
-
-    def skip_line(self) -> list[str]:
-        line = self.now.line
-        words = []
-        while self.now.line == line and self.now.kind != "end":
-            words.append(self.take().text)
-        return words
-
-    def skip_statement(self) -> None:
-        while not self.accept(";"):
-            if self.now.kind == "end":
-                raise self.error("a statement has no ';'")
-            self.at += 1
-
-    def skip_braces(self) -> None:
-        self.expect("{")
-        depth = 1
-        while depth:
-            token = self.take()
-            if token.kind == "end":
-                raise self.error("a '{' has no '}'")
-            depth += (token.text == "{") - (token.text == "}")
-
-    def integer(self) -> int:
-        if self.now.kind != "number" or not _INTEGER.fullmatch(self.now.text):
-            raise self.error(f"expected an integer, found {self.now.text or 'the end'!r}")
-        return _integer(self.take().text)
+class _Parser(OperandParser):
+    """Reads declarations, functions and their bodies."""
 
     # --- module -------------------------------------------------------------------------
 
@@ -247,6 +162,8 @@ class _Parser:
                         self.at += 1
             else:
                 type_name = text[1:]
+        if not is_type(type_name):
+            raise self.error(f"unknown type .{type_name}")
         element = type_bytes(type_name) * lanes
         return type_name, element, max(align, element, 1)
 
@@ -296,16 +213,6 @@ class _Parser:
                 bits = real_bits(literal, width * 8)
             out.append((offset, width, bits & ((1 << (8 * width)) - 1)))
         return offset + width
-
-    def addend(self) -> int:
-        total = 0
-        while self.now.text in ("+", "-"):
-            sign = -1 if self.take().text == "-" else 1
-            literal = self.literal()
-            if not isinstance(literal, Integer):
-                raise self.error("an address offset is an integer")
-            total += sign * literal.value
-        return total
 
     def register_declaration(self) -> Registers:
         line = self.take().line
@@ -389,102 +296,3 @@ class _Parser:
         self.expect(";")
         text = " ".join(self.text[first.start : last.start].split())
         return Instruction(opcode, tuple(operands), guard, line, text)
-
-    def operand(self) -> Operand:
-        text = self.now.text
-        if text == "[":
-            return self.address()
-        if text == "{":
-            return self.vector()
-        if text == "(":
-            self.at += 1
-            items: list[Operand] = []
-            while not self.accept(")"):
-                items.append(self.operand())
-                self.accept(",")
-            return Arguments(tuple(items))
-        if text == "!":
-            self.at += 1
-            return Negated(Name(self.word()))
-        if self.now.kind == "word":
-            name = Name(self.take().text)
-            if self.accept("|"):
-                return Pair(name, self.operand())
-            if self.now.text in ("+", "-"):
-                return Sum(name.text, self.addend())
-            return name
-        return self.literal()
-
-    def vector(self) -> Vector:
-        self.expect("{")
-        items: list[Operand] = []
-        while not self.accept("}"):
-            items.append(self.operand())
-            self.accept(",")
-        return Vector(tuple(items))
-
-    def address(self) -> Address:
-        self.expect("[")
-        base: Name | Integer
-        if self.now.kind == "word":
-            base = Name(self.take().text)
-        else:
-            literal = self.literal()
-            if not isinstance(literal, Integer):
-                raise self.error("an address is an integer")
-            base = literal
-        offset = self.addend()
-        coordinates = None
-        if self.accept(","):
-            coordinates = self.vector()
-        self.expect("]")
-        return Address(base, offset, coordinates)
-
-    def literal(self) -> Integer | Real:
-        sign = 1
-        while self.now.text in ("-", "+", "~"):
-            mark = self.take().text
-            if mark == "~":
-                inner = self.literal()
-                if isinstance(inner, Real):
-                    raise self.error("'~' of a floating-point literal")
-                return Integer(sign * ~inner.value)
-            sign *= -1 if mark == "-" else 1
-        if self.now.kind != "number":
-            raise self.error(f"expected an operand, found {self.now.text or 'the end'!r}")
-        text = self.take().text
-        if text[:2] in ("0f", "0F"):
-            bits = int(text[2:], 16)
-            return Real(bits ^ (0x80000000 if sign < 0 else 0), 32)
-        if text[:2] in ("0d", "0D"):
-            bits = int(text[2:], 16)
-            return Real(bits ^ (1 << 63 if sign < 0 else 0), 64)
-        if "." in text or ("e" in text.lower() and not text.lower().startswith("0x")):
-            (bits,) = struct.unpack("<Q", struct.pack("<d", sign * float(text)))
-            return Real(bits, 64)
-        self.at -= 1
-        return Integer(sign * self.integer())
-
-
-def real_bits(literal: Real, width: int) -> int:
-    """The literal's bits as f32 (width 32) or f64 (width 64)."""
-    if literal.width == width:
-        return literal.bits
-    if width == 32:
-        (value,) = struct.unpack("<d", struct.pack("<Q", literal.bits))
-        return int.from_bytes(struct.pack("<f", value), "little")
-    if width == 64:
-        (value,) = struct.unpack("<f", struct.pack("<I", literal.bits))
-        return int.from_bytes(struct.pack("<d", value), "little")
-    raise PtxSyntaxError(f"a floating-point literal where {width} bits are wanted")
-
-
-def _integer(text: str) -> int:
-    text = text.rstrip("U")
-    if text[:2] in ("0x", "0X"):
-        return int(text, 16)
-    if text[:2] in ("0b", "0B"):
-        return int(text[2:], 2)
-    if len(text) > 1 and text[0] == "0":
-        return int(text, 8)
-    return int(text)

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ptx_harness import ptx_of
 
-from nvfp4.emulator.engine.codegen import compile_kernel
+from nvfp4.emulator.compiler.codegen import compile_kernel
 from nvfp4.emulator.errors import EmulatorError
+from nvfp4.emulator.ptx.link import link
 from nvfp4.emulator.ptx.parser import parse
-from nvfp4.emulator.ptx.program import link
 
 BODY = """
 .local .align 8 .b8 mine[16]; { .param .b32 p0; st.param.b32 [p0], %r0; }

@@ -5,7 +5,7 @@ import pytest
 from ptx_harness import MINE, MINE_IN_GRID, run
 
 from nvfp4.emulator import errors
-from nvfp4.emulator.engine import schedule
+from nvfp4.emulator.execution import schedule
 
 SHARED = ".shared .align 16 .b8 s[4096];"
 

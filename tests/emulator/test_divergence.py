@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ptx_harness import run
 
-from nvfp4.emulator.engine import schedule
+from nvfp4.emulator.execution import schedule
 
 REGISTERS = ("%r20", "%r21", "%r22", "%r23")
 

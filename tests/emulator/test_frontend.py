@@ -8,10 +8,10 @@ import pytest
 from ptx_harness import HEADER, MINE, ptx_of, run
 
 from nvfp4.emulator import run_ptx
-from nvfp4.emulator.engine.action import BUILDERS
 from nvfp4.emulator.errors import PtxSyntaxError, UnsupportedInstruction
+from nvfp4.emulator.instructions.action import BUILDERS
+from nvfp4.emulator.ptx.link import link
 from nvfp4.emulator.ptx.parser import parse
-from nvfp4.emulator.ptx.program import link
 
 
 def out(n: int = 32, dtype: type = np.uint32) -> np.ndarray:
@@ -119,10 +119,10 @@ def test_tensor_memory_is_named_as_not_emulated_yet() -> None:
     [
         ("mov.u32 %r1 %r2;", "';'"),
         ("mov.u32 %r1, `;", "unexpected character"),
-        ("mov.u32 nowhere, 1;", "nothing declares nowhere"),
-        ("@%r1 bra X; X:", "no predicate"),
+        ("mov.u32 nowhere, 1;", "nowhere is not declared"),
+        ("@%r1 bra X; X:", "not a predicate"),
         ("add.u32 %r1, %r2;", "2 sources"),
-        ("A: bra B; A: B:", "label A stands twice"),
+        ("A: bra B; A: B:", "label A is defined twice"),
     ],
 )
 def test_a_syntax_error_names_its_line(text: str, words: str) -> None:

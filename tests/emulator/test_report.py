@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ptx_harness import MINE_IN_GRID, run
 
-import emulator.engine.launch
-from nvfp4.emulator.engine.native import bank_wavefronts
+from nvfp4.emulator.execution import launch
+from nvfp4.emulator.state.native import bank_wavefronts
 
 SHARED = ".shared .align 16 .b8 s[8192];"
 
@@ -108,7 +108,7 @@ def test_batches_of_any_size_give_the_same(monkeypatch: pytest.MonkeyPatch) -> N
     setp.lt.u32 %p1, %r0, 7; @%p1 add.u32 %r5, %r5, 5; st.global.u32 [%d0], %r5;"""
     results = []
     for lanes in (32, 96, 1 << 20):
-        monkeypatch.setattr(emulator.engine.launch, "LANES_PER_BATCH", lanes)
+        monkeypatch.setattr(launch, "LANES_PER_BATCH", lanes)
         a = words(7 * 48)
         report = run(body, a, grid=7, block=48, before=SHARED)
         report.seconds = 0
@@ -138,3 +138,10 @@ def test_clocks_run_forwards_and_are_the_same_every_time() -> None:
     run(body, b)
     assert (a > 0).all()
     assert (a == b).all()
+
+
+def test_a_multiway_branch_counts_the_warps_that_diverge() -> None:
+    """Four warps: two go one way each, two are divided between both."""
+    body = """T: .branchtargets A, B; shr.u32 %r5, %r0, 5; and.b32 %r6, %r0, 1;
+    setp.lt.u32 %p1, %r5, 2; selp.u32 %r7, %r5, %r6, %p1; brx.idx %r7, T; A: add.u32 %r8, %r0, 1; B:"""
+    assert run(body, words(1), block=128).divergent_branches == 2

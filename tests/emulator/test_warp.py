@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from ptx_harness import MINE, MINE_IN_GRID, run
 
 from nvfp4.emulator import errors
@@ -22,32 +20,43 @@ def shuffled(mode: str, b: str, c: str) -> tuple[np.ndarray, np.ndarray]:
     return value, valid.astype(bool)
 
 
-@given(
-    st.sampled_from(["up", "down", "bfly", "idx"]),
-    st.integers(0, 31),
-    st.integers(0, 31),
-    st.sampled_from([0, 0x10, 0x18, 0x1C, 0x1E, 0x1F]),
-)
-def test_shfl_reads_the_lane_the_manual_says(mode: str, b: int, clamp: int, segment: int) -> None:
-    """Source: PTX ISA, shfl.sync, its pseudocode."""
-    got, flag = shuffled(mode, str(b), str(segment << 8 | clamp))
-    for lane in range(32):
-        most = (lane & segment) | (clamp & ~segment)
-        least = lane & segment
-        if mode == "up":
-            j = lane - b
-            inside = j >= most
-        elif mode == "down":
-            j = lane + b
-            inside = j <= most
-        elif mode == "bfly":
-            j = lane ^ b
-            inside = j <= most
-        else:
-            j = least | (b & ~segment)
-            inside = j <= most
-        assert flag[lane] == inside
-        assert got[lane] == (j if inside else lane)
+def ranges(*parts: tuple[int, int]) -> list[int]:
+    """Consecutive lanes, from each first one up to the one before the last."""
+    return [lane for first, last in parts for lane in range(first, last)]
+
+
+# (mode, b, c) -> the lane that each lane reads, and the lanes whose source is out of range, which
+# read their own. c has the clamp in bits 0-4 and the segment mask in bits 8-12.
+SHUFFLES = [
+    ("up", 1, 0, ranges((0, 1), (0, 31)), [0]),
+    ("up", 31, 0, ranges((0, 31), (0, 1)), ranges((0, 31))),
+    ("up", 4, 0x1800, ranges(*[(s, s + 4) for s in (0, 0, 8, 8, 16, 16, 24, 24)]),
+     ranges((0, 4), (8, 12), (16, 20), (24, 28))),
+    ("down", 1, 0x1F, ranges((1, 32), (31, 32)), [31]),
+    ("down", 16, 0x1F, ranges((16, 32), (16, 32)), ranges((16, 32))),
+    ("down", 4, 0x1807, ranges(*[(s, s + 4) for s in (4, 4, 12, 12, 20, 20, 28, 28)]),
+     ranges((4, 8), (12, 16), (20, 24), (28, 32))),
+    ("down", 2, 0x0F, ranges((2, 16), (14, 32)), ranges((14, 32))),
+    ("bfly", 1, 0x1F, ranges(*[(s, s + 1) for pair in range(0, 32, 2) for s in (pair + 1, pair)]),
+     []),
+    ("bfly", 16, 0x1F, ranges((16, 32), (0, 16)), []),
+    ("bfly", 16, 0x0F, ranges((0, 16), (0, 16)), ranges((0, 16))),
+    ("bfly", 31, 0x1F, list(range(31, -1, -1)), []),
+    ("idx", 0, 0x1F, [0] * 32, []),
+    ("idx", 5, 0x1F, [5] * 32, []),
+    ("idx", 9, 0x1807, [1] * 8 + [9] * 8 + [17] * 8 + [25] * 8, []),
+    ("idx", 20, 0x0F, list(range(32)), list(range(32))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("mode", "b", "c", "source", "outside"), SHUFFLES)
+def test_shfl_reads_the_lane_the_manual_says(
+    mode: str, b: int, c: int, source: list[int], outside: list[int]
+) -> None:
+    """Worked out by hand from the PTX ISA, shfl.sync."""
+    got, valid = shuffled(mode, str(b), str(c))
+    assert got.tolist() == source
+    assert np.flatnonzero(~valid).tolist() == outside
 
 
 def test_a_shuffle_by_a_different_amount_in_each_lane() -> None:

@@ -1,0 +1,60 @@
+"""A compiled kernel."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.ptx.program import Program, SymbolAddress
+from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
+from nvfp4.emulator.state.batch import Batch
+
+
+@dataclass
+class CompiledBlock:
+    """run(batch, group, R) and, if threads may have to wait here, gate with the same arguments.
+
+    site: the first instruction. live_in, live_out, writes: bit sets of registers. kinds: how many
+    instructions there are of each class that is counted.
+    """
+
+    run: Callable[..., Any]
+    gate: Callable[..., Any] | None
+    site: Site
+    live_in: int
+    live_out: int
+    writes: int
+    kinds: Counter[str]
+
+
+@dataclass
+class CompiledKernel:
+    """Blocks in program order. source: the generated Python.
+
+    classes: register class by index. specials, symbols: what the registers behind the program's
+    own hold.
+    """
+
+    program: Program
+    blocks: list[CompiledBlock]
+    classes: list[str]
+    specials: dict[int, str]
+    symbols: dict[int, SymbolAddress]
+    source: str
+
+    def first_values(self, batch: Batch) -> list[Array]:
+        """Registers when the kernel starts: special registers, symbol addresses, else zeros."""
+        values = [np.zeros(1, REGISTER_DTYPES[cls]) for cls in self.classes]
+        for index, name in self.specials.items():
+            value = batch.special(name)
+            assert value is not None
+            values[index] = value
+        for index, symbol in self.symbols.items():
+            base = batch.launch.symbols[symbol.name]
+            values[index] = np.array([base + symbol.offset], np.uint64)
+        return values

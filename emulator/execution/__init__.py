@@ -1,0 +1,1 @@
+"""Loaded modules, launches, and the order in which threads run."""

@@ -1,0 +1,136 @@
+"""A launch: its parameters and limits, its CTAs in batches, its report."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from nvfp4.capture.launch import Buffer, Dim3, Launch
+from nvfp4.emulator.compiler.kernel import CompiledKernel
+from nvfp4.emulator.errors import LaunchError
+from nvfp4.emulator.execution.module import LoadedModule
+from nvfp4.emulator.execution.schedule import Scheduler
+from nvfp4.emulator.ptx.program import SHARED_BASE
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.report import LaunchReport
+from nvfp4.emulator.state.batch import Batch
+from nvfp4.emulator.state.launch_state import LaunchState, check_shape
+from nvfp4.emulator.state.memory import READ, WRITTEN, GlobalMemory
+
+# Large enough to hide what a call of NumPy costs, small enough that a handful of registers of this
+# many lanes and 4 bytes stay in a core's L2 cache.
+LANES_PER_BATCH = 16384
+# A byte of shared memory costs 24 bytes of shadow when it is checked.
+SHARED_BYTES_PER_BATCH = 4 << 20
+
+
+def launch(
+    module: LoadedModule, asked: Launch, check: bool, sample_ctas: int | None
+) -> LaunchReport:
+    """Run a kernel to its end. See emulator.run."""
+    kernel, grid, block, shared_bytes = asked.kernel, asked.grid, asked.block, asked.shared_bytes
+    began = time.perf_counter()
+    compiled = module.kernel(kernel, check)
+    program = compiled.program
+    raw = _parameter_bytes(compiled, asked.parameters)
+    total_shared = (program.dynamic_shared or SHARED_BASE) + shared_bytes
+    if not shared_bytes:
+        total_shared = program.shared_end
+    check_shape(grid, block, total_shared)
+    required = program.required_threads
+    if required is not None and required != block:
+        raise LaunchError(f"{kernel} requires blocks of {required} threads, not {block}")
+    symbols = module.symbols()
+    symbols.update((name, raw.ctypes.data) for name, _, _ in program.parameters)
+    own = [Buffer("the kernel's parameters", raw.ctypes.data, raw.size, writable=False)]
+    own += module.buffers()
+    state = LaunchState(
+        kernel=kernel,
+        grid=grid,
+        block=block,
+        parameters=raw,
+        symbols=symbols,
+        shared_base=SHARED_BASE,
+        shared_bytes=total_shared,
+        dynamic_shared_bytes=shared_bytes,
+        local_bytes=program.local_bytes,
+        memory=GlobalMemory(own, asked.memory),
+        check=check,
+    )
+    total = grid[0] * grid[1] * grid[2]
+    numbers = _cta_order(total, sample_ctas)
+    runs = np.zeros(len(compiled.blocks), np.int64)
+    size = _batch_size(state, block)
+    for start in range(0, numbers.size, size):
+        scheduler = Scheduler(compiled, Batch(state, numbers[start : start + size]))
+        scheduler.run()
+        runs += scheduler.runs
+    report = _report(state, compiled, runs, numbers.size, total)
+    report.seconds = time.perf_counter() - began
+    return report
+
+
+def _parameter_bytes(compiled: CompiledKernel, given: Sequence[bytes]) -> Array:
+    """All parameters at their offsets, at an address aligned to 128."""
+    wanted = compiled.program.parameters
+    name = compiled.program.kernel
+    if len(given) != len(wanted):
+        raise LaunchError(f"{name} takes {len(wanted)} parameters, {len(given)} are given")
+    size = compiled.program.parameter_bytes
+    block = np.zeros(max(size, 1) + 128, np.uint8)
+    skip = -block.ctypes.data % 128
+    raw = block[skip : skip + max(size, 1)]
+    for (parameter, offset, nbytes), value in zip(wanted, given, strict=True):
+        if len(value) != nbytes:
+            raise LaunchError(
+                f"parameter {parameter} of {name} has {nbytes} bytes, {len(value)} are given"
+            )
+        raw[offset : offset + nbytes] = np.frombuffer(value, np.uint8)
+    return raw
+
+
+def _cta_order(total: int, wanted: int | None) -> Array:
+    """Linear CTA numbers in the order in which they run: all, or `wanted` spread over the grid."""
+    if wanted is None or wanted >= total:
+        return np.arange(total, dtype=np.int64)
+    if wanted < 1:
+        raise LaunchError(f"sample_ctas is {wanted}; at least one CTA must run")
+    return np.arange(wanted, dtype=np.int64) * total // wanted
+
+
+def _batch_size(state: LaunchState, block: Dim3) -> int:
+    threads = -(-block[0] * block[1] * block[2] // 32) * 32
+    by_lanes = max(1, LANES_PER_BATCH // threads)
+    by_shared = max(1, SHARED_BYTES_PER_BATCH // max(1, state.shared_bytes - SHARED_BASE))
+    return min(by_lanes, by_shared)
+
+
+def _report(
+    state: LaunchState, compiled: CompiledKernel, runs: Array, ran: int, total: int
+) -> LaunchReport:
+    kinds: Counter[str] = Counter()
+    for block, count in zip(compiled.blocks, runs.tolist(), strict=True):
+        for kind, each in block.kinds.items():
+            if count:
+                kinds[kind] += each * count
+    touched = state.memory.touched
+    report = LaunchReport(
+        kernel=state.kernel,
+        grid=state.grid,
+        block=state.block,
+        shared_bytes=state.shared_bytes - SHARED_BASE,
+        ctas_run=ran,
+        ctas_total=total,
+        warp_instructions=dict(sorted(kinds.items())),
+        sectors_distinct=int(np.count_nonzero(touched)),
+        sectors_read=int(np.count_nonzero(touched & READ)),
+        sectors_written=int(np.count_nonzero(touched & WRITTEN)),
+        **vars(state.traffic),
+        output="".join(state.output),
+    )
+    if ran < total:
+        report.scale(total / ran)
+    return report

@@ -1,0 +1,183 @@
+"""Which threads run next: groups by place in the program, the furthest behind first.
+
+Threads that diverge at a branch meet again because whoever is behind runs first; groups at one
+place merge. A group in front of an instruction that needs more threads is held there, as the
+instruction's gate says; threads at a CTA barrier wait in it until it opens.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nvfp4.emulator.compiler.kernel import CompiledKernel
+from nvfp4.emulator.errors import Deadlock, RunawayKernel, SourceLocation
+from nvfp4.emulator.execution.deadlock import deadlock
+from nvfp4.emulator.instructions.control import Divergence
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.batch import Batch
+from nvfp4.emulator.state.group import Group
+from nvfp4.emulator.state.registers import RegisterFile
+
+# A loop that spins on memory would starve the threads it waits for, if they are further on.
+TURN_STEPS = 256
+IDLE_WAKES = 64
+STEP_LIMIT = 5_000_000
+
+
+class Scheduler:
+    """Runs the CTAs of one batch to their end.
+
+    runs: how many warps have run each block. groups: block -> threads that may run it. held:
+    block -> threads that its gate holds back.
+    """
+
+    def __init__(self, kernel: CompiledKernel, batch: Batch) -> None:
+        self.kernel = kernel
+        self.batch = batch
+        shape = (batch.grid.ctas, batch.grid.threads)
+        self.file = RegisterFile(shape, kernel.first_values(batch))
+        self.runs = np.zeros(len(kernel.blocks), np.int64)
+        self.groups: dict[int, Group] = {0: self._group(np.flatnonzero(batch.alive))}
+        self.held: dict[int, Group] = {}
+        self._stirred = False
+        self._progress = False
+        self._steps = 0
+        self._turn_began = 0
+        self._last_run: dict[int, int] = {}
+
+    def run(self) -> None:
+        """Execute all lanes of the batch. Raises the errors of emulator.errors."""
+        idle = 0
+        while True:
+            if not self.groups:
+                if not self.held:
+                    break
+                idle = 0 if self._progress else idle + 1
+                self._progress = False
+                if idle > IDLE_WAKES:
+                    break
+                self._wake()
+                # A try_wait gives up after a while: nobody else can run, so that is now.
+                for group in self.groups.values():
+                    group.excused = True
+            place = self._choose()
+            admitted = self._admit(place, self.groups.pop(place))
+            if admitted is not None:
+                self._advance(place, admitted)
+        if self.held or any(barrier.waiting for barrier in self.batch.barriers.values()):
+            raise self._deadlock()
+
+    def _choose(self) -> int:
+        """The block whose group runs next."""
+        if len(self.groups) == 1:
+            return next(iter(self.groups))
+        place = min(self.groups)
+        if self._steps - self._turn_began > TURN_STEPS:
+            self._turn_began = self._steps
+            place = min(self.groups, key=lambda p: self._last_run.get(p, -1))
+        self._last_run[place] = self._steps
+        return place
+
+    def _advance(self, place: int, group: Group) -> None:
+        """Run an admitted group from `place` until it diverges, meets others or waits."""
+        blocks, runs, batch, signals = self.kernel.blocks, self.runs, self.batch, self.batch.signals
+        spent = 0
+        while True:
+            block = blocks[place]
+            runs[place] += group.warps
+            spent += 1
+            group.dirty |= block.writes
+            following = block.run(batch, group, group.registers)
+            if following is None:
+                # The lanes exited, or wait in a barrier: they come back in other groups.
+                group.write_back(block.live_out)
+            if signals.changed:
+                self._heed_signals()
+            if type(following) is not int:
+                if following is not None:
+                    self._diverge(group, following)
+                break
+            alone = not self.groups or following < min(self.groups)
+            if not alone or following in self.held or self._stirred or spent >= TURN_STEPS:
+                self._place(group, following)
+                break
+            place = following
+            if blocks[place].gate is not None:
+                admitted = self._admit(place, group)
+                if admitted is None:
+                    break
+                group = admitted
+        if self._stirred:
+            self._wake()
+        signals.ticks += spent
+        self._steps += spent
+        if self._steps > STEP_LIMIT:
+            raise RunawayKernel(
+                f"the kernel is still running after {self._steps} basic blocks",
+                where=SourceLocation(self.kernel.program.kernel),
+                hint="a loop may never end",
+            )
+
+    def _heed_signals(self) -> None:
+        """Something that held threads may wait for has changed; lanes may have been released."""
+        signals = self.batch.signals
+        signals.changed = False
+        self._progress = True
+        self._stirred = bool(self.held)
+        released, signals.released = signals.released, []
+        for lanes, place in released:
+            self._place(self._group(lanes), place)
+
+    # --- groups ---------------------------------------------------------------------------
+
+    def _group(self, lanes: Array) -> Group:
+        return Group(self.batch.grid, lanes, self.file)
+
+    def _diverge(self, group: Group, divergence: Divergence) -> None:
+        needed = 0
+        for _, place in divergence.ways:
+            needed |= self.kernel.blocks[place].live_in
+        group.write_back(needed)
+        for mask, place in divergence.ways:
+            self._place(self._group(group.lanes[mask]), place)
+
+    def _place(self, group: Group, place: int) -> None:
+        """Put a group at a block, together with those that are there already."""
+        if group.lanes.size == 0:
+            return
+        needed = self.kernel.blocks[place].live_in
+        for others in (self.groups, self.held):
+            other = others.pop(place, None)
+            if other is not None:
+                group.write_back(needed)
+                other.write_back(needed)
+                group = self._group(np.sort(np.concatenate((group.lanes, other.lanes))))
+        self.groups[place] = group
+
+    def _admit(self, place: int, group: Group) -> Group | None:
+        """The lanes that the block's gate lets through; the others are held."""
+        block = self.kernel.blocks[place]
+        if block.gate is None:
+            return group
+        ready = block.gate(self.batch, group, group.registers)
+        group.excused = False
+        if ready is None or ready.all():
+            return group
+        group.write_back(block.live_in)
+        if not ready.any():
+            self.held[place] = group
+            return None
+        self.held[place] = self._group(group.lanes[~ready])
+        return self._group(group.lanes[ready])
+
+    def _wake(self) -> None:
+        """Let the gates look at the threads that they hold once more."""
+        self._stirred = False
+        held, self.held = self.held, {}
+        for place, group in held.items():
+            self._place(group, place)
+
+    def _deadlock(self) -> Deadlock:
+        blocks = self.kernel.blocks
+        held = [(blocks[place].site, group.lanes) for place, group in self.held.items()]
+        return deadlock(self.kernel.program.kernel, self.batch, held)

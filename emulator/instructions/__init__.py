@@ -1,0 +1,14 @@
+"""Every instruction that is not arithmetic; importing this package fills the table."""
+
+from nvfp4.emulator.instructions import (  # noqa: F401
+    async_copies,
+    atomics,
+    bulk_copies,
+    calls,
+    cta_barriers,
+    hints,
+    loads_and_stores,
+    mbarrier,
+    moves,
+    warp,
+)

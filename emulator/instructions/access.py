@@ -1,0 +1,146 @@
+"""Loads and stores of a group in any state space, the generic one included."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nvfp4.emulator.errors import OutOfBounds
+from nvfp4.emulator.instructions import global_access, shared_access
+from nvfp4.emulator.instructions.access_shape import Access, data_of
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state import native
+from nvfp4.emulator.state.batch import Batch
+from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.memory import LOCAL_WINDOW, READ, SHARED_WINDOW, WINDOW_SHIFT, WRITTEN
+
+# A state space, and the lanes whose addresses point there (None: all).
+Part = tuple[str, "Array | None"]
+
+
+def load(ex: Execution, access: Access, address: Array) -> list[Array]:
+    """Values read: `elements` arrays that broadcast to the group's shape."""
+    total: list[Array] | None = None
+    for space, mask in _by_space(ex, access, address):
+        values = _load(ex._replace(guard=mask), access, space, address)
+        if total is None:
+            total = values
+        else:
+            chosen = np.ones(1, np.bool_) if mask is None else mask
+            total = [np.where(chosen, v, t) for v, t in zip(values, total, strict=True)]
+    assert total is not None
+    return total
+
+
+def store(ex: Execution, access: Access, address: Array, values: list[Array]) -> None:
+    """Write `elements` values a lane."""
+    group = ex.group
+    for space, mask in _by_space(ex, access, address):
+        chosen = ex._replace(guard=mask).some_positions()
+        flat, lanes = group.spread(address), group.lanes
+        spread = [group.spread(value) for value in values]
+        if chosen is not None:
+            if chosen.size == 0:
+                continue
+            flat, lanes = flat[chosen], lanes[chosen]
+            spread = [value[chosen] for value in spread]
+        data = np.stack(spread) if len(spread) > 1 else spread[0].reshape(1, -1)
+        write(ex.batch, access, space, flat, lanes, data)
+
+
+def write(
+    batch: Batch, access: Access, space: str, address: Array, lanes: Array, data: Array
+) -> None:
+    """Write data[element, i] at address[i] on behalf of lanes[i]."""
+    if space == "global":
+        global_access.locate(batch, access, address, lanes, WRITTEN)
+    elif space == "shared":
+        offset = shared_access.locate(batch, access, address, lanes, WRITTEN)
+        if batch.shared.checked:
+            # Storing the bytes is part of the check: see races.note_writes.
+            shared_access.note_writes(batch, access.site, access.nbytes, offset, lanes, data)
+            return
+        address = offset + np.uint64(batch.shared.host_address)
+    else:
+        address = _locate_local(batch, access, address, lanes)
+    native.SCATTER[access.size](address, data)
+
+
+def read(batch: Batch, access: Access, space: str, address: Array, lanes: Array) -> Array:
+    """data[element, i] at address[i], read on behalf of lanes[i]."""
+    if space == "global":
+        global_access.locate(batch, access, address, lanes, READ)
+    elif space == "shared":
+        offset = shared_access.locate(batch, access, address, lanes, READ)
+        if batch.shared.checked:
+            shared_access.note_reads(batch, access.site, access.nbytes, offset, lanes)
+        address = offset + np.uint64(batch.shared.host_address)
+    else:
+        address = _locate_local(batch, access, address, lanes)
+    out = data_of(access, address.size)
+    native.GATHER[access.size](address, out)
+    return out
+
+
+def split_windows(address: Array) -> list[Part]:
+    """Generic addresses by the space that they point into."""
+    if address.max() < SHARED_WINDOW:
+        return [("global", None)]
+    window = address >> np.uint64(WINDOW_SHIFT)
+    found: list[Part] = []
+    for number, space in ((0, "global"), (1, "shared"), (2, "local")):
+        mask = window == number
+        if mask.all():
+            return [(space, None)]
+        if mask.any():
+            found.append((space, mask))
+    other = window > 2
+    if other.any():
+        found.append(("global", other))
+    return found
+
+
+def _by_space(ex: Execution, access: Access, address: Array) -> list[Part]:
+    if access.space != "generic":
+        return [(access.space, ex.guard)]
+    chosen = ex.some_positions()
+    if chosen is not None:
+        # Lanes that take no part may hold any address.
+        live = ex.group.spread(address)[chosen]
+        spaces = split_windows(live) if live.size else [("global", None)]
+        if len(spaces) == 1:
+            return [(spaces[0][0], ex.guard)]
+    parts = split_windows(address)
+    if ex.guard is None:
+        return parts
+    return [(space, ex.guard if mask is None else ex.guard & mask) for space, mask in parts]
+
+
+def _load(ex: Execution, access: Access, space: str, address: Array) -> list[Array]:
+    batch, group, _ = ex
+    chosen = ex.some_positions()
+    if chosen is None and space == "global":
+        return global_access.load_by_all(batch, group, access, address)
+    flat = group.spread(address)
+    if chosen is None:
+        out = read(batch, access, space, flat, group.lanes)
+    else:
+        out = np.zeros((access.elements, flat.size), access.dtype)
+        if chosen.size:
+            out[:, chosen] = read(batch, access, space, flat[chosen], group.lanes[chosen])
+    return [group.fold(row) for row in out]
+
+
+def _locate_local(batch: Batch, access: Access, address: Array, lanes: Array) -> Array:
+    """Host addresses of accesses to the lanes' local memory, checked."""
+    address = address.astype(np.uint64) & np.uint64(LOCAL_WINDOW - 1)
+    offset = np.empty(address.size, np.uint64)
+    size, row = batch.launch.local_bytes, batch.local.shape[1]
+    bad = native.locate_window(address, lanes, 0, size, row, access.nbytes, 1, offset)
+    if bad >= 0:
+        access.site.lane(batch, lanes[bad]).fault(
+            OutOfBounds,
+            f"access of {access.nbytes} bytes at local address {int(address[bad]):#x}, outside "
+            f"the thread's {size} bytes of local memory",
+        )
+    host: Array = offset + np.uint64(batch.local.ctypes.data)
+    return host

@@ -1,0 +1,183 @@
+"""cp.async: copies to shared memory by a thread, in groups.
+
+The source is read at once. The bytes reach shared memory when the thread waits for their group,
+so that a kernel that does not wait finds what was there before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nvfp4.emulator.instructions import global_access, mbarrier_objects, shared_access
+from nvfp4.emulator.instructions.access_shape import Access
+from nvfp4.emulator.instructions.action import (
+    NO_RESULTS,
+    Action,
+    Source,
+    instruction,
+)
+from nvfp4.emulator.instructions.modifiers import is_hint
+from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.ptx.program import Operand, Register
+from nvfp4.emulator.ptx.syntax import Integer
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state import native
+from nvfp4.emulator.state.batch import Batch
+from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.memory import READ, WRITTEN
+
+
+@dataclass
+class _Packet:
+    """Copies on their way: data[i] goes to offset[i] for lane[i], as part of group[i]."""
+
+    site: Site
+    lane: Array
+    offset: Array
+    data: Array
+    group: Array
+
+
+class PendingCopies:
+    """The cp.async copies of a batch that nobody has waited for yet."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.pending: list[_Packet] = []
+        self.committed = np.zeros(batch.grid.lane.size, np.int64)
+
+    def land(self, lanes: Array, keep: int | None) -> None:
+        """Perform the copies of these lanes, except those of their `keep` newest groups; None:
+        also copies that are in no group yet."""
+        batch = self.batch
+        limit = np.full(batch.grid.lane.size, -1, np.int64)
+        limit[lanes] = np.iinfo(np.int64).max if keep is None else self.committed[lanes] - keep
+        left = []
+        for packet in self.pending:
+            due = packet.group < limit[packet.lane]
+            if due.any():
+                _land(batch, packet, due)
+            if not due.all():
+                rest = ~due
+                left.append(
+                    _Packet(
+                        packet.site,
+                        packet.lane[rest],
+                        packet.offset[rest],
+                        packet.data[rest],
+                        packet.group[rest],
+                    )
+                )
+        self.pending = left
+
+
+def _land(batch: Batch, packet: _Packet, due: Array) -> None:
+    data, offset, lanes = packet.data[due], packet.offset[due], packet.lane[due]
+    nbytes = data.shape[1]
+    if batch.shared.checked:
+        shared_access.note_writes(batch, packet.site, nbytes, offset, lanes, data.T)
+    else:
+        batch.shared.data[offset.astype(np.int64)[:, None] + np.arange(nbytes)] = data
+
+
+@instruction("cp.async")
+def cp_async(site: Site) -> Action:
+    """cp.async.{ca,cg}.shared.global [dst], [src], size{, bytes to read or ignore}{, policy}."""
+    site.takes(3, 5)
+    for part in site.parts[2:]:
+        if part not in ("ca", "cg", "shared", "shared::cta", "global") and not is_hint(part):
+            raise site.unsupported(f"{site.opcode}: modifier .{part} is not emulated")
+    size = site.operands[2]
+    if not isinstance(size, Integer) or size.value not in (4, 8, 16):
+        raise site.unsupported(f"{site.opcode}: the size is 4, 8 or 16")
+    nbytes = size.value
+    extra: list[Operand] = list(site.operands[3:])
+    if extra and "L2::cache_hint" in site.parts:
+        extra.pop()
+    ignores = bool(extra) and isinstance(extra[0], Register) and extra[0].cls == "pred"
+    partial = bool(extra) and not ignores
+    reading = Access(site, "global", nbytes, 1)
+    writing = Access(site, "shared", nbytes, 1)
+    sources = [Source(site.memory(0), "b64"), Source(site.memory(1), "b64")]
+    if extra:
+        sources.append(Source(extra[0], "pred" if ignores else "b32"))
+
+    def run(ex: Execution, target: Array, origin: Array, *more: Array) -> tuple[Array, ...]:
+        batch, group, at = ex.batch, ex.group, ex.positions()
+        if at.size == 0:
+            return NO_RESULTS
+        lanes = group.lanes[at]
+        offset = shared_access.locate(batch, writing, group.spread(target)[at], lanes, WRITTEN)
+        address = group.spread(origin)[at]
+        length = np.full(at.size, nbytes, np.int64)
+        if ignores:
+            length[group.spread(more[0])[at]] = 0
+        elif partial:
+            length = np.minimum(group.spread(more[0])[at].astype(np.int64), nbytes)
+        # What is not read arrives as zeros.
+        data = np.zeros((at.size, nbytes), np.uint8)
+        for amount in np.unique(length[length > 0]).tolist():
+            some = np.flatnonzero(length == amount)
+            shape = reading if amount == nbytes else Access(site, "global", 1, amount)
+            global_access.locate(batch, shape, address[some], lanes[some], READ)
+            unit = 4 if amount % 4 == 0 else 1
+            words = np.empty((amount // unit, some.size), f"u{unit}")
+            native.GATHER[unit](address[some], words)
+            data[some, :amount] = np.ascontiguousarray(words.T).view(np.uint8)
+        copies = batch.kept(PendingCopies)
+        copies.pending.append(_Packet(site, lanes, offset, data, copies.committed[lanes]))
+        return NO_RESULTS
+
+    return Action("copy", sources, [], run)
+
+
+@instruction("cp.async.commit_group")
+def commit_group(site: Site) -> Action:
+    """Copies since the last commit become a group."""
+
+    def run(ex: Execution) -> tuple[Array, ...]:
+        ex.batch.kept(PendingCopies).committed[ex.lanes()] += 1
+        return NO_RESULTS
+
+    return Action("copy", [], [], run)
+
+
+@instruction("cp.async.wait_group", "cp.async.wait_all")
+def wait_group(site: Site) -> Action:
+    """Wait until at most N groups of the thread are under way, or for all its copies."""
+    keep: int | None = None
+    if "wait_group" in site.parts:
+        site.takes(1)
+        number = site.operands[0]
+        if not isinstance(number, Integer):
+            raise site.unsupported(f"{site.opcode} takes an integer")
+        keep = number.value
+
+    def run(ex: Execution) -> tuple[Array, ...]:
+        ex.batch.kept(PendingCopies).land(ex.lanes(), keep)
+        return NO_RESULTS
+
+    return Action("copy", [], [], run)
+
+
+@instruction("cp.async.mbarrier")
+def mbarrier_arrive(site: Site) -> Action:
+    """cp.async.mbarrier.arrive{.noinc}.shared.b64 [addr]: arrive once the copies have landed."""
+    site.only("async", "mbarrier", "arrive", "noinc", "shared", "shared::cta", "b64")
+    noinc = "noinc" in site.parts
+
+    def run(ex: Execution, address: Array) -> tuple[Array, ...]:
+        at, batch = ex.positions(), ex.batch
+        lanes = ex.group.lanes[at]
+        batch.kept(PendingCopies).land(lanes, None)
+        offset = mbarrier_objects.locate(site, batch, ex.group.spread(address)[at], lanes)
+        mbarrier_objects.release(batch, offset, lanes)
+        # Without .noinc the phase expects one arrival more and gets it: nothing changes.
+        if noinc:
+            one = np.ones(at.size, np.int64)
+            mbarrier_objects.change(site, batch, offset, lanes, one, np.zeros_like(one))
+        return NO_RESULTS
+
+    return Action("copy", [Source(site.memory(0), "b64")], [], run)

@@ -1,0 +1,160 @@
+"""atom and red on global and shared memory.
+
+Lanes act one after the other, in lane order. Those with different addresses go at the same time,
+by the lane function that the same arithmetic instruction uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from nvfp4.emulator.arithmetic import resolve
+from nvfp4.emulator.errors import UninitialisedShared
+from nvfp4.emulator.instructions import access, global_access, shared_access
+from nvfp4.emulator.instructions.access_shape import Access, data_of
+from nvfp4.emulator.instructions.action import (
+    NO_RESULTS,
+    Action,
+    Result,
+    Source,
+    instruction,
+)
+from nvfp4.emulator.instructions.modifiers import known_modifiers, space_of
+from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.ptx.types import Array, register_class, type_bits
+from nvfp4.emulator.state import native
+from nvfp4.emulator.state.batch import Batch
+from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.memory import WRITTEN
+
+Update = Callable[[Array, Array, Array], Array]
+
+_OPERATIONS = ("and", "or", "xor", "exch", "add", "inc", "dec", "min", "max", "cas")
+
+
+def _update(site: Site, space: str) -> Update:
+    """(old, b, c) -> new."""
+    operation = next((p for p in site.parts if p in _OPERATIONS), None)
+    if operation is None:
+        raise site.unsupported(f"{site.opcode} names no operation")
+    if operation == "exch":
+        return lambda old, b, c: b
+    if operation == "cas":
+        return lambda old, b, c: np.where(old == b, c, old)
+    if operation == "inc":
+        return lambda old, b, c: np.where(old >= b, old.dtype.type(0), old + old.dtype.type(1))
+    if operation == "dec":
+        one = np.uint32(1)
+        return lambda old, b, c: np.where((old == 0) | (old > b), b, old - one)
+    type_name = site.type()
+    if type_name == "f32" and operation == "add" and space == "global":
+        # In global memory the addition flushes subnormal numbers; in shared memory it does not.
+        function = resolve("add.ftz.f32").function
+    else:
+        function = resolve(f"{operation}.{type_name}").function
+    return lambda old, b, c: function(old, b)[0]
+
+
+def _build(site: Site, returns: bool) -> Action:
+    known_modifiers(site, "noftz", *_OPERATIONS)
+    if "async" in site.parts:
+        raise site.unsupported(f"{site.opcode} is not emulated")
+    bits = type_bits(site.type())
+    if bits not in (16, 32, 64):
+        raise site.unsupported(f"{site.opcode}: {bits}-bit atomics are not emulated")
+    first = 1 if returns else 0
+    compare = "cas" in site.parts
+    site.takes(first + 2 + compare, first + 3 + compare)
+    memory = site.memory(first)
+    values = site.items(first + 1)
+    third = site.items(first + 2) if compare else ()
+    count = len(values)
+    space = space_of(site)
+    what = Access(site, space, bits // 8, count)
+    updates = {s: _update(site, s) for s in ("global", "shared")}
+    cls = register_class(what.size)
+    sources = [Source(memory, "b64")]
+    sources += [Source(value, cls) for value in (*values, *third)]
+    results = [Result(target, cls) for target in site.items(0)] if returns else []
+
+    def run(ex: Execution, address: Array, *data: Array) -> tuple[Array, ...]:
+        group, at = ex.group, ex.positions()
+        flat, lanes = group.spread(address)[at], group.lanes[at]
+        b = [group.spread(value)[at] for value in data[:count]]
+        c = [group.spread(value)[at] for value in data[count:]] or b
+        old = np.zeros((count, group.lanes.size), what.dtype)
+        if at.size:
+            spaces = [(space, None)] if space != "generic" else access.split_windows(flat)
+            for part, mask in spaces:
+                some = np.arange(at.size) if mask is None else np.flatnonzero(mask)
+                operands = [v[some] for v in b], [v[some] for v in c]
+                before = _apply(
+                    ex.batch, what, part, updates[part], flat[some], lanes[some], *operands
+                )
+                old[:, at[some]] = before
+        return tuple(group.fold(row) for row in old) if returns else NO_RESULTS
+
+    return Action("atomic", sources, results, run)
+
+
+def _apply(
+    batch: Batch,
+    what: Access,
+    space: str,
+    update: Update,
+    address: Array,
+    lanes: Array,
+    b: list[Array],
+    c: list[Array],
+) -> Array:
+    """Update memory; the values from before, [elements, lanes]."""
+    batch.traffic.atomics += address.size
+    if space == "shared":
+        offset = shared_access.locate(batch, what, address, lanes, WRITTEN)
+        if batch.shared.checked:
+            _check_written(batch, what, offset, lanes)
+            shared_access.note_writes(
+                batch, what.site, what.nbytes, offset, lanes, np.stack(b), atomic=True
+            )
+        address = offset + np.uint64(batch.shared.host_address)
+    else:
+        global_access.locate(batch, what, address, lanes, WRITTEN)
+    old = data_of(what, address.size)
+    order = np.argsort(address, kind="stable")
+    ordered = address[order]
+    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    length = np.diff(np.append(starts, address.size))
+    # In each turn the next lane of every address has its go.
+    for turn in range(int(length.max())):
+        now = order[starts[length > turn] + turn]
+        held = data_of(what, now.size)
+        native.GATHER[what.size](address[now], held)
+        old[:, now] = held
+        new = [update(held[i], b[i][now], c[i][now]) for i in range(what.elements)]
+        native.SCATTER[what.size](address[now], np.stack(new).astype(old.dtype, copy=False))
+    batch.signals.changed = True
+    return old
+
+
+def _check_written(batch: Batch, what: Access, offset: Array, lanes: Array) -> None:
+    unset = np.flatnonzero(batch.shared.writers[offset.astype(np.int64)] == 0)
+    if unset.size:
+        address = batch.shared.address(offset[unset[0]])
+        what.site.lane(batch, lanes[unset[0]]).fault(
+            UninitialisedShared,
+            f"atomic on shared address {address:#x}, which nothing has written",
+        )
+
+
+@instruction("atom")
+def atom(site: Site) -> Action:
+    """atom{.sem}{.scope}{.space}.op.type d, [a], b{, c}."""
+    return _build(site, returns=True)
+
+
+@instruction("red")
+def red(site: Site) -> Action:
+    """red{.sem}{.scope}{.space}.op.type [a], b."""
+    return _build(site, returns=False)

@@ -1,0 +1,167 @@
+"""cp.async.bulk and cp.async.bulk.tensor: copies by the copy engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from nvfp4.emulator.errors import Misaligned, TensorMapError
+from nvfp4.emulator.instructions import copy_engine, tiles
+from nvfp4.emulator.instructions.action import (
+    NO_RESULTS,
+    Action,
+    Source,
+    instruction,
+)
+from nvfp4.emulator.instructions.modifiers import is_hint, spaces_of
+from nvfp4.emulator.instructions.site import LaneSite, Site
+from nvfp4.emulator.ptx.program import Memory, Operand
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.memory import READ, WRITTEN
+
+_COMPLETION = "mbarrier::complete_tx::bytes"
+_KNOWN = {
+    "cp", "async", "bulk", "tensor", "tile", "global", "shared::cta", "shared::cluster",
+    "bulk_group", _COMPLETION, "cta_group::1", "1d", "2d", "3d", "4d", "5d",
+}  # fmt: skip
+
+
+def _check(site: Site) -> None:
+    for part in site.parts:
+        if part == "multicast::cluster":
+            raise site.unsupported(
+                f"{site.opcode}: multicast is not emulated",
+                hint="only clusters of one CTA are emulated",
+            )
+        if part not in _KNOWN and not is_hint(part):
+            raise site.unsupported(f"{site.opcode}: modifier .{part} is not emulated")
+
+
+def _lanes(
+    site: Site, ex: Execution, sources: tuple[Array, ...]
+) -> Iterator[tuple[LaneSite, list[int]]]:
+    """(lane, its operands) of those that execute the instruction."""
+    at = ex.positions()
+    columns = [ex.group.spread(source)[at] for source in sources]
+    for i, lane in enumerate(ex.group.lanes[at].tolist()):
+        yield site.lane(ex.batch, lane), [int(column[i]) for column in columns]
+
+
+@instruction("cp.async.bulk")
+def bulk(site: Site) -> Action:
+    """cp.async.bulk.dst.src.completion [dst], [src], bytes{, [mbar]}."""
+    if "tensor" in site.parts:
+        return tensor(site)
+    _check(site)
+    site.takes(3, 6)
+    spaces = spaces_of(site)
+    if len(spaces) != 2:
+        raise site.unsupported(f"{site.opcode} names no source and destination space")
+    into, out_of = spaces
+    by_mbarrier = _COMPLETION in site.parts
+    sources = [
+        Source(site.memory(0), "b64"),
+        Source(site.memory(1), "b64"),
+        Source(site.operands[2], "b32"),
+    ]
+    if by_mbarrier:
+        sources.append(Source(site.memory(3), "b64"))
+
+    def run(ex: Execution, *values: Array) -> tuple[Array, ...]:
+        for at, (target, origin, nbytes, *_) in _lanes(site, ex, values):
+            if nbytes % 16:
+                at.fault(Misaligned, f"bulk copy of {nbytes} bytes, which is not a multiple of 16")
+            if nbytes:
+                data = _side(at, out_of, origin, nbytes, READ)
+                _side(at, into, target, nbytes, WRITTEN)[:] = data
+        nbytes_each = ex.group.spread(values[2])[ex.positions()].astype(np.int64)
+        _finish(site, ex, values[3:], nbytes_each)
+        return NO_RESULTS
+
+    return Action("copy", sources, [], run)
+
+
+def _finish(site: Site, ex: Execution, mbar: tuple[Array, ...], nbytes: Array) -> None:
+    """After the copies: complete the lanes' mbarriers, if there are any."""
+    lanes = ex.lanes()
+    if mbar and lanes.size:
+        at = ex.positions()
+        copy_engine.complete(site, ex.batch, lanes, ex.group.spread(mbar[0])[at], nbytes)
+    copy_engine.advance(ex.batch, lanes)
+
+
+def _side(at: LaneSite, space: str, address: int, nbytes: int, flag: int) -> Array:
+    """The bytes at one end of a bulk copy, checked and counted."""
+    if space == "shared":
+        offset, data = copy_engine.shared_range(at, address, nbytes, 16)
+        copy_engine.note(at, offset, nbytes, flag)
+        return data
+    if address % 16:
+        place = at.batch.memory.describe(address)
+        at.fault(Misaligned, f"bulk copy at {place}, which is not a multiple of 16")
+    index = copy_engine.global_range(at, address, nbytes, flag)
+    copy_engine.touch(at.batch, index, address, nbytes, flag)
+    return copy_engine.host_view(address, nbytes)
+
+
+def tensor(site: Site) -> Action:
+    """cp.async.bulk.tensor.Nd: [smem], [map, {c}], [mbar] or [map, {c}], [smem]."""
+    site.takes(2, 5)
+    _check(site)
+    rank = next((int(p[0]) for p in site.parts if len(p) == 2 and p[1] == "d"), 0)
+    loads = spaces_of(site)[:1] == ["shared"]
+    mapped, plain = (1, 0) if loads else (0, 1)
+    operand = site.memory(mapped)
+    coordinates: tuple[Operand, ...] = operand.coordinates or ()
+    if len(coordinates) != rank:
+        raise site.unsupported(f"{site.opcode} needs {rank} coordinates")
+    bare = Memory(operand.base, operand.offset)
+    sources = [Source(bare, "b64"), Source(site.memory(plain), "b64")]
+    sources += [Source(c, "b32") for c in coordinates]
+    if loads:
+        sources.append(Source(site.memory(2), "b64"))
+    move: Callable[..., None] = tiles.load_tile if loads else tiles.store_tile
+
+    def run(ex: Execution, *values: Array) -> tuple[Array, ...]:
+        box_bytes = []
+        for at, (descriptor, smem, *rest) in _lanes(site, ex, values):
+            tile = tiles.read_map(at, descriptor)
+            if tile.rank != rank:
+                at.fault(TensorMapError, f"{site.opcode} with a tensor map of rank {tile.rank}")
+            start = tuple(c - (1 << 32) if c >> 31 else c for c in rest[:rank])
+            move(at, tile, start, smem)
+            box_bytes.append(tile.box_bytes)
+        mbar = values[2 + rank :] if loads else ()
+        _finish(site, ex, mbar, np.array(box_bytes, np.int64))
+        return NO_RESULTS
+
+    return Action("copy", sources, [], run)
+
+
+@instruction("cp.async.bulk.commit_group")
+def commit_group(site: Site) -> Action:
+    """Bulk copies are performed when issued; their groups need no record."""
+
+    def run(ex: Execution) -> tuple[Array, ...]:
+        return NO_RESULTS
+
+    return Action("copy", [], [], run)
+
+
+@instruction("cp.async.bulk.wait_group")
+def wait_group(site: Site) -> Action:
+    """cp.async.bulk.wait_group{.read} N."""
+
+    def run(ex: Execution) -> tuple[Array, ...]:
+        copy_engine.learn(ex.batch, ex.lanes())
+        return NO_RESULTS
+
+    return Action("copy", [], [], run)
+
+
+@instruction("cp.reduce")
+def reduce(site: Site) -> Action:
+    """cp.reduce.async.bulk."""
+    raise site.unsupported(f"{site.opcode}: bulk reductions are not emulated")

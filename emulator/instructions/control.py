@@ -1,0 +1,103 @@
+"""Where a block goes next: branches, exits, traps. Called from generated code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from nvfp4.emulator.errors import DeviceTrap, UninitialisedRegister
+from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.group import Group
+
+
+@dataclass
+class Divergence:
+    """The group's lanes go different ways: (flat mask over the group, next block)."""
+
+    ways: list[tuple[Array, int]]
+
+
+# A block for the whole group, or None if no lane of it goes on now.
+Next: TypeAlias = int | Divergence | None
+
+
+def branch(ex: Execution, taken: int, following: int) -> Next:
+    """`bra` under a guard."""
+    assert ex.guard is not None
+    if ex.guard.size == 1:
+        return taken if ex.guard.reshape(-1)[0] else following
+    if ex.guard.all():
+        return taken
+    if not ex.guard.any():
+        return following
+    mask = ex.mask()
+    return _diverge(ex, [(mask, taken), (~mask, following)])
+
+
+def multiway(
+    ex: Execution, site: Site, selector: Array, targets: list[int], following: int
+) -> Next:
+    """`brx.idx`: each lane goes to the target that its selector names."""
+    index = ex.group.spread(selector)
+    active = ex.mask()
+    wild = np.flatnonzero(active & (index >= len(targets)))
+    if wild.size:
+        site.lane(ex.batch, ex.group.lanes[wild[0]]).fault(
+            DeviceTrap, f"brx.idx with index {int(index[wild[0]])} of {len(targets)} targets"
+        )
+    ways = [(active & (index == i), target) for i, target in enumerate(targets)]
+    ways.append((~active, following))
+    ways = [(mask, target) for mask, target in ways if mask.any()]
+    return ways[0][1] if len(ways) == 1 else _diverge(ex, ways)
+
+
+def _diverge(ex: Execution, ways: list[tuple[Array, int]]) -> Divergence:
+    """Count the warps whose threads go different ways."""
+    ex.batch.traffic.divergent_branches += _divided_warps(ex.group, ways)
+    return Divergence(ways)
+
+
+def _divided_warps(group: Group, ways: list[tuple[Array, int]]) -> int:
+    """Warps with lanes on more than one way. Each lane of the group is on exactly one."""
+    warp = group.warp
+    first = np.flatnonzero(np.concatenate(([True], warp[1:] != warp[:-1])))
+    used = [np.logical_or.reduceat(mask, first) for mask, _ in ways]
+    return int(np.count_nonzero(np.sum(used, axis=0) > 1))
+
+
+def finish(ex: Execution, following: int) -> Next:
+    """`exit`, and `ret` of the kernel."""
+    lanes = ex.lanes()
+    if lanes.size == 0:
+        return following
+    ex.batch.exit(lanes)
+    if lanes.size == ex.group.lanes.size:
+        return None
+    return Divergence([(~ex.mask(), following)])
+
+
+def trap(ex: Execution, site: Site, following: int) -> Next:
+    """`trap` ends the launch with an error."""
+    lanes = ex.lanes()
+    if lanes.size:
+        site.lane(ex.batch, lanes[0]).fault(DeviceTrap, "the kernel executed trap")
+    return following
+
+
+def check_set(ex: Execution, site: Site, flag: Array, name: str, origins: list[str]) -> None:
+    """Raise unless the register was set in all lanes that take part.
+
+    origins: other registers that its value may come from and that may be unset.
+    """
+    if flag.all():
+        return
+    unset = np.flatnonzero(~ex.group.spread(flag) & ex.mask())
+    if unset.size:
+        text = f"register {name} is used before anything set it"
+        if origins:
+            text = f"register {name} is unset, or comes from an unset one ({', '.join(origins)})"
+        site.lane(ex.batch, ex.group.lanes[unset[0]]).fault(UninitialisedRegister, text)

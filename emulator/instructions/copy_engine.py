@@ -1,0 +1,144 @@
+"""What the copy engine does for cp.async.bulk, one copy at a time (its tensor form: tiles.py).
+
+A copy is performed when it is issued. The race check learns of it only when its mbarrier
+completes or its bulk group is waited for, so that a kernel that does not wait is caught.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+import numpy as np
+
+from nvfp4.capture.launch import Buffer
+from nvfp4.emulator.errors import OutOfBounds, ReadOnlyMemory, SharedRace, UninitialisedShared
+from nvfp4.emulator.instructions import mbarrier_objects
+from nvfp4.emulator.instructions.access_shape import verb
+from nvfp4.emulator.instructions.shared_access import check_bounds, stamped_by
+from nvfp4.emulator.instructions.site import LaneSite, Site
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state import races
+from nvfp4.emulator.state.batch import Batch
+from nvfp4.emulator.state.memory import READ, SHARED_WINDOW, WRITTEN
+
+
+def host_view(address: int, nbytes: int) -> Array:
+    """uint8[nbytes] of host memory; the caller has checked the range."""
+    interface = {"data": (address, False), "shape": (nbytes,), "typestr": "|u1", "version": 3}
+    holder = type("_Holder", (), {"__array_interface__": interface})()
+    return np.asarray(holder)
+
+
+def buffer_of(at: LaneSite, what: str, address: int, nbytes: int) -> Buffer:
+    """The one buffer that holds all bytes of a range of global memory."""
+    memory = at.batch.memory
+    while True:
+        found = memory.nearest(address)
+        if found is not None and found[1] >= 0 and found[1] + nbytes <= found[0].nbytes:
+            return found[0]
+        if not memory.rescan():
+            break
+    outside = address
+    if found is not None and 0 <= found[1] < found[0].nbytes:
+        outside = found[0].end
+    at.fault(
+        OutOfBounds,
+        f"{what} of {nbytes} bytes at {memory.describe(address)} reaches outside every tensor "
+        f"at {memory.describe(outside)}",
+    )
+
+
+def global_range(
+    at: LaneSite, address: int, nbytes: int, flag: int, span_bytes: int | None = None
+) -> int:
+    """Index of the one buffer that holds all bytes of a copy's range of global memory.
+
+    nbytes: what is copied, for the counters; span_bytes: what is addressed, if that is more.
+    """
+    memory, traffic = at.batch.memory, at.batch.traffic
+    buffer = buffer_of(at, "copy", address, span_bytes or nbytes)
+    if flag == WRITTEN and not buffer.writable:
+        at.fault(ReadOnlyMemory, f"copy to read-only memory: {memory.describe(address)}")
+    if flag == READ:
+        traffic.global_read_bytes += nbytes
+    else:
+        traffic.global_written_bytes += nbytes
+    return bisect_right(memory.addresses, address) - 1
+
+
+def touch(batch: Batch, index: int, address: int, nbytes: int, flag: int) -> None:
+    """Count the sectors of a range of the buffer with an index."""
+    memory = batch.memory
+    base = memory.sector_base(index)
+    first, last = (address >> 5) + base, ((address + nbytes - 1) >> 5) + base
+    memory.touched[first : last + 1] |= flag
+    batch.traffic.sectors_requested += last + 1 - first
+    batch.traffic.global_requests += 1
+
+
+def shared_range(at: LaneSite, address: int, nbytes: int, align: int) -> tuple[int, Array]:
+    """(offset, bytes) of a range of the lane's CTA's shared memory."""
+    shared = at.batch.shared
+    address &= SHARED_WINDOW - 1
+    check_bounds(at, f"copy of {nbytes} bytes", address, nbytes, align)
+    offset = address - shared.base + at.lane // at.batch.grid.threads * shared.stride
+    return offset, shared.data[offset : offset + nbytes]
+
+
+def note(at: LaneSite, offset: int, nbytes: int, flag: int) -> None:
+    """The engine touches shared bytes on behalf of a lane. Raises SharedRace."""
+    shared, threads = at.batch.shared, at.batch.grid.threads
+    if flag == WRITTEN:
+        at.batch.traffic.shared_bytes_written += nbytes
+    else:
+        at.batch.traffic.shared_bytes_read += nbytes
+    if not shared.checked:
+        return
+    cta, thread = divmod(at.lane, threads)
+    byte, fault, stamp = races.note_engine(
+        offset,
+        nbytes,
+        thread,
+        threads,
+        shared.clocks.known[cta],
+        shared.writers,
+        shared.readers,
+        flag == WRITTEN,
+    )
+    if not fault:
+        return
+    address = shared.address(byte)
+    if fault == races.UNINITIALISED:
+        at.fault(
+            UninitialisedShared, f"copy from shared address {address:#x}, which nothing has written"
+        )
+    at.fault(
+        SharedRace,
+        f"asynchronous {verb(flag)} of shared address {address:#x} races with "
+        f"{stamped_by(at, stamp, 'another asynchronous copy')}: nothing orders the copy after "
+        "that access",
+        hint="wait at a barrier before the copy is issued",
+    )
+
+
+def advance(batch: Batch, lanes: Array) -> None:
+    """The clock of the engine in the lanes' CTAs moves on after their copies."""
+    engine = batch.grid.warps
+    batch.shared.clocks.known[lanes // batch.grid.threads, engine, engine] += 1
+
+
+def complete(site: Site, batch: Batch, lanes: Array, mbar: Array, nbytes: Array) -> None:
+    """complete_tx at the mbarriers of these lanes, whose copies were the latest of their CTAs."""
+    offset = mbarrier_objects.locate(site, batch, mbar, lanes)
+    mbarrier_objects.engine_done(batch, offset, lanes // batch.grid.threads)
+    mbarrier_objects.change(site, batch, offset, lanes, np.zeros_like(nbytes), -nbytes)
+
+
+def learn(batch: Batch, lanes: Array) -> None:
+    """These threads waited for their bulk groups: they know what the engine did."""
+    if batch.shared.checked:
+        engine = batch.grid.warps
+        warp = (lanes % batch.grid.threads) >> 5
+        known = batch.shared.clocks.known
+        cta = lanes // batch.grid.threads
+        known[cta, warp, engine] = known[cta, engine, engine]

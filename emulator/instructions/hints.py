@@ -1,0 +1,77 @@
+"""Instructions that order memory or advise the hardware.
+
+All threads of a launch see one memory in one order here, so that fences, prefetches, cache
+policies and launch control have nothing to do. They are listed, not skipped: an unknown modifier
+is still an error.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nvfp4.emulator.instructions.action import (
+    NO_RESULTS,
+    Action,
+    Result,
+    instruction,
+)
+from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.execution import Execution
+
+
+def _nothing(ex: Execution, *sources: Array) -> tuple[Array, ...]:
+    return NO_RESULTS
+
+
+@instruction(
+    "membar",
+    "fence",
+    "prefetch",
+    "prefetchu",
+    "applypriority",
+    "discard",
+    "griddepcontrol",
+    "setmaxnreg",
+    "cp.async.bulk.prefetch",
+    "nanosleep",
+    "pmevent",
+)
+def hint(site: Site) -> Action:
+    """No effect on any result."""
+    return Action("special", [], [], _nothing)
+
+
+@instruction("createpolicy")
+def createpolicy(site: Site) -> Action:
+    """A cache policy; its 64 bits mean nothing here."""
+    site.takes(1, 6)
+
+    def run(ex: Execution, *sources: Array) -> tuple[Array, ...]:
+        return (np.zeros(1, np.uint64),)
+
+    return Action("special", [], [Result(site.operands[0], "b64")], run)
+
+
+@instruction("istypep")
+def istypep(site: Site) -> Action:
+    """Texture references do not exist here."""
+    raise site.unsupported("textures, samplers and surfaces are not emulated")
+
+
+@instruction("tcgen05")
+def tcgen05(site: Site) -> Action:
+    """Tensor memory and the tensor cores of Blackwell."""
+    raise site.unsupported(
+        f"{site.opcode}: tensor memory and tcgen05 are not emulated yet",
+        hint="use FMA or dp4a instructions in the kernel's emulated variant",
+    )
+
+
+@instruction("wgmma", "mma", "wmma", "ldmatrix", "stmatrix", "movmatrix")
+def tensor_core(site: Site) -> Action:
+    """Tensor cores of earlier architectures."""
+    raise site.unsupported(
+        f"{site.opcode}: tensor-core instructions are not emulated",
+        hint="use FMA or dp4a instructions in the kernel's emulated variant",
+    )

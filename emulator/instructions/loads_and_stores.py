@@ -1,0 +1,65 @@
+"""ld and st."""
+
+from __future__ import annotations
+
+from nvfp4.emulator.instructions import access
+from nvfp4.emulator.instructions.access_shape import Access
+from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Result, Source, instruction
+from nvfp4.emulator.instructions.modifiers import access_of, known_modifiers, space_of
+from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.ptx.program import SymbolAddress
+from nvfp4.emulator.ptx.types import Array, register_class
+from nvfp4.emulator.state.execution import Execution
+
+
+@instruction("ld", "ldu")
+def ld(site: Site) -> Action:
+    """ld{.weak...}{.space}{.hints}{.v2|.v4|.v8}.type d, [a]{, cache-policy}."""
+    site.takes(2, 3)
+    known_modifiers(site)
+    memory = site.memory(1)
+    targets = site.items(0)
+    what = access_of(site, memory, len(targets))
+    signed = site.type().startswith("s")
+    results = [Result(target, register_class(what.size), signed) for target in targets]
+
+    def run(ex: Execution, address: Array) -> tuple[Array, ...]:
+        return tuple(access.load(ex, what, address))
+
+    base = memory.base
+    if isinstance(base, SymbolAddress) and base.space == "param":
+        return _parameter(base.offset + memory.offset, what, results)
+    return Action("load", [Source(memory, "b64")], results, run)
+
+
+def _parameter(offset: int, what: Access, results: list[Result]) -> Action:
+    """A kernel parameter at a known offset: the same for all threads."""
+
+    def run(ex: Execution) -> tuple[Array, ...]:
+        raw = ex.batch.launch.parameters[offset : offset + what.nbytes]
+        values = raw.copy().view(what.dtype)
+        return tuple(values[i : i + 1] for i in range(what.elements))
+
+    return Action("load", [], results, run)
+
+
+@instruction("st")
+def st(site: Site) -> Action:
+    """st{.weak...}{.space}{.hints}{.v2|.v4|.v8}.type [a], b{, cache-policy}."""
+    site.takes(2, 3)
+    known_modifiers(site)
+    memory = site.memory(0)
+    values = site.items(1)
+    what = access_of(site, memory, len(values))
+    base = memory.base
+    is_parameter = isinstance(base, SymbolAddress) and base.space == "param"
+    if space_of(site) == "const" or is_parameter:
+        raise site.unsupported(f"{site.opcode}: {space_of(site)} memory cannot be written")
+    cls = register_class(what.size)
+    sources = [Source(memory, "b64"), *(Source(value, cls) for value in values)]
+
+    def run(ex: Execution, address: Array, *data: Array) -> tuple[Array, ...]:
+        access.store(ex, what, address, list(data))
+        return NO_RESULTS
+
+    return Action("store", sources, [], run)

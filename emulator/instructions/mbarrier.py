@@ -1,0 +1,165 @@
+"""mbarrier.*: objects in shared memory that count arrivals and bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nvfp4.emulator.instructions import mbarrier_objects
+from nvfp4.emulator.instructions.action import (
+    NO_RESULTS,
+    Action,
+    Gate,
+    Result,
+    Source,
+    instruction,
+)
+from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.ptx.program import Memory, Operand, Sink
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.execution import Execution
+
+_WORDS = (
+    "shared", "shared::cta", "shared::cluster", "b64", "release", "acquire", "relaxed",
+    "cta", "cluster",
+)  # fmt: skip
+
+
+def _objects(site: Site, ex: Execution, address: Array) -> tuple[Array, Array, Array]:
+    """(positions in the group, offsets of the mbarriers, lanes)."""
+    positions = ex.positions()
+    lanes = ex.group.lanes[positions]
+    flat = ex.group.spread(address)[positions]
+    return positions, mbarrier_objects.locate(site, ex.batch, flat, lanes), lanes
+
+
+@instruction("mbarrier.init")
+def init(site: Site) -> Action:
+    """mbarrier.init.shared.b64 [addr], count."""
+    site.takes(2)
+    site.only("init", *_WORDS)
+
+    def run(ex: Execution, address: Array, count: Array) -> tuple[Array, ...]:
+        at, offset, lanes = _objects(site, ex, address)
+        mbarrier_objects.initialise(site, ex.batch, offset, lanes, ex.group.spread(count)[at])
+        return NO_RESULTS
+
+    sources = [Source(site.memory(0), "b64"), Source(site.operands[1], "b32")]
+    return Action("barrier", sources, [], run)
+
+
+@instruction("mbarrier.inval")
+def inval(site: Site) -> Action:
+    """mbarrier.inval.shared.b64 [addr]."""
+    site.takes(1)
+    site.only("inval", *_WORDS)
+
+    def run(ex: Execution, address: Array) -> tuple[Array, ...]:
+        _, offset, _ = _objects(site, ex, address)
+        mbarrier_objects.invalidate(ex.batch, offset)
+        return NO_RESULTS
+
+    return Action("barrier", [Source(site.memory(0), "b64")], [], run)
+
+
+@instruction("mbarrier.expect_tx", "mbarrier.complete_tx")
+def transaction(site: Site) -> Action:
+    """mbarrier.expect_tx and complete_tx [addr], bytes."""
+    site.takes(2)
+    site.only("expect_tx", "complete_tx", *_WORDS)
+    sign = 1 if "expect_tx" in site.parts else -1
+
+    def run(ex: Execution, address: Array, count: Array) -> tuple[Array, ...]:
+        at, offset, lanes = _objects(site, ex, address)
+        expect = sign * ex.group.spread(count)[at].astype(np.int64)
+        mbarrier_objects.change(site, ex.batch, offset, lanes, np.zeros_like(expect), expect)
+        return NO_RESULTS
+
+    sources = [Source(site.memory(0), "b64"), Source(site.operands[1], "b32")]
+    return Action("barrier", sources, [], run)
+
+
+@instruction("mbarrier.arrive", "mbarrier.arrive_drop")
+def arrive(site: Site) -> Action:
+    """mbarrier.arrive{.expect_tx}{.noComplete} {state,} [addr]{, count or bytes}."""
+    site.takes(1, 3)
+    site.only("arrive", "arrive_drop", "expect_tx", "noComplete", *_WORDS)
+    operands: list[Operand] = list(site.operands)
+    target: Operand = Sink() if isinstance(operands[0], Memory) else operands.pop(0)
+    memory, *extra = operands
+    if not isinstance(memory, Memory):
+        raise site.unsupported(f"{site.opcode} needs an address in []")
+    expects = "expect_tx" in site.parts
+    drop = "arrive_drop" in site.parts
+
+    def run(ex: Execution, address: Array, *more: Array) -> tuple[Array, ...]:
+        at, offset, lanes = _objects(site, ex, address)
+        number = (
+            ex.group.spread(more[0])[at].astype(np.int64) if more else np.ones(at.size, np.int64)
+        )
+        arrivals = np.ones_like(number) if expects else number
+        expect = number if expects else np.zeros_like(number)
+        mbarrier_objects.release(ex.batch, offset, lanes)
+        before = mbarrier_objects.change(site, ex.batch, offset, lanes, arrivals, expect, drop)
+        states = np.zeros(ex.group.lanes.size, np.uint64)
+        states[at] = before
+        return (ex.group.fold(states),)
+
+    sources = [Source(memory, "b64"), *(Source(o, "b32") for o in extra[:1])]
+    return Action("barrier", sources, [Result(target, "b64")], run)
+
+
+@instruction("mbarrier.test_wait", "mbarrier.try_wait")
+def wait(site: Site) -> Action:
+    """mbarrier.{test,try}_wait{.parity} p, [addr], state or parity{, time hint}.
+
+    try_wait may suspend the thread: it is held until the phase completes, or until nobody else
+    can run, when it times out.
+    """
+    site.takes(3, 4)
+    site.only("test_wait", "try_wait", "parity", *_WORDS)
+    by_parity = "parity" in site.parts
+    target, memory, token = site.operands[0], site.memory(1), site.operands[2]
+
+    def complete(ex: Execution, address: Array, wanted: Array) -> tuple[Array, Array, Array, Array]:
+        at, offset, lanes = _objects(site, ex, address)
+        current = mbarrier_objects.phases(site, ex.batch, offset, lanes)
+        asked = ex.group.spread(wanted)[at].astype(np.uint64)
+        parity = asked & np.uint64(1) if by_parity else asked >> np.uint64(63)
+        return current != parity, at, offset, lanes
+
+    def gate(ex: Execution, address: Array, wanted: Array) -> Array | None:
+        if ex.group.excused:
+            return None
+        done, at, _, _ = complete(ex, address, wanted)
+        if done.all():
+            return None
+        ready = np.ones(ex.group.lanes.size, np.bool_)
+        ready[at] = done
+        return ready
+
+    def run(ex: Execution, address: Array, wanted: Array) -> tuple[Array, ...]:
+        done, at, offset, lanes = complete(ex, address, wanted)
+        mbarrier_objects.acquire(ex.batch, offset[done], lanes[done])
+        if at.size == ex.group.lanes.size and (done.all() or not done.any()):
+            return (done[:1],)
+        flags = np.zeros(ex.group.lanes.size, np.bool_)
+        flags[at] = done
+        return (ex.group.fold(flags),)
+
+    sources = [Source(memory, "b64"), Source(token, "b32" if by_parity else "b64")]
+    held: Gate | None = gate if "try_wait" in site.parts else None
+    return Action("barrier", sources, [Result(target, "pred")], run, gate=held)
+
+
+@instruction("mbarrier.pending_count")
+def pending_count(site: Site) -> Action:
+    """Arrivals still pending in a state that mbarrier.arrive returned."""
+    site.takes(2)
+    target, state = site.operands
+    return Action(
+        "barrier",
+        [Source(state, "b64")],
+        [Result(target, "b32")],
+        lambda value: ((value & np.uint64(mbarrier_objects.MOST)).astype(np.uint32),),
+        pure=True,
+    )

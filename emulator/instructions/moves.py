@@ -1,0 +1,157 @@
+"""mov with packing and special registers, and conversions between address spaces."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nvfp4.emulator.instructions.action import (
+    Action,
+    Result,
+    Source,
+    class_of,
+    instruction,
+)
+from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.ptx.program import OperandList
+from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array, type_bits
+from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.memory import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_SHIFT
+
+
+def _same(value: Array) -> tuple[Array, ...]:
+    return (value,)
+
+
+@instruction("mov")
+def mov(site: Site) -> Action:
+    """mov.type d, a; mov.b32 d, {a, b}; mov.b64 {a, b}, d."""
+    site.takes(2)
+    bits = type_bits(site.type())
+    target, source = site.operands
+    if isinstance(source, OperandList):
+        part = f"b{bits // len(source.items)}"
+        return Action(
+            "move",
+            [Source(item, part) for item in source.items],
+            [Result(target, f"b{bits}")],
+            lambda *parts: (_pack(parts, bits),),
+            pure=True,
+        )
+    if isinstance(target, OperandList):
+        count = len(target.items)
+        part = f"b{bits // count}"
+        return Action(
+            "move",
+            [Source(source, f"b{bits}")],
+            [Result(item, part) for item in target.items],
+            lambda whole: _unpack(whole, count, bits // count),
+            pure=True,
+        )
+    cls = class_of(site)
+    return Action("move", [Source(source, cls)], [Result(target, cls)], _same, pure=True)
+
+
+def _pack(parts: tuple[Array, ...], bits: int) -> Array:
+    """The first part is the lowest."""
+    dtype = REGISTER_DTYPES[f"b{bits}"]
+    width = dtype.type(bits // len(parts))
+    total = parts[-1].astype(dtype)
+    for part in reversed(parts[:-1]):
+        total = (total << width) | part
+    return total
+
+
+def _unpack(whole: Array, count: int, width: int) -> tuple[Array, ...]:
+    dtype = REGISTER_DTYPES[f"b{width}"]
+    step = whole.dtype.type(width)
+    parts = [whole.astype(dtype)]
+    for i in range(1, count):
+        parts.append((whole >> step * whole.dtype.type(i)).astype(dtype))
+    return tuple(parts)
+
+
+_WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "global": 0, "const": 0, "param": 0}
+
+
+def _space(site: Site) -> str:
+    for part in site.parts[1:]:
+        space = part.split("::")[0]
+        if space in _WINDOWS:
+            return space
+    raise site.unsupported(f"{site.opcode} names no state space")
+
+
+@instruction("cvta")
+def cvta(site: Site) -> Action:
+    """Between an address in a state space and a generic one."""
+    site.takes(2)
+    window = np.uint64(_WINDOWS[_space(site)])
+    cls = class_of(site)
+    target, source = site.operands
+    if cls != "b64":
+        raise site.unsupported(f"{site.opcode}: generic addresses have 64 bits")
+    low = np.uint64((1 << WINDOW_SHIFT) - 1)
+    to_space = "to" in site.parts
+
+    def run(address: Array) -> tuple[Array, ...]:
+        if window == 0:
+            return (address,)
+        return (address & low if to_space else address | window,)
+
+    return Action("integer", [Source(source, "b64")], [Result(target, "b64")], run, pure=True)
+
+
+@instruction("isspacep")
+def isspacep(site: Site) -> Action:
+    """Whether a generic address points into a state space."""
+    site.takes(2)
+    space = _space(site)
+    number = _WINDOWS[space] >> WINDOW_SHIFT
+
+    def run(address: Array) -> tuple[Array, ...]:
+        return ((address >> np.uint64(WINDOW_SHIFT)) == number,)
+
+    if space in ("const", "param"):
+        raise site.unsupported(f"{site.opcode}: only global, shared and local are told apart")
+    target, source = site.operands
+    return Action("integer", [Source(source, "b64")], [Result(target, "pred")], run, pure=True)
+
+
+@instruction("mapa")
+def mapa(site: Site) -> Action:
+    """Address of the same variable in another CTA of the cluster; clusters have one CTA here."""
+    site.takes(3)
+    cls = class_of(site)
+    target, address, rank = site.operands
+
+    def run(ex: Execution, value: Array, number: Array) -> tuple[Array, ...]:
+        _only_rank_0(site, ex, number)
+        return (value,)
+
+    return Action(
+        "integer", [Source(address, cls), Source(rank, "b32")], [Result(target, cls)], run
+    )
+
+
+def _only_rank_0(site: Site, ex: Execution, number: Array) -> None:
+    ranks = ex.group.spread(number)[ex.positions()]
+    if ranks.any():
+        raise site.unsupported(
+            f"{site.opcode}: CTA rank {int(ranks[ranks != 0][0])} in a cluster of one",
+            hint="only clusters of one CTA are emulated",
+        )
+
+
+@instruction("getctarank")
+def getctarank(site: Site) -> Action:
+    """Rank in the cluster of the CTA that owns a shared address: 0."""
+    site.takes(2)
+    cls = class_of(site)
+    target, source = site.operands
+    return Action(
+        "integer",
+        [Source(source, cls)],
+        [Result(target, "b32")],
+        lambda address: (np.zeros(1, np.uint32),),
+        pure=True,
+    )

@@ -1,0 +1,127 @@
+"""Accesses to shared memory: bounds, alignment, bank conflicts, races."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nvfp4.emulator.errors import Misaligned, OutOfBounds, SharedRace, UninitialisedShared
+from nvfp4.emulator.instructions.access_shape import Access, count_runs, verb
+from nvfp4.emulator.instructions.site import LaneSite, Site
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state import native, races
+from nvfp4.emulator.state.batch import Batch
+from nvfp4.emulator.state.memory import READ, SHARED_WINDOW, WRITTEN
+
+
+def locate(batch: Batch, access: Access, address: Array, lanes: Array, flag: int) -> Array:
+    """Offsets in the batch's shared memory, checked and counted."""
+    shared, nbytes = batch.shared, access.nbytes
+    if address.dtype != np.uint64:
+        address = address.astype(np.uint64)
+    if access.space == "generic" or (address.size and address[0] >= SHARED_WINDOW):
+        address = address & np.uint64(SHARED_WINDOW - 1)
+    offset = np.empty(address.size, np.uint64)
+    cta = batch.grid.cta[lanes]
+    align = min(nbytes, 16)
+    bad = native.locate_window(
+        address, cta, shared.base, shared.size, shared.stride, nbytes, align, offset
+    )
+    if bad >= 0:
+        what = f"{verb(flag)} of {nbytes} bytes"
+        check_bounds(access.site.lane(batch, lanes[bad]), what, int(address[bad]), nbytes, align)
+    traffic = batch.traffic
+    request = lanes >> 5
+    passes, ideal = native.bank_wavefronts(address, request, nbytes)
+    traffic.bank_conflicts += passes - ideal
+    traffic.shared_requests += count_runs(request)
+    if flag == WRITTEN:
+        traffic.shared_bytes_written += nbytes * lanes.size
+    else:
+        traffic.shared_bytes_read += nbytes * lanes.size
+    return offset
+
+
+def check_bounds(at: LaneSite, what: str, address: int, nbytes: int, align: int) -> None:
+    """Raise unless a range of shared addresses is aligned and inside the CTA's memory."""
+    if address % align:
+        at.fault(
+            Misaligned,
+            f"{what} at misaligned shared address {address:#x}",
+            hint=f"the address must be a multiple of {align}",
+        )
+    low, size = at.batch.shared.base, at.batch.shared.size
+    if not low <= address <= low + size - nbytes:
+        at.fault(
+            OutOfBounds,
+            f"{what} at shared address {address:#x}, outside the CTA's shared memory "
+            f"[{low:#x}, {low + size:#x}) of {size} bytes",
+        )
+
+
+def note_reads(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array) -> None:
+    """Raise if a byte was never written, or if others write it with no barrier in between."""
+    shared, grid = batch.shared, batch.grid
+    bad, fault, stamp = races.note_reads(
+        offset,
+        nbytes,
+        grid.cta[lanes],
+        grid.thread[lanes],
+        shared.clocks.known,
+        shared.writers,
+        shared.readers,
+    )
+    if fault:
+        _shadow_fault(site.lane(batch, lanes[bad]), READ, nbytes, int(offset[bad]), stamp)
+
+
+def note_writes(
+    batch: Batch,
+    site: Site,
+    nbytes: int,
+    offset: Array,
+    lanes: Array,
+    data: Array,
+    atomic: bool = False,
+) -> None:
+    """Write data[element, i], or for an atomic only record that; raise if it is a race."""
+    shared, grid = batch.shared, batch.grid
+    new = np.ascontiguousarray(data.T).view(np.uint8).reshape(lanes.size, -1)
+    bad, fault, stamp = races.note_writes(
+        offset,
+        nbytes,
+        grid.cta[lanes],
+        grid.thread[lanes],
+        shared.clocks.known,
+        shared.writers,
+        shared.readers,
+        atomic,
+        shared.data,
+        new,
+    )
+    if fault:
+        _shadow_fault(site.lane(batch, lanes[bad]), WRITTEN, nbytes, int(offset[bad]), stamp)
+
+
+def _shadow_fault(at: LaneSite, flag: int, nbytes: int, offset: int, stamp: int) -> None:
+    address = at.batch.shared.address(offset)
+    if not stamp:
+        at.fault(
+            UninitialisedShared,
+            f"read of {nbytes} bytes at shared address {address:#x}, which nothing has written",
+            hint="write it first, or wait for the copy that does",
+        )
+    at.fault(
+        SharedRace,
+        f"{verb(flag)} of {nbytes} bytes at shared address {address:#x} races with "
+        f"{stamped_by(at, stamp, 'an asynchronous copy')}: no barrier lies between their accesses",
+        hint="put a barrier (or a warp-wide __syncwarp within one warp) between the two",
+    )
+
+
+def stamped_by(at: LaneSite, stamp: int, copy: str) -> str:
+    """Who left a stamp in the lane's CTA, in words; `copy` names the copy engine."""
+    threads = at.batch.grid.threads
+    thread = int(stamp & 0x7FFFFFFF) - 1
+    if thread >= threads:
+        return copy
+    return f"thread {at.batch.coordinates(at.lane // threads * threads + thread)[1]}"

@@ -1,0 +1,96 @@
+"""Where an instruction stands, how it was written, and the errors that it raises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, NoReturn
+
+from nvfp4.emulator.errors import (
+    EmulatorError,
+    PtxSyntaxError,
+    SourceLocation,
+    UnsupportedInstruction,
+)
+from nvfp4.emulator.ptx.program import Instruction, Memory, Operand, OperandList
+from nvfp4.emulator.ptx.types import is_type
+from nvfp4.emulator.state.batch import Batch
+
+
+@dataclass(frozen=True)
+class Site:
+    """An instruction in its kernel."""
+
+    kernel: str
+    instruction: Instruction
+
+    @property
+    def opcode(self) -> str:
+        return self.instruction.opcode
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return self.instruction.parts
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        return self.instruction.operands
+
+    def location(self) -> SourceLocation:
+        return SourceLocation(self.kernel, self.instruction.line, self.instruction.text)
+
+    def lane(self, batch: Batch, lane: int) -> LaneSite:
+        """This instruction as one lane of the batch executes it."""
+        return LaneSite(self, batch, int(lane))
+
+    def unsupported(self, what: str, hint: str | None = None) -> UnsupportedInstruction:
+        return UnsupportedInstruction(what, where=self.location(), hint=hint)
+
+    def only(self, *known: str) -> None:
+        """Refuse modifiers other than `known`, all of which may be missing."""
+        for part in self.parts[1:]:
+            if part not in known:
+                raise self.unsupported(f"{self.opcode}: modifier .{part} is not emulated")
+
+    def takes(self, least: int, most: int | None = None) -> None:
+        """Refuse a number of operands outside [least, most or least]."""
+        most = least if most is None else most
+        if not least <= len(self.operands) <= most:
+            wanted = f"{least}" if least == most else f"{least} to {most}"
+            raise PtxSyntaxError(
+                f"{self.opcode} takes {wanted} operands, not {len(self.operands)}",
+                where=self.location(),
+            )
+
+    def items(self, index: int) -> tuple[Operand, ...]:
+        """The elements of a braced operand, or the operand itself."""
+        operand = self.operands[index]
+        return operand.items if isinstance(operand, OperandList) else (operand,)
+
+    def memory(self, index: int) -> Memory:
+        """The operand with an index, which must be an address."""
+        operand = self.operands[index] if index < len(self.operands) else None
+        if not isinstance(operand, Memory):
+            raise self.unsupported(f"{self.opcode}: operand {index + 1} must be an address in []")
+        return operand
+
+    def type(self) -> str:
+        """The last part of the opcode that is a type, such as `u32`."""
+        for part in reversed(self.parts):
+            if is_type(part):
+                return part
+        raise self.unsupported(f"{self.opcode} names no type")
+
+
+class LaneSite(NamedTuple):
+    """An instruction as one lane of a batch executes it."""
+
+    site: Site
+    batch: Batch
+    lane: int
+
+    def fault(self, kind: type[EmulatorError], message: str, hint: str | None = None) -> NoReturn:
+        """Raise an error of this lane. Every fault of a running kernel is raised here."""
+        site = self.site
+        cta, thread = self.batch.coordinates(self.lane)
+        line, text = site.instruction.line, site.instruction.text
+        raise kind(message, where=SourceLocation(site.kernel, line, text, cta, thread), hint=hint)

@@ -1,0 +1,338 @@
+"""Instructions of a whole warp: shfl, vote, match, redux, elect, activemask, bar.warp.sync.
+
+The `.sync` forms wait, by their gate, until every living thread that the member mask names has
+come to the instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from nvfp4.emulator.arithmetic import resolve
+from nvfp4.emulator.errors import BarrierMisuse
+from nvfp4.emulator.instructions.action import (
+    NO_RESULTS,
+    Action,
+    Gate,
+    Result,
+    Source,
+    class_of,
+    instruction,
+)
+from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.ptx.program import OperandList, Sink
+from nvfp4.emulator.ptx.syntax import Integer
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.batch import Batch
+from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.group import Group
+
+_BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
+_LANES = np.arange(32)
+_ALL = Integer(0xFFFFFFFF)
+
+
+def ballot(warps: Array) -> Array:
+    """uint32[warps] of bool[warps, 32]."""
+    packed: Array = np.packbits(warps, axis=1, bitorder="little").view(np.uint32).reshape(-1)
+    return packed
+
+
+def _by_warp(group: Group, values: Array, fill: Any = 0) -> Array:
+    """One row a warp of the batch, 32 columns."""
+    return group.to_batch(values, fill).reshape(-1, 32)
+
+
+def _present(ex: Execution) -> Array:
+    """bool[warps, 32]: who executes this."""
+    guard = np.ones(1, np.bool_) if ex.guard is None else ex.guard
+    return _by_warp(ex.group, guard, False)
+
+
+def _back(group: Group, rows: Array) -> Array:
+    """[warps, 32] -> a register of the group."""
+    return group.fold(rows.reshape(-1) if group.full else rows.reshape(-1)[group.lanes])
+
+
+def _gate(mask_source: int) -> Gate:
+    """Wait for the threads in the member mask; the mask is the source with that index."""
+
+    def gate(ex: Execution, *sources: Array) -> Array | None:
+        batch, group, guard = ex
+        if group.full and guard is None and batch.thread_count % 32 == 0:
+            return None
+        living = ballot(batch.alive.reshape(-1, 32))
+        here = ballot(_present(ex))
+        members = _by_warp(group, sources[mask_source])
+        absent = members & (living & ~here)[:, None]
+        ready: Array = group.spread(_back(group, absent == 0))
+        return ready if guard is None else ready | ~group.spread(guard)
+
+    return gate
+
+
+def _members(site: Site, ex: Execution, mask: Array) -> tuple[Array, Array]:
+    """(who executes this, member masks), [warps, 32] each; every thread must be in its mask."""
+    present = _present(ex)
+    members = _by_warp(ex.group, mask)
+    outside = present & ((members & _BITS) == 0)
+    if outside.any():
+        lane = int(np.flatnonzero(outside)[0])
+        site.lane(ex.batch, lane).fault(
+            BarrierMisuse,
+            f"{site.opcode}: the thread is not in its own member mask "
+            f"{int(members.reshape(-1)[lane]):#010x}",
+        )
+    return present, members
+
+
+def _synchronised(batch: Batch, present: Array) -> None:
+    """The warps' threads are ordered by this: tell the race check."""
+    if batch.shared.checked:
+        warp = np.flatnonzero(present.any(axis=1))
+        batch.shared.clocks.step_warps(warp // batch.grid.warps, warp % batch.grid.warps)
+
+
+_SHUFFLES = ("up", "down", "bfly", "idx")
+
+
+@instruction("shfl")
+def shfl(site: Site) -> Action:
+    """shfl.sync.mode.b32 d|p, a, b, c, membermask. c: bits 0-4 clamp, 8-12 segment mask."""
+    site.takes(5)
+    site.only("sync", "b32", *_SHUFFLES)
+    if "sync" not in site.parts:
+        raise site.unsupported("shfl without .sync is gone since sm_70")
+    mode = next(part for part in site.parts if part in _SHUFFLES)
+    target = site.items(0)
+    results = [Result(target[0], "b32")]
+    results.append(Result(target[1] if len(target) > 1 else Sink(), "pred"))
+
+    def run(
+        ex: Execution,
+        value: Array,
+        b: Array,
+        c: Array,
+        mask: Array,
+    ) -> tuple[Array, ...]:
+        plain = ex.group.full and ex.guard is None and mask.size == 1 and mask[0] == 0xFFFFFFFF
+        rows = _by_warp(ex.group, value)
+        if plain:
+            present = None
+        else:
+            present, _ = _members(site, ex, mask)
+        if b.size == 1 and c.size == 1:
+            source, valid = _partner(mode, _LANES[None, :], int(b[0]), int(c[0]))
+            shuffled = rows[:, source[0]]
+            valid = np.broadcast_to(valid, rows.shape)
+        else:
+            step = _by_warp(ex.group, b).astype(np.int64)
+            clamp = _by_warp(ex.group, c).astype(np.int64)
+            source, valid = _partner(mode, _LANES[None, :], step, clamp)
+            shuffled = np.take_along_axis(rows, np.broadcast_to(source, rows.shape), 1)
+        _synchronised(ex.batch, np.ones_like(rows, np.bool_) if present is None else present)
+        return _back(ex.group, shuffled), _back(ex.group, valid)
+
+    sources = [Source(o, "b32") for o in site.operands[1:]]
+    return Action("warp", sources, results, run, gate=_gate(3))
+
+
+def _partner(mode: str, lane: Array, b: Any, c: Any) -> tuple[Array, Array]:
+    """(lane to read, whether it is in range); out of range reads the thread's own."""
+    b = b & 31
+    clamp, segment = c & 31, (c >> 8) & 31
+    most = (lane & segment) | (clamp & ~segment & 31)
+    least = lane & segment
+    if mode == "up":
+        source = lane - b
+        valid = source >= most
+    elif mode == "down":
+        source = lane + b
+        valid = source <= most
+    elif mode == "bfly":
+        source = lane ^ b
+        valid = source <= most
+    else:
+        source = least | (b & ~segment & 31)
+        valid = source <= most
+    return np.where(valid, source, lane), valid
+
+
+@instruction("vote")
+def vote(site: Site) -> Action:
+    """vote.sync.{all,any,uni}.pred and vote.sync.ballot.b32 d, {!}a, membermask."""
+    site.takes(3)
+    site.only("sync", "all", "any", "uni", "ballot", "pred", "b32")
+    mode = next(part for part in site.parts if part in ("all", "any", "uni", "ballot"))
+
+    def run(ex: Execution, value: Array, mask: Array) -> tuple[Array, ...]:
+        present, members = _members(site, ex, mask)
+        here = ballot(present)[:, None] & members
+        votes = ballot(_by_warp(ex.group, value, False) & present)[:, None] & members
+        _synchronised(ex.batch, present)
+        if mode == "ballot":
+            answer = votes
+        elif mode == "all":
+            answer = votes == here
+        elif mode == "any":
+            answer = votes != 0
+        else:
+            answer = (votes == here) | (votes == 0)
+        return (_back(ex.group, answer),)
+
+    target, value, mask = site.operands
+    cls = "b32" if mode == "ballot" else "pred"
+    sources = [Source(value, "pred"), Source(mask, "b32")]
+    return Action("warp", sources, [Result(target, cls)], run, gate=_gate(1))
+
+
+@instruction("match")
+def match(site: Site) -> Action:
+    """match.any.sync.b32 d, a, membermask; match.all.sync.b32 d|p, a, membermask."""
+    site.takes(3)
+    site.only("any", "all", "sync", "b32", "b64")
+    every = "all" in site.parts
+    target = site.items(0)
+    results = [Result(target[0], "b32")]
+    if every:
+        results.append(Result(target[1] if len(target) > 1 else Sink(), "pred"))
+
+    def run(ex: Execution, value: Array, mask: Array) -> tuple[Array, ...]:
+        present, members = _members(site, ex, mask)
+        rows = _by_warp(ex.group, value)
+        here = ballot(present)[:, None] & members
+        equal = np.zeros(rows.shape, np.uint32)
+        for lane in range(32):
+            same = (rows == rows[:, lane : lane + 1]) & present[:, lane : lane + 1]
+            equal |= np.where(same, _BITS[lane], np.uint32(0))
+        equal &= here
+        _synchronised(ex.batch, present)
+        if not every:
+            return (_back(ex.group, equal),)
+        agreed = equal == here
+        return _back(ex.group, np.where(agreed, here, np.uint32(0))), _back(ex.group, agreed)
+
+    _, value, mask = site.operands
+    sources = [Source(value, class_of(site)), Source(mask, "b32")]
+    return Action("warp", sources, results, run, gate=_gate(1))
+
+
+def _fold_f32(site: Site) -> Callable[[Array, Array], Array]:
+    """min or max of f32 with .abs and .NaN, as the lane instruction does it."""
+    words = [part for part in site.parts[1:] if part in ("NaN",)]
+    operation = next(part for part in site.parts if part in ("min", "max"))
+    op = resolve(".".join([operation, *words, "f32"]))
+
+    def fold(a: Array, b: Array) -> Array:
+        return op.function(a, b)[0]
+
+    return fold
+
+
+_INTEGER_FOLDS: dict[str, Callable[[Array, Array], Array]] = {
+    "add": np.add,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "min": np.minimum,
+    "max": np.maximum,
+}
+
+
+@instruction("redux")
+def redux(site: Site) -> Action:
+    """redux.sync.op.{u32,s32,b32,f32} d, a, membermask."""
+    site.takes(3)
+    site.only("sync", "u32", "s32", "b32", "f32", "abs", "NaN", *_INTEGER_FOLDS)
+    operation = next(part for part in site.parts if part in _INTEGER_FOLDS)
+    type_name = site.type()
+    fold = _fold_f32(site) if type_name == "f32" else _INTEGER_FOLDS[operation]
+    dtype = np.int32 if type_name == "s32" else np.uint32
+    absolute = resolve("abs.f32").function if "abs" in site.parts else None
+
+    def run(ex: Execution, value: Array, mask: Array) -> tuple[Array, ...]:
+        present, _ = _members(site, ex, mask)
+        if absolute is not None:
+            (value,) = absolute(value)
+        rows = _by_warp(ex.group, value).view(dtype)
+        members = _by_warp(ex.group, mask)
+        _synchronised(ex.batch, present)
+        out = np.zeros(rows.shape, dtype)
+        for members_of in _distinct(members, present):
+            taking = present & ((members & _BITS) != 0) & (members == members_of[:, None])
+            total = np.zeros(rows.shape[0], dtype)
+            started = np.zeros(rows.shape[0], np.bool_)
+            for lane in range(32):
+                column = np.ascontiguousarray(rows[:, lane])
+                merged = np.where(started, fold(total, column), column)
+                total = np.where(taking[:, lane], merged, total).astype(dtype)
+                started |= taking[:, lane]
+            out = np.where(taking, total[:, None], out)
+        return (_back(ex.group, out.view(np.uint32)),)
+
+    target, value, mask = site.operands
+    sources = [Source(value, "b32"), Source(mask, "b32")]
+    return Action("warp", sources, [Result(target, "b32")], run, gate=_gate(1))
+
+
+def _distinct(members: Array, present: Array) -> list[Array]:
+    """The member masks that occur, one of each warp at a time: arrays of uint32[warps]."""
+    left = present.copy()
+    found = []
+    while left.any():
+        first = left.argmax(axis=1)
+        masks = members[np.arange(left.shape[0]), first]
+        found.append(masks)
+        left &= members != masks[:, None]
+    return found
+
+
+@instruction("elect")
+def elect(site: Site) -> Action:
+    """elect.sync d|p, membermask: the lowest member leads."""
+    site.takes(2)
+    site.only("sync")
+    target = site.items(0)
+    results = [Result(target[0], "b32"), Result(target[1] if len(target) > 1 else Sink(), "pred")]
+
+    def run(ex: Execution, mask: Array) -> tuple[Array, ...]:
+        present, members = _members(site, ex, mask)
+        here = ballot(present)[:, None] & members
+        lowest = here & (~here + np.uint32(1))
+        _synchronised(ex.batch, present)
+        leader = np.zeros(here.shape, np.uint32)
+        for lane in range(32):
+            leader[lowest == _BITS[lane]] = lane
+        return _back(ex.group, leader), _back(ex.group, lowest == _BITS)
+
+    return Action("warp", [Source(site.operands[1], "b32")], results, run, gate=_gate(0))
+
+
+@instruction("activemask")
+def activemask(site: Site) -> Action:
+    """activemask.b32 d: the threads of the warp that are here now."""
+    site.takes(1)
+
+    def run(ex: Execution) -> tuple[Array, ...]:
+        present = _present(ex)
+        return (_back(ex.group, np.broadcast_to(ballot(present)[:, None], present.shape)),)
+
+    return Action("warp", [], [Result(site.operands[0], "b32")], run)
+
+
+@instruction("bar.warp")
+def bar_warp(site: Site) -> Action:
+    """bar.warp.sync membermask."""
+    site.only("warp", "sync")
+
+    def run(ex: Execution, mask: Array) -> tuple[Array, ...]:
+        present, _ = _members(site, ex, mask)
+        _synchronised(ex.batch, present)
+        return NO_RESULTS
+
+    mask = site.operands[0] if site.operands else _ALL
+    assert not isinstance(mask, OperandList)
+    return Action("barrier", [Source(mask, "b32")], [], run, gate=_gate(0))

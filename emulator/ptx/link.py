@@ -1,0 +1,363 @@
+"""From a syntax tree to one flat kernel: calls inlined, scopes resolved, variables placed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nvfp4.emulator.errors import PtxSyntaxError, SourceLocation, UnsupportedInstruction
+from nvfp4.emulator.ptx import syntax
+from nvfp4.emulator.ptx.program import (
+    Instruction,
+    LocalAddress,
+    Memory,
+    Not,
+    Operand,
+    OperandList,
+    Program,
+    Register,
+    Sink,
+    Special,
+    SymbolAddress,
+    Target,
+)
+from nvfp4.emulator.ptx.scopes import Binding, Names
+from nvfp4.emulator.ptx.syntax import Integer, Real
+from nvfp4.emulator.ptx.types import TYPES
+
+_INTRINSIC_CALLS = {"vprintf", "__assertfail"}
+
+
+def link(module: syntax.Module, kernel: str) -> Program:
+    """Flatten `kernel` of a parsed module.
+
+    Raises PtxSyntaxError for names that nothing declares, UnsupportedInstruction for recursion,
+    calls through pointers and functions without a body.
+    """
+    function = module.functions.get(kernel)
+    if function is None or not function.entry or function.body is None:
+        entries = [f.name for f in module.functions.values() if f.entry]
+        raise PtxSyntaxError(
+            f"the module has no kernel {kernel!r}",
+            hint=f"its kernels are {', '.join(entries) or 'none'}",
+        )
+    return _Linker(module, function).program
+
+
+class _Linker:
+    def __init__(self, module: syntax.Module, entry: syntax.Function) -> None:
+        self.module = module
+        self.program = Program(entry.name, required_threads=entry.required_threads)
+        self.label_count = 0
+        self.calls: list[str] = [entry.name]
+        self.names = Names()
+        self.returns: int | None = None
+        self.line = entry.line
+        self.dynamic: list[syntax.Variable] = []
+        for variable in module.variables:
+            self.module_variable(variable)
+        self.names = Names(self.names)
+        offset = 0
+        for parameter in entry.parameters:
+            assert parameter.nbytes is not None
+            offset = _up(offset, parameter.align)
+            self.program.parameters.append((parameter.name, offset, parameter.nbytes))
+            self.names.bound[parameter.name] = SymbolAddress("param", parameter.name, offset)
+            offset += parameter.nbytes
+        self.collect_shared(entry.body)
+        self.place_dynamic_shared()
+        assert entry.body is not None
+        self.scope(entry.body)
+        self.emit(syntax.Instruction("exit", (), None, self.line, "(end of the kernel)"))
+
+    def error(self, message: str, hint: str | None = None) -> PtxSyntaxError:
+        return PtxSyntaxError(
+            message, where=SourceLocation(self.program.kernel, self.line), hint=hint
+        )
+
+    # --- variables ----------------------------------------------------------------------
+
+    def module_variable(self, variable: syntax.Variable) -> None:
+        if variable.space == "shared":
+            if variable.nbytes is None:
+                self.dynamic.append(variable)
+            else:
+                self.place_shared(variable)
+        else:
+            self.program.variables[variable.name] = variable
+            self.names.bound[variable.name] = SymbolAddress(variable.space, variable.name, 0)
+
+    def place_shared(self, variable: syntax.Variable) -> None:
+        assert variable.nbytes is not None
+        start = _up(self.program.shared_end, variable.align)
+        self.names.bound[variable.name] = Integer(start)
+        self.program.shared_end = start + variable.nbytes
+
+    def collect_shared(self, scope: syntax.Scope | None) -> None:
+        """Place the static shared variables of a body; the dynamic ones start behind them."""
+        if scope is None:
+            return
+        for statement in scope.body:
+            if isinstance(statement, syntax.Variable) and statement.space == "shared":
+                self.place_shared(statement)
+            elif isinstance(statement, syntax.Scope):
+                self.collect_shared(statement)
+
+    def place_dynamic_shared(self) -> None:
+        align = max((v.align for v in self.dynamic), default=16)
+        start = _up(self.program.shared_end, max(align, 16))
+        self.program.dynamic_shared = start
+        for variable in self.dynamic:
+            self.names.bound[variable.name] = Integer(start)
+
+    def place_local(self, variable: syntax.Variable) -> LocalAddress:
+        if variable.nbytes is None:
+            raise self.error(f"local variable {variable.name} has no size")
+        start = _up(self.program.local_bytes, variable.align)
+        self.program.local_bytes = start + variable.nbytes
+        return LocalAddress(start)
+
+    # --- bodies -------------------------------------------------------------------------
+
+    def scope(self, scope: syntax.Scope) -> None:
+        self.names = Names(self.names)
+        for statement in scope.body:
+            if isinstance(statement, syntax.Label):
+                if statement.name in self.names.bound:
+                    self.line = statement.line
+                    raise self.error(f"label {statement.name} is defined twice in one scope")
+                self.names.bound[statement.name] = Target(self.new_label())
+        for statement in scope.body:
+            if isinstance(statement, syntax.TargetList):
+                targets = []
+                for name in statement.labels:
+                    target = self.names.find(name)
+                    if not isinstance(target, Target):
+                        raise self.error(f"no label {name}")
+                    targets.append(target)
+                self.names.bound[statement.name] = tuple(targets)
+        for statement in scope.body:
+            self.statement(statement)
+        assert self.names.outer is not None
+        self.names = self.names.outer
+
+    def statement(self, statement: syntax.Statement) -> None:
+        if isinstance(statement, syntax.Scope):
+            self.scope(statement)
+        elif isinstance(statement, syntax.Registers):
+            self.declare(statement)
+        elif isinstance(statement, syntax.Variable):
+            if statement.space in ("local", "param"):
+                self.names.bound[statement.name] = self.place_local(statement)
+            elif statement.space != "shared":
+                self.module_variable(statement)
+        elif isinstance(statement, syntax.Label):
+            target = self.names.bound[statement.name]
+            if not isinstance(target, Target):
+                self.line = statement.line
+                raise self.error(
+                    f"{statement.name} is declared both as a label and as something else"
+                )
+            self.place_label(target.label)
+        elif isinstance(statement, syntax.Instruction):
+            self.line = statement.line
+            self.instruction(statement)
+
+    def declare(self, declaration: syntax.Registers) -> None:
+        cls = self.register_class(declaration.type)
+        for name, count in declaration.names:
+            if count is None:
+                self.names.bound[name] = self.new_register(name, cls)
+            else:
+                self.names.patterns.append((name, count, cls))
+
+    def register_class(self, type_name: str) -> str:
+        if type_name not in TYPES:
+            raise UnsupportedInstruction(
+                f"registers of type .{type_name} are not emulated",
+                where=SourceLocation(self.program.kernel, self.line),
+                hint="split 128-bit values into two .b64 registers",
+            )
+        return TYPES[type_name].register
+
+    def new_register(self, name: str, cls: str) -> Register:
+        register = Register(len(self.program.registers), cls, name)
+        self.program.registers.append(register)
+        return register
+
+    def new_label(self) -> int:
+        self.label_count += 1
+        return self.label_count
+
+    def place_label(self, label: int) -> None:
+        self.program.labels[label] = len(self.program.code)
+
+    # --- instructions -------------------------------------------------------------------
+
+    def instruction(self, node: syntax.Instruction) -> None:
+        mnemonic = node.opcode.split(".", 1)[0]
+        if mnemonic == "call":
+            self.call(node)
+        elif mnemonic in ("bar", "barrier") and ".red" in node.opcode:
+            self.reduction_barrier(node)
+        elif mnemonic == "ret" and self.returns is not None:
+            self.jump(self.returns, node)
+        else:
+            self.emit(node)
+
+    def reduction_barrier(self, node: syntax.Instruction) -> None:
+        """Two instructions, since threads wait in between: vote, then read the outcome."""
+        self.emit(replace(node, operands=node.operands[1:]))
+        outcome = node.opcode.replace(".red", ".outcome")
+        self.emit(replace(node, opcode=outcome, operands=node.operands[:2]))
+
+    def jump(self, label: int, node: syntax.Instruction) -> None:
+        """Branch to a label under the guard of `node`."""
+        self.append(replace(node, opcode="bra"), (Target(label),))
+
+    def emit(self, node: syntax.Instruction) -> None:
+        self.append(node, tuple(self.operand(operand) for operand in node.operands))
+
+    def append(self, node: syntax.Instruction, operands: tuple[Operand, ...]) -> None:
+        guard = self.guard(node)
+        negated = bool(node.guard and node.guard.negated)
+        parts = tuple(node.opcode.split("."))
+        self.program.code.append(
+            Instruction(node.opcode, parts, operands, guard, negated, node.line, node.text)
+        )
+
+    def guard(self, node: syntax.Instruction) -> Register | None:
+        if node.guard is None:
+            return None
+        register = self.name(node.guard.name)
+        if not isinstance(register, Register) or register.cls != "pred":
+            raise self.error(f"{node.guard.name} guards an instruction but is not a predicate")
+        return register
+
+    def operand(self, node: syntax.Operand) -> Operand:
+        if isinstance(node, syntax.Name):
+            return Sink() if node.text == "_" else self.name(node.text)
+        if isinstance(node, syntax.Sum):
+            return _plus(self.name(node.name), node.offset, self)
+        if isinstance(node, syntax.Address):
+            base = node.base if isinstance(node.base, Integer) else self.name(node.base.text)
+            if not isinstance(base, (Register, Integer, SymbolAddress, LocalAddress)):
+                raise self.error(f"{node.base} is not an address")
+            coordinates = None
+            if node.coordinates is not None:
+                coordinates = tuple(self.operand(c) for c in node.coordinates.items)
+            return Memory(base, node.offset, coordinates)
+        if isinstance(node, syntax.Vector):
+            return OperandList(tuple(self.operand(item) for item in node.items))
+        if isinstance(node, syntax.Pair):
+            return OperandList((self.operand(node.first), self.operand(node.second)))
+        if isinstance(node, syntax.Negated):
+            register = self.name(node.operand.text)
+            if not isinstance(register, Register):
+                raise self.error(f"!{node.operand.text} is not a predicate")
+            return Not(register)
+        if isinstance(node, (Integer, Real)):
+            return node
+        raise self.error("a list in parentheses is only allowed in a call")
+
+    def name(self, text: str) -> Operand:
+        bound = self.names.find(text)
+        if bound is None:
+            covered = self.names.pattern(text)
+            if covered is not None:
+                scope, cls = covered
+                bound = scope.bound[text] = self.new_register(text, cls)
+        if isinstance(bound, tuple):
+            return OperandList(bound)
+        if bound is not None:
+            return bound
+        if text.startswith("%"):
+            return Special(text[1:])
+        if text == "WARP_SZ":
+            return Integer(32)
+        raise self.error(f"{text} is not declared")
+
+    # --- calls --------------------------------------------------------------------------
+
+    def call(self, node: syntax.Instruction) -> None:
+        operands = list(node.operands)
+        results: tuple[syntax.Operand, ...] = ()
+        if operands and isinstance(operands[0], syntax.Arguments):
+            results = operands.pop(0).items  # type: ignore[union-attr]
+        callee = operands.pop(0) if operands else None
+        arguments: tuple[syntax.Operand, ...] = ()
+        if operands and isinstance(operands[0], syntax.Arguments):
+            arguments = operands[0].items
+        name = callee.text if isinstance(callee, syntax.Name) else ""
+        if name in _INTRINSIC_CALLS:
+            self.emit(
+                syntax.Instruction(name, (*results, *arguments), node.guard, node.line, node.text)
+            )
+            return
+        function = self.module.functions.get(name)
+        if function is None or function.body is None:
+            raise UnsupportedInstruction(
+                f"call of {name or 'a pointer'}, which has no body in this module",
+                where=SourceLocation(self.program.kernel, node.line, node.text),
+                hint="only functions of the same PTX module can be called, by name",
+            )
+        if name in self.calls:
+            raise UnsupportedInstruction(
+                f"recursion of {name}",
+                where=SourceLocation(self.program.kernel, node.line, node.text),
+                hint="calls are inlined; write the recursion as a loop",
+            )
+        self.inline(function, results, arguments, node)
+
+    def inline(
+        self,
+        function: syntax.Function,
+        results: tuple[syntax.Operand, ...],
+        arguments: tuple[syntax.Operand, ...],
+        node: syntax.Instruction,
+    ) -> None:
+        formals = (*function.results, *function.parameters)
+        actuals = (*results, *arguments)
+        if len(formals) != len(actuals):
+            raise self.error(f"{function.name} takes {len(formals)} arguments, not {len(actuals)}")
+        end = self.new_label()
+        if node.guard is not None:
+            # Threads for which the guard does not hold skip the whole call.
+            skips = replace(node.guard, negated=not node.guard.negated)
+            self.jump(end, replace(node, guard=skips))
+        bound: dict[str, Binding] = {}
+        for formal, actual in zip(formals, actuals, strict=True):
+            value = self.operand(actual)
+            if not isinstance(value, (Register, LocalAddress, SymbolAddress, Integer)):
+                raise self.error(f"argument {formal.name} of {function.name} cannot be passed")
+            bound[formal.name] = value
+        caller, self.names = self.names, Names(self.module_scope())
+        self.names.bound.update(bound)
+        outer_return, self.returns = self.returns, end
+        self.calls.append(function.name)
+        self.collect_shared(function.body)
+        assert function.body is not None
+        self.scope(function.body)
+        self.calls.pop()
+        self.returns = outer_return
+        self.names = caller
+        self.place_label(end)
+
+    def module_scope(self) -> Names:
+        scope = self.names
+        while scope.outer is not None:
+            scope = scope.outer
+        return scope
+
+
+def _plus(base: Operand, offset: int, linker: _Linker) -> Operand:
+    if isinstance(base, Integer):
+        return Integer(base.value + offset)
+    if isinstance(base, SymbolAddress):
+        return SymbolAddress(base.space, base.name, base.offset + offset)
+    if isinstance(base, LocalAddress):
+        return LocalAddress(base.offset + offset)
+    raise linker.error("only an address can have a constant added to it")
+
+
+def _up(value: int, align: int) -> int:
+    return -(-value // align) * align

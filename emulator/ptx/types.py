@@ -1,0 +1,102 @@
+"""PTX types: their widths, the register classes that hold them, and the NumPy dtypes of both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from nvfp4.emulator.errors import PtxSyntaxError
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+# A register holds raw bits: one dtype for each register class.
+REGISTER_DTYPES: dict[str, np.dtype[Any]] = {
+    "pred": np.dtype(np.bool_),
+    "b8": np.dtype(np.uint8),
+    "b16": np.dtype(np.uint16),
+    "b32": np.dtype(np.uint32),
+    "b64": np.dtype(np.uint64),
+}
+
+
+@dataclass(frozen=True)
+class Type:
+    """A PTX operand type: its register class and the NumPy dtype that reads the bits as a value."""
+
+    name: str
+    register: str
+    value: np.dtype[Any]
+    lanes: int = 1
+
+    @property
+    def bits(self) -> int:
+        """Width of one lane of the type in bits."""
+        return 8 * self.value.itemsize
+
+
+def _type(name: str, register: str, value: str, lanes: int = 1) -> Type:
+    return Type(name, register, np.dtype(value), lanes)
+
+
+# Narrow floats have no NumPy dtype of their own: their value dtype is the raw integer.
+TYPES = {
+    t.name: t
+    for t in (
+        *(
+            _type(f"{kind}{8 * size}", f"b{8 * size}", f"{'i' if kind == 's' else 'u'}{size}")
+            for kind in "usb"
+            for size in (1, 2, 4, 8)
+        ),
+        _type("pred", "pred", "?"),
+        _type("f16", "b16", "u2"),
+        _type("bf16", "b16", "u2"),
+        _type("f32", "b32", "f4"),
+        _type("tf32", "b32", "u4"),
+        _type("f64", "b64", "f8"),
+        _type("f16x2", "b32", "u2", 2),
+        _type("bf16x2", "b32", "u2", 2),
+        _type("u16x2", "b32", "u2", 2),
+        _type("s16x2", "b32", "i2", 2),
+        _type("f32x2", "b64", "f4", 2),
+        _type("e4m3x2", "b16", "u1", 2),
+        _type("e5m2x2", "b16", "u1", 2),
+        _type("e2m3x2", "b16", "u1", 2),
+        _type("e3m2x2", "b16", "u1", 2),
+        _type("ue8m0x2", "b16", "u1", 2),
+        _type("e2m1x2", "b8", "u1", 2),
+        _type("e4m3x4", "b32", "u1", 4),
+        _type("e5m2x4", "b32", "u1", 4),
+        _type("e2m3x4", "b32", "u1", 4),
+        _type("e3m2x4", "b32", "u1", 4),
+        _type("e2m1x4", "b16", "u1", 4),
+    )
+}
+# Types of memory that no register class holds.
+_WIDE_BITS = {"b128": 128, "u128": 128, "s128": 128, "f128": 128}
+
+
+def is_type(name: str) -> bool:
+    """Whether a part of an opcode is a type."""
+    return name in TYPES or name in _WIDE_BITS
+
+
+def type_bits(name: str) -> int:
+    """Width of a type such as `u32` (written without its dot); a predicate has one bit."""
+    if name in _WIDE_BITS:
+        return _WIDE_BITS[name]
+    if name not in TYPES:
+        raise PtxSyntaxError(f"unknown type .{name}")
+    register = TYPES[name].register
+    return 1 if register == "pred" else 8 * REGISTER_DTYPES[register].itemsize
+
+
+def type_bytes(name: str) -> int:
+    """Bytes of a variable of a type."""
+    return max(1, type_bits(name) // 8)
+
+
+def register_class(size_bytes: int) -> str:
+    """The register class of so many bytes."""
+    return f"b{8 * size_bytes}"

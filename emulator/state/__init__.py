@@ -1,0 +1,1 @@
+"""What runs: threads, registers, memory and barriers. Nothing here knows an instruction."""

@@ -1,0 +1,69 @@
+"""What all batches of a launch have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from nvfp4.capture.launch import Dim3
+from nvfp4.emulator.errors import LaunchError
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.memory import GlobalMemory
+
+
+@dataclass
+class Traffic:
+    """Counts of a launch, named as in LaunchReport."""
+
+    global_read_bytes: int = 0
+    global_written_bytes: int = 0
+    global_requests: int = 0
+    sectors_requested: int = 0
+    shared_bytes_read: int = 0
+    shared_bytes_written: int = 0
+    shared_requests: int = 0
+    bank_conflicts: int = 0
+    divergent_branches: int = 0
+    atomics: int = 0
+    barriers: int = 0
+
+
+@dataclass
+class LaunchState:
+    """A launch while it runs.
+
+    parameters: the kernel's parameter bytes, at a host address inside one of the buffers.
+    symbols: host addresses of the module's variables. shared_bytes: static and dynamic shared
+    memory, and the first KiB, which is the system's. output: what the kernel printed.
+    """
+
+    kernel: str
+    grid: Dim3
+    block: Dim3
+    parameters: Array
+    symbols: dict[str, int]
+    shared_base: int
+    shared_bytes: int
+    dynamic_shared_bytes: int
+    local_bytes: int
+    memory: GlobalMemory
+    check: bool
+    traffic: Traffic = field(default_factory=Traffic)
+    output: list[str] = field(default_factory=list)
+
+
+def check_shape(grid: Dim3, block: Dim3, shared_bytes: int) -> None:
+    """Limits of every device of compute capability 9 and 10. Raises LaunchError."""
+    x, y, z = block
+    if min(*grid, *block) < 1:
+        raise LaunchError(f"grid {grid} and block {block} must be positive")
+    if x * y * z > 1024 or z > 64:
+        raise LaunchError(
+            f"block {block} has {x * y * z} threads", hint="a block has at most 1024 threads"
+        )
+    if grid[0] >= 1 << 31 or grid[1] > 65535 or grid[2] > 65535:
+        raise LaunchError(f"grid {grid} is larger than (2147483647, 65535, 65535)")
+    if shared_bytes > 228 * 1024:
+        raise LaunchError(
+            f"the kernel wants {shared_bytes} bytes of shared memory",
+            hint="a CTA has at most 227 KiB and the system's first KiB",
+        )

@@ -1,0 +1,108 @@
+"""Buffers of global memory, and the windows through which generic addresses see the rest.
+
+A global address is a host address. Shared and local memory appear in the generic address space
+at fixed windows far above any host address.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+import numpy as np
+
+from nvfp4.capture.launch import Buffer, Memory
+
+SHARED_WINDOW = 1 << 60
+LOCAL_WINDOW = 1 << 61
+WINDOW_SHIFT = 60
+# How a sector was touched.
+READ, WRITTEN = 1, 2
+
+
+class GlobalMemory:
+    """The buffers a launch may touch, sorted, and a flag for each of their 32-byte sectors.
+
+    touched: READ, WRITTEN or both.
+    """
+
+    def __init__(self, own: Sequence[Buffer], memory: Memory) -> None:
+        """own: what the launch brings itself, its parameters and the module's variables."""
+        self._own = list(own)
+        self._search = memory.search()
+        self.touched = np.zeros(0, np.uint8)
+        self.starts = self.ends = np.zeros(0, np.uint64)
+        self.sector0 = np.zeros(0, np.int64)
+        self.buffers: list[Buffer] = []
+        self.addresses: list[int] = []
+        self._lay_out([*self._own, *memory.known()])
+
+    def rescan(self) -> bool:
+        """Look for buffers that were not known before; False once nothing is left to look at."""
+        found = next(self._search, None)
+        if found is None:
+            return False
+        before = {(b.address, b.nbytes): i for i, b in enumerate(self.buffers)}
+        flags = {
+            key: self.touched[self.sector0[i] : self.sector0[i] + _sectors(self.buffers[i])]
+            for key, i in before.items()
+        }
+        self._lay_out([*self._own, *found])
+        for i, buffer in enumerate(self.buffers):
+            held = flags.get((buffer.address, buffer.nbytes))
+            if held is not None:
+                self.touched[self.sector0[i] : self.sector0[i] + held.size] = held
+        return True
+
+    def _lay_out(self, buffers: list[Buffer]) -> None:
+        """Sort; of overlapping buffers keep those that start first and reach farthest."""
+        self.buffers = []
+        for buffer in sorted(buffers, key=lambda b: (b.address, -b.nbytes)):
+            if buffer.nbytes == 0:
+                continue
+            if self.buffers and buffer.address < self.buffers[-1].end:
+                last = self.buffers[-1]
+                if buffer.end > last.end:
+                    nbytes = buffer.end - last.address
+                    self.buffers[-1] = Buffer(last.name, last.address, nbytes, last.writable)
+                continue
+            self.buffers.append(buffer)
+        self.read_only = [b for b in self.buffers if not b.writable]
+        self.addresses = [b.address for b in self.buffers]
+        self.starts = np.array([b.address for b in self.buffers], np.uint64)
+        self.ends = np.array([b.end for b in self.buffers], np.uint64)
+        counts = [_sectors(b) for b in self.buffers]
+        self.sector0 = np.cumsum([0, *counts])[:-1].astype(np.int64)
+        self.touched = np.zeros(sum(counts), np.uint8)
+
+    def sector_base(self, index: int) -> int:
+        """What to add to an address's sector number to find it in `touched`, in a buffer."""
+        return int(self.sector0[index]) - (self.buffers[index].address >> 5)
+
+    def nearest(self, address: int) -> tuple[Buffer, int] | None:
+        """The buffer that holds or lies nearest to an address, and the address's offset in it."""
+        best: tuple[int, Buffer] | None = None
+        i = bisect_right(self.addresses, address)
+        for buffer in self.buffers[max(0, i - 1) : i + 1]:
+            gap = max(buffer.address - address, address - buffer.end + 1, 0)
+            if best is None or gap < best[0]:
+                best = (gap, buffer)
+        return None if best is None else (best[1], address - best[1].address)
+
+    def describe(self, address: int) -> str:
+        """An address in words: `byte 4096 of <tensor> (4096 bytes)`."""
+        found = self.nearest(address)
+        if found is None:
+            return f"address {address:#x} (no tensor is alive)"
+        buffer, offset = found
+        if offset < 0:
+            place = f"{-offset} bytes before"
+        elif offset >= buffer.nbytes:
+            place = f"{offset - buffer.nbytes} bytes past the end of"
+        else:
+            place = f"byte {offset} of"
+        return f"address {address:#x}, {place} {buffer.name} ({buffer.nbytes} bytes)"
+
+
+def _sectors(buffer: Buffer) -> int:
+    return ((buffer.end + 31) >> 5) - (buffer.address >> 5)

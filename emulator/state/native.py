@@ -1,0 +1,252 @@
+"""Loops over lanes that NumPy would need many passes for, compiled by Numba.
+
+Everything here works on flat arrays, one entry a lane, lanes of a warp next to each other.
+Addresses are uint64. A function that finds a fault returns the lane's position in the arrays and
+changes nothing else; -1 means no fault. Addresses reach the gather and scatter functions only
+after a check has placed them inside a buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba.core import types
+from numba.extending import intrinsic
+
+SECTOR_BYTES = 32
+BANKS = 32
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Numba's nopython mode without the GIL, cached on disk where that is possible."""
+    try:
+        result: Callable[..., Any] = numba.njit(cache=True, nogil=True)(function)
+    except RuntimeError:
+        result = numba.njit(nogil=True)(function)
+    return result
+
+
+def _pointer_access(bits: int, numba_type: Any) -> tuple[Any, Any]:
+    """(load, store) intrinsics for an unsigned integer of `bits` at a raw address."""
+
+    @intrinsic
+    def load(typing_context: Any, address: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            pointer = builder.inttoptr(args[0], ir.IntType(bits).as_pointer())
+            return builder.load(pointer, align=1)
+
+        return numba_type(types.uint64), generate
+
+    @intrinsic
+    def store(typing_context: Any, address: Any, value: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            pointer = builder.inttoptr(args[0], ir.IntType(bits).as_pointer())
+            builder.store(args[1], pointer, align=1)
+            return context.get_dummy_value()
+
+        return types.void(types.uint64, numba_type), generate
+
+    return load, store
+
+
+load_u8, store_u8 = _pointer_access(8, types.uint8)
+load_u16, store_u16 = _pointer_access(16, types.uint16)
+load_u32, store_u32 = _pointer_access(32, types.uint32)
+load_u64, store_u64 = _pointer_access(64, types.uint64)
+
+
+def _gather_8(address, out):  # type: ignore[no-untyped-def]
+    for j in range(out.shape[0]):
+        for i in range(address.shape[0]):
+            out[j, i] = load_u8(address[i] + np.uint64(j))
+
+
+def _gather_16(address, out):  # type: ignore[no-untyped-def]
+    for j in range(out.shape[0]):
+        for i in range(address.shape[0]):
+            out[j, i] = load_u16(address[i] + np.uint64(2 * j))
+
+
+def _gather_32(address, out):  # type: ignore[no-untyped-def]
+    if out.shape[0] == 4:
+        for i in range(address.shape[0]):
+            a = address[i]
+            out[0, i] = load_u32(a)
+            out[1, i] = load_u32(a + np.uint64(4))
+            out[2, i] = load_u32(a + np.uint64(8))
+            out[3, i] = load_u32(a + np.uint64(12))
+        return
+    for j in range(out.shape[0]):
+        for i in range(address.shape[0]):
+            out[j, i] = load_u32(address[i] + np.uint64(4 * j))
+
+
+def _gather_64(address, out):  # type: ignore[no-untyped-def]
+    for j in range(out.shape[0]):
+        for i in range(address.shape[0]):
+            out[j, i] = load_u64(address[i] + np.uint64(8 * j))
+
+
+def _scatter_8(address, values):  # type: ignore[no-untyped-def]
+    for j in range(values.shape[0]):
+        for i in range(address.shape[0]):
+            store_u8(address[i] + np.uint64(j), values[j, i])
+
+
+def _scatter_16(address, values):  # type: ignore[no-untyped-def]
+    for j in range(values.shape[0]):
+        for i in range(address.shape[0]):
+            store_u16(address[i] + np.uint64(2 * j), values[j, i])
+
+
+def _scatter_32(address, values):  # type: ignore[no-untyped-def]
+    for j in range(values.shape[0]):
+        for i in range(address.shape[0]):
+            store_u32(address[i] + np.uint64(4 * j), values[j, i])
+
+
+def _scatter_64(address, values):  # type: ignore[no-untyped-def]
+    for j in range(values.shape[0]):
+        for i in range(address.shape[0]):
+            store_u64(address[i] + np.uint64(8 * j), values[j, i])
+
+
+# By element size in bytes. GATHER[size](address[n], out[elements, n]) reads consecutive elements at
+# each address; SCATTER[size](address[n], values[elements, n]) writes them.
+GATHER = {
+    1: compiled(_gather_8),
+    2: compiled(_gather_16),
+    4: compiled(_gather_32),
+    8: compiled(_gather_64),
+}
+SCATTER = {
+    1: compiled(_scatter_8),
+    2: compiled(_scatter_16),
+    4: compiled(_scatter_32),
+    8: compiled(_scatter_64),
+}
+
+
+@compiled
+def visit_global(  # type: ignore[no-untyped-def]
+    address, request, nbytes, align, starts, ends, sector0, touched, flag
+):
+    """Bounds, alignment and sectors of global accesses of `nbytes` each.
+
+    starts, ends: sorted buffers. sector0: a buffer's first place in `touched`, where `flag` is
+    or-ed in for each sector. request: lanes with equal neighbours form one request.
+    Returns (faulty lane or -1, sectors over all requests).
+    """
+    seen = np.empty(32 * (2 + nbytes // 32), np.int64)
+    count = 0
+    highest = np.int64(-1)
+    sectors = 0
+    current = np.int64(-1)
+    buffers = starts.shape[0]
+    hint = 0
+    size = np.uint64(nbytes)
+    mask = np.uint64(align - 1)
+    for i in range(address.shape[0]):
+        a = address[i]
+        if a & mask != 0:
+            return i, sectors
+        if hint >= buffers or a < starts[hint] or a + size > ends[hint] or a + size < a:
+            low, high = 0, buffers
+            while low < high:
+                middle = (low + high) // 2
+                if starts[middle] <= a:
+                    low = middle + 1
+                else:
+                    high = middle
+            hint = low - 1
+            if hint < 0 or a + size > ends[hint] or a + size < a:
+                return i, sectors
+        if request[i] != current:
+            current = request[i]
+            count = 0
+            highest = np.int64(-1)
+        first = sector0[hint] + np.int64((a >> np.uint64(5)) - (starts[hint] >> np.uint64(5)))
+        last = first + np.int64(((a + size - np.uint64(1)) >> np.uint64(5)) - (a >> np.uint64(5)))
+        for sector in range(first, last + 1):
+            if sector > highest:
+                highest = sector
+            else:
+                known = False
+                for j in range(count - 1, -1, -1):
+                    if seen[j] == sector:
+                        known = True
+                        break
+                if known:
+                    continue
+            seen[count] = sector
+            count += 1
+            sectors += 1
+            touched[sector] |= flag
+    return -1, sectors
+
+
+@compiled
+def locate_window(address, row, base, size, stride, nbytes, align, out):  # type: ignore[no-untyped-def]
+    """Byte offsets of accesses to per-CTA or per-thread memory.
+
+    Row r of the memory is `stride` bytes from row r - 1 and holds addresses base to base + size.
+    Writes row * stride + address - base to out; returns the first faulty lane or -1.
+    """
+    mask = np.uint64(align - 1)
+    lowest = np.uint64(base)
+    room = np.uint64(size)
+    for i in range(address.shape[0]):
+        a = address[i]
+        if a & mask != 0 or a < lowest:
+            return i
+        offset = a - lowest
+        if offset > room or offset + np.uint64(nbytes) > room:
+            return i
+        out[i] = offset + np.uint64(row[i]) * np.uint64(stride)
+    return -1
+
+
+@compiled
+def bank_wavefronts(address, request, nbytes):  # type: ignore[no-untyped-def]
+    """Shared-memory passes of the requests, and what they would be without bank conflicts.
+
+    A pass serves each of 32 four-byte banks once; wide accesses go by half and quarter warps.
+    """
+    lanes_a_pass = 32 if nbytes <= 4 else (16 if nbytes <= 8 else 8)
+    words_each = max(1, nbytes // 4)
+    seen = np.empty(64, np.uint64)
+    load = np.empty(BANKS, np.int64)
+    passes = 0
+    ideal = 0
+    i = 0
+    n = address.shape[0]
+    while i < n:
+        current = request[i]
+        while i < n and request[i] == current:
+            count = 0
+            load[:] = 0
+            taken = 0
+            while i < n and request[i] == current and taken < lanes_a_pass:
+                for k in range(words_each):
+                    word = (address[i] >> np.uint64(2)) + np.uint64(k)
+                    known = False
+                    for j in range(count - 1, -1, -1):
+                        if seen[j] == word:
+                            known = True
+                            break
+                    if not known:
+                        seen[count] = word
+                        count += 1
+                        load[np.int64(word & np.uint64(31))] += 1
+                taken += 1
+                i += 1
+            most = 0
+            for b in range(BANKS):
+                most = max(most, load[b])
+            passes += most
+            ideal += 1
+    return passes, ideal

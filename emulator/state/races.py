@@ -1,0 +1,168 @@
+"""Who touched a byte of shared memory last, and whether a barrier lies between.
+
+Each CTA has a clock for each of its warps and one for the asynchronous copy engine (the last).
+`known[cta, w, v]` is the latest clock of v that warp w has heard of through barriers; a warp's own
+clock is `known[cta, w, w]` and moves on at each synchronisation. Warps synchronise as a whole, so
+that a race can go unnoticed when part of a warp takes part, but none is reported wrongly.
+
+Each byte remembers its last writer and two readers. A stamp is clock << 32 | atomic << 31 |
+thread + 1, and 0 is nobody. The copy engine acts as the thread behind the CTA's last.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.native import compiled
+
+ATOMIC = 1 << 31
+
+NO_FAULT, UNINITIALISED, RACE = 0, 1, 2
+
+
+@compiled
+def ordered(stamp, thread, known):  # type: ignore[no-untyped-def]
+    """Whether the stamped access happened before what `thread` does now."""
+    if stamp == 0:
+        return True
+    other = (stamp & 0x7FFFFFFF) - 1
+    if other == thread:
+        return True
+    clock = stamp >> 32
+    mine, its = thread >> 5, other >> 5
+    if mine == its:
+        return clock < known[mine, mine]
+    return clock <= known[mine, its]
+
+
+@compiled
+def note_reads(offset, nbytes, cta, thread, known, writers, readers):  # type: ignore[no-untyped-def]
+    """Record reads of `nbytes` at each offset. Returns (lane, fault, other's stamp)."""
+    for i in range(offset.shape[0]):
+        c, t = cta[i], thread[i]
+        stamp = (np.int64(known[c, t >> 5, t >> 5]) << 32) | (t + 1)
+        fine = np.int64(0)
+        older = np.int64(0)
+        for b in range(np.int64(offset[i]), np.int64(offset[i]) + nbytes):
+            writer = writers[b]
+            if writer == 0:
+                return i, UNINITIALISED, np.int64(0)
+            # Neighbouring bytes mostly have one history: look at it once.
+            if writer != fine:
+                if not ordered(writer, t, known[c]):
+                    return i, RACE, writer
+                fine = writer
+            if readers[0, b] == older or ordered(readers[0, b], t, known[c]):
+                older = readers[0, b]
+                readers[0, b] = stamp
+            elif ordered(readers[1, b], t, known[c]):
+                readers[1, b] = stamp
+    return -1, NO_FAULT, np.int64(0)
+
+
+@compiled
+def note_writes(  # type: ignore[no-untyped-def]
+    offset, nbytes, cta, thread, known, writers, readers, atomic, memory, new
+):
+    """Record writes; new[lane, byte] against memory tells repeated writes of one value apart,
+    which are no race. Returns (lane, fault, other's stamp)."""
+    for i in range(offset.shape[0]):
+        c, t = cta[i], thread[i]
+        stamp = (np.int64(known[c, t >> 5, t >> 5]) << 32) | (t + 1)
+        if atomic:
+            stamp |= ATOMIC
+        start = np.int64(offset[i])
+        fine = np.int64(0)
+        older = np.int64(0)
+        for b in range(start, start + nbytes):
+            writer = writers[b]
+            if writer != fine:
+                if ordered(writer, t, known[c]):
+                    fine = writer
+                else:
+                    both_atomic = atomic and (writer & ATOMIC) != 0
+                    same = not atomic and memory[b] == new[i, b - start]
+                    if not both_atomic and not same:
+                        return i, RACE, writer
+            for k in range(2):
+                reader = readers[k, b]
+                if reader != older:
+                    if not ordered(reader, t, known[c]):
+                        return i, RACE, reader
+                    older = reader
+                readers[k, b] = 0
+            writers[b] = stamp
+        if not atomic:
+            for b in range(start, start + nbytes):
+                memory[b] = new[i, b - start]
+    return -1, NO_FAULT, np.int64(0)
+
+
+@compiled
+def note_engine(start, nbytes, thread, engine, known, writers, readers, write):  # type: ignore[no-untyped-def]
+    """Stamp a range for the copy engine; `thread` issued the copy, so what it knows of is in
+    order. known: [warps + 1, warps + 1] of the CTA. Returns (byte, fault, other's stamp)."""
+    stamp = (np.int64(known[engine >> 5, engine >> 5]) << 32) | (engine + 1)
+    for b in range(start, start + nbytes):
+        writer = writers[b]
+        if writer == 0 and not write:
+            return b, UNINITIALISED, writer
+        if not ordered(writer, thread, known):
+            return b, RACE, writer
+        if write:
+            for k in range(2):
+                if not ordered(readers[k, b], thread, known):
+                    return b, RACE, readers[k, b]
+                readers[k, b] = 0
+            writers[b] = stamp
+        elif ordered(readers[0, b], thread, known):
+            readers[0, b] = stamp
+        else:
+            readers[1, b] = stamp
+    return -1, NO_FAULT, np.int64(0)
+
+
+class Clocks:
+    """The clocks of a batch of CTAs: known[cta, warp, warp], int32; the copy engine is last."""
+
+    def __init__(self, ctas: int, warps: int) -> None:
+        self.warps = warps
+        self.known = np.zeros((ctas, warps + 1, warps + 1), np.int32)
+        own = np.arange(warps + 1)
+        self.known[:, own, own] = 1
+
+    def meet_all(self) -> None:
+        """Every warp of every CTA met at a barrier."""
+        heard = self.known[:, : self.warps].max(axis=1)
+        self.known[:, : self.warps] = heard[:, None, :]
+        self._step_all()
+
+    def meet(self, ctas: Array, came: Array, stay: Array) -> None:
+        """Warps met at a barrier of these CTAs: bool[ctas, warps] who came, and who waited."""
+        known = self.known[ctas]
+        told = np.where(came[:, :, None], known[:, : self.warps], 0).max(axis=1)
+        heard = np.maximum(known[:, : self.warps], told[:, None, :])
+        known[:, : self.warps] = np.where(stay[:, :, None], heard, known[:, : self.warps])
+        own = np.arange(self.warps)
+        known[:, own, own] += came
+        self.known[ctas] = known
+
+    def step_warps(self, cta: Array, warp: Array) -> None:
+        """The threads of these warps synchronised among themselves."""
+        self.known[cta, warp, warp] += 1
+
+    def release(self, cta: int, warp: int, heard: Array) -> None:
+        """A thread of `warp` arrives at an object that remembers `heard`."""
+        np.maximum(heard, self.known[cta, warp], out=heard)
+        self.known[cta, warp, warp] += 1
+
+    def acquire(self, cta: int, warp: int, heard: Array) -> None:
+        """A thread of `warp` saw the object's phase complete."""
+        own = self.known[cta, warp, warp]
+        np.maximum(self.known[cta, warp], heard, out=self.known[cta, warp])
+        self.known[cta, warp, warp] = own
+
+    def _step_all(self) -> None:
+        own = np.arange(self.warps)
+        self.known[:, own, own] += 1
