@@ -1,9 +1,8 @@
 """Every PTX instruction that acts on one lane alone, bit for bit as the hardware does it."""
 
-from nvfp4.emulator.ptx.types import REGISTER_DTYPES
-
 # Importing these modules fills the table.
-from . import compare, convert, floats, integers, logic, special  # noqa: F401
-from .table import Op, mnemonics, resolve
+from nvfp4.emulator.arithmetic import compare, convert, floats, integers, logic, special  # noqa: F401
+from nvfp4.emulator.arithmetic.table import Op, mnemonics, resolve
+from nvfp4.emulator.ptx.types import REGISTER_DTYPES
 
 __all__ = ["REGISTER_DTYPES", "Op", "mnemonics", "resolve"]

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from nvfp4.emulator.arithmetic import compiled
+from nvfp4.emulator.arithmetic.lanes import on_values
+from nvfp4.emulator.arithmetic.table import INTEGERS, Modifiers, Op, instruction
 from nvfp4.emulator.ptx.types import TYPES, Array, Type
-
-from . import compiled
-from .lanes import on_values
-from .table import INTEGERS, Modifiers, Op, instruction
 
 PACKED = ("u16x2", "s16x2")
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from nvfp4.emulator.arithmetic import compiled
+from nvfp4.emulator.arithmetic.table import UNTYPED, Modifiers, Op, instruction
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
-
-from . import compiled
-from .table import UNTYPED, Modifiers, Op, instruction
 
 FULL = np.uint32(0xFFFFFFFF)
 BOOLEAN: dict[str, Callable[[Array, Array], Array]] = {

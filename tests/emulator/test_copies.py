@@ -361,5 +361,5 @@ def test_a_tensor_that_reaches_past_its_buffer_is_caught() -> None:
 
 def test_bytes_that_are_no_tensor_map_are_refused() -> None:
     where = np.zeros(2, np.int32)
-    with pytest.raises(errors.TensorMapError, match="no tensor map"):
+    with pytest.raises(errors.TensorMapError, match="not a tensor map"):
         run(tile_kernel(2, 256), out(), aligned(bytes(128)), where, block=64, before=SHARED)
