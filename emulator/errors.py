@@ -1,7 +1,8 @@
 """Everything that stops an emulated launch.
 
-Every kind of error is a class: a caller can tell what went wrong without reading the message. The message is a sentence for a person; `EmulatorError.where` adds kernel, CTA,
-thread and the PTX line when they are known.
+Every kind of error is a class: a caller can tell what went wrong without reading the message.
+The message is a sentence for a person; `EmulatorError.where` adds kernel, CTA, thread and the PTX
+line when they are known.
 """
 
 from __future__ import annotations

@@ -19,18 +19,9 @@ def _nothing(ex: Execution, *sources: Array) -> tuple[Array, ...]:
 
 
 @instruction(
-    "membar",
-    "fence",
-    "prefetch",
-    "prefetchu",
-    "applypriority",
-    "discard",
-    "griddepcontrol",
-    "setmaxnreg",
-    "cp.async.bulk.prefetch",
-    "nanosleep",
-    "pmevent",
-)
+    "membar", "fence", "prefetch", "prefetchu", "applypriority", "discard", "griddepcontrol",
+    "setmaxnreg", "cp.async.bulk.prefetch", "nanosleep", "pmevent",
+)  # fmt: skip
 def hint(site: Site) -> Action:
     """No effect on any result."""
     return Action("special", [], [], _nothing)

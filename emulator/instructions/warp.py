@@ -227,13 +227,9 @@ def _fold_f32(site: Site) -> Callable[[Array, Array], Array]:
 
 
 _INTEGER_FOLDS: dict[str, Callable[[Array, Array], Array]] = {
-    "add": np.add,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-    "min": np.minimum,
-    "max": np.maximum,
-}
+    "add": np.add, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+    "min": np.minimum, "max": np.maximum,
+}  # fmt: skip
 
 
 @instruction("redux")
