@@ -1,8 +1,8 @@
 """Everything that stops an emulated launch.
 
-Every error is one class, so that a caller can tell what went wrong without reading the
-message. The message is a sentence for a person; `EmulatorError.where` adds kernel, CTA,
-thread and the PTX line when they are known.
+Every kind of error is a class: a caller can tell what went wrong without reading the message.
+The message is a sentence for a person; `EmulatorError.where` adds kernel, CTA, thread and the PTX
+line when they are known.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class EmulatorError(Exception):
         self.hint = hint
 
     def at(self, where: SourceLocation) -> EmulatorError:
-        """Fill in the place if nobody has yet; returns self, to be raised."""
+        """Fill in the place unless it is known; returns self, to be raised."""
         if self.where is None:
             self.where = where
         return self
@@ -99,7 +99,7 @@ class UninitialisedRegister(EmulatorError):
 
 
 class Deadlock(EmulatorError):
-    """No thread can go on: they wait at a barrier that nobody can complete."""
+    """No thread can go on: all wait at barriers that no thread can complete."""
 
 
 class BarrierMisuse(EmulatorError):

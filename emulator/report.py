@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 
@@ -15,7 +15,7 @@ class LaunchReport:
         counts distinct ones within each warp's request, sectors_read and sectors_written distinct
         ones over the whole launch (what DRAM must deliver and take with a cold, perfect cache);
         sectors_distinct counts those read or written. bank_conflicts: extra passes of shared
-        accesses. divergent_branches: warps whose threads parted at a branch.
+        accesses. divergent_branches: warps whose threads diverge at a branch.
     extrapolated: only a sample of the CTAs ran; everything but ctas_run, seconds and output is
         scaled by ctas_total / ctas_run.
     seconds: time the emulation took on the host; says nothing about a GPU.
@@ -62,19 +62,5 @@ class LaunchReport:
             setattr(self, name, round(getattr(self, name) * factor))
 
 
-_SCALED = (
-    "global_read_bytes",
-    "global_written_bytes",
-    "global_requests",
-    "sectors_requested",
-    "sectors_distinct",
-    "sectors_read",
-    "sectors_written",
-    "shared_bytes_read",
-    "shared_bytes_written",
-    "shared_requests",
-    "bank_conflicts",
-    "divergent_branches",
-    "atomics",
-    "barriers",
-)
+_UNSCALED = ("shared_bytes", "ctas_run", "ctas_total")
+_SCALED = [f.name for f in fields(LaunchReport) if f.type == "int" and f.name not in _UNSCALED]

@@ -97,7 +97,7 @@ def float_to_integer(source: Type, target: Type, rules: Rules) -> Callable[[Arra
     bits = 8 * target.value.itemsize
     limits = np.iinfo(target.value)
     round_to_integer = INTEGRAL[rules.mode]
-    # 2**63 - 1 is no float64: the first value above the range decides.
+    # 2**63 - 1 is not a float64: the first value above the range decides.
     above = float(limits.max) + 1.0 if bits < 64 else float(2 ** (64 - (limits.min < 0)))
     nan_code = 1 << (bits - 1) if bits == 64 or source.name == "f64" else 0
     raw = REGISTER_DTYPES[target.register]
@@ -235,7 +235,7 @@ def _narrow(source: Type, target: Type, rules: Rules) -> Callable[[Array], Array
     if source.name == "f32" and target.name == "f16" and mode == "rn" and not rules.satfinite:
         return _without_warnings(compiled.kernel("f32.to.f16"))
     form = FORMATS[target.name]
-    # tf32 stands in the upper bits of a 32-bit word.
+    # tf32 is in the upper bits of a 32-bit word.
     shift = raw.type(13 if target.name == "tf32" else 0)
 
     def narrow(a: Array) -> Array:

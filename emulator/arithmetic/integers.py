@@ -230,10 +230,7 @@ def divide(a: Array, b: Array, type_: Type) -> tuple[Array, Array]:
         return quotient, remainder
     quotient, remainder = quotient.view(type_.value), remainder.view(type_.value)
     flip = ((a < 0) != (b < 0)) & ~zero
-    return (
-        np.where(flip, -quotient, quotient),
-        np.where((a < 0) & ~zero, -remainder, remainder),
-    )
+    return (np.where(flip, -quotient, quotient), np.where((a < 0) & ~zero, -remainder, remainder))
 
 
 @instruction("abs", types=INTEGERS)

@@ -237,7 +237,7 @@ def _bit_field_extract(m: Modifiers) -> Op:
         field = (a >> position.astype(raw)) & mask
         if type_.name[0] == "u":
             return field
-        # The sign stands at the field's last bit, or at the word's if the field runs over.
+        # The sign is the field's last bit, or the word's if the field runs over.
         last = np.minimum(position + length - (length != 0), top).astype(raw)
         negative = (((a >> last) & raw.type(1)) != 0) & (length != 0)
         present = mask & (~raw.type(0) >> position.astype(raw))

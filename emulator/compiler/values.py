@@ -67,7 +67,7 @@ class Values:
         if isinstance(operand, Integer):
             return self.integer(operand.value, cls)
         if isinstance(operand, Real):
-            # A predicate is no float: real_bits refuses a width of 0.
+            # A predicate is not a float: real_bits refuses a width of 0.
             return self.integer(real_bits(operand, 0 if cls == "pred" else 8 * _bytes(cls)), cls)
         if isinstance(operand, LocalAddress):
             return self.integer(operand.offset, cls)

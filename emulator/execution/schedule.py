@@ -57,7 +57,7 @@ class Scheduler:
                 if idle > IDLE_WAKES:
                     break
                 self._wake()
-                # A try_wait gives up after a while: nobody else can run, so that is now.
+                # A try_wait gives up after a while: nobody else can run, so it is now.
                 for group in self.groups.values():
                     group.excused = True
             place = self._choose()

@@ -1,7 +1,7 @@
 """What an instruction does to a group of threads: the table of everything but arithmetic.
 
 An instruction is one function decorated with `instruction("mnemonic")`. It gets a `Site` (where
-the instruction stands and how it was written) and returns an `Action`. Arithmetic comes from
+the instruction is and how it was written) and returns an `Action`. Arithmetic comes from
 `emulator.arithmetic.resolve`, which knows lanes but neither memory nor other lanes.
 """
 

@@ -12,12 +12,7 @@ import numpy as np
 
 from nvfp4.emulator.instructions import global_access, mbarrier_objects, shared_access
 from nvfp4.emulator.instructions.access_shape import Access
-from nvfp4.emulator.instructions.action import (
-    NO_RESULTS,
-    Action,
-    Source,
-    instruction,
-)
+from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Source, instruction
 from nvfp4.emulator.instructions.modifiers import is_hint
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.program import Operand, Register
@@ -61,15 +56,8 @@ class PendingCopies:
                 _land(batch, packet, due)
             if not due.all():
                 rest = ~due
-                left.append(
-                    _Packet(
-                        packet.site,
-                        packet.lane[rest],
-                        packet.offset[rest],
-                        packet.data[rest],
-                        packet.group[rest],
-                    )
-                )
+                arrays = (packet.lane, packet.offset, packet.data, packet.group)
+                left.append(_Packet(packet.site, *(array[rest] for array in arrays)))
         self.pending = left
 
 

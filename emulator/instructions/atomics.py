@@ -14,13 +14,7 @@ from nvfp4.emulator.arithmetic import resolve
 from nvfp4.emulator.errors import UninitialisedShared
 from nvfp4.emulator.instructions import access, global_access, shared_access
 from nvfp4.emulator.instructions.access_shape import Access, data_of
-from nvfp4.emulator.instructions.action import (
-    NO_RESULTS,
-    Action,
-    Result,
-    Source,
-    instruction,
-)
+from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Result, Source, instruction
 from nvfp4.emulator.instructions.modifiers import known_modifiers, space_of
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.types import Array, register_class, type_bits
@@ -143,8 +137,7 @@ def _check_written(batch: Batch, what: Access, offset: Array, lanes: Array) -> N
     if unset.size:
         address = batch.shared.address(offset[unset[0]])
         what.site.lane(batch, lanes[unset[0]]).fault(
-            UninitialisedShared,
-            f"atomic on shared address {address:#x}, which nothing has written",
+            UninitialisedShared, f"atomic on shared address {address:#x}, which nothing has written"
         )
 
 

@@ -8,12 +8,7 @@ import numpy as np
 
 from nvfp4.emulator.errors import Misaligned, TensorMapError
 from nvfp4.emulator.instructions import copy_engine, tiles
-from nvfp4.emulator.instructions.action import (
-    NO_RESULTS,
-    Action,
-    Source,
-    instruction,
-)
+from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Source, instruction
 from nvfp4.emulator.instructions.modifiers import is_hint, spaces_of
 from nvfp4.emulator.instructions.site import LaneSite, Site
 from nvfp4.emulator.ptx.program import Memory, Operand

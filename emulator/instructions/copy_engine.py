@@ -59,10 +59,8 @@ def global_range(
     buffer = buffer_of(at, "copy", address, span_bytes or nbytes)
     if flag == WRITTEN and not buffer.writable:
         at.fault(ReadOnlyMemory, f"copy to read-only memory: {memory.describe(address)}")
-    if flag == READ:
-        traffic.global_read_bytes += nbytes
-    else:
-        traffic.global_written_bytes += nbytes
+    traffic.global_read_bytes += nbytes * (flag == READ)
+    traffic.global_written_bytes += nbytes * (flag == WRITTEN)
     return bisect_right(memory.addresses, address) - 1
 
 

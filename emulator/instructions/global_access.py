@@ -24,7 +24,7 @@ class Requests:
     """Flat addresses, and the requests of warps that they belong to.
 
     request: lanes with equal neighbours are one request. copies: how many requests of the group
-    each of these stands for. lane: position in the arrays -> lane number of the batch.
+    each of these represents. lane: position in the arrays -> lane number of the batch.
     """
 
     address: Array

@@ -1,20 +1,14 @@
 """Instructions that order memory or advise the hardware.
 
-All threads of a launch see one memory in one order here, so that fences, prefetches, cache
-policies and launch control have nothing to do. They are listed, not skipped: an unknown modifier
-is still an error.
+All threads of a launch see one memory in one order here, so fences, prefetches, cache policies
+and launch control have nothing to do. An instruction that is not listed is still an error.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from nvfp4.emulator.instructions.action import (
-    NO_RESULTS,
-    Action,
-    Result,
-    instruction,
-)
+from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Result, instruction
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.execution import Execution
@@ -25,18 +19,9 @@ def _nothing(ex: Execution, *sources: Array) -> tuple[Array, ...]:
 
 
 @instruction(
-    "membar",
-    "fence",
-    "prefetch",
-    "prefetchu",
-    "applypriority",
-    "discard",
-    "griddepcontrol",
-    "setmaxnreg",
-    "cp.async.bulk.prefetch",
-    "nanosleep",
-    "pmevent",
-)
+    "membar", "fence", "prefetch", "prefetchu", "applypriority", "discard", "griddepcontrol",
+    "setmaxnreg", "cp.async.bulk.prefetch", "nanosleep", "pmevent",
+)  # fmt: skip
 def hint(site: Site) -> Action:
     """No effect on any result."""
     return Action("special", [], [], _nothing)
@@ -55,7 +40,7 @@ def createpolicy(site: Site) -> Action:
 
 @instruction("istypep")
 def istypep(site: Site) -> Action:
-    """Texture references do not exist here."""
+    """Textures, samplers and surfaces."""
     raise site.unsupported("textures, samplers and surfaces are not emulated")
 
 

@@ -5,14 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nvfp4.emulator.instructions import mbarrier_objects
-from nvfp4.emulator.instructions.action import (
-    NO_RESULTS,
-    Action,
-    Gate,
-    Result,
-    Source,
-    instruction,
-)
+from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Gate, Result, Source, instruction
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.program import Memory, Operand, Sink
 from nvfp4.emulator.ptx.types import Array

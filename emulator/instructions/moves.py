@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from nvfp4.emulator.instructions.action import (
-    Action,
-    Result,
-    Source,
-    class_of,
-    instruction,
-)
+from nvfp4.emulator.instructions.action import Action, Result, Source, class_of, instruction
+from nvfp4.emulator.instructions.modifiers import spaces_of
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.program import OperandList
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array, type_bits
@@ -74,11 +69,10 @@ _WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "global": 0, "const"
 
 
 def _space(site: Site) -> str:
-    for part in site.parts[1:]:
-        space = part.split("::")[0]
-        if space in _WINDOWS:
-            return space
-    raise site.unsupported(f"{site.opcode} names no state space")
+    """The state space that the opcode names."""
+    if not spaces_of(site):
+        raise site.unsupported(f"{site.opcode} names no state space")
+    return spaces_of(site)[0]
 
 
 @instruction("cvta")

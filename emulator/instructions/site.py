@@ -1,4 +1,4 @@
-"""Where an instruction stands, how it was written, and the errors that it raises."""
+"""Where an instruction is, how it was written, and the errors that it raises."""
 
 from __future__ import annotations
 

@@ -47,12 +47,7 @@ def _read_map(at: LaneSite, address: int) -> TensorMap:
 
 
 # An exclusive or with this many bits from bit 7 up changes the bits from 4 up of a shared address.
-_SWIZZLE_MASKS = {
-    Swizzle.NONE: 0,
-    Swizzle.BYTES_32: 1,
-    Swizzle.BYTES_64: 3,
-    Swizzle.BYTES_128: 7,
-}
+_SWIZZLE_MASKS = {Swizzle.NONE: 0, Swizzle.BYTES_32: 1, Swizzle.BYTES_64: 3, Swizzle.BYTES_128: 7}
 
 
 @compiled
@@ -110,13 +105,7 @@ def _overlap(tile: TensorMap, start: tuple[int, ...]) -> tuple[list[int], list[i
     return low, high, all(a < b for a, b in zip(low, high, strict=True))
 
 
-def _copy(
-    at: LaneSite,
-    tile: TensorMap,
-    start: tuple[int, ...],
-    offset: int,
-    flag: int,
-) -> None:
+def _copy(at: LaneSite, tile: TensorMap, start: tuple[int, ...], offset: int, flag: int) -> None:
     """Copy the part of the box that lies in the tensor; offset: the box in `SharedMemory.data`."""
     low, high, some = _overlap(tile, start)
     if not some:

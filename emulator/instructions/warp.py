@@ -111,13 +111,7 @@ def shfl(site: Site) -> Action:
     results = [Result(target[0], "b32")]
     results.append(Result(target[1] if len(target) > 1 else Sink(), "pred"))
 
-    def run(
-        ex: Execution,
-        value: Array,
-        b: Array,
-        c: Array,
-        mask: Array,
-    ) -> tuple[Array, ...]:
+    def run(ex: Execution, value: Array, b: Array, c: Array, mask: Array) -> tuple[Array, ...]:
         plain = ex.group.full and ex.guard is None and mask.size == 1 and mask[0] == 0xFFFFFFFF
         rows = _by_warp(ex.group, value)
         if plain:
@@ -233,13 +227,9 @@ def _fold_f32(site: Site) -> Callable[[Array, Array], Array]:
 
 
 _INTEGER_FOLDS: dict[str, Callable[[Array, Array], Array]] = {
-    "add": np.add,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-    "min": np.minimum,
-    "max": np.maximum,
-}
+    "add": np.add, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+    "min": np.minimum, "max": np.maximum,
+}  # fmt: skip
 
 
 @instruction("redux")

@@ -72,15 +72,6 @@ class Cursor:
     def integer(self) -> int:
         if self.now.kind != "number" or not _INTEGER.fullmatch(self.now.text):
             raise self.error(f"expected an integer, found {self.now.text or 'the end'!r}")
-        return _integer_of(self.take().text)
-
-
-def _integer_of(text: str) -> int:
-    text = text.rstrip("U")
-    if text[:2] in ("0x", "0X"):
-        return int(text, 16)
-    if text[:2] in ("0b", "0B"):
-        return int(text[2:], 2)
-    if len(text) > 1 and text[0] == "0":
-        return int(text, 8)
-    return int(text)
+        text = self.take().text.rstrip("U")
+        # As in C, a leading zero makes a number octal.
+        return int(text, 8 if re.fullmatch("0[0-7]+", text) else 0)

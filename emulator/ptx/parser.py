@@ -24,16 +24,9 @@ _LINKAGE = {".visible", ".extern", ".weak", ".common"}
 _SPACES = {".global", ".const", ".shared", ".local", ".param"}
 _TO_END_OF_LINE = {".version", ".target", ".address_size", ".loc", ".file"}
 _FUNCTION_DIRECTIVES_WITH_NUMBERS = {
-    ".maxntid",
-    ".reqntid",
-    ".minnctapersm",
-    ".maxnctapersm",
-    ".maxnreg",
-    ".reqnctapercluster",
-    ".maxclusterrank",
-    ".abi_preserve",
-    ".abi_preserve_control",
-}
+    ".maxntid", ".reqntid", ".minnctapersm", ".maxnctapersm", ".maxnreg", ".reqnctapercluster",
+    ".maxclusterrank", ".abi_preserve", ".abi_preserve_control",
+}  # fmt: skip
 _FUNCTION_FLAGS = {".noreturn", ".explicitcluster", ".blocksareclusters", ".unique"}
 
 

@@ -74,7 +74,7 @@ class Not:
 
 @dataclass(frozen=True)
 class Target:
-    """A label's number; `Program.labels` says where the label stands."""
+    """A label's number; `Program.labels` says where the label is."""
 
     label: int
 

@@ -60,16 +60,9 @@ TYPES = {
         _type("u16x2", "b32", "u2", 2),
         _type("s16x2", "b32", "i2", 2),
         _type("f32x2", "b64", "f4", 2),
-        _type("e4m3x2", "b16", "u1", 2),
-        _type("e5m2x2", "b16", "u1", 2),
-        _type("e2m3x2", "b16", "u1", 2),
-        _type("e3m2x2", "b16", "u1", 2),
-        _type("ue8m0x2", "b16", "u1", 2),
+        *(_type(f"{name}x2", "b16", "u1", 2) for name in ("e4m3", "e5m2", "e2m3", "e3m2", "ue8m0")),
+        *(_type(f"{name}x4", "b32", "u1", 4) for name in ("e4m3", "e5m2", "e2m3", "e3m2")),
         _type("e2m1x2", "b8", "u1", 2),
-        _type("e4m3x4", "b32", "u1", 4),
-        _type("e5m2x4", "b32", "u1", 4),
-        _type("e2m3x4", "b32", "u1", 4),
-        _type("e3m2x4", "b32", "u1", 4),
         _type("e2m1x4", "b16", "u1", 4),
     )
 }

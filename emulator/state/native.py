@@ -117,18 +117,11 @@ def _scatter_64(address, values):  # type: ignore[no-untyped-def]
 
 # By element size in bytes. GATHER[size](address[n], out[elements, n]) reads consecutive elements at
 # each address; SCATTER[size](address[n], values[elements, n]) writes them.
-GATHER = {
-    1: compiled(_gather_8),
-    2: compiled(_gather_16),
-    4: compiled(_gather_32),
-    8: compiled(_gather_64),
-}
-SCATTER = {
-    1: compiled(_scatter_8),
-    2: compiled(_scatter_16),
-    4: compiled(_scatter_32),
-    8: compiled(_scatter_64),
-}
+_SIZES = (1, 2, 4, 8)
+_GATHERS = (_gather_8, _gather_16, _gather_32, _gather_64)
+_SCATTERS = (_scatter_8, _scatter_16, _scatter_32, _scatter_64)
+GATHER = {size: compiled(function) for size, function in zip(_SIZES, _GATHERS, strict=True)}
+SCATTER = {size: compiled(function) for size, function in zip(_SIZES, _SCATTERS, strict=True)}
 
 
 @compiled

@@ -6,7 +6,7 @@ clock is `known[cta, w, w]` and moves on at each synchronisation. Warps synchron
 that a race can go unnoticed when part of a warp takes part, but none is reported wrongly.
 
 Each byte remembers its last writer and two readers. A stamp is clock << 32 | atomic << 31 |
-thread + 1, and 0 is nobody. The copy engine acts as the thread behind the CTA's last.
+thread + 1, and 0 is nobody. The copy engine acts as a thread after the CTA's last one.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def note_writes(  # type: ignore[no-untyped-def]
     offset, nbytes, cta, thread, known, writers, readers, atomic, memory, new
 ):
     """Record writes; new[lane, byte] against memory tells repeated writes of one value apart,
-    which are no race. Returns (lane, fault, other's stamp)."""
+    which are not a race. Returns (lane, fault, other's stamp)."""
     for i in range(offset.shape[0]):
         c, t = cta[i], thread[i]
         stamp = (np.int64(known[c, t >> 5, t >> 5]) << 32) | (t + 1)

@@ -10,13 +10,9 @@ from nvfp4.emulator.ptx.types import Array
 
 # The registers that tell the time, with their register classes.
 CLOCK_REGISTERS = {
-    "clock": "b32",
-    "clock_hi": "b32",
-    "clock64": "b64",
-    "globaltimer": "b64",
-    "globaltimer_lo": "b32",
-    "globaltimer_hi": "b32",
-}
+    "clock": "b32", "clock_hi": "b32", "clock64": "b64",
+    "globaltimer": "b64", "globaltimer_lo": "b32", "globaltimer_hi": "b32",
+}  # fmt: skip
 _TICK = 16
 
 

@@ -45,15 +45,10 @@ def special_register(name: str, launch: LaunchState, grid: Grid, numbers: Array)
     if name in rows:
         return _row(rows[name].astype(np.uint32))
     constants = {
-        "nwarpid": grid.warps,
-        "nsmid": 1,
-        "cluster_ctarank": 0,
-        "cluster_nctarank": 1,
-        "dynamic_smem_size": launch.dynamic_shared_bytes,
-        "total_smem_size": launch.shared_bytes,
+        "nwarpid": grid.warps, "nsmid": 1, "smid": 0, "cluster_ctarank": 0, "cluster_nctarank": 1,
+        "dynamic_smem_size": launch.dynamic_shared_bytes, "total_smem_size": launch.shared_bytes,
         "aggr_smem_size": launch.shared_bytes,
-        "smid": 0,
-    }
+    }  # fmt: skip
     if name in constants:
         return _one(constants[name])
     if name == "gridid":

@@ -1,4 +1,4 @@
-"""Threads that part and meet compute what each would compute alone."""
+"""Threads that diverge and meet compute what each would compute alone."""
 
 from __future__ import annotations
 

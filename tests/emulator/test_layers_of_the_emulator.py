@@ -38,7 +38,7 @@ def imports(path: Path, root: Path, modules: set[str]) -> set[str]:
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            wanted = [(alias.name, None) for alias in node.names]
+            wanted: list[tuple[str, str | None]] = [(alias.name, None) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:

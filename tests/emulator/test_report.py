@@ -143,6 +143,6 @@ def test_clocks_run_forwards_and_are_the_same_every_time() -> None:
 def test_a_multiway_branch_counts_the_warps_that_diverge() -> None:
     """Four warps: two go one way each, two are divided between both."""
     body = """T: .branchtargets A, B; shr.u32 %r5, %r0, 5; and.b32 %r6, %r0, 1;
-    setp.lt.u32 %p1, %r5, 2; selp.u32 %r7, %r5, %r6, %p1;
-    brx.idx %r7, T; A: add.u32 %r8, %r0, 1; B:"""
+    setp.lt.u32 %p1, %r5, 2; selp.u32 %r7, %r5, %r6, %p1; brx.idx %r7, T;
+    A: add.u32 %r8, %r0, 1; B:"""
     assert run(body, words(1), block=128).divergent_branches == 2

@@ -1,0 +1,62 @@
+"""Does it matter? A launch with findings runs again, in other orders and on other noise.
+
+Outputs that agree bit for bit in all runs were not harmed by what was found. Where they differ, the
+first finding that can be the cause becomes the error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from nvfp4.capture.launch import Buffer
+from nvfp4.emulator.errors import EmulatorError, UninitialisedRegister, UninitialisedShared
+from nvfp4.emulator.findings import Findings
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.memory import contents
+from nvfp4.emulator.state.order import Order
+
+UNDEFINED = (UninitialisedRegister, UninitialisedShared)
+
+Kept = Mapping[int, tuple[Buffer, Array]]
+"""By address, the buffers that a run has written and what they held before."""
+
+Run = Callable[[Order], Kept]
+
+
+def refuse_if_it_matters(run: Run, kept: Kept, findings: Findings, orders: int) -> None:
+    """Run a launch again after a first run in `Order()` and compare what it wrote.
+
+    run: executes the launch in an order. kept: of the first run. orders: how many orders there are
+    in all, the first included. Raises the finding that makes a difference, or whatever another run
+    raises; else memory is as the first run left it.
+    """
+    undefined = [error for error in findings if isinstance(error, UNDEFINED)]
+    others = [error for error in findings if not isinstance(error, UNDEFINED)]
+    if undefined and orders > 1:
+        what = "the result depends on a value that nothing has set"
+        _compare(run, Order(0, values=1), kept, undefined[0], what)
+    if others:
+        what = "the result depends on the order in which warps and CTAs run"
+        for number in range(1, orders):
+            _compare(run, Order(number), kept, others[0], what)
+
+
+def _compare(run: Run, order: Order, kept: Kept, finding: EmulatorError, what: str) -> None:
+    first = {address: contents(buffer).copy() for address, (buffer, _) in kept.items()}
+    _restore(kept)
+    again = run(order)
+    differ = any(
+        not np.array_equal(contents(buffer), first.get(address, before))
+        for address, (buffer, before) in {**again, **kept}.items()
+    )
+    if differ:
+        raise finding.because(what)
+    for address, (buffer, _) in kept.items():
+        contents(buffer)[:] = first[address]
+
+
+def _restore(kept: Kept) -> None:
+    for buffer, before in kept.values():
+        contents(buffer)[:] = before

@@ -1,0 +1,63 @@
+"""The order in which CTAs and warps run, and the contents of what nobody has set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from nvfp4.emulator.ptx.types import Array
+
+# CTAs of a batch run in so many turns; within a turn they run side by side.
+CTA_TURNS = 4
+
+
+@lru_cache(maxsize=8)
+def _noise(seed: int, salt: int, nbytes: int) -> Array:
+    return np.frombuffer(np.random.default_rng((seed, salt)).bytes(nbytes), np.uint8)
+
+
+@dataclass(frozen=True)
+class Order:
+    """One legal way to run a launch.
+
+    number: 0 runs all warps of a batch side by side, in order of their numbers; the others run
+    them one after the other: 1 first to last, 2 last to first, further ones shuffled.
+    values: seed of the contents of unset registers and unwritten shared memory.
+    """
+
+    number: int = 0
+    values: int = 0
+
+    def ctas(self, numbers: Array) -> Array:
+        """Linear CTA numbers in the order in which their batches run."""
+        if self.number == 2:
+            return numbers[::-1].copy()
+        if self.number > 2:
+            return self._random().permutation(numbers)
+        return numbers
+
+    def turns(self, cta: Array, warp: Array, ctas: int, warps: int) -> Array | None:
+        """When each lane's warp has its turn within the batch; None: all at once.
+
+        cta, warp: the lane's CTA in the batch, and its warp in the CTA. ctas, warps: how many.
+        """
+        if self.number == 0:
+            return None
+        if self.number == 1:
+            cta_turn, warp_turn = np.arange(ctas), np.arange(warps)
+        elif self.number == 2:
+            cta_turn, warp_turn = np.arange(ctas)[::-1], np.arange(warps)[::-1]
+        else:
+            random = self._random()
+            cta_turn, warp_turn = random.permutation(ctas), random.permutation(warps)
+        turn: Array = (cta_turn * CTA_TURNS // ctas)[cta] * warps + warp_turn[warp]
+        return turn.astype(np.int64)
+
+    def bytes(self, nbytes: int, salt: int = 0) -> Array:
+        """Contents of memory that nobody has written: uint8[nbytes]."""
+        return _noise(self.values, salt, nbytes).copy()
+
+    def _random(self) -> np.random.Generator:
+        return np.random.default_rng(self.number)
