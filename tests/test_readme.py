@@ -1,14 +1,17 @@
-"""The README names everything a participant can type or read."""
+"""The README and the pages of docs/ name everything a participant can type or read."""
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import fields
+from pathlib import Path
 
 import click
 import pytest
 from bot import root
 
+from nvfp4.cli.emulation import read_counts
 from nvfp4.cli.main import main
 from nvfp4.cli.verdict import (
     BenchmarkResult,
@@ -19,9 +22,14 @@ from nvfp4.cli.verdict import (
     Verdict,
     Warning,
 )
+from nvfp4.local.emulated_counts import total_counts
 from protocol import Exit
 
 readme = (root / "README.md").read_text(encoding="utf-8")
+json_page = (root / "docs" / "json.md").read_text(encoding="utf-8")
+pages = [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").rglob("*.md"))]
+measured = {"emulator-fidelity.md", "kernel.md"}
+"""Pages whose commands name files that they make, such as build/kernels.pickle."""
 
 options = sorted(
     {
@@ -41,6 +49,23 @@ json_keys = sorted(
     }
     | set(Verdict(Submission("", "")).as_json())
 )
+
+
+def emulation_keys() -> list[str]:
+    """Keys of the counts of an emulated call."""
+    counts = read_counts(json.dumps(total_counts([{"warp_instructions_total": 1}])), 1)
+    assert counts
+    return sorted(counts)
+
+
+def links_of(page: Path) -> list[str]:
+    """Files and folders that a page links to, relative to its own folder."""
+    return re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8"))
+
+
+def relative(page: Path) -> str:
+    """A page's path as a name for its test."""
+    return str(page.relative_to(root))
 
 
 @pytest.mark.parametrize("command", main.commands)
@@ -63,18 +88,42 @@ def test_every_exit_code_of_the_judge_is_named(code: Exit) -> None:
     assert re.search(rf"\b{code.value} [a-zA-Z]", readme)
 
 
-@pytest.mark.parametrize("key", json_keys)
+@pytest.mark.parametrize("key", [*json_keys, *emulation_keys()])
 def test_every_key_of_the_json_object_is_named(key: str) -> None:
-    assert f"`{key}`" in readme
+    assert f"`{key}`" in json_page
 
 
-def test_every_file_that_is_linked_is_there() -> None:
-    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", readme)
-    assert links
-    assert [link for link in links if not (root / link).exists()] == []
+@pytest.mark.parametrize("page", pages, ids=relative)
+def test_every_file_that_is_linked_is_there(page: Path) -> None:
+    assert [link for link in links_of(page) if not (page.parent / link).exists()] == []
 
 
-def test_both_ways_to_begin_are_named() -> None:
-    assert "make eval" in readme
-    assert "make test" in readme
-    assert "python -m cli" in readme
+@pytest.mark.parametrize(
+    "page", [page for page in pages if page.name not in measured], ids=relative
+)
+def test_every_path_that_is_named_is_there(page: Path) -> None:
+    """Paths in code spans that begin with a folder or a file of the repository's top."""
+    spans = re.findall(
+        r"`([^`\s]+)`", re.sub(r"(?s)```.*?```", "", page.read_text(encoding="utf-8"))
+    )
+    paths = [span for span in spans if (root / span.partition("/")[0]).is_dir() and "/" in span]
+    paths += [span for span in spans if re.fullmatch(r"[\w-]+\.(py|yml|md)", span)]
+    assert [path for path in paths if "NAME" not in path and not (root / path).exists()] == []
+
+
+def test_every_page_is_reached_from_the_readme() -> None:
+    reached: set[Path] = set()
+    waiting = [root / "README.md"]
+    while waiting:
+        page = waiting.pop().resolve()
+        if page.is_dir():
+            waiting += page.glob("*.md")
+        elif page.suffix == ".md" and page not in reached:
+            reached.add(page)
+            waiting += [page.parent / link for link in links_of(page)]
+    assert set(pages) <= reached
+
+
+def test_every_way_to_begin_is_named() -> None:
+    for way in ("make eval", "make test", "pip install .", "python -m nvfp4"):
+        assert way in readme
