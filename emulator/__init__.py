@@ -18,15 +18,22 @@ from nvfp4.emulator.execution.launch import launch as _launch
 from nvfp4.emulator.execution.module import load_module
 from nvfp4.emulator.report import LaunchReport
 
-__all__ = ["Buffer", "EmulatorError", "LaunchReport", "run", "run_ptx"]
+DEFAULT_ORDERS = 4
+"""In how many orders a launch with findings runs."""
+
+__all__ = ["DEFAULT_ORDERS", "Buffer", "EmulatorError", "LaunchReport", "run", "run_ptx"]
 
 
-def run(launch: Launch, check: bool = True, sample_ctas: int | None = None) -> LaunchReport:
+def run(
+    launch: Launch, check: bool = True, sample_ctas: int | None = None, orders: int = DEFAULT_ORDERS
+) -> LaunchReport:
     """Execute one launch.
 
-    check: look for shared-memory races, unwritten shared memory and unset registers as well;
-    bounds and alignment are always checked. sample_ctas: run only so many CTAs, spread over the
-    grid, and scale the counts.
+    check: look for races, unwritten shared memory and unset registers as well, which the report
+    lists as findings; bounds and alignment are always checked. sample_ctas: run only so many CTAs,
+    spread over the grid, and scale the counts. orders: a launch with findings runs in so many
+    orders of warps and CTAs, and on other contents of what nothing has set. If what it writes
+    differs, the finding that can be the cause is raised.
 
     Raises EmulatorError; its subclasses in emulator.errors tell what went wrong.
     """
@@ -35,7 +42,7 @@ def run(launch: Launch, check: bool = True, sample_ctas: int | None = None) -> L
             f"{launch.kernel} is launched in clusters of {launch.cluster} CTAs",
             hint="only clusters of one CTA are emulated",
         )
-    return _launch(load_module(launch.ptx), launch, check, sample_ctas)
+    return _launch(load_module(launch.ptx), launch, check, orders, sample_ctas)
 
 
 def run_ptx(
@@ -48,18 +55,19 @@ def run_ptx(
     buffers: Sequence[Buffer | tuple[str, int, int]] = (),
     check: bool = True,
     sample_ctas: int | None = None,
+    orders: int = DEFAULT_ORDERS,
 ) -> LaunchReport:
     """Execute one kernel of a PTX module.
 
     grid, block: up to three extents. params: the bytes of each `.param`, in order, little-endian;
     pointers are host addresses. shared_bytes: dynamic shared memory. buffers: (name, address,
-    nbytes) of all memory the kernel may touch. check, sample_ctas and errors: as of `run`.
+    nbytes) of all memory the kernel may touch. check, sample_ctas, orders and errors: as of `run`.
     """
     known = [b if isinstance(b, Buffer) else Buffer(*b) for b in buffers]
     launch = Launch(
         ptx, kernel, _three(grid), _three(block), params, shared_bytes, memory=ListedMemory(known)
     )
-    return run(launch, check, sample_ctas)
+    return run(launch, check, sample_ctas, orders)
 
 
 def _three(extents: Sequence[int]) -> Dim3:

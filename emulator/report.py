@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from nvfp4.emulator.findings import Finding
+
 
 @dataclass
 class LaunchReport:
@@ -15,7 +17,7 @@ class LaunchReport:
         counts distinct ones within each warp's request, sectors_read and sectors_written distinct
         ones over the whole launch (what DRAM must deliver and take with a cold, perfect cache);
         sectors_distinct counts those read or written. bank_conflicts: extra passes of shared
-        accesses. divergent_branches: warps whose threads diverge at a branch.
+        accesses. divergent_branches: branches at which a warp diverged.
     extrapolated: only a sample of the CTAs ran; everything but ctas_run, seconds and output is
         scaled by ctas_total / ctas_run.
     seconds: time the emulation took on the host; says nothing about a GPU.
@@ -45,6 +47,7 @@ class LaunchReport:
     barriers: int = 0
     seconds: float = 0.0
     output: str = ""
+    findings: list[Finding] = field(default_factory=list)
 
     @property
     def warp_instructions_total(self) -> int:

@@ -81,6 +81,7 @@ class _Writer:
             self.lowered.classes,
             {index: name for name, index in self.lowered.specials.items()},
             {index: symbol for symbol, index in self.lowered.symbols.items()},
+            frozenset(self.lowered.flags.values()),
             text,
         )
 

@@ -37,7 +37,7 @@ class CompiledKernel:
     """Blocks in program order. source: the generated Python.
 
     classes: register class by index. specials, symbols: what the registers behind the program's
-    own hold.
+    own hold. flags: those that tell whether another register was set.
     """
 
     program: Program
@@ -45,11 +45,18 @@ class CompiledKernel:
     classes: list[str]
     specials: dict[int, str]
     symbols: dict[int, SymbolAddress]
+    flags: frozenset[int]
     source: str
 
     def first_values(self, batch: Batch) -> list[Array]:
-        """Registers when the kernel starts: special registers, symbol addresses, else zeros."""
-        values = [np.zeros(1, REGISTER_DTYPES[cls]) for cls in self.classes]
+        """Registers when the kernel starts: special registers, symbol addresses, else noise."""
+        noise = batch.launch.order.bytes(8 * len(self.classes), salt=1).reshape(-1, 8)
+        values = [
+            noise[i, :1] & 1 != 0 if cls == "pred" else noise[i].view(REGISTER_DTYPES[cls])[:1]
+            for i, cls in enumerate(self.classes)
+        ]
+        for index in self.flags:
+            values[index] = np.zeros(1, np.bool_)
         for index, name in self.specials.items():
             value = batch.special(name)
             assert value is not None

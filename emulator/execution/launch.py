@@ -11,6 +11,7 @@ import numpy as np
 from nvfp4.capture.launch import Buffer, Dim3, Launch
 from nvfp4.emulator.compiler.kernel import CompiledKernel
 from nvfp4.emulator.errors import LaunchError
+from nvfp4.emulator.execution.experiment import Kept, refuse_if_it_matters
 from nvfp4.emulator.execution.module import LoadedModule
 from nvfp4.emulator.execution.schedule import Scheduler
 from nvfp4.emulator.ptx.program import SHARED_BASE
@@ -19,6 +20,7 @@ from nvfp4.emulator.report import LaunchReport
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.launch_state import LaunchState, check_shape
 from nvfp4.emulator.state.memory import READ, WRITTEN, GlobalMemory
+from nvfp4.emulator.state.order import Order
 
 # Large enough to hide what a call of NumPy costs, small enough that a handful of registers of this
 # many lanes and 4 bytes stay in a core's L2 cache.
@@ -28,12 +30,50 @@ SHARED_BYTES_PER_BATCH = 4 << 20
 
 
 def launch(
-    module: LoadedModule, asked: Launch, check: bool, sample_ctas: int | None
+    module: LoadedModule, asked: Launch, check: bool, orders: int, sample_ctas: int | None
 ) -> LaunchReport:
     """Run a kernel to its end. See emulator.run."""
-    kernel, grid, block, shared_bytes = asked.kernel, asked.grid, asked.block, asked.shared_bytes
     began = time.perf_counter()
-    compiled = module.kernel(kernel, check)
+    compiled = module.kernel(asked.kernel, check)
+    state, runs, ran = _run(module, compiled, asked, check, sample_ctas, Order())
+
+    def run_again(order: Order) -> Kept:
+        return _run(module, compiled, asked, check, sample_ctas, order)[0].memory.kept
+
+    if state.findings:
+        refuse_if_it_matters(run_again, state.memory.kept, state.findings, orders)
+    x, y, z = asked.grid
+    report = _report(state, compiled, runs, ran, x * y * z)
+    report.seconds = time.perf_counter() - began
+    return report
+
+
+def _run(
+    module: LoadedModule,
+    compiled: CompiledKernel,
+    asked: Launch,
+    check: bool,
+    sample_ctas: int | None,
+    order: Order,
+) -> tuple[LaunchState, Array, int]:
+    """One run in an order: its state, how many warps ran each block, and how many CTAs."""
+    state = _state(module, compiled, asked, check, order)
+    x, y, z = asked.grid
+    numbers = order.ctas(_ctas(x * y * z, sample_ctas))
+    runs = np.zeros(len(compiled.blocks), np.int64)
+    size = _batch_size(state, asked.block)
+    for start in range(0, numbers.size, size):
+        scheduler = Scheduler(compiled, Batch(state, numbers[start : start + size]))
+        scheduler.run()
+        runs += scheduler.runs
+    return state, runs, numbers.size
+
+
+def _state(
+    module: LoadedModule, compiled: CompiledKernel, asked: Launch, check: bool, order: Order
+) -> LaunchState:
+    """A launch before its first batch. Raises LaunchError."""
+    kernel, grid, block, shared_bytes = asked.kernel, asked.grid, asked.block, asked.shared_bytes
     program = compiled.program
     raw = _parameter_bytes(compiled, asked.parameters)
     total_shared = (program.dynamic_shared or SHARED_BASE) + shared_bytes
@@ -47,7 +87,7 @@ def launch(
     symbols.update((name, raw.ctypes.data) for name, _, _ in program.parameters)
     own = [Buffer("the kernel's parameters", raw.ctypes.data, raw.size, writable=False)]
     own += module.buffers()
-    state = LaunchState(
+    return LaunchState(
         kernel=kernel,
         grid=grid,
         block=block,
@@ -59,18 +99,8 @@ def launch(
         local_bytes=program.local_bytes,
         memory=GlobalMemory(own, asked.memory),
         check=check,
+        order=order,
     )
-    total = grid[0] * grid[1] * grid[2]
-    numbers = _cta_order(total, sample_ctas)
-    runs = np.zeros(len(compiled.blocks), np.int64)
-    size = _batch_size(state, block)
-    for start in range(0, numbers.size, size):
-        scheduler = Scheduler(compiled, Batch(state, numbers[start : start + size]))
-        scheduler.run()
-        runs += scheduler.runs
-    report = _report(state, compiled, runs, numbers.size, total)
-    report.seconds = time.perf_counter() - began
-    return report
 
 
 def _parameter_bytes(compiled: CompiledKernel, given: Sequence[bytes]) -> Array:
@@ -92,8 +122,8 @@ def _parameter_bytes(compiled: CompiledKernel, given: Sequence[bytes]) -> Array:
     return raw
 
 
-def _cta_order(total: int, wanted: int | None) -> Array:
-    """Linear CTA numbers in the order in which they run: all, or `wanted` spread over the grid."""
+def _ctas(total: int, wanted: int | None) -> Array:
+    """Linear CTA numbers: all, or `wanted` spread over the grid."""
     if wanted is None or wanted >= total:
         return np.arange(total, dtype=np.int64)
     if wanted < 1:
@@ -130,6 +160,7 @@ def _report(
         sectors_written=int(np.count_nonzero(touched & WRITTEN)),
         **vars(state.traffic),
         output="".join(state.output),
+        findings=state.findings.records(state.kernel),
     )
     if ran < total:
         report.scale(total / ran)

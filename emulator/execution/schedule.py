@@ -1,15 +1,16 @@
 """Which threads run next: groups by place in the program, the furthest behind first.
 
 Threads that diverge at a branch meet again because whoever is behind runs first; groups at one
-place merge. A group in front of an instruction that needs more threads is held there, as the
-instruction's gate says; threads at a CTA barrier wait in it until it opens.
+place merge. Where the order gives warps turns, a place is a block in a turn: earlier turns run
+until all their threads wait or are done. A group in front of an instruction that needs more threads
+is held there, as the instruction's gate says; threads at a CTA barrier wait in it until it opens.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from nvfp4.emulator.compiler.kernel import CompiledKernel
+from nvfp4.emulator.compiler.kernel import CompiledBlock, CompiledKernel
 from nvfp4.emulator.errors import Deadlock, RunawayKernel, SourceLocation
 from nvfp4.emulator.execution.deadlock import deadlock
 from nvfp4.emulator.instructions.control import Divergence
@@ -27,8 +28,8 @@ STEP_LIMIT = 5_000_000
 class Scheduler:
     """Runs the CTAs of one batch to their end.
 
-    runs: how many warps have run each block. groups: block -> threads that may run it. held:
-    block -> threads that its gate holds back.
+    runs: how many warps have run each block. groups: place -> threads that may run it. held:
+    place -> threads that the block's gate holds back. A place is turn * blocks + block.
     """
 
     def __init__(self, kernel: CompiledKernel, batch: Batch) -> None:
@@ -37,8 +38,13 @@ class Scheduler:
         shape = (batch.grid.ctas, batch.grid.threads)
         self.file = RegisterFile(shape, kernel.first_values(batch))
         self.runs = np.zeros(len(kernel.blocks), np.int64)
-        self.groups: dict[int, Group] = {0: self._group(np.flatnonzero(batch.alive))}
+        self.groups: dict[int, Group] = {}
         self.held: dict[int, Group] = {}
+        grid = batch.grid
+        self._turns = batch.launch.order.turns(
+            grid.cta, grid.warp - grid.cta * grid.warps, grid.ctas, grid.warps
+        )
+        self._place_by_turn(np.flatnonzero(batch.alive), 0)
         self._stirred = False
         self._progress = False
         self._steps = 0
@@ -81,10 +87,12 @@ class Scheduler:
     def _advance(self, place: int, group: Group) -> None:
         """Run an admitted group from `place` until it diverges, meets others or waits."""
         blocks, runs, batch, signals = self.kernel.blocks, self.runs, self.batch, self.batch.signals
+        number = place % len(blocks)
+        turn = place - number
         spent = 0
         while True:
-            block = blocks[place]
-            runs[place] += group.warps
+            block = blocks[number]
+            runs[number] += group.warps
             spent += 1
             group.dirty |= block.writes
             following = block.run(batch, group, group.registers)
@@ -95,14 +103,15 @@ class Scheduler:
                 self._heed_signals()
             if type(following) is not int:
                 if following is not None:
-                    self._diverge(group, following)
+                    self._diverge(group, following, turn)
                 break
-            alone = not self.groups or following < min(self.groups)
-            if not alone or following in self.held or self._stirred or spent >= TURN_STEPS:
-                self._place(group, following)
+            number = following
+            place = turn + number
+            alone = not self.groups or place < min(self.groups)
+            if not alone or place in self.held or self._stirred or spent >= TURN_STEPS:
+                self._place(group, place)
                 break
-            place = following
-            if blocks[place].gate is not None:
+            if blocks[number].gate is not None:
                 admitted = self._admit(place, group)
                 if admitted is None:
                     break
@@ -125,27 +134,40 @@ class Scheduler:
         self._progress = True
         self._stirred = bool(self.held)
         released, signals.released = signals.released, []
-        for lanes, place in released:
-            self._place(self._group(lanes), place)
+        for lanes, block in released:
+            self._place_by_turn(lanes, block)
 
     # --- groups ---------------------------------------------------------------------------
 
     def _group(self, lanes: Array) -> Group:
         return Group(self.batch.grid, lanes, self.file)
 
-    def _diverge(self, group: Group, divergence: Divergence) -> None:
+    def _block(self, place: int) -> CompiledBlock:
+        return self.kernel.blocks[place % len(self.kernel.blocks)]
+
+    def _place_by_turn(self, lanes: Array, block: int) -> None:
+        """Put lanes at a block, each in its turn."""
+        if self._turns is None:
+            self._place(self._group(lanes), block)
+            return
+        turns = self._turns[lanes]
+        for turn in np.unique(turns).tolist():
+            place = turn * len(self.kernel.blocks) + block
+            self._place(self._group(lanes[turns == turn]), place)
+
+    def _diverge(self, group: Group, divergence: Divergence, turn: int) -> None:
         needed = 0
-        for _, place in divergence.ways:
-            needed |= self.kernel.blocks[place].live_in
+        for _, block in divergence.ways:
+            needed |= self.kernel.blocks[block].live_in
         group.write_back(needed)
-        for mask, place in divergence.ways:
-            self._place(self._group(group.lanes[mask]), place)
+        for mask, block in divergence.ways:
+            self._place(self._group(group.lanes[mask]), turn + block)
 
     def _place(self, group: Group, place: int) -> None:
         """Put a group at a block, together with those that are there already."""
         if group.lanes.size == 0:
             return
-        needed = self.kernel.blocks[place].live_in
+        needed = self._block(place).live_in
         for others in (self.groups, self.held):
             other = others.pop(place, None)
             if other is not None:
@@ -156,7 +178,7 @@ class Scheduler:
 
     def _admit(self, place: int, group: Group) -> Group | None:
         """The lanes that the block's gate lets through; the others are held."""
-        block = self.kernel.blocks[place]
+        block = self._block(place)
         if block.gate is None:
             return group
         ready = block.gate(self.batch, group, group.registers)
@@ -178,6 +200,5 @@ class Scheduler:
             self._place(group, place)
 
     def _deadlock(self) -> Deadlock:
-        blocks = self.kernel.blocks
-        held = [(blocks[place].site, group.lanes) for place, group in self.held.items()]
+        held = [(self._block(place).site, group.lanes) for place, group in self.held.items()]
         return deadlock(self.kernel.program.kernel, self.batch, held)

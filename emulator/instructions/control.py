@@ -89,7 +89,7 @@ def trap(ex: Execution, site: Site, following: int) -> Next:
 
 
 def check_set(ex: Execution, site: Site, flag: Array, name: str, origins: list[str]) -> None:
-    """Raise unless the register was set in all lanes that take part.
+    """Note a register that was not set in all lanes that take part.
 
     origins: other registers that its value may come from and that may be unset.
     """
@@ -100,4 +100,5 @@ def check_set(ex: Execution, site: Site, flag: Array, name: str, origins: list[s
         text = f"register {name} is used before anything set it"
         if origins:
             text = f"register {name} is unset, or comes from an unset one ({', '.join(origins)})"
-        site.lane(ex.batch, ex.group.lanes[unset[0]]).fault(UninitialisedRegister, text)
+        at = site.lane(ex.batch, ex.group.lanes[unset[0]])
+        at.note(UninitialisedRegister, text, count=unset.size)

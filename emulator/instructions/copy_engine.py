@@ -57,10 +57,14 @@ def global_range(
     """
     memory, traffic = at.batch.memory, at.batch.traffic
     buffer = buffer_of(at, "copy", address, span_bytes or nbytes)
-    if flag == WRITTEN and not buffer.writable:
-        at.fault(ReadOnlyMemory, f"copy to read-only memory: {memory.describe(address)}")
-    traffic.global_read_bytes += nbytes * (flag == READ)
-    traffic.global_written_bytes += nbytes * (flag == WRITTEN)
+    if flag == WRITTEN:
+        if not buffer.writable:
+            at.fault(ReadOnlyMemory, f"copy to read-only memory: {memory.describe(address)}")
+        memory.keep_contents(address, address)
+    if flag == READ:
+        traffic.global_read_bytes += nbytes
+    else:
+        traffic.global_written_bytes += nbytes
     return bisect_right(memory.addresses, address) - 1
 
 
@@ -84,7 +88,7 @@ def shared_range(at: LaneSite, address: int, nbytes: int, align: int) -> tuple[i
 
 
 def note(at: LaneSite, offset: int, nbytes: int, flag: int) -> None:
-    """The engine touches shared bytes on behalf of a lane. Raises SharedRace."""
+    """The engine touches shared bytes on behalf of a lane; races are noted."""
     shared, threads = at.batch.shared, at.batch.grid.threads
     if flag == WRITTEN:
         at.batch.traffic.shared_bytes_written += nbytes
@@ -107,10 +111,11 @@ def note(at: LaneSite, offset: int, nbytes: int, flag: int) -> None:
         return
     address = shared.address(byte)
     if fault == races.UNINITIALISED:
-        at.fault(
+        at.note(
             UninitialisedShared, f"copy from shared address {address:#x}, which nothing has written"
         )
-    at.fault(
+        return
+    at.note(
         SharedRace,
         f"asynchronous {verb(flag)} of shared address {address:#x} races with "
         f"{stamped_by(at, stamp, 'another asynchronous copy')}: nothing orders the copy after "

@@ -78,8 +78,11 @@ def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: i
         # A buffer that is not known yet may hold the address.
         if int(address[bad]) % access.alignment or not memory.rescan():
             _fault(batch, access, int(address[bad]), requests.lane(bad), flag)
-    if flag == WRITTEN and memory.read_only:
-        _check_writable(batch, access, requests)
+    if flag == WRITTEN:
+        if memory.read_only:
+            _check_writable(batch, access, requests)
+        if address.size:
+            memory.keep_contents(int(address.min()), int(address.max()))
     if access.counted:
         traffic = batch.traffic
         traffic.sectors_requested += sectors * requests.copies

@@ -59,9 +59,9 @@ def check_bounds(at: LaneSite, what: str, address: int, nbytes: int, align: int)
 
 
 def note_reads(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array) -> None:
-    """Raise if a byte was never written, or if others write it with no barrier in between."""
+    """Note bytes that were never written, or that others write with no barrier in between."""
     shared, grid = batch.shared, batch.grid
-    bad, fault, stamp = races.note_reads(
+    bad, fault, stamp, count = races.note_reads(
         offset,
         nbytes,
         grid.cta[lanes],
@@ -71,7 +71,7 @@ def note_reads(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Arra
         shared.readers,
     )
     if fault:
-        _shadow_fault(site.lane(batch, lanes[bad]), READ, nbytes, int(offset[bad]), stamp)
+        _note(site.lane(batch, lanes[bad]), READ, nbytes, int(offset[bad]), stamp, count)
 
 
 def note_writes(
@@ -83,10 +83,10 @@ def note_writes(
     data: Array,
     atomic: bool = False,
 ) -> None:
-    """Write data[element, i], or for an atomic only record that; raise if it is a race."""
+    """Write data[element, i], or for an atomic only record that; note it if it is a race."""
     shared, grid = batch.shared, batch.grid
     new = np.ascontiguousarray(data.T).view(np.uint8).reshape(lanes.size, -1)
-    bad, fault, stamp = races.note_writes(
+    bad, fault, stamp, count = races.note_writes(
         offset,
         nbytes,
         grid.cta[lanes],
@@ -99,22 +99,25 @@ def note_writes(
         new,
     )
     if fault:
-        _shadow_fault(site.lane(batch, lanes[bad]), WRITTEN, nbytes, int(offset[bad]), stamp)
+        _note(site.lane(batch, lanes[bad]), WRITTEN, nbytes, int(offset[bad]), stamp, count)
 
 
-def _shadow_fault(at: LaneSite, flag: int, nbytes: int, offset: int, stamp: int) -> None:
+def _note(at: LaneSite, flag: int, nbytes: int, offset: int, stamp: int, count: int) -> None:
     address = at.batch.shared.address(offset)
     if not stamp:
-        at.fault(
+        at.note(
             UninitialisedShared,
             f"read of {nbytes} bytes at shared address {address:#x}, which nothing has written",
             hint="write it first, or wait for the copy that does",
+            count=count,
         )
-    at.fault(
+        return
+    at.note(
         SharedRace,
         f"{verb(flag)} of {nbytes} bytes at shared address {address:#x} races with "
         f"{stamped_by(at, stamp, 'an asynchronous copy')}: no barrier lies between their accesses",
         hint="put a barrier (or a warp-wide __syncwarp within one warp) between the two",
+        count=count,
     )
 
 

@@ -90,7 +90,16 @@ class LaneSite(NamedTuple):
 
     def fault(self, kind: type[EmulatorError], message: str, hint: str | None = None) -> NoReturn:
         """Raise an error of this lane. Every fault of a running kernel is raised here."""
+        raise self._error(kind, message, hint)
+
+    def note(
+        self, kind: type[EmulatorError], message: str, hint: str | None = None, count: int = 1
+    ) -> None:
+        """Note what hardware tolerates and go on. count: how many threads did it."""
+        self.batch.launch.findings.note(self._error(kind, message, hint), count)
+
+    def _error(self, kind: type[EmulatorError], message: str, hint: str | None) -> EmulatorError:
         site = self.site
         cta, thread = self.batch.coordinates(self.lane)
         line, text = site.instruction.line, site.instruction.text
-        raise kind(message, where=SourceLocation(site.kernel, line, text, cta, thread), hint=hint)
+        return kind(message, where=SourceLocation(site.kernel, line, text, cta, thread), hint=hint)

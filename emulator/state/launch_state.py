@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 
 from nvfp4.capture.launch import Dim3
 from nvfp4.emulator.errors import LaunchError
+from nvfp4.emulator.findings import Findings
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.memory import GlobalMemory
+from nvfp4.emulator.state.order import Order
 
 
 @dataclass
@@ -33,7 +35,8 @@ class LaunchState:
 
     parameters: the kernel's parameter bytes, at a host address inside one of the buffers.
     symbols: host addresses of the module's variables. shared_bytes: static and dynamic shared
-    memory, and the first KiB, which is the system's. output: what the kernel printed.
+    memory, and the first KiB, which is the system's. check: look for findings. output: what the
+    kernel printed.
     """
 
     kernel: str
@@ -47,6 +50,8 @@ class LaunchState:
     local_bytes: int
     memory: GlobalMemory
     check: bool
+    order: Order = field(default_factory=Order)
+    findings: Findings = field(default_factory=Findings)
     traffic: Traffic = field(default_factory=Traffic)
     output: list[str] = field(default_factory=list)
 

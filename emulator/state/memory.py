@@ -6,12 +6,14 @@ at fixed windows far above any host address.
 
 from __future__ import annotations
 
+import ctypes
 from bisect import bisect_right
 from collections.abc import Sequence
 
 import numpy as np
 
 from nvfp4.capture.launch import Buffer, Memory
+from nvfp4.emulator.ptx.types import Array
 
 SHARED_WINDOW = 1 << 60
 LOCAL_WINDOW = 1 << 61
@@ -23,13 +25,15 @@ READ, WRITTEN = 1, 2
 class GlobalMemory:
     """The buffers a launch may touch, sorted, and a flag for each of their 32-byte sectors.
 
-    touched: READ, WRITTEN or both.
+    touched: READ, WRITTEN or both. kept: by address, the buffers that the launch writes and what
+    they held before.
     """
 
     def __init__(self, own: Sequence[Buffer], memory: Memory) -> None:
         """own: what the launch brings itself, its parameters and the module's variables."""
         self._own = list(own)
         self._search = memory.search()
+        self.kept: dict[int, tuple[Buffer, Array]] = {}
         self.touched = np.zeros(0, np.uint8)
         self.starts = self.ends = np.zeros(0, np.uint64)
         self.sector0 = np.zeros(0, np.int64)
@@ -75,6 +79,14 @@ class GlobalMemory:
         self.sector0 = np.cumsum([0, *counts])[:-1].astype(np.int64)
         self.touched = np.zeros(sum(counts), np.uint8)
 
+    def keep_contents(self, first: int, last: int) -> None:
+        """Before a write to addresses from `first` to `last`: remember what the buffers hold."""
+        low = bisect_right(self.addresses, first) - 1
+        high = bisect_right(self.addresses, last) - 1
+        for buffer in self.buffers[low : high + 1]:
+            if buffer.address not in self.kept and buffer.writable:
+                self.kept[buffer.address] = (buffer, contents(buffer).copy())
+
     def sector_base(self, index: int) -> int:
         """What to add to an address's sector number to find it in `touched`, in a buffer."""
         return int(self.sector0[index]) - (self.buffers[index].address >> 5)
@@ -102,6 +114,12 @@ class GlobalMemory:
         else:
             place = f"byte {offset} of"
         return f"address {address:#x}, {place} {buffer.name} ({buffer.nbytes} bytes)"
+
+
+def contents(buffer: Buffer) -> Array:
+    """The bytes of a buffer, as they are: uint8[nbytes]."""
+    pointer = ctypes.cast(buffer.address, ctypes.POINTER(ctypes.c_uint8))
+    return np.ctypeslib.as_array(pointer, (buffer.nbytes,))
 
 
 def _sectors(buffer: Buffer) -> int:

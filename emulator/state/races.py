@@ -38,27 +38,35 @@ def ordered(stamp, thread, known):  # type: ignore[no-untyped-def]
 
 @compiled
 def note_reads(offset, nbytes, cta, thread, known, writers, readers):  # type: ignore[no-untyped-def]
-    """Record reads of `nbytes` at each offset. Returns (lane, fault, other's stamp)."""
+    """Record reads of `nbytes` at each offset. Returns the first (lane, fault, other's stamp) and
+    how many lanes are at fault."""
+    first, kind, other = -1, NO_FAULT, np.int64(0)
+    count = 0
     for i in range(offset.shape[0]):
         c, t = cta[i], thread[i]
         stamp = (np.int64(known[c, t >> 5, t >> 5]) << 32) | (t + 1)
         fine = np.int64(0)
         older = np.int64(0)
+        fault = NO_FAULT
         for b in range(np.int64(offset[i]), np.int64(offset[i]) + nbytes):
             writer = writers[b]
-            if writer == 0:
-                return i, UNINITIALISED, np.int64(0)
             # Neighbouring bytes mostly have one history: look at it once.
-            if writer != fine:
+            if writer == 0:
+                fault = UNINITIALISED
+            elif writer != fine:
                 if not ordered(writer, t, known[c]):
-                    return i, RACE, writer
+                    fault = RACE
                 fine = writer
+            if fault != NO_FAULT and kind == NO_FAULT:
+                first, kind, other = i, fault, writer
             if readers[0, b] == older or ordered(readers[0, b], t, known[c]):
                 older = readers[0, b]
                 readers[0, b] = stamp
             elif ordered(readers[1, b], t, known[c]):
                 readers[1, b] = stamp
-    return -1, NO_FAULT, np.int64(0)
+        if fault != NO_FAULT:
+            count += 1
+    return first, kind, other, count
 
 
 @compiled
@@ -66,7 +74,9 @@ def note_writes(  # type: ignore[no-untyped-def]
     offset, nbytes, cta, thread, known, writers, readers, atomic, memory, new
 ):
     """Record writes; new[lane, byte] against memory tells repeated writes of one value apart,
-    which are not a race. Returns (lane, fault, other's stamp)."""
+    which are no race. Returns the first (lane, fault, other's stamp) and how many lanes race."""
+    first, kind, other = -1, NO_FAULT, np.int64(0)
+    count = 0
     for i in range(offset.shape[0]):
         c, t = cta[i], thread[i]
         stamp = (np.int64(known[c, t >> 5, t >> 5]) << 32) | (t + 1)
@@ -75,6 +85,7 @@ def note_writes(  # type: ignore[no-untyped-def]
         start = np.int64(offset[i])
         fine = np.int64(0)
         older = np.int64(0)
+        racing = np.int64(0)
         for b in range(start, start + nbytes):
             writer = writers[b]
             if writer != fine:
@@ -84,43 +95,53 @@ def note_writes(  # type: ignore[no-untyped-def]
                     both_atomic = atomic and (writer & ATOMIC) != 0
                     same = not atomic and memory[b] == new[i, b - start]
                     if not both_atomic and not same:
-                        return i, RACE, writer
+                        racing = writer
             for k in range(2):
                 reader = readers[k, b]
                 if reader != older:
                     if not ordered(reader, t, known[c]):
-                        return i, RACE, reader
+                        racing = reader
                     older = reader
                 readers[k, b] = 0
             writers[b] = stamp
+        if racing != 0:
+            count += 1
+            if kind == NO_FAULT:
+                first, kind, other = i, RACE, racing
         if not atomic:
             for b in range(start, start + nbytes):
                 memory[b] = new[i, b - start]
-    return -1, NO_FAULT, np.int64(0)
+    return first, kind, other, count
 
 
 @compiled
 def note_engine(start, nbytes, thread, engine, known, writers, readers, write):  # type: ignore[no-untyped-def]
     """Stamp a range for the copy engine; `thread` issued the copy, so what it knows of is in
-    order. known: [warps + 1, warps + 1] of the CTA. Returns (byte, fault, other's stamp)."""
+    order. known: [warps + 1, warps + 1] of the CTA. Returns the first (byte, fault, other's
+    stamp)."""
+    first, kind, other = -1, NO_FAULT, np.int64(0)
     stamp = (np.int64(known[engine >> 5, engine >> 5]) << 32) | (engine + 1)
     for b in range(start, start + nbytes):
         writer = writers[b]
+        fault = NO_FAULT
+        racing = writer
         if writer == 0 and not write:
-            return b, UNINITIALISED, writer
-        if not ordered(writer, thread, known):
-            return b, RACE, writer
+            fault = UNINITIALISED
+        elif not ordered(writer, thread, known):
+            fault = RACE
         if write:
             for k in range(2):
-                if not ordered(readers[k, b], thread, known):
-                    return b, RACE, readers[k, b]
+                if fault == NO_FAULT and not ordered(readers[k, b], thread, known):
+                    fault, racing = RACE, readers[k, b]
                 readers[k, b] = 0
             writers[b] = stamp
         elif ordered(readers[0, b], thread, known):
             readers[0, b] = stamp
         else:
             readers[1, b] = stamp
-    return -1, NO_FAULT, np.int64(0)
+        if fault != NO_FAULT and kind == NO_FAULT:
+            first, kind, other = b, fault, racing
+    return first, kind, other
 
 
 class Clocks:

@@ -19,8 +19,8 @@ class SharedMemory:
         self.base = launch.shared_base
         self.size = max(0, launch.shared_bytes - launch.shared_base)
         self.stride = -(-self.size // 128) * 128 + 128
-        # Rows start at multiples of 128, so an offset is aligned as its address is.
-        self.block = np.zeros(ctas * self.stride + 128, np.uint8)
+        # Rows start at multiples of 128, so that an offset is aligned as its address is.
+        self.block = launch.order.bytes(ctas * self.stride + 128)
         skip = -self.block.ctypes.data % 128
         self.data = self.block[skip : skip + ctas * self.stride]
         self.host_address = self.data.ctypes.data

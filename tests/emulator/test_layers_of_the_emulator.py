@@ -13,6 +13,7 @@ PACKAGE = "nvfp4.emulator"
 # A folder or module may import its own and what stands before it.
 ORDER = (
     "errors",
+    "findings",
     "report",
     "ptx",
     "arithmetic",
