@@ -46,12 +46,14 @@ class Kernels:
             "resize_": _resize_,
             "_scaled_mm": _scaled_mm,
             "_scaled_mm.out": _scaled_mm_out,
+            "_scaled_mm_v2": _scaled_mm_v2,
         }
+        kernels = {name: kernel for name, kernel in special.items() if _exists(name)}
         for name in torch._C._dispatch_get_registrations_for_dispatch_key("CPU"):
             if name.startswith(_NAMESPACE):
                 name = name.removeprefix(_NAMESPACE)
-                special.setdefault(name, _CpuKernel(name, generator))
-        for name, kernel in special.items():
+                kernels.setdefault(name, _CpuKernel(name, generator))
+        for name, kernel in kernels.items():
             self._library.impl(name, kernel, "CUDA")
 
     def remove(self) -> None:
@@ -63,6 +65,13 @@ def operator(name: str) -> Any:
     """torch.ops.aten.<base>.<overload> for "base.overload" or "base"."""
     base, _, overload = name.partition(".")
     return getattr(getattr(torch.ops.aten, base), overload or "default")
+
+
+def _exists(name: str) -> bool:
+    """Whether this version of torch has an operator."""
+    base, _, overload = name.partition(".")
+    packet = getattr(torch.ops.aten, base, None)
+    return packet is not None and (overload or "default") in packet.overloads()
 
 
 class _CpuKernel:
@@ -84,6 +93,7 @@ class _CpuKernel:
             if each.alias_info is not None and each.alias_info.is_write
             for alias in each.alias_info.before_set
         }
+        self._takes_tensor = [each.type.kind() == "TensorType" for each in arguments]
         self._outputs = [each.name for each in arguments if each.is_out]
         # The argument that each result is, None for a new tensor.
         self._results = [
@@ -101,7 +111,12 @@ class _CpuKernel:
         if self._draws and kwargs.get("generator") is None:
             kwargs["generator"] = self._generator
         on_cpu = _Aliases()
-        cpu_args = [on_cpu(each) for each in args]
+        cpu_args = [
+            scalar_tensor(each, args)
+            if takes_tensor and isinstance(each, _NUMBERS)
+            else on_cpu(each)
+            for each, takes_tensor in zip(args, self._takes_tensor, strict=False)
+        ]
         cpu_kwargs = {name: on_cpu(each) for name, each in kwargs.items()}
         # An output that is empty may be meant to be resized; its alias cannot be.
         resized = [name for name in self._outputs if _is_empty(kwargs.get(name))]
@@ -148,6 +163,22 @@ class _Aliases:
         if isinstance(value, torch.device):
             return cpu_for(value)
         return value
+
+
+_NUMBERS = (bool, int, float, complex)
+
+
+def scalar_tensor(number: Any, beside: Any) -> torch.Tensor:
+    """A number in the place of a tensor, as it reaches Python: a scalar that changes no dtype.
+
+    A float keeps its precision beside float64 tensors; elsewhere it has the default dtype.
+    """
+    doubles = (torch.float64, torch.complex128)
+    if isinstance(number, float) and any(
+        getattr(each, "dtype", None) in doubles for each in beside
+    ):
+        return torch.tensor(number, dtype=torch.float64)
+    return torch.tensor(number)
 
 
 def cpu_for(device: torch.device) -> torch.device:
@@ -233,8 +264,31 @@ def _scaled_mm(*args: Any, **kwargs: Any) -> torch.Tensor:
     )
 
 
+def _scaled_mm_v2(
+    mat1: torch.Tensor,
+    mat2: torch.Tensor,
+    scale_a: list[torch.Tensor],
+    recipe_a: list[int],
+    swizzle_a: list[int],
+    scale_b: list[torch.Tensor],
+    recipe_b: list[int],
+    swizzle_b: list[int],
+    bias: torch.Tensor | None,
+    out_dtype: torch.dtype | None,
+    *_: Any,
+) -> torch.Tensor:
+    """What torch.nn.functional.scaled_mm calls: the same product, for one level of scales."""
+    in_tiles = [[1], [1]] if scale_a[0].element_size() == 1 else [[], []]
+    given = [[each for each in swizzle if each] for swizzle in (swizzle_a, swizzle_b)]
+    if len(scale_a) != 1 or len(scale_b) != 1 or given != in_tiles:
+        raise NotImplementedError(
+            "torch.nn.functional.scaled_mm without a GPU supports one scale tensor an operand, "
+            "block scales with SwizzleType.SWIZZLE_32_4_4"
+        )
+    return _scaled_mm(mat1, mat2, scale_a[0], scale_b[0], bias, None, out_dtype)
+
+
 def _scaled_mm_out(*args: Any, out: torch.Tensor, **kwargs: Any) -> torch.Tensor:
-    kwargs.setdefault("out_dtype", out.dtype)
     result = _scaled_mm(*args, **kwargs)
     if out.shape != result.shape:
         out.resize_(result.shape)

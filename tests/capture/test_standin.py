@@ -133,8 +133,17 @@ def test_host_view_undoes_adopt() -> None:
 
 @pytest.mark.parametrize(
     "dtype",
-    [torch.bool, torch.uint8, torch.bfloat16, torch.float64, torch.complex64]
-    + [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu, torch.float4_e2m1fn_x2],
+    [
+        torch.bool,
+        torch.uint8,
+        torch.bfloat16,
+        torch.float64,
+        torch.complex64,
+        torch.float8_e4m3fn,
+        torch.float8_e5m2,
+        torch.float8_e8m0fnu,
+        torch.float4_e2m1fn_x2,
+    ],
     ids=str,
 )
 def test_every_dtype_can_be_adopted_copied_and_read_back(dtype: torch.dtype) -> None:
@@ -193,6 +202,37 @@ def test_mixing_devices_is_refused_as_on_a_gpu(
 ) -> None:
     with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
         mix(torch.ones(2, 2), torch.ones(2, 2, device="cuda"))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.float16, torch.float64], ids=str)
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda x: x + 1,
+        lambda x: x * 0.1,
+        lambda x: x / 3,
+        lambda x: 2 - x.int(),
+        lambda x: x.int() & 15,
+        lambda x: x.to(torch.uint8) >> 4,
+        lambda x: x > 2,
+        lambda x: torch.where(x > 2, x, 0.1),
+        lambda x: torch.pow(2.0, x.float()),
+        lambda x: torch.clamp(x, 1, 3),
+        lambda x: x.float().masked_fill(x > 1, float("-inf")),
+        lambda x: torch.fmod(x, 3),
+        lambda x: torch.maximum(x, torch.tensor(2, dtype=x.dtype, device=x.device)),
+        lambda x: (x == 2) | False,
+    ],
+    ids=range(14),
+)
+def test_numbers_beside_tensors_give_values_and_dtypes_of_the_cpu(
+    compute: Callable[[torch.Tensor], torch.Tensor], dtype: torch.dtype
+) -> None:
+    host = torch.arange(5).to(dtype)
+    result = compute(host.cuda())
+    assert_cuda(result)
+    assert result.dtype == compute(host).dtype
+    assert torch.equal(result.cpu(), compute(host))
 
 
 def test_copies_between_devices_are_allowed() -> None:
