@@ -1,13 +1,14 @@
 """Torch's operators on CUDA tensors, carried out by the CPU's kernels on the same memory.
 
-Every operator that has a kernel for the CPU gets one for CUDA: it hands the CPU's kernel CPU
-tensors on the memory of its arguments and makes CUDA tensors of the results. This sits at the
-bottom of torch's dispatcher, below autograd, autocast and composite operators, and holds for all
-threads.
+Every operator that has a kernel for the CPU or for CUDA gets one for CUDA that hands the CPU's
+kernel CPU tensors on the memory of its arguments and makes CUDA tensors of the results. This sits
+at the bottom of torch's dispatcher, below autograd, autocast and composite operators, and holds
+for all threads.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -29,7 +30,14 @@ _METADATA = (
 )
 
 # These take tensors of other devices.
-_INDEXING = ("index.Tensor", "index.Tensor_out", "_index_put_impl_", "index_put_", "_unsafe_index")
+_ACROSS_DEVICES = (
+    "index.Tensor",
+    "index.Tensor_out",
+    "_index_put_impl_",
+    "index_put_",
+    "_unsafe_index",
+    "_foreach_copy_",
+)
 
 
 class Kernels:
@@ -49,12 +57,12 @@ class Kernels:
             "_scaled_mm_v2": _scaled_mm_v2,
         }
         kernels = {name: kernel for name, kernel in special.items() if _exists(name)}
-        for name in torch._C._dispatch_get_registrations_for_dispatch_key("CPU"):
-            if name.startswith(_NAMESPACE):
-                name = name.removeprefix(_NAMESPACE)
-                kernels.setdefault(name, _CpuKernel(name, generator))
-        for name, kernel in kernels.items():
-            self._library.impl(name, kernel, "CUDA")
+        for name in (*_registered("CPU"), *_registered("CUDA")):
+            kernels.setdefault(name, _CpuKernel(name, generator))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # kernels of a torch built with CUDA are replaced
+            for name, kernel in kernels.items():
+                self._library.impl(name, kernel, "CUDA")
 
     def remove(self) -> None:
         """Leave torch's dispatcher as it was."""
@@ -65,6 +73,12 @@ def operator(name: str) -> Any:
     """torch.ops.aten.<base>.<overload> for "base.overload" or "base"."""
     base, _, overload = name.partition(".")
     return getattr(getattr(torch.ops.aten, base), overload or "default")
+
+
+def _registered(key: str) -> list[str]:
+    """The operators that have a kernel of their own for a dispatch key."""
+    names = torch._C._dispatch_get_registrations_for_dispatch_key(key)
+    return [name.removeprefix(_NAMESPACE) for name in names if name.startswith(_NAMESPACE)]
 
 
 def _exists(name: str) -> bool:
@@ -106,7 +120,7 @@ class _CpuKernel:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._operator is None:
             self._read_schema()
-        if self._name not in _INDEXING:
+        if self._name not in _ACROSS_DEVICES:
             require_one_device((*args, *kwargs.values()))
         if self._draws and kwargs.get("generator") is None:
             kwargs["generator"] = self._generator

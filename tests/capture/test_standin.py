@@ -134,14 +134,8 @@ def test_host_view_undoes_adopt() -> None:
 @pytest.mark.parametrize(
     "dtype",
     [
-        torch.bool,
-        torch.uint8,
-        torch.bfloat16,
-        torch.float64,
-        torch.complex64,
-        torch.float8_e4m3fn,
-        torch.float8_e5m2,
-        torch.float8_e8m0fnu,
+        *(torch.bool, torch.uint8, torch.bfloat16, torch.float64, torch.complex64),
+        *(torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu),
         torch.float4_e2m1fn_x2,
     ],
     ids=str,
@@ -150,9 +144,9 @@ def test_every_dtype_can_be_adopted_copied_and_read_back(dtype: torch.dtype) -> 
     raw = torch.randint(0, 2, (4, 16), dtype=torch.uint8)
     host = raw.view(dtype)
     tensor = standin.adopt(host)
-    copy = tensor.clone().t().contiguous().t()
+    copy = tensor.clone().t().contiguous().t().contiguous()
     assert copy.dtype == dtype
-    assert torch.equal(copy.cpu().contiguous().view(torch.uint8), raw)
+    assert torch.equal(copy.cpu().view(torch.uint8), raw)
 
 
 def test_the_memory_of_an_adopted_tensor_outlives_the_cpu_tensor() -> None:
@@ -233,6 +227,14 @@ def test_numbers_beside_tensors_give_values_and_dtypes_of_the_cpu(
     assert_cuda(result)
     assert result.dtype == compute(host).dtype
     assert torch.equal(result.cpu(), compute(host))
+
+
+def test_operators_on_lists_of_tensors_work() -> None:
+    xs = [torch.ones(2, device="cuda"), torch.arange(3.0, device="cuda")]
+    torch._foreach_add_(xs, 1)
+    assert [x.tolist() for x in torch._foreach_mul(xs, 2)] == [[4, 4], [2, 4, 6]]
+    torch._foreach_copy_(xs, [torch.zeros(2), torch.zeros(3)])
+    assert [x.tolist() for x in xs] == [[0, 0], [0, 0, 0]]
 
 
 def test_copies_between_devices_are_allowed() -> None:
