@@ -72,10 +72,11 @@ def _with_indexed_device(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_index(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A function with a keyword argument `device`."""
+    """A function that makes tensors. Pinned memory is plain memory."""
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
+        kwargs.pop("pin_memory", None)
         return original(*args, **_with_indexed_device(kwargs))
 
     return call

@@ -97,8 +97,8 @@ class _CpuKernel:
         self._operator: Any = None
 
     def _read_schema(self) -> None:
-        self._operator = operator(self._name)
-        schema = self._operator._schema
+        found = operator(self._name)
+        schema = found._schema
         arguments = schema.arguments
         self._draws = any(each.name == "generator" for each in arguments)
         written = {
@@ -116,6 +116,7 @@ class _CpuKernel:
             else next((written[alias] for alias in each.alias_info.before_set), None)
             for each in schema.returns
         ]
+        self._operator = found  # last, since other threads ask for it
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._operator is None:

@@ -115,7 +115,8 @@ def _decoded(
     """Rows of an operand [rows, k] as float64, multiplied by its block scales if it has some."""
     chosen = operand[rows]
     if operand.dtype == torch.float4_e2m1fn_x2:
-        values = _PAIRS[chosen.view(torch.uint8).int()].flatten(1)
+        codes = chosen.view(torch.uint8)
+        values = _PAIRS.index_select(0, codes.flatten().int()).view(len(codes), -1)
     else:
         values = chosen.double()
     block = _BLOCK.get(scales.dtype)

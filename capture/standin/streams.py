@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-_handles = itertools.count(1)
+_handles = itertools.count(0x10, 0x10)  # CUDA gives 1 and 2 a meaning of their own
 
 
 class Stream:

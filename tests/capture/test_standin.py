@@ -243,6 +243,12 @@ def test_copies_between_devices_are_allowed() -> None:
     assert cuda.copy_(torch.arange(3)).tolist() == [0, 1, 2]
 
 
+def test_pinned_memory_is_plain_memory() -> None:
+    for pinned in (torch.ones(3).pin_memory(), torch.ones(3, pin_memory=True)):
+        assert not pinned.is_cuda
+        assert pinned.cuda(non_blocking=True).tolist() == [1, 1, 1]
+
+
 def test_numpy_refuses_a_cuda_tensor_as_on_a_gpu() -> None:
     with pytest.raises(TypeError, match="can't convert cuda:0 device type tensor to numpy"):
         torch.ones(2, device="cuda").numpy()

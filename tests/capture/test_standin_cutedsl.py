@@ -76,13 +76,16 @@ def test_copies_of_tensors_from_dlpack_compile_and_run(
 ) -> None:
     a, b = (torch.randn(32, 512, device="cuda", dtype=dtype) for _ in range(2))
     c = torch.zeros_like(a)
-    stream = cuda.CUstream(torch.cuda.current_stream().cuda_stream)
     arguments = [way(x) for x in (a, b, c)]
-    compiled = cute.compile(tiled_add, *arguments, stream)
-    with torch.cuda.stream(torch.cuda.Stream()):
-        compiled(*arguments, stream)
-    torch.cuda.synchronize()
-    assert torch.equal(c, a + b)
+    compiled = cute.compile(
+        tiled_add, *arguments, cuda.CUstream(torch.cuda.current_stream().cuda_stream)
+    )
+    for stream in (torch.cuda.default_stream(), torch.cuda.Stream()):
+        c.zero_()
+        with torch.cuda.stream(stream):
+            compiled(*arguments, cuda.CUstream(torch.cuda.current_stream().cuda_stream))
+        torch.cuda.synchronize()
+        assert torch.equal(c, a + b)
 
 
 @cute.kernel

@@ -15,10 +15,10 @@ import cutlass
 import cutlass.cute as cute
 import torch
 from cutlass.cute.runtime import from_dlpack, make_ptr
-from reference import generate_full_range_input, ref_kernel
 
 from nvfp4 import emulation
 from nvfp4.capture import standin
+from reference import generate_full_range_input, ref_kernel
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a real CUDA device")
 
@@ -101,7 +101,7 @@ class Dequantize(torch.nn.Module):
 
 
 def dequantized_by_a_module(data: Any) -> torch.Tensor:
-    a, b, sfa, sfb, _, _, c = data
+    a, b, sfa, sfb, _, _, _c = data
     if torch.cuda.get_device_capability(a.device) < (10, 0):
         raise RuntimeError("needs Blackwell")
     assert torch.cuda.get_device_properties(a.device).multi_processor_count > 100
