@@ -10,6 +10,8 @@ know every dtype and changes strides of dimensions of size 1.
 from __future__ import annotations
 
 import ctypes
+import sys
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -81,8 +83,5 @@ class DeviceGuard:
 
 
 def _path_of_c10() -> str:
-    import sys
-    from pathlib import Path
-
     suffix = "dylib" if sys.platform == "darwin" else "so"
     return str(Path(torch.__file__).parent / "lib" / f"libc10.{suffix}")
