@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True)
 class Device:
-    """Limits of one GPU. Sizes in bytes.
+    """What host code may ask of one GPU. Sizes in bytes.
 
     attributes: values of cudaDevAttr (driver_types.h) that host code may ask for.
     """
 
     arch: str
+    name: str
     capability: tuple[int, int]
     multiprocessors: int
     shared_bytes_per_block: int
     shared_bytes_per_multiprocessor: int
     threads_per_multiprocessor: int
     l2_bytes: int
+    memory_bytes: int
     attributes: dict[int, int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -49,8 +51,28 @@ class Device:
         object.__setattr__(self, "attributes", attributes)
 
 
-_B200 = Device("sm_100a", (10, 0), 148, 232448, 233472, 2048, 126 * 2**20)
-_H100 = Device("sm_90a", (9, 0), 132, 232448, 233472, 2048, 50 * 2**20)
+_B200 = Device(
+    arch="sm_100a",
+    name="NVIDIA B200",
+    capability=(10, 0),
+    multiprocessors=148,
+    shared_bytes_per_block=232448,
+    shared_bytes_per_multiprocessor=233472,
+    threads_per_multiprocessor=2048,
+    l2_bytes=126 * 2**20,
+    memory_bytes=178 * 2**30,
+)
+_H100 = Device(
+    arch="sm_90a",
+    name="NVIDIA H100 80GB HBM3",
+    capability=(9, 0),
+    multiprocessors=132,
+    shared_bytes_per_block=232448,
+    shared_bytes_per_multiprocessor=233472,
+    threads_per_multiprocessor=2048,
+    l2_bytes=50 * 2**20,
+    memory_bytes=79 * 2**30,
+)
 
 
 def device_for(arch: str) -> Device:
@@ -61,15 +83,5 @@ def device_for(arch: str) -> Device:
     for device in (_B200, _H100):
         family = device.arch.rstrip("a")
         if arch.rstrip("af") == family:
-            return Device(arch, *[getattr(device, name) for name in _LIMITS])
+            return replace(device, arch=arch)
     raise ValueError(f"cannot emulate {arch}: sm_100a and sm_90a are known")
-
-
-_LIMITS = (
-    "capability",
-    "multiprocessors",
-    "shared_bytes_per_block",
-    "shared_bytes_per_multiprocessor",
-    "threads_per_multiprocessor",
-    "l2_bytes",
-)

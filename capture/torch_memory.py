@@ -46,7 +46,7 @@ class LiveTensors:
 
     def _remember(self, tensor: Any) -> None:
         try:
-            if tensor.device.type != "cpu" or tensor.layout is not sys.modules["torch"].strided:
+            if tensor.device.type != _kernel_memory() or tensor.layout is not _torch().strided:
                 return
             tensor.untyped_storage().data_ptr()
         except (RuntimeError, NotImplementedError, AttributeError, TypeError):
@@ -56,11 +56,22 @@ class LiveTensors:
         self._known[id(tensor)] = (weakref.ref(tensor), name)
 
 
+def _kernel_memory() -> str:
+    """The device whose tensors kernels may touch: CUDA where it stands in for a GPU in host
+    memory, else the CPU."""
+    standin = sys.modules.get("nvfp4.capture.standin")
+    return "cuda" if standin is not None and standin.is_installed() else "cpu"
+
+
+def _torch() -> Any:
+    return sys.modules["torch"]
+
+
 class _TensorTypes(dict[type, bool]):
     """Whether a type is a tensor's; asked of the type, as isinstance would run foreign code."""
 
     def __missing__(self, kind: type) -> bool:
-        self[kind] = issubclass(kind, sys.modules["torch"].Tensor)
+        self[kind] = issubclass(kind, _torch().Tensor)
         return self[kind]
 
 

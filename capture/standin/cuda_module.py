@@ -1,0 +1,256 @@
+"""The module torch.cuda, answering for the pretended device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from nvfp4.capture.device import Device
+from nvfp4.capture.standin import streams
+from nvfp4.capture.standin.functions import indexed
+from nvfp4.capture.standin.patches import Patches
+
+CUDA_VERSION = "13.0"
+
+
+@dataclass(frozen=True)
+class DeviceProperties:
+    """What torch.cuda.get_device_properties gives; sizes in bytes. No uuid: it is no real GPU."""
+
+    name: str
+    major: int
+    minor: int
+    total_memory: int
+    multi_processor_count: int
+    L2_cache_size: int
+    shared_memory_per_block: int
+    shared_memory_per_block_optin: int
+    shared_memory_per_multiprocessor: int
+    max_threads_per_multi_processor: int
+    max_threads_per_block: int = 1024
+    regs_per_multiprocessor: int = 65536
+    warp_size: int = 32
+    is_integrated: int = 0
+    is_multi_gpu_board: int = 0
+    uuid: None = None
+
+    @property
+    def gcnArchName(self) -> str:
+        return self.name
+
+
+def properties_of(device: Device) -> DeviceProperties:
+    """A device's properties under torch's names."""
+    return DeviceProperties(
+        name=device.name,
+        major=device.capability[0],
+        minor=device.capability[1],
+        total_memory=device.memory_bytes,
+        multi_processor_count=device.multiprocessors,
+        L2_cache_size=device.l2_bytes,
+        shared_memory_per_block=48 * 1024,
+        shared_memory_per_block_optin=device.shared_bytes_per_block,
+        shared_memory_per_multiprocessor=device.shared_bytes_per_multiprocessor,
+        max_threads_per_multi_processor=device.threads_per_multiprocessor,
+    )
+
+
+def replace_cuda_module(patches: Patches, device: Device, generator: torch.Generator) -> None:
+    """Replace functions and classes of torch.cuda, torch.version, torch.backends, accelerator."""
+    for name, value in {
+        **_about_the_device(device),
+        **_about_memory(device),
+        **_about_random_numbers(generator),
+        **_about_streams(),
+    }.items():
+        patches.set(torch.cuda, name, value)
+    patches.set(torch.cuda.streams, "Stream", streams.Stream)
+    patches.set(torch.cuda.streams, "Event", streams.Event)
+    patches.set(torch.cuda.graphs, "CUDAGraph", streams.CUDAGraph)
+    patches.set(torch.cuda.graphs, "graph", streams.graph)
+    for name in ("range_push", "range_start"):
+        patches.set(torch.cuda.nvtx, name, lambda message: 0)
+    for name in ("range_end", "mark"):
+        patches.set(torch.cuda.nvtx, name, lambda value: None)
+    patches.set(torch.cuda.nvtx, "range_pop", lambda: 0)
+    patches.set(torch.version, "cuda", CUDA_VERSION)
+    patches.set(torch.backends.cuda, "is_built", lambda: True)
+    _replace_accelerator(patches)
+
+
+def _checked(value: Any) -> Callable[..., Any]:
+    """A function of a device that refuses other devices than cuda:0."""
+
+    def answer(device: Any = None) -> Any:
+        if device is not None:
+            _require_cuda(device)
+        return value
+
+    return answer
+
+
+def _require_cuda(device: Any) -> None:
+    """ValueError for a device that is none of CUDA's, RuntimeError for another than the first."""
+    if device is not None and getattr(indexed(device), "type", device) != "cuda":
+        raise ValueError(f"Expected a cuda device, but got: {device}")
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+class _DeviceContext:
+    """torch.cuda.device, with the one device there is."""
+
+    def __init__(self, device: Any) -> None:
+        _require_cuda(device)
+        self.idx = 0
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: Any) -> bool:
+        return False
+
+
+class _DeviceOf(_DeviceContext):
+    """torch.cuda.device_of, with the one device there is."""
+
+    def __init__(self, obj: Any) -> None:
+        super().__init__(None)
+
+
+def _about_the_device(device: Device) -> dict[str, Any]:
+    major, minor = device.capability
+    architecture = f"sm_{major}{minor}"
+    return {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "init": _nothing,
+        "_lazy_init": _nothing,
+        "_lazy_call": lambda call, **_: call(),
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "set_device": _require_cuda,
+        "device": _DeviceContext,
+        "device_of": _DeviceOf,
+        "_exchange_device": lambda device: 0,
+        "_maybe_exchange_device": lambda device: 0,
+        "get_device_properties": _checked(properties_of(device)),
+        "get_device_name": _checked(device.name),
+        "get_device_capability": _checked(device.capability),
+        "get_arch_list": lambda: [architecture],
+        "get_gencode_flags": lambda: f"-gencode compute=compute_{major}{minor},code={architecture}",
+        "is_bf16_supported": lambda including_emulation=True: True,
+        "is_tf32_supported": lambda: True,
+        "can_device_access_peer": lambda device, peer_device: False,
+        "synchronize": _checked(None),
+        "ipc_collect": _nothing,
+        "_sleep": _nothing,
+        "cudart": lambda: _Cudart(device),
+    }
+
+
+class _Cudart:
+    """torch.cuda.cudart(): the few functions of the CUDA runtime that submissions call by it."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self.cudaError = SimpleNamespace(success=0)
+
+    def cudaProfilerStart(self) -> int:
+        return 0
+
+    def cudaProfilerStop(self) -> int:
+        return 0
+
+    def cudaGetErrorString(self, error: int) -> str:
+        return "no error" if error == 0 else f"error {error}"
+
+    def cudaMemGetInfo(self, device: int = 0) -> tuple[int, int]:
+        return self._device.memory_bytes, self._device.memory_bytes
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"torch.cuda.cudart().{name} is not available without a GPU\n"
+            "  hint: cudaMemGetInfo, cudaProfilerStart and cudaProfilerStop are"
+        )
+
+
+def _about_memory(device: Device) -> dict[str, Any]:
+    counts = {
+        name: _checked(0)
+        for name in (
+            "memory_allocated",
+            "max_memory_allocated",
+            "memory_reserved",
+            "max_memory_reserved",
+        )
+    }
+    return {
+        **counts,
+        "mem_get_info": _checked((device.memory_bytes, device.memory_bytes)),
+        "memory_stats": lambda device=None: {},
+        "empty_cache": _nothing,
+        "reset_peak_memory_stats": _nothing,
+        "reset_accumulated_memory_stats": _nothing,
+        "set_per_process_memory_fraction": _nothing,
+    }
+
+
+def _about_random_numbers(generator: torch.Generator) -> dict[str, Any]:
+    def manual_seed(seed: int) -> None:
+        generator.manual_seed(int(seed))
+
+    def draw_seed() -> None:
+        generator.seed()
+
+    return {
+        "manual_seed": manual_seed,
+        "manual_seed_all": manual_seed,
+        "seed": draw_seed,
+        "seed_all": draw_seed,
+        "initial_seed": generator.initial_seed,
+        "get_rng_state": lambda device="cuda": generator.get_state(),
+        "set_rng_state": lambda state, device="cuda": generator.set_state(state),
+        "get_rng_state_all": lambda: [generator.get_state()],
+        "set_rng_state_all": lambda states: generator.set_state(states[0]),
+    }
+
+
+def _about_streams() -> dict[str, Any]:
+    return {
+        "Stream": streams.Stream,
+        "ExternalStream": streams.ExternalStream,
+        "Event": streams.Event,
+        "StreamContext": streams.StreamContext,
+        "stream": streams.StreamContext,
+        "current_stream": streams.current_stream,
+        "default_stream": streams.default_stream,
+        "set_stream": streams.set_stream,
+        "get_stream_from_external": streams.ExternalStream,
+        "CUDAGraph": streams.CUDAGraph,
+        "graph": streams.graph,
+        "graph_pool_handle": lambda: (0, 0),
+        "is_current_stream_capturing": lambda: False,
+        "make_graphed_callables": streams.make_graphed_callables,
+    }
+
+
+def _replace_accelerator(patches: Patches) -> None:
+    """torch.accelerator, which asks C++ whether there is one."""
+    for name, value in {
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "current_accelerator": lambda check_available=False: torch.device("cuda"),
+        "current_device_index": lambda: 0,
+        "current_stream": streams.current_stream,
+        "set_stream": streams.set_stream,
+        "set_device_index": _require_cuda,
+        "synchronize": _checked(None),
+    }.items():
+        patches.set(torch.accelerator, name, value)

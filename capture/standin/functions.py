@@ -1,0 +1,151 @@
+"""Torch's functions that C++ carries out by asking CUDA itself: replaced by ones that need not ask.
+
+Most are replaced only to give a device its index: "cuda" becomes "cuda:0" before C++ asks which
+device is the current one.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from nvfp4.capture.standin.kernels import cpu_for
+from nvfp4.capture.standin.patches import Patches
+
+_CUDA = torch.device("cuda", 0)
+
+_FACTORIES = (
+    *("empty", "empty_like", "empty_strided", "zeros", "zeros_like", "ones", "ones_like"),
+    *("full", "full_like", "rand", "rand_like", "randn", "randn_like", "randint", "randint_like"),
+    *("randperm", "arange", "linspace", "eye", "tensor", "as_tensor", "asarray", "scalar_tensor"),
+)
+
+
+def indexed(device: Any) -> Any:
+    """cuda:0 for every way to name the CUDA device; anything else unchanged."""
+    if isinstance(device, int) and not isinstance(device, bool):
+        device = torch.device("cuda", device)
+    elif isinstance(device, str) and device.startswith("cuda"):
+        device = torch.device(device)
+    if isinstance(device, torch.device) and device.type == "cuda":
+        cpu_for(device)
+        return _CUDA
+    return device
+
+
+def replace_functions(patches: Patches) -> None:
+    """Replace what needs it in torch and torch.Tensor."""
+    from torch.utils import _device
+
+    # This set of functions holds the originals and is kept; a device context looks them up in it.
+    _device._device_constructors()
+    for name in _FACTORIES:
+        patches.set(torch, name, _with_index(getattr(torch, name)))
+    context = _device.DeviceContext
+    patches.set(context, "__init__", _with_indexed_first(context.__init__))
+    tensor = torch.Tensor
+    patches.set(tensor, "to", _to_indexed)
+    patches.set(tensor, "cuda", _cuda)
+    patches.set(tensor, "new_tensor", _new_tensor(tensor.new_tensor))
+    patches.set(tensor, "type", _type(tensor.type))
+    patches.set(tensor, "pin_memory", lambda self, device=None: self.clone())
+    patches.set(tensor, "record_stream", lambda self, stream: None)
+    patches.set(tensor, "__dlpack__", _dlpack(tensor.__dlpack__))
+    patches.set(torch, "Generator", _generator(torch.Generator))
+    patches.set(torch, "compile", _compile)
+
+
+_to = torch.Tensor.to
+
+
+def _to_indexed(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    return _to(self, *map(indexed, args), **_with_indexed_device(kwargs))
+
+
+def _with_indexed_device(kwargs: dict[str, Any]) -> dict[str, Any]:
+    if "device" in kwargs:
+        kwargs["device"] = indexed(kwargs["device"])
+    return kwargs
+
+
+def _with_index(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that makes tensors. Pinned memory is plain memory."""
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        kwargs.pop("pin_memory", None)
+        return original(*args, **_with_indexed_device(kwargs))
+
+    return call
+
+
+def _new_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
+    def call(self: torch.Tensor, data: Any, **kwargs: Any) -> torch.Tensor:
+        device = indexed(kwargs.pop("device", None)) or self.device
+        return original(self, data, device=device, **kwargs)
+
+    return call
+
+
+def _with_indexed_first(original: Callable[..., Any]) -> Callable[..., Any]:
+    def call(self: Any, device: Any) -> None:
+        original(self, indexed(device))
+
+    return call
+
+
+def _cuda(
+    self: torch.Tensor,
+    device: Any = None,
+    non_blocking: bool = False,
+    memory_format: torch.memory_format = torch.preserve_format,
+) -> torch.Tensor:
+    if device is None:
+        device = _CUDA
+    return _to(self, indexed(device), non_blocking=non_blocking, memory_format=memory_format)
+
+
+def _type(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Tensor.type with names such as "torch.cuda.HalfTensor"."""
+
+    def call(self: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(dtype, str) and dtype.startswith("torch.cuda."):
+            on_cpu = torch.empty(0).type(dtype.replace("torch.cuda.", "torch.", 1))
+            return _to(self, _CUDA, on_cpu.dtype)
+        if dtype is None:
+            return original(self)
+        return original(self, dtype, *args, **kwargs)
+
+    return call
+
+
+def _dlpack(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Tensor.__dlpack__ without waiting for a stream."""
+
+    def call(self: torch.Tensor, *, stream: Any = -1, **kwargs: Any) -> Any:
+        return original(self, stream=-1 if self.is_cuda else stream, **kwargs)
+
+    return call
+
+
+def _generator(original: type) -> type:
+    """torch.Generator, whose CUDA generators are CPU generators."""
+
+    class Kind(type):
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, original)
+
+    class Generator(metaclass=Kind):
+        def __new__(cls, device: Any = "cpu") -> Any:
+            kind = torch.device(indexed(device))
+            return original(device="cpu" if kind.type == "cuda" else kind)
+
+    return Generator
+
+
+def _compile(model: Any = None, *_: Any, **__: Any) -> Any:
+    """torch.compile that returns the function as it is: what it computes is the same."""
+    return (lambda function: function) if model is None else model

@@ -1,0 +1,341 @@
+"""A CUDA device where there is none: what tensors say, what operators do, what comes back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from nvfp4.capture import standin
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a real CUDA device")
+
+
+@pytest.fixture(autouse=True)
+def installed() -> Iterator[standin.StandIn]:
+    with standin.install() as active:
+        yield active
+
+
+NAMES_OF_THE_DEVICE = ["cuda", "cuda:0", torch.device("cuda"), torch.device("cuda", 0), 0]
+
+FACTORIES: list[Callable[..., torch.Tensor]] = [
+    lambda device: torch.empty(2, 3, device=device),
+    lambda device: torch.zeros(2, 3, device=device),
+    lambda device: torch.ones(2, 3, device=device),
+    lambda device: torch.full((2,), 7, device=device),
+    lambda device: torch.rand(2, device=device),
+    lambda device: torch.randn(2, device=device, dtype=torch.float16),
+    lambda device: torch.randint(0, 4, (2,), device=device, dtype=torch.uint8),
+    lambda device: torch.randperm(4, device=device),
+    lambda device: torch.arange(4, device=device),
+    lambda device: torch.linspace(0, 1, 4, device=device),
+    lambda device: torch.eye(3, device=device),
+    lambda device: torch.tensor([1.0, 2.0], device=device),
+    lambda device: torch.as_tensor([1.0, 2.0], device=device),
+    lambda device: torch.asarray([1.0, 2.0], device=device),
+    lambda device: torch.empty_strided((2, 3), (1, 2), device=device),
+    lambda device: torch.empty_like(torch.ones(2), device=device),
+    lambda device: torch.ones(2).to(device),
+    lambda device: torch.ones(2).to(device, torch.float16),
+    lambda device: torch.ones(2).to(device=device, non_blocking=True),
+    lambda device: torch.ones(2).cuda(device),
+]
+
+
+def assert_cuda(tensor: torch.Tensor) -> None:
+    assert type(tensor) is torch.Tensor
+    assert tensor.is_cuda
+    assert tensor.device == torch.device("cuda:0")
+    assert tensor.get_device() == 0
+
+
+@pytest.mark.parametrize("device", NAMES_OF_THE_DEVICE, ids=repr)
+@pytest.mark.parametrize("make", FACTORIES, ids=range(len(FACTORIES)))
+def test_every_factory_takes_every_name_of_the_device(
+    make: Callable[..., torch.Tensor], device: Any
+) -> None:
+    assert_cuda(make(device))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda like: torch.zeros_like(like),
+        lambda like: torch.rand_like(like),
+        lambda like: like.new_zeros(3),
+        lambda like: like.new_empty(3),
+        lambda like: like.new_full((3,), 2.0),
+        lambda like: like.new_tensor([1.0]),
+        lambda like: torch.ones(2).to(like),
+        lambda like: like.clone(),
+        lambda like: like.view(2, 3).t().contiguous(),
+        lambda like: like[1:3],
+        lambda like: like[like > 1],
+        lambda like: like[torch.tensor([0, 2])],
+        lambda like: like + 1,
+        lambda like: torch.tensor(2.0) * like,
+        lambda like: torch.cat([like, like]),
+        lambda like: torch.stack([like, like]).sum(dim=0),
+        lambda like: like.to(torch.float8_e4m3fn),
+        lambda like: torch.nn.functional.softmax(like, dim=0),
+        lambda like: torch.ones(2).type("torch.cuda.HalfTensor"),
+    ],
+    ids=range(19),
+)
+def test_what_comes_from_a_cuda_tensor_is_a_cuda_tensor(
+    make: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    assert_cuda(make(torch.arange(6.0, device="cuda")))
+
+
+def test_cpu_tensors_stay_on_the_cpu() -> None:
+    for tensor in (
+        torch.ones(2),
+        torch.ones(2, device="cpu"),
+        torch.ones(2, device="cuda").cpu(),
+        torch.ones(2, device="cuda").to("cpu"),
+        torch.ones(2) + 1,
+    ):
+        assert not tensor.is_cuda
+        assert tensor.device == torch.device("cpu")
+        assert tensor.get_device() == -1
+
+
+def test_a_device_without_a_number_is_not_the_device_of_a_tensor_as_on_a_gpu() -> None:
+    tensor = torch.ones(2, device="cuda")
+    assert tensor.device != torch.device("cuda")
+    assert tensor.device.type == "cuda"
+    assert str(tensor.device) == "cuda:0"
+
+
+def test_an_adopted_tensor_keeps_memory_sizes_strides_and_offset() -> None:
+    host = torch.randn(4, 7, 1).half().permute(1, 2, 0)[2:]
+    tensor = standin.adopt(host)
+    assert_cuda(tensor)
+    assert tensor.data_ptr() == host.data_ptr()
+    assert (tensor.shape, tensor.stride()) == (host.shape, host.stride())
+    assert tensor.storage_offset() == host.storage_offset()
+    tensor.zero_()
+    assert not host.any()
+
+
+def test_host_view_undoes_adopt() -> None:
+    host = torch.arange(6).view(2, 3)
+    back = standin.host_view(standin.adopt(host))
+    assert not back.is_cuda
+    assert back.data_ptr() == host.data_ptr()
+    assert torch.equal(back, host)
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        *(torch.bool, torch.uint8, torch.bfloat16, torch.float64, torch.complex64),
+        *(torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu),
+        torch.float4_e2m1fn_x2,
+    ],
+    ids=str,
+)
+def test_every_dtype_can_be_adopted_copied_and_read_back(dtype: torch.dtype) -> None:
+    raw = torch.randint(0, 2, (4, 16), dtype=torch.uint8)
+    host = raw.view(dtype)
+    tensor = standin.adopt(host)
+    copy = tensor.clone().t().contiguous().t().contiguous()
+    assert copy.dtype == dtype
+    assert torch.equal(copy.cpu().view(torch.uint8), raw)
+
+
+def test_the_memory_of_an_adopted_tensor_outlives_the_cpu_tensor() -> None:
+    tensor = standin.adopt(torch.full((1 << 16,), 3))
+    torch.zeros(1 << 16)
+    assert int(tensor.sum()) == 3 << 16
+
+
+def test_views_share_memory_and_in_place_operators_write_it() -> None:
+    tensor = torch.zeros(4, 4, device="cuda")
+    view = tensor.view(2, 8)[1]
+    assert view.data_ptr() == tensor.data_ptr() + 32
+    assert view.fill_(1) is view
+    tensor[0, 0] = 5
+    tensor[0, 1:3] = torch.tensor([6.0, 7.0], device="cuda")
+    assert tensor.flatten().tolist() == [5, 6, 7, 0] + [0] * 4 + [1] * 8
+
+
+def test_out_arguments_are_written_and_empty_ones_resized() -> None:
+    x = torch.arange(4.0, device="cuda")
+    for out in (torch.empty(4, device="cuda"), torch.empty(0, device="cuda")):
+        assert torch.add(x, x, out=out) is out
+        assert out.tolist() == [0, 2, 4, 6]
+
+
+def test_resize_keeps_the_contents() -> None:
+    x = torch.arange(4, device="cuda")
+    assert x.resize_(2, 3).shape == (2, 3)
+    assert x.flatten()[:4].tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "mix",
+    [
+        lambda cpu, cuda: cpu + cuda,
+        lambda cpu, cuda: cuda.mul_(cpu),
+        lambda cpu, cuda: cuda @ cpu,
+        lambda cpu, cuda: torch.cat([cuda, cpu]),
+        lambda cpu, cuda: torch.where(cuda > 0, cuda, cpu),
+        lambda cpu, cuda: torch.add(cuda, cuda, out=cpu),
+        lambda cpu, cuda: torch.nn.functional.linear(cuda, cpu),
+    ],
+    ids=range(7),
+)
+def test_mixing_devices_is_refused_as_on_a_gpu(
+    mix: Callable[[torch.Tensor, torch.Tensor], object],
+) -> None:
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        mix(torch.ones(2, 2), torch.ones(2, 2, device="cuda"))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.float16, torch.float64], ids=str)
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda x: x + 1,
+        lambda x: x * 0.1,
+        lambda x: x / 3,
+        lambda x: 2 - x.int(),
+        lambda x: x.int() & 15,
+        lambda x: x.to(torch.uint8) >> 4,
+        lambda x: x > 2,
+        lambda x: torch.where(x > 2, x, 0.1),
+        lambda x: torch.pow(2.0, x.float()),
+        lambda x: torch.clamp(x, 1, 3),
+        lambda x: x.float().masked_fill(x > 1, float("-inf")),
+        lambda x: torch.fmod(x, 3),
+        lambda x: torch.maximum(x, torch.tensor(2, dtype=x.dtype, device=x.device)),
+        lambda x: (x == 2) | False,
+    ],
+    ids=range(14),
+)
+def test_numbers_beside_tensors_give_values_and_dtypes_of_the_cpu(
+    compute: Callable[[torch.Tensor], torch.Tensor], dtype: torch.dtype
+) -> None:
+    host = torch.arange(5).to(dtype)
+    result = compute(host.cuda())
+    assert_cuda(result)
+    assert result.dtype == compute(host).dtype
+    assert torch.equal(result.cpu(), compute(host))
+
+
+def test_operators_on_lists_of_tensors_work() -> None:
+    xs = [torch.ones(2, device="cuda"), torch.arange(3.0, device="cuda")]
+    torch._foreach_add_(xs, 1)
+    assert [x.tolist() for x in torch._foreach_mul(xs, 2)] == [[4, 4], [2, 4, 6]]
+    torch._foreach_copy_(xs, [torch.zeros(2), torch.zeros(3)])
+    assert [x.tolist() for x in xs] == [[0, 0], [0, 0, 0]]
+
+
+def test_copies_between_devices_are_allowed() -> None:
+    cpu, cuda = torch.zeros(3), torch.ones(3, device="cuda")
+    assert cpu.copy_(cuda).tolist() == [1, 1, 1]
+    assert cuda.copy_(torch.arange(3)).tolist() == [0, 1, 2]
+
+
+def test_pinned_memory_is_plain_memory() -> None:
+    for pinned in (torch.ones(3).pin_memory(), torch.ones(3, pin_memory=True)):
+        assert not pinned.is_cuda
+        assert pinned.cuda(non_blocking=True).tolist() == [1, 1, 1]
+
+
+def test_numpy_refuses_a_cuda_tensor_as_on_a_gpu() -> None:
+    with pytest.raises(TypeError, match="can't convert cuda:0 device type tensor to numpy"):
+        torch.ones(2, device="cuda").numpy()
+
+
+@pytest.mark.parametrize("place", [lambda: torch.zeros(2, device="cuda:1"), lambda: to_second()])
+def test_a_second_device_is_refused(place: Callable[[], object]) -> None:
+    with pytest.raises(RuntimeError, match="invalid device ordinal"):
+        place()
+
+
+def to_second() -> torch.Tensor:
+    return torch.zeros(2).to("cuda:1")
+
+
+def test_fp4_cannot_be_converted_on_cuda_either() -> None:
+    packed = torch.zeros(4, dtype=torch.uint8, device="cuda").view(torch.float4_e2m1fn_x2)
+    with pytest.raises(NotImplementedError):
+        packed.to(torch.float16)
+
+
+def test_threads_of_a_submission_see_the_device() -> None:
+    results: list[torch.Tensor] = []
+    thread = threading.Thread(target=lambda: results.append(torch.ones(2, device="cuda") + 1))
+    thread.start()
+    thread.join()
+    assert_cuda(results[0])
+    assert results[0].tolist() == [2, 2]
+
+
+def test_device_contexts_and_the_default_device_make_cuda_tensors() -> None:
+    with torch.device("cuda"):
+        assert_cuda(torch.zeros(2))
+        assert_cuda(torch.tensor([1]))
+        assert torch.zeros(2, device="cpu").device.type == "cpu"
+    torch.set_default_device("cuda")
+    try:
+        assert_cuda(torch.rand(2))
+    finally:
+        torch.set_default_device(None)
+    assert not torch.zeros(2).is_cuda
+
+
+def test_modules_move_to_the_device() -> None:
+    layer = torch.nn.Linear(4, 2).cuda()
+    with torch.inference_mode():
+        assert_cuda(layer(torch.ones(3, 4, device="cuda")))
+    assert next(torch.nn.Linear(4, 2).to("cuda").parameters()).is_cuda
+
+
+def test_autocast_lowers_matrix_products() -> None:
+    x = torch.ones(4, 4, device="cuda")
+    with torch.autocast("cuda", dtype=torch.float16):
+        assert (x @ x).dtype == torch.float16
+    with torch.autocast(device_type="cuda", dtype=torch.bfloat16):
+        assert (x @ x).dtype == torch.bfloat16
+
+
+def test_the_same_seed_gives_the_same_numbers_and_leaves_those_of_the_cpu_alone() -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        first, host = torch.rand(4, device="cuda"), torch.rand(4)
+        torch.manual_seed(5)
+        assert torch.equal(torch.rand(4), host)
+        assert torch.equal(torch.rand(4, device="cuda"), first)
+        torch.cuda.manual_seed(5)
+        assert torch.equal(torch.rand(4, device="cuda"), first)
+        generator = torch.Generator(device="cuda").manual_seed(5)
+        assert isinstance(generator, torch.Generator)
+        assert torch.equal(torch.rand(4, device="cuda", generator=generator), first)
+
+
+def test_dlpack_and_the_cuda_array_interface_say_cuda() -> None:
+    tensor = torch.arange(4, device="cuda")
+    assert tuple(map(int, tensor.__dlpack_device__())) == (2, 0)
+    assert torch.from_dlpack(tensor).data_ptr() == tensor.data_ptr()
+    assert "dltensor" in repr(tensor.__dlpack__(stream=1))
+    assert tensor.__cuda_array_interface__["data"][0] == tensor.data_ptr()
+
+
+def test_printing_names_the_device() -> None:
+    assert repr(torch.tensor([1, 2], device="cuda")) == "tensor([1, 2], device='cuda:0')"
+
+
+def test_a_compiled_function_is_the_function() -> None:
+    @torch.compile(mode="max-autotune")
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    assert double(torch.ones(2, device="cuda")).tolist() == [2, 2]

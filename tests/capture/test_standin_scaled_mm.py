@@ -1,0 +1,225 @@
+"""torch._scaled_mm on the stand-in device, against float64 and exact fractions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from nvfp4.capture import standin
+from nvfp4.capture.standin.scaled_mm import rounded
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a real CUDA device")
+
+E2M1 = (0, 0.5, 1, 1.5, 2, 3, 4, 6)
+E4M3, E8M0 = torch.float8_e4m3fn, torch.float8_e8m0fnu
+
+
+@pytest.fixture(autouse=True)
+def installed() -> Iterator[None]:
+    with standin.install(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        yield
+
+
+def e2m1(code: int) -> float:
+    return -E2M1[code & 7] if code & 8 else E2M1[code]
+
+
+def random_fp4(rows: int, k: int) -> torch.Tensor:
+    codes = torch.randint(0, 256, (rows, k // 2), dtype=torch.uint8)
+    return codes.cuda().view(torch.float4_e2m1fn_x2)
+
+
+def random_e4m3(rows: int, blocks: int) -> torch.Tensor:
+    """All finite codes of both signs."""
+    magnitudes = torch.randint(0, 127, (rows, blocks), dtype=torch.uint8)
+    signs = torch.randint(0, 2, (rows, blocks), dtype=torch.uint8) << 7
+    return (magnitudes | signs).view(E4M3)
+
+
+def to_blocked(scales: torch.Tensor) -> torch.Tensor:
+    """As the contest's reference does: padded to tiles of 128x4, rows swizzled, flat, on CUDA."""
+    rows, blocks = scales.shape
+    row_tiles, block_tiles = -(-rows // 128), -(-blocks // 4)
+    padded = torch.zeros(row_tiles * 128, block_tiles * 4, dtype=torch.uint8)
+    padded[:rows, :blocks] = scales.view(torch.uint8)
+    tiles = padded.view(row_tiles, 128, block_tiles, 4).permute(0, 2, 1, 3)
+    rearranged = tiles.reshape(-1, 4, 32, 4).transpose(1, 2).reshape(-1, 32, 16)
+    return rearranged.flatten().view(scales.dtype).cuda()
+
+
+def values_of(packed: torch.Tensor) -> np.ndarray:
+    """Element 2i in the low nibble of byte i."""
+    codes = packed.cpu().view(torch.uint8).numpy()
+    table = np.array([e2m1(code) for code in range(16)])
+    return np.stack([table[codes & 15], table[codes >> 4]], axis=-1).reshape(len(codes), -1)
+
+
+def expected(a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.Tensor) -> np.ndarray:
+    scaled = [
+        values_of(values) * np.repeat(scales.double().numpy(), 16, axis=1)
+        for values, scales in ((a, sfa), (b, sfb))
+    ]
+    return scaled[0] @ scaled[1].T
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(128, 128, 256), (256, 128, 1024), (1, 16, 64)])
+@pytest.mark.parametrize("out_dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+def test_nvfp4_on_full_range_inputs_is_the_exact_product_rounded_once(
+    m: int, n: int, k: int, out_dtype: torch.dtype
+) -> None:
+    a, b = random_fp4(m, k), random_fp4(n, k)
+    sfa, sfb = random_e4m3(m, k // 16), random_e4m3(n, k // 16)
+    result = torch._scaled_mm(a, b.t(), to_blocked(sfa), to_blocked(sfb), out_dtype=out_dtype)
+    assert result.is_cuda
+    assert (result.shape, result.dtype) == ((m, n), out_dtype)
+    exact = expected(a, b, sfa, sfb)
+    if out_dtype == torch.bfloat16:
+        torch.testing.assert_close(
+            result.cpu().double(), torch.from_numpy(exact), rtol=2**-8, atol=0
+        )
+    else:
+        with np.errstate(over="ignore"):
+            want = exact.astype(np.float16 if out_dtype == torch.float16 else np.float32)
+        assert np.array_equal(result.cpu().numpy(), want)
+
+
+def test_every_pair_of_fp4_codes_multiplies_as_fractions_do() -> None:
+    a = torch.zeros(16, 16, dtype=torch.uint8)
+    a[:, 0] = torch.arange(16)  # one element a row, in the low nibble
+    ones = torch.full((512,), 0x38, dtype=torch.uint8).view(E4M3).cuda()
+    packed = a.cuda().view(torch.float4_e2m1fn_x2)
+    result = torch._scaled_mm(packed, packed.t(), ones, ones, out_dtype=torch.float32).cpu()
+    for i in range(16):
+        for j in range(16):
+            assert Fraction(float(result[i, j])) == Fraction(e2m1(i)) * Fraction(e2m1(j))
+
+
+def test_the_scale_of_row_i_and_block_j_stands_where_the_contest_says() -> None:
+    m, k = 256, 128
+    a = torch.full((m, k // 2), 0x22, dtype=torch.uint8, device="cuda")  # ones
+    b = torch.zeros(16, k // 2, dtype=torch.uint8, device="cuda")
+    for j in range(8):
+        b[j, j * 8 : j * 8 + 8] = 0x22  # column j of the product sums block j
+    sfa = torch.rand(m, k // 16).to(E4M3)
+    permuted = torch.empty(2, 2, 32, 4, 4, dtype=torch.uint8)  # [rest_m, rest_k, 32, 4, 4]
+    for i in range(m):
+        for j in range(k // 16):
+            permuted[i // 128, j // 4, i % 32, i % 128 // 32, j % 4] = sfa.view(torch.uint8)[i, j]
+    ones = torch.full((1024,), 0x38, dtype=torch.uint8, device="cuda").view(E4M3)
+    result = torch._scaled_mm(
+        a.view(torch.float4_e2m1fn_x2),
+        b.view(torch.float4_e2m1fn_x2).t(),
+        permuted.flatten().cuda().view(E4M3),
+        ones,
+        out_dtype=torch.float32,
+    )
+    assert torch.equal(result[:, :8].cpu(), sfa.float() * 16)
+
+
+def test_scales_that_are_nan_make_their_rows_nan() -> None:
+    a, b = random_fp4(128, 64), random_fp4(128, 64)
+    sfa = torch.full((128, 4), 0x38, dtype=torch.uint8)
+    sfa[5, 2] = 0x7F
+    ones = to_blocked(torch.full((128, 4), 0x38, dtype=torch.uint8).view(E4M3))
+    result = torch._scaled_mm(a, b.t(), to_blocked(sfa.view(E4M3)), ones, out_dtype=torch.float16)
+    assert result[5].isnan().all()
+    assert not result[:5].isnan().any()
+
+
+def test_mx_scales_cover_32_elements() -> None:
+    a, b = (torch.randn(128, 256).to(E4M3) for _ in range(2))
+    sfa, sfb = (torch.randint(120, 135, (128, 8), dtype=torch.uint8).view(E8M0) for _ in range(2))
+    result = torch._scaled_mm(
+        a.cuda(), b.cuda().t(), to_blocked(sfa), to_blocked(sfb), out_dtype=torch.float32
+    )
+    scaled = [
+        values.double() * scales.double().repeat_interleave(32, dim=1)
+        for values, scales in ((a, sfa), (b, sfb))
+    ]
+    assert torch.equal(result.cpu(), (scaled[0] @ scaled[1].t()).float())
+
+
+def test_a_bias_is_added_before_rounding() -> None:
+    a, b = random_fp4(128, 64), random_fp4(128, 64)
+    ones = torch.full((512,), 0x38, dtype=torch.uint8, device="cuda").view(E4M3)
+    bias = torch.randn(128, dtype=torch.float16)
+    result = torch._scaled_mm(a, b.t(), ones, ones, bias=bias.cuda(), out_dtype=torch.float16)
+    exact = values_of(a) @ values_of(b).T + bias.double().numpy()
+    assert np.array_equal(result.cpu().numpy(), exact.astype(np.float16))
+
+
+@pytest.mark.parametrize("by_row", [False, True])
+def test_fp8_with_a_scale_a_tensor_or_a_row(by_row: bool) -> None:
+    a, b = (torch.randn(32, 64).to(E4M3) for _ in range(2))
+    shapes = ((32, 1), (1, 32)) if by_row else ((), ())
+    scale_a, scale_b = (torch.rand(shape) + 0.5 for shape in shapes)
+    result = torch._scaled_mm(
+        a.cuda(), b.cuda().t(), scale_a.cuda(), scale_b.cuda(), out_dtype=torch.float32
+    )
+    exact = (a.double() @ b.double().t()) * scale_a.double() * scale_b.double()
+    assert torch.equal(result.cpu(), exact.float())
+
+
+def test_an_output_of_the_caller_is_written() -> None:
+    a, b = random_fp4(128, 64), random_fp4(128, 64)
+    ones = torch.full((512,), 0x38, dtype=torch.uint8, device="cuda").view(E4M3)
+    out = torch.empty(128, 128, dtype=torch.float16, device="cuda")
+    assert torch._scaled_mm(a, b.t(), ones, ones, out_dtype=torch.float16, out=out) is out
+    assert torch.equal(out, torch._scaled_mm(a, b.t(), ones, ones, out_dtype=torch.float16))
+
+
+@pytest.mark.skipif(not hasattr(torch.nn.functional, "scaled_mm"), reason="newer than this torch")
+def test_the_functional_form_gives_the_same_product() -> None:
+    from torch.nn.functional import ScalingType, SwizzleType, scaled_mm
+
+    a, b = random_fp4(128, 64), random_fp4(128, 64)
+    sfa, sfb = (to_blocked(random_e4m3(128, 4)) for _ in range(2))
+    recipe, tiles = ScalingType.BlockWise1x16, SwizzleType.SWIZZLE_32_4_4
+    result = scaled_mm(a, b.t(), sfa, recipe, sfb, recipe, tiles, tiles, None, torch.float32)
+    assert torch.equal(result, torch._scaled_mm(a, b.t(), sfa, sfb, out_dtype=torch.float32))
+    with pytest.raises(NotImplementedError, match="SWIZZLE_32_4_4"):
+        scaled_mm(a, b.t(), sfa, recipe, sfb, recipe, None, None, None, torch.float32)
+
+
+def test_operands_that_a_gpu_refuses_are_refused() -> None:
+    a, b = random_fp4(128, 64), random_fp4(128, 64)
+    scales = torch.zeros(512, dtype=torch.uint8, device="cuda").view(E4M3)
+    for arguments, message in (
+        ((a, b.t(), scales[:256].contiguous(), scales), "scale_a should have 512 elements"),
+        ((a, b.t(), scales.float(), scales.float()), "scale"),
+        ((a, b.t().contiguous(), scales, scales), "mat2 must be col_major"),
+        ((a.t(), b, scales, scales), "must be row_major"),
+        ((a[0], b.t(), scales, scales), "Inputs must be 2D"),
+        ((a.view(torch.uint8), b.t(), scales, scales), "Expected both inputs to be fp8 or fp4"),
+        ((a, b.t(), scales.cpu(), scales), "same device"),
+    ):
+        with pytest.raises(RuntimeError, match=message):
+            torch._scaled_mm(*arguments, out_dtype=torch.float16)
+
+
+def test_what_is_not_supported_is_named() -> None:
+    a, b = random_fp4(128, 64), random_fp4(128, 64)
+    scales = torch.zeros(512, dtype=torch.uint8, device="cuda").view(E4M3)
+    with pytest.raises(NotImplementedError, match="does not support out_dtype"):
+        torch._scaled_mm(a, b.t(), scales, scales)
+    one = torch.ones((), device="cuda")
+    with pytest.raises(NotImplementedError, match="FP4 with float32 scales"):
+        torch._scaled_mm(a, b.t(), one, one, out_dtype=torch.float16)
+
+
+def test_float64_is_rounded_once() -> None:
+    """1 + 2**-11 is half way between two float16 values; what lies just above must go up."""
+    values = torch.tensor([1 + 2**-11, 1 + 2**-11 + 2**-40, -(1 + 2**-11 + 2**-40), 65520, 1e300])
+    values = torch.cat([values.double(), torch.randn(1000, dtype=torch.float64)])
+    values[1] = 1 + 2**-11 + 2**-40
+    values[2] = -values[1]
+    values[4] = 1e300
+    with np.errstate(over="ignore"):
+        want = values.numpy().astype(np.float16)
+    assert np.array_equal(rounded(values, torch.float16).numpy(), want)
+    assert rounded(torch.tensor([float("nan")]).double(), torch.float16).isnan().all()
