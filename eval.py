@@ -3,7 +3,8 @@
 MODE is test, benchmark, leaderboard or profile, and POPCORN_FD the pipe that takes the results. A
 fifth mode of ours, info, measures the device and runs no submission. Besides the bot's variables:
 NVFP4_DEVICE (auto, cuda or cpu) demands a kind of device; NVFP4_TIMEOUT_S limits a mode;
-NVFP4_ARCH and NVFP4_CHECK=0 are for kernels that are emulated because there is no GPU.
+NVFP4_ARCH, NVFP4_CHECK=0, NVFP4_ORDERS and NVFP4_STRICT=1 are for kernels that are emulated because
+there is no GPU.
 """
 
 import os
@@ -43,6 +44,9 @@ default_timeout_s = 170.0
 """The bot kills a mode after 180 s; ten seconds before that, what is judged is reported."""
 
 
+default_orders = 4
+"""In how many orders an emulated launch with findings runs."""
+
 greeting_timeout_s = 30.0
 """A worker says how it is confined before it imports anything heavy."""
 
@@ -65,6 +69,8 @@ class Environment:
     timeout_s: float
     arch: str
     check: bool
+    orders: int
+    strict: bool
 
 
 def read_environment() -> Environment:
@@ -94,7 +100,11 @@ def read_environment() -> Environment:
         raise SetupError(f"NVFP4_DEVICE={device!r} is not auto, cuda or cpu", Exit.USAGE)
     arch = os.environ.get("NVFP4_ARCH", "sm_100a")
     check = os.environ.get("NVFP4_CHECK", "1") != "0"
-    return Environment(result_fd, secret_seed, device, timeout_s, arch, check)
+    strict = os.environ.get("NVFP4_STRICT", "0") != "0"
+    orders = os.environ.get("NVFP4_ORDERS", str(default_orders))
+    if not orders.isdecimal() or int(orders) < 1:
+        raise SetupError(f"NVFP4_ORDERS={orders!r} is not a positive number", Exit.USAGE)
+    return Environment(result_fd, secret_seed, device, timeout_s, arch, check, int(orders), strict)
 
 
 def judge_submission(
@@ -114,7 +124,7 @@ def judge_submission(
         _report_facts(pipe, device, environment.arch)
         _report_confinement(pipe, process)
         deadline = started + environment.timeout_s
-        extras = _extras(process, submission, device, deadline)
+        extras = _extras(process, submission, device, deadline, environment.strict)
         judge = Judge(process, pipe, device, deadline, environment.secret_seed, extras)
         if mode == "test":
             if extras.repeat is None:
@@ -129,11 +139,16 @@ def judge_submission(
 
 
 def _worker(submission: Path, environment: Environment) -> SubmissionProcess:
-    return SubmissionProcess(submission, Load(environment.arch, environment.check))
+    load = Load(environment.arch, environment.check, environment.orders)
+    return SubmissionProcess(submission, load)
 
 
 def _extras(
-    process: SubmissionProcess, submission: Path, device: "torch.device", deadline: float
+    process: SubmissionProcess,
+    submission: Path,
+    device: "torch.device",
+    deadline: float,
+    strict: bool,
 ) -> "Extras":
     """What an installed nvfp4 adds to the judge; the bot has the files of task.yml alone."""
     from extras import Extras
@@ -142,7 +157,7 @@ def _extras(
         return Extras()
     from nvfp4.local.extras import judge_extras
 
-    return judge_extras(process, submission, device, deadline)
+    return judge_extras(process, submission, device, deadline, strict)
 
 
 def describe_device(pipe: ResultPipe, case_file: Path, environment: Environment) -> Exit:

@@ -74,19 +74,14 @@ def assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
         alone = pool.submit(_run_alone, bot, observer) if plan.run_alone else None
         if plan.tests:
             _run_tests(bot, plan, verdict, observer)
-        failure = alone.result() if alone else None
-    if failure is not None:
-        verdict.tests = [
-            read_test({}, index, line, failure) for index, line in enumerate(plan.all_tests)
-        ]
+        verdict.alone = alone.result() if alone else None
     if plan.benchmarks:
-        if failure is None and verdict.contest_tests_passed:
+        if verdict.contest_tests_passed:
             _run_benchmarks(bot, plan, verdict, observer)
         else:
-            reason = failure or "not run: a test on the contest's inputs failed"
-            status = "fail" if failure and not plan.tests else "skipped"
+            reason = "not run: a test on the contest's inputs failed"
             verdict.benchmarks = [
-                BenchmarkResult(spec=line, status=status, message=reason)
+                BenchmarkResult(spec=line, status="skipped", message=reason)
                 for line in plan.benchmarks
             ]
     verdict.warnings = warnings_of(verdict)
@@ -121,7 +116,7 @@ def _read_profile(values: dict[str, str], index: int, line: str, not_judged: str
 
 
 def _run_alone(bot: Bot, observer: Observer) -> str | None:
-    """The bot's first step; the reason why the submission failed it, or None."""
+    """The bot's first step, whose result it ignores; how the submission failed it, or None."""
     observer.phase("import", 1)
     ended = bot.run_submission()
     if ended.killed:

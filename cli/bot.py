@@ -76,6 +76,8 @@ class Bot:
     timeout_s: float = 170.0
     arch: str = "sm_100a"
     check: bool = True
+    orders: int = 4
+    strict: bool = False
 
     def run_submission(self) -> ProcessResult:
         """``python submission.py``, as the bot does once before anything else, but confined."""
@@ -130,6 +132,8 @@ class Bot:
         environment["NVFP4_DEVICE"] = "cpu" if kind == "emulate" else kind
         environment["NVFP4_ARCH"] = self.arch
         environment["NVFP4_CHECK"] = "1" if self.check else "0"
+        environment["NVFP4_ORDERS"] = str(self.orders)
+        environment["NVFP4_STRICT"] = "1" if self.strict else "0"
         if kind in ("cpu", "emulate"):
             environment["CUDA_VISIBLE_DEVICES"] = ""
         elif number:

@@ -32,13 +32,23 @@ class Options:
     timeout: float
     arch: str
     check: bool
+    orders: int
+    strict: bool
     as_json: bool
     output: Path | None
 
     def bot(self, content: bytes) -> Bot:
         """The bot that runs a submission with these options."""
         return Bot(
-            load_problem(), content, self.device, self.seed, self.timeout, self.arch, self.check
+            load_problem(),
+            content,
+            self.device,
+            self.seed,
+            self.timeout,
+            self.arch,
+            self.check,
+            self.orders,
+            self.strict,
         )
 
 

@@ -91,8 +91,16 @@ def judging_options(function: F) -> F:
         click.option(
             "--check/--no-check",
             default=True,
-            help="Look for races and unset memory and registers while emulating.",
+            help="Look for races and unset values while emulating.",
         ),
+        click.option(
+            "--orders",
+            default=4,
+            show_default=True,
+            type=click.IntRange(1, 100),
+            help="Orders of warps and CTAs in which an emulated kernel with findings is run.",
+        ),
+        click.option("--strict", is_flag=True, help="Let findings fail the submission."),
         click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else."),
         click.option(
             "--output",

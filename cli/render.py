@@ -8,17 +8,22 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from nvfp4.cli.findings import summarise
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.verdict import BenchmarkResult, Device, TestResult, Verdict
 
 _styles = {"pass": "green", "fail": "bold red", "skipped": "dim"}
 _shown_failures = 3
+_shown_findings = 5
 
 
 def show(console: Console, verdict: Verdict) -> None:
     """Tables of tests and benchmarks, the score, failures, warnings, and the verdict last."""
     if verdict.tests:
         console.print(tests_table(verdict.tests))
+        error = error_line(verdict)
+        if error:
+            console.print(error)
     if verdict.benchmarks:
         if not verdict.emulated:
             console.print(benchmarks_table(verdict))
@@ -27,6 +32,8 @@ def show(console: Console, verdict: Verdict) -> None:
             console.print(Text(emulation_legend, style="dim"))
         console.print(score_line(verdict))
     for line in failure_lines(verdict):
+        console.print(line)
+    for line in finding_lines(verdict):
         console.print(line)
     for warning in verdict.warnings:
         console.print(Text.assemble(("warning: ", "yellow"), warning.message))
@@ -173,6 +180,30 @@ def failure_lines(verdict: Verdict) -> Iterator[Text]:
     hidden = sum(shown.values()) - min(len(shown), _shown_failures)
     if hidden:
         yield Text(f"and {hidden} more failures; --json shows every message", style="dim")
+
+
+def finding_lines(verdict: Verdict) -> Iterator[Text]:
+    """Each finding once, with its place, how often it was found, and a hint."""
+    results: list[TestResult | BenchmarkResult] = [*verdict.tests, *verdict.benchmarks]
+    summaries = summarise(each.findings for each in results)
+    for summary in summaries[:_shown_findings]:
+        finding = summary.finding
+        yield Text.assemble(("finding: ", "yellow"), f"{summary.place}: {finding['message']}")
+        often = f"{finding['code']}, {summary.count:,} times in {summary.cases} cases"
+        hint = f"; {finding['hint']}" if finding.get("hint") else ""
+        yield Text(f"  {often}{hint}", style="dim")
+    hidden = len(summaries) - _shown_findings
+    if hidden > 0:
+        yield Text(f"and {hidden} more findings; --json shows every one", style="dim")
+
+
+def error_line(verdict: Verdict) -> Text | None:
+    """How far the outputs are from the limit; None where nothing was compared."""
+    shares = [each.error_share for each in verdict.tests if each.inputs == "contest"]
+    known = [share for share in shares if share is not None]
+    if not known:
+        return None
+    return Text(f"largest error on the contest's inputs: {max(known):.1%} of the allowed one")
 
 
 def closing_line(verdict: Verdict) -> Text:

@@ -7,6 +7,7 @@ from typing import Any
 
 from nvfp4.cli.b200 import speed_of_light_us
 from nvfp4.cli.emulation import read_counts
+from nvfp4.cli.findings import read_findings
 from nvfp4.cli.problem import shape_of
 
 full_range_suffix = "; inputs: full"
@@ -41,7 +42,8 @@ class Device:
 
 @dataclass(frozen=True)
 class TestResult:
-    """inputs: contest or full. status: pass, fail or skipped."""
+    """inputs: contest or full. status: pass, fail or skipped. error_share: the largest error over
+    the allowed one. findings: see docs/json.md."""
 
     __test__ = False  # not a pytest class, whatever its name says
 
@@ -49,6 +51,8 @@ class TestResult:
     inputs: str
     status: str
     message: str | None = None
+    error_share: float | None = None
+    findings: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,8 @@ class BenchmarkResult:
     sol_us: float | None = None
     emulation: dict[str, Any] | None = None
     message: str | None = None
+    error_share: float | None = None
+    findings: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ class Warning:
 
 @dataclass
 class Verdict:
-    """Everything ``--json`` shows."""
+    """Everything ``--json`` shows. alone: how the submission failed when it was run by itself."""
 
     submission: Submission
     device: Device | None = None
@@ -107,6 +113,7 @@ class Verdict:
     tests: list[TestResult] = field(default_factory=list)
     benchmarks: list[BenchmarkResult] = field(default_factory=list)
     warnings: list[Warning] = field(default_factory=list)
+    alone: str | None = None
 
     @property
     def contest_tests_passed(self) -> bool:
@@ -219,6 +226,8 @@ def read_test(values: dict[str, str], index: int, line: str, not_judged: str) ->
         spec=line.removesuffix(full_range_suffix),
         inputs="full" if full else "contest",
         status="pass" if status == "pass" else "fail",
+        error_share=_number(values, f"{key}.error_share"),
+        findings=read_findings(values.get(f"{key}.findings")),
         message=unescape(message) if message else None if status else not_judged,
     )
 
@@ -249,5 +258,7 @@ def read_benchmark(
         floor_us=None if emulation else _microseconds(values, f"{key}.floor"),
         sol_us=speed_of_light_us(shape.m, shape.k, shape.l, minimum_bytes),
         emulation=emulation,
+        error_share=_number(values, f"{key}.error_share"),
+        findings=read_findings(values.get(f"{key}.findings")),
         message=unescape(message) or None,
     )

@@ -73,8 +73,19 @@ def _noisy(verdict: Verdict) -> Warning | None:
     )
 
 
+def _fails_alone(verdict: Verdict) -> Warning | None:
+    if verdict.alone is None or not verdict.passed:
+        return None
+    return Warning(
+        "fails_alone",
+        verdict.alone,
+        "The contest's bot runs the file by itself first and ignores how that ends.",
+    )
+
+
 _policies: tuple[Callable[[Verdict], Warning | None], ...] = (
     _not_confined,
+    _fails_alone,
     _full_range,
     _extrapolated,
     _cpu_times,

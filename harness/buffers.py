@@ -13,16 +13,18 @@ from dataclasses import dataclass, field
 import torch
 
 from layout import layouts
+from task import output_dtypes
 
 output_name = "output"
-"""The buffer that takes the bytes of what custom_kernel returned: float16 [l, m, 1]."""
+"""The buffer that takes the bytes of what custom_kernel returned, [l, m, 1] of any dtype."""
 
 _page_bytes = mmap.PAGESIZE
 
 
 def _sizes(m: int, k: int, l: int) -> dict[str, int]:
     sizes = {name: layout.nbytes for name, layout in layouts(m, k, l).items()}
-    return {**sizes, output_name: sizes["c"]}
+    widest = max(dtype.itemsize for dtype in output_dtypes)
+    return {**sizes, output_name: l * m * widest}
 
 
 @dataclass

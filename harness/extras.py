@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import torch
 
 from cases import Case
+from messages import Called
 from opened_case import Explain, OpenedCase
 from submission_process import SubmissionProcess
 from timing_checks import Estimate
@@ -33,9 +34,11 @@ class Repetition(Protocol):
 class Extras:
     """explain: the likely cause of a wrong output. open_clock: raises SubmissionFailed where the
     worker cannot be clocked. count: the sum of the reports of emulated launches. repeat: takes a
-    fresh process."""
+    fresh process. find: what deserves a word in a case that passed; strict: it fails the case."""
 
     explain: Explain | None = None
     open_clock: Callable[[], Clock] | None = None
     repeat: Callable[[SubmissionProcess], Repetition] | None = None
+    find: Callable[[OpenedCase, Called], list[dict[str, Any]]] | None = None
+    strict: bool = False
     count: Callable[[list[Any]], dict[str, Any]] | None = None

@@ -16,7 +16,7 @@ import timing_checks
 from cases import Case
 from device import DeviceLimits
 from extras import Clock, Extras, Repetition
-from messages import Profile, Profiled
+from messages import Called, Profile, Profiled
 from opened_case import NotEnoughMemory, OpenedCase, OutOfTime, generate
 from protocol import Exit, ResultPipe
 from stats import Stats, summarise
@@ -78,8 +78,9 @@ class Judge:
             key = f"test.{index}"
             self._pipe.write(f"{key}.spec", case.spec)
             with self._reported(key) as report, self._opened(case) as opened:
-                opened.judged_call(generate(case, case.seed))
+                called, _ = opened.judged_call(generate(case, case.seed))
                 opened.check_again()
+                self._observe(opened, called, report)
                 outputs.append(opened.output())
                 report["status"] = "pass"
         if repetition is not None and not self._failures:
@@ -102,6 +103,7 @@ class Judge:
             with self._reported(key) as report, self._opened(case) as opened:
                 data = generate(case, case.seed)
                 first, _ = opened.judged_call(data)
+                self._observe(opened, first, report)
                 if first.launches and self._extras.count and self._device.type == "cpu":
                     # An emulated kernel is executed once: it has counts, and no time of its own.
                     report["emulation"] = json.dumps(self._extras.count(first.launches))
@@ -131,6 +133,15 @@ class Judge:
                 encoded = base64.b64encode(answer.report.encode()[:report_bytes]).decode()
                 self._pipe.write(f"{key}.report", encoded, longest_bytes=2 * report_bytes)
         return self._end()
+
+    def _observe(self, opened: OpenedCase, called: Called, report: dict[str, str]) -> None:
+        """Reports how far the output is from the limit, and findings."""
+        report["error_share"] = f"{opened.error_share:.6g}"
+        found = self._extras.find(opened, called) if self._extras.find else []
+        if found:
+            report["findings"] = json.dumps(found)
+        if found and self._extras.strict:
+            raise SubmissionFailed(f"{found[0]['message']} (--strict)")
 
     def _time(
         self,

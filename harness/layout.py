@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from task import input_t, n_padded, sf_vec_size
+from task import input_t, n_padded, output_dtypes, sf_vec_size
 
 input_names = ("a", "b", "sfa", "sfb", "sfa_permuted", "sfb_permuted")
 names = (*input_names, "c")
@@ -51,6 +51,14 @@ def layouts(m: int, k: int, l: int) -> dict[str, Layout]:
         "sfb_permuted": Layout((l, 1, rest_k, 32, 4, 4), fp8, permuted),
         "c": Layout((l, m, 1), torch.float16, plain),
     }
+
+
+dtype_by_name = {str(dtype).removeprefix("torch."): dtype for dtype in output_dtypes}
+
+
+def output_view(flat: torch.Tensor, m: int, l: int, dtype: torch.dtype) -> torch.Tensor:
+    """The output [m, 1, l] over the flat uint8 buffer that takes it, stored [l, m, 1]."""
+    return flat[: m * l * dtype.itemsize].view(dtype).view(l, m, 1).permute(1, 2, 0)
 
 
 def total_bytes(m: int, k: int, l: int) -> int:

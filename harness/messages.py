@@ -21,10 +21,11 @@ Handles = dict[str, list[object]]
 
 @dataclass(frozen=True)
 class Load:
-    """Import the submission. arch, check: for kernels that are emulated."""
+    """Import the submission. arch, check, orders: for kernels that are emulated."""
 
     arch: str
     check: bool
+    orders: int
 
 
 @dataclass(frozen=True)
@@ -94,19 +95,21 @@ class Done:
 
 @dataclass(frozen=True)
 class Called:
-    """See ``timing.CallTime``. launches: a report of each emulated launch."""
+    """See ``timing.CallTime``. dtype: of the output. launches: a report of each emulated launch."""
 
     call_ns: float
     settled_ns: float
     late: bool
+    dtype: str
     launches: list[Any]
 
 
 @dataclass(frozen=True)
 class Profiled:
-    """report: the profiler's table."""
+    """report: the profiler's table. dtype: of the output."""
 
     report: str
+    dtype: str
 
 
 @dataclass(frozen=True)

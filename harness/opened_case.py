@@ -10,7 +10,7 @@ import reference
 from buffers import SharedBuffers, create_buffers, output_name
 from cases import Case
 from device import free_memory_bytes, wait_until_idle
-from layout import input_names, layouts, storages, total_bytes
+from layout import dtype_by_name, input_names, output_view, storages, total_bytes
 from messages import Call, Called, Done, HandOverAgain, OpenCase
 from submission_process import SubmissionFailed, SubmissionProcess
 from task import input_t, output_t
@@ -41,7 +41,10 @@ def generate(case: Case, seed: int) -> input_t:
 
 
 class OpenedCase:
-    """The shared buffers of a case and the calls made in them."""
+    """The shared buffers of a case and the calls made in them.
+
+    error_share: the largest error so far over the allowed one. output_dtype: of the last output.
+    """
 
     def __init__(
         self,
@@ -55,6 +58,8 @@ class OpenedCase:
         NotEnoughMemory."""
         self.case = case
         self._explain = explain
+        self.error_share = 0.0
+        self.output_dtype = torch.float16
         self._process = process
         self._deadline = deadline
         _refuse_too_large(case, device)
@@ -84,6 +89,7 @@ class OpenedCase:
         self.fill(self.buffers, data)
         start_ns = time.perf_counter_ns()
         answered = self.ask(request, answer)
+        self._take_dtype(answered)
         wall_ns = float(time.perf_counter_ns() - start_ns)
         self.check_inputs(self.buffers, data)
         if check:
@@ -106,20 +112,27 @@ class OpenedCase:
                 raise SubmissionFailed(f"custom_kernel changed its input {name} in place")
 
     def check_output(self, output: torch.Tensor, data: input_t) -> None:
-        """Raises SubmissionFailed if an output, float16 [m, 1, l], is not that of ``data``."""
+        """Raises SubmissionFailed if an output [m, 1, l] is not that of ``data``."""
         expected = reference.ref_kernel(data)
         passed, message = reference.check_implementation(data, output, expected)
         if not passed:
             cause = self._explain(data, output, expected) if self._explain else None
             raise SubmissionFailed(f"{message}\nlikely cause: {cause}" if cause else message)
+        self.error_share = max(self.error_share, reference.error_share(output, expected))
 
     def output(self) -> torch.Tensor:
-        """A copy of what was handed over last, float16 [m, 1, l]."""
+        """A copy of what was handed over last, [m, 1, l]."""
         return self.view_output(self.buffers.tensors[output_name].clone())
 
     def view_output(self, raw: torch.Tensor) -> torch.Tensor:
-        """The output whose bytes ``raw`` are: float16 [m, 1, l] over flat uint8."""
-        return layouts(self.case.m, self.case.k, self.case.l)["c"].view(raw)
+        """The output whose bytes ``raw`` are: [m, 1, l] over flat uint8."""
+        return output_view(raw, self.case.m, self.case.l, self.output_dtype)
+
+    def _take_dtype(self, answer: object) -> None:
+        name = getattr(answer, "dtype", "")
+        if name not in dtype_by_name:
+            raise SubmissionFailed(f"the submission's process sent the dtype {name[:40]!r}")
+        self.output_dtype = dtype_by_name[name]
 
     def check_again(self) -> None:
         """Raises SubmissionFailed if the last output is no longer what was checked."""
@@ -147,8 +160,9 @@ def seconds_left(deadline: float) -> float:
 
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two float16 tensors hold the same bits, NaN included."""
-    return torch.equal(one.contiguous().view(torch.int16), other.contiguous().view(torch.int16))
+    """Whether two tensors hold the same bits of the same dtype, NaN included."""
+    raw = (each.flatten().view(torch.uint8) for each in (one, other))
+    return one.dtype == other.dtype and torch.equal(*raw)
 
 
 def _refuse_too_large(case: Case, device: torch.device) -> None:

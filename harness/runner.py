@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from buffers import SharedBuffers, open_buffers, output_name
-from layout import layouts
+from layout import dtype_by_name, layouts, output_view
 from messages import (
     Call,
     Called,
@@ -61,6 +61,7 @@ class Runner:
         self.handles: Handles = {}
         self._last_output: Any = None
         self._emulation: Any = None
+        self.output_dtype = torch.float16
         self.operations: dict[type, Callable[[Any, int | None], object]] = {
             Load: self._load,
             OpenCase: self._open_case,
@@ -90,32 +91,39 @@ class Runner:
         """What custom_kernel gets: the tensors over shared buffers."""
         tensors = buffers.tensors
         a, b, sfa, sfb, sfa_permuted, sfb_permuted, c = (
-            layout.view(tensors[name]) for name, layout in layouts(*self.shape).items()
+            self._seen(layout.view(tensors[name])) for name, layout in layouts(*self.shape).items()
         )
         return a, b, sfa, sfb, sfa_permuted, sfb_permuted, c
 
+    def _seen(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor as the submission sees it: on CUDA, if need be on a stand-in for it."""
+        return tensor if self._emulation is None else self._emulation.adopt(tensor)
+
     def place(self, buffers: SharedBuffers) -> torch.Tensor:
-        """Where the judge reads an output: float16 [m, 1, l]."""
-        return layouts(*self.shape)["c"].view(buffers.tensors[output_name])
+        """Where the judge reads an output: [m, 1, l] of the dtype of the last one."""
+        m, _, l = self.shape
+        return output_view(buffers.tensors[output_name], m, l, self.output_dtype)
 
     def refuse_other_outputs(self, output: Any) -> None:
-        """Raises Refused unless the output is a plain float16 tensor [m, 1, l]."""
+        """Raises Refused unless the output is a plain tensor [m, 1, l] of a dtype that the contest
+        takes."""
         m, _, l = self.shape
+        device = self.device.type if self._emulation is None else self._emulation.device_type
         returned = None
         if output is None:
             returned = "None"
         elif type(output) is not torch.Tensor:
             returned = f"a {type(output).__name__}"
-        elif output.dtype != torch.float16:
+        elif output.dtype not in dtype_by_name.values():
             returned = f"dtype {output.dtype}"
         elif tuple(output.shape) != (m, 1, l):
             returned = f"shape {list(output.shape)}"
         elif output.layout != torch.strided:
             returned = f"a tensor with layout {output.layout}"
-        elif output.device.type != self.device.type:
+        elif output.device.type != device:
             returned = f"a tensor on {output.device}"
         if returned:
-            expected = f"expected a float16 tensor [{m}, 1, {l}] on {self.device.type}"
+            expected = f"expected a float16 tensor [{m}, 1, {l}] on {device}"
             hint = ": return c" if output is None else ""
             raise Refused(f"custom_kernel returned {returned}, {expected}{hint}")
 
@@ -128,7 +136,7 @@ class Runner:
 
     def _load(self, request: Load, fd: int | None) -> Done:
         if self.device.type == "cpu" and self._emulation is None:
-            self._emulation = _emulate(request.arch, request.check)
+            self._emulation = _emulate(request)
         spec = importlib.util.spec_from_file_location("submission", self._submission)
         if spec is None or spec.loader is None:
             raise Refused(f"{self._submission.name} is not a Python file")
@@ -156,7 +164,11 @@ class Runner:
         self._hand_over(output)
         launches = self._emulation.launches if self._emulation else []
         reports = [each.to_dict() for each in launches]
-        return Called(time.call_ns, time.settled_ns, time.late, reports)
+        return Called(time.call_ns, time.settled_ns, time.late, self._dtype_name, reports)
+
+    @property
+    def _dtype_name(self) -> str:
+        return str(self.output_dtype).removeprefix("torch.")
 
     def _hand_over_again(self, request: HandOverAgain, fd: int | None) -> Done:
         self._hand_over(self._last_output)
@@ -176,7 +188,9 @@ class Runner:
     def _hand_over(self, output: Any) -> None:
         """Copies the bytes of an output where the judge reads them, if it is what it should be."""
         self.refuse_other_outputs(output)
-        _copy(self.place(self.buffers), output)
+        self.output_dtype = output.dtype
+        host = output if self._emulation is None else self._emulation.host_view(output)
+        _copy(self.place(self.buffers), host)
         self.settle()
 
     def _profile(self, request: Profile, fd: int | None) -> Profiled:
@@ -189,7 +203,7 @@ class Runner:
             self._hand_over(self.kernel(data))
             if on_cuda:
                 torch.cuda.nvtx.range_pop()
-            return Profiled("")
+            return Profiled("", self._dtype_name)
         activities = [torch.profiler.ProfilerActivity.CPU]
         if on_cuda:
             activities.append(torch.profiler.ProfilerActivity.CUDA)
@@ -202,7 +216,8 @@ class Runner:
                 torch.cuda.synchronize(self.device)
         self._hand_over(output)
         order = "cuda_time_total" if on_cuda else "cpu_time_total"
-        return Profiled(profiler.key_averages().table(sort_by=order, row_limit=20))
+        table = profiler.key_averages().table(sort_by=order, row_limit=20)
+        return Profiled(table, self._dtype_name)
 
     def _explain(self, error: BaseException) -> Failure:
         """The error with the submission's own frames, and whether the CUDA device is lost."""
@@ -216,14 +231,13 @@ class Runner:
         return Failure("exception", text)
 
 
-def _emulate(arch: str, check: bool) -> Any:
-    """Sends launches of CuTe DSL kernels to the emulator, where both are installed."""
-    try:
-        from nvfp4 import emulation
-
-        return emulation.install(arch=arch, check=check)
-    except ImportError:
+def _emulate(request: Load) -> Any:
+    """A stand-in for the GPU that is not there, whose kernels are emulated; None without nvfp4."""
+    if importlib.util.find_spec("nvfp4") is None:
         return None
+    from nvfp4 import emulation
+
+    return emulation.install_stand_in(request.arch, request.check, orders=request.orders)
 
 
 def own_traceback(error: BaseException, submission: Path) -> str:

@@ -69,8 +69,8 @@ class _Tail(threading.Thread):
 class SubmissionProcess:
     """A worker process for one submission, in a session and a scratch folder of its own.
 
-    The folder holds copies of the submission and of task.py. The environment has nothing of the
-    judge's: no seed, no result pipe.
+    The folder holds copies of the submission, of task.py and of utils.py. The environment has
+    nothing of the judge's: no seed, no result pipe.
     """
 
     def __init__(
@@ -80,10 +80,10 @@ class SubmissionProcess:
         worker: Path | None = None,
     ) -> None:
         """load: how the submission is imported. worker: the script of the process."""
-        self._load_request = load or Load("sm_100a", True)
+        self._load_request = load or Load("sm_100a", True, 1)
         self._worker = worker or Path(path_of("worker"))
         self._scratch = Path(tempfile.mkdtemp(prefix="nvfp4-"))
-        for source in (submission, Path(path_of("task"))):
+        for source in (submission, Path(path_of("task")), Path(path_of("utils"))):
             shutil.copy(source, self._scratch / source.name)
         self._submission = self._scratch / submission.name
         self._process: subprocess.Popen[bytes] | None = None

@@ -8,7 +8,7 @@ import torch
 from buffers import SharedBuffers, open_buffers
 from messages import AwaitQueue, CloseQueue, Done, OpenCase, OpenQueue, QueueCalls
 from nvfp4.local.gate import WaitingSide
-from runner import Runner
+from runner import Refused, Runner
 
 # A reference of our own: a submission may replace the attributes of torch.
 _copy_all = torch._foreach_copy_
@@ -58,6 +58,8 @@ class GatedCalls:
         for inputs in data:
             output = runner.kernel(inputs)
             runner.refuse_other_outputs(output)
+            if output.dtype != runner.output_dtype:
+                raise Refused("custom_kernel returned another dtype than in the call before")
             self._outputs.append(output)  # not freed, on whatever stream, before it is copied
         if request.wait:  # as a host does that waits for the device in a call
             runner.settle()

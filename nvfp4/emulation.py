@@ -10,30 +10,45 @@ with emulation.install() as emulated:  # CuTe DSL code runs unchanged in here
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from types import TracebackType
 
+import torch
+
 from nvfp4 import emulator
+from nvfp4.capture import standin
 from nvfp4.capture.cutedsl import start
 from nvfp4.capture.launch import Buffer, Launch
 from nvfp4.capture.torch_memory import ProcessMemory
-from nvfp4.emulator import LaunchReport
+from nvfp4.emulator import DEFAULT_ORDERS, LaunchReport
 
 
 class Emulation:
     """Runs captured launches and keeps their reports; a context manager that uninstalls.
 
     launches: one LaunchReport a launch, in order.
-    check, sample_ctas: as of `emulator.run`; they may be changed between launches.
+    check, sample_ctas, orders: as of `emulator.run`; they may be changed between launches.
     """
 
-    def __init__(self, arch: str, check: bool, sample_ctas: int | None) -> None:
+    def __init__(
+        self,
+        arch: str,
+        check: bool,
+        sample_ctas: int | None,
+        orders: int,
+        stop: Sequence[Callable[[], None]] = (),
+        cute_dsl: bool = True,
+    ) -> None:
         self.arch = arch
         self.check = check
         self.sample_ctas = sample_ctas
+        self.orders = orders
         self.launches: list[LaunchReport] = []
         self._memory = ProcessMemory()
-        self._stop = start(self._run, arch, self._memory)
-        self._installed = True
+        self._stop = list(stop)
+        if cute_dsl:
+            self._stop.append(start(self._run, arch, self._memory))
 
     def register(self, name: str, address: int, nbytes: int, writable: bool = True) -> None:
         """Memory other than torch tensors that kernels may touch; `name` is for messages."""
@@ -45,10 +60,9 @@ class Emulation:
         self._memory.clear()
 
     def uninstall(self) -> None:
-        """Leave CuTe DSL as it was."""
-        if self._installed:
-            self._installed = False
-            self._stop()
+        """Leave CuTe DSL, and torch where a stand-in was installed, as they were."""
+        while self._stop:
+            self._stop.pop()()
 
     def __enter__(self) -> Emulation:
         return self
@@ -62,13 +76,35 @@ class Emulation:
         self.uninstall()
 
     def _run(self, launch: Launch) -> None:
-        report = emulator.run(launch, self.check, self.sample_ctas)
+        report = emulator.run(launch, self.check, self.sample_ctas, self.orders)
         self.launches.append(report)
         if report.output:
             sys.stdout.write(report.output)
 
 
-def install(arch: str = "sm_100a", check: bool = True, sample_ctas: int | None = None) -> Emulation:
+class StandInEmulation(Emulation):
+    """The same on a stand-in for a CUDA device: torch's tensors say that they are CUDA.
+
+    device_type: of the tensors that a submission gets and returns.
+    """
+
+    device_type = "cuda"
+
+    def adopt(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A CUDA tensor on the memory of a CPU tensor."""
+        return standin.adopt(tensor)
+
+    def host_view(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A CPU tensor on the memory of a CUDA tensor."""
+        return standin.host_view(tensor)
+
+
+def install(
+    arch: str = "sm_100a",
+    check: bool = True,
+    sample_ctas: int | None = None,
+    orders: int = DEFAULT_ORDERS,
+) -> Emulation:
     """Run every CuTe DSL launch of this process on the CPU from now on.
 
     To be called before the code that compiles kernels is imported, so that it compiles for
@@ -76,4 +112,20 @@ def install(arch: str = "sm_100a", check: bool = True, sample_ctas: int | None =
     Raises ValueError for an unknown architecture, RuntimeError if an emulation is installed
     already, ImportError without CuTe DSL.
     """
-    return Emulation(arch, check, sample_ctas)
+    return Emulation(arch, check, sample_ctas, orders)
+
+
+def install_stand_in(
+    arch: str = "sm_100a", check: bool = True, orders: int = DEFAULT_ORDERS
+) -> StandInEmulation:
+    """`install`, and a CUDA device for torch, as code written for a GPU expects it.
+
+    Without CuTe DSL there is only the device. Raises RuntimeError where there is a real one.
+    """
+    device = standin.install(arch)
+    try:
+        cute_dsl = find_spec("cutlass") is not None
+        return StandInEmulation(arch, check, None, orders, [device.uninstall], cute_dsl)
+    except BaseException:
+        device.uninstall()
+        raise

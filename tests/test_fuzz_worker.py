@@ -72,10 +72,11 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_an_orderly_worker_is_understood(harness: Path) -> None:
     first, second = (
-        [f'{{"is": "Profiled", "report": "{number}", "id": {number}}}\n', 1] for number in (2, 3)
+        [f'{{"is": "Profiled", "report": "{number}", "dtype": "", "id": {number}}}\n', 1]
+        for number in (2, 3)
     )
     steps = [hello, "wait", loaded, "wait", first, "wait", second]
-    assert answers(harness, [*steps, "wait"]) == [Profiled("2"), Profiled("3")]
+    assert answers(harness, [*steps, "wait"]) == [Profiled("2", ""), Profiled("3", "")]
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_without_an_estimate_that_agrees_the_last_one_is_refused() -> None:
 )
 def test_times_that_cannot_be_are_refused(call_ns: float, settled_ns: float) -> None:
     with pytest.raises(SubmissionFailed, match="impossible times"):
-        read_time(Called(call_ns, settled_ns, False, []), 5.0)
+        read_time(Called(call_ns, settled_ns, False, "float16", []), 5.0)
 
 
 def sample(call_ns: float, late: bool = False) -> CallTime:
@@ -114,4 +114,6 @@ def test_a_host_that_is_always_late_is_judged_all_the_same() -> None:
 
 @pytest.mark.parametrize("late", [False, True])
 def test_times_that_can_be_are_read(late: bool) -> None:
-    assert read_time(Called(1.5, 2.5, late, []), 5.0) == CallTime(1.5, 2.5, late, wall_ns=5.0)
+    assert read_time(Called(1.5, 2.5, late, "float16", []), 5.0) == CallTime(
+        1.5, 2.5, late, wall_ns=5.0
+    )

@@ -113,8 +113,8 @@ class _DeviceContext:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, *_: Any) -> bool:
-        return False
+    def __exit__(self, *_: Any) -> None:
+        return None
 
 
 class _DeviceOf(_DeviceContext):
