@@ -5,7 +5,7 @@ from typing import Any
 import cutlass
 import cutlass.cute as cute
 from cutlass.cute.nvgpu import cpasync
-from cutlass.memory import SmemAllocator
+from cutlass.utils import SmemAllocator
 
 from kernels.parts import FP4_AS_WORDS, product_sum, run, scaled, word_tensors
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import cutlass
 import cutlass.cute as cute
-from cutlass.memory import SmemAllocator
+from cutlass.utils import SmemAllocator
 
 from kernels.parts import FP4_AS_WORDS, product_sum, run, scaled, word_tensors
 

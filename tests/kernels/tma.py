@@ -5,7 +5,7 @@ from typing import Any
 import cutlass
 import cutlass.cute as cute
 from cutlass.cute.nvgpu import cpasync
-from cutlass.memory import SmemAllocator
+from cutlass.utils import SmemAllocator
 
 from kernels.parts import BLOCK, FP4_AS_WORDS, batched, product_sum, run, scaled
 

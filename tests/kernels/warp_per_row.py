@@ -1,4 +1,4 @@
-"""A warp a row: each lane takes every 32nd group of 32 values, and shuffles add the lanes up."""
+"""A warp a row: each lane takes every 32nd group of 64 values, and shuffles add the lanes up."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ import cutlass.cute as cute
 from kernels.parts import FP4_AS_WORDS, product_sum, run, scaled, word_tensors
 
 WARPS = 4
-WORDS = 4  # 32 values, two blocks
+WORDS = 8  # 64 values, four blocks: before 4.6, E4M3 converts four at a time only
 
 
 @cute.kernel
@@ -26,9 +26,9 @@ def warp_per_row_kernel(
     for group in cutlass.range(lane, mA.shape[1] // WORDS, 32):
         a = cute.local_tile(mA[row, None, batch], (WORDS,), (group,)).load()
         b = cute.local_tile(mB[0, None, batch], (WORDS,), (group,)).load()
-        sfa = cute.local_tile(mSFA[row, None, batch], (2,), (group,)).load().to(cutlass.Float32)
-        sfb = cute.local_tile(mSFB[0, None, batch], (2,), (group,)).load().to(cutlass.Float32)
-        for j in cutlass.range_constexpr(2):
+        sfa = cute.local_tile(mSFA[row, None, batch], (4,), (group,)).load().to(cutlass.Float32)
+        sfb = cute.local_tile(mSFB[0, None, batch], (4,), (group,)).load().to(cutlass.Float32)
+        for j in cutlass.range_constexpr(4):
             inner = product_sum(a[2 * j], b[2 * j]) + product_sum(a[2 * j + 1], b[2 * j + 1])
             total += scaled(inner, sfa[j], sfb[j])
     for distance in (16, 8, 4, 2, 1):
