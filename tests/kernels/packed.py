@@ -11,7 +11,7 @@ import cutlass.cute as cute
 from cutlass._mlir.dialects import llvm
 from cutlass.cutlass_dsl import T, dsl_user_op
 
-from kernels.parts import FP4_AS_WORDS, run, word_tensors
+from kernels.parts import FP4_AS_WORDS, run, scales, word_tensors
 
 THREADS = 128
 SLOTS = 8  # threads that share a row
@@ -47,15 +47,6 @@ cvt.f32.f16 g, high;
 add.rn.f32 $0, f, g;
 }}"""
 
-SCALES = """{
-.reg .b16 low, high;
-.reg .b32 pair;
-cvt.rn.f16x2.e4m3x2 pair, $2;
-mov.b32 {low, high}, pair;
-cvt.f32.f16 $0, low;
-cvt.f32.f16 $1, high;
-}"""
-
 
 @dsl_user_op
 def block_sum(a0: Any, a1: Any, b0: Any, b1: Any, *, loc: Any = None, ip: Any = None) -> Any:
@@ -64,22 +55,6 @@ def block_sum(a0: Any, a1: Any, b0: Any, b1: Any, *, loc: Any = None, ip: Any = 
     return cutlass.Float32(
         llvm.inline_asm(T.f32(), words, BLOCK_SUM, "=f,r,r,r,r", asm_dialect=0, loc=loc, ip=ip)
     )
-
-
-@dsl_user_op
-def scales(pair: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """Two E4M3 values (16 bits, the first in the low byte) as float32."""
-    both = llvm.inline_asm(
-        llvm.StructType.get_literal([T.f32(), T.f32()]),
-        [cutlass.Uint16(pair).ir_value(loc=loc, ip=ip)],
-        SCALES,
-        "=f,=f,h",
-        asm_dialect=0,
-        loc=loc,
-        ip=ip,
-    )
-    parts = [llvm.extractvalue(T.f32(), both, [i], loc=loc, ip=ip) for i in (0, 1)]
-    return [cutlass.Float32(part) for part in parts]
 
 
 @cute.kernel

@@ -21,6 +21,15 @@ FP4_AS_WORDS = (
     cutlass.Float16,
 )
 
+SCALES = """{
+.reg .b16 low, high;
+.reg .b32 pair;
+cvt.rn.f16x2.e4m3x2 pair, $2;
+mov.b32 {low, high}, pair;
+cvt.f32.f16 $0, low;
+cvt.f32.f16 $1, high;
+}"""
+
 _compiled: dict[Callable[..., Any], Any] = {}
 
 
@@ -77,6 +86,22 @@ def dp4a(a: Any, b: Any, c: Any, *, loc: Any = None, ip: Any = None) -> Any:
     return cutlass.Uint32(
         llvm.inline_asm(T.i32(), words, text, "=r,r,r,r", asm_dialect=0, loc=loc, ip=ip)
     )
+
+
+@dsl_user_op
+def scales(pair: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    """Two E4M3 values (16 bits, the first in the low byte) as float32."""
+    both = llvm.inline_asm(
+        llvm.StructType.get_literal([T.f32(), T.f32()]),
+        [cutlass.Uint16(pair).ir_value(loc=loc, ip=ip)],
+        SCALES,
+        "=f,=f,h",
+        asm_dialect=0,
+        loc=loc,
+        ip=ip,
+    )
+    parts = [llvm.extractvalue(T.f32(), both, [i], loc=loc, ip=ip) for i in (0, 1)]
+    return [cutlass.Float32(part) for part in parts]
 
 
 def doubled(codes: Any) -> Any:

@@ -6,7 +6,7 @@ import cutlass
 import cutlass.cute as cute
 from cutlass.utils import SmemAllocator
 
-from kernels.parts import FP4_AS_WORDS, product_sum, run, scaled, word_tensors
+from kernels.parts import FP4_AS_WORDS, product_sum, run, scaled, scales, word_tensors
 
 ROWS = 16
 SLOTS = 8  # threads that share a row
@@ -27,12 +27,16 @@ def shared_memory_kernel(
         cutlass.Float32, cute.make_layout((ROWS, SLOTS), stride=(SLOTS + 1, 1))
     )
 
+    # Before 4.6, CuTe DSL converts E4M3 four at a time only.
+    bytes_a, bytes_b = (cute.recast_tensor(t, cutlass.Uint8) for t in (mSFA, mSFB))
     partial = cutlass.Float32(0)
     for block in cutlass.range(slot, mSFA.shape[1], SLOTS):
         a = cute.local_tile(mA[row, None, batch], (2,), (block,)).load()
         b = cute.local_tile(mB[0, None, batch], (2,), (block,)).load()
         inner = product_sum(a[0], b[0]) + product_sum(a[1], b[1])
-        partial += scaled(inner, mSFA[row, block, batch], mSFB[0, block, batch])
+        sfb = cutlass.Uint16(bytes_b[0, block, batch])
+        pair = scales(cutlass.Uint16(bytes_a[row, block, batch]) | sfb << 8)
+        partial += scaled(inner, *pair)
 
     sums[local_row, slot] = partial
     cute.arch.sync_threads()
