@@ -9,8 +9,6 @@ are f16x2 multiply-adds, before that integer dot products of values from a table
 
 # mypy: allow-untyped-defs
 
-from __future__ import annotations
-
 import functools
 import itertools
 import os
