@@ -2,9 +2,9 @@
 #!POPCORN gpu NVIDIA
 """Batched NVFP4 matrix-vector product in CuTe DSL, from sm_80 to sm_120.
 
-A thread loads a piece of k of a few rows, decodes its piece of b once, and adds exact block sums
-times their scales in float32. Shuffles, then shared memory, add up a row. From sm_100 on block sums
-are f16x2 multiply-adds, before that integer dot products of values from a table.
+A thread decodes a piece of b once for a few rows and adds exact block sums, times their scales, in
+float32; shuffles and shared memory add up a row. A block sum is f16x2 multiply-adds from sm_100 on,
+before that an integer dot product.
 """
 
 # mypy: allow-untyped-defs
@@ -27,17 +27,13 @@ n_padded = 128
 
 
 def check(condition: bool, message: str) -> None:
-    """Raises ValueError with the message unless the condition holds."""
+    """Raises ValueError unless the condition holds."""
     if not condition:
         raise ValueError(message)
 
 
-# PTX instructions
-
-
 def ptx(text, *results, effects=False):
-    """A function that is this PTX; its operands are results of the given types, then arguments.
-    It returns its result, or several as a list."""
+    """A function that is this PTX and returns its result, or several as a list."""
     letters = {Float32: "f", Int64: "l", Int32: "r", Uint32: "r"}
 
     @dsl_user_op
@@ -62,7 +58,7 @@ def ptx(text, *results, effects=False):
     return instruction
 
 
-# Nibble i of $3 chooses the byte of $2:$1 that byte i is; its top bit, the sign of that byte.
+# A nibble of $3 chooses a byte of $2:$1 or, with its top bit, that byte's sign.
 prmt = ptx("prmt.b32 $0, $1, $2, $3;", Uint32)
 dp4a = ptx("dp4a.u32.s32 $0, $1, $2, $3;", Uint32)
 mov_f32_b32 = ptx("mov.b32 $0, $1;", Float32)
@@ -117,8 +113,8 @@ def ld_scales(address, count, hints):
     return ptx(text, Uint32, effects=True)(address)
 
 
-# Decoders multiply two blocks of a row of a, four words and a pair of E4M3 scales, by those of b,
-# which vector and factors have prepared, and add the product to a sum.
+# Decoders add to a sum the product of two blocks, four words of a and a pair of scales, with b's,
+# which vector and factors have prepared.
 
 
 class IntegerDecoder:
@@ -138,11 +134,10 @@ class IntegerDecoder:
         return value
 
     def magnitudes(self, word):
-        """Eight elements as bytes in two registers; negative ones are 0."""
+        """Of eight elements, in two registers; 0 for negative ones."""
         return [prmt(self.low, self.high, word), prmt(self.low, self.high, word >> 16)]
 
     def vector(self, words):
-        """Two registers of signed bytes a word."""
         out = []
         top = Uint32(0x80808080)
         for word in words:
@@ -172,7 +167,7 @@ class IntegerDecoder:
         return mov_f32_b32(sums[0]) - mov_f32_b32(sums[1])
 
     def scales(self, pair):
-        """Shift exponent and mantissa into place; a product corrects the bias, exactly."""
+        """Exponent and mantissa shifted; a product corrects the bias."""
         values = []
         for shift in (24, 16):
             bits = pair << shift
@@ -189,8 +184,7 @@ class IntegerDecoderWithE4M3(IntegerDecoder):
 
 
 class HalfDecoder:
-    """E2M1 conversion and f16x2 multiply-adds: a half sums 8 multiples of 1/4 up to 36, exactly.
-    The sum of a row is f32x2, a half for each block."""
+    """f16x2 multiply-adds: a half sums 8 multiples of 1/4 up to 36, exactly. A sum is f32x2."""
 
     def __init__(self, zero):
         del zero
@@ -212,7 +206,7 @@ class HalfDecoder:
         return fma_f32x2(blocks, mul_f32x2(self.factors(pair), factors), value)
 
     def block(self, words, b):
-        """The sums over even and over odd elements."""
+        """Sums over even and over odd elements."""
         first, *a = self.vector(words)
         value = mul_f16x2(first, b[0])
         for a_pair, b_pair in zip(a, b[1:], strict=True):
@@ -220,32 +214,21 @@ class HalfDecoder:
         return value
 
 
-def pair_of(piece, j):
-    """The scales of the words from j on of a piece."""
+def scales_of(piece, j):
+    """Those of the piece's words from j on."""
     return piece[-1] >> (4 * j) if j else piece[-1]
-
-
-# Kernel
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """How the work of one shape is split.
+    """How the work of one shape is split."""
 
-    threads_k  threads along k
-    groups     groups of rows in a CTA
-    rows       rows a thread works on at once
-    pieces     pieces of k a thread loads at once
-    bytes      bytes of a in a piece; 32 from sm_100 on only
-    resident   threads that the registers of a multiprocessor must have room for
-    """
-
-    threads_k: int
-    groups: int
-    rows: int
-    pieces: int = 1
-    bytes: int = 16
-    resident: int = 1024
+    threads_k: int  # along k
+    groups: int  # of rows, in a CTA
+    rows: int  # a thread works on at once
+    pieces: int = 1  # of k a thread loads at once
+    bytes: int = 16  # of a in a piece; 32 from sm_100 on only
+    resident: int = 1024  # threads that a multiprocessor's registers must hold
 
     def __post_init__(self) -> None:
         threads, lanes = self.threads_k * self.groups, min(self.threads_k, 32)
@@ -269,8 +252,7 @@ class Configuration:
 
 
 class Gemv:
-    """The kernel for one k; ragged where the rows of a CTA do not divide m: rows past the end then
-    repeat the last one and are not stored."""
+    """The kernel for one k. ragged: rows past the end repeat the last one and are not stored."""
 
     def __init__(self, k: int, configuration: Configuration, decoder, ragged: bool):
         self.k_packed = k // 2
@@ -286,7 +268,6 @@ class Gemv:
         step = configuration.threads_k * configuration.pieces
         self.steps = -(-self.pieces_k // step)
         self.partial = self.steps * step != self.pieces_k
-        self.hints_a = ".L1::no_allocate" + ".L2::evict_first" * (configuration.bytes == 32)
 
     @cute.jit
     def __call__(self, a: Int64, b: Int64, sfa: Int64, sfb: Int64, c: Int64, m: Int32, l: Int32):
@@ -302,8 +283,8 @@ class Gemv:
         )
 
     def places(self, thread, step):
-        """Bytes of a row and of its scales before each piece of a thread, and whether it lies in
-        the row; the last piece stands in for those past the end."""
+        """Offsets of a thread's pieces in a row and its scales, and whether they lie inside; the
+        last one stands in for others."""
         for i in range(self.configuration.pieces):
             piece = (step * self.configuration.pieces + i) * self.configuration.threads_k + thread
             inside = piece < self.pieces_k
@@ -311,50 +292,33 @@ class Gemv:
                 piece = cutlass.min(piece, self.pieces_k - 1)
             yield Int64(piece * self.configuration.bytes), Int64(piece * self.blocks), inside
 
-    def load_vector(self, addresses, place):
-        """A piece of b and its scales, zero past the end of the row."""
+    def load(self, address, place, row=True):
+        """A piece of a or b: words and scales. Those of b are zero past the end."""
         byte, scale, inside = place
-        words = ld_words(addresses[2] + byte, self.words, "")
-        scales = ld_scales(addresses[3] + scale, self.blocks, "")
-        return [*words, Int32(select_(inside, scales, Uint32(0))) if self.partial else scales]
-
-    def load_row(self, addresses, place, r):
-        """A piece of row r of a and its scales."""
-        byte, scale, _ = place
-        words = ld_words(addresses[0][r] + byte, self.words, self.hints_a)
-        scales = ld_scales(addresses[1][r] + scale, self.blocks, ".L1::no_allocate")
+        hints = ".L1::no_allocate" if row else ""
+        last = ".L2::evict_first" if row and self.words == 8 else ""
+        words = ld_words(address[0] + byte, self.words, hints + last)
+        scales = ld_scales(address[1] + scale, self.blocks, hints)
+        if self.partial and not row:
+            scales = Int32(select_(inside, scales, Uint32(0)))
         return [*words, scales]
 
-    def load(self, addresses, thread):
-        """The loads of step 0: for each piece those of the rows of a, and of b."""
-        rows = range(self.configuration.rows)
-        return [
-            [
-                *(self.load_row(addresses, place, r) for r in rows),
-                self.load_vector(addresses, place),
-            ]
-            for place in list(self.places(thread, 0))
-        ]
-
     def multiply(self, decoder, sums, loads, addresses=None, thread=None, step=None):
-        """The sums with one step added, and the loads of the next, if any, each issued as soon as
-        its registers are free."""
+        """The sums with a step added, and the loads of the next, issued as registers are freed."""
         sums, ahead = list(sums), []
-        places = itertools.repeat(None) if step is None else self.places(thread, step)
-        for (*rows, vector), place in zip(loads, places, strict=False):
-            parts = []
-            for j in range(0, self.words, 4):
-                b = decoder.vector(vector[j : j + 4])
-                parts.append((j, b, decoder.factors(pair_of(vector, j))))
-            next_vector = None if place is None else self.load_vector(addresses, place)
-            ahead.append([])
+        places = [None] * len(loads) if step is None else self.places(thread, step)
+        for (*rows, vector), place in zip(loads, places, strict=True):
+            quads = [
+                (j, decoder.vector(vector[j : j + 4]), decoder.factors(scales_of(vector, j)))
+                for j in range(0, self.words, 4)
+            ]
+            next_rows, next_vector = [], place and self.load(addresses[-1], place, row=False)
             for r, row in enumerate(rows):
-                for j, b, factors in parts:
-                    pair = pair_of(row, j)
-                    sums[r] = decoder.add(sums[r], row[j : j + 4], pair, b, factors)
-                if place is not None:
-                    ahead[-1].append(self.load_row(addresses, place, r))
-            ahead[-1].append(next_vector)
+                for j, b, factors in quads:
+                    scales = scales_of(row, j)
+                    sums[r] = decoder.add(sums[r], row[j : j + 4], scales, b, factors)
+                next_rows.append(place and self.load(addresses[r], place))
+            ahead.append([*next_rows, next_vector])
         return sums, ahead
 
     def reduce(self, sums, lane):
@@ -386,10 +350,11 @@ class Gemv:
         batch = cutlass.min(layer * height + slice_, l - 1)
         row = (tile * self.configuration.groups + group) * rows
         addresses = self.addresses(a, b, sfa, sfb, batch, row, m)
-
         decoder = self.decoder(Uint32(m >> 31))
-
-        loads = self.load(addresses, thread)
+        loads = [
+            [self.load(address, place, address is not addresses[-1]) for address in addresses]
+            for place in list(self.places(thread, 0))
+        ]
         sums = [decoder.zero() for _ in range(rows)]
         if cutlass.const_expr(self.steps > 1):
             for step in cutlass.range(1, self.steps, unroll=1):
@@ -417,7 +382,7 @@ class Gemv:
                 st_global_f16(address_c + Int64(thread * 2), value)
 
     def addresses(self, a, b, sfa, sfb, batch, row, m):
-        """Of the rows of a and of sfa, and of the batch's b and sfb."""
+        """Of a and sfa for each row, then of b and sfb."""
         first = Int64(batch) * Int64(m)
         scales_k = self.k_packed // 8
         indices = [row + r for r in range(self.configuration.rows)]
@@ -425,16 +390,14 @@ class Gemv:
             indices = [cutlass.min(index, m - 1) for index in indices]
         starts = [first + Int64(index) for index in indices]
         padded = Int64(batch) * n_padded
-        return (
-            [a + start * self.k_packed for start in starts],
-            [sfa + start * scales_k for start in starts],
-            b + padded * self.k_packed,
-            sfb + padded * scales_k,
-        )
+        words = [a + start * self.k_packed for start in starts]
+        scales = [sfa + start * scales_k for start in starts]
+        last = b + padded * self.k_packed, sfb + padded * scales_k
+        return [*zip(words, scales, strict=True), last]
 
 
-# Configurations, {least compute capability: {(m, k, l): configuration}}: measured on an H100; from
-# 100 on chosen by counting instructions and CTAs. Other shapes go by the rule.
+# {least compute capability: {(m, k, l): configuration}}, measured on an H100; from 100 on chosen by
+# counting instructions and CTAs.
 tables = {
     80: {
         (7168, 16384, 1): Configuration(512, 1, 2, 1, 16, 1024),
@@ -451,39 +414,36 @@ tables = {
 
 @functools.cache
 def compute_capability() -> int:
-    """90 for sm_90a: of CUTE_DSL_ARCH, else of the device. Raises RuntimeError without either."""
+    """90 for sm_90a. Raises RuntimeError with neither CUTE_DSL_ARCH nor a device."""
     target = os.environ.get("CUTE_DSL_ARCH")
     if target:
         return int("".join(filter(str.isdigit, target)))
     if not torch.cuda.is_available():
-        raise RuntimeError(
-            "no CUDA device; to emulate one set CUTE_DSL_ARCH, for example to sm_90a"
-        )
+        raise RuntimeError("no CUDA device, and CUTE_DSL_ARCH names none to emulate")
     major, minor = torch.cuda.get_device_capability()
     return 10 * major + minor
 
 
 def decoder_for(capability: int):
-    """Raises ValueError before sm_80."""
-    check(capability >= 80, f"this kernel needs sm_80 or later, but the device is sm_{capability}")
+    check(capability >= 80, f"this kernel needs sm_80 or later, not sm_{capability}")
     if capability >= 100:
         return HalfDecoder
     return IntegerDecoderWithE4M3 if capability >= 89 else IntegerDecoder
 
 
 def configuration_for(m: int, k: int, l: int, capability: int) -> Configuration:
-    tuned = tables[100 if capability >= 100 else 80].get((m, k, l))
-    return tuned or rule(m, k, l, capability)
+    table = tables[100 if capability >= 100 else 80]
+    return table.get((m, k, l)) or rule(m, k, l, capability)
 
 
 def widths(pieces: int) -> list[int]:
-    """How many threads can share a row of so many pieces."""
+    """How many threads can share a row."""
     return [width for width in (8, 16, *range(32, 1025, 32)) if width < pieces + 32]
 
 
 def rule(m: int, k: int, l: int, capability: int) -> Configuration:
-    """Before sm_100 a row is one step if 512 threads allow it, so that short CTAs hide slow decoding;
-    from then on about four. Fewer rows a CTA while multiprocessors would stay idle."""
+    """A row is one step of at most 512 threads before sm_100, where decoding is slow, then about
+    four. Fewer rows a CTA while multiprocessors would stay idle."""
     half = capability >= 100
     pieces = k // 2 // (32 if half else 16)
     aim = max(8, min(480, pieces // 4) if half else min(512, pieces))
@@ -506,8 +466,8 @@ def rule(m: int, k: int, l: int, capability: int) -> Configuration:
 
 
 def configurations(m: int, k: int, l: int, capability: int) -> list[Configuration]:
-    """The search space: what the rule says, and row splits with few idle threads, 64 to 768 threads
-    a CTA and at most 128 bytes of a row in flight a thread."""
+    """The rule's, and all with few idle threads, 64 to 768 threads a CTA and at most 128 bytes of a
+    row in flight a thread."""
     space = [rule(m, k, l, capability)]
     sizes = ((32, 512), (32, 640)) if capability >= 100 else ((16, 1024),)
     for size, resident in sizes:
@@ -522,9 +482,6 @@ def configurations(m: int, k: int, l: int, capability: int) -> list[Configuratio
     return list(dict.fromkeys(space))
 
 
-# Host
-
-
 @functools.cache
 def compiled(k: int, configuration: Configuration, capability: int, ragged: bool):
     gemv = Gemv(k, configuration, decoder_for(capability), ragged)
@@ -533,8 +490,7 @@ def compiled(k: int, configuration: Configuration, capability: int, ragged: bool
 
 @functools.cache
 def plan(kinds: tuple, configuration: Configuration | None):
-    """The compiled kernel for a, b, sfa, sfb, c of these kinds (shape, strides, dtype, device), and
-    m and l. Raises ValueError for what the kernel cannot take."""
+    """The compiled kernel for tensors of these kinds, m and l. Raises ValueError like gemv."""
     shape, _, _, device = kinds[0]
     check(len(shape) == 3, f"a must be [m, k//2, l], but is {[*shape]}")
     m, k_packed, l = shape
@@ -555,7 +511,10 @@ def plan(kinds: tuple, configuration: Configuration | None):
     }
     for (name, (rows, columns, dtype)), kind in zip(expected.items(), kinds, strict=True):
         shape, strides, its_dtype, its_device = kind
-        check(its_dtype == dtype, f"{name} must be {dtype}, but is {its_dtype}")
+        check(
+            (its_dtype, its_device) == (dtype, device),
+            f"{name} must be {dtype} on {device}, but is {its_dtype} on {its_device}",
+        )
         check(
             shape == (rows, columns, l),
             f"{name} must be {[rows, columns, l]} to fit a, but is {[*shape]}",
@@ -567,7 +526,6 @@ def plan(kinds: tuple, configuration: Configuration | None):
             f"{name} must be stored as {[l, rows, columns]} and permuted by (1, 2, 0), "
             f"but has the strides {strides}",
         )
-        check(its_device == device, f"{name} must be on {device} as a is, but is on {its_device}")
     capability = compute_capability()
     configuration = configuration or configuration_for(m, k, l, capability)
     ragged = m % (configuration.groups * configuration.rows) != 0
@@ -575,22 +533,20 @@ def plan(kinds: tuple, configuration: Configuration | None):
 
 
 def gemv(data: input_t, configuration: Configuration | None = None) -> output_t:
-    """Fill and return c; a configuration replaces that of the table. Raises ValueError for an
-    input that the kernel cannot take."""
+    """Fill and return c. Raises ValueError for what the kernel cannot take."""
     a, b, sfa, sfb, _, _, c = data
     tensors = (a, b, sfa, sfb, c)
     kinds = tuple([(t.shape, t.stride(), t.dtype, t.device) for t in tensors])
     kernel, m, l = plan(kinds, configuration)
     pointers = [tensor.data_ptr() for tensor in tensors]
-    if (pointers[0] | pointers[1]) % 32 or (pointers[2] | pointers[3]) % 4 or pointers[4] % 2:
-        raise ValueError(
-            "a and b must begin at a multiple of 32 bytes and the scales at one of 4, "
-            f"but (a, b, sfa, sfb, c) begin at {[hex(pointer) for pointer in pointers]}"
-        )
+    check(
+        (pointers[0] | pointers[1]) % 32 == 0 and (pointers[2] | pointers[3]) % 4 == 0,
+        "a and b must begin at a multiple of 32 bytes, the scales at one of 4",
+    )
     kernel(*pointers, m, l)
     return c
 
 
 def custom_kernel(data: input_t) -> output_t:
-    """The contest's entry point: fill and return c, the last of data."""
+    """The contest's entry point: fill and return c."""
     return gemv(data)

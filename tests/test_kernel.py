@@ -62,7 +62,7 @@ refuse(b=good[1].contiguous().permute(2, 1, 0).contiguous().permute(2, 1, 0)[:64
 """
     lines = run(code, "sm_90a").splitlines()
     assert lines[0] == "k must be a positive multiple of 64, but is 32"
-    assert lines[1] == "c must be torch.float16, but is torch.float32"
+    assert lines[1] == "c must be torch.float16 on cpu, but is torch.float32 on cpu"
     assert lines[2].startswith("sfa must be [4, 4, 1] to fit a")
     assert lines[3].startswith("b must be [128, 32, 1] to fit a")
 
