@@ -11,8 +11,8 @@ from typing import Any
 
 from nvfp4.capture.errors import CaptureError
 
-OLDEST = "4.3.5"
-NEWEST_TRIED = "4.8.1"
+TRIED = ("4.3.5", "4.4.2", "4.5.2", "4.6.3", "4.7.1", "4.8.1")
+OLDEST, NEWEST = TRIED[0], TRIED[-1]
 
 
 class UnsupportedVersion(CaptureError, ImportError):
@@ -31,13 +31,12 @@ def unsupported(reason: str) -> UnsupportedVersion:
     """The error that names the versions that are supported."""
     return UnsupportedVersion(
         f"nvidia-cutlass-dsl {installed()} cannot be intercepted: {reason}",
-        hint=f"{OLDEST} to {NEWEST_TRIED} can: "
-        f"python -m pip install 'nvidia-cutlass-dsl>={OLDEST},<={NEWEST_TRIED}'",
+        hint=f"{', '.join(TRIED)} can: python -m pip install nvidia-cutlass-dsl=={NEWEST}",
     )
 
 
 def check() -> None:
-    """Raises UnsupportedVersion before 4.3.5; a later version than was tried may well work."""
+    """Raises UnsupportedVersion before 4.3.5. A later version than was tried may well work."""
     if _numbers(installed()) < _numbers(OLDEST):
         raise unsupported(f"it is older than {OLDEST}")
 
