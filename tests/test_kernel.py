@@ -26,8 +26,9 @@ def run(code: str, arch: str) -> str:
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
 def test_every_output_of_odd_shapes_is_right_on_an_emulated_device(arch):
     code = f"""
-import emulator, json
-with emulation.install(arch) as emulation:
+import json
+from nvfp4 import emulation
+with emulation.install(arch):
     import submission, reference
     wrong = []
     for m, k, l in {shapes}:
@@ -61,7 +62,7 @@ refuse(b=good[1].contiguous().permute(2, 1, 0).contiguous().permute(2, 1, 0)[:64
 """
     lines = run(code, "sm_90a").splitlines()
     assert lines[0] == "k must be a positive multiple of 64, but is 32"
-    assert lines[1] == "c must be torch.float16, but is torch.float32"
+    assert lines[1] == "c must be torch.float16 on cpu, but is torch.float32 on cpu"
     assert lines[2].startswith("sfa must be [4, 4, 1] to fit a")
     assert lines[3].startswith("b must be [128, 32, 1] to fit a")
 
@@ -95,11 +96,11 @@ def test_the_blackwell_loops_take_at_most_1_6_instructions_an_element_and_do_not
 def test_a_configuration_can_be_forced():
     code = """
 from nvfp4 import emulation
-with emulation.install(arch) as emulation:
+with emulation.install(arch) as emulated:
     import submission, reference
     data = reference.generate_full_range_input(40, 1024, 1, seed=2)
     submission.gemv(data, submission.Configuration(threads_k=16, groups=4, rows=2, pieces=2))
-    print(list(emulation.launches[-1].block)[:2], list(emulation.launches[-1].grid)[0])
+    print(list(emulated.launches[-1].block)[:2], list(emulated.launches[-1].grid)[0])
 """
     assert run(code, "sm_90a").splitlines()[-1] == "[16, 4] 5"
 

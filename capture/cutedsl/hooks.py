@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from nvfp4.capture.cutedsl import versions
 from nvfp4.capture.cutedsl.callbacks import make_callbacks
 from nvfp4.capture.cutedsl.host import HostRuntime
 
@@ -30,8 +31,12 @@ class Hooks:
         self._environment: dict[str, str | None] = {}
 
     def replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        """Set `owner.name` to `make(original)`."""
-        original = owner.__dict__[name] if isinstance(owner, type) else getattr(owner, name)
+        """Set `owner.name` to `make(original)`. Raises UnsupportedVersion if there is none."""
+        attributes = vars(owner)
+        if name not in attributes:
+            owner_name = getattr(owner, "__name__", type(owner).__name__)
+            raise versions.unsupported(f"{owner_name} has no {name}")
+        original = attributes[name]
         self._replaced.append((owner, name, original))
         setattr(owner, name, make(original))
 
@@ -54,34 +59,49 @@ class Hooks:
 
 
 def install(runtime: HostRuntime) -> Hooks:
-    """Hook CuTe DSL so that what it compiles and launches from now on goes to `runtime`."""
+    """Hook CuTe DSL so that what it compiles and launches from now on goes to `runtime`.
+
+    Raises ImportError without CuTe DSL and UnsupportedVersion, one of its kind, where the
+    installed version does not fit.
+    """
+    versions.check()
     hooks = Hooks()
     hooks.set_environment("CUTE_DSL_ARCH", runtime.device.arch)
     # Modules from the cache on disk were compiled without the PTX.
     hooks.set_environment("CUTE_DSL_DISABLE_FILE_CACHING", "1")
 
+    try:
+        _install(hooks, runtime)
+    except BaseException as error:
+        hooks.remove()
+        if type(error) in (AttributeError, ImportError, ModuleNotFoundError):
+            raise versions.unsupported(str(error)) from error
+        raise
+    return hooks
+
+
+def _install(hooks: Hooks, runtime: HostRuntime) -> None:
     from cutlass.base_dsl.compiler import Compiler
     from cutlass.base_dsl.jit_executor import JitExecutor
     from cutlass.cutlass_dsl.cuda_jit_executor import CudaDialectJitCompiledFunction
 
-    _set_up_existing(hooks, runtime.device.arch)
+    for dsl in versions.dsl_objects():
+        hooks.replace(
+            dsl.envar, versions.architecture_name(dsl.envar), lambda _: runtime.device.arch
+        )
+        hooks.replace(dsl.envar, "disable_file_caching", lambda _: True)
+    driver_check = versions.driver_check(Compiler)
+    if driver_check:
+        hooks.replace(Compiler, driver_check, lambda _: _nothing)
     hooks.replace(Compiler, "compile", _keeping_ptx)
     hooks.replace(Compiler, "jit", lambda original: _linked_to(runtime, original))
     hooks.replace(JitExecutor, "run_compiled_program", lambda original: _raising(runtime, original))
     hooks.replace(CudaDialectJitCompiledFunction, "num_devices", lambda _: property(lambda _: 1))
     _replace_driver_queries(hooks, runtime)
-    return hooks
 
 
-def _set_up_existing(hooks: Hooks, arch: str) -> None:
-    """Tell the DSL objects of this process, which read the environment when they were made."""
-    from cutlass.base_dsl.dsl import DSLSingletonMeta
-
-    for dsl in DSLSingletonMeta._instances.values():
-        # Newer versions look for the architecture when it is first asked for, and keep it.
-        name = "_arch" if hasattr(dsl.envar, "_arch") else "arch"
-        hooks.replace(dsl.envar, name, lambda _: arch)
-        hooks.replace(dsl.envar, "disable_file_caching", lambda _: True)
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
 
 
 def _keeping_ptx(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,8 +118,9 @@ def _keeping_ptx(original: Callable[..., Any]) -> Callable[..., Any]:
             texts = [file.read_text() for file in sorted(path.parent.glob(f"{path.name}.*ptx"))]
         from cutlass._mlir import ir
 
-        with compiled.context:
-            compiled.operation.attributes[_PTX_ATTRIBUTE] = ir.StringAttr.get(
+        finished = versions.compiled_module(module, compiled)
+        with finished.context:
+            finished.operation.attributes[_PTX_ATTRIBUTE] = ir.StringAttr.get(
                 _SEPARATOR.join(texts)
             )
         return compiled
@@ -148,7 +169,6 @@ def _raising(runtime: HostRuntime, original: Callable[..., Any]) -> Callable[...
 
 def _replace_driver_queries(hooks: Hooks, runtime: HostRuntime) -> None:
     """Helpers of CuTe DSL that would ask the driver: contexts, streams, hardware numbers."""
-    import cutlass
     import cutlass.base_dsl.runtime.cuda as cuda_helpers
     import cutlass.torch
     import cutlass.utils.hardware_info as hardware
@@ -159,13 +179,10 @@ def _replace_driver_queries(hooks: Hooks, runtime: HostRuntime) -> None:
     def stream(*_: Any) -> Any:
         return driver.CUstream(0)
 
-    def nothing(*_: Any, **__: Any) -> None:
-        return None
-
-    for module in (cuda_helpers, getattr(cutlass, "cuda", cuda_helpers)):
+    for module in versions.helper_modules():
         for name in ("initialize_cuda_context", "stream_sync", "stream_destroy"):
             if hasattr(module, name):
-                hooks.replace(module, name, lambda _: nothing)
+                hooks.replace(module, name, lambda _: _nothing)
         if hasattr(module, "stream_create"):
             hooks.replace(module, "stream_create", lambda _: stream)
     hooks.replace(
@@ -181,7 +198,7 @@ def _replace_driver_queries(hooks: Hooks, runtime: HostRuntime) -> None:
         hooks.replace(cutlass.torch, name, lambda _: stream)
 
     information = hardware.HardwareInfo
-    hooks.replace(information, "__init__", lambda _: nothing)
+    hooks.replace(information, "__init__", lambda _: _nothing)
     hooks.replace(
         information,
         "get_max_active_clusters",

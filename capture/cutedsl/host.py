@@ -100,8 +100,7 @@ class HostRuntime:
                 return handle
         raise LaunchRefused(
             f"the compiled module has no PTX of a kernel named {name}",
-            hint="the emulator keeps the PTX of what is compiled after it was installed; it is "
-            "tested with nvidia-cutlass-dsl 4.8.1",
+            hint="the PTX is kept of what is compiled after the interception was installed",
         )
 
     # Launches

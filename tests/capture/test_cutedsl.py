@@ -129,7 +129,7 @@ def test_a_function_survives_from_one_emulation_to_the_next() -> None:
         compiled(pointer(source), pointer(target), 8)
         assert torch.equal(target, 3 * source)
         assert len(second.launches) == 1
-    with pytest.raises(Exception, match="cudaErrorLaunchFailure"):
+    with pytest.raises(Exception, match=r"cudaErrorLaunchFailure|driver"):
         compiled(pointer(source), pointer(target), 8)
 
 

@@ -12,7 +12,7 @@ import cutlass.pipeline as pipeline
 import torch
 from cutlass.cute.nvgpu import cpasync
 from cutlass.cute.runtime import from_dlpack, make_ptr
-from cutlass.memory import SmemAllocator
+from cutlass.utils import SmemAllocator
 
 from nvfp4.emulation import Emulation, install
 

@@ -1,0 +1,129 @@
+"""What works with which version of nvidia-cutlass-dsl: installs each and prints a table.
+
+    python -m scripts.version_matrix
+    python -m scripts.version_matrix --versions 4.5.2,4.8.1 --keep FOLDER
+
+Needs no GPU. Everything but CuTe DSL comes from the environment that runs this. --keep leaves the
+virtual environments in FOLDER, named by version, and uses those that are there; the tests in
+tests/capture/test_versions.py run in them when NVFP4_VERSIONS names the folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import venv
+
+from nvfp4.capture.cutedsl.versions import TRIED
+
+root = pathlib.Path(__file__).resolve().parent.parent
+
+# Each prints "yes" or why not, in a process of its own.
+_COMPILES = """
+import os
+os.environ["CUTE_DSL_ARCH"] = "sm_100a"
+from cutlass.base_dsl.compiler import Compiler
+steps, original = [], Compiler.compile
+def compile_and_note(*arguments, **options):
+    steps.append("traced")
+    result = original(*arguments, **options)
+    steps.append("compiled")
+    return result
+Compiler.compile = compile_and_note
+import submission
+try:
+    for m, k, l in submission.tables[100]:
+        submission.compiled(k, submission.configuration_for(m, k, l, 100), 100, False)
+except Exception as error:  # before 4.5 linking, which comes last, asks for a driver
+    if "{step}" not in steps:
+        raise
+print("yes" if "{step}" in steps else "no")
+"""
+_EMULATES = """
+import importlib, sys
+from nvfp4 import emulation
+sys.path.insert(0, "tests")
+with emulation.install("sm_100a"):
+    import reference
+    for name in {names}:
+        for m, k, l in ((128, 256, 1), (256, 512, 2)):
+            data = reference.generate_full_range_input(m, k, l, seed=k)
+            output = importlib.import_module(name).custom_kernel(data)
+            right, message = reference.check_implementation(data, output)
+            assert right, name + " is wrong: " + message
+print("yes")
+"""
+_KERNELS = ("plain", "shared_memory", "warp_per_row", "cp_async", "tma", "packed")
+CHECKS = {
+    "traces submission.py": _COMPILES.replace("{step}", "traced"),
+    "compiles it for sm_100a": _COMPILES.replace("{step}", "compiled"),
+    "emulates it": _EMULATES.replace("{names}", repr(["submission"])),
+    "emulates tests/kernels": _EMULATES.replace(
+        "{names}", repr([f"kernels.{k}" for k in _KERNELS])
+    ),
+}
+
+
+def python_of(folder: pathlib.Path, version: str) -> pathlib.Path:
+    """The interpreter of a version's environment."""
+    return folder / version / "bin" / "python"
+
+
+def install(folder: pathlib.Path, version: str) -> None:
+    """Make the environment of a version. Raises RuntimeError with pip's last line."""
+    venv.create(folder / version, with_pip=True)
+    python = python_of(folder, version)
+    command = [python, "-m", "pip", "install", "--quiet", f"nvidia-cutlass-dsl=={version}"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip().splitlines()[-1])
+    # Read after the version's own packages, so that its nvidia-cutlass-dsl is found first.
+    packages = next((folder / version).glob("lib/python*/site-packages"))
+    (packages / "zz_shared.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+
+
+def check(python: pathlib.Path, code: str) -> str:
+    """What the check says: yes, or the last line of its error."""
+    done = subprocess.run(
+        [python, "-c", code],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, "PYTHONPATH": str(root), "NO_COLOR": "1"},
+    )
+    if done.returncode == 0:
+        return done.stdout.split()[-1]
+    unindented = [line for line in done.stderr.splitlines() if line[:1].strip()]
+    errors = [line for line in unindented if "Error" in line or "Unsupported" in line]
+    return (errors or unindented or ["no output"])[-1]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--versions", default=",".join(TRIED), help="separated by commas")
+    parser.add_argument("--keep", type=pathlib.Path, metavar="FOLDER", help="of the environments")
+    arguments = parser.parse_args()
+    failed = False
+    print(" | ".join(["version", *CHECKS]), flush=True)
+    with tempfile.TemporaryDirectory(prefix="versions-") as temporary:
+        folder = arguments.keep or pathlib.Path(temporary)
+        for version in arguments.versions.split(","):
+            try:
+                if not python_of(folder, version).exists():
+                    install(folder, version)
+                cells = [check(python_of(folder, version), code) for code in CHECKS.values()]
+            except RuntimeError as error:
+                cells = [str(error)] * len(CHECKS)
+            failed |= set(cells) != {"yes"}
+            print(" | ".join([f"{version:7}", *cells]), flush=True)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
