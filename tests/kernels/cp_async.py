@@ -20,11 +20,7 @@ import cutlass.cute as cute
 from cutlass import Float8E4M3FN, Float16, Float32, Int32, Int64, Uint32
 from cutlass._mlir.dialects import llvm
 from cutlass.cute.nvgpu import cpasync
-<<<<<<< HEAD
 from cutlass.cutlass_dsl import T, dsl_user_op
-=======
-from cutlass.utils import SmemAllocator
->>>>>>> versions
 
 from task import input_t, output_t
 

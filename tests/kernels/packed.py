@@ -18,51 +18,16 @@ from cutlass import Float16, Float32, Int32, Int64, Uint16, Uint32
 from cutlass._mlir.dialects import llvm
 from cutlass.cutlass_dsl import T, dsl_user_op
 
-<<<<<<< HEAD
 from task import input_t, output_t
-=======
-from kernels.parts import FP4_AS_WORDS, run, scales, word_tensors
->>>>>>> versions
 
 THREADS = 128  # of a CTA
 SLOTS = 8  # threads that share a row
 ROWS = THREADS // SLOTS
 
 
-<<<<<<< HEAD
 def extract(values: Any, kind: Any, count: int, loc: Any, ip: Any) -> list[Any]:
     """The results of a PTX block that has several."""
     return [llvm.extractvalue(kind, values, [i], loc=loc, ip=ip) for i in range(count)]
-=======
-def _products(word: int) -> str:
-    """PTX that adds the products of eight value pairs, operands $1+word and $3+word, to `sum`."""
-    lines = [
-        f"mov.b32 {{a0, a1, a2, a3}}, ${1 + word};",
-        f"mov.b32 {{b0, b1, b2, b3}}, ${3 + word};",
-    ]
-    for i in range(4):
-        lines += [
-            f"cvt.rn.f16x2.e2m1x2 x, a{i};",
-            f"cvt.rn.f16x2.e2m1x2 y, b{i};",
-            "fma.rn.f16x2 sum, x, y, sum;",
-        ]
-    return "\n".join(lines)
-
-
-BLOCK_SUM = f"""{{
-.reg .b8 a0, a1, a2, a3, b0, b1, b2, b3;
-.reg .b16 low, high;
-.reg .b32 x, y, sum;
-.reg .f32 f, g;
-mov.b32 sum, 0;
-{_products(0)}
-{_products(1)}
-mov.b32 {{low, high}}, sum;
-cvt.f32.f16 f, low;
-cvt.f32.f16 g, high;
-add.rn.f32 $0, f, g;
-}}"""
->>>>>>> versions
 
 
 @dsl_user_op
@@ -85,7 +50,6 @@ def cvt_f16x2_e2m1x2(word: Any, *, loc: Any = None, ip: Any = None) -> list[Any]
     return [Uint32(value) for value in extract(values, T.i32(), 4, loc, ip)]
 
 
-<<<<<<< HEAD
 @dsl_user_op
 def cvt_f16x2_e4m3x2(pair: Any, *, loc: Any = None, ip: Any = None) -> Any:
     """The two E4M3 values of 16 bits, the first in the low byte, as an f16x2 register."""
@@ -143,8 +107,6 @@ def k_major(address: Any, dtype: Any, rows: Any, columns: Any, l: Any, divby: in
     return cute.make_tensor(pointer, layout)
 
 
-=======
->>>>>>> versions
 @cute.kernel
 def gemv_kernel(
     mA: cute.Tensor,  # [m, k / 8, l] Uint32, eight E2M1 values each

@@ -15,17 +15,11 @@ from typing import Any
 
 import cutlass
 import cutlass.cute as cute
-<<<<<<< HEAD
 from cutlass import Float8E4M3FN, Float16, Float32, Int32, Int64, Uint32
 from cutlass._mlir.dialects import llvm
 from cutlass.cutlass_dsl import T, dsl_user_op
 
 from task import input_t, output_t
-=======
-from cutlass.utils import SmemAllocator
-
-from kernels.parts import FP4_AS_WORDS, product_sum, run, scaled, scales, word_tensors
->>>>>>> versions
 
 ROWS = 16  # of a CTA
 SLOTS = 8  # threads that share a row
@@ -95,7 +89,6 @@ def gemv_kernel(
     bidx, _, batch = cute.arch.block_idx()
     row = bidx * ROWS + local_row
 
-<<<<<<< HEAD
     partial = Float32(0)
     for group in cutlass.range(slot, mA.shape[1] // WORDS, SLOTS):
         a = cute.local_tile(mA[row, None, batch], (WORDS,), (group,)).load()
@@ -105,18 +98,6 @@ def gemv_kernel(
         for j in cutlass.range_constexpr(4):
             inner = dot(a[2 * j], b[2 * j]) + dot(a[2 * j + 1], b[2 * j + 1])
             partial += Float32(inner) * (sfa[j] * sfb[j])
-=======
-    # Before 4.6, CuTe DSL converts E4M3 four at a time only.
-    bytes_a, bytes_b = (cute.recast_tensor(t, cutlass.Uint8) for t in (mSFA, mSFB))
-    partial = cutlass.Float32(0)
-    for block in cutlass.range(slot, mSFA.shape[1], SLOTS):
-        a = cute.local_tile(mA[row, None, batch], (2,), (block,)).load()
-        b = cute.local_tile(mB[0, None, batch], (2,), (block,)).load()
-        inner = product_sum(a[0], b[0]) + product_sum(a[1], b[1])
-        sfb = cutlass.Uint16(bytes_b[0, block, batch])
-        pair = scales(cutlass.Uint16(bytes_a[row, block, batch]) | sfb << 8)
-        partial += scaled(inner, *pair)
->>>>>>> versions
 
     # A row is padded by one word, so that equal slots of different rows fall into different banks.
     storage = cute.arch.alloc_smem(Float32, ROWS * (SLOTS + 1))

@@ -1,10 +1,6 @@
-<<<<<<< HEAD
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
 """A warp a row: the lanes take every 32nd group of 64 values, and shuffles add them up.
-=======
-"""A warp a row: each lane takes every 32nd group of 64 values, and shuffles add the lanes up."""
->>>>>>> versions
 
 A warp's loads cover 1024 neighbouring bytes, 32 a lane, and the sum needs neither shared memory nor
 a barrier. With a row a warp and four rows a CTA there are enough CTAs to fill a GPU.
@@ -25,7 +21,6 @@ from cutlass.cutlass_dsl import T, dsl_user_op
 
 from task import input_t, output_t
 
-<<<<<<< HEAD
 WARPS = 4  # of a CTA, and its rows
 WORDS = 8  # 64 values, four blocks, that a lane takes at a time
 
@@ -79,10 +74,6 @@ def k_major(address: Any, dtype: Any, rows: Any, columns: Any, l: Any, divby: in
     columns = cute.assume(Int32(columns), divby=divby)
     layout = cute.make_layout((rows, columns, l), stride=(columns, 1, rows * columns))
     return cute.make_tensor(pointer, layout)
-=======
-WARPS = 4
-WORDS = 8  # 64 values, four blocks: before 4.6, E4M3 converts four at a time only
->>>>>>> versions
 
 
 @cute.kernel
@@ -101,20 +92,12 @@ def gemv_kernel(
     for group in cutlass.range(lane, mA.shape[1] // WORDS, 32):
         a = cute.local_tile(mA[row, None, batch], (WORDS,), (group,)).load()
         b = cute.local_tile(mB[0, None, batch], (WORDS,), (group,)).load()
-<<<<<<< HEAD
         sfa = cute.local_tile(mSFA[row, None, batch], (4,), (group,)).load().to(Float32)
         sfb = cute.local_tile(mSFB[0, None, batch], (4,), (group,)).load().to(Float32)
         for j in cutlass.range_constexpr(4):
             inner = dot(a[2 * j], b[2 * j]) + dot(a[2 * j + 1], b[2 * j + 1])
             total += Float32(inner) * (sfa[j] * sfb[j])
 
-=======
-        sfa = cute.local_tile(mSFA[row, None, batch], (4,), (group,)).load().to(cutlass.Float32)
-        sfb = cute.local_tile(mSFB[0, None, batch], (4,), (group,)).load().to(cutlass.Float32)
-        for j in cutlass.range_constexpr(4):
-            inner = product_sum(a[2 * j], b[2 * j]) + product_sum(a[2 * j + 1], b[2 * j + 1])
-            total += scaled(inner, sfa[j], sfb[j])
->>>>>>> versions
     for distance in (16, 8, 4, 2, 1):
         total += cute.arch.shuffle_sync_bfly(total, offset=distance)
     if lane == 0:
