@@ -21,6 +21,9 @@ torch.set_num_threads(1)
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("default")
 
+with_the_judge = {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'harness'}"}
+"""An environment in which the judge's modules can be imported."""
+
 submissions = Path(__file__).resolve().parent / "submissions"
 
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 import torch
-from bot import root
+from conftest import with_the_judge
 
 from buffers import export_tensor
 from nvfp4.local.gate import Gate
@@ -38,7 +38,7 @@ def test_what_another_process_queues_behind_a_gate_waits_until_it_opens() -> Non
     gate.shut()
     process = subprocess.Popen(
         [sys.executable, "-c", waiting],
-        cwd=root,
+        env=with_the_judge,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

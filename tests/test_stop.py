@@ -12,14 +12,12 @@ from pathlib import Path
 
 import pytest
 from bot import Bot, case, root
-from conftest import processes_naming
+from conftest import processes_naming, with_the_judge
 
 import nvfp4.cli.bot
 from nvfp4.cli.problem import load_problem
 
 endless = b"open('started', 'w').close()\nwhile True:\n    pass\n"
-
-with_the_judge = {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'harness'}"}
 
 
 def wait_for(what: str, folder: Path, process: subprocess.Popen[bytes]) -> None:
