@@ -10,8 +10,7 @@ with emulation.install() as emulated:  # CuTe DSL code runs unchanged in here
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from importlib.util import find_spec
+from collections.abc import Callable
 from types import TracebackType
 
 import torch
@@ -19,6 +18,7 @@ import torch
 from nvfp4 import emulator
 from nvfp4.capture import standin
 from nvfp4.capture.cutedsl import start
+from nvfp4.capture.imports import when_imported
 from nvfp4.capture.launch import Buffer, Launch
 from nvfp4.capture.torch_memory import ProcessMemory
 from nvfp4.emulator import DEFAULT_ORDERS, LaunchReport
@@ -37,8 +37,6 @@ class Emulation:
         check: bool,
         sample_ctas: int | None,
         orders: int,
-        stop: Sequence[Callable[[], None]] = (),
-        cute_dsl: bool = True,
     ) -> None:
         self.arch = arch
         self.check = check
@@ -46,9 +44,11 @@ class Emulation:
         self.orders = orders
         self.launches: list[LaunchReport] = []
         self._memory = ProcessMemory()
-        self._stop = list(stop)
-        if cute_dsl:
-            self._stop.append(start(self._run, arch, self._memory))
+        self._stop: list[Callable[[], None]] = []
+
+    def capture_cute_dsl(self) -> None:
+        """Take CuTe DSL's launches from now on."""
+        self._stop.append(start(self._run, self.arch, self._memory))
 
     def register(self, name: str, address: int, nbytes: int, writable: bool = True) -> None:
         """Memory other than torch tensors that kernels may touch; `name` is for messages."""
@@ -90,6 +90,12 @@ class StandInEmulation(Emulation):
 
     device_type = "cuda"
 
+    def __init__(self, arch: str, check: bool, orders: int) -> None:
+        super().__init__(arch, check, None, orders)
+        self._stop.append(standin.install(arch).uninstall)
+        # Importing CuTe DSL takes a second, which a submission in plain torch need not spend.
+        self._stop.append(when_imported("cutlass", self.capture_cute_dsl))
+
     def adopt(self, tensor: torch.Tensor) -> torch.Tensor:
         """A CUDA tensor on the memory of a CPU tensor."""
         return standin.adopt(tensor)
@@ -112,7 +118,9 @@ def install(
     Raises ValueError for an unknown architecture, RuntimeError if an emulation is installed
     already, ImportError without CuTe DSL.
     """
-    return Emulation(arch, check, sample_ctas, orders)
+    emulation = Emulation(arch, check, sample_ctas, orders)
+    emulation.capture_cute_dsl()
+    return emulation
 
 
 def install_stand_in(
@@ -122,10 +130,4 @@ def install_stand_in(
 
     Without CuTe DSL there is only the device. Raises RuntimeError where there is a real one.
     """
-    device = standin.install(arch)
-    try:
-        cute_dsl = find_spec("cutlass") is not None
-        return StandInEmulation(arch, check, None, orders, [device.uninstall], cute_dsl)
-    except BaseException:
-        device.uninstall()
-        raise
+    return StandInEmulation(arch, check, orders)

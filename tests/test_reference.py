@@ -19,12 +19,14 @@ from reference import (
     check_implementation,
     close_enough,
     default_device,
+    error_share,
     exact_gemv,
     generate_full_range_input,
     generate_input,
     ref_kernel,
     round_once_to_fp16,
 )
+from task import output_dtypes
 
 e2m1 = [Fraction(value) for value in ("0", "1/2", "1", "3/2", "2", "3", "4", "6")]
 
@@ -233,14 +235,36 @@ def test_an_output_passes_within_the_tolerance_and_nowhere_else(
     assert bool(close_enough(*pair)) is passes
 
 
+@pytest.mark.parametrize(
+    ("got", "want", "share"),
+    [(0.001, 0.0, 1.0004), (4002.0, 3998.0, 1.00025), (1.0, 1.0, 0.0), (nan, nan, 0.0)],
+)
+def test_the_contest_rounds_to_float16_and_so_takes_a_little_more(
+    got: float, want: float, share: float
+) -> None:
+    output, expected = (torch.tensor([value], dtype=torch.float16) for value in (got, want))
+    assert close_enough(output, expected)
+    assert error_share(output, expected) == pytest.approx(share, abs=1e-4)
+
+
 @given(st.floats(width=16, allow_nan=False), st.floats(width=16, allow_nan=False))
 def test_the_tolerance_is_that_of_the_contest(got: float, want: float) -> None:
-    passes = bool(close_enough(torch.tensor([got]), torch.tensor([want])))
+    output, expected = (torch.tensor([value], dtype=torch.float16) for value in (got, want))
+    passes = bool(close_enough(output, expected))
     if math.isinf(got) or math.isinf(want):
         assert passes is (got == want)
     else:
-        allowed = 1e-3 + 1e-3 * abs(want)
-        assert passes is (abs(got - want) <= allowed)
+        share = abs(got - want) / (1e-3 + 1e-3 * abs(want))
+        assert error_share(output, expected) == pytest.approx(share)
+        # Three roundings to 11 bits on one side, one on the other.
+        assert passes if share < 0.998 else not passes if share > 1.003 else True
+
+
+@pytest.mark.parametrize("dtype", output_dtypes)
+def test_any_number_of_the_right_shape_is_compared(dtype: torch.dtype) -> None:
+    expected = torch.tensor([3.0, 64.0], dtype=torch.float16)
+    assert close_enough(expected.to(dtype), expected).tolist() == [True, True]
+    assert close_enough((expected + 2).to(dtype), expected).tolist() == [False, False]
 
 
 def test_a_mismatch_counts_the_wrong_elements_and_shows_the_first_few() -> None:
@@ -269,7 +293,7 @@ def test_a_mismatch_counts_the_wrong_elements_and_shows_the_first_few() -> None:
     [
         (None, "NoneType, not a tensor"),
         ([0.0], "list, not a tensor"),
-        (torch.zeros(64, 1, 1), "torch.float32 [64, 1, 1], expected torch.float16 [64, 1, 1]"),
+        (torch.zeros(64, 1, 1, dtype=torch.complex64), "torch.complex64 [64, 1, 1], expected"),
         (torch.zeros(64, 1, dtype=torch.float16), "torch.float16 [64, 1], expected"),
     ],
 )

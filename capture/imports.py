@@ -1,0 +1,61 @@
+"""Does something when a package is imported for the first time, and not before."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
+
+
+def when_imported(package: str, action: Callable[[], None]) -> Callable[[], None]:
+    """Call `action` right after a top-level package was imported; at once if it is already.
+
+    Returns the function that takes this back. Nothing happens where the package is missing.
+    """
+    if package in sys.modules:
+        action()
+        return lambda: None
+    finder = _Finder(package, action)
+    sys.meta_path.insert(0, finder)
+    return finder.remove
+
+
+class _Finder(MetaPathFinder):
+    def __init__(self, package: str, action: Callable[[], None]) -> None:
+        self.package = package
+        self.action = action
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The package as others find it, with a loader that calls the action afterwards."""
+        if name != self.package:
+            return None
+        self.remove()
+        spec = find_spec(name)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, self.action)
+        return spec
+
+    def remove(self) -> None:
+        """Wait no longer."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+
+class _Loader(Loader):
+    def __init__(self, loader: Loader, action: Callable[[], None]) -> None:
+        self.loader = loader
+        self.action = action
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        assert module.__spec__ is not None
+        module.__spec__.loader = module.__loader__ = self.loader
+        self.loader.exec_module(module)
+        self.action()
