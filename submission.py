@@ -284,7 +284,8 @@ class Gemv:
 
     def places(self, thread, step):
         """Offsets of a thread's pieces in a row and its scales, and whether they lie inside; the
-        last one stands in for others."""
+        last one stands in for others.
+        """
         for i in range(self.configuration.pieces):
             piece = (step * self.configuration.pieces + i) * self.configuration.threads_k + thread
             inside = piece < self.pieces_k
@@ -443,7 +444,8 @@ def widths(pieces: int) -> list[int]:
 
 def rule(m: int, k: int, l: int, capability: int) -> Configuration:
     """A row is one step of at most 512 threads before sm_100, where decoding is slow, then about
-    four. Fewer rows a CTA while multiprocessors would stay idle."""
+    four. Fewer rows a CTA while multiprocessors would stay idle.
+    """
     half = capability >= 100
     pieces = k // 2 // (32 if half else 16)
     aim = max(8, min(480, pieces // 4) if half else min(512, pieces))
@@ -467,7 +469,8 @@ def rule(m: int, k: int, l: int, capability: int) -> Configuration:
 
 def configurations(m: int, k: int, l: int, capability: int) -> list[Configuration]:
     """The rule's, and all with few idle threads, 64 to 768 threads a CTA and at most 128 bytes of a
-    row in flight a thread."""
+    row in flight a thread.
+    """
     space = [rule(m, k, l, capability)]
     sizes = ((32, 512), (32, 640)) if capability >= 100 else ((16, 1024),)
     for size, resident in sizes:

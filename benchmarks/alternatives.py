@@ -58,7 +58,8 @@ def cublas_fp16(data: Any) -> Call:
 
 def bitsandbytes_4bit(data: Any) -> Call | None:
     """bitsandbytes' 4-bit GEMV (FP4 codes of its own, a float32 scale for 64 weights), batch after
-    batch, on as many weights; None where it is not installed."""
+    batch, on as many weights; None where it is not installed.
+    """
     if importlib.util.find_spec("bitsandbytes") is None:
         return None
     import bitsandbytes.functional as functional

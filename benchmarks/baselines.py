@@ -72,7 +72,8 @@ def xor_of_loads(address, count):
 @cute.kernel
 def read_kernel(source: Int64, sink: Int64, count: cutlass.Constexpr):
     """Each thread reads count times 16 bytes. The store depends on them, so that no load is
-    removed."""
+    removed.
+    """
     thread, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
     value = xor_of_loads(source + (Int64(block) * count * threads + Int64(thread)) * 16, count)

@@ -90,7 +90,8 @@ def wrong_ones(calls: dict[str, Call], data: Any) -> dict[str, str]:
 
 def table(submission: Any, baselines: Baselines, clock: Clock, repeats: int) -> bool:
     """Prints times, and ratios to the floor and to ours, for the contest's shapes; False if ours
-    is wrong."""
+    is wrong.
+    """
     good = True
     rows: dict[str, list[float]] = {}
     floors = []
@@ -140,7 +141,8 @@ def sweep_cases() -> list[Case]:
 
 def sweep(submission: Any, baselines: Baselines, clock: Clock, path: pathlib.Path) -> None:
     """Prints ratios over the sweep and draws it. Each shape is timed in two separate rounds and the
-    better median counts: a disturbance of the machine rarely meets both."""
+    better median counts: a disturbance of the machine rarely meets both.
+    """
     cases = sweep_cases()
     rounds = []
     for _ in range(2):

@@ -19,7 +19,8 @@ class LiveTensors:
 
     def search(self) -> Iterator[list[Buffer]]:
         """Storages of live CPU tensors, after a look at one more generation of the garbage
-        collector each time; nothing if torch is not loaded."""
+        collector each time; nothing if torch is not loaded.
+        """
         if "torch" not in sys.modules:
             return
         is_tensor = _TensorTypes()
@@ -58,7 +59,8 @@ class LiveTensors:
 
 def _kernel_memory() -> str:
     """The device whose tensors kernels may touch: CUDA where it stands in for a GPU in host
-    memory, else the CPU."""
+    memory, else the CPU.
+    """
     standin = sys.modules.get("nvfp4.capture.standin")
     return "cuda" if standin is not None and standin.is_installed() else "cpu"
 

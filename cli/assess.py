@@ -41,7 +41,8 @@ class Observer:
 @dataclass(frozen=True)
 class Plan:
     """What to judge. tests, benchmarks: lines of a case file; mode: that of the benchmarks;
-    run_alone: whether the submission is run by itself first, as the bot does."""
+    run_alone: whether the submission is run by itself first, as the bot does.
+    """
 
     tests: list[str]
     benchmarks: list[str]
@@ -167,7 +168,8 @@ def _run_mode(
     observer: Observer,
 ) -> list[Result]:
     """Runs eval.py over cases and reads a result for each; notes what it says of the device and of
-    the confinement. Results that disagree with how eval.py ended fail."""
+    the confinement. Results that disagree with how eval.py ended fail.
+    """
     process = judged(bot.run_eval(mode, lines, _Listener(observer, lines)))
     verdict.device = read_device(process.values)
     verdict.confined = read_confinement(process.values)

@@ -38,7 +38,8 @@ _temporary = "tmp"
 @dataclass
 class ProcessResult:
     """How a process ended. values: what it wrote to the result pipe; the last of a key wins, but
-    what has failed stays failed."""
+    what has failed stays failed.
+    """
 
     exit_code: int
     stderr: str

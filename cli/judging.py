@@ -68,7 +68,8 @@ def judge_and_show(path: Path, plan: Plan, options: Options) -> int:
 
 def profile_and_show(path: Path, cases: list[str], options: Options) -> int:
     """Profiles one call of each case, shows the reports, returns the exit code. Raises
-    SetupError."""
+    SetupError.
+    """
     _check_output(options.output)
     described, content = read_submission(path)
     with observed(new_console(stderr=options.as_json)) as observer:

@@ -31,7 +31,8 @@ class Shape:
 @dataclass(frozen=True)
 class Problem:
     """files: name in the staged folder to source, the submission's being ``@SUBMISSION@``.
-    tests, benchmarks: lines of a case file."""
+    tests, benchmarks: lines of a case file.
+    """
 
     folder: Path
     files: dict[str, str]
@@ -41,7 +42,8 @@ class Problem:
 
 def case_line(case: dict[str, Any]) -> str:
     """A case as a line of a case file. Raises TypeError for what is not names with whole numbers,
-    and KeyError where one of m, k, l and seed is missing."""
+    and KeyError where one of m, k, l and seed is missing.
+    """
     for name in ("m", "k", "l", "seed"):
         if type(case[name]) is not int:
             raise TypeError(f"{name} must be a whole number, not {case[name]!r:.60}")

@@ -43,7 +43,8 @@ class CorpusError(SetupError):
 @dataclass(frozen=True)
 class Specimen:
     """A submission of the corpus. family: that of the cheat, None for an honest one. caught: a
-    pattern of the message or warning that must catch it. needs: cuda, or None."""
+    pattern of the message or warning that must catch it. needs: cuda, or None.
+    """
 
     name: str
     strategy: str
@@ -56,7 +57,8 @@ class Specimen:
 @dataclass(frozen=True)
 class Finding:
     """verdict: passed, caught, "failed" for an honest one that did not pass, "escaped" for a cheat
-    that did, "other reason" for one caught otherwise, or skipped. how: what the judge said."""
+    that did, "other reason" for one caught otherwise, or skipped. how: what the judge said.
+    """
 
     specimen: Specimen
     verdict: str
@@ -173,7 +175,8 @@ def _one_line(message: str, pattern: str | None = None) -> str:
 
 def show_findings(console: Console, findings: Iterable[Finding], as_json: bool) -> bool:
     """Prints a row for each finding as it comes, or all as JSON. Returns whether all is as it
-    must be."""
+    must be.
+    """
     seen = []
     for finding in findings:
         seen.append(finding)

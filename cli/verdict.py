@@ -43,7 +43,8 @@ class Device:
 @dataclass(frozen=True)
 class TestResult:
     """inputs: contest or full. status: pass, fail or skipped. error_share: the largest error over
-    the allowed one. findings: see docs/json.md."""
+    the allowed one. findings: see docs/json.md.
+    """
 
     __test__ = False  # not a pytest class, whatever its name says
 
@@ -86,7 +87,8 @@ class BenchmarkResult:
 @dataclass(frozen=True)
 class Score:
     """Geometric means over the benchmarks. geomean_us is None unless every one was timed and
-    passed; reason then says why."""
+    passed; reason then says why.
+    """
 
     geomean_us: float | None
     floor_geomean_us: float | None
@@ -236,7 +238,8 @@ def read_benchmark(
     values: dict[str, str], index: int, line: str, not_judged: str
 ) -> BenchmarkResult:
     """Benchmark number ``index`` of a mode. It passed if it has times or counts, all of them
-    sensible, and no status but "pass"."""
+    sensible, and no status but "pass".
+    """
     key = f"benchmark.{index}"
     shape = shape_of(line)
     minimum_bytes = _count(values, f"{key}.bytes")

@@ -12,7 +12,8 @@ from nvfp4.emulator.errors import EmulatorError
 class Finding:
     """One kind of misuse at one place. cta, thread: of its first occurrence. count: how many
     threads did it, all occurrences together. file, line: in the source the kernel was compiled
-    from, None where that is not known."""
+    from, None where that is not known.
+    """
 
     code: str
     message: str

@@ -30,7 +30,8 @@ def _sizes(m: int, k: int, l: int) -> dict[str, int]:
 @dataclass
 class SharedBuffers:
     """Flat uint8 tensors by name; ``handles`` is what the other side needs to open them, as JSON,
-    and ``fd`` the descriptor it needs too (CPU only)."""
+    and ``fd`` the descriptor it needs too (CPU only).
+    """
 
     tensors: dict[str, torch.Tensor]
     handles: dict[str, list[object]] = field(default_factory=dict)

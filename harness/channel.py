@@ -29,7 +29,8 @@ class Channel:
 
     def __init__(self, connection: socket.socket, takes_fds: bool = False) -> None:
         """takes_fds: whether descriptors are received. Otherwise the system closes them, so that
-        the other side cannot use up this process's."""
+        the other side cannot use up this process's.
+        """
         self._socket = connection
         self._takes_fds = takes_fds
         self._pending = bytearray()

@@ -18,7 +18,8 @@ _bandwidth_calls = 20
 @dataclass(frozen=True)
 class DeviceLimits:
     """Measured: read_gbps, the largest streaming-read bandwidth; empty_ns, events around nothing;
-    settle_ns, what the device-wide synchronize adds to an empty call."""
+    settle_ns, what the device-wide synchronize adds to an empty call.
+    """
 
     read_gbps: float
     empty_ns: float

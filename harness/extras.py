@@ -34,7 +34,8 @@ class Repetition(Protocol):
 class Extras:
     """explain: the likely cause of a wrong output. open_clock: raises SubmissionFailed where the
     worker cannot be clocked. count: the sum of the reports of emulated launches. repeat: takes a
-    fresh process. find: what deserves a word in a case that passed; strict: it fails the case."""
+    fresh process. find: what deserves a word in a case that passed; strict: it fails the case.
+    """
 
     explain: Explain | None = None
     open_clock: Callable[[], Clock] | None = None

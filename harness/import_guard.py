@@ -22,7 +22,8 @@ def path_of(name: str) -> str:
 
 def keep_to_modules() -> None:
     """For a script of the judge, before it imports anything else: its modules are those that
-    task.yml lists, but not the submission."""
+    task.yml lists, but not the submission.
+    """
     while sys.path and os.path.abspath(sys.path[0]) in (_folder, _problem):
         del sys.path[0]
     import re

@@ -141,7 +141,8 @@ def limit_resources() -> str:
 @functools.cache
 def command_prefix() -> tuple[str, ...]:
     """A command that starts another without rights over the judge: in a user and a network
-    namespace of its own, or at least without capabilities. Empty where neither is possible."""
+    namespace of its own, or at least without capabilities. Empty where neither is possible.
+    """
     prefixes = (
         ("unshare", "--user", "--map-current-user", "--net"),
         ("setpriv", "--bounding-set=-all", "--no-new-privs"),

@@ -33,7 +33,8 @@ report_bytes = 14 << 10
 @dataclass(frozen=True)
 class Schedule:
     """How often a benchmark case is called: fixed, so that no submission can steer it. Calls that
-    the host was late for are made in addition."""
+    the host was late for are made in addition.
+    """
 
     warm_up_calls: int
     timed_calls: int

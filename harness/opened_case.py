@@ -55,7 +55,8 @@ class OpenedCase:
         explain: Explain | None = None,
     ) -> None:
         """deadline: on the monotonic clock, in seconds. Raises SubmissionFailed, OutOfTime or
-        NotEnoughMemory."""
+        NotEnoughMemory.
+        """
         self.case = case
         self._explain = explain
         self.error_share = 0.0

@@ -106,7 +106,8 @@ class Runner:
 
     def refuse_other_outputs(self, output: Any) -> None:
         """Raises Refused unless the output is a plain tensor [m, 1, l] of a dtype that the contest
-        takes."""
+        takes.
+        """
         m, _, l = self.shape
         device = self.device.type if self._emulation is None else self._emulation.device_type
         returned = None

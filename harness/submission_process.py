@@ -238,7 +238,8 @@ class SubmissionProcess:
 
     def _receive(self, timeout_s: float) -> Message:
         """The next message. A fork of the worker can hold the socket open when the worker is gone,
-        so its end counts as much as the socket's."""
+        so its end counts as much as the socket's.
+        """
         assert self._process
         deadline = time.monotonic() + timeout_s
         while True:

@@ -31,7 +31,8 @@ _persisting_l2_cache_size = 6  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE of the CUDA d
 class CallTime:
     """Of one call, in nanoseconds. call: between the events around it. settled: until the device
     was idle. late: whether the device had to wait for the host to queue the call. wall: from the
-    judge's request to the answer, by the judge's own clock; 0 where nobody asked."""
+    judge's request to the answer, by the judge's own clock; 0 where nobody asked.
+    """
 
     call_ns: float
     settled_ns: float

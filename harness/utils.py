@@ -27,7 +27,8 @@ def verbose_allclose(
     max_print: int = 5,
 ) -> tuple[bool, list[str]]:
     """Whether ``|received - expected| <= atol + rtol * |expected|`` everywhere, NaN and infinity
-    only where expected; if not, what differs, ``max_print`` places of it."""
+    only where expected; if not, what differs, ``max_print`` places of it.
+    """
     if received.shape != expected.shape:
         return False, [f"shapes differ: {list(received.shape)} and {list(expected.shape)}"]
     wrong = (received - expected).abs() > atol + rtol * expected.abs()

@@ -22,7 +22,8 @@ def judge_extras(
     strict: bool,
 ) -> Extras:
     """process: that of the submission. deadline: on the monotonic clock, in seconds. strict:
-    whether findings fail a case."""
+    whether findings fail a case.
+    """
     on_cuda = device.type == "cuda"
     return Extras(
         explain=likely_cause,

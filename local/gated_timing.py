@@ -51,7 +51,8 @@ _circumstances = "(in calls queued behind each other, which begin when all of b 
 @dataclass(frozen=True)
 class _Clocked:
     """all_ns: from the opened gate to the copies of the outputs, uint8 [calls, bytes]. queued:
-    whether every call was queued before."""
+    whether every call was queued before.
+    """
 
     all_ns: float
     queued: bool
@@ -142,7 +143,8 @@ class GatedClock:
         alone: bool,
     ) -> _Clocked:
         """Clocks queued calls. late: destination and source of what comes as the gate opens.
-        alone: of a single call, whose host may wait for the device."""
+        alone: of a single call, whose host may wait for the device.
+        """
         self._gate.shut()
         try:
             return self._clock_shut(sets, late, alone)

@@ -38,7 +38,8 @@ class Gpu:
 
     def open(self, submission: Any, shape: Shape) -> None:
         """Makes the inputs of a shape and their exact product. Raises TuneError if they do not
-        fit."""
+        fit.
+        """
         self._data = self._expected = None  # free the last shape's memory first
         try:
             self._data = reference.generate_full_range_input(*shape, _seed)

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 @dataclass(frozen=True)
 class Estimate:
     """A candidate's mean, and its median with the ends of its 95 % confidence interval, in
-    microseconds. Contenders are told apart by the median: a stray call hardly moves it."""
+    microseconds. Contenders are told apart by the median: a stray call hardly moves it.
+    """
 
     candidate: str
     mean_us: float

@@ -111,7 +111,8 @@ def lines_of(ranking: list[Estimate]) -> list[str]:
 
 def speaker() -> Callable[..., None]:
     """A function that prints lines. Transient ones replace each other on a terminal; elsewhere one
-    in 25 is printed."""
+    in 25 is printed.
+    """
     live = sys.stdout.isatty()
     open_line, transient_lines = False, 0
 

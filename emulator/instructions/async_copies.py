@@ -45,7 +45,8 @@ class PendingCopies:
 
     def land(self, lanes: Array, keep: int | None) -> None:
         """Perform the copies of these lanes, except those of their `keep` newest groups; None:
-        also copies that are in no group yet."""
+        also copies that are in no group yet.
+        """
         batch = self.batch
         limit = np.full(batch.grid.lane.size, -1, np.int64)
         limit[lanes] = np.iinfo(np.int64).max if keep is None else self.committed[lanes] - keep

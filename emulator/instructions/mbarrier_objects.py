@@ -24,7 +24,8 @@ _NO_FAULT, _NOT_LIVE, _TOO_MANY, _TX_RANGE = 0, 1, 2, 3
 @compiled
 def _change(address, arrivals, expect, drop, before):  # type: ignore[no-untyped-def]
     """Per lane: expect bytes (negative: bytes came), then count arrivals; drop lowers the
-    arrivals of later phases as well. before: the state found. Returns (lane, fault)."""
+    arrivals of later phases as well. before: the state found. Returns (lane, fault).
+    """
     one = np.uint64(1)
     for i in range(address.shape[0]):
         state = load_u64(address[i])

@@ -35,7 +35,8 @@ Effects = Callable[[int], "tuple[list[int], list[int]]"]
 
 def blocks(program: Program, first: set[int], last: set[int]) -> list[Block]:
     """Cut the code at labels, after branches, before the instructions `first` (where threads may
-    have to wait for each other) and after those of `last` (indices into the code)."""
+    have to wait for each other) and after those of `last` (indices into the code).
+    """
     code = program.code
     leaders = {0}
     for instruction_index in program.labels.values():

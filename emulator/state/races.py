@@ -39,7 +39,8 @@ def ordered(stamp, thread, known):  # type: ignore[no-untyped-def]
 @compiled
 def note_reads(offset, nbytes, cta, thread, known, writers, readers):  # type: ignore[no-untyped-def]
     """Record reads of `nbytes` at each offset. Returns the first (lane, fault, other's stamp) and
-    how many lanes are at fault."""
+    how many lanes are at fault.
+    """
     first, kind, other = -1, NO_FAULT, np.int64(0)
     count = 0
     for i in range(offset.shape[0]):
@@ -74,7 +75,8 @@ def note_writes(  # type: ignore[no-untyped-def]
     offset, nbytes, cta, thread, known, writers, readers, atomic, memory, new
 ):
     """Record writes; new[lane, byte] against memory tells repeated writes of one value apart,
-    which are no race. Returns the first (lane, fault, other's stamp) and how many lanes race."""
+    which are no race. Returns the first (lane, fault, other's stamp) and how many lanes race.
+    """
     first, kind, other = -1, NO_FAULT, np.int64(0)
     count = 0
     for i in range(offset.shape[0]):
@@ -118,7 +120,8 @@ def note_writes(  # type: ignore[no-untyped-def]
 def note_engine(start, nbytes, thread, engine, known, writers, readers, write):  # type: ignore[no-untyped-def]
     """Stamp a range for the copy engine; `thread` issued the copy, so what it knows of is in
     order. known: [warps + 1, warps + 1] of the CTA. Returns the first (byte, fault, other's
-    stamp)."""
+    stamp).
+    """
     first, kind, other = -1, NO_FAULT, np.int64(0)
     stamp = (np.int64(known[engine >> 5, engine >> 5]) << 32) | (engine + 1)
     for b in range(start, start + nbytes):

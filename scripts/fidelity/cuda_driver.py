@@ -70,7 +70,8 @@ class Driver:
     @contextmanager
     def arrays(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Iterator[list[int]]:
         """Device addresses of copies of all arrays, for the length of a with block; at its end
-        the outputs are copied back."""
+        the outputs are copied back.
+        """
         addresses = []
         try:
             for array in (*inputs, *outputs):
