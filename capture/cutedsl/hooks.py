@@ -69,6 +69,8 @@ def install(runtime: HostRuntime) -> Hooks:
     hooks.set_environment("CUTE_DSL_ARCH", runtime.device.arch)
     # Modules from the cache on disk were compiled without the PTX.
     hooks.set_environment("CUTE_DSL_DISABLE_FILE_CACHING", "1")
+    # .file and .loc name the user's Python; the instructions stay the same.
+    hooks.set_environment("CUTE_DSL_LINEINFO", "1")
 
     try:
         _install(hooks, runtime)
@@ -90,6 +92,7 @@ def _install(hooks: Hooks, runtime: HostRuntime) -> None:
             dsl.envar, versions.architecture_name(dsl.envar), lambda _: runtime.device.arch
         )
         hooks.replace(dsl.envar, "disable_file_caching", lambda _: True)
+        hooks.replace(dsl.envar, "lineinfo", lambda _: True)
     driver_check = versions.driver_check(Compiler)
     if driver_check:
         hooks.replace(Compiler, driver_check, lambda _: _nothing)
