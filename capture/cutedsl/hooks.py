@@ -16,6 +16,7 @@ from typing import Any
 from nvfp4.capture.cutedsl import versions
 from nvfp4.capture.cutedsl.callbacks import make_callbacks
 from nvfp4.capture.cutedsl.host import HostRuntime
+from nvfp4.capture.errors import UnsupportedCall
 
 _PTX_ATTRIBUTE = "captured_ptx"
 _DUMP_OPTION = re.compile(r"dump-ptx-path='([^']*)'")
@@ -144,6 +145,12 @@ def _linked_to(runtime: HostRuntime, original: Callable[..., Any]) -> Callable[.
             for op in module.body.operations
             if op.operation.name == "llvm.func" and not op.operation.regions[0].blocks
         ]
+        # The engine links such a function while it is made, before it can have our functions.
+        if any(name.startswith("TVMFFI") for name in declared):
+            raise UnsupportedCall(
+                "functions compiled with --enable-tvm-ffi cannot be emulated, they need a driver",
+                hint="compile without that option and pass from_dlpack(tensor)",
+            )
         engine = original(self, module, *args, **kwargs)
         callbacks = make_callbacks(runtime, tuple(text.split(_SEPARATOR)), declared)
         for name, callback in callbacks.items():
