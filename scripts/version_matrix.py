@@ -78,7 +78,7 @@ def install(folder: pathlib.Path, version: str) -> None:
     """Make the environment of a version. Raises RuntimeError with pip's last line."""
     venv.create(folder / version, with_pip=True)
     python = python_of(folder, version)
-    command = [python, "-m", "pip", "install", "--quiet", f"nvidia-cutlass-dsl=={version}"]
+    command = [str(python), "-m", "pip", "install", "--quiet", f"nvidia-cutlass-dsl=={version}"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr.strip().splitlines()[-1])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nvfp4.capture.cutedsl.host import LAUNCH_FAILURE, HostRuntime, encode_tensor_map
-from nvfp4.capture.errors import UnsupportedCall
+from nvfp4.capture.errors import LaunchRefused, UnsupportedCall
 
 I32, U32, U64, PTR = ctypes.c_int32, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p
 
@@ -63,6 +63,10 @@ def _bodies(rt: HostRuntime, texts: tuple[str, ...]) -> dict[str, tuple[tuple[An
             tuple(modes),  # type: ignore[arg-type]
         )
 
+    def assert_success(code: int) -> None:
+        if code:
+            raise LaunchRefused(f"a CUDA call of the host code failed with error {code}")
+
     def nothing(*_: Any) -> None:
         return
 
@@ -81,6 +85,7 @@ def _bodies(rt: HostRuntime, texts: tuple[str, ...]) -> dict[str, tuple[tuple[An
         "_cudaOccupancyMaxActiveBlocksPerMultiprocessor": ((PTR, PTR, I32, U64), occupancy),
         "_cudaLaunchKernel": ((PTR, *(U32,) * 6, PTR, U64, PTR), launch),
         "_cudaLaunchKernelEx": ((PTR, PTR, PTR), launch_ex),
+        "cuda_dialect_assert_success": ((I32,), assert_success),
         "_cuTensorMapEncodeTiled": (
             (PTR, I32, U32, PTR, PTR, PTR, PTR, PTR, *(I32,) * 4),
             tensor_map,

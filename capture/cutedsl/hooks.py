@@ -16,6 +16,7 @@ from typing import Any
 from nvfp4.capture.cutedsl import versions
 from nvfp4.capture.cutedsl.callbacks import make_callbacks
 from nvfp4.capture.cutedsl.host import HostRuntime
+from nvfp4.capture.errors import UnsupportedCall
 
 _PTX_ATTRIBUTE = "captured_ptx"
 _DUMP_OPTION = re.compile(r"dump-ptx-path='([^']*)'")
@@ -69,6 +70,8 @@ def install(runtime: HostRuntime) -> Hooks:
     hooks.set_environment("CUTE_DSL_ARCH", runtime.device.arch)
     # Modules from the cache on disk were compiled without the PTX.
     hooks.set_environment("CUTE_DSL_DISABLE_FILE_CACHING", "1")
+    # .file and .loc name the user's Python; the instructions stay the same.
+    hooks.set_environment("CUTE_DSL_LINEINFO", "1")
 
     try:
         _install(hooks, runtime)
@@ -90,6 +93,7 @@ def _install(hooks: Hooks, runtime: HostRuntime) -> None:
             dsl.envar, versions.architecture_name(dsl.envar), lambda _: runtime.device.arch
         )
         hooks.replace(dsl.envar, "disable_file_caching", lambda _: True)
+        hooks.replace(dsl.envar, "lineinfo", lambda _: True)
     driver_check = versions.driver_check(Compiler)
     if driver_check:
         hooks.replace(Compiler, driver_check, lambda _: _nothing)
@@ -141,6 +145,12 @@ def _linked_to(runtime: HostRuntime, original: Callable[..., Any]) -> Callable[.
             for op in module.body.operations
             if op.operation.name == "llvm.func" and not op.operation.regions[0].blocks
         ]
+        # The engine links such a function while it is made, before it can have our functions.
+        if any(name.startswith("TVMFFI") for name in declared):
+            raise UnsupportedCall(
+                "functions compiled with --enable-tvm-ffi cannot be emulated, they need a driver",
+                hint="compile without that option and pass from_dlpack(tensor)",
+            )
         engine = original(self, module, *args, **kwargs)
         callbacks = make_callbacks(runtime, tuple(text.split(_SEPARATOR)), declared)
         for name, callback in callbacks.items():

@@ -59,6 +59,7 @@ class HostRuntime:
         if self._launch is not None:
             raise RuntimeError("CuTe DSL launches are intercepted already")
         self._device, self._launch, self._memory = device, launch, memory
+        self._pending = threading.local()  # nobody was there to raise what a late call left
 
     def end(self) -> None:
         """Refuse launches from now on."""
@@ -72,8 +73,10 @@ class HostRuntime:
         return self._device
 
     def keep(self, error: BaseException) -> None:
-        """Hold an exception that cannot cross compiled code until `raise_pending`."""
-        self._pending.error = error
+        """Hold an exception that cannot cross compiled code until `raise_pending`: the first, which
+        is the cause of others."""
+        if getattr(self._pending, "error", None) is None:
+            self._pending.error = error
 
     def raise_pending(self) -> None:
         """Raise the exception that a callback of this thread left behind, if any."""

@@ -69,8 +69,9 @@ def driver_check(compiler: Any) -> str | None:
 
 
 def helper_modules() -> list[Any]:
-    """The modules with helpers that ask the driver; `cutlass.cuda` is the second where it is."""
+    """The modules with helpers that ask the driver; some versions have one under two names."""
     import cutlass
     import cutlass.base_dsl.runtime.cuda as helpers
 
-    return [helpers, *([cutlass.cuda] if hasattr(cutlass, "cuda") else [])]
+    second = getattr(cutlass, "cuda", helpers)
+    return [helpers] if second is helpers else [helpers, second]
