@@ -69,12 +69,18 @@ def launch(
     m, k, l = problem
     a = cute.make_tensor(
         a_ptr,
-        cute.make_layout((m, cute.assume(k, 32), l), stride=(cute.assume(k, 32), 1, m * k)),
+        cute.make_layout(
+            (m, cute.assume(k, 32), l),
+            stride=(cute.assume(k, 32), 1, cute.assume(m * k, 32)),
+        ),
     )
     n = 128
     b = cute.make_tensor(
         b_ptr,
-        cute.make_layout((n, cute.assume(k, 32), l), stride=(cute.assume(k, 32), 1, n * k)),
+        cute.make_layout(
+            (n, cute.assume(k, 32), l),
+            stride=(cute.assume(k, 32), 1, cute.assume(n * k, 32)),
+        ),
     )
     c = cute.make_tensor(c_ptr, cute.make_layout((m, 1, l), stride=(1, 1, m)))
     sfa = cute.make_tensor(sfa_ptr, blockscaled_utils.tile_atom_to_shape_SF(a.shape, 16))
