@@ -1,7 +1,7 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
 #!EXPECT fail cause=mismatch
-"""repeat where repeat_interleave belongs: scale j goes to k = j, j + 16, ... of nobody."""
+"""repeat where repeat_interleave belongs: the scales come round again every k // 16 elements."""
 
 import torch
 from task import input_t, output_t
