@@ -25,7 +25,7 @@ import torch
 
 from corpus import Entry, load
 
-SHAPES = ((128, 256, 1), (512, 512, 2), (128, 1536, 1))
+SHAPES = ((128, 256, 1), (512, 512, 2))
 SEED = 1111
 TIME_LIMIT_S = 120.0
 
