@@ -32,7 +32,7 @@ FINDINGS = frozenset(
 )
 """What a submission may pass with."""
 
-WHERE = frozenset({"any", "batches", "full_range", "k_blocks", "one_batch", "second_shape"})
+WHERE = frozenset({"any", "batches", "full_range", "k_blocks", "one_batch", "second_call"})
 """The cases a fault shows on; README.md says what each means."""
 
 

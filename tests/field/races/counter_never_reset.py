@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT fail cause=unwritten_output|mismatch on=second_shape
+#!EXPECT fail cause=unwritten_output|mismatch on=second_call
 """Split K with tickets; nobody puts the counter back to zero, so only the first call is right."""
 
 import cutlass
