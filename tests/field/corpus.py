@@ -44,8 +44,8 @@ class Expectation:
     causes: for a fail, the causes that are right answers; one of CAUSES each.
     findings: findings that must be reported with a pass; any one of them is enough.
     allowed: findings that may be reported with a pass, or not.
-    line: the line of the submission, counted from 1, that the report should point at; None where
-    no single line is to blame.
+    lines: lines of the submission, counted from 1, that the report should point at; any one of
+    them will do. Empty where no line is to blame.
     on: the cases it shows on, one of WHERE.
     """
 
@@ -53,7 +53,7 @@ class Expectation:
     causes: frozenset[str] = frozenset()
     findings: frozenset[str] = frozenset()
     allowed: frozenset[str] = frozenset()
-    line: int | None = None
+    lines: frozenset[int] = frozenset()
     on: str = "any"
 
 
@@ -78,15 +78,11 @@ def _names(value: str, known: frozenset[str]) -> frozenset[str]:
     return names
 
 
-def marked_line(source: str) -> int | None:
-    """The line with the fault marker, counted from 1; None without one.
-
-    Raises ValueError if there are several.
-    """
-    lines = [i for i, text in enumerate(source.splitlines(), 1) if text.endswith(FAULT_MARKER)]
-    if len(lines) > 1:
-        raise ValueError(f"fault markers on lines {lines}")
-    return lines[0] if lines else None
+def marked_lines(source: str) -> frozenset[int]:
+    """The lines with the fault marker, counted from 1."""
+    return frozenset(
+        i for i, text in enumerate(source.splitlines(), 1) if text.endswith(FAULT_MARKER)
+    )
 
 
 def parse_expectation(source: str) -> Expectation:
@@ -119,7 +115,7 @@ def parse_expectation(source: str) -> Expectation:
         _names(causes, CAUSES) if causes else frozenset(),
         _names(findings, FINDINGS) if findings else frozenset(),
         _names(allowed, FINDINGS) if allowed else frozenset(),
-        marked_line(source),
+        marked_lines(source),
         on,
     )
 

@@ -1,6 +1,6 @@
 """Runs submissions of the corpus on small shapes and prints what comes out, one line each.
 
-python tests/field/driver.py [--check] [NAME ...]
+PYTHONPATH=.:tests python -m field.driver [--check] [--limit SECONDS] [NAME ...]
 
 A name is "folder/module" or a folder; all of the corpus without any. Each submission runs in a
 process of its own under the emulator. Where torch has no CUDA, calls of `torch.cuda` that
@@ -23,9 +23,9 @@ from typing import Any
 
 import torch
 
-from corpus import Entry, load
+from field.corpus import Entry, load
 
-SHAPES = ((128, 256, 1), (512, 512, 2))
+SHAPES = ((128, 256, 1), (512, 512, 2), (128, 1536, 1))
 SEED = 1111
 TIME_LIMIT_S = 120.0
 

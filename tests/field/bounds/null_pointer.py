@@ -57,7 +57,13 @@ def decode(word: Uint32, kind: str, *, loc=None, ip=None):
 
 
 @cute.kernel
-def kernel(bytes_a: cute.Tensor, bytes_b: cute.Tensor, bytes_sfa: cute.Tensor, bytes_sfb: cute.Tensor, c: cute.Tensor):
+def kernel(
+    bytes_a: cute.Tensor,
+    bytes_b: cute.Tensor,
+    bytes_sfa: cute.Tensor,
+    bytes_sfb: cute.Tensor,
+    c: cute.Tensor,
+):
     tidx, _, _ = cute.arch.thread_idx()
     bidx, batch, _ = cute.arch.block_idx()
     row = bidx * 64 + tidx

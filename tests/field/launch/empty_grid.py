@@ -45,9 +45,7 @@ def gemv(a, b, sfa, sfb, c, m: cutlass.Int32, k: cutlass.Int32, l: cutlass.Int32
     mSFA = cute.make_tensor(sfa, cute.make_layout((m, s, l), stride=(s, 1, m * s)))
     mSFB = cute.make_tensor(sfb, cute.make_layout((128, s, l), stride=(s, 1, 128 * s)))
     mC = cute.make_tensor(c, cute.make_layout((m, l)))
-    kernel(mA, mB, mSFA, mSFB, mC, k).launch(
-        grid=(m // THREADS, 1, l), block=(THREADS, 1, 1)
-    )
+    kernel(mA, mB, mSFA, mSFB, mC, k).launch(grid=(m // THREADS, 1, l), block=(THREADS, 1, 1))
 
 
 compiled = {}

@@ -10,7 +10,15 @@ from cutlass.cute.runtime import make_ptr
 
 
 @cute.kernel
-def kernel(a: cute.Tensor, b: cute.Tensor, sfa: cute.Tensor, sfb: cute.Tensor, w: cute.Tensor, flag: cute.Tensor, c: cute.Tensor):
+def kernel(
+    a: cute.Tensor,
+    b: cute.Tensor,
+    sfa: cute.Tensor,
+    sfb: cute.Tensor,
+    w: cute.Tensor,
+    flag: cute.Tensor,
+    c: cute.Tensor,
+):
     tidx, _, _ = cute.arch.thread_idx()
     bidx, role, l = cute.arch.block_idx()
     blocks = sfb.shape[1]

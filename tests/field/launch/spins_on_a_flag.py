@@ -1,7 +1,7 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
 #!EXPECT pass
-"""Two CTAs a tile: one decodes the scales of b into a workspace and raises a flag, one waits for it.
+"""Two CTAs a tile: one decodes the scales of b and raises a flag, the other one waits for it.
 
 The flag is raised by an atomic after a fence, and the other CTA spins on it. All CTAs of the
 contest's tests are resident at once.
@@ -14,7 +14,15 @@ from cutlass.cute.runtime import make_ptr
 
 
 @cute.kernel
-def kernel(a: cute.Tensor, b: cute.Tensor, sfa: cute.Tensor, sfb: cute.Tensor, w: cute.Tensor, flag: cute.Tensor, c: cute.Tensor):
+def kernel(
+    a: cute.Tensor,
+    b: cute.Tensor,
+    sfa: cute.Tensor,
+    sfb: cute.Tensor,
+    w: cute.Tensor,
+    flag: cute.Tensor,
+    c: cute.Tensor,
+):
     tidx, _, _ = cute.arch.thread_idx()
     bidx, role, l = cute.arch.block_idx()
     blocks = sfb.shape[1]

@@ -7,6 +7,7 @@ import cutlass
 import cutlass.cute as cute
 import torch
 from cutlass.cute.runtime import from_dlpack
+
 from task import input_t, output_t
 
 

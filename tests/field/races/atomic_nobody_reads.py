@@ -74,7 +74,9 @@ def gemv(
         cute.recast_ptr(w + m * l * SPLITS, dtype=cutlass.Int32), cute.make_layout(1)
     )
     mC = cute.make_tensor(c, cute.make_layout((m, l)))
-    partial_kernel(mA, mB, mSFA, mSFB, mW, seen).launch(grid=(m // ROWS, SPLITS, l), block=(ROWS, 1, 1))
+    partial_kernel(mA, mB, mSFA, mSFB, mW, seen).launch(
+        grid=(m // ROWS, SPLITS, l), block=(ROWS, 1, 1)
+    )
     sum_kernel(mW, mC).launch(grid=(m // ROWS, l, 1), block=(ROWS, 1, 1))
 
 

@@ -10,7 +10,9 @@ from cutlass.cute.runtime import make_ptr
 
 
 @cute.kernel
-def table_kernel(a: cute.Tensor, b: cute.Tensor, sfa: cute.Tensor, sfb: cute.Tensor, c: cute.Tensor):
+def table_kernel(
+    a: cute.Tensor, b: cute.Tensor, sfa: cute.Tensor, sfb: cute.Tensor, c: cute.Tensor
+):
     t, _, _ = cute.arch.thread_idx()
     bx, bz, _ = cute.arch.block_idx()
     row = bx * 128 + t
@@ -39,7 +41,9 @@ def table_kernel(a: cute.Tensor, b: cute.Tensor, sfa: cute.Tensor, sfb: cute.Ten
 
 
 @cute.jit
-def table_gemv(a_ptr, b_ptr, sfa_ptr, sfb_ptr, c_ptr, m: cutlass.Int32, k: cutlass.Int32, l: cutlass.Int32):
+def table_gemv(
+    a_ptr, b_ptr, sfa_ptr, sfb_ptr, c_ptr, m: cutlass.Int32, k: cutlass.Int32, l: cutlass.Int32
+):
     a = cute.make_tensor(a_ptr, cute.make_layout((k // 2, m, l)))
     b = cute.make_tensor(b_ptr, cute.make_layout((k // 2, 128, l)))
     sfa = cute.make_tensor(sfa_ptr, cute.make_layout((k // 16, m, l)))

@@ -18,7 +18,6 @@ def block_reduce_kernel(
 ):
     tidx, _, _ = cute.arch.thread_idx()
     row, batch, _ = cute.arch.block_idx()
-    warp = cute.arch.warp_idx()
     lane = cute.arch.lane_idx()
     sums = SmemAllocator().allocate_tensor(Float32, cute.make_layout(8), byte_alignment=16)
 

@@ -7,6 +7,7 @@ import cutlass
 import cutlass.cute as cute
 import cutlass.utils.blockscaled_layout as blockscaled_utils
 from cutlass.cute.runtime import make_ptr
+
 from task import input_t, output_t
 
 tiler_mnk = (128, 1, 64)

@@ -7,6 +7,7 @@ import cutlass
 import cutlass.cute as cute
 import cutlass.utils.blockscaled_layout as blockscaled_utils
 from cutlass.cute.runtime import make_ptr
+
 from task import input_t, output_t
 
 tiler_mnk = (128, 1, 64)
@@ -49,8 +50,8 @@ def kernel(mA: cute.Tensor, mB: cute.Tensor, mSFA: cute.Tensor, mSFB: cute.Tenso
         rSFB.store(tSFB.load().to(cutlass.Float32))
 
         for i in cutlass.range_constexpr(tiler_mnk[2]):
-            res[0] += rA[i] * rSFA[i] * rB[i] * rSFB[i]
-    tC[0] = res[0].to(cutlass.Float16)
+            res[0] += rA[i] * rSFA[i] * rB[i] * rSFB[i]  # <- fault
+    tC[0] = res[0].to(cutlass.Float16)  # <- fault
 
 
 @cute.jit

@@ -4,6 +4,7 @@
 """No kernel of its own: dequantise by a look-up table, multiply, sum in float64."""
 
 import torch
+
 from task import input_t, output_t
 
 table = torch.tensor(

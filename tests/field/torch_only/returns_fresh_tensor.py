@@ -4,6 +4,7 @@
 """A tensor of its own is returned, c stays as it came."""
 
 import torch
+
 from task import input_t, output_t
 
 table = torch.tensor(

@@ -4,6 +4,7 @@
 """The contest's own way: torch._scaled_mm a batch, on scales in the blocked layout."""
 
 import torch
+
 from task import input_t, output_t
 
 

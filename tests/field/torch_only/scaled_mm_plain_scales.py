@@ -4,6 +4,7 @@
 """torch._scaled_mm on scales that were flattened but not blocked."""
 
 import torch
+
 from task import input_t, output_t
 
 

@@ -4,6 +4,7 @@
 """repeat where repeat_interleave belongs: the scales come round again every k // 16 elements."""
 
 import torch
+
 from task import input_t, output_t
 
 table = torch.tensor(

@@ -51,7 +51,9 @@ def kernel(
 
 
 @cute.jit
-def run(a_ptr, b_ptr, sfa_ptr, sfb_ptr, c_ptr, m: cutlass.Int32, k: cutlass.Int32, l: cutlass.Int32):
+def run(
+    a_ptr, b_ptr, sfa_ptr, sfb_ptr, c_ptr, m: cutlass.Int32, k: cutlass.Int32, l: cutlass.Int32
+):
     k64 = cute.assume(k, divby=64)
     ks = cute.assume(k // 16, divby=4)
     mk, nk = cute.assume(m * k, divby=64), cute.assume(128 * k, divby=64)

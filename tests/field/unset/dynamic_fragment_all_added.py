@@ -1,7 +1,7 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
 #!EXPECT fail cause=unset_register
-"""Partial sums in local memory: k decides how many of eight are written, and all eight are added."""
+"""Partial sums in local memory: k decides how many of eight are written; all eight are added."""
 
 import cutlass
 import cutlass.cute as cute
@@ -44,11 +44,13 @@ def kernel(
     total = cutlass.Float32(0)
     for i in range(SLOTS):
         total += partial[i]  # <- fault
-    mC[row, 0, bidz] = total.to(cutlass.Float16)
+    mC[row, 0, bidz] = total.to(cutlass.Float16)  # <- fault
 
 
 @cute.jit
-def run(a_ptr, b_ptr, sfa_ptr, sfb_ptr, c_ptr, m: cutlass.Int32, k: cutlass.Int32, l: cutlass.Int32):
+def run(
+    a_ptr, b_ptr, sfa_ptr, sfb_ptr, c_ptr, m: cutlass.Int32, k: cutlass.Int32, l: cutlass.Int32
+):
     k64 = cute.assume(k, divby=64)
     ks = cute.assume(k // 16, divby=4)
     mk, nk = cute.assume(m * k, divby=64), cute.assume(128 * k, divby=64)

@@ -67,7 +67,7 @@ class Gemv:
             a = cute.local_tile(mA[None, row, batch], (16,), (j,)).load().to(Float32)
             b = cute.local_tile(mB[None, 0, batch], (16,), (j,)).load().to(Float32)
             dot = (a * b).reduce(cute.ReductionOp.ADD, 0.0, 0)
-            total += dot * scale_product(mSFA[j, row, batch], mSFB[j, 0, batch])
+            total += dot * scale_product(mSFA[j, row, batch], mSFB[j, 0, batch])  # <- fault
         mC[row, batch] = total.to(cutlass.Float16)  # <- fault
 
 

@@ -9,8 +9,8 @@ They take part in the arithmetic and are put aside by a selp before the sum.
 import cutlass
 import cutlass.cute as cute
 from cutlass._mlir.dialects import llvm
-from cutlass.cutlass_dsl import T, dsl_user_op
 from cutlass.cute.runtime import make_ptr
+from cutlass.cutlass_dsl import T, dsl_user_op
 
 
 def asm(result, operands, text, constraints, loc, ip):
@@ -44,7 +44,9 @@ def load_if(address, index, limit, *, loc=None, ip=None):
         loc,
         ip,
     )
-    return [cutlass.Uint32(llvm.extractvalue(T.i32(), words, [i], loc=loc, ip=ip)) for i in range(4)]
+    return [
+        cutlass.Uint32(llvm.extractvalue(T.i32(), words, [i], loc=loc, ip=ip)) for i in range(4)
+    ]
 
 
 def products(a, b):

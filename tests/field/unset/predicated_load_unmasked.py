@@ -6,8 +6,8 @@
 import cutlass
 import cutlass.cute as cute
 from cutlass._mlir.dialects import llvm
-from cutlass.cutlass_dsl import T, dsl_user_op
 from cutlass.cute.runtime import make_ptr
+from cutlass.cutlass_dsl import T, dsl_user_op
 
 
 def asm(result, operands, text, constraints, loc, ip):
@@ -41,7 +41,9 @@ def load_if(address, index, limit, *, loc=None, ip=None):
         loc,
         ip,
     )
-    return [cutlass.Uint32(llvm.extractvalue(T.i32(), words, [i], loc=loc, ip=ip)) for i in range(4)]
+    return [
+        cutlass.Uint32(llvm.extractvalue(T.i32(), words, [i], loc=loc, ip=ip)) for i in range(4)
+    ]
 
 
 def products(a, b):
@@ -104,7 +106,7 @@ def gemv_kernel(
         wb = load_if(b_row + group.to(cutlass.Int64) * 16, group, groups)
         last = cutlass.min(group, groups - 1)
         for half in cutlass.range_constexpr(2):
-            dot = dot16(wa[2 * half], wa[2 * half + 1], wb[2 * half], wb[2 * half + 1])
+            dot = dot16(wa[2 * half], wa[2 * half + 1], wb[2 * half], wb[2 * half + 1])  # <- fault
             scale = sfa[batch, row, 2 * last + half].to(cutlass.Float32)
             total += dot * (scale * sfb[batch, 0, 2 * last + half].to(cutlass.Float32))
     total = cute.arch.warp_reduction_sum(total)
