@@ -104,7 +104,7 @@ def run_entry(path: Path, check: bool, shapes: tuple[tuple[int, int, int], ...])
     from nvfp4.emulation import install
     from reference import check_implementation, generate_full_range_input, generate_input
 
-    said = []
+    said: list[str] = []
     with install(check=check) as emulated:
         spec = importlib.util.spec_from_file_location("submission", path)
         assert spec and spec.loader
