@@ -1,0 +1,1 @@
+"""Submissions as contestants write them, with what a judge should say to each."""
