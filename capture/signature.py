@@ -6,13 +6,14 @@ import re
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _ENTRY = re.compile(r"\.entry\s+([\w$%]+)\s*(?:\((.*?)\))?", re.DOTALL)
-_PARAMETER = re.compile(r"\.[a-z]*?(\d+)\s+[\w$%]+\s*(?:\[\s*(\d+)\s*\])?\s*$")
+_PARAMETER = re.compile(r"\s\.[busf](\d+)\b[^\[]*?[\w$%]+\s*(?:\[\s*(\d+)\s*\])?\s*$")
 
 
 def parameter_bytes(ptx: str, kernel: str) -> tuple[int, ...] | None:
     """The size of each parameter of a kernel; None if the module has no such kernel.
 
-    Source: PTX ISA, kernel parameters (`.param .align 64 .b8 name[128]`, `.param .u64 name`).
+    Source: PTX ISA, kernel parameters (`.param .align 64 .b8 name[128]`, `.param .u64 name`,
+    `.param .u64 .ptr .global .align 16 name`).
     """
     for entry in _ENTRY.finditer(_COMMENT.sub(" ", ptx)):
         if entry[1] != kernel:

@@ -1,0 +1,26 @@
+"""The sizes of a kernel's parameters, read from its PTX."""
+
+from __future__ import annotations
+
+import pytest
+
+from nvfp4.capture.signature import parameter_bytes
+
+
+@pytest.mark.parametrize(
+    ("parameters", "sizes"),
+    [
+        ("", ()),
+        ("()", ()),
+        ("(.param .u64 a, .param .u32 n)", (8, 4)),
+        ("(\n\t.param .u64 .ptr .global .align 16 a_param_0,\n\t.param .f32 x)", (8, 4)),
+        ("(.param .align 64 .b8 map[128], .param .b8 flag)", (128, 1)),
+        ("(.param .align 8 .b8 k_param_0[24] // a struct, with a comma\n)", (24,)),
+        ("(.param .u64 .ptr a)", (8,)),
+    ],
+)
+def test_sizes_of_parameters(parameters: str, sizes: tuple[int, ...]) -> None:
+    text = f".visible .entry other(.param .u8 b) {{ret;}}\n.visible .entry k{parameters}\n{{ret;}}"
+    assert parameter_bytes(text, "k") == sizes
+    assert parameter_bytes(text, "other") == (1,)
+    assert parameter_bytes(text, "missing") is None
