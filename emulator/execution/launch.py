@@ -161,6 +161,10 @@ def _report(
         **vars(state.traffic),
         output="".join(state.output),
         findings=state.findings.records(state.kernel),
+        block_runs=[
+            (block.kinds.total(), count)
+            for block, count in zip(compiled.blocks, runs.tolist(), strict=True)
+        ],
     )
     if ran < total:
         report.scale(total / ran)
