@@ -10,7 +10,7 @@ LONGEST = 100
 # What CuTe DSL appends to a function's name: its arguments as text, without punctuation.
 _CUTE_DSL = re.compile(r"kernel_cutlass_(\w+?)_\d+")
 _CUTE_DSL_ARGUMENT = re.compile(
-    r"_+(?:tensor(?:ptr|o)|ptr[a-z]+\d|Tiled_|Copy_Atom|MMA_Atom|None(?:_|$)|(?:True|False)(?:_|$)"
+    r"_+(?:tensor(?:ptr|o|\d)|ptr[a-z]+\d|Tiled_?(?:Copy|MMA)|(?:Copy|MMA)_?Atom|None(?:_|$)|(?:True|False)(?:_|$)"
     r"|S\d+_o_|[A-Za-z0-9]*_object(?:_at|$)|functionlambda|$)|$"
 )
 

@@ -18,13 +18,17 @@ _names: dict[str, str] = {}
 
 @dataclass(frozen=True)
 class SourceLine:
-    """A line of a file, from 1. column: from 1, 0 where it is not known. caller: the line into
-    which the code of this one was inlined."""
+    """A line of a file, from 1.
+
+    column: from 1, 0 where it is not known. caller: the line into which the code of this one was
+    inlined. near: the compiler gave no line, this is the last one before in the PTX.
+    """
 
     file: str
     line: int
     column: int = 0
     caller: SourceLine | None = None
+    near: bool = False
 
     def chain(self) -> Iterator[SourceLine]:
         """This line, its caller, the caller's caller and so on."""
@@ -45,7 +49,8 @@ class SourceLine:
 
     def __str__(self) -> str:
         column = f":{self.column}" if self.column else ""
-        return f"{shown(self.file)}:{self.line}{column}"
+        near = "near " if self.near else ""
+        return f"{near}{shown(self.file)}:{self.line}{column}"
 
 
 def is_library(path: str) -> bool:

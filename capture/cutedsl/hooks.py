@@ -59,6 +59,8 @@ def install(runtime: HostRuntime) -> Hooks:
     hooks.set_environment("CUTE_DSL_ARCH", runtime.device.arch)
     # Modules from the cache on disk were compiled without the PTX.
     hooks.set_environment("CUTE_DSL_DISABLE_FILE_CACHING", "1")
+    # The PTX says which line of Python each instruction comes from; the instructions are the same.
+    hooks.set_environment("CUTE_DSL_LINEINFO", "1")
 
     from cutlass.base_dsl.compiler import Compiler
     from cutlass.base_dsl.jit_executor import JitExecutor
@@ -82,6 +84,7 @@ def _set_up_existing(hooks: Hooks, arch: str) -> None:
         name = "_arch" if hasattr(dsl.envar, "_arch") else "arch"
         hooks.replace(dsl.envar, name, lambda _: arch)
         hooks.replace(dsl.envar, "disable_file_caching", lambda _: True)
+        hooks.replace(dsl.envar, "lineinfo", lambda _: True)
 
 
 def _keeping_ptx(original: Callable[..., Any]) -> Callable[..., Any]:

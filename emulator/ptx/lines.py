@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from dataclasses import replace
 
 from nvfp4.emulator.source import SourceLine
 
@@ -41,6 +42,7 @@ class SourceLines:
 
     def _read(self, text: str) -> None:
         known: dict[Place, SourceLine | None] = {}
+        last: SourceLine | None = None
         in_asm = False
         line, position = 1, 0
         for found in _CHANGE.finditer(text):
@@ -50,6 +52,7 @@ class SourceLines:
                 in_asm = found["asm"] == "begin"
             elif found["function"]:
                 known.clear()
+                last = None
                 in_asm = False
                 self._change(line, None)
             elif not in_asm:
@@ -61,8 +64,12 @@ class SourceLines:
                     # A chain is given a link at a time: that of the caller's own line came before.
                     place = _place(found["caller"])
                     caller = known.get(place) or self._line(place, None)
-                known[own] = self._line(own, caller)
-                self._change(line, known[own])
+                source = known[own] = self._line(own, caller)
+                if source is not None and not _vague(source):
+                    last = source
+                elif last is not None:
+                    source = replace(last, column=0, near=True)
+                self._change(line, source)
 
     def _change(self, line: int, source: SourceLine | None) -> None:
         self._starts.append(line)
@@ -76,9 +83,14 @@ class SourceLines:
         if caller is not None and sum(1 for _ in caller.chain()) >= _DEEPEST:
             caller = None
         path = self._files[index]
-        # Python counts columns from 0, compilers of C++ from 1 with 0 for none. Nothing inside a
-        # Python function stands in column 0: it means the function as a whole.
+        # Python counts columns from 0, compilers of C++ from 1 with 0 for none.
         return SourceLine(path, line, column + (path.endswith(".py") and column > 0), caller)
+
+
+def _vague(source: SourceLine) -> bool:
+    """Whether it is a Python function as a whole: nothing inside one stands in the first column.
+    CuTe DSL gives it to what a library function made without being told a place."""
+    return source.file.endswith(".py") and source.column == 0
 
 
 def _place(text: str) -> Place:
