@@ -11,43 +11,43 @@ from nvfp4.emulator.ptx.program import Instruction
 from nvfp4.emulator.report import LaunchReport
 
 
-def annotated_ptx(ptx: str, report: LaunchReport) -> str:
-    """The text of a module, each line with the warp instructions that a launch executed there.
+def annotated_ptx(report: LaunchReport) -> str:
+    """The PTX of a launch, each line with the warp instructions that were executed there.
 
-    ptx: the text that was launched. The column stays empty beside lines without an instruction of
+    The column stays empty beside lines without an instruction of
     the kernel; 0 stands beside those that were never reached.
     """
-    counts = by_ptx_line(ptx, report)
+    counts = by_ptx_line(report)
     width = max((len(str(count)) for count in counts.values()), default=1)
     return "".join(
         f"{counts.get(number, ''):>{width}} | {line}\n"
-        for number, line in enumerate(ptx.removesuffix("\n").split("\n"), 1)
+        for number, line in enumerate(report.ptx.removesuffix("\n").split("\n"), 1)
     )
 
 
-def by_ptx_line(ptx: str, report: LaunchReport) -> dict[int, int]:
+def by_ptx_line(report: LaunchReport) -> dict[int, int]:
     """Warp instructions by line of the PTX, from 1. A function counts for all its calls."""
     counts: Counter[int] = Counter()
-    for instruction, warps in _executed(ptx, report):
+    for instruction, warps in _executed(report):
         counts[instruction.line] += warps
     return dict(counts)
 
 
-def by_source_line(ptx: str, report: LaunchReport) -> dict[tuple[str, int] | None, int]:
+def by_source_line(report: LaunchReport) -> dict[tuple[str, int] | None, int]:
     """Warp instructions by (file, line) of the user's source.
 
     None: what comes from no line of the user's that is known.
     """
     counts: Counter[tuple[str, int] | None] = Counter()
-    for instruction, warps in _executed(ptx, report):
+    for instruction, warps in _executed(report):
         user = instruction.source.users() if instruction.source else None
         counts[(user.file, user.line) if user else None] += warps
     return dict(counts)
 
 
-def _executed(ptx: str, report: LaunchReport) -> Iterator[tuple[Instruction, int]]:
+def _executed(report: LaunchReport) -> Iterator[tuple[Instruction, int]]:
     """Each instruction of the kernel, calls inlined, and how many warps ran it."""
-    code = iter(link(parse(ptx), report.kernel).code)
+    code = iter(link(parse(report.ptx), report.kernel).code)
     for size, warps in report.block_runs:
         for _ in range(size):
             yield next(code), warps

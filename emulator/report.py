@@ -21,8 +21,8 @@ class LaunchReport:
         accesses. divergent_branches: branches at which a warp diverged.
     extrapolated: only a sample of the CTAs ran; everything but ctas_run, seconds and output is
         scaled by ctas_total / ctas_run.
-    block_runs: (instructions, warps that ran them) of each basic block, in program order; what
-        `emulator.listing` needs, and no part of the dictionary.
+    ptx, block_runs: what `emulator.listing` needs, and no part of the dictionary: the text of the
+        module, and (instructions, warps that ran them) of each basic block, in program order.
     seconds: time the emulation took on the host; says nothing about a GPU.
     """
 
@@ -51,6 +51,7 @@ class LaunchReport:
     seconds: float = 0.0
     output: str = ""
     findings: list[Finding] = field(default_factory=list)
+    ptx: str = field(default="", repr=False)
     block_runs: list[tuple[int, int]] = field(default_factory=list, repr=False)
 
     @property
@@ -60,7 +61,7 @@ class LaunchReport:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         plain = asdict(replace(self, block_runs=[]))
-        del plain["block_runs"]
+        del plain["ptx"], plain["block_runs"]
         return plain | {
             "short_name": short_name(self.kernel),
             "warp_instructions_total": self.warp_instructions_total,

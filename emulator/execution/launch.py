@@ -44,6 +44,7 @@ def launch(
         refuse_if_it_matters(run_again, state.memory.kept, state.findings, orders)
     x, y, z = asked.grid
     report = _report(state, compiled, runs, ran, x * y * z)
+    report.ptx = asked.ptx
     report.seconds = time.perf_counter() - began
     return report
 

@@ -59,7 +59,10 @@ def test_a_very_long_cpp_name_loses_its_arguments() -> None:
     ("generated", "name"),
     [
         ("kernel_cutlass_plain_0", "plain"),
-        ("kernel_cutlass_gemv_kernel_tensorptrf4E2M1FNgmemalign16odiv64div641div64_0", "gemv_kernel"),
+        (
+            "kernel_cutlass_gemv_kernel_tensorptrf4E2M1FNgmemalign16odiv64div641div64_0",
+            "gemv_kernel",
+        ),
         ("kernel_cutlass_bad_tensorptrf32gmemalign16o321_tensorptrf32gmemalign16o321__0_12", "bad"),
         ("kernel_cutlass_kernel_subGemv_object_at_________0", "kernel"),
         ("kernel_cutlass_k_None_128_0", "k"),
@@ -79,8 +82,8 @@ def test_messages_have_the_short_name_and_records_the_whole() -> None:
     report = emulator.run_ptx(text.replace("FAULT", ""), name, (1,), (32,), [])
     assert report.kernel == report.findings[0].kernel == name
     assert report.to_dict()["short_name"] == "kern<float, 4>"
+    fault = "mov.u64 %d1, 64; ld.global.u32 %r2, [%d1];"
     with pytest.raises(errors.OutOfBounds) as caught:
-        fault = "mov.u64 %d1, 64; ld.global.u32 %r2, [%d1];"
         emulator.run_ptx(text.replace("FAULT", fault), name, (1,), (32,), [])
     assert "in kernel kern<float, 4>, CTA" in str(caught.value)
     assert caught.value.where is not None
