@@ -9,6 +9,7 @@ from dataclasses import replace
 from nvfp4.emulator.source import SourceLine
 
 _FILE = re.compile(r'^[ \t]*\.file[ \t]+(\d+)[ \t]+"([^"\n]*)"', re.MULTILINE)
+_COLUMN = re.compile(r"^[ \t]*\.loc[ \t]+\d+[ \t]+\d+[ \t]+[1-9]", re.MULTILINE)
 # What changes the line of the instructions that follow.
 _CHANGE = re.compile(
     r"""
@@ -30,6 +31,7 @@ class SourceLines:
 
     def __init__(self, text: str = "") -> None:
         self._files = {int(index): path for index, path in _FILE.findall(text)}
+        self._columns = bool(_COLUMN.search(text))
         self._starts: list[int] = []
         self._sources: list[SourceLine | None] = []
         if self._files:
@@ -65,11 +67,19 @@ class SourceLines:
                     place = _place(found["caller"])
                     caller = known.get(place) or self._line(place, None)
                 source = known[own] = self._line(own, caller)
-                if source is not None and not _vague(source):
+                if source is not None and not self._vague(source):
                     last = source
                 elif last is not None:
                     source = replace(last, column=0, near=True)
                 self._change(line, source)
+
+    def _vague(self, source: SourceLine) -> bool:
+        """Whether it is a Python function as a whole: nothing inside one stands in the first
+        column. CuTe DSL gives it to what a library function made without being told a place."""
+        if source.column or not source.file.endswith(".py"):
+            return False
+        # Before Python 3.11 no column is known.
+        return self._columns or source.text.startswith(("@", "def "))
 
     def _change(self, line: int, source: SourceLine | None) -> None:
         self._starts.append(line)
@@ -85,12 +95,6 @@ class SourceLines:
         path = self._files[index]
         # Python counts columns from 0, compilers of C++ from 1 with 0 for none.
         return SourceLine(path, line, column + (path.endswith(".py") and column > 0), caller)
-
-
-def _vague(source: SourceLine) -> bool:
-    """Whether it is a Python function as a whole: nothing inside one stands in the first column.
-    CuTe DSL gives it to what a library function made without being told a place."""
-    return source.file.endswith(".py") and source.column == 0
 
 
 def _place(text: str) -> Place:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 from collections.abc import Iterator
 from multiprocessing import get_context
 from pathlib import Path
@@ -33,6 +34,8 @@ from reference import generate_input
 
 HERE = Path(__file__).resolve()
 KERNELS = HERE.parents[1] / "kernels"
+# Before Python 3.11 there are no columns.
+COLUMN = r":(\d+)" if sys.version_info >= (3, 11) else "()"
 ELSEWHERE = """import cutlass.cute as cute
 from cutlass import Float32, Int32
 
@@ -166,11 +169,11 @@ def line_of(way: str) -> tuple[int, str]:
 def test_the_line_of_an_access_is_named(way: str, emulation: Emulation, elsewhere: Any) -> None:
     message = fault(way, elsewhere)
     number, text = line_of(way)
-    found = re.search(rf"\n  (\S+/)?{HERE.name}:{number}:(\d+): (.*)\n  PTX line \d+: ", message)
+    found = re.search(rf"\n  (\S+/)?{HERE.name}:{number}{COLUMN}: (.*)\n  PTX line \d+: ", message)
     assert found is not None, message
     assert found[3] == text
     line = HERE.read_text(encoding="utf-8").splitlines()[number - 1]
-    beginning = line[int(found[2]) - 1 :]
+    beginning = line[int(found[2]) - 1 :] if found[2] else text
     assert beginning.startswith(("total", "source", "target", "several", "cute", "tensor"))
     assert re.search(r"\n  in kernel faulty_kernel, CTA .* thread ", message)
 
@@ -179,8 +182,8 @@ def test_the_line_of_an_access_is_named(way: str, emulation: Emulation, elsewher
 def test_the_line_of_a_helper_in_another_file_is_named(
     way: str, number: int, emulation: Emulation, elsewhere: Any
 ) -> None:
-    place = f"{elsewhere.__file__}:{number}:13: value = tensor[i]"
-    assert f"\n  {place}\n" in fault(way, elsewhere)
+    place = rf"\n  {re.escape(elsewhere.__file__)}:{number}{COLUMN}: value = tensor\[i\]\n"
+    assert re.search(place, fault(way, elsewhere))
 
 
 def test_where_cute_dsl_gives_no_line_the_one_before_is_said_to_be_near(

@@ -107,6 +107,19 @@ def test_what_comes_from_no_line_is_near_the_last_one(place: str, python: Path) 
     assert places(str(error))[0] == f"  near {python}:4: x4 = load(4)"
 
 
+def test_without_columns_a_whole_function_is_told_by_its_first_line(tmp_path: Path) -> None:
+    path = tmp_path / "old.py"
+    path.write_text("@cute.jit\ndef f():\n    x = load()\n")
+    text = "".join(f".loc 1 {line} 0\nret;\n" for line in (1, 3, 1, 2))
+    sources = SourceLines(f'.file 1 "{path}"\n{text}')
+    assert [str(sources.at(line)) for line in (2, 4, 6, 8)] == [
+        f"{path}:1",
+        f"{path}:3",
+        f"near {path}:3",
+        f"near {path}:3",
+    ]
+
+
 def test_before_the_first_line_there_is_none_to_be_near() -> None:
     sources = SourceLines('.file 1 "a.py"\n.loc 1 0 0\n.loc 1 3 0\n')
     assert sources.at(2) is None
