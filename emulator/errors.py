@@ -1,8 +1,8 @@
 """Everything that stops an emulated launch.
 
 Every kind of error is a class: a caller can tell what went wrong without reading the message.
-The message is a sentence for a person; `EmulatorError.where` adds kernel, CTA, thread and the PTX
-line when they are known.
+The message is a sentence for a person; `EmulatorError.where` adds the line of the source, the PTX
+line, kernel, CTA and thread when they are known.
 """
 
 from __future__ import annotations
@@ -10,27 +10,74 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from nvfp4.emulator.names import short_name
+from nvfp4.emulator.source import SourceLine, is_library
+
 
 @dataclass(frozen=True)
 class SourceLocation:
-    """Place of a fault. `cta` and `thread` are (x, y, z); `line` counts from 1 in the PTX text."""
+    """Place of a fault.
+
+    line: in the PTX text, from 1. cta, thread: (x, y, z). source: the line that the instruction
+    was compiled from, with those it was inlined into.
+    """
 
     kernel: str
     line: int | None = None
     instruction: str | None = None
     cta: tuple[int, int, int] | None = None
     thread: tuple[int, int, int] | None = None
+    source: SourceLine | None = None
+
+    @property
+    def user(self) -> SourceLine | None:
+        """The innermost line of the user's own code; None where only a library's is known."""
+        return self.source.users() if self.source else None
+
+    @property
+    def file(self) -> str | None:
+        """The path of the user's file."""
+        return self.user.file if self.user else None
+
+    @property
+    def source_line(self) -> int | None:
+        """The line in `file`, from 1."""
+        return self.user.line if self.user else None
+
+    @property
+    def column(self) -> int | None:
+        """The column in that line, from 1; 0 where only the line is known."""
+        return self.user.column if self.user else None
+
+    @property
+    def source_text(self) -> str | None:
+        """That line; empty where the file cannot be read."""
+        return self.user.text if self.user else None
 
     def __str__(self) -> str:
-        parts = [f"kernel {self.kernel}"]
+        lines = self._source_lines()
+        if self.line is not None:
+            lines.append(_joined(f"PTX line {self.line}", self.instruction))
+        parts = [f"in kernel {short_name(self.kernel)}"]
         if self.cta is not None:
             parts.append(f"CTA {self.cta}")
         if self.thread is not None:
             parts.append(f"thread {self.thread}")
-        text = ", ".join(parts)
-        if self.line is not None:
-            text += f"\n  PTX line {self.line}: {self.instruction or ''}".rstrip()
-        return text
+        return "\n  ".join([*lines, ", ".join(parts)])
+
+    def _source_lines(self) -> list[str]:
+        """The user's line, then the lines of the user's code that led to it."""
+        if self.source is None:
+            return []
+        if self.user is None:
+            return [f"{self.source}: in a library; the line that called it is not known"]
+        own = [frame for frame in self.user.chain() if not is_library(frame.file)]
+        lines = [_joined(str(frame), frame.text) for frame in own]
+        return [lines[0], *(f"called from {line}" for line in lines[1:])]
+
+
+def _joined(place: str, text: str | None) -> str:
+    return f"{place}: {text}" if text else place
 
 
 class EmulatorError(Exception):
@@ -62,7 +109,7 @@ class EmulatorError(Exception):
     def __str__(self) -> str:
         text = self.message
         if self.where is not None:
-            text += f"\n  in {self.where}"
+            text += f"\n  {self.where}"
         if self.hint is not None:
             text += f"\n  hint: {self.hint}"
         return text

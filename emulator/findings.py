@@ -6,13 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nvfp4.emulator.errors import EmulatorError
+from nvfp4.emulator.source import shown
+
+Place = tuple[str, str | None, int | None]
+"""Code, file and line of a finding."""
 
 
 @dataclass(frozen=True)
 class Finding:
     """One kind of misuse at one place. cta, thread: of its first occurrence. count: how many
     threads did it, all occurrences together. file, line: in the source the kernel was compiled
-    from, None where that is not known.
+    from, the file as messages call it; None where that is not known. ptx_line: of the first
+    occurrence.
     """
 
     code: str
@@ -24,14 +29,18 @@ class Finding:
     thread: tuple[int, int, int] | None
     count: int
     hint: str | None
+    ptx_line: int | None = None
 
 
 class Findings:
-    """The findings of a launch: the first occurrence at each place, the others counted."""
+    """The findings of a launch: the first occurrence at each place, the others counted.
+
+    A place is a line of the user's source where that is known, else a line of the PTX.
+    """
 
     def __init__(self) -> None:
-        self._first: dict[tuple[str, int | None], EmulatorError] = {}
-        self._counts: dict[tuple[str, int | None], int] = {}
+        self._first: dict[Place, EmulatorError] = {}
+        self._counts: dict[Place, int] = {}
 
     def __bool__(self) -> bool:
         return bool(self._first)
@@ -42,8 +51,7 @@ class Findings:
 
     def note(self, error: EmulatorError, count: int = 1) -> None:
         """One more occurrence: `count` threads did what the error says."""
-        where = error.where
-        place = (error.code, where.line if where else None)
+        place = _place(error)
         self._first.setdefault(place, error)
         self._counts[place] = self._counts.get(place, 0) + count
 
@@ -57,12 +65,21 @@ class Findings:
                     code=error.code,
                     message=error.message,
                     kernel=kernel,
-                    file=None,
-                    line=None,
+                    file=shown(where.file) if where and where.file else None,
+                    line=where.source_line if where else None,
                     cta=where.cta if where else None,
                     thread=where.thread if where else None,
                     count=self._counts[place],
                     hint=error.hint,
+                    ptx_line=where.line if where else None,
                 )
             )
         return found
+
+
+def _place(error: EmulatorError) -> Place:
+    where = error.where
+    if where is None:
+        return error.code, None, None
+    user = where.user
+    return (error.code, user.file, user.line) if user else (error.code, None, where.line)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from nvfp4.emulator.findings import Finding
+from nvfp4.emulator.names import short_name
 
 
 @dataclass
@@ -20,6 +21,8 @@ class LaunchReport:
         accesses. divergent_branches: branches at which a warp diverged.
     extrapolated: only a sample of the CTAs ran; everything but ctas_run, seconds and output is
         scaled by ctas_total / ctas_run.
+    ptx, block_runs: what `emulator.listing` needs, and no part of the dictionary: the text of the
+        module, and (instructions, warps that ran them) of each basic block, in program order.
     seconds: time the emulation took on the host; says nothing about a GPU.
     """
 
@@ -48,6 +51,8 @@ class LaunchReport:
     seconds: float = 0.0
     output: str = ""
     findings: list[Finding] = field(default_factory=list)
+    ptx: str = field(default="", repr=False)
+    block_runs: list[tuple[int, int]] = field(default_factory=list, repr=False)
 
     @property
     def warp_instructions_total(self) -> int:
@@ -55,12 +60,18 @@ class LaunchReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return asdict(self) | {"warp_instructions_total": self.warp_instructions_total}
+        plain = asdict(replace(self, block_runs=[]))
+        del plain["ptx"], plain["block_runs"]
+        return plain | {
+            "short_name": short_name(self.kernel),
+            "warp_instructions_total": self.warp_instructions_total,
+        }
 
     def scale(self, factor: float) -> None:
         """Extrapolate every count to the whole grid."""
         self.extrapolated = True
         self.warp_instructions = {k: round(v * factor) for k, v in self.warp_instructions.items()}
+        self.block_runs = [(size, round(runs * factor)) for size, runs in self.block_runs]
         for name in _SCALED:
             setattr(self, name, round(getattr(self, name) * factor))
 

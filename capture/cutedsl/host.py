@@ -74,7 +74,8 @@ class HostRuntime:
 
     def keep(self, error: BaseException) -> None:
         """Hold an exception that cannot cross compiled code until `raise_pending`: the first, which
-        is the cause of others."""
+        is the cause of others.
+        """
         if getattr(self._pending, "error", None) is None:
             self._pending.error = error
 

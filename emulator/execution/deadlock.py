@@ -19,7 +19,9 @@ def deadlock(kernel: str, batch: Batch, held: list[tuple[Site, Array]]) -> Deadl
     ]
     for site, lanes in held:
         instruction = site.instruction
-        lines.append(f"{_threads(batch, lanes)} at line {instruction.line}: {instruction.text}")
+        source = instruction.source and instruction.source.users()
+        place = f"{source}" if source else f"PTX line {instruction.line}"
+        lines.append(f"{_threads(batch, lanes)} at {place}: {instruction.text}")
     return Deadlock(
         "no thread can go on. Waiting: " + "; ".join(lines),
         where=held[0][0].location() if held else SourceLocation(kernel),

@@ -44,6 +44,7 @@ def launch(
         refuse_if_it_matters(run_again, state.memory.kept, state.findings, orders)
     x, y, z = asked.grid
     report = _report(state, compiled, runs, ran, x * y * z)
+    report.ptx = asked.ptx
     report.seconds = time.perf_counter() - began
     return report
 
@@ -161,6 +162,10 @@ def _report(
         **vars(state.traffic),
         output="".join(state.output),
         findings=state.findings.records(state.kernel),
+        block_runs=[
+            (block.kinds.total(), count)
+            for block, count in zip(compiled.blocks, runs.tolist(), strict=True)
+        ],
     )
     if ran < total:
         report.scale(total / ran)

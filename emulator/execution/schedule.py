@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from nvfp4.emulator.compiler.kernel import CompiledBlock, CompiledKernel
-from nvfp4.emulator.errors import Deadlock, RunawayKernel, SourceLocation
+from nvfp4.emulator.errors import Deadlock, RunawayKernel
 from nvfp4.emulator.execution.deadlock import deadlock
 from nvfp4.emulator.instructions.control import Divergence
 from nvfp4.emulator.ptx.types import Array
@@ -123,7 +123,7 @@ class Scheduler:
         if self._steps > STEP_LIMIT:
             raise RunawayKernel(
                 f"the kernel is still running after {self._steps} basic blocks",
-                where=SourceLocation(self.kernel.program.kernel),
+                where=blocks[number].site.location(),
                 hint="a loop may never end",
             )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, NoReturn
 
 from nvfp4.emulator.errors import (
@@ -36,7 +36,8 @@ class Site:
         return self.instruction.operands
 
     def location(self) -> SourceLocation:
-        return SourceLocation(self.kernel, self.instruction.line, self.instruction.text)
+        at = self.instruction
+        return SourceLocation(self.kernel, at.line, at.text, source=at.source)
 
     def lane(self, batch: Batch, lane: int) -> LaneSite:
         """This instruction as one lane of the batch executes it."""
@@ -101,5 +102,5 @@ class LaneSite(NamedTuple):
     def _error(self, kind: type[EmulatorError], message: str, hint: str | None) -> EmulatorError:
         site = self.site
         cta, thread = self.batch.coordinates(self.lane)
-        line, text = site.instruction.line, site.instruction.text
-        return kind(message, where=SourceLocation(site.kernel, line, text, cta, thread), hint=hint)
+        where = replace(site.location(), cta=cta, thread=thread)
+        return kind(message, where=where, hint=hint)

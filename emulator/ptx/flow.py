@@ -81,7 +81,7 @@ def _connect(block: Block, program: Program, number: dict[int, int], count: int)
         if block.index + 1 >= count:
             raise PtxSyntaxError(
                 "control runs past the kernel's end",
-                where=SourceLocation(program.kernel, last.line),
+                where=SourceLocation(program.kernel, last.line, last.text, source=last.source),
             )
         block.successors.append(block.index + 1)
 

@@ -70,9 +70,11 @@ class _Linker:
         self.emit(syntax.Instruction("exit", (), None, self.line, "(end of the kernel)"))
 
     def error(self, message: str, hint: str | None = None) -> PtxSyntaxError:
-        return PtxSyntaxError(
-            message, where=SourceLocation(self.program.kernel, self.line), hint=hint
-        )
+        return PtxSyntaxError(message, where=self.place(self.line), hint=hint)
+
+    def place(self, line: int, text: str | None = None) -> SourceLocation:
+        source = self.module.sources.at(line)
+        return SourceLocation(self.program.kernel, line, text, source=source)
 
     # --- variables ----------------------------------------------------------------------
 
@@ -174,7 +176,7 @@ class _Linker:
         if type_name not in TYPES:
             raise UnsupportedInstruction(
                 f"registers of type .{type_name} are not emulated",
-                where=SourceLocation(self.program.kernel, self.line),
+                where=self.place(self.line),
                 hint="split 128-bit values into two .b64 registers",
             )
         return TYPES[type_name].register
@@ -222,7 +224,16 @@ class _Linker:
         negated = bool(node.guard and node.guard.negated)
         parts = tuple(node.opcode.split("."))
         self.program.code.append(
-            Instruction(node.opcode, parts, operands, guard, negated, node.line, node.text)
+            Instruction(
+                node.opcode,
+                parts,
+                operands,
+                guard,
+                negated,
+                node.line,
+                node.text,
+                self.module.sources.at(node.line),
+            )
         )
 
     def guard(self, node: syntax.Instruction) -> Register | None:
@@ -297,13 +308,13 @@ class _Linker:
         if function is None or function.body is None:
             raise UnsupportedInstruction(
                 f"call of {name or 'a pointer'}, which has no body in this module",
-                where=SourceLocation(self.program.kernel, node.line, node.text),
+                where=self.place(node.line, node.text),
                 hint="only functions of the same PTX module can be called, by name",
             )
         if name in self.calls:
             raise UnsupportedInstruction(
                 f"recursion of {name}",
-                where=SourceLocation(self.program.kernel, node.line, node.text),
+                where=self.place(node.line, node.text),
                 hint="calls are inlined; write the recursion as a loop",
             )
         self.inline(function, results, arguments, node)

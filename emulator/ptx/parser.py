@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nvfp4.emulator.ptx.lines import SourceLines
 from nvfp4.emulator.ptx.operands import OperandParser, real_bits
 from nvfp4.emulator.ptx.syntax import (
     Function,
@@ -41,7 +42,7 @@ class _Parser(OperandParser):
     # --- module -------------------------------------------------------------------------
 
     def module(self) -> Module:
-        module = Module()
+        module = Module(sources=SourceLines(self.text))
         while self.now.kind != "end":
             text = self.now.text
             if text in _TO_END_OF_LINE:

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from nvfp4.emulator.ptx import syntax
 from nvfp4.emulator.ptx.syntax import Integer, Real
+from nvfp4.emulator.source import SourceLine
 
 # The first KiB of shared memory belongs to the system on sm_90 and later.
 SHARED_BASE = 1024
@@ -96,7 +97,9 @@ Operand: TypeAlias = (
 
 @dataclass(frozen=True)
 class Instruction:
-    """parts: the opcode split at its dots. negated: the guard is `@!p`. text: as written."""
+    """parts: the opcode split at its dots. negated: the guard is `@!p`. text: as written. source:
+    the line that it was compiled from.
+    """
 
     opcode: str
     parts: tuple[str, ...]
@@ -105,6 +108,7 @@ class Instruction:
     negated: bool
     line: int
     text: str
+    source: SourceLine | None = None
 
 
 @dataclass

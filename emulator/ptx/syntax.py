@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from nvfp4.emulator.ptx.lines import SourceLines
+
 
 @dataclass(frozen=True)
 class Name:
@@ -160,3 +162,4 @@ class Module:
     target: str = ""
     functions: dict[str, Function] = field(default_factory=dict)
     variables: list[Variable] = field(default_factory=list)
+    sources: SourceLines = field(default_factory=SourceLines)

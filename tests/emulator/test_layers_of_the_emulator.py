@@ -12,6 +12,8 @@ ROOT = Path(__file__).resolve().parents[2] / "emulator"
 PACKAGE = "nvfp4.emulator"
 # A folder or module may import its own and what stands before it.
 ORDER = (
+    "source",
+    "names",
     "errors",
     "findings",
     "report",
@@ -21,6 +23,7 @@ ORDER = (
     "instructions",
     "compiler",
     "execution",
+    "listing",
     "",
 )
 

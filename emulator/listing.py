@@ -1,0 +1,53 @@
+"""Where a launch spent its instructions: warp instructions beside the lines of PTX and source."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from nvfp4.emulator.ptx.link import link
+from nvfp4.emulator.ptx.parser import parse
+from nvfp4.emulator.ptx.program import Instruction
+from nvfp4.emulator.report import LaunchReport
+
+
+def annotated_ptx(report: LaunchReport) -> str:
+    """The PTX of a launch, each line with the warp instructions that were executed there.
+
+    The column stays empty beside lines without an instruction of
+    the kernel; 0 stands beside those that were never reached.
+    """
+    counts = by_ptx_line(report)
+    width = max((len(str(count)) for count in counts.values()), default=1)
+    return "".join(
+        f"{counts.get(number, ''):>{width}} | {line}\n"
+        for number, line in enumerate(report.ptx.removesuffix("\n").split("\n"), 1)
+    )
+
+
+def by_ptx_line(report: LaunchReport) -> dict[int, int]:
+    """Warp instructions by line of the PTX, from 1. A function counts for all its calls."""
+    counts: Counter[int] = Counter()
+    for instruction, warps in _executed(report):
+        counts[instruction.line] += warps
+    return dict(counts)
+
+
+def by_source_line(report: LaunchReport) -> dict[tuple[str, int] | None, int]:
+    """Warp instructions by (file, line) of the user's source.
+
+    None: what comes from no line of the user's that is known.
+    """
+    counts: Counter[tuple[str, int] | None] = Counter()
+    for instruction, warps in _executed(report):
+        user = instruction.source.users() if instruction.source else None
+        counts[(user.file, user.line) if user else None] += warps
+    return dict(counts)
+
+
+def _executed(report: LaunchReport) -> Iterator[tuple[Instruction, int]]:
+    """Each instruction of the kernel, calls inlined, and how many warps ran it."""
+    code = iter(link(parse(report.ptx), report.kernel).code)
+    for size, warps in report.block_runs:
+        for _ in range(size):
+            yield next(code), warps

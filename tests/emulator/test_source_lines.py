@@ -1,0 +1,316 @@
+"""Messages name the line that an instruction was compiled from, as `.file` and `.loc` give it."""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ptx_harness import HEADER, MINE, REGISTERS, ptx_of, run
+
+from nvfp4 import emulator
+from nvfp4.emulator import errors, source
+from nvfp4.emulator.listing import annotated_ptx, by_ptx_line, by_source_line
+from nvfp4.emulator.ptx.lines import SourceLines
+from nvfp4.emulator.source import SourceLine, shown
+
+LIBRARY = "/opt/lib/python3.12/site-packages/cutlass/pipeline/sm90.py"
+PAST_THE_END = "ld.global.u32 %r5, [%d0+36];"
+
+
+def words(n: int = 40) -> np.ndarray:
+    return np.arange(n, dtype=np.uint32)
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Path:
+    path = tmp_path / "kernel.py"
+    path.write_text("".join(f"    x{n} = load({n})\n" for n in range(1, 100)))
+    return path
+
+
+def fault(body: str, *files: Path | str) -> errors.EmulatorError:
+    """What a body raises that reads past its buffer; the files get the numbers 1, 2, ..."""
+    listed = "".join(f'\n.file {n} "{path}"' for n, path in enumerate(files, 1))
+    with pytest.raises(errors.EmulatorError) as caught:
+        run(f"{MINE}\n{body}", words(), before=listed)
+    return caught.value
+
+
+def places(text: str) -> list[str]:
+    """A message's lines behind its first, the kernel's left out."""
+    return [line for line in text.splitlines()[1:] if "in kernel" not in line]
+
+
+def test_a_message_reads_like_a_compilers(python: Path) -> None:
+    error = fault(f".loc 1 57 11\n{PAST_THE_END}", python)
+    lines = str(error).splitlines()
+    assert "0 bytes past the end of a0 (160 bytes)" in lines[0]
+    assert lines[1:] == [
+        f"  {python}:57:12: x57 = load(57)",
+        f"  PTX line {error.where.line if error.where else 0}: ld.global.u32 %r5, [%d0+36]",
+        "  in kernel k, CTA (0, 0, 0), thread (31, 0, 0)",
+    ]
+
+
+def test_the_place_is_there_for_programs(python: Path) -> None:
+    where = fault(f".loc 1 57 11\n{PAST_THE_END}", python).where
+    assert where is not None
+    assert (where.file, where.source_line, where.column) == (str(python), 57, 12)
+    assert where.source_text == "x57 = load(57)"
+
+
+def test_a_hint_comes_last(python: Path) -> None:
+    error = fault(".loc 1 3 4\ntex.2d.v4.f32.f32 %r1, %r2;", python)
+    assert re.match(r"  \S+kernel.py:3:5: x3 = load\(3\)", str(error).splitlines()[1])
+    assert str(error).splitlines()[-1].startswith("  hint: ")
+
+
+def test_without_line_information_there_is_the_ptx_line_only() -> None:
+    where = fault(PAST_THE_END).where
+    assert where is not None
+    assert (where.source, where.file, where.source_line, where.source_text) == (None,) * 4
+    assert places(str(fault(PAST_THE_END))) == [f"  PTX line {where.line}: {PAST_THE_END[:-1]}"]
+
+
+def test_a_file_that_is_gone_is_named_all_the_same() -> None:
+    assert places(str(fault(f".loc 1 7 0\n{PAST_THE_END}", "/nowhere/gone.py")))[0] == (
+        "  /nowhere/gone.py:7"
+    )
+
+
+def test_a_source_holds_until_the_next(python: Path) -> None:
+    body = f".loc 1 5 4\nadd.u32 %r6, %r0, 1;\n{PAST_THE_END}\n.loc 1 6 4\nadd.u32 %r6, %r0, 1;"
+    assert ":5:5: x5" in str(fault(body, python))
+
+
+def test_files_may_be_listed_behind_the_code() -> None:
+    text = '\n.loc 2 9 3\nret;\n.file 1 "a.cu"\n.file 2 "b.cu", 1700000000, 99\n'
+    assert SourceLines(text).at(3) == SourceLine("b.cu", 9, 3)
+
+
+def test_a_function_begins_without_a_source() -> None:
+    text = '.file 1 "a.cu"\n.func f()\n{\n.loc 1 9 3\nret;\n}\n.visible .entry k()\n{\nret;\n}'
+    sources = SourceLines(text)
+    assert sources.at(5) == SourceLine("a.cu", 9, 3)
+    assert sources.at(9) is None
+
+
+@pytest.mark.parametrize(
+    "place", ["1 0 0", "1 1 0", "3 5 5"], ids=["line 0", "a whole function", "a file nobody lists"]
+)
+def test_what_comes_from_no_line_is_near_the_last_one(place: str, python: Path) -> None:
+    error = fault(f".loc 1 4 4\nadd.u32 %r6, %r0, 1;\n.loc {place}\n{PAST_THE_END}", python)
+    assert places(str(error))[0] == f"  near {python}:4: x4 = load(4)"
+
+
+def test_without_columns_a_whole_function_is_told_by_its_first_line(tmp_path: Path) -> None:
+    path = tmp_path / "old.py"
+    path.write_text("@cute.jit\ndef f():\n    x = load()\n")
+    text = "".join(f".loc 1 {line} 0\nret;\n" for line in (1, 3, 1, 2))
+    sources = SourceLines(f'.file 1 "{path}"\n{text}')
+    assert [str(sources.at(line)) for line in (2, 4, 6, 8)] == [
+        f"{path}:1",
+        f"{path}:3",
+        f"near {path}:3",
+        f"near {path}:3",
+    ]
+
+
+def test_before_the_first_line_there_is_none_to_be_near() -> None:
+    sources = SourceLines('.file 1 "a.py"\n.loc 1 0 0\n.loc 1 3 0\n')
+    assert sources.at(2) is None
+    assert sources.at(3) == SourceLine("a.py", 3)
+
+
+def test_columns_count_from_1() -> None:
+    text = '.file 1 "a.cu"\n.file 2 "b.py"\n.loc 1 4 7\n.loc 2 4 7\n.loc 1 4 0'
+    found = [SourceLines(text).at(line) for line in (3, 4, 5)]
+    assert [each.column if each else None for each in found] == [7, 8, 0]
+
+
+def test_lines_inside_inline_assembly_are_not_those_of_the_file(python: Path) -> None:
+    """NVVM counts them from the statement on; the text may come from anywhere."""
+    asm = """// begin inline asm
+    { .reg .b64 t;
+    .loc 1 43 4
+    add.u64 t, %d0, 36;
+    .loc 1 44 4
+    ld.global.u32 %r5, [t]; }
+    // end inline asm"""
+    assert ":41:5: x41" in str(fault(f".loc 1 41 4\n{asm}", python))
+    after = asm.replace("36", "0") + f"\n{PAST_THE_END}"
+    assert ":41:5: x41" in str(fault(f".loc 1 41 4\n{after}", python))
+
+
+def test_a_chain_of_inlined_calls_is_told(tmp_path: Path) -> None:
+    code = tmp_path / "k.cu"
+    code.write_text("".join(f"line {n};\n" for n in range(1, 100)))
+    body = f""".loc 1 20 3, function_name $info0, inlined_at 1 50 7
+    add.u32 %r6, %r0, 1;
+    .loc 1 10 5, function_name $info1+4, inlined_at 1 20 3
+    {PAST_THE_END}"""
+    assert places(str(fault(body, code)))[:3] == [
+        f"  {code}:10:5: line 10;",
+        f"  called from {code}:20:3: line 20;",
+        f"  called from {code}:50:7: line 50;",
+    ]
+
+
+def test_the_innermost_line_of_the_users_is_named_not_the_librarys(python: Path) -> None:
+    body = f""".loc 1 33 8
+    .loc 2 120 8, function_name $info0, inlined_at 1 33 8
+    {PAST_THE_END}"""
+    assert places(str(fault(body, python, LIBRARY)))[0] == f"  {python}:33:9: x33 = load(33)"
+
+
+def test_a_line_of_a_library_alone_is_said_to_be_one() -> None:
+    assert places(str(fault(f".loc 1 120 8\n{PAST_THE_END}", LIBRARY)))[0] == (
+        "  cutlass/pipeline/sm90.py:120:9: in a library; the line that called it is not known"
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "library"),
+    [
+        (LIBRARY, True),
+        ("/x/nvidia_cutlass_dsl/dsl_packages/cutlass/cute/core.py", True),
+        ("/usr/local/cuda-13.0/bin/../targets/x86_64-linux/include/cuda_fp16.hpp", True),
+        ("/home/user/cutlass/include/cute/tensor.hpp", True),
+        ("/home/user/cutlass/submission.py", False),
+        ("/home/user/project/include/kernel.cuh", False),
+    ],
+)
+def test_libraries_are_told_from_the_users_files(path: str, library: bool) -> None:
+    assert source.is_library(path) == library
+
+
+def test_a_line_that_is_its_own_caller_ends() -> None:
+    loc = ".loc 1 5 1, function_name $f, inlined_at 1 5 1\n"
+    found = SourceLines('.file 1 "a.cu"\n' + 1000 * loc).at(900)
+    assert found is not None
+    assert len(list(found.chain())) <= 32
+
+
+def test_a_copy_is_called_by_the_name_given_to_it(python: Path) -> None:
+    source.show_as(os.fspath(python), "submission.py")
+    assert "\n  submission.py:8:5: x8 = load(8)\n" in str(
+        fault(f".loc 1 8 4\n{PAST_THE_END}", python)
+    )
+
+
+def test_a_file_below_the_working_directory_is_named_from_there(
+    python: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(python.parent)
+    assert shown(str(python)) == "kernel.py"
+    assert shown(str(python.parent.parent / "kernel.py")) != "kernel.py"
+
+
+def test_findings_of_one_source_line_are_one(python: Path) -> None:
+    listed = f'.file 1 "{python}"\n.shared .align 16 .b8 s[1024];'
+    unset = "ld.shared.u32 %r5, [%r10];"
+    body = f"mov.u32 %r10, s;\n.loc 1 70 4\n{unset}\n{unset}\n.loc 1 71 4\n{unset}"
+    found = run(body, words(), before=listed).findings
+    assert [(each.code, each.file, each.line) for each in found] == [
+        ("unwritten_shared", str(python), 70),
+        ("unwritten_shared", str(python), 71),
+    ]
+    assert found[0].count == 2 * found[1].count
+
+
+def test_findings_without_a_source_are_kept_apart_by_ptx_line() -> None:
+    body = "mov.u32 %r10, s;\nld.shared.u32 %r5, [%r10];\nld.shared.u32 %r6, [%r10+4];"
+    found = run(body, words(), before=".shared .align 16 .b8 s[1024];").findings
+    assert [(each.file, each.line) for each in found] == [(None, None)] * 2
+    assert found[0].ptx_line is not None
+    assert found[1].ptx_line == found[0].ptx_line + 1
+
+
+def test_a_deadlock_names_the_lines_where_threads_wait(python: Path) -> None:
+    body = """.shared .b64 m; mov.u32 %r10, m; setp.eq.u32 %p1, %r0, 0;
+    @%p1 mbarrier.init.shared.b64 [%r10], 2; bar.sync 0;
+    .loc 1 12 4
+    W: mbarrier.try_wait.parity.shared.b64 %p2, [%r10], 0; @!%p2 bra W;"""
+    error = fault(body, python)
+    assert isinstance(error, errors.EmulatorError)
+    assert f"{python}:12:5" in str(error)
+
+
+# --- counts -----------------------------------------------------------------------------------
+
+LOOP = """.loc 1 2 4
+mov.u32 %r5, 0;
+L:
+.loc 1 3 4
+add.u32 %r5, %r5, 1;
+setp.lt.u32 %p1, %r5, 10;
+.loc 1 4 4
+@%p1 bra L;
+setp.lt.u32 %p2, %r0, 99;
+@%p2 bra E;
+.loc 1 5 4
+add.u32 %r6, %r5, 1;
+.loc 1 6 4
+E:"""
+
+
+def counted(sample_ctas: int | None = None) -> emulator.LaunchReport:
+    a = words()
+    return emulator.run_ptx(
+        ptx_of(LOOP, 1, '.file 1 "loop.py"'),
+        "k",
+        grid=(4,),
+        block=(64,),
+        params=[struct.pack("<Q", a.ctypes.data)],
+        sample_ctas=sample_ctas,
+    )
+
+
+def test_warp_instructions_stand_beside_the_ptx() -> None:
+    report = counted()
+    shown_lines = annotated_ptx(report).splitlines()
+    assert [line.partition(" | ")[2] for line in shown_lines] == report.ptx.splitlines()
+    column = {line.partition(" | ")[2]: line.partition(" | ")[0].strip() for line in shown_lines}
+    assert column["mov.u32 %r5, 0;"] == "8"
+    assert column["add.u32 %r5, %r5, 1;"] == column["@%p1 bra L;"] == "80"
+    assert column["add.u32 %r6, %r5, 1;"] == "0"
+    assert column[".loc 1 3 4"] == column["L:"] == ""
+
+
+def test_warp_instructions_are_summed_by_source_line() -> None:
+    report = counted()
+    by_line = by_source_line(report)
+    assert by_line[("loop.py", 2)] == 8
+    assert by_line[("loop.py", 3)] == 160
+    assert by_line[("loop.py", 4)] == 96
+    assert by_line[("loop.py", 5)] == 0
+    assert sum(by_line.values()) == report.warp_instructions_total
+    assert sum(by_ptx_line(report).values()) == report.warp_instructions_total
+
+
+def test_a_sample_is_scaled_in_the_listing_too() -> None:
+    assert by_source_line(counted(sample_ctas=2)) == by_source_line(counted())
+
+
+def test_the_counts_of_blocks_are_not_in_the_dictionary() -> None:
+    plain = counted().to_dict()
+    assert not {"ptx", "block_runs"} & plain.keys()
+    assert plain["warp_instructions_total"] > 0
+
+
+def test_a_function_counts_for_all_its_calls() -> None:
+    text = f"""{HEADER}.func f(.param .b32 a)
+    {{ .reg .b32 %r<2>;
+    ld.param.b32 %r1, [a];
+    ret; }}
+    .visible .entry k() {{ {REGISTERS}
+    {{ .param .b32 p; st.param.b32 [p], 1;
+    call f, (p); call f, (p); }}
+    ret; }}"""
+    report = emulator.run_ptx(text, "k", grid=(1,), block=(32,), params=[])
+    line = next(n for n, t in enumerate(text.split("\n"), 1) if "ld.param.b32" in t)
+    assert by_ptx_line(report)[line] == 2
