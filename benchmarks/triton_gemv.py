@@ -43,6 +43,7 @@ def gemv_kernel(
     rows: tl.constexpr,
     words: tl.constexpr,
 ):
+    """A program does `rows` rows of a batch, `words` words of k at a time."""
     batch = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0) * rows + tl.arange(0, rows)
     inside = row < m

@@ -88,5 +88,5 @@ class ResultPipe:
 
 
 def escape(text: str) -> str:
-    """Text on one line: backslashes stay, every kind of line break becomes a literal ``\\n``."""
+    r"""Text on one line: backslashes stay, every kind of line break becomes a literal ``\n``."""
     return "\\n".join(text.splitlines())

@@ -105,6 +105,7 @@ def check(python: pathlib.Path, code: str) -> str:
 
 
 def main() -> int:
+    """Print the table; 1 if a version does not do what it must."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--versions", default=",".join(TRIED), help="separated by commas")
     parser.add_argument("--keep", type=pathlib.Path, metavar="FOLDER", help="of the environments")

@@ -72,7 +72,7 @@ def formatted(template: str, argument: Any) -> str:
 
 @instruction("vprintf")
 def vprintf(site: Site) -> Action:
-    """int vprintf(const char *format, void *arguments): text goes to LaunchReport.output."""
+    """`vprintf(format, arguments)`: its text goes to LaunchReport.output."""
     site.takes(2, 3)
     *target, template, arguments = site.operands
     sources = [Source(Memory(o, 0), "b64") for o in (template, arguments)]  # type: ignore[arg-type]

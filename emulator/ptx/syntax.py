@@ -17,6 +17,8 @@ class Name:
 
 @dataclass(frozen=True)
 class Integer:
+    """An integer literal."""
+
     value: int
 
 
@@ -47,6 +49,8 @@ class Address:
 
 @dataclass(frozen=True)
 class Vector:
+    """Operands in braces."""
+
     items: tuple[Operand, ...]
 
 
@@ -85,6 +89,8 @@ class Guard:
 
 @dataclass(frozen=True)
 class Instruction:
+    """One instruction as it is written."""
+
     opcode: str
     operands: tuple[Operand, ...]
     guard: Guard | None
@@ -94,13 +100,15 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Label:
+    """A place in a function's code."""
+
     name: str
     line: int
 
 
 @dataclass(frozen=True)
 class TargetList:
-    """`name: .branchtargets a, b, c;`"""
+    """`name: .branchtargets a, b, c;`, the targets of a `brx.idx`."""
 
     name: str
     labels: tuple[str, ...]
@@ -134,6 +142,8 @@ class Variable:
 
 @dataclass(frozen=True)
 class Scope:
+    """Statements in braces, with names of their own."""
+
     body: tuple[Statement, ...]
 
 
@@ -158,6 +168,8 @@ class Function:
 
 @dataclass
 class Module:
+    """All that a PTX text declares."""
+
     version: str = ""
     target: str = ""
     functions: dict[str, Function] = field(default_factory=dict)
