@@ -163,6 +163,7 @@ class Verdict:
             "benchmarks": [asdict(benchmark) for benchmark in self.benchmarks],
             "score": asdict(self.score),
             "warnings": [asdict(warning) for warning in self.warnings],
+            "alone": self.alone,
         }
 
 

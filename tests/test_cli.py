@@ -39,6 +39,9 @@ sources = {
     + "    low = [(each.view(torch.uint8) & 15).view(each.dtype) for each in (a, b)]\n"
     + "    return gemv((*low, *rest))\n",
     "unwritten.py": "def custom_kernel(data):\n    return data[6]\n",
+    "fails_alone.py": right
+    + "\ncustom_kernel = gemv\nif __name__ == '__main__':\n    raise SystemExit(3)\n",
+    "float32.py": right + "\ndef custom_kernel(data):\n    return gemv(data).float()\n",
     "broken.py": "import torch\n\nraise ValueError('no luck')\n",
     "endless.py": "def custom_kernel(data):\n    while True:\n        pass\n",
 }
@@ -126,8 +129,10 @@ def test_a_right_submission_passes_with_the_documented_object(
 
 def test_every_test_has_its_line_of_the_object(evaluated: dict[str, Any]) -> None:
     specs = [case(m=m, l=2) for m in (128, 256)]
+    assert all(test.pop("error_share") < 1 for test in evaluated["tests"])
+    known = {"status": "pass", "message": None, "findings": []}
     assert evaluated["tests"] == [
-        {"spec": spec, "inputs": inputs, "status": "pass", "message": None}
+        {"spec": spec, "inputs": inputs, **known}
         for inputs in ("contest", "full")
         for spec in specs
     ]
@@ -200,14 +205,30 @@ def test_no_color_is_respected_where_colour_is_forced(run: Run) -> None:
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", plain.stdout)
 
 
-def test_a_submission_that_does_not_run_alone_fails_with_its_own_frames(run: Run) -> None:
+def test_a_submission_that_cannot_be_imported_fails_with_its_own_frames(run: Run) -> None:
     done = run("eval", "broken.py", "--json")
     content = json.loads(done.stdout)
     assert done.returncode == 1
     message = content["tests"][0]["message"]
-    assert message.splitlines()[0] == "python submission.py ended with exit code 1"
     assert re.findall(r'File "(.+?)", line (\d+)', message) == [("submission.py", "3")]
     assert message.endswith("ValueError: no luck")
+
+
+def test_a_submission_that_fails_by_itself_passes_with_a_warning(run: Run) -> None:
+    done = run("test", "fails_alone.py", "--json")
+    content = json.loads(done.stdout)
+    assert done.returncode == 0, done.stderr
+    [warning] = [each for each in content["warnings"] if each["code"] == "fails_alone"]
+    assert warning["message"].startswith("python submission.py ended with exit code 3")
+
+
+def test_what_only_we_refuse_is_a_finding_and_fails_with_strict(run: Run) -> None:
+    done = run("test", "float32.py")
+    assert done.returncode == 0, done.stderr
+    assert "finding: the output: custom_kernel returned float32" in done.stdout
+    strict = run("test", "float32.py", "--strict")
+    assert strict.returncode == 1
+    assert "returned float32, which the contest takes for float16 (--strict)" in strict.stdout
 
 
 def test_a_shape_of_ones_own_is_timed(run: Run) -> None:

@@ -109,7 +109,9 @@ def judge(entry: Entry) -> Judgement:
         judgement.message = str(failed)
         judgement.cause = _cause(error, judgement.message)
         where = getattr(error, "where", None)
-        judgement.lines = {getattr(where, "source_line", None)} - {None}
+        source = getattr(where, "source", None)
+        users = source.users() if source else None
+        judgement.lines = {users.line} if users else set()
     return judgement
 
 
