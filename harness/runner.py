@@ -21,7 +21,6 @@ from messages import (
     Called,
     Done,
     Failure,
-    Handles,
     HandOverAgain,
     Load,
     OpenCase,
@@ -58,7 +57,7 @@ class Runner:
         self._timer: CallTimer = call_timer(self.device)
         self.shape = (0, 0, 0)
         self.buffers = SharedBuffers({})
-        self.handles: Handles = {}
+        self.handles: dict[str, list[object]] = {}
         self._last_output: Any = None
         self._emulation: Any = None
         self.output_dtype = torch.float16
