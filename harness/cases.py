@@ -1,4 +1,4 @@
-"""Case files: a case a line, and seeds combined with a secret one."""
+"""Case files, and seeds combined with a secret one."""
 
 import re
 from dataclasses import dataclass, replace
@@ -8,12 +8,12 @@ from task import TestSpec, k_multiple
 
 
 class CaseFileError(ValueError):
-    """A case file that cannot be read as cases."""
+    """The message says which line is wrong, and why."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One line of a case file. ``spec`` is the line as written; the seed may have been combined."""
+    """One line of a case file. spec: as written; the seed may have been combined."""
 
     spec: str
     m: int
@@ -24,14 +24,12 @@ class Case:
 
     @property
     def bytes(self) -> int:
-        """The least a kernel must move: a, its scales, row 0 of b and its scales, and c."""
-        a_bytes = self.m * self.k // 2 + self.m * self.k // 16
-        b_bytes = self.k // 2 + self.k // 16
-        return self.l * (a_bytes + b_bytes + 2 * self.m)
+        """The least a kernel must move: a, row 0 of b, their scales, and c."""
+        return self.l * ((self.m + 1) * (self.k // 2 + self.k // 16) + 2 * self.m)
 
 
 largest = 2**31 - 1
-"""Of m, k and l: what a tensor of CUDA can have along a dimension, and sizes stay in 64 bits."""
+"""Of m, k and l, as CUDA allows; sizes stay in 64 bits."""
 
 _shown = 80
 
@@ -40,10 +38,7 @@ _inputs = {"contest": False, "full": True}
 
 
 def parse_case(line: str) -> Case:
-    """A line such as ``m: 128; k: 256; l: 1; seed: 1111``; ``inputs: full`` may follow.
-
-    Raises CaseFileError for anything else, and for a shape outside the problem.
-    """
+    """``m: 128; k: 256; l: 1; seed: 1111``; ``inputs: full`` may follow. Raises CaseFileError."""
     fields: dict[str, str] = {}
     shown = repr(line if len(line) <= _shown else f"{line[:_shown]}...")
     for part in line.split(";"):
@@ -77,16 +72,13 @@ def parse_case(line: str) -> Case:
 
 
 def combine_seed(case_seed: int, secret_seed: int) -> int:
-    """The bot's pairing of a public and a secret seed; wraps at 63 bits, as torch's seeds do."""
+    """The bot's pairing of a public and a secret seed, in 63 bits."""
     total = case_seed + secret_seed
     return (case_seed + total * (total + 1) // 2) % 2**63
 
 
 def read_cases(path: Path, secret_seed: int | None = None) -> list[Case]:
-    """The cases of a file, a line each. A file without cases is an error: nothing proves nothing.
-
-    Raises CaseFileError with the line number.
-    """
+    """Raises CaseFileError, for a file without cases too: nothing proves nothing."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
