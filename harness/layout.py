@@ -24,7 +24,7 @@ class Layout:
 
     def view(self, flat: torch.Tensor) -> torch.Tensor:
         """The tensor over its flat uint8 storage."""
-        # The last dimension of the storage is 1 only for c, and FP4 cannot be reshaped.
+        # Shaped as bytes: FP4 cannot be reshaped.
         shaped = flat.view(*self.storage_shape[:-1], -1)
         return shaped.view(self.dtype).permute(self.order)
 
