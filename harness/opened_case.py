@@ -39,7 +39,7 @@ def generate(case: Case, seed: int) -> input_t:
 
 
 class OpenedCase:
-    """error_share: the largest error so far over the allowed one. output_dtype: of the last output."""
+    """error_share: the largest error so far over the allowed one. output_dtype: the last one's."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class OpenedCase:
         self.buffers.close()
 
     def judged_call(self, data: input_t, check: bool = True) -> tuple[Called, float]:
-        """A call on ``data`` whose inputs and output are checked, and its nanoseconds by the judge's
+        """A call on ``data`` with inputs and output checked, and its nanoseconds by the judge's
         clock. Raises SubmissionFailed."""
         return self.judged_request(data, Call(), Called, check)
 

@@ -31,7 +31,6 @@ class ResultPipe:
     """
 
     capacity_bytes = 60 << 10
-    reserve_bytes = 256
     longest_value_bytes = 2000
 
     def __init__(self, fd: int) -> None:

@@ -1,6 +1,6 @@
-"""The judge's side of the worker: starts it, sends it requests, and says clearly how it failed.
+"""The judge's side of the worker.
 
-Imports nothing heavy, so that the worker starts before the judge loads torch for itself.
+Imports nothing heavy: the worker starts before the judge loads torch.
 """
 
 import os
@@ -14,7 +14,6 @@ import threading
 import time
 from enum import Enum
 from pathlib import Path
-from types import TracebackType
 from typing import IO, TypeVar
 
 import isolation
@@ -28,7 +27,7 @@ _tail_bytes = 8 << 10
 _tail_lines = 12
 
 _look_s = 0.2
-"""How often the judge checks whether a silent worker is alive."""
+"""How often the judge looks after a silent worker."""
 
 
 class Reason(Enum):
@@ -40,7 +39,7 @@ class Reason(Enum):
 
 
 class SubmissionFailed(Exception):
-    """The submission did not answer as it should; ``str`` is the message for the participant."""
+    """``str`` is the message for the participant."""
 
     def __init__(self, message: str, reason: Reason = Reason.FAILED) -> None:
         super().__init__(message)
@@ -48,7 +47,7 @@ class SubmissionFailed(Exception):
 
 
 class _Tail(threading.Thread):
-    """Reads a stream to its end and keeps the last of it, however much comes."""
+    """Reads a stream to its end and keeps the last of it."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         super().__init__(daemon=True)
@@ -67,19 +66,14 @@ class _Tail(threading.Thread):
 
 
 class SubmissionProcess:
-    """A worker process for one submission, in a session and a scratch folder of its own.
+    """A worker in a session, an environment and a scratch folder of its own.
 
-    The folder holds copies of the submission, of task.py and of utils.py. The environment has
-    nothing of the judge's: no seed, no result pipe.
+    The folder holds copies of the submission, task.py and utils.py.
     """
 
     def __init__(
-        self,
-        submission: Path,
-        load: Load | None = None,
-        worker: Path | None = None,
+        self, submission: Path, load: Load | None = None, worker: Path | None = None
     ) -> None:
-        """load: how the submission is imported. worker: the script of the process."""
         self._load_request = load or Load("sm_100a", True, 1)
         self._worker = worker or Path(path_of("worker"))
         self._scratch = Path(tempfile.mkdtemp(prefix="nvfp4-"))
@@ -96,17 +90,11 @@ class SubmissionProcess:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def start(self) -> None:
-        """Starts the worker, which begins to import at once; ``request`` waits for it."""
         ours, theirs = socket.socketpair()
         environment = {
             name: value
@@ -138,7 +126,7 @@ class SubmissionProcess:
         self._loaded = False
 
     def stop(self) -> None:
-        """Kills the worker and everything it has started."""
+        """Kills the worker and all that it has started."""
         if self._process is None:
             return
         isolation.kill_tree(self._process)
@@ -148,12 +136,10 @@ class SubmissionProcess:
     def request(
         self, request: object, answer: type[T], timeout_s: float, fd: int | None = None
     ) -> T:
-        """Asks the worker and waits for an answer of a kind; the submission is loaded first where
-        it is not yet.
+        """Asks the worker and waits for an answer of a kind, both records of ``messages``.
 
-        request, answer: records of ``messages``. Raises SubmissionFailed for whatever the
-        submission did instead of answering. Where the worker cannot go on it is stopped, and the
-        next request starts another.
+        Raises SubmissionFailed for whatever the submission did instead. A worker that cannot go on
+        is stopped, and the next request starts another.
         """
         deadline = time.monotonic() + timeout_s
         self.begin(request, timeout_s, fd)
@@ -162,10 +148,8 @@ class SubmissionProcess:
     def begin(
         self, request: object, timeout_s: float, fd: int | None = None, load: bool = True
     ) -> None:
-        """Sends a request; ``finish`` waits for the answer. Raises SubmissionFailed.
-
-        load: whether the submission must be loaded first.
-        """
+        """Sends a request, after the submission is loaded; ``finish`` waits for the answer. Raises
+        SubmissionFailed."""
         deadline = time.monotonic() + timeout_s
         if self._process is None:
             self.start()
@@ -177,14 +161,11 @@ class SubmissionProcess:
         self._send(request, fd)
 
     def answered(self, wait_s: float) -> bool:
-        """Whether ``finish`` would get an answer or an end of the worker within ``wait_s``."""
+        """Whether ``finish`` would return or raise within ``wait_s``."""
         return self._channel.has_something(wait_s)
 
     def greet(self, timeout_s: float) -> dict[str, str]:
-        """How the worker is confined: mechanism to description, "none: ..." where one is missing.
-
-        It says so once, as it starts. Raises SubmissionFailed.
-        """
+        """How the worker is confined; see ``isolation.confine``. Raises SubmissionFailed."""
         if not self.confined:
             try:
                 greeting = unpack(self._receive(timeout_s), Greeting)
@@ -230,15 +211,14 @@ class SubmissionProcess:
             ) from None
         if isinstance(answered, Failure):
             lost = answered.kind == "cuda"
-            if lost:  # the CUDA context of that process is of no more use
+            if lost:  # with the CUDA context of that process
                 self.stop()
             raise SubmissionFailed(answered.message, Reason.CUDA if lost else Reason.FAILED)
         assert isinstance(answered, answer)
         return answered
 
     def _receive(self, timeout_s: float) -> Message:
-        """The next message. A fork of the worker can hold the socket open when the worker is gone,
-        so its end counts as much as the socket's."""
+        """The next message. A fork can hold the socket open when the worker has ended."""
         assert self._process
         deadline = time.monotonic() + timeout_s
         while True:
