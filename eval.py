@@ -55,7 +55,6 @@ class SetupError(Exception):
 class Environment:
     """What the bot and the command set. load: how the submission is imported."""
 
-    result_fd: int
     secret_seed: int | None
     device: str
     timeout_s: float
@@ -64,15 +63,7 @@ class Environment:
 
 
 def read_environment() -> Environment:
-    """Removes the pipe and the seed. Raises SetupError."""
-    text = os.environ.pop("POPCORN_FD", None)
-    if text is None:
-        raise SetupError("POPCORN_FD is not set: use the nvfp4 command", Exit.NO_PIPE)
-    try:
-        result_fd = int(text)
-        os.fstat(result_fd)
-    except (ValueError, OSError, OverflowError):
-        raise SetupError(f"POPCORN_FD={text!r} is not an open descriptor", Exit.NO_PIPE) from None
+    """Removes the seed. Raises SetupError."""
     seed = os.environ.pop("POPCORN_SEED", None)
     get = os.environ.get
     try:
@@ -92,7 +83,7 @@ def read_environment() -> Environment:
         raise SetupError(f"NVFP4_DEVICE={device!r} is not auto, cuda or cpu", Exit.USAGE)
     load = Load(get("NVFP4_ARCH", "sm_100a"), get("NVFP4_CHECK", "1") != "0", orders)
     strict = get("NVFP4_STRICT", "0") != "0"
-    return Environment(result_fd, secret_seed, device, timeout_s, load, strict)
+    return Environment(secret_seed, device, timeout_s, load, strict)
 
 
 def run_mode(
@@ -185,12 +176,13 @@ def _report_confinement(pipe: ResultPipe, process: SubmissionProcess) -> None:
         pipe.write(f"confined.{mechanism}", how)
 
 
-def _open_pipe(fd: int) -> ResultPipe:
+def _open_pipe() -> ResultPipe:
+    text = os.environ.pop("POPCORN_FD", "")
     try:
-        return ResultPipe(fd)
-    except OSError as error:
+        return ResultPipe(int(text))
+    except (ValueError, OSError, OverflowError) as error:
         raise SetupError(
-            f"POPCORN_FD={fd} cannot be written to ({error.strerror}): use the nvfp4 command",
+            f"POPCORN_FD={text!r} cannot be written to ({error}): use the nvfp4 command",
             Exit.NO_PIPE,
         ) from None
 
@@ -209,10 +201,10 @@ def main(arguments: list[str]) -> Exit:
         return Exit.USAGE
     mode, case_file = arguments[0], Path(arguments[1])
     try:
+        pipe = _open_pipe()
         environment = read_environment()
         isolation.adopt_orphans()
         isolation.close_to_others()  # before the submission starts, which runs as the same user
-        pipe = _open_pipe(environment.result_fd)
         return run_mode(mode, case_file, pipe, environment, started)
     except SetupError as error:
         print(f"eval.py: {error}", file=sys.stderr)

@@ -35,13 +35,12 @@ def _permute_scales(scales: torch.Tensor, permuted_storage: torch.Tensor) -> tor
 
     Returns its view as in ``task.input_t``. Rows past the last keep what the storage held.
     """
-    rows, k_blocks, l = scales.shape
-    _, rest_m, rest_k, _, _, _ = permuted_storage.shape
-    by_row = permuted_storage.permute(0, 1, 4, 3, 2, 5).reshape(l, rest_m * 128, rest_k * 4)
-    by_row[:, :rows, :k_blocks] = scales.permute(2, 0, 1)
-    tiled = by_row.view(l, rest_m, 4, 32, rest_k, 4)
-    permuted_storage.copy_(tiled.permute(0, 1, 4, 3, 2, 5))
-    return permuted_storage.permute(3, 4, 1, 5, 2, 0)
+    rows, k_blocks, _ = scales.shape
+    i = torch.arange(rows, device=scales.device)[:, None]
+    j = torch.arange(k_blocks, device=scales.device)
+    permuted = permuted_storage.permute(3, 4, 1, 5, 2, 0)
+    permuted[i % 32, i % 128 // 32, i // 128, j % 4, j // 4] = scales
+    return permuted
 
 
 def _scale_storage_shape(rows: int, k_blocks: int, l: int) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from task import TestSpec, k_multiple
 
 
 class CaseFileError(ValueError):
-    """The message says which line is wrong, and why."""
+    """A case file is not as it should be."""
 
 
 @dataclass(frozen=True)
@@ -40,34 +40,33 @@ _inputs = {"contest": False, "full": True}
 def parse_case(line: str) -> Case:
     """``m: 128; k: 256; l: 1; seed: 1111``; ``inputs: full`` may follow. Raises CaseFileError."""
     fields: dict[str, str] = {}
-    shown = repr(line if len(line) <= _shown else f"{line[:_shown]}...")
     for part in line.split(";"):
         matched = _field.fullmatch(part)
         if not matched:
-            raise CaseFileError(f"{part.strip()[:_shown]!r} in {shown} is not 'name: value'")
+            raise CaseFileError(f"{part.strip()[:_shown]!r} is not 'name: value'")
         name, value = matched.groups()
         if name in fields:
-            raise CaseFileError(f"{name[:_shown]!r} stands twice in {shown}")
+            raise CaseFileError(f"{name[:_shown]!r} stands twice")
         fields[name] = value
     inputs = fields.pop("inputs", "contest")
     if inputs not in _inputs:
         raise CaseFileError(f"inputs must be contest or full, not {inputs[:_shown]!r}")
     wanted = set(TestSpec.__annotations__)
     if set(fields) != wanted:
-        raise CaseFileError(f"{shown} must name {', '.join(sorted(wanted))}")
+        raise CaseFileError(f"a case must name {', '.join(sorted(wanted))}")
     try:
         numbers = {name: int(value) for name, value in fields.items()}
     except ValueError:
-        raise CaseFileError(f"every value in {shown} must be a whole number") from None
+        raise CaseFileError("every value must be a whole number") from None
     m, k, l = numbers["m"], numbers["k"], numbers["l"]
-    if m < 1 or l < 1:
-        raise CaseFileError(f"m and l must be at least 1 in {shown}")
-    if k < 1 or k % k_multiple:
-        raise CaseFileError(f"k must be a positive multiple of {k_multiple} in {shown}")
-    if max(m, k, l) > largest:
-        raise CaseFileError(f"m, k and l must be at most {largest} in {shown}")
-    if not 0 <= numbers["seed"] < 2**63:
-        raise CaseFileError(f"seed must lie between 0 and 2**63 - 1 in {shown}")
+    for holds, rule in (
+        (m >= 1 and l >= 1, "m and l must be at least 1"),
+        (k >= 1 and k % k_multiple == 0, f"k must be a positive multiple of {k_multiple}"),
+        (max(m, k, l) <= largest, f"m, k and l must be at most {largest}"),
+        (0 <= numbers["seed"] < 2**63, "seed must lie between 0 and 2**63 - 1"),
+    ):
+        if not holds:
+            raise CaseFileError(rule)
     return Case(line.strip(), m, k, l, numbers["seed"], _inputs[inputs])
 
 

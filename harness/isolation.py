@@ -36,17 +36,14 @@ def cache_environment(scratch: Path) -> dict[str, str]:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
         folder = scratch / "cache"
-    variables = {
-        _caches: "",
-        "TRITON_CACHE_DIR": "triton",
-        "CUDA_CACHE_PATH": "cuda",
-        "TORCH_EXTENSIONS_DIR": "torch_extensions",
-        "TORCHINDUCTOR_CACHE_DIR": "inductor",
-        "CUTE_DSL_CACHE_DIR": "cute_dsl",
-        "NUMBA_CACHE_DIR": "numba",
-    }
-    caches = {name: str(folder / place) for name, place in variables.items()}
-    return {**caches, "TMPDIR": str(scratch)}
+    compilers = ("TRITON", "TORCHINDUCTOR", "CUTE_DSL", "NUMBA")
+    names = (
+        *(f"{each}_CACHE_DIR" for each in compilers),
+        "CUDA_CACHE_PATH",
+        "TORCH_EXTENSIONS_DIR",
+    )
+    caches = {name: str(folder / name.lower()) for name in names}
+    return {**caches, _caches: str(folder), "TMPDIR": str(scratch)}
 
 
 def _prctl(option: int, value: int) -> None:

@@ -258,8 +258,6 @@ class SubmissionProcess:
 
 def _signal_name(number: int) -> str:
     try:
-        name = signal.Signals(number).name
-    except ValueError:
+        return f"{signal.Signals(number).name} ({(signal.strsignal(number) or '').lower()})"
+    except ValueError:  # a real-time signal
         return f"signal {number}"
-    meaning = signal.strsignal(number)
-    return f"{name} ({meaning.lower()})" if meaning else name
