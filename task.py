@@ -15,18 +15,14 @@ input_t = tuple[
 ]
 """What ``custom_kernel`` receives: ``(a, b, sfa, sfb, sfa_permuted, sfb_permuted, c)``.
 
-============  =============================  ===============  =====================================
-tensor        shape                          dtype            memory
-============  =============================  ===============  =====================================
-a             [m, k//2, l]                   float4_e2m1fn_x2 [l, m, k//2] permuted (1, 2, 0)
-b             [128, k//2, l]                 float4_e2m1fn_x2 as a; row 0 is the vector
-sfa           [m, k//16, l]                  float8_e4m3fn    [l, m, k//16] permuted (1, 2, 0)
-sfb           [128, k//16, l]                float8_e4m3fn    as sfa; row 0 counts
-sfa_permuted  [32, 4, rest_m, 4, rest_k, l]  float8_e4m3fn    [l, rest_m, rest_k, 32, 4, 4]
-                                                              permuted (3, 4, 1, 5, 2, 0)
-sfb_permuted  [32, 4, 1, 4, rest_k, l]       float8_e4m3fn    as sfa_permuted
-c             [m, 1, l]                      float16          [l, m, 1] permuted (1, 2, 0)
-============  =============================  ===============  =====================================
+a             [m, k//2, l] float4_e2m1fn_x2, stored [l, m, k//2], permuted (1, 2, 0)
+b             [128, k//2, l] as a; row 0 is the vector
+sfa           [m, k//16, l] float8_e4m3fn, stored [l, m, k//16], permuted (1, 2, 0)
+sfb           [128, k//16, l] as sfa; row 0 counts
+sfa_permuted  [32, 4, rest_m, 4, rest_k, l] float8_e4m3fn, stored
+              [l, rest_m, rest_k, 32, 4, 4], permuted (3, 4, 1, 5, 2, 0)
+sfb_permuted  [32, 4, 1, 4, rest_k, l] as sfa_permuted
+c             [m, 1, l] float16, stored [l, m, 1], permuted (1, 2, 0)
 
 rest_m = ceil(m / 128), rest_k = ceil(k / 16 / 4). The permuted scale of row i, block j, batch b is
 at ``[i % 32, (i % 128) // 32, i // 128, j % 4, j // 4, b]``.

@@ -81,7 +81,7 @@ def _anonymous_file(nbytes: int) -> int:
 
 
 def _map(fd: int, sizes: dict[str, int]) -> dict[str, torch.Tensor]:
-    """Every tensor starts on a page of its own: allocations on a device are aligned too."""
+    """Every tensor starts on a page, as device allocations are aligned."""
     mapping = mmap.mmap(fd, sum(_in_pages(nbytes) for nbytes in sizes.values()))
     tensors, offset = {}, 0
     for name, nbytes in sizes.items():

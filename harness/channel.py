@@ -5,6 +5,7 @@ import os
 import select
 import socket
 import time
+from contextlib import suppress
 from typing import Any
 
 Message = dict[str, Any]
@@ -53,12 +54,11 @@ class Channel:
             self._read_more(end)
         line = bytes(self._pending[:length])
         del self._pending[: length + 1]
-        try:
+        message = None
+        with suppress(ValueError, RecursionError):
             message = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise BadMessage(f"a message is not JSON: {line[:80]!r}") from error
         if not isinstance(message, dict):
-            raise BadMessage(f"a message is not a JSON object: {line[:80]!r}")
+            raise BadMessage(f"a message is not JSON or not a JSON object: {line[:80]!r}")
         return message, self._fds.pop(0) if self._fds else None
 
     def has_something(self, wait_s: float) -> bool:

@@ -17,7 +17,7 @@ class Clock(Protocol):
     """The judge's own clock for calls on a GPU."""
 
     def estimates(self, opened: OpenedCase, seeds: Iterator[int]) -> Iterator[Estimate]:
-        """What a call takes; each is costlier and more certain than the one before."""
+        """What a call takes, ever costlier and more certain."""
 
 
 class Repetition(Protocol):

@@ -20,8 +20,7 @@ def path_of(name: str) -> str:
 
 
 def keep_to_modules() -> None:
-    """For a script, before other imports: from here on the folder holds only what task.yml lists,
-    without the submission."""
+    """Before other imports of a script: hides all but the modules that task.yml lists."""
     while sys.path and os.path.abspath(sys.path[0]) in (_folder, _problem):
         del sys.path[0]
     import re

@@ -20,7 +20,7 @@ from messages import Called, Profile, Profiled
 from opened_case import NotEnoughMemory, OpenedCase, OutOfTime, generate
 from protocol import Exit, ResultPipe
 from stats import Stats, summarise
-from submission_process import Reason, SubmissionFailed, SubmissionProcess
+from submission_process import SubmissionFailed, SubmissionProcess
 from task import input_t
 
 longest_value_bytes = 3000
@@ -213,10 +213,8 @@ class Judge:
         try:
             yield report
         except SubmissionFailed as failed:
-            out_of_time = failed.reason is Reason.TIMED_OUT
-            ends = {Reason.TIMED_OUT: Exit.TIMED_OUT, Reason.CUDA: Exit.CUDA_ERROR}
-            self._fail(key, str(failed), ends.get(failed.reason, Exit.CHECK_FAILED), report)
-            if out_of_time:  # the rest would hang as long
+            self._fail(key, str(failed), failed.end, report)
+            if failed.end is Exit.TIMED_OUT:  # the rest would hang as long
                 self._deadline = time.monotonic()
         except OutOfTime:
             self._fail(key, "not judged: the time limit was reached", Exit.TIMED_OUT, report)

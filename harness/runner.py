@@ -221,8 +221,8 @@ def _emulate(request: Load) -> Any:
 
 def own_traceback(error: BaseException, submission: Path) -> str:
     """The error and the frames of its traceback in the submission."""
-    frames = traceback.extract_tb(error.__traceback__)
-    frames = [frame for frame in frames if frame.filename == str(submission)]
+    stack = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in stack if frame.filename == str(submission)]
     for frame in frames:
         frame.filename = submission.name
     with contextlib.suppress(AttributeError):

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Stats:
-    """In the unit of the samples. std: the sample standard deviation (n - 1); err: that of the
-    mean; both are 0 at one run."""
+    """std: the sample standard deviation (n - 1); err: that of the mean; both are 0 at one run."""
 
     runs: int
     mean: float

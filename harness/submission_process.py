@@ -12,7 +12,6 @@ import sys
 import tempfile
 import threading
 import time
-from enum import Enum
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -20,6 +19,7 @@ import isolation
 from channel import BadMessage, Channel, ChannelClosed, ChannelTimeout, Message
 from import_guard import path_of
 from messages import Done, Failure, Greeting, Load, pack, unpack
+from protocol import Exit
 
 T = TypeVar("T")
 
@@ -30,20 +30,12 @@ _look_s = 0.2
 """How often the judge looks after a silent worker."""
 
 
-class Reason(Enum):
-    """Why a submission failed, as far as the exit code tells."""
-
-    FAILED = "failed"
-    CUDA = "cuda"
-    TIMED_OUT = "timed out"
-
-
 class SubmissionFailed(Exception):
     """``str`` is the message for the participant."""
 
-    def __init__(self, message: str, reason: Reason = Reason.FAILED) -> None:
+    def __init__(self, message: str, end: Exit = Exit.CHECK_FAILED) -> None:
         super().__init__(message)
-        self.reason = reason
+        self.end = end
 
 
 class _Tail(threading.Thread):
@@ -202,7 +194,7 @@ class SubmissionProcess:
             self.stop()
             activity = "its import" if isinstance(self._asked, Load) else "custom_kernel"
             raise SubmissionFailed(
-                f"{activity} did not finish within {timeout_s:.3g} s", Reason.TIMED_OUT
+                f"{activity} did not finish within {timeout_s:.3g} s", Exit.TIMED_OUT
             ) from None
         except BadMessage as error:
             self.stop()
@@ -213,7 +205,7 @@ class SubmissionProcess:
             lost = answered.kind == "cuda"
             if lost:  # with the CUDA context of that process
                 self.stop()
-            raise SubmissionFailed(answered.message, Reason.CUDA if lost else Reason.FAILED)
+            raise SubmissionFailed(answered.message, Exit.CUDA_ERROR if lost else Exit.CHECK_FAILED)
         assert isinstance(answered, answer)
         return answered
 
