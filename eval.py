@@ -1,10 +1,8 @@
 """The judge, called by the contest's bot: ``python3 eval.py MODE CASEFILE``.
 
-MODE is test, benchmark, leaderboard or profile, and POPCORN_FD the pipe that takes the results. A
-fifth mode of ours, info, measures the device and runs no submission. Besides the bot's variables:
-NVFP4_DEVICE (auto, cuda or cpu) demands a kind of device; NVFP4_TIMEOUT_S limits a mode;
-NVFP4_ARCH, NVFP4_CHECK=0, NVFP4_ORDERS and NVFP4_STRICT=1 are for kernels that are emulated because
-there is no GPU.
+POPCORN_FD is the pipe that takes the results. Mode info, which is ours, measures the device and
+runs no submission. The command nvfp4 sets NVFP4_DEVICE (auto, cuda or cpu), NVFP4_TIMEOUT_S of a
+mode, and NVFP4_ARCH, NVFP4_CHECK=0, NVFP4_ORDERS and NVFP4_STRICT=1 for emulated kernels.
 """
 
 import os
@@ -35,24 +33,18 @@ if TYPE_CHECKING:
     import torch
 
     from cases import Case
-    from device import DeviceLimits
     from extras import Extras
 
 modes = ("test", "benchmark", "leaderboard", "profile", "info")
 
 default_timeout_s = 170.0
-"""The bot kills a mode after 180 s; ten seconds before that, what is judged is reported."""
-
-
-default_orders = 4
-"""In how many orders an emulated launch with findings runs."""
+"""The bot kills a mode after 180 s."""
 
 greeting_timeout_s = 30.0
-"""A worker says how it is confined before it imports anything heavy."""
 
 
 class SetupError(Exception):
-    """The judge cannot start; the message is one sentence and a hint."""
+    """The judge cannot start."""
 
     def __init__(self, message: str, end: Exit) -> None:
         super().__init__(message)
@@ -61,53 +53,40 @@ class SetupError(Exception):
 
 @dataclass(frozen=True)
 class Environment:
-    """What the bot and the command line set; seeds are removed from the environment."""
+    """What the bot and the command set. load: how the submission is imported."""
 
-    result_fd: int
     secret_seed: int | None
     device: str
     timeout_s: float
-    arch: str
-    check: bool
-    orders: int
+    load: Load
     strict: bool
 
 
 def read_environment() -> Environment:
-    """Raises SetupError where a variable is missing or not a number."""
-    text = os.environ.pop("POPCORN_FD", None)
-    if text is None:
-        raise SetupError("POPCORN_FD is not set: use the nvfp4 command", Exit.NO_PIPE)
+    """Removes the seed. Raises SetupError."""
+    seed = os.environ.pop("POPCORN_SEED", None)
+    get = os.environ.get
     try:
-        result_fd = int(text)
-        os.fstat(result_fd)
-    except (ValueError, OSError, OverflowError):
-        raise SetupError(f"POPCORN_FD={text!r} is not an open descriptor", Exit.NO_PIPE) from None
-    seed_text = os.environ.pop("POPCORN_SEED", None)
-    timeout_text = os.environ.get("NVFP4_TIMEOUT_S", str(default_timeout_s))
-    try:
-        secret_seed = int(seed_text) if seed_text else None
-        timeout_s = float(timeout_text)
-        if not 0 < timeout_s < math.inf:
+        secret_seed = int(seed) if seed else None
+        timeout_s = float(get("NVFP4_TIMEOUT_S", default_timeout_s))
+        orders = int(get("NVFP4_ORDERS", 4))
+        if orders < 1 or not 0 < timeout_s < math.inf:
             raise ValueError
     except ValueError:
         raise SetupError(
-            "POPCORN_SEED must be a whole number and NVFP4_TIMEOUT_S a positive number of seconds",
+            "POPCORN_SEED must be a whole number, NVFP4_ORDERS a positive one, "
+            "NVFP4_TIMEOUT_S a positive number of seconds",
             Exit.USAGE,
         ) from None
-    device = os.environ.get("NVFP4_DEVICE", "auto")
+    device = get("NVFP4_DEVICE", "auto")
     if device not in ("auto", "cuda", "cpu"):
         raise SetupError(f"NVFP4_DEVICE={device!r} is not auto, cuda or cpu", Exit.USAGE)
-    arch = os.environ.get("NVFP4_ARCH", "sm_100a")
-    check = os.environ.get("NVFP4_CHECK", "1") != "0"
-    strict = os.environ.get("NVFP4_STRICT", "0") != "0"
-    orders = os.environ.get("NVFP4_ORDERS", str(default_orders))
-    if not orders.isdecimal() or int(orders) < 1:
-        raise SetupError(f"NVFP4_ORDERS={orders!r} is not a positive number", Exit.USAGE)
-    return Environment(result_fd, secret_seed, device, timeout_s, arch, check, int(orders), strict)
+    load = Load(get("NVFP4_ARCH", "sm_100a"), get("NVFP4_CHECK", "1") != "0", orders)
+    strict = get("NVFP4_STRICT", "0") != "0"
+    return Environment(secret_seed, device, timeout_s, load, strict)
 
 
-def judge_submission(
+def run_mode(
     mode: str, case_file: Path, pipe: ResultPipe, environment: Environment, started: float
 ) -> Exit:
     """One mode over the cases of a file. Raises SetupError."""
@@ -115,13 +94,13 @@ def judge_submission(
     if not submission.is_file():
         raise SetupError("there is no submission.py in this folder", Exit.USAGE)
     # The worker starts first: it and the judge import torch side by side.
-    with _worker(submission, environment) as process:
+    with SubmissionProcess(submission, environment.load) as process:
         from device import measure_limits
         from judge import Judge
 
         device = _device(environment)
         cases = _cases(case_file, environment)
-        _report_facts(pipe, device, environment.arch)
+        _report_facts(pipe, device, environment.load.arch)
         _report_confinement(pipe, process)
         deadline = started + environment.timeout_s
         extras = _extras(process, submission, device, deadline, environment.strict)
@@ -129,18 +108,18 @@ def judge_submission(
         if mode == "test":
             if extras.repeat is None:
                 return judge.test(cases)
-            with _worker(submission, environment) as fresh:
+            with SubmissionProcess(submission, environment.load) as fresh:
                 return judge.test(cases, extras.repeat(fresh))
         if mode == "profile":
             return judge.profile(cases)
+        if mode == "info":
+            process.stop()  # nothing runs beside the measurement
         limits = measure_limits(device)
-        _report_limits(pipe, limits)
+        for name, value in vars(limits).items():
+            pipe.write(f"device.{name}", value)
+        if mode == "info":
+            return judge.describe(cases, limits)
         return judge.benchmark(cases, limits, fresh_contents=mode == "leaderboard")
-
-
-def _worker(submission: Path, environment: Environment) -> SubmissionProcess:
-    load = Load(environment.arch, environment.check, environment.orders)
-    return SubmissionProcess(submission, load)
 
 
 def _extras(
@@ -150,32 +129,13 @@ def _extras(
     deadline: float,
     strict: bool,
 ) -> "Extras":
-    """What an installed nvfp4 adds to the judge; the bot has the files of task.yml alone."""
     from extras import Extras
 
-    if find_spec("nvfp4") is None:
+    if find_spec("nvfp4") is None:  # under the contest's bot
         return Extras()
     from nvfp4.local.extras import judge_extras
 
     return judge_extras(process, submission, device, deadline, strict)
-
-
-def describe_device(pipe: ResultPipe, case_file: Path, environment: Environment) -> Exit:
-    """Mode info: the device's facts and limits and the floor of each case. Raises SetupError."""
-    from device import measure_limits
-    from judge import write_floor
-
-    device = _device(environment)
-    cases = _cases(case_file, environment)
-    _report_facts(pipe, device, environment.arch)
-    limits = measure_limits(device)
-    _report_limits(pipe, limits)
-    with _worker(Path("submission.py"), environment) as process:
-        _report_confinement(pipe, process)
-    for index, case in enumerate(cases):
-        write_floor(pipe, f"benchmark.{index}", case, limits)
-    pipe.verdict(passed=True)
-    return Exit.PASSED
 
 
 def _cases(case_file: Path, environment: Environment) -> "list[Case]":
@@ -198,18 +158,13 @@ def _device(environment: Environment) -> "torch.device":
 
 
 def _report_facts(pipe: ResultPipe, device: "torch.device", arch: str) -> None:
-    if find_spec("nvfp4") is None:  # the contest's bot does not show them
+    if find_spec("nvfp4") is None:
         return
     from nvfp4.local.facts import device_facts
 
     for name, value in vars(device_facts(device, arch)).items():
         pipe.write(f"device.{name}", "" if value is None else value)
     pipe.complete("device")
-
-
-def _report_limits(pipe: ResultPipe, limits: "DeviceLimits") -> None:
-    for name, value in vars(limits).items():
-        pipe.write(f"device.{name}", value)
 
 
 def _report_confinement(pipe: ResultPipe, process: SubmissionProcess) -> None:
@@ -221,19 +176,20 @@ def _report_confinement(pipe: ResultPipe, process: SubmissionProcess) -> None:
         pipe.write(f"confined.{mechanism}", how)
 
 
-def _open_pipe(fd: int) -> ResultPipe:
+def _open_pipe() -> ResultPipe:
+    text = os.environ.pop("POPCORN_FD", "")
     try:
-        return ResultPipe(fd)
-    except OSError as error:
+        return ResultPipe(int(text))
+    except (ValueError, OSError, OverflowError) as error:
         raise SetupError(
-            f"POPCORN_FD={fd} cannot be written to ({error.strerror}): use the nvfp4 command",
+            f"POPCORN_FD={text!r} cannot be written to ({error}): use the nvfp4 command",
             Exit.NO_PIPE,
         ) from None
 
 
 def _stop(number: int, frame: object) -> NoReturn:
-    """SIGTERM ends this process as an exception does: the worker and its folder are removed."""
-    signal.signal(number, signal.SIG_IGN)  # a second one must not interrupt the cleanup
+    """Ends this process as an exception does, so that the worker and its folder are removed."""
+    signal.signal(number, signal.SIG_IGN)  # a second one must not interrupt that
     sys.exit(128 + number)
 
 
@@ -245,13 +201,11 @@ def main(arguments: list[str]) -> Exit:
         return Exit.USAGE
     mode, case_file = arguments[0], Path(arguments[1])
     try:
+        pipe = _open_pipe()
         environment = read_environment()
         isolation.adopt_orphans()
         isolation.close_to_others()  # before the submission starts, which runs as the same user
-        pipe = _open_pipe(environment.result_fd)
-        if mode == "info":
-            return describe_device(pipe, case_file, environment)
-        return judge_submission(mode, case_file, pipe, environment, started)
+        return run_mode(mode, case_file, pipe, environment, started)
     except SetupError as error:
         print(f"eval.py: {error}", file=sys.stderr)
         return error.end
@@ -259,7 +213,7 @@ def main(arguments: list[str]) -> Exit:
         print(f"eval.py: the results cannot be written any more: {error}", file=sys.stderr)
         return Exit.NO_PIPE
     finally:
-        isolation.kill_children()  # what a submission started and detached from its session
+        isolation.kill_children()  # what a submission has detached
 
 
 if __name__ == "__main__":

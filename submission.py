@@ -1,10 +1,9 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-"""Batched NVFP4 matrix-vector product in CuTe DSL, from sm_80 to sm_120.
+"""Batched NVFP4 matrix-vector product in CuTe DSL, for sm_80 to sm_120.
 
-A thread decodes a piece of b once for a few rows and adds exact block sums, times their scales, in
-float32; shuffles and shared memory add up a row. A block sum is f16x2 multiply-adds from sm_100 on,
-before that an integer dot product.
+A thread decodes a piece of b once for a few rows. Block sums are exact: f16x2 multiply-adds from
+sm_100 on, integer dot products before. Scaled sums are added in float32.
 """
 
 # mypy: allow-untyped-defs
@@ -27,13 +26,12 @@ n_padded = 128
 
 
 def check(condition: bool, message: str) -> None:
-    """Raises ValueError unless the condition holds."""
     if not condition:
         raise ValueError(message)
 
 
 def ptx(text, *results, effects=False):
-    """A function that is this PTX and returns its result, or several as a list."""
+    """PTX as a function; several results are a list."""
     letters = {Float32: "f", Int64: "l", Int32: "r", Uint32: "r"}
 
     @dsl_user_op
@@ -58,7 +56,7 @@ def ptx(text, *results, effects=False):
     return instruction
 
 
-# A nibble of $3 chooses a byte of $2:$1 or, with its top bit, that byte's sign.
+# A nibble of $3 selects a byte of $2:$1 or, with its top bit, replicates that byte's sign.
 prmt = ptx("prmt.b32 $0, $1, $2, $3;", Uint32)
 dp4a = ptx("dp4a.u32.s32 $0, $1, $2, $3;", Uint32)
 mov_f32_b32 = ptx("mov.b32 $0, $1;", Float32)
@@ -71,7 +69,7 @@ fma_f32x2 = ptx("fma.rn.f32x2 $0, $1, $2, $3;", Int64)
 add_f32_of_f32x2 = ptx(
     "{\n.reg .f32 low, high;\nmov.b64 {low, high}, $1;\nadd.rn.f32 $0, low, high;\n}", Float32
 )
-# The sum of the halves of each of two f16x2.
+# Adds the halves of each of two f16x2.
 add_halves_f32x2 = ptx(
     "{\n.reg .b16 h0, h1, h2, h3;\n.reg .f32 f0, f1, f2, f3;\n.reg .b64 low, high;\n"
     "mov.b32 {h0, h1}, $1;\nmov.b32 {h2, h3}, $2;\n"
@@ -97,14 +95,12 @@ st_global_f16 = ptx(
 
 
 def ld_words(address, count, hints):
-    """4 or 8 words of global memory."""
     names = ", ".join(f"${i}" for i in range(count))
     text = f"ld.global.nc{hints}.v{count}.b32 {{{names}}}, [${count}];"
     return ptx(text, *[Uint32] * count, effects=True)(address)
 
 
 def ld_scales(address, count, hints):
-    """2 or 4 scales in one word."""
     text = f"ld.global.nc{hints}.b32 $0, [$1];"
     if count == 2:
         text = (
@@ -113,18 +109,17 @@ def ld_scales(address, count, hints):
     return ptx(text, Uint32, effects=True)(address)
 
 
-# Decoders add to a sum the product of two blocks, four words of a and a pair of scales, with b's,
-# which vector and factors have prepared.
+# A decoder's add works on two blocks: four words and a pair of scales of a, times b's, which vector
+# and factors have prepared.
 
 
 class IntegerDecoder:
-    """Table look-up and integer dot product of doubled values.
+    """Integer dot products of doubled values.
 
-    zero: 0, unknown to the compiler, so that constants added to it stay in registers.
+    zero: unknown to the compiler, so that constants added to it stay in registers.
     """
 
     def __init__(self, zero):
-        # 0, .5, 1, 1.5, 2, 3, 4, 6, doubled.
         self.low, self.high = zero + Uint32(0x03020100), Uint32(0x0C080604)
 
     def zero(self):
@@ -134,7 +129,7 @@ class IntegerDecoder:
         return value
 
     def magnitudes(self, word):
-        """Of eight elements, in two registers; 0 for negative ones."""
+        """Eight bytes in two registers; 0 for negative elements."""
         return [prmt(self.low, self.high, word), prmt(self.low, self.high, word >> 16)]
 
     def vector(self, words):
@@ -147,7 +142,7 @@ class IntegerDecoder:
         return out
 
     def factors(self, pair):
-        """Over 4: both factors of a product are doubled."""
+        # Both values of a product are doubled.
         return [scale * Float32(0.25) for scale in self.scales(pair)]
 
     def add(self, value, words, pair, b, factors):
@@ -157,7 +152,7 @@ class IntegerDecoder:
         return value
 
     def block(self, words, b):
-        """Four times the sum over a block."""
+        """Four times the block sum."""
         # 1.5 * 2**23: adding an integer to its bits adds it to its value.
         sums = [Uint32(0x4B400000)] * 2
         for i, word in enumerate(words):
@@ -167,7 +162,7 @@ class IntegerDecoder:
         return mov_f32_b32(sums[0]) - mov_f32_b32(sums[1])
 
     def scales(self, pair):
-        """Exponent and mantissa shifted; a product corrects the bias."""
+        """By shifts; a product corrects the exponent's bias."""
         values = []
         for shift in (24, 16):
             bits = pair << shift
@@ -184,7 +179,7 @@ class IntegerDecoderWithE4M3(IntegerDecoder):
 
 
 class HalfDecoder:
-    """f16x2 multiply-adds: a half sums 8 multiples of 1/4 up to 36, exactly. A sum is f32x2."""
+    """f16x2 multiply-adds, exact: a half adds 8 multiples of 1/4 up to 36. Sums are f32x2."""
 
     def __init__(self, zero):
         del zero
@@ -206,7 +201,7 @@ class HalfDecoder:
         return fma_f32x2(blocks, mul_f32x2(self.factors(pair), factors), value)
 
     def block(self, words, b):
-        """Sums over even and over odd elements."""
+        """The sums over even and over odd elements."""
         first, *a = self.vector(words)
         value = mul_f16x2(first, b[0])
         for a_pair, b_pair in zip(a, b[1:], strict=True):
@@ -215,44 +210,34 @@ class HalfDecoder:
 
 
 def scales_of(piece, j):
-    """Those of the piece's words from j on."""
+    """Scales of the piece's words from j on."""
     return piece[-1] >> (4 * j) if j else piece[-1]
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """How the work of one shape is split."""
-
     threads_k: int  # along k
     groups: int  # of rows, in a CTA
     rows: int  # a thread works on at once
     pieces: int = 1  # of k a thread loads at once
     bytes: int = 16  # of a in a piece; 32 from sm_100 on only
-    resident: int = 1024  # threads that a multiprocessor's registers must hold
+    resident: int = 1024  # threads whose registers must fit a multiprocessor
 
     def __post_init__(self) -> None:
-        threads, lanes = self.threads_k * self.groups, min(self.threads_k, 32)
+        width, rows = self.threads_k, self.rows
+        threads, lanes = width * self.groups, min(width, 32)
         for holds, rule in (
-            (threads % 32 == 0, f"a CTA of {threads} threads is not whole warps"),
-            (
-                threads <= self.resident <= 1024,
-                f"resident must be at most 1024 and at least the {threads} threads of a CTA",
-            ),
-            (
-                self.threads_k in (8, 16) or self.threads_k % 32 == 0,
-                "threads_k must be 8, 16 or a multiple of 32",
-            ),
-            (
-                0 < self.rows <= lanes and self.rows & (self.rows - 1) == 0,
-                f"rows must be a power of two of at most {lanes}",
-            ),
-            (self.bytes in (16, 32), "a piece is 16 or 32 bytes"),
+            (threads % 32 == 0, "a CTA must be whole warps"),
+            (threads <= self.resident <= 1024, f"resident must be {threads} to 1024"),
+            (width in (8, 16) or width % 32 == 0, "threads_k must be 8, 16 or a multiple of 32"),
+            (0 < rows <= lanes and rows & (rows - 1) == 0, f"rows must be 1, 2, 4 ... or {lanes}"),
+            (self.bytes in (16, 32), "bytes must be 16 or 32"),
         ):
             check(holds, f"{self}: {rule}")
 
 
 class Gemv:
-    """The kernel for one k. ragged: rows past the end repeat the last one and are not stored."""
+    """ragged: rows past the end repeat the last one and are not stored."""
 
     def __init__(self, k: int, configuration: Configuration, decoder, ragged: bool):
         self.k_packed = k // 2
@@ -277,15 +262,13 @@ class Gemv:
         self.kernel(a, b, sfa, sfb, c, m, l).launch(
             grid=(tiles_m, height, depth),
             block=(self.configuration.threads_k, self.configuration.groups, 1),
-            # Caps the registers; without a minimum of CTAs loads would wait for registers.
+            # Caps the registers; without min_blocks_per_mp loads would wait for registers.
             max_number_threads=(self.configuration.resident, 1, 1),
             min_blocks_per_mp=1,
         )
 
     def places(self, thread, step):
-        """Offsets of a thread's pieces in a row and its scales, and whether they lie inside; the
-        last one stands in for others.
-        """
+        """Offsets of a thread's pieces in a row and its scales, clamped, and whether inside."""
         for i in range(self.configuration.pieces):
             piece = (step * self.configuration.pieces + i) * self.configuration.threads_k + thread
             inside = piece < self.pieces_k
@@ -294,7 +277,7 @@ class Gemv:
             yield Int64(piece * self.configuration.bytes), Int64(piece * self.blocks), inside
 
     def load(self, address, place, row=True):
-        """A piece of a or b: words and scales. Those of b are zero past the end."""
+        """Words and scales of a piece; b's scales are zero past the end."""
         byte, scale, inside = place
         hints = ".L1::no_allocate" if row else ""
         last = ".L2::evict_first" if row and self.words == 8 else ""
@@ -305,7 +288,7 @@ class Gemv:
         return [*words, scales]
 
     def multiply(self, decoder, sums, loads, addresses=None, thread=None, step=None):
-        """The sums with a step added, and the loads of the next, issued as registers are freed."""
+        """Adds a step; issues the loads of the next as registers become free."""
         sums, ahead = list(sums), []
         places = [None] * len(loads) if step is None else self.places(thread, step)
         for (*rows, vector), place in zip(loads, places, strict=True):
@@ -323,7 +306,7 @@ class Gemv:
         return sums, ahead
 
     def reduce(self, sums, lane):
-        """Sums over the lanes of a row; lane i gets row i // (lanes // rows)."""
+        """Sums over lanes; lane i gets row i // (lanes // rows)."""
         offset = self.lanes // 2
         while len(sums) > 1:
             half = len(sums) // 2
@@ -383,7 +366,7 @@ class Gemv:
                 st_global_f16(address_c + Int64(thread * 2), value)
 
     def addresses(self, a, b, sfa, sfb, batch, row, m):
-        """Of a and sfa for each row, then of b and sfb."""
+        """(a, sfa) of each row, then (b, sfb)."""
         first = Int64(batch) * Int64(m)
         scales_k = self.k_packed // 8
         indices = [row + r for r in range(self.configuration.rows)]
@@ -397,8 +380,7 @@ class Gemv:
         return [*zip(words, scales, strict=True), last]
 
 
-# {least compute capability: {(m, k, l): configuration}}, measured on an H100; from 100 on chosen by
-# counting instructions and CTAs.
+# {least compute capability: {(m, k, l): ...}}, measured on an H100; 100 by counting instructions.
 tables = {
     80: {
         (7168, 16384, 1): Configuration(512, 1, 2, 1, 16, 1024),
@@ -415,7 +397,7 @@ tables = {
 
 @functools.cache
 def compute_capability() -> int:
-    """90 for sm_90a. Raises RuntimeError with neither CUTE_DSL_ARCH nor a device."""
+    """90 for sm_90a. Raises RuntimeError without a device and CUTE_DSL_ARCH."""
     target = os.environ.get("CUTE_DSL_ARCH")
     if target:
         return int("".join(filter(str.isdigit, target)))
@@ -438,14 +420,13 @@ def configuration_for(m: int, k: int, l: int, capability: int) -> Configuration:
 
 
 def widths(pieces: int) -> list[int]:
-    """How many threads can share a row."""
+    """Threads that can share a row."""
     return [width for width in (8, 16, *range(32, 1025, 32)) if width < pieces + 32]
 
 
 def rule(m: int, k: int, l: int, capability: int) -> Configuration:
-    """A row is one step of at most 512 threads before sm_100, where decoding is slow, then about
-    four. Fewer rows a CTA while multiprocessors would stay idle.
-    """
+    """A row takes one step of at most 512 threads before sm_100, about four from there on. CTAs
+    shrink while multiprocessors would stay idle."""
     half = capability >= 100
     pieces = k // 2 // (32 if half else 16)
     aim = max(8, min(480, pieces // 4) if half else min(512, pieces))
@@ -468,9 +449,7 @@ def rule(m: int, k: int, l: int, capability: int) -> Configuration:
 
 
 def configurations(m: int, k: int, l: int, capability: int) -> list[Configuration]:
-    """The rule's, and all with few idle threads, 64 to 768 threads a CTA and at most 128 bytes of a
-    row in flight a thread.
-    """
+    """What a search may try: few idle threads, at most 128 bytes of a row in flight a thread."""
     space = [rule(m, k, l, capability)]
     sizes = ((32, 512), (32, 640)) if capability >= 100 else ((16, 1024),)
     for size, resident in sizes:
@@ -493,7 +472,7 @@ def compiled(k: int, configuration: Configuration, capability: int, ragged: bool
 
 @functools.cache
 def plan(kinds: tuple, configuration: Configuration | None):
-    """The compiled kernel for tensors of these kinds, m and l. Raises ValueError like gemv."""
+    """The kernel for tensors of these kinds, m and l. Raises ValueError."""
     shape, _, _, device = kinds[0]
     check(len(shape) == 3, f"a must be [m, k//2, l], but is {[*shape]}")
     m, k_packed, l = shape
@@ -512,21 +491,18 @@ def plan(kinds: tuple, configuration: Configuration | None):
         "sfb": (n_padded, k // 16, fp8),
         "c": (m, 1, torch.float16),
     }
-    for (name, (rows, columns, dtype)), kind in zip(expected.items(), kinds, strict=True):
-        shape, strides, its_dtype, its_device = kind
+    for (name, (*sizes, dtype)), kind in zip(expected.items(), kinds, strict=True):
+        shape, strides, *where = kind
         check(
-            (its_dtype, its_device) == (dtype, device),
-            f"{name} must be {dtype} on {device}, but is {its_dtype} on {its_device}",
+            where == [dtype, device],
+            f"{name} must be {dtype} on {device}, but is {where[0]} on {where[1]}",
         )
+        check([*shape] == [*sizes, l], f"{name} must be {[*sizes, l]} to fit a, but is {[*shape]}")
+        rows, columns = sizes
+        needed = (columns, 1, rows * columns)
         check(
-            shape == (rows, columns, l),
-            f"{name} must be {[rows, columns, l]} to fit a, but is {[*shape]}",
-        )
-        check(
-            (columns == 1 or strides[1] == 1)
-            and (rows == 1 or strides[0] == columns)
-            and (l == 1 or strides[2] == rows * columns),
-            f"{name} must be stored as {[l, rows, columns]} and permuted by (1, 2, 0), "
+            all(size == 1 or s == n for size, s, n in zip(shape, strides, needed, strict=True)),
+            f"{name} must be stored as {[l, *sizes]} and permuted by (1, 2, 0), "
             f"but has the strides {strides}",
         )
     capability = compute_capability()
@@ -536,7 +512,7 @@ def plan(kinds: tuple, configuration: Configuration | None):
 
 
 def gemv(data: input_t, configuration: Configuration | None = None) -> output_t:
-    """Fill and return c. Raises ValueError for what the kernel cannot take."""
+    """Fills and returns c. Raises ValueError for tensors it cannot take."""
     a, b, sfa, sfb, _, _, c = data
     tensors = (a, b, sfa, sfb, c)
     kinds = tuple([(t.shape, t.stride(), t.dtype, t.device) for t in tensors])
@@ -551,5 +527,4 @@ def gemv(data: input_t, configuration: Configuration | None = None) -> output_t:
 
 
 def custom_kernel(data: input_t) -> output_t:
-    """The contest's entry point: fill and return c."""
     return gemv(data)

@@ -1,13 +1,4 @@
-"""The NVFP4 GEMV problem as types and constants; the one module a submission may import.
-
-The problem, for every row i of m and batch b of l::
-
-    c[i, 0, b] = sum over kk of
-        a[i, kk, b] * sfa[i, kk // 16, b] * b[0, kk, b] * sfb[0, kk // 16, b]
-
-a and b hold FP4 (E2M1) values, two a byte, element 2i in the low nibble. Every 16 consecutive
-elements along k share one FP8 (E4M3) scale.
-"""
+"""The problem of task.yml as types and constants; the one module a submission may import."""
 
 from typing import TypedDict
 
@@ -24,26 +15,21 @@ input_t = tuple[
 ]
 """What ``custom_kernel`` receives: ``(a, b, sfa, sfb, sfa_permuted, sfb_permuted, c)``.
 
-============  =============================  ===============  =====================================
-tensor        shape                          dtype            memory
-============  =============================  ===============  =====================================
-a             [m, k//2, l]                   float4_e2m1fn_x2 [l, m, k//2] permuted (1, 2, 0)
-b             [128, k//2, l]                 float4_e2m1fn_x2 as a; row 0 is the vector
-sfa           [m, k//16, l]                  float8_e4m3fn    [l, m, k//16] permuted (1, 2, 0)
-sfb           [128, k//16, l]                float8_e4m3fn    as sfa; row 0 counts
-sfa_permuted  [32, 4, rest_m, 4, rest_k, l]  float8_e4m3fn    [l, rest_m, rest_k, 32, 4, 4]
-                                                              permuted (3, 4, 1, 5, 2, 0)
-sfb_permuted  [32, 4, 1, 4, rest_k, l]       float8_e4m3fn    as sfa_permuted
-c             [m, 1, l]                      float16          [l, m, 1] permuted (1, 2, 0)
-============  =============================  ===============  =====================================
+a             [m, k//2, l] float4_e2m1fn_x2, stored [l, m, k//2], permuted (1, 2, 0)
+b             [128, k//2, l] as a; row 0 is the vector
+sfa           [m, k//16, l] float8_e4m3fn, stored [l, m, k//16], permuted (1, 2, 0)
+sfb           [128, k//16, l] as sfa; row 0 counts
+sfa_permuted  [32, 4, rest_m, 4, rest_k, l] float8_e4m3fn, stored
+              [l, rest_m, rest_k, 32, 4, 4], permuted (3, 4, 1, 5, 2, 0)
+sfb_permuted  [32, 4, 1, 4, rest_k, l] as sfa_permuted
+c             [m, 1, l] float16, stored [l, m, 1], permuted (1, 2, 0)
 
-rest_m = ceil(m / 128), rest_k = ceil(k / 16 / 4). The scale of row i, block j, batch b stands in
-the permuted tensors at ``[i % 32, (i % 128) // 32, i // 128, j % 4, j // 4, b]``.
+rest_m = ceil(m / 128), rest_k = ceil(k / 16 / 4). The permuted scale of row i, block j, batch b is
+at ``[i % 32, (i % 128) // 32, i // 128, j % 4, j // 4, b]``.
 """
 
 output_t = torch.Tensor
-"""What ``custom_kernel`` returns: c, [m, 1, l] float16."""
-
+"""What ``custom_kernel`` returns: c."""
 
 output_dtypes = (
     torch.float16,
@@ -56,11 +42,11 @@ output_dtypes = (
     torch.int32,
     torch.int64,
 )
-"""What the contest takes for float16, which is what it asks for."""
+"""What the contest accepts in place of float16."""
 
 
 class TestSpec(TypedDict):
-    """One case: m rows, k elements along the reduction, l batches, the seed of the inputs."""
+    """One case; k counts elements."""
 
     m: int
     k: int
@@ -69,19 +55,18 @@ class TestSpec(TypedDict):
 
 
 sf_vec_size = 16
-"""Elements along k that share one scale."""
+"""Elements along k that share a scale."""
 
 n_padded = 128
-"""Rows that b and sfb are padded to; only row 0 is the vector."""
+"""Rows of b and sfb."""
 
 k_multiple = 64
-"""k is a multiple of this: four scale blocks, one 4-byte group of the permuted layout."""
+"""Four scale blocks: one 4-byte group of the permuted layout."""
 
 _e2m1_magnitudes = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 e2m1_values = _e2m1_magnitudes + tuple(-value for value in _e2m1_magnitudes)
-"""The value of each of the 16 FP4 (E2M1) codes."""
+"""By code."""
 
 rtol = 1e-3
 atol = 1e-3
-"""An output passes where ``|out - ref| <= atol + rtol * |ref|``, computed in float16; NaN and
-infinity must match."""
+"""``|out - ref| <= atol + rtol * |ref|``, computed in float16; NaN and infinity must match."""

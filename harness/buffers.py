@@ -1,7 +1,7 @@
-"""The tensors that the judge and the worker share, moved between them without pickling.
+"""The tensors that the judge and the worker share.
 
-On a CPU they lie in one anonymous file that both processes map; its descriptor travels over the
-socket. On CUDA each is an allocation of the judge that the worker opens by its IPC handle.
+On a CPU they lie in an anonymous file that both map; its descriptor travels over the socket. On
+CUDA each is an allocation of the judge that the worker opens by its IPC handle.
 """
 
 import base64
@@ -16,7 +16,7 @@ from layout import layouts
 from task import output_dtypes
 
 output_name = "output"
-"""The buffer that takes the bytes of what custom_kernel returned, [l, m, 1] of any dtype."""
+"""The buffer for what custom_kernel returned, [l, m, 1] of any dtype."""
 
 _page_bytes = mmap.PAGESIZE
 
@@ -29,16 +29,14 @@ def _sizes(m: int, k: int, l: int) -> dict[str, int]:
 
 @dataclass
 class SharedBuffers:
-    """Flat uint8 tensors by name; ``handles`` is what the other side needs to open them, as JSON,
-    and ``fd`` the descriptor it needs too (CPU only).
-    """
+    """Flat uint8 tensors by name. The other side opens them by ``handles``, as JSON, or, on a CPU,
+    by ``fd``."""
 
     tensors: dict[str, torch.Tensor]
     handles: dict[str, list[object]] = field(default_factory=dict)
     fd: int | None = None
 
     def close(self) -> None:
-        """Drops the tensors and the descriptor."""
         self.tensors.clear()
         if self.fd is not None:
             os.close(self.fd)
@@ -46,7 +44,7 @@ class SharedBuffers:
 
 
 def create_buffers(m: int, k: int, l: int, device: torch.device) -> SharedBuffers:
-    """The buffers of a case, uninitialised; the creator writes the inputs into them."""
+    """The buffers of a case, uninitialised."""
     sizes = _sizes(m, k, l)
     if device.type == "cuda":
         tensors = {
@@ -83,7 +81,7 @@ def _anonymous_file(nbytes: int) -> int:
 
 
 def _map(fd: int, sizes: dict[str, int]) -> dict[str, torch.Tensor]:
-    """Every tensor starts on a page of its own, as allocations on a device are aligned."""
+    """Every tensor starts on a page, as device allocations are aligned."""
     mapping = mmap.mmap(fd, sum(_in_pages(nbytes) for nbytes in sizes.values()))
     tensors, offset = {}, 0
     for name, nbytes in sizes.items():
@@ -93,7 +91,7 @@ def _map(fd: int, sizes: dict[str, int]) -> dict[str, torch.Tensor]:
 
 
 def export_tensor(tensor: torch.Tensor) -> list[object]:
-    """What torch needs to open a CUDA allocation elsewhere; bytes become base64."""
+    """The IPC handle of a CUDA allocation; bytes become base64."""
     return [
         {"base64": base64.b64encode(part).decode()} if isinstance(part, bytes) else part
         for part in tensor.untyped_storage()._share_cuda_()
@@ -101,7 +99,7 @@ def export_tensor(tensor: torch.Tensor) -> list[object]:
 
 
 def import_tensor(handle: list[object]) -> torch.Tensor:
-    """The same bytes here, flat uint8."""
+    """The same allocation, flat uint8."""
     torch.cuda.init()
     parts = [
         base64.b64decode(part["base64"]) if isinstance(part, dict) else part for part in handle

@@ -1,4 +1,4 @@
-"""Case files: a case a line, and seeds combined with a secret one."""
+"""Case files, and seeds combined with a secret one."""
 
 import re
 from dataclasses import dataclass, replace
@@ -8,12 +8,12 @@ from task import TestSpec, k_multiple
 
 
 class CaseFileError(ValueError):
-    """A case file that cannot be read as cases."""
+    """A case file is not as it should be."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One line of a case file. ``spec`` is the line as written; the seed may have been combined."""
+    """One line of a case file. spec: as written; the seed may have been combined."""
 
     spec: str
     m: int
@@ -24,14 +24,12 @@ class Case:
 
     @property
     def bytes(self) -> int:
-        """The least a kernel must move: a, its scales, row 0 of b and its scales, and c."""
-        a_bytes = self.m * self.k // 2 + self.m * self.k // 16
-        b_bytes = self.k // 2 + self.k // 16
-        return self.l * (a_bytes + b_bytes + 2 * self.m)
+        """The least a kernel must move: a, row 0 of b, their scales, and c."""
+        return self.l * ((self.m + 1) * (self.k // 2 + self.k // 16) + 2 * self.m)
 
 
 largest = 2**31 - 1
-"""Of m, k and l: what a tensor of CUDA can have along a dimension, and sizes stay in 64 bits."""
+"""Of m, k and l, as CUDA allows; sizes stay in 64 bits."""
 
 _shown = 80
 
@@ -40,53 +38,46 @@ _inputs = {"contest": False, "full": True}
 
 
 def parse_case(line: str) -> Case:
-    """A line such as ``m: 128; k: 256; l: 1; seed: 1111``; ``inputs: full`` may follow.
-
-    Raises CaseFileError for anything else, and for a shape outside the problem.
-    """
+    """``m: 128; k: 256; l: 1; seed: 1111``; ``inputs: full`` may follow. Raises CaseFileError."""
     fields: dict[str, str] = {}
-    shown = repr(line if len(line) <= _shown else f"{line[:_shown]}...")
     for part in line.split(";"):
         matched = _field.fullmatch(part)
         if not matched:
-            raise CaseFileError(f"{part.strip()[:_shown]!r} in {shown} is not 'name: value'")
+            raise CaseFileError(f"{part.strip()[:_shown]!r} is not 'name: value'")
         name, value = matched.groups()
         if name in fields:
-            raise CaseFileError(f"{name[:_shown]!r} stands twice in {shown}")
+            raise CaseFileError(f"{name[:_shown]!r} stands twice")
         fields[name] = value
     inputs = fields.pop("inputs", "contest")
     if inputs not in _inputs:
         raise CaseFileError(f"inputs must be contest or full, not {inputs[:_shown]!r}")
     wanted = set(TestSpec.__annotations__)
     if set(fields) != wanted:
-        raise CaseFileError(f"{shown} must name {', '.join(sorted(wanted))}")
+        raise CaseFileError(f"a case must name {', '.join(sorted(wanted))}")
     try:
         numbers = {name: int(value) for name, value in fields.items()}
     except ValueError:
-        raise CaseFileError(f"every value in {shown} must be a whole number") from None
+        raise CaseFileError("every value must be a whole number") from None
     m, k, l = numbers["m"], numbers["k"], numbers["l"]
-    if m < 1 or l < 1:
-        raise CaseFileError(f"m and l must be at least 1 in {shown}")
-    if k < 1 or k % k_multiple:
-        raise CaseFileError(f"k must be a positive multiple of {k_multiple} in {shown}")
-    if max(m, k, l) > largest:
-        raise CaseFileError(f"m, k and l must be at most {largest} in {shown}")
-    if not 0 <= numbers["seed"] < 2**63:
-        raise CaseFileError(f"seed must lie between 0 and 2**63 - 1 in {shown}")
+    for holds, rule in (
+        (m >= 1 and l >= 1, "m and l must be at least 1"),
+        (k >= 1 and k % k_multiple == 0, f"k must be a positive multiple of {k_multiple}"),
+        (max(m, k, l) <= largest, f"m, k and l must be at most {largest}"),
+        (0 <= numbers["seed"] < 2**63, "seed must lie between 0 and 2**63 - 1"),
+    ):
+        if not holds:
+            raise CaseFileError(rule)
     return Case(line.strip(), m, k, l, numbers["seed"], _inputs[inputs])
 
 
 def combine_seed(case_seed: int, secret_seed: int) -> int:
-    """The bot's pairing of a public and a secret seed; wraps at 63 bits, as torch's seeds do."""
+    """The bot's pairing of a public and a secret seed, in 63 bits."""
     total = case_seed + secret_seed
     return (case_seed + total * (total + 1) // 2) % 2**63
 
 
 def read_cases(path: Path, secret_seed: int | None = None) -> list[Case]:
-    """The cases of a file, a line each. A file without cases is an error: nothing proves nothing.
-
-    Raises CaseFileError with the line number.
-    """
+    """Raises CaseFileError, for a file without cases too: nothing proves nothing."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

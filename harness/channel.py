@@ -1,10 +1,11 @@
-"""JSON messages, a line each, over a local socket; a file descriptor may travel with one."""
+"""JSON messages, a line each, over a socket; a file descriptor may travel with one."""
 
 import json
 import os
 import select
 import socket
 import time
+from contextlib import suppress
 from typing import Any
 
 Message = dict[str, Any]
@@ -21,38 +22,29 @@ class ChannelTimeout(Exception):
 
 
 class BadMessage(Exception):
-    """What came is not a JSON object on a line of reasonable length."""
+    """What came is no JSON object, or too long."""
 
 
 class Channel:
-    """One end of a connected stream socket."""
-
     def __init__(self, connection: socket.socket, takes_fds: bool = False) -> None:
-        """takes_fds: whether descriptors are received. Otherwise the system closes them, so that
-        the other side cannot use up this process's.
-        """
+        """takes_fds: otherwise the system closes the descriptors that come, so that the other side
+        cannot use up this process's."""
         self._socket = connection
         self._takes_fds = takes_fds
         self._pending = bytearray()
         self._fds: list[int] = []
 
     def send(self, message: Message, fd: int | None = None) -> None:
-        """Raises ChannelClosed where nobody listens any more."""
+        """Raises ChannelClosed."""
         data = json.dumps(message).encode() + b"\n"
         try:
-            if fd is None:
-                self._socket.sendall(data)
-            else:
-                sent = socket.send_fds(self._socket, [data], [fd])
-                self._socket.sendall(data[sent:])
+            sent = 0 if fd is None else socket.send_fds(self._socket, [data], [fd])
+            self._socket.sendall(data[sent:])
         except OSError as error:
             raise ChannelClosed(str(error)) from error
 
     def receive(self, timeout_s: float | None = None) -> tuple[Message, int | None]:
-        """The next message and the descriptor that came with it, if any.
-
-        Raises ChannelClosed, ChannelTimeout or BadMessage.
-        """
+        """The next message and its descriptor. Raises ChannelClosed, ChannelTimeout, BadMessage."""
         end = None if timeout_s is None else time.monotonic() + timeout_s
         searched = 0  # each byte of a long message is searched once
         while (length := self._pending.find(b"\n", searched)) < 0:
@@ -62,16 +54,15 @@ class Channel:
             self._read_more(end)
         line = bytes(self._pending[:length])
         del self._pending[: length + 1]
-        try:
+        message = None
+        with suppress(ValueError, RecursionError):
             message = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise BadMessage(f"a message is not JSON: {line[:80]!r}") from error
         if not isinstance(message, dict):
-            raise BadMessage(f"a message is not a JSON object: {line[:80]!r}")
+            raise BadMessage(f"a message is not JSON or not a JSON object: {line[:80]!r}")
         return message, self._fds.pop(0) if self._fds else None
 
     def has_something(self, wait_s: float) -> bool:
-        """Whether something can be read, or the other side is gone, within ``wait_s``."""
+        """Whether something comes, or the other side is gone, within ``wait_s``."""
         return bool(self._pending or select.select([self._socket], [], [], wait_s)[0])
 
     def _read_more(self, end: float | None) -> None:
@@ -93,7 +84,6 @@ class Channel:
         self._pending += data
 
     def close(self) -> None:
-        """Closes the socket and descriptors that nobody took."""
         for fd in self._fds:
             os.close(fd)
         self._socket.close()

@@ -1,4 +1,4 @@
-"""What the present device can do at best: bandwidth, cost of an empty call."""
+"""What this device can do at best: bandwidth, cost of an empty call."""
 
 import os
 import re
@@ -17,27 +17,23 @@ _bandwidth_calls = 20
 
 @dataclass(frozen=True)
 class DeviceLimits:
-    """Measured: read_gbps, the largest streaming-read bandwidth; empty_ns, events around nothing;
-    settle_ns, what the device-wide synchronize adds to an empty call.
-    """
+    """empty_ns: between events around nothing. settle_ns: what a device-wide synchronize adds."""
 
     read_gbps: float
     empty_ns: float
     settle_ns: float
 
     def floor_ns(self, nbytes: int) -> float:
-        """No kernel that reads ``nbytes`` from memory is faster on this device."""
+        """No kernel that reads ``nbytes`` from memory is faster."""
         return nbytes / self.read_gbps + self.empty_ns
 
 
 def wait_until_idle(device: torch.device) -> None:
-    """Waits for all that this process has queued on a GPU."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def free_memory_bytes(device: torch.device) -> int:
-    """Memory that can be allocated without harm."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     try:
@@ -49,7 +45,7 @@ def free_memory_bytes(device: torch.device) -> int:
 
 
 def measure_limits(device: torch.device) -> DeviceLimits:
-    """Measures the bandwidth and the empty call; below a second on a GPU and on a CPU."""
+    """Takes less than a second."""
     timer = call_timer(device)
     for _ in range(_warm_up_calls):
         timer.time(lambda: _launch_nothing(device))
@@ -60,13 +56,12 @@ def measure_limits(device: torch.device) -> DeviceLimits:
 
 
 def _launch_nothing(device: torch.device) -> None:
-    """An empty kernel on CUDA, an empty call on a CPU."""
     if device.type == "cuda":
-        torch.cuda._sleep(0)  # torch's only kernel without memory access; it spins for 0 cycles
+        torch.cuda._sleep(0)  # torch's only kernel without memory access
 
 
 def _read_gbps(timer: CallTimer, device: torch.device, empty_ns: float) -> float:
-    """Bytes a nanosecond of the best of several sums over memory far larger than any cache."""
+    """The best of several sums over memory far larger than any cache."""
     if device.type == "cuda":
         free_bytes, _ = torch.cuda.mem_get_info(device)
         words = min(4 << 30, free_bytes // 4) // 8

@@ -1,4 +1,4 @@
-"""What eval.py adds to the judge where nvfp4 is installed; under the contest's bot nothing."""
+"""What eval.py adds to the judge where nvfp4 is installed."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from timing_checks import Estimate
 
 
 class Clock(Protocol):
-    """A clock of the judge's own for calls on a GPU."""
+    """The judge's own clock for calls on a GPU."""
 
     def estimates(self, opened: OpenedCase, seeds: Iterator[int]) -> Iterator[Estimate]:
-        """What a call takes, each estimate costlier and more certain than the one before."""
+        """What a call takes, ever costlier and more certain."""
 
 
 class Repetition(Protocol):
-    """A fresh process of the same submission, which must give the same output again."""
+    """A fresh process of the same submission."""
 
     def choose(self, count: int, digest: int) -> list[int]:
         """Which of so many cases are repeated."""
@@ -32,10 +32,9 @@ class Repetition(Protocol):
 
 @dataclass(frozen=True)
 class Extras:
-    """explain: the likely cause of a wrong output. open_clock: raises SubmissionFailed where the
-    worker cannot be clocked. count: the sum of the reports of emulated launches. repeat: takes a
-    fresh process. find: what deserves a word in a case that passed; strict: it fails the case.
-    """
+    """open_clock: raises SubmissionFailed where the worker cannot be clocked. repeat: takes a fresh
+    process. find: warnings about a case that passed; strict: they fail it. count: the sum of the
+    reports of emulated launches."""
 
     explain: Explain | None = None
     open_clock: Callable[[], Clock] | None = None

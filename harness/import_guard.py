@@ -1,8 +1,7 @@
 """Imports the judge's own modules from their folder, and nothing else from there.
 
-The folder also holds the submission, and the contest's bot runs it there before it starts the
-judge: a torch.py or random.py that it leaves behind must not stand in for a library. For a program
-of several files this is what ``python -I`` does.
+The bot runs the submission in that folder before it starts the judge: a torch.py that it leaves
+behind must not stand in for the library.
 """
 
 import os
@@ -15,15 +14,13 @@ if not os.path.exists(os.path.join(_folder, "task.yml")):  # a checkout: the jud
 
 
 def path_of(name: str) -> str:
-    """The file of a module of the judge, or of task or reference."""
+    """The file of a module of the judge."""
     own = os.path.join(_folder, f"{name}.py")
     return own if os.path.exists(own) else os.path.join(_problem, f"{name}.py")
 
 
 def keep_to_modules() -> None:
-    """For a script of the judge, before it imports anything else: its modules are those that
-    task.yml lists, but not the submission.
-    """
+    """Before other imports of a script: hides all but the modules that task.yml lists."""
     while sys.path and os.path.abspath(sys.path[0]) in (_folder, _problem):
         del sys.path[0]
     import re
@@ -35,8 +32,6 @@ def keep_to_modules() -> None:
         known = set(re.findall(r"\bname\W+(\w+)\.py\b", file.read())) - {"submission"}
 
     class Finder(MetaPathFinder):
-        """Finds the modules by their names."""
-
         def find_spec(self, name: str, path: object, target: object = None) -> ModuleSpec | None:
             return spec_from_file_location(name, path_of(name)) if name in known else None
 

@@ -1,8 +1,7 @@
 """Takes away what a submission does not need: files, the network, other processes, resources.
 
-Everything here is best effort by mechanism and says what is in force, so that the judge can warn
-about what is missing. It is applied to a process before it loads torch or the submission: threads
-and children started later inherit it.
+All of it is best effort and says what is in force. It is applied before a process loads torch:
+threads and children that start later inherit it.
 """
 
 import contextlib
@@ -18,56 +17,53 @@ from pathlib import Path
 
 open_files = 4096
 processes = 512
-threads = 1 << 14  # of the user, where there are no namespaces; does not bind root
+threads = 1 << 14  # of the user; does not bind root
 output_bytes = 8 << 30
 data_share = 0.8
 
-_set_parent_death_signal = 1  # PR_SET_PDEATHSIG of prctl(2)
-_set_child_subreaper = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)
-_set_dumpable = 4  # PR_SET_DUMPABLE of prctl(2)
+_set_parent_death_signal, _set_dumpable, _set_child_subreaper = 1, 4, 36  # PR_SET_...
 
 ConfineFiles = Callable[[list[Path]], str]
-"""Makes all files read-only but some folders; returns how. Raises OSError."""
+"""Makes files read-only, but not these folders; returns how. Raises OSError."""
 
 _caches = "XDG_CACHE_HOME"
 
 
-def cache_folder() -> Path:
-    """Where compilers that a submission uses may keep their results between runs."""
-    base = os.environ.get(_caches) or Path.home() / ".cache"
-    return Path(base) / "nvfp4"
-
-
 def cache_environment(scratch: Path) -> dict[str, str]:
-    """Variables that send temporary files to the scratch folder and caches to one folder."""
-    folder = cache_folder()
+    """Sends temporary files to the scratch folder and compilers' caches to one of the user's."""
+    folder = Path(os.environ.get(_caches) or Path.home() / ".cache") / "nvfp4"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
         folder = scratch / "cache"
-    variables = {
-        _caches: "",
-        "TRITON_CACHE_DIR": "triton",
-        "CUDA_CACHE_PATH": "cuda",
-        "TORCH_EXTENSIONS_DIR": "torch_extensions",
-        "TORCHINDUCTOR_CACHE_DIR": "inductor",
-        "CUTE_DSL_CACHE_DIR": "cute_dsl",
-        "NUMBA_CACHE_DIR": "numba",
-    }
-    caches = {name: str(folder / place) for name, place in variables.items()}
-    return {**caches, "TMPDIR": str(scratch)}
+    compilers = ("TRITON", "TORCHINDUCTOR", "CUTE_DSL", "NUMBA")
+    names = (
+        *(f"{each}_CACHE_DIR" for each in compilers),
+        "CUDA_CACHE_PATH",
+        "TORCH_EXTENSIONS_DIR",
+    )
+    caches = {name: str(folder / name.lower()) for name in names}
+    return {**caches, _caches: str(folder), "TMPDIR": str(scratch)}
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value)
 
 
 def close_to_others() -> None:
-    """Keeps other processes of the same user from reading or tracing this one (Linux)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_set_dumpable, 0)
+    """Keeps other processes of the same user from reading or tracing this one."""
+    _prctl(_set_dumpable, 0)
 
 
 def adopt_orphans() -> None:
-    """Makes processes whose parents ended children of this one, wherever they hide (Linux)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_set_child_subreaper, 1)
+    """Descendants whose parents end become children of this process."""
+    _prctl(_set_child_subreaper, 1)
+
+
+def die_with_parent() -> None:
+    """Linux kills this process when its parent ends."""
+    _prctl(_set_parent_death_signal, signal.SIGKILL)
 
 
 def descendants(pid: int) -> list[int]:
@@ -83,17 +79,17 @@ def descendants(pid: int) -> list[int]:
 
 
 def kill_tree(process: subprocess.Popen[bytes]) -> None:
-    """Kills the leader of a session, the session, and every descendant wherever it went; waits."""
+    """Kills a session, given its leader, and every descendant outside it; waits."""
     process.send_signal(signal.SIGSTOP)  # it starts no more of them
     detached = descendants(process.pid)
-    with contextlib.suppress(ProcessLookupError):  # of the session something may be left without it
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     _kill(detached)
 
 
 def kill_children() -> None:
-    """Kills every child of this process, and those it inherits while doing so (Linux)."""
+    """Kills every child of this process, and those it inherits meanwhile (Linux)."""
     for _ in range(100):
         children = descendants(os.getpid())
         if not children:
@@ -102,7 +98,6 @@ def kill_children() -> None:
 
 
 def _kill(pids: list[int]) -> None:
-    """Kills processes, and waits for those that are children of this one."""
     for pid in pids:
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
@@ -111,14 +106,8 @@ def _kill(pids: list[int]) -> None:
             os.waitpid(pid, 0)
 
 
-def die_with_parent() -> None:
-    """Linux kills this process when its parent ends, however it ends and whatever runs here."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_set_parent_death_signal, signal.SIGKILL)
-
-
 def limit_resources() -> str:
-    """Bounds memory, open files, written files and threads; no core dumps."""
+    """Returns the limits in words."""
     physical_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = {
         resource.RLIMIT_CORE: 0,
@@ -140,9 +129,8 @@ def limit_resources() -> str:
 
 @functools.cache
 def command_prefix() -> tuple[str, ...]:
-    """A command that starts another without rights over the judge: in a user and a network
-    namespace of its own, or at least without capabilities. Empty where neither is possible.
-    """
+    """A command that starts another in a user and a network namespace, or at least without
+    capabilities; empty where neither is possible."""
     prefixes = (
         ("unshare", "--user", "--map-current-user", "--net"),
         ("setpriv", "--bounding-set=-all", "--no-new-privs"),
@@ -155,7 +143,7 @@ def command_prefix() -> tuple[str, ...]:
 
 
 def describe_prefix() -> str:
-    """What the prefix takes away, in words; begins with "none" where there is none."""
+    """What the prefix takes away; begins with "none" where there is none."""
     prefix = command_prefix()
     if not prefix:
         return "none: neither unshare nor setpriv works here"
@@ -163,10 +151,9 @@ def describe_prefix() -> str:
 
 
 def confine(scratch: Path, confine_files: ConfineFiles | None = None) -> dict[str, str]:
-    """Applies all of it to this process, which runs in the environment ``cache_environment`` gives.
+    """Confines this process, whose variables include those of ``cache_environment``.
 
-    confine_files: makes everything read-only but some folders. Returns what is in force: mechanism
-    to description, where a description that begins with "none" says why there is none.
+    Returns what is in force: mechanism to description; "none: ..." says why there is none.
     """
     die_with_parent()
     protections = {"resources": limit_resources(), "files": "none: nvfp4 is not installed"}

@@ -1,4 +1,4 @@
-"""Judges a submission case by case: fresh inputs, one call, its output against the reference."""
+"""Judges a submission case by case."""
 
 import base64
 import hashlib
@@ -20,21 +20,19 @@ from messages import Called, Profile, Profiled
 from opened_case import NotEnoughMemory, OpenedCase, OutOfTime, generate
 from protocol import Exit, ResultPipe
 from stats import Stats, summarise
-from submission_process import Reason, SubmissionFailed, SubmissionProcess
+from submission_process import SubmissionFailed, SubmissionProcess
 from task import input_t
 
 longest_value_bytes = 3000
-"""A failure message or the counts of an emulated call."""
+"""Of a failure message or the counts of an emulated call."""
 
 report_bytes = 14 << 10
-"""Longest profile report of a benchmark, before base64."""
+"""Of a profile, before base64."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How often a benchmark case is called: fixed, so that no submission can steer it. Calls that
-    the host was late for are made in addition.
-    """
+    """How often a benchmark case is called: fixed, so that no submission can steer it."""
 
     warm_up_calls: int
     timed_calls: int
@@ -44,14 +42,14 @@ schedules = {"cuda": Schedule(10, 100), "cpu": Schedule(1, 5)}
 
 
 def write_floor(pipe: ResultPipe, key: str, case: Case, limits: DeviceLimits) -> None:
-    """What is known of a benchmark before it runs: its case, its bytes, its floor."""
+    """What is known of a benchmark before it runs."""
     pipe.write(f"{key}.spec", case.spec)
     pipe.write(f"{key}.bytes", case.bytes)
     pipe.write(f"{key}.floor", limits.floor_ns(case.bytes))
 
 
 class Judge:
-    """Runs the cases of one mode against a submission and writes every verdict to the pipe."""
+    """Runs the cases of a mode and writes every verdict to the pipe; a method for each mode."""
 
     def __init__(
         self,
@@ -72,7 +70,7 @@ class Judge:
         self._failures: list[Exit] = []
 
     def test(self, cases: list[Case], repetition: Repetition | None = None) -> Exit:
-        """Each case once, and a few of them again in another process. Returns how the mode ends."""
+        """Each case once, and a few of them again in another process."""
         outputs: list[torch.Tensor] = []
         self._pipe.write("test-count", len(cases))
         for index, case in enumerate(cases):
@@ -91,10 +89,10 @@ class Judge:
         return self._end()
 
     def benchmark(self, cases: list[Case], limits: DeviceLimits, fresh_contents: bool) -> Exit:
-        """Each case on a fixed schedule of calls. Returns how the mode ends.
+        """Each case on its schedule.
 
-        fresh_contents: every call sees new contents in the same buffers and every output is
-        checked; otherwise the contents stay and the first and the last output are checked.
+        fresh_contents: every call sees new contents and every output is checked; otherwise the
+        first and the last.
         """
         own_clock = self._own_clock()  # before the submission is loaded
         self._pipe.write("benchmark-count", len(cases))
@@ -106,7 +104,7 @@ class Judge:
                 first, _ = opened.judged_call(data)
                 self._observe(opened, first, report)
                 if first.launches and self._extras.count and self._device.type == "cpu":
-                    # An emulated kernel is executed once: it has counts, and no time of its own.
+                    # An emulated kernel has counts and no time of its own.
                     report["emulation"] = json.dumps(self._extras.count(first.launches))
                     report["status"] = "pass"
                     continue
@@ -122,8 +120,14 @@ class Judge:
                 report.update({name: str(value) for name, value in vars(stats).items()})
         return self._end()
 
+    def describe(self, cases: list[Case], limits: DeviceLimits) -> Exit:
+        """The floor of each case, without a call."""
+        for index, case in enumerate(cases):
+            write_floor(self._pipe, f"benchmark.{index}", case, limits)
+        return self._end()
+
     def profile(self, cases: list[Case]) -> Exit:
-        """One call of each case under a profiler; its report as base64. Returns how it ends."""
+        """One call of each case under a profiler; its report as base64."""
         self._pipe.write("benchmark-count", len(cases))
         for index, case in enumerate(cases):
             key = f"benchmark.{index}"
@@ -136,7 +140,6 @@ class Judge:
         return self._end()
 
     def _observe(self, opened: OpenedCase, called: Called, report: dict[str, str]) -> None:
-        """Reports how far the output is from the limit, and findings."""
         report["error_share"] = f"{opened.error_share:.6g}"
         found = self._extras.find(opened, called) if self._extras.find else []
         if found:
@@ -152,7 +155,7 @@ class Judge:
         limits: DeviceLimits,
         fresh_contents: bool,
     ) -> Stats:
-        """The rest of the schedule, after a first call on ``data``."""
+        """After a first call on ``data``."""
         schedule = schedules[self._device.type]
         samples = timing_checks.Samples(schedule.timed_calls)
         for call in count(1):
@@ -175,7 +178,6 @@ class Judge:
         return stats
 
     def _own_clock(self) -> Clock | None:
-        """The judge's own clock, where there is a GPU whose worker can be held up."""
         if self._extras.open_clock is None:
             return None
         try:
@@ -189,7 +191,7 @@ class Judge:
         return own_clock
 
     def _call_seed(self, case_index: int, call: int) -> int:
-        """A seed nobody can foresee: it depends on the secret seed, or is random without one."""
+        """Unforeseeable: from the secret seed, or random without one."""
         text = f"{case_index}/{call}".encode()
         digest = hashlib.blake2b(text, key=self._secret[:64], digest_size=8).digest()
         return int.from_bytes(digest, "little") % 2**63
@@ -211,10 +213,8 @@ class Judge:
         try:
             yield report
         except SubmissionFailed as failed:
-            out_of_time = failed.reason is Reason.TIMED_OUT
-            ends = {Reason.TIMED_OUT: Exit.TIMED_OUT, Reason.CUDA: Exit.CUDA_ERROR}
-            self._fail(key, str(failed), ends.get(failed.reason, Exit.CHECK_FAILED), report)
-            if out_of_time:  # the rest would hang as long; say so instead
+            self._fail(key, str(failed), failed.end, report)
+            if failed.end is Exit.TIMED_OUT:  # the rest would hang as long
                 self._deadline = time.monotonic()
         except OutOfTime:
             self._fail(key, "not judged: the time limit was reached", Exit.TIMED_OUT, report)
@@ -234,7 +234,6 @@ class Judge:
             self._pipe.complete(key)
 
     def _end(self) -> Exit:
-        """The closing line; a time-out outranks a CUDA error, which outranks a failed check."""
         self._pipe.verdict(passed=not self._failures)
         for end in (Exit.TIMED_OUT, Exit.CUDA_ERROR, Exit.CHECK_FAILED):
             if end in self._failures:

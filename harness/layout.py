@@ -1,4 +1,4 @@
-"""How the tensors of a case lie in memory: storage shapes, dtypes and orders of dimensions."""
+"""How the tensors of a case lie in memory."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ names = (*input_names, "c")
 
 @dataclass(frozen=True)
 class Layout:
-    """A tensor stored contiguously as ``storage_shape`` and seen as its permutation ``order``."""
+    """Stored contiguously as ``storage_shape`` and seen permuted by ``order``."""
 
     storage_shape: tuple[int, ...]
     dtype: torch.dtype
@@ -20,24 +20,23 @@ class Layout:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the storage."""
         return torch.Size(self.storage_shape).numel() * self.dtype.itemsize
 
     def view(self, flat: torch.Tensor) -> torch.Tensor:
         """The tensor over its flat uint8 storage."""
-        if self.dtype is torch.float4_e2m1fn_x2:  # views of it change no sizes
-            return flat.view(self.storage_shape).view(self.dtype).permute(self.order)
-        return flat.view(self.dtype).view(self.storage_shape).permute(self.order)
+        # Shaped as bytes: FP4 cannot be reshaped.
+        shaped = flat.view(*self.storage_shape[:-1], -1)
+        return shaped.view(self.dtype).permute(self.order)
 
     def flat(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The flat uint8 storage of a tensor in this layout; a copy only if it lies otherwise."""
+        """The flat uint8 storage of a tensor; a copy only if it lies otherwise."""
         back = tuple(self.order.index(dimension) for dimension in range(len(self.order)))
         raw = tensor.view(torch.uint8) if self.dtype.itemsize == 1 else tensor
         return raw.permute(back).contiguous().view(-1).view(torch.uint8)
 
 
 def layouts(m: int, k: int, l: int) -> dict[str, Layout]:
-    """The layout of each of the seven tensors, in the order ``custom_kernel`` gets them."""
+    """Of the seven tensors, in the order of ``custom_kernel``."""
     k_packed, k_blocks = k // 2, k // sf_vec_size
     rest_m, rest_k = -(-m // 128), -(-k_blocks // 4)
     plain, permuted = (1, 2, 0), (3, 4, 1, 5, 2, 0)
@@ -57,16 +56,15 @@ dtype_by_name = {str(dtype).removeprefix("torch."): dtype for dtype in output_dt
 
 
 def output_view(flat: torch.Tensor, m: int, l: int, dtype: torch.dtype) -> torch.Tensor:
-    """The output [m, 1, l] over the flat uint8 buffer that takes it, stored [l, m, 1]."""
+    """The output [m, 1, l] over the flat uint8 buffer that takes it."""
     return flat[: m * l * dtype.itemsize].view(dtype).view(l, m, 1).permute(1, 2, 0)
 
 
 def total_bytes(m: int, k: int, l: int) -> int:
-    """Bytes of all seven storages of a case."""
     return sum(layout.nbytes for layout in layouts(m, k, l).values())
 
 
 def storages(data: input_t, m: int, k: int, l: int) -> dict[str, torch.Tensor]:
-    """The flat uint8 storage of every tensor of a case."""
+    """The flat uint8 storage of every tensor."""
     pairs = zip(layouts(m, k, l).items(), data, strict=True)
     return {name: layout.flat(tensor) for (name, layout), tensor in pairs}

@@ -1,4 +1,4 @@
-"""A case in progress: its shared buffers, and calls of the submission that are judged."""
+"""A case in progress: its shared buffers and judged calls."""
 
 import time
 from collections.abc import Callable
@@ -18,10 +18,10 @@ from task import input_t, output_t
 T = TypeVar("T")
 
 Explain = Callable[[input_t, output_t, output_t], str | None]
-"""The likely cause of a wrong output: of inputs, output and reference, a sentence or None."""
+"""From inputs, output and reference the likely cause of a wrong output, or None."""
 
 longest_call_s = 60.0
-"""One call, compilation included, or the import of the submission."""
+"""One call, compilation included, or the import."""
 
 
 class OutOfTime(Exception):
@@ -29,22 +29,17 @@ class OutOfTime(Exception):
 
 
 class NotEnoughMemory(Exception):
-    """A case is too large for this device; the message says by how much."""
+    """A case is too large for this device."""
 
 
 def generate(case: Case, seed: int) -> input_t:
     """The inputs of a case for a seed."""
-    generator: Callable[[int, int, int, int], input_t] = (
-        reference.generate_full_range_input if case.full_range else reference.generate_input
-    )
-    return generator(case.m, case.k, case.l, seed)
+    full, contest = reference.generate_full_range_input, reference.generate_input
+    return (full if case.full_range else contest)(case.m, case.k, case.l, seed)
 
 
 class OpenedCase:
-    """The shared buffers of a case and the calls made in them.
-
-    error_share: the largest error so far over the allowed one. output_dtype: of the last output.
-    """
+    """error_share: the largest error so far over the allowed one. output_dtype: the last one's."""
 
     def __init__(
         self,
@@ -54,9 +49,8 @@ class OpenedCase:
         deadline: float,
         explain: Explain | None = None,
     ) -> None:
-        """deadline: on the monotonic clock, in seconds. Raises SubmissionFailed, OutOfTime or
-        NotEnoughMemory.
-        """
+        """deadline: on the monotonic clock, in seconds. Raises SubmissionFailed, OutOfTime,
+        NotEnoughMemory."""
         self.case = case
         self._explain = explain
         self.error_share = 0.0
@@ -72,21 +66,17 @@ class OpenedCase:
             raise
 
     def close(self) -> None:
-        """Gives the buffers back."""
         self.buffers.close()
 
     def judged_call(self, data: input_t, check: bool = True) -> tuple[Called, float]:
-        """A call of the submission on ``data``, with inputs and output checked.
-
-        Returns the answer and the nanoseconds it took by the judge's clock. Raises SubmissionFailed
-        with what is wrong.
-        """
+        """A call on ``data`` with inputs and output checked, and its nanoseconds by the judge's
+        clock. Raises SubmissionFailed."""
         return self.judged_request(data, Call(), Called, check)
 
     def judged_request(
         self, data: input_t, request: object, answer: type[T], check: bool = True
     ) -> tuple[T, float]:
-        """The same for any request that calls the submission once."""
+        """The same for any request that calls custom_kernel once."""
         self.fill(self.buffers, data)
         start_ns = time.perf_counter_ns()
         answered = self.ask(request, answer)
@@ -98,22 +88,22 @@ class OpenedCase:
         return answered, wall_ns
 
     def fill(self, buffers: SharedBuffers, data: input_t) -> None:
-        """Writes the contents of a call into shared buffers."""
+        """Writes the inputs of a call into shared buffers."""
         for name, contents in self._storages(data).items():
             buffers.tensors[name].copy_(contents)
-        # A result of the previous call must not be found here.
+        # Not the result of the previous call.
         buffers.tensors[output_name].fill_(0xFF)
         wait_until_idle(buffers.tensors[output_name].device)
 
     def check_inputs(self, buffers: SharedBuffers, data: input_t) -> None:
-        """Raises SubmissionFailed if inputs are no longer those of ``data``."""
+        """Raises SubmissionFailed if inputs have changed."""
         pristine = self._storages(data)
         for name in input_names:
             if not torch.equal(buffers.tensors[name], pristine[name]):
                 raise SubmissionFailed(f"custom_kernel changed its input {name} in place")
 
     def check_output(self, output: torch.Tensor, data: input_t) -> None:
-        """Raises SubmissionFailed if an output [m, 1, l] is not that of ``data``."""
+        """Raises SubmissionFailed if an output [m, 1, l] is wrong."""
         expected = reference.ref_kernel(data)
         passed, message = reference.check_implementation(data, output, expected)
         if not passed:
@@ -122,11 +112,11 @@ class OpenedCase:
         self.error_share = max(self.error_share, reference.error_share(output, expected))
 
     def output(self) -> torch.Tensor:
-        """A copy of what was handed over last, [m, 1, l]."""
+        """A copy of the last output, [m, 1, l]."""
         return self.view_output(self.buffers.tensors[output_name].clone())
 
     def view_output(self, raw: torch.Tensor) -> torch.Tensor:
-        """The output whose bytes ``raw`` are: [m, 1, l] over flat uint8."""
+        """Bytes as an output [m, 1, l]."""
         return output_view(raw, self.case.m, self.case.l, self.output_dtype)
 
     def _take_dtype(self, answer: object) -> None:
@@ -136,24 +126,23 @@ class OpenedCase:
         self.output_dtype = dtype_by_name[name]
 
     def check_again(self) -> None:
-        """Raises SubmissionFailed if the last output is no longer what was checked."""
+        """Raises SubmissionFailed if the last output has changed."""
         before = self.output()
         self.ask(HandOverAgain(), Done)
         if not same_bits(self.output(), before):
             raise SubmissionFailed("the output changed after it was returned")
 
     def _storages(self, data: input_t) -> dict[str, torch.Tensor]:
-        """The flat uint8 storage of every tensor of ``data``."""
         return storages(data, self.case.m, self.case.k, self.case.l)
 
     def ask(self, request: object, answer: type[T]) -> T:
-        """An answer of the worker. Raises SubmissionFailed or OutOfTime."""
+        """Raises SubmissionFailed or OutOfTime."""
         left_s = seconds_left(self._deadline)
         return self._process.request(request, answer, left_s, self.buffers.fd)
 
 
 def seconds_left(deadline: float) -> float:
-    """For one request, with a deadline on the monotonic clock. Raises OutOfTime."""
+    """For one request. Raises OutOfTime."""
     left_s = deadline - time.monotonic()
     if left_s <= 0:
         raise OutOfTime
@@ -161,13 +150,13 @@ def seconds_left(deadline: float) -> float:
 
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors hold the same bits of the same dtype, NaN included."""
+    """Whether two tensors are the same, NaN included."""
     raw = (each.flatten().view(torch.uint8) for each in (one, other))
     return one.dtype == other.dtype and torch.equal(*raw)
 
 
 def _refuse_too_large(case: Case, device: torch.device) -> None:
-    """Raises NotEnoughMemory where inputs, their shared copy and the work on them do not fit."""
+    # Inputs, their shared copy and the work on them.
     needed_bytes = 4 * total_bytes(case.m, case.k, case.l)
     free_bytes = free_memory_bytes(device)
     if needed_bytes > free_bytes:

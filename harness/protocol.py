@@ -1,4 +1,4 @@
-"""The bot's protocol: exit codes and the pipe that takes the results."""
+"""The bot's protocol."""
 
 import errno
 import fcntl
@@ -8,7 +8,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """How eval.py ends; the numbers are the bot's."""
+    """How eval.py ends."""
 
     PASSED = 0
     USAGE = 2
@@ -20,23 +20,21 @@ class Exit(IntEnum):
 
 
 class PipeLost(Exception):
-    """The results cannot be written any more: nobody reads them, or there is no room."""
+    """The results cannot be written any more."""
 
 
 class ResultPipe:
-    """Writes ``key: value`` lines to the bot's pipe.
+    """Writes ``key: value`` lines to the bot's pipe. Methods raise PipeLost.
 
-    The bot reads the pipe only when the process has ended, so everything must fit into the pipe's
-    64 KiB or the judge would block forever. Long values are cut; when nearly nothing is left, a
-    line is dropped and ``truncated: true`` says so.
+    The bot reads the pipe only when the judge has ended: what does not fit into its 64 KiB would
+    block for ever. Long values are cut; at the end lines are dropped after ``truncated: true``.
     """
 
     capacity_bytes = 60 << 10
-    reserve_bytes = 256
     longest_value_bytes = 2000
 
     def __init__(self, fd: int) -> None:
-        """fd: an open file descriptor to write to. Raises OSError where it is not."""
+        """Raises OSError where ``fd`` cannot be written to."""
         if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
             raise OSError(errno.EBADF, "the descriptor is open for reading only")
         self._file = os.fdopen(fd, "wb", buffering=0)
@@ -44,7 +42,7 @@ class ResultPipe:
         self._truncated = False
 
     def write(self, key: str, value: object, longest_bytes: int | None = None) -> None:
-        """One line; line breaks become a literal backslash-n. Raises PipeLost."""
+        """One line; line breaks become a literal backslash-n."""
         limit = self.longest_value_bytes if longest_bytes is None else longest_bytes
         text = escape(str(value))
         encoded = text.encode("utf-8", "replace")
@@ -61,22 +59,16 @@ class ResultPipe:
         self._put(line)
 
     def complete(self, key: str) -> None:
-        """Says that everything about a key, such as ``test.0``, is written. Raises PipeLost."""
+        """Says that everything about a key, such as ``test.0``, is written."""
         self.write(f"{key}.complete", "true")
 
     def verdict(self, passed: bool) -> None:
-        """The closing line ``check: pass`` or ``check: fail``; room for it is always kept.
-
-        Raises PipeLost.
-        """
+        """The closing line, for which there is always room."""
         self._put(b"check: pass\n" if passed else b"check: fail\n")
 
     def _put(self, line: bytes) -> None:
-        """Writes a line in two parts where a page of the pipe ends.
-
-        Linux adds a write to a pipe's last page only where it fits whole and begins a page
-        otherwise: lines of a little more than half a page would fill the pipe at half its size.
-        """
+        # In two parts where a page of the pipe ends: Linux begins a page for a write that does not
+        # fit into the last one, so that long lines would fill the pipe at half its size.
         room = mmap.PAGESIZE - self._written_bytes % mmap.PAGESIZE
         try:
             for part in (line[:room], line[room:]):
@@ -88,5 +80,5 @@ class ResultPipe:
 
 
 def escape(text: str) -> str:
-    r"""Text on one line: backslashes stay, every kind of line break becomes a literal ``\n``."""
+    r"""Every kind of line break becomes a literal ``\n``; backslashes stay."""
     return "\\n".join(text.splitlines())

@@ -1,7 +1,4 @@
-"""Runs a submission for the judge: imports it, calls it, hands over bytes and timings.
-
-It knows the shapes and contents of the inputs; it has no seeds, expected values or results.
-"""
+"""Runs a submission for the judge, without seeds, expected values or results."""
 
 import contextlib
 import importlib.util
@@ -15,13 +12,13 @@ from typing import Any
 import torch
 
 from buffers import SharedBuffers, open_buffers, output_name
+from device import wait_until_idle
 from layout import dtype_by_name, layouts, output_view
 from messages import (
     Call,
     Called,
     Done,
     Failure,
-    Handles,
     HandOverAgain,
     Load,
     OpenCase,
@@ -35,30 +32,26 @@ CustomKernel = Callable[[input_t], output_t]
 
 _longest_error = 4000
 
-# A reference of our own: a submission may replace the attributes of torch.
+# Kept: a submission may replace the attributes of torch.
 _copy = torch.Tensor.copy_
 
 
 class Refused(Exception):
-    """The submission broke the contract; the message says how."""
+    """The submission broke the contract."""
 
 
 class Runner:
-    """Carries out the judge's requests about one submission.
-
-    operations: what carries out each kind of request; it gets the record and the file descriptor
-    that came with it.
-    """
+    """operations: what carries out a kind of request, given the record and its descriptor."""
 
     def __init__(self, submission: Path) -> None:
         self._submission = submission
         self.device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
         self._kernel: CustomKernel | None = None
-        # Before the submission is imported: it may replace what the timer is made of.
+        # Before the import of the submission, which may replace what the timer is made of.
         self._timer: CallTimer = call_timer(self.device)
         self.shape = (0, 0, 0)
         self.buffers = SharedBuffers({})
-        self.handles: Handles = {}
+        self.handles: dict[str, list[object]] = {}
         self._last_output: Any = None
         self._emulation: Any = None
         self.output_dtype = torch.float16
@@ -71,7 +64,7 @@ class Runner:
         }
 
     def answer(self, request: object, fd: int | None) -> object:
-        """Carries out one request. Whatever the submission raises becomes the answer."""
+        """Carries out a request. What the submission raises becomes the answer."""
         try:
             return self.operations[type(request)](request, fd)
         except Refused as refused:
@@ -83,31 +76,24 @@ class Runner:
 
     @property
     def kernel(self) -> CustomKernel:
-        """The submission's custom_kernel."""
         assert self._kernel, "Load comes first"
         return self._kernel
 
     def data(self, buffers: SharedBuffers) -> input_t:
-        """What custom_kernel gets: the tensors over shared buffers."""
-        tensors = buffers.tensors
+        """What custom_kernel gets, on a stand-in for CUDA if need be."""
+        adopt = self._emulation.adopt if self._emulation else lambda tensor: tensor
         a, b, sfa, sfb, sfa_permuted, sfb_permuted, c = (
-            self._seen(layout.view(tensors[name])) for name, layout in layouts(*self.shape).items()
+            adopt(each.view(buffers.tensors[name])) for name, each in layouts(*self.shape).items()
         )
         return a, b, sfa, sfb, sfa_permuted, sfb_permuted, c
 
-    def _seen(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor as the submission sees it: on CUDA, if need be on a stand-in for it."""
-        return tensor if self._emulation is None else self._emulation.adopt(tensor)
-
     def place(self, buffers: SharedBuffers) -> torch.Tensor:
-        """Where the judge reads an output: [m, 1, l] of the dtype of the last one."""
+        """Where the judge reads an output [m, 1, l]."""
         m, _, l = self.shape
         return output_view(buffers.tensors[output_name], m, l, self.output_dtype)
 
     def refuse_other_outputs(self, output: Any) -> None:
-        """Raises Refused unless the output is a plain tensor [m, 1, l] of a dtype that the contest
-        takes.
-        """
+        """Raises Refused for what the contest would not accept."""
         m, _, l = self.shape
         device = self.device.type if self._emulation is None else self._emulation.device_type
         returned = None
@@ -129,7 +115,7 @@ class Runner:
             raise Refused(f"custom_kernel returned {returned}, {expected}{hint}")
 
     def settle(self) -> None:
-        """Waits until the device is idle. Raises Refused if part of the L2 was set aside."""
+        """Waits until the device is idle. Raises Refused if L2 cache was set aside."""
         if isinstance(self._timer, CudaTimer):
             self._timer.synchronize()
             if self._timer.l2_was_set_aside():
@@ -176,7 +162,7 @@ class Runner:
         return Done()
 
     def _forget_launches(self) -> None:
-        """Before a call: no launches yet, and only c may be written."""
+        """No launches yet; they may write c alone."""
         if self._emulation is None:
             return
         self._emulation.clear()
@@ -187,7 +173,7 @@ class Runner:
                 )
 
     def _hand_over(self, output: Any) -> None:
-        """Copies the bytes of an output where the judge reads them, if it is what it should be."""
+        """Copies an output to where the judge reads it."""
         self.refuse_other_outputs(output)
         self.output_dtype = output.dtype
         host = output if self._emulation is None else self._emulation.host_view(output)
@@ -195,33 +181,25 @@ class Runner:
         self.settle()
 
     def _profile(self, request: Profile, fd: int | None) -> Profiled:
-        """One call in an NVTX range under ncu, else in torch's profiler with its table."""
+        """In an NVTX range under ncu, else in torch's profiler."""
         data = self.data(self.buffers)
         on_cuda = self.device.type == "cuda"
         if os.environ.get("POPCORN_NCU") == "1":
-            if on_cuda:
-                torch.cuda.nvtx.range_push("custom_kernel")
-            self._hand_over(self.kernel(data))
-            if on_cuda:
-                torch.cuda.nvtx.range_pop()
+            with torch.cuda.nvtx.range("custom_kernel") if on_cuda else contextlib.nullcontext():
+                self._hand_over(self.kernel(data))
             return Profiled("", self._dtype_name)
-        activities = [torch.profiler.ProfilerActivity.CPU]
-        if on_cuda:
-            activities.append(torch.profiler.ProfilerActivity.CUDA)
         with (
-            torch.profiler.profile(activities=activities) as profiler,
+            torch.profiler.profile() as profiler,
             torch.profiler.record_function("custom_kernel"),
         ):
             output = self.kernel(data)
-            if on_cuda:
-                torch.cuda.synchronize(self.device)
+            wait_until_idle(self.device)
         self._hand_over(output)
         order = "cuda_time_total" if on_cuda else "cpu_time_total"
         table = profiler.key_averages().table(sort_by=order, row_limit=20)
         return Profiled(table, self._dtype_name)
 
     def _explain(self, error: BaseException) -> Failure:
-        """The error with the submission's own frames, and whether the CUDA device is lost."""
         text = own_traceback(error, self._submission)
         if self.device.type == "cuda":
             try:
@@ -233,7 +211,7 @@ class Runner:
 
 
 def _emulate(request: Load) -> Any:
-    """A stand-in for the GPU that is not there, whose kernels are emulated; None without nvfp4."""
+    """A stand-in for the missing GPU that emulates kernels; None without nvfp4."""
     if importlib.util.find_spec("nvfp4") is None:
         return None
     from nvfp4 import emulation
@@ -242,12 +220,9 @@ def _emulate(request: Load) -> Any:
 
 
 def own_traceback(error: BaseException, submission: Path) -> str:
-    """The error and those frames of its traceback that lie in the submission, innermost last."""
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename == str(submission)
-    ]
+    """The error and the frames of its traceback in the submission."""
+    stack = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in stack if frame.filename == str(submission)]
     for frame in frames:
         frame.filename = submission.name
     with contextlib.suppress(AttributeError):

@@ -1,4 +1,4 @@
-"""Statistics of repeated timings."""
+"""Statistics of timings."""
 
 import math
 import statistics
@@ -8,11 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Stats:
-    """runs, and in the unit of the samples: mean, median, std, err, best, worst.
-
-    std is the sample standard deviation (n - 1); err is that of the mean. Both are 0 at one run,
-    where nothing is known of the spread.
-    """
+    """std: the sample standard deviation (n - 1); err: that of the mean; both are 0 at one run."""
 
     runs: int
     mean: float
@@ -24,7 +20,7 @@ class Stats:
 
 
 def summarise(samples: Sequence[float]) -> Stats:
-    """Statistics of at least one sample. Raises ValueError for none."""
+    """Raises ValueError without samples."""
     if not samples:
         raise ValueError("statistics need at least one timed call")
     runs = len(samples)
@@ -38,10 +34,3 @@ def summarise(samples: Sequence[float]) -> Stats:
         best=min(samples),
         worst=max(samples),
     )
-
-
-def geometric_mean(values: Sequence[float]) -> float | None:
-    """The geometric mean of positive values; None of no value or where one is not positive."""
-    if not values or min(values) <= 0:
-        return None
-    return statistics.geometric_mean(values)

@@ -1,6 +1,6 @@
-"""The judge's side of the worker: starts it, sends it requests, and says clearly how it failed.
+"""The judge's side of the worker.
 
-Imports nothing heavy, so that the worker starts before the judge loads torch for itself.
+Imports nothing heavy: the worker starts before the judge loads torch.
 """
 
 import os
@@ -12,15 +12,14 @@ import sys
 import tempfile
 import threading
 import time
-from enum import Enum
 from pathlib import Path
-from types import TracebackType
 from typing import IO, TypeVar
 
 import isolation
 from channel import BadMessage, Channel, ChannelClosed, ChannelTimeout, Message
 from import_guard import path_of
 from messages import Done, Failure, Greeting, Load, pack, unpack
+from protocol import Exit
 
 T = TypeVar("T")
 
@@ -28,27 +27,19 @@ _tail_bytes = 8 << 10
 _tail_lines = 12
 
 _look_s = 0.2
-"""How often the judge checks whether a silent worker is alive."""
-
-
-class Reason(Enum):
-    """Why a submission failed, as far as the exit code tells."""
-
-    FAILED = "failed"
-    CUDA = "cuda"
-    TIMED_OUT = "timed out"
+"""How often the judge looks after a silent worker."""
 
 
 class SubmissionFailed(Exception):
-    """The submission did not answer as it should; ``str`` is the message for the participant."""
+    """``str`` is the message for the participant."""
 
-    def __init__(self, message: str, reason: Reason = Reason.FAILED) -> None:
+    def __init__(self, message: str, end: Exit = Exit.CHECK_FAILED) -> None:
         super().__init__(message)
-        self.reason = reason
+        self.end = end
 
 
 class _Tail(threading.Thread):
-    """Reads a stream to its end and keeps the last of it, however much comes."""
+    """Reads a stream to its end and keeps the last of it."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         super().__init__(daemon=True)
@@ -67,19 +58,14 @@ class _Tail(threading.Thread):
 
 
 class SubmissionProcess:
-    """A worker process for one submission, in a session and a scratch folder of its own.
+    """A worker in a session, an environment and a scratch folder of its own.
 
-    The folder holds copies of the submission, of task.py and of utils.py. The environment has
-    nothing of the judge's: no seed, no result pipe.
+    The folder holds copies of the submission, task.py and utils.py.
     """
 
     def __init__(
-        self,
-        submission: Path,
-        load: Load | None = None,
-        worker: Path | None = None,
+        self, submission: Path, load: Load | None = None, worker: Path | None = None
     ) -> None:
-        """load: how the submission is imported. worker: the script of the process."""
         self._load_request = load or Load("sm_100a", True, 1)
         self._worker = worker or Path(path_of("worker"))
         self._scratch = Path(tempfile.mkdtemp(prefix="nvfp4-"))
@@ -96,17 +82,11 @@ class SubmissionProcess:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def start(self) -> None:
-        """Starts the worker, which begins to import at once; ``request`` waits for it."""
         ours, theirs = socket.socketpair()
         environment = {
             name: value
@@ -138,7 +118,7 @@ class SubmissionProcess:
         self._loaded = False
 
     def stop(self) -> None:
-        """Kills the worker and everything it has started."""
+        """Kills the worker and all that it has started."""
         if self._process is None:
             return
         isolation.kill_tree(self._process)
@@ -148,12 +128,10 @@ class SubmissionProcess:
     def request(
         self, request: object, answer: type[T], timeout_s: float, fd: int | None = None
     ) -> T:
-        """Asks the worker and waits for an answer of a kind; the submission is loaded first where
-        it is not yet.
+        """Asks the worker and waits for an answer of a kind, both records of ``messages``.
 
-        request, answer: records of ``messages``. Raises SubmissionFailed for whatever the
-        submission did instead of answering. Where the worker cannot go on it is stopped, and the
-        next request starts another.
+        Raises SubmissionFailed for whatever the submission did instead. A worker that cannot go on
+        is stopped, and the next request starts another.
         """
         deadline = time.monotonic() + timeout_s
         self.begin(request, timeout_s, fd)
@@ -162,10 +140,8 @@ class SubmissionProcess:
     def begin(
         self, request: object, timeout_s: float, fd: int | None = None, load: bool = True
     ) -> None:
-        """Sends a request; ``finish`` waits for the answer. Raises SubmissionFailed.
-
-        load: whether the submission must be loaded first.
-        """
+        """Sends a request, after the submission is loaded; ``finish`` waits for the answer. Raises
+        SubmissionFailed."""
         deadline = time.monotonic() + timeout_s
         if self._process is None:
             self.start()
@@ -177,14 +153,11 @@ class SubmissionProcess:
         self._send(request, fd)
 
     def answered(self, wait_s: float) -> bool:
-        """Whether ``finish`` would get an answer or an end of the worker within ``wait_s``."""
+        """Whether ``finish`` would return or raise within ``wait_s``."""
         return self._channel.has_something(wait_s)
 
     def greet(self, timeout_s: float) -> dict[str, str]:
-        """How the worker is confined: mechanism to description, "none: ..." where one is missing.
-
-        It says so once, as it starts. Raises SubmissionFailed.
-        """
+        """How the worker is confined; see ``isolation.confine``. Raises SubmissionFailed."""
         if not self.confined:
             try:
                 greeting = unpack(self._receive(timeout_s), Greeting)
@@ -221,7 +194,7 @@ class SubmissionProcess:
             self.stop()
             activity = "its import" if isinstance(self._asked, Load) else "custom_kernel"
             raise SubmissionFailed(
-                f"{activity} did not finish within {timeout_s:.3g} s", Reason.TIMED_OUT
+                f"{activity} did not finish within {timeout_s:.3g} s", Exit.TIMED_OUT
             ) from None
         except BadMessage as error:
             self.stop()
@@ -230,16 +203,14 @@ class SubmissionProcess:
             ) from None
         if isinstance(answered, Failure):
             lost = answered.kind == "cuda"
-            if lost:  # the CUDA context of that process is of no more use
+            if lost:  # with the CUDA context of that process
                 self.stop()
-            raise SubmissionFailed(answered.message, Reason.CUDA if lost else Reason.FAILED)
+            raise SubmissionFailed(answered.message, Exit.CUDA_ERROR if lost else Exit.CHECK_FAILED)
         assert isinstance(answered, answer)
         return answered
 
     def _receive(self, timeout_s: float) -> Message:
-        """The next message. A fork of the worker can hold the socket open when the worker is gone,
-        so its end counts as much as the socket's.
-        """
+        """The next message. A fork can hold the socket open when the worker has ended."""
         assert self._process
         deadline = time.monotonic() + timeout_s
         while True:
@@ -279,8 +250,6 @@ class SubmissionProcess:
 
 def _signal_name(number: int) -> str:
     try:
-        name = signal.Signals(number).name
-    except ValueError:
+        return f"{signal.Signals(number).name} ({(signal.strsignal(number) or '').lower()})"
+    except ValueError:  # a real-time signal
         return f"signal {number}"
-    meaning = signal.strsignal(number)
-    return f"{name} ({meaning.lower()})" if meaning else name

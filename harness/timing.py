@@ -1,10 +1,8 @@
-"""Timing single calls on a cold cache, the same way for every kernel.
+"""Times single calls on a cold cache.
 
-On CUDA, each timed call is preceded by a flush of the L2 cache that is still running while the host
-queues the call, so launch overhead of the host stays out of the figure; a pair of events on the
-current stream brackets the call, and a third event follows a device-wide synchronize. Work that a
-call leaves running elsewhere shows as a gap between the second and the third event.
-On a CPU, ``perf_counter`` brackets each call.
+On CUDA an L2 flush, which still runs while the host queues the call, hides the host's launch
+overhead. Two events on the current stream bracket the call; a third follows a device-wide
+synchronize and shows work that runs elsewhere.
 """
 
 import ctypes
@@ -21,18 +19,15 @@ import torch
 T = TypeVar("T")
 
 _spin_cycles = 1_000_000  # about half a millisecond
-
 _most_flush_buffers, _event_sets = 8, 32
-
-_persisting_l2_cache_size = 6  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE of the CUDA driver
+_persisting_l2_cache_size = 6  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE
 
 
 @dataclass(frozen=True)
 class CallTime:
-    """Of one call, in nanoseconds. call: between the events around it. settled: until the device
-    was idle. late: whether the device had to wait for the host to queue the call. wall: from the
-    judge's request to the answer, by the judge's own clock; 0 where nobody asked.
-    """
+    """call: between the events around it. settled: until the device was idle. late: whether the
+    device waited for the host to queue the call. wall: from request to answer by the judge's
+    clock."""
 
     call_ns: float
     settled_ns: float
@@ -41,32 +36,22 @@ class CallTime:
 
 
 class CallTimer(Protocol):
-    """Times one call on a cold cache and returns its result."""
-
-    def time(self, call: Callable[[], T]) -> tuple[T, CallTime]: ...
-
-
-def flush_bytes(device: torch.device) -> int:
-    """Size of the flush: four times the L2, 256 MiB at least, a quarter of free memory at most."""
-    l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size
-    free_bytes, _ = torch.cuda.mem_get_info(device)
-    return min(max(4 * l2_bytes, 256 << 20), free_bytes // 4)
+    def time(self, call: Callable[[], T]) -> tuple[T, CallTime]:
+        """The result of one call and its time."""
 
 
 def _flush_buffers(device: torch.device) -> tuple[torch.Tensor, ...]:
-    """Several buffers for the flush, as far as a quarter of free memory goes: int64 each."""
-    free_bytes, _ = torch.cuda.mem_get_info(device)
-    nbytes = flush_bytes(device)
-    count = max(1, min(_most_flush_buffers, free_bytes // 4 // nbytes))
+    """int64, each four times the L2 and 256 MiB at least; all at most a quarter of free memory."""
+    l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size
+    most_bytes = torch.cuda.mem_get_info(device)[0] // 4
+    nbytes = min(max(4 * l2_bytes, 256 << 20), most_bytes)
+    count = min(_most_flush_buffers, most_bytes // nbytes)
     return torch.zeros(count, nbytes // 8, dtype=torch.int64, device=device).unbind()
 
 
 class CudaTimer:
-    """Event timing on a CUDA device with a cold L2.
-
-    It takes turns with several flush buffers and events: where one lies in memory makes some tenths
-    of a percent of a short call, and would for all calls of a process.
-    """
+    """Takes turns with several flush buffers and events: where one lies in memory changes a short
+    call by some tenths of a percent."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -74,7 +59,7 @@ class CudaTimer:
         self._sink = torch.empty((), dtype=torch.int64, device=device)
         self._driver = ctypes.CDLL("libcuda.so.1")
         self._persisting_at_first = self._persisting_l2_bytes()
-        # References of our own: code that is timed may replace the attributes of torch.cuda.
+        # Kept: a submission may replace the attributes of torch.
         self._synchronize = torch.cuda.synchronize
         self._events = itertools.cycle(
             [torch.cuda.Event(enable_timing=True) for _ in range(4)] for _ in range(_event_sets)
@@ -85,9 +70,8 @@ class CudaTimer:
     def flush(self) -> None:
         """Replaces what the L2 holds, persisting lines included; asynchronous.
 
-        It writes, then reads: the lines left behind are clean, so that the timed call is not
-        charged with writing back the flush's own data. Then it spins for a while, without touching
-        memory, so that the host has time to queue the call.
+        Reads what it has written, so that the timed call need not write back its lines. Then spins,
+        while the host queues the call.
         """
         self._driver.cuCtxResetPersistingL2Cache()
         buffer = next(self._flushes)
@@ -96,11 +80,10 @@ class CudaTimer:
         torch.cuda._sleep(_spin_cycles)
 
     def synchronize(self) -> None:
-        """Waits until the device is idle."""
         self._synchronize(self._device)
 
     def l2_was_set_aside(self) -> bool:
-        """Whether more of the L2 is kept for persisting accesses than when the timer was made."""
+        """Whether more L2 is kept for persisting accesses than at first."""
         return self._persisting_l2_bytes() > self._persisting_at_first
 
     def _persisting_l2_bytes(self) -> int:
@@ -132,7 +115,6 @@ class CudaTimer:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """A collection in the middle of a call would be charged to it."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -143,8 +125,6 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 class CpuTimer:
-    """perf_counter around each call."""
-
     def __init__(self) -> None:
         self._clock_ns = time.perf_counter_ns
 
@@ -156,5 +136,4 @@ class CpuTimer:
 
 
 def call_timer(device: torch.device) -> CallTimer:
-    """The timer of a device."""
     return CudaTimer(device) if device.type == "cuda" else CpuTimer()

@@ -1,4 +1,4 @@
-"""Which times are believed: by the memory, by the device being idle, by the judge's clock."""
+"""Which times are believed."""
 
 import statistics
 from collections.abc import Iterable, Sequence
@@ -11,39 +11,30 @@ from submission_process import SubmissionFailed
 from timing import CallTime
 
 floor_tolerance = 0.95
-"""A mean below this share of the floor is impossible; the rest is the error of the floor itself."""
+"""A mean below this share of the floor is impossible; the rest is the floor's own error."""
 
-settle_tolerance_ns = 50e3
-"""By how much the device may go idle later than after an empty call, beside a share of the call."""
+settle_tolerance_ns, settle_tolerance_share = 50e3, 0.05
+"""By how much the device may go idle later than after an empty call."""
 
-settle_tolerance_share = 0.05
+clock_tolerance_share, cpu_clock_tolerance_ns = 0.1, 5e6
+"""By how much a call may take longer by the judge's clock than by the events."""
 
 longest_ns = 1e15
-"""Eleven days; no call takes so long, and sums of such times are still numbers."""
-
-clock_tolerance_share = 0.1
-"""By how much a call may take longer by the judge's clock than by the events, beside a constant."""
-
-cpu_clock_tolerance_ns = 5e6
 
 most_left_out = 10
-"""Calls that the host was late for; a host that is always late is judged by the calls after."""
+"""Calls that the host was late for."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A call by the judge's clock, and by how much that may be too long, both in nanoseconds."""
+    """A call by the judge's clock; error: by how much that may be too long."""
 
     call_ns: float
     error_ns: float
 
 
 class Samples:
-    """Times of the calls that count, until there are as many as are wanted.
-
-    A hiccup of the host is not the kernel's: calls that it was late for are left out, a few at
-    most.
-    """
+    """Times of the calls that count: without a few that the host was late for."""
 
     def __init__(self, wanted: int) -> None:
         self.times: list[CallTime] = []
@@ -52,11 +43,9 @@ class Samples:
 
     @property
     def complete(self) -> bool:
-        """Whether no more calls are needed."""
         return len(self.times) >= self._wanted
 
     def add(self, time: CallTime) -> None:
-        """One more call."""
         if time.late and self.left_out < most_left_out:
             self.left_out += 1
         else:
@@ -64,7 +53,7 @@ class Samples:
 
 
 def read_time(answer: Called, wall_ns: float) -> CallTime:
-    """The time of a call. Raises SubmissionFailed where it cannot be one."""
+    """Raises SubmissionFailed for what cannot be a time."""
     if not 0 < answer.call_ns <= answer.settled_ns < longest_ns:
         raise SubmissionFailed("the submission's process sent impossible times")
     return CallTime(answer.call_ns, answer.settled_ns, answer.late, wall_ns)
@@ -80,10 +69,7 @@ def refuse_impossible(stats: Stats, floor_ns: float) -> None:
 
 
 def refuse_unfinished(stats: Stats, times: Sequence[CallTime], limits: DeviceLimits) -> None:
-    """Raises SubmissionFailed for work outside the current stream.
-
-    Such work ends after the second event and before the device is idle.
-    """
+    """Raises SubmissionFailed for work outside the current stream, which outlasts the call."""
     late_ns = statistics.median(each.settled_ns - each.call_ns for each in times)
     excess_ns = late_ns - limits.settle_ns
     if excess_ns > settle_tolerance_ns + settle_tolerance_share * stats.mean:
@@ -100,7 +86,7 @@ def refuse_slow_clock(stats: Stats, times: Sequence[CallTime]) -> None:
 
 
 def first_consistent_estimate(stats: Stats, estimates: Iterable[Estimate]) -> Estimate | None:
-    """The first estimate that agrees with what was reported, else the last one; None of none."""
+    """The first estimate that agrees with what was reported, else the last one."""
     estimate = None
     for estimate in estimates:
         if not _is_longer(stats, estimate):

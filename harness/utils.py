@@ -1,4 +1,4 @@
-"""The helpers that lie beside a submission in the contest, under the contest's names."""
+"""The helpers that the contest puts beside a submission."""
 
 import os
 import random
@@ -9,13 +9,11 @@ import torch
 
 
 def set_seed(seed: int = 42) -> None:
-    """Seeds Python's and torch's generators."""
     random.seed(seed)
     torch.manual_seed(seed)
 
 
 def get_device(use_cuda: bool = True) -> torch.device:
-    """CUDA where it is there and wanted, else the CPU."""
     return torch.device("cuda" if use_cuda and torch.cuda.is_available() else "cpu")
 
 
@@ -26,30 +24,34 @@ def verbose_allclose(
     atol: float = 1e-8,
     max_print: int = 5,
 ) -> tuple[bool, list[str]]:
-    """Whether ``|received - expected| <= atol + rtol * |expected|`` everywhere, NaN and infinity
-    only where expected; if not, what differs, ``max_print`` places of it.
-    """
-    if received.shape != expected.shape:
-        return False, [f"shapes differ: {list(received.shape)} and {list(expected.shape)}"]
-    wrong = (received - expected).abs() > atol + rtol * expected.abs()
-    for kind in (torch.isnan, torch.isposinf, torch.isneginf):
-        wrong |= kind(received) != kind(expected)
-    return _described(received, expected, wrong, max_print)
+    """Whether ``|received - expected| <= atol + rtol * |expected|``, NaN and infinity matching, and
+    the first differences."""
+
+    def wrong() -> torch.Tensor:
+        differ = (received - expected).abs() > atol + rtol * expected.abs()
+        for kind in (torch.isnan, torch.isposinf, torch.isneginf):
+            differ |= kind(received) != kind(expected)
+        return differ
+
+    return _compare(received, expected, wrong, max_print)
 
 
 def verbose_allequal(
     received: torch.Tensor, expected: torch.Tensor, max_print: int = 5
 ) -> tuple[bool, list[str]]:
-    """Whether two tensors are equal; if not, what differs, ``max_print`` places of it."""
+    """Whether two tensors are equal, and the first differences."""
+    return _compare(received, expected, lambda: received != expected, max_print)
+
+
+def _compare(
+    received: torch.Tensor,
+    expected: torch.Tensor,
+    wrong: Callable[[], torch.Tensor],
+    max_print: int,
+) -> tuple[bool, list[str]]:
     if received.shape != expected.shape:
         return False, [f"shapes differ: {list(received.shape)} and {list(expected.shape)}"]
-    return _described(received, expected, received != expected, max_print)
-
-
-def _described(
-    received: torch.Tensor, expected: torch.Tensor, wrong: torch.Tensor, max_print: int
-) -> tuple[bool, list[str]]:
-    places = wrong.nonzero().tolist()
+    places = wrong().nonzero().tolist()
     if not places:
         return True, []
     lines = [f"{len(places)} elements differ"]
@@ -66,7 +68,6 @@ def match_reference(
     rtol: float = 1e-5,
     atol: float = 1e-8,
 ) -> tuple[bool, str]:
-    """Whether an output is close to that of a reference, and what differs."""
     passed, lines = verbose_allclose(output, reference(data), rtol, atol)
     return passed, "\n".join(lines)
 
@@ -74,12 +75,11 @@ def match_reference(
 def make_match_reference(
     reference: Callable[[Any], torch.Tensor], **tolerances: float
 ) -> Callable[[Any, torch.Tensor], tuple[bool, str]]:
-    """``match_reference`` with a reference and tolerances."""
     return lambda data, output: match_reference(data, output, reference, **tolerances)
 
 
 class DeterministicContext:
-    """Deterministic algorithms of torch and cuBLAS inside a with block."""
+    """Inside a with block torch and cuBLAS are deterministic."""
 
     def __enter__(self) -> "DeterministicContext":
         self._before = (
@@ -100,6 +100,5 @@ class DeterministicContext:
 
 
 def clear_l2_cache() -> None:
-    """Replaces what the L2 cache holds."""
     if torch.cuda.is_available():
         torch.empty(256 << 20, dtype=torch.uint8, device="cuda").fill_(1)

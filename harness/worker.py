@@ -1,6 +1,6 @@
-"""The process a submission runs in: it is confined, then answers the judge's requests.
+"""The process of a submission: confines itself, then answers the judge's requests.
 
-Started by ``submission_process.py`` with the number of its socket and the path of the submission.
+worker.py SOCKET SUBMISSION
 """
 
 import import_guard
@@ -19,10 +19,9 @@ from messages import Greeting, pack, unpack
 
 
 def main() -> None:
-    """Answers requests until the judge closes the socket, after saying what is confined."""
     channel = Channel(socket.socket(fileno=int(sys.argv[1])), takes_fds=True)
     submission = Path(sys.argv[2])
-    installed = find_spec("nvfp4") is not None  # the contest's bot has task.yml's files alone
+    installed = find_spec("nvfp4") is not None
     confine_files: isolation.ConfineFiles | None = None
     if installed:
         from nvfp4.local import landlock

@@ -6,8 +6,9 @@ from typing import Any
 import torch
 
 from buffers import SharedBuffers, open_buffers
-from messages import AwaitQueue, CloseQueue, Done, OpenCase, OpenQueue, QueueCalls
+from messages import Done, OpenCase
 from nvfp4.local.gate import WaitingSide
+from nvfp4.local.queue_messages import AwaitQueue, CloseQueue, OpenQueue, QueueCalls
 from runner import Refused, Runner
 
 # A reference of our own: a submission may replace the attributes of torch.

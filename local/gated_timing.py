@@ -17,8 +17,9 @@ from buffers import SharedBuffers, create_buffers, output_name
 from cases import Case
 from device import free_memory_bytes, wait_until_idle
 from layout import layouts, total_bytes
-from messages import AwaitQueue, CloseQueue, Done, OpenQueue, QueueCalls
+from messages import Done
 from nvfp4.local.gate import Gate
+from nvfp4.local.queue_messages import AwaitQueue, CloseQueue, OpenQueue, QueueCalls
 from opened_case import OpenedCase, generate, seconds_left
 from submission_process import SubmissionFailed, SubmissionProcess
 from timing import CudaTimer

