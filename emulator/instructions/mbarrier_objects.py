@@ -134,10 +134,11 @@ def phases(site: Site, batch: Batch, offset: Array, lanes: Array) -> Array:
 
 
 class _Heard:
-    """What the threads that arrived at each mbarrier knew: int32[words of shared, warps + 1]."""
+    """What the threads that arrived at each mbarrier knew: int32[words of shared, clocks]."""
 
     def __init__(self, batch: Batch) -> None:
-        self.clocks = np.zeros((batch.shared.data.size // 8, batch.grid.warps + 1), np.int32)
+        clocks = batch.shared.clocks.known.shape[2]
+        self.clocks = np.zeros((batch.shared.data.size // 8, clocks), np.int32)
 
 
 def _word(offset: Array) -> Array:

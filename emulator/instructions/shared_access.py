@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from nvfp4.emulator.errors import Misaligned, OutOfBounds, SharedRace, UninitialisedShared
+from nvfp4.emulator.errors import (
+    Misaligned,
+    MissingWarpSync,
+    OutOfBounds,
+    SharedRace,
+    UninitialisedShared,
+)
 from nvfp4.emulator.instructions.access_shape import Access, count_runs, verb
 from nvfp4.emulator.instructions.site import LaneSite, Site
 from nvfp4.emulator.ptx.types import Array
@@ -102,6 +108,34 @@ def note_writes(
         _note(site.lane(batch, lanes[bad]), WRITTEN, nbytes, int(offset[bad]), stamp, count)
 
 
+def note_issue(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array) -> None:
+    """Lanes issue copies into shared memory, which land by themselves until they are waited for."""
+    shared, grid = batch.shared, batch.grid
+    if not shared.checked:
+        return
+    bad, fault, stamp, count = races.note_issue(
+        offset,
+        nbytes,
+        grid.cta[lanes],
+        grid.thread[lanes],
+        grid.threads,
+        shared.clocks.known,
+        shared.writers,
+        shared.readers,
+    )
+    if fault:
+        _note(site.lane(batch, lanes[bad]), WRITTEN, nbytes, int(offset[bad]), stamp, count)
+
+
+def note_landing(batch: Batch, nbytes: int, offset: Array, lanes: Array) -> None:
+    """The lanes waited for their copies: from now on these are writes of theirs."""
+    shared, grid = batch.shared, batch.grid
+    if shared.checked:
+        races.note_landing(
+            offset, nbytes, grid.cta[lanes], grid.thread[lanes], shared.clocks.known, shared.writers
+        )
+
+
 def _note(at: LaneSite, flag: int, nbytes: int, offset: int, stamp: int, count: int) -> None:
     address = at.batch.shared.address(offset)
     if not stamp:
@@ -112,13 +146,28 @@ def _note(at: LaneSite, flag: int, nbytes: int, offset: int, stamp: int, count: 
             count=count,
         )
         return
+    other = stamped_by(at, stamp, "an asynchronous copy")
+    what = f"{verb(flag)} of {nbytes} bytes at shared address {address:#x} races with {other}"
+    if in_same_warp(at, stamp):
+        at.note(
+            MissingWarpSync,
+            f"{what} of the same warp: no __syncwarp lies between their accesses",
+            hint="put a __syncwarp between the two",
+            count=count,
+        )
+        return
     at.note(
         SharedRace,
-        f"{verb(flag)} of {nbytes} bytes at shared address {address:#x} races with "
-        f"{stamped_by(at, stamp, 'an asynchronous copy')}: no barrier lies between their accesses",
-        hint="put a barrier (or a warp-wide __syncwarp within one warp) between the two",
+        f"{what}: no barrier lies between their accesses",
+        hint="put a barrier between the two",
         count=count,
     )
+
+
+def in_same_warp(at: LaneSite, stamp: int) -> bool:
+    """Whether a thread of the lane's warp left a stamp in the lane's CTA."""
+    thread = int(stamp & 0x7FFFFFFF) - 1
+    return thread >> 5 == at.lane % at.batch.grid.threads >> 5
 
 
 def stamped_by(at: LaneSite, stamp: int, copy: str) -> str:

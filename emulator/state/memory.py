@@ -87,6 +87,11 @@ class GlobalMemory:
             if buffer.address not in self.kept and buffer.writable:
                 self.kept[buffer.address] = (buffer, contents(buffer).copy())
 
+    def flags(self, buffer: Buffer) -> Array:
+        """How the sectors of a buffer were touched so far."""
+        first = int(self.sector0[bisect_right(self.addresses, buffer.address) - 1])
+        return self.touched[first : first + _sectors(buffer)]
+
     def sector_base(self, index: int) -> int:
         """What to add to an address's sector number to find it in `touched`, in a buffer."""
         return int(self.sector0[index]) - (self.buffers[index].address >> 5)

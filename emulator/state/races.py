@@ -2,7 +2,8 @@
 
 Each CTA has a clock for each of its warps and one for the asynchronous copy engine (the last).
 `known[cta, w, v]` is the latest clock of v that warp w has heard of through barriers; a warp's own
-clock is `known[cta, w, w]` and moves on at each synchronisation. Warps synchronise as a whole, so
+clock is `known[cta, w, w]` and moves on at each synchronisation. The last columns of `known` are
+for what CTAs tell each other through global memory (see `global_races`). Warps synchronise as a whole, so
 that a race can go unnoticed when part of a warp takes part, but none is reported wrongly.
 
 Each byte remembers its last writer and two readers. A stamp is clock << 32 | atomic << 31 |
@@ -17,6 +18,10 @@ from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.native import compiled
 
 ATOMIC = 1 << 31
+UNDER_WAY = np.int64(0x7FFFFFFF)
+"""The clock of a copy that nobody has waited for: nothing comes after it."""
+CHANNELS = 8
+"""Columns of `known` for what CTAs tell each other."""
 
 NO_FAULT, UNINITIALISED, RACE = 0, 1, 2
 
@@ -117,7 +122,7 @@ def note_writes(  # type: ignore[no-untyped-def]
 @compiled
 def note_engine(start, nbytes, thread, engine, known, writers, readers, write):  # type: ignore[no-untyped-def]
     """Stamp a range for the copy engine; `thread` issued the copy, so what it knows of is in
-    order. known: [warps + 1, warps + 1] of the CTA. Returns the first (byte, fault, other's
+    order. known: the clocks of the CTA. Returns the first (byte, fault, other's
     stamp)."""
     first, kind, other = -1, NO_FAULT, np.int64(0)
     stamp = (np.int64(known[engine >> 5, engine >> 5]) << 32) | (engine + 1)
@@ -144,12 +149,49 @@ def note_engine(start, nbytes, thread, engine, known, writers, readers, write): 
     return first, kind, other
 
 
+@compiled
+def note_issue(offset, nbytes, cta, thread, engine, known, writers, readers):  # type: ignore[no-untyped-def]
+    """Stamp bytes that copies of these threads will write at a time of their own; `engine` is who
+    the stamps name. Returns as `note_writes`."""
+    first, kind, other = -1, NO_FAULT, np.int64(0)
+    count = 0
+    stamp = (UNDER_WAY << 32) | (engine + 1)
+    for i in range(offset.shape[0]):
+        c, t = cta[i], thread[i]
+        start = np.int64(offset[i])
+        racing = np.int64(0)
+        for b in range(start, start + nbytes):
+            if not ordered(writers[b], t, known[c]):
+                racing = writers[b]
+            for k in range(2):
+                if not ordered(readers[k, b], t, known[c]):
+                    racing = readers[k, b]
+                readers[k, b] = 0
+            writers[b] = stamp
+        if racing != 0:
+            count += 1
+            if kind == NO_FAULT:
+                first, kind, other = i, RACE, racing
+    return first, kind, other, count
+
+
+@compiled
+def note_landing(offset, nbytes, cta, thread, known, writers):  # type: ignore[no-untyped-def]
+    """Stamp bytes that copies of these threads have written."""
+    for i in range(offset.shape[0]):
+        t = thread[i]
+        stamp = (np.int64(known[cta[i], t >> 5, t >> 5]) << 32) | (t + 1)
+        for b in range(np.int64(offset[i]), np.int64(offset[i]) + nbytes):
+            writers[b] = stamp
+
+
 class Clocks:
-    """The clocks of a batch of CTAs: known[cta, warp, warp], int32; the copy engine is last."""
+    """The clocks of a batch of CTAs: known[cta, warp, warp], int32; the copy engine is the last
+    warp, and CHANNELS more columns follow."""
 
     def __init__(self, ctas: int, warps: int) -> None:
         self.warps = warps
-        self.known = np.zeros((ctas, warps + 1, warps + 1), np.int32)
+        self.known = np.zeros((ctas, warps + 1, warps + 1 + CHANNELS), np.int32)
         own = np.arange(warps + 1)
         self.known[:, own, own] = 1
 
@@ -172,17 +214,6 @@ class Clocks:
     def step_warps(self, cta: Array, warp: Array) -> None:
         """The threads of these warps synchronised among themselves."""
         self.known[cta, warp, warp] += 1
-
-    def release(self, cta: int, warp: int, heard: Array) -> None:
-        """A thread of `warp` arrives at an object that remembers `heard`."""
-        np.maximum(heard, self.known[cta, warp], out=heard)
-        self.known[cta, warp, warp] += 1
-
-    def acquire(self, cta: int, warp: int, heard: Array) -> None:
-        """A thread of `warp` saw the object's phase complete."""
-        own = self.known[cta, warp, warp]
-        np.maximum(self.known[cta, warp], heard, out=self.known[cta, warp])
-        self.known[cta, warp, warp] = own
 
     def _step_all(self) -> None:
         own = np.arange(self.warps)
