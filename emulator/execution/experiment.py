@@ -38,8 +38,8 @@ def refuse_if_it_matters(
 
     run: executes the launch in an order. kept: of the first run. orders: how many orders there are
     in all, the first included. rounds: floating-point atomics were executed, whose results may
-    differ between orders by rounding. Raises the finding that makes a difference, or whatever another run
-    raises; else memory is as the first run left it.
+    differ between orders by rounding. Raises the finding that makes a difference; else memory is as
+    the first run left it.
     """
     undefined = [error for error in findings if isinstance(error, UNDEFINED)]
     races = [e for e in findings if not isinstance(e, (*UNDEFINED, MissingWarpSync))]
@@ -57,7 +57,10 @@ def _compare(
 ) -> None:
     first = {address: contents(buffer).copy() for address, (buffer, _) in kept.items()}
     restore(kept)
-    again = run(order)
+    try:
+        again = run(order)
+    except EmulatorError as error:
+        raise finding.because(f"{what}: {error.message}") from error
     written = {**again, **kept}
     for address, (buffer, before) in written.items():
         if not _same(contents(buffer), first.get(address, before), rounds):

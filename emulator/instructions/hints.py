@@ -32,7 +32,9 @@ def hint(site: Site) -> Action:
 @instruction("membar", "fence")
 def fence(site: Site) -> Action:
     """membar.level, fence.sem.scope; those of a proxy, of a CTA or of mbarriers order nothing."""
-    orders = any(level in site.parts for level in ("gl", "sys", "gpu")) and "proxy" not in site.parts
+    orders = (
+        any(level in site.parts for level in ("gl", "sys", "gpu")) and "proxy" not in site.parts
+    )
 
     def run(ex: Execution, *sources: Array) -> tuple[Array, ...]:
         note_fence(ex.batch, ex.lanes())

@@ -18,6 +18,8 @@ from nvfp4.emulator.state import native, races
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.memory import READ, SHARED_WINDOW, WRITTEN
 
+_COPY = "an asynchronous copy"
+
 
 def locate(batch: Batch, access: Access, address: Array, lanes: Array, flag: int) -> Array:
     """Offsets in the batch's shared memory, checked and counted."""
@@ -77,7 +79,7 @@ def note_reads(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Arra
         shared.readers,
     )
     if fault:
-        _note(site.lane(batch, lanes[bad]), READ, nbytes, int(offset[bad]), stamp, count)
+        _note(site.lane(batch, lanes[bad]), READ, nbytes, int(offset[bad]), fault, stamp, count)
 
 
 def note_writes(
@@ -105,7 +107,7 @@ def note_writes(
         new,
     )
     if fault:
-        _note(site.lane(batch, lanes[bad]), WRITTEN, nbytes, int(offset[bad]), stamp, count)
+        _note(site.lane(batch, lanes[bad]), WRITTEN, nbytes, int(offset[bad]), fault, stamp, count)
 
 
 def note_issue(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array) -> None:
@@ -124,7 +126,7 @@ def note_issue(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Arra
         shared.readers,
     )
     if fault:
-        _note(site.lane(batch, lanes[bad]), WRITTEN, nbytes, int(offset[bad]), stamp, count)
+        _note(site.lane(batch, lanes[bad]), WRITTEN, nbytes, int(offset[bad]), fault, stamp, count)
 
 
 def note_landing(batch: Batch, nbytes: int, offset: Array, lanes: Array) -> None:
@@ -136,9 +138,11 @@ def note_landing(batch: Batch, nbytes: int, offset: Array, lanes: Array) -> None
         )
 
 
-def _note(at: LaneSite, flag: int, nbytes: int, offset: int, stamp: int, count: int) -> None:
+def _note(
+    at: LaneSite, flag: int, nbytes: int, offset: int, fault: int, stamp: int, count: int
+) -> None:
     address = at.batch.shared.address(offset)
-    if not stamp:
+    if fault == races.UNINITIALISED:
         at.note(
             UninitialisedShared,
             f"read of {nbytes} bytes at shared address {address:#x}, which nothing has written",
@@ -146,9 +150,9 @@ def _note(at: LaneSite, flag: int, nbytes: int, offset: int, stamp: int, count: 
             count=count,
         )
         return
-    other = stamped_by(at, stamp, "an asynchronous copy")
+    other = stamped_by(at, stamp, _COPY)
     what = f"{verb(flag)} of {nbytes} bytes at shared address {address:#x} races with {other}"
-    if in_same_warp(at, stamp):
+    if fault == races.RACE_IN_WARP:
         at.note(
             MissingWarpSync,
             f"{what} of the same warp: no __syncwarp lies between their accesses",
@@ -156,18 +160,10 @@ def _note(at: LaneSite, flag: int, nbytes: int, offset: int, stamp: int, count: 
             count=count,
         )
         return
-    at.note(
-        SharedRace,
-        f"{what}: no barrier lies between their accesses",
-        hint="put a barrier between the two",
-        count=count,
-    )
-
-
-def in_same_warp(at: LaneSite, stamp: int) -> bool:
-    """Whether a thread of the lane's warp left a stamp in the lane's CTA."""
-    thread = int(stamp & 0x7FFFFFFF) - 1
-    return thread >> 5 == at.lane % at.batch.grid.threads >> 5
+    hint = "put a barrier between the two"
+    if other == _COPY:
+        hint = "wait for the copy, then let a barrier pass"
+    at.note(SharedRace, f"{what}: no barrier lies between their accesses", hint=hint, count=count)
 
 
 def stamped_by(at: LaneSite, stamp: int, copy: str) -> str:

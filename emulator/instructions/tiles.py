@@ -19,7 +19,7 @@ from nvfp4.emulator.instructions.site import LaneSite, Site
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch
-from nvfp4.emulator.state.memory import READ, SHARED_WINDOW, WRITTEN
+from nvfp4.emulator.state.memory import READ, WRITTEN
 from nvfp4.emulator.state.native import compiled, load_u8, store_u8
 
 

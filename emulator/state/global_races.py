@@ -3,9 +3,10 @@
 Only buffers that the launch writes are watched, from their first write on: what is only read costs
 nothing. `GlobalRaces.missed` tells when reads before that write may matter.
 
-A cell is two bytes. It remembers its last plain writer and two readers; an atomic access counts as
-a reader that other atomics may join. A stamp is 0 for nobody, else (CTA + 1) << 32 | clock << 14 |
-bytes of the cell << 12 | atomic << 11 | thread, with the CTA's linear number in the grid.
+A cell is two bytes. It remembers its last plain writer and two readers, of two warps if there are;
+an atomic access counts as a reader that other atomics may join. A stamp is 0 for nobody, else
+(CTA + 1) << 32 | clock << 14 | bytes of the cell << 12 | atomic << 11 | thread, with the CTA's
+linear number in the grid.
 
 Within a CTA the clocks of `races` order accesses. Between CTAs atomics do: an atomic tells its
 location what its warp knows (release) and tells the warp what the location was told (acquire).
@@ -73,6 +74,18 @@ def _holder(address, starts, ends, near):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def _near(stamp, other):  # type: ignore[no-untyped-def]
+    """Whether two stamps are of one warp; 0 is nobody's."""
+    return stamp != 0 and stamp >> 32 == other >> 32 and (stamp ^ other) & 0x7E0 == 0
+
+
+@compiled
+def _worse(stamp, than, mine):  # type: ignore[no-untyped-def]
+    """Of two stamps that race with mine, the one of another warp; 0 is none."""
+    return stamp if than == 0 or _near(than, mine) else than
+
+
+@compiled
 def unwatched(address, starts, ends):  # type: ignore[no-untyped-def]
     """The first position whose address no watched buffer holds, or -1."""
     near = -1
@@ -114,7 +127,7 @@ def note_reads(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Record reads of `nbytes` at each address, or atomics. number: linear CTA numbers. row: places
     of the CTAs in the batch. Returns the first (lane, other's stamp) that race and how many do."""
-    first, other, count = -1, np.int64(0), 0
+    first, other, own, count = -1, np.int64(0), np.int64(0), 0
     near = -1
     for i in range(address.shape[0]):
         begin = np.int64(address[i])
@@ -140,21 +153,24 @@ def note_reads(  # type: ignore[no-untyped-def]
                 if _ordered(writer, cta, t, mine, releases, latest):
                     fine = writer
                 else:
-                    racing = writer
+                    racing = _worse(writer, racing, stamp)
             placed = False
+            before = np.int64(0)
             for _ in range(2):
                 at += each
                 reader = np.int64(load_u64(at))
                 known_before = reader == 0 or _ordered(reader, cta, t, mine, releases, latest)
                 if not known_before and (reader & ATOMIC != 0) != atomic and reader & which != 0:
-                    racing = reader
-                if known_before and not placed:
+                    racing = _worse(reader, racing, stamp)
+                crowded = _near(before, reader) and not _near(reader, stamp)
+                if (known_before or crowded) and not placed:
                     store_u64(at, np.uint64(stamp | which))
                     placed = True
+                before = reader
         if racing != 0:
             count += 1
-            if first < 0:
-                first, other = i, racing
+            if first < 0 or (_near(other, own) and not _near(racing, stamp)):
+                first, other, own = i, racing, stamp
     return first, other, count
 
 
@@ -164,7 +180,7 @@ def note_writes(  # type: ignore[no-untyped-def]
 ):
     """Write new[lane, byte] at each address, all of them watched, and record that; a value that is
     there already is no race with another writer. Returns as `note_reads`."""
-    first, other, count = -1, np.int64(0), 0
+    first, other, own, count = -1, np.int64(0), np.int64(0), 0
     near = -1
     nbytes = new.shape[1]
     for i in range(address.shape[0]):
@@ -190,20 +206,20 @@ def note_writes(  # type: ignore[no-untyped-def]
                 if _ordered(writer, cta, t, mine, releases, latest):
                     fine = writer
                 elif not same:
-                    racing = writer
+                    racing = _worse(writer, racing, stamp)
             for _ in range(2):
                 at += each
                 reader = np.int64(load_u64(at))
                 if reader & which != 0 and not _ordered(reader, cta, t, mine, releases, latest):
-                    racing = reader
+                    racing = _worse(reader, racing, stamp)
                 store_u64(at, np.uint64(0))
             store_u64(at - each - each, np.uint64(stamp | which))
         for b in range(nbytes):
             store_u8(address[i] + np.uint64(b), new[i, b])
         if racing != 0:
             count += 1
-            if first < 0:
-                first, other = i, racing
+            if first < 0 or (_near(other, own) and not _near(racing, stamp)):
+                first, other, own = i, racing, stamp
     return first, other, count
 
 
@@ -249,8 +265,10 @@ class GlobalRaces:
     """The watched buffers of a launch and what its CTAs told each other by atomics.
 
     starts, ends: uint64[buffers]. shadows: uint64[buffers], host addresses of the stamps: the last
-    writers of all cells, then their first readers, then their second ones. releases: int32[n, 3 + warps + 1], rows of (the CTA's previous row or
-    -1, epoch, channel, clocks); latest: int32[CTAs of the grid], a CTA's last row or -1.
+    writers of all cells, then their first readers, then their second ones. releases: int32[n, 3 +
+    warps + 1], rows of (the CTA's previous row or -1, epoch, channel, clocks). latest: int32[CTAs
+    of the grid], a CTA's last row or -1. heard: as of `exchange`. epochs: int32[CHANNELS], how
+    often each channel was listened to, and 1.
     """
 
     def __init__(self, memory: GlobalMemory, ctas: int, warps: int, watch: list[Buffer]) -> None:

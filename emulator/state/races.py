@@ -3,11 +3,12 @@
 Each CTA has a clock for each of its warps and one for the asynchronous copy engine (the last).
 `known[cta, w, v]` is the latest clock of v that warp w has heard of through barriers; a warp's own
 clock is `known[cta, w, w]` and moves on at each synchronisation. The last columns of `known` are
-for what CTAs tell each other through global memory (see `global_races`). Warps synchronise as a whole, so
-that a race can go unnoticed when part of a warp takes part, but none is reported wrongly.
+for what CTAs tell each other through global memory (see `global_races`). Warps synchronise as a
+whole, so that a race can go unnoticed when part of a warp takes part, but none is reported wrongly.
 
-Each byte remembers its last writer and two readers. A stamp is clock << 32 | atomic << 31 |
-thread + 1, and 0 is nobody. The copy engine acts as a thread after the CTA's last one.
+Each byte remembers its last writer and two readers, of two warps if there are. A stamp is
+clock << 32 | atomic << 31 | thread + 1, and 0 is nobody. The copy engine acts as a thread after the
+CTA's last one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ UNDER_WAY = np.int64(0x7FFFFFFF)
 CHANNELS = 8
 """Columns of `known` for what CTAs tell each other."""
 
-NO_FAULT, UNINITIALISED, RACE = 0, 1, 2
+# The worst that an instruction does is reported.
+NO_FAULT, RACE_IN_WARP, UNINITIALISED, RACE = 0, 1, 2, 3
 
 
 @compiled
@@ -42,6 +44,18 @@ def ordered(stamp, thread, known):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def in_warp(stamp, thread):  # type: ignore[no-untyped-def]
+    """Whether a thread of `thread`'s warp left the stamp."""
+    return stamp != 0 and ((stamp & 0x7FFFFFFF) - 1) >> 5 == thread >> 5
+
+
+@compiled
+def worse(stamp, than, thread):  # type: ignore[no-untyped-def]
+    """Of two stamps that race with what `thread` does, the one of another warp; 0 is none."""
+    return stamp if than == 0 or in_warp(than, thread) else than
+
+
+@compiled
 def note_reads(offset, nbytes, cta, thread, known, writers, readers):  # type: ignore[no-untyped-def]
     """Record reads of `nbytes` at each offset. Returns the first (lane, fault, other's stamp) and
     how many lanes are at fault."""
@@ -57,17 +71,20 @@ def note_reads(offset, nbytes, cta, thread, known, writers, readers):  # type: i
             writer = writers[b]
             # Neighbouring bytes mostly have one history: look at it once.
             if writer == 0:
-                fault = UNINITIALISED
+                fault = max(fault, UNINITIALISED)
             elif writer != fine:
                 if not ordered(writer, t, known[c]):
-                    fault = RACE
+                    fault = max(fault, RACE_IN_WARP if in_warp(writer, t) else RACE)
                 fine = writer
-            if fault != NO_FAULT and kind == NO_FAULT:
+            if fault > kind:
                 first, kind, other = i, fault, writer
             if readers[0, b] == older or ordered(readers[0, b], t, known[c]):
                 older = readers[0, b]
                 readers[0, b] = stamp
-            elif ordered(readers[1, b], t, known[c]):
+            elif ordered(readers[1, b], t, known[c]) or (
+                in_warp(readers[1, b], (readers[0, b] & 0x7FFFFFFF) - 1)
+                and not in_warp(readers[1, b], t)
+            ):
                 readers[1, b] = stamp
         if fault != NO_FAULT:
             count += 1
@@ -100,19 +117,20 @@ def note_writes(  # type: ignore[no-untyped-def]
                     both_atomic = atomic and (writer & ATOMIC) != 0
                     same = not atomic and memory[b] == new[i, b - start]
                     if not both_atomic and not same:
-                        racing = writer
+                        racing = worse(writer, racing, t)
             for k in range(2):
                 reader = readers[k, b]
                 if reader != older:
                     if not ordered(reader, t, known[c]):
-                        racing = reader
+                        racing = worse(reader, racing, t)
                     older = reader
                 readers[k, b] = 0
             writers[b] = stamp
         if racing != 0:
             count += 1
-            if kind == NO_FAULT:
-                first, kind, other = i, RACE, racing
+            fault = RACE_IN_WARP if in_warp(racing, t) else RACE
+            if fault > kind:
+                first, kind, other = i, fault, racing
         if not atomic:
             for b in range(start, start + nbytes):
                 memory[b] = new[i, b - start]
@@ -162,16 +180,17 @@ def note_issue(offset, nbytes, cta, thread, engine, known, writers, readers):  #
         racing = np.int64(0)
         for b in range(start, start + nbytes):
             if not ordered(writers[b], t, known[c]):
-                racing = writers[b]
+                racing = worse(writers[b], racing, t)
             for k in range(2):
                 if not ordered(readers[k, b], t, known[c]):
-                    racing = readers[k, b]
+                    racing = worse(readers[k, b], racing, t)
                 readers[k, b] = 0
             writers[b] = stamp
         if racing != 0:
             count += 1
-            if kind == NO_FAULT:
-                first, kind, other = i, RACE, racing
+            fault = RACE_IN_WARP if in_warp(racing, t) else RACE
+            if fault > kind:
+                first, kind, other = i, fault, racing
     return first, kind, other, count
 
 

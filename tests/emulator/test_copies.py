@@ -43,7 +43,7 @@ def test_cp_async_arrives_once_it_is_waited_for() -> None:
 
 @pytest.mark.parametrize("wait", ["", "cp.async.wait_group 1;"])
 def test_a_forgotten_wait_finds_nothing(wait: str) -> None:
-    with pytest.raises(errors.UninitialisedShared):
+    with pytest.raises(errors.SharedRace, match=r"an asynchronous copy.*depends on the order"):
         run(ASYNC.replace("%WAIT%", wait), out(), words(), block=64, before=SHARED)
 
 
@@ -55,8 +55,10 @@ def test_groups_complete_in_order() -> None:
     cp.async.wait_group 1; ld.shared.u32 %r5, [%r10+4]; ld.shared.u32 %r6, [%r10+1028];
     mad.lo.u32 %r5, %r5, 1000, %r6; {MINE} st.global.u32 [%d0], %r5;"""
     a = out(32)
-    run(body, a, words(), before=SHARED)
+    run(body, a, words(), before=SHARED, check=False)
     assert (a == np.arange(32) * 4000 + 7).all()
+    with pytest.raises(errors.SharedRace, match=r"an asynchronous copy.*depends on the order"):
+        run(body, a, words(), before=SHARED)
 
 
 def test_a_short_source_is_padded_with_zeros() -> None:
@@ -104,6 +106,52 @@ def test_cp_async_signals_an_mbarrier() -> None:
     a = out()
     run(body, a, words(), block=64, before=SHARED)
     assert (a == (np.arange(64) ^ 32) * 4).all()
+
+
+# Two stages of 1 KiB: each thread copies 16 bytes of block i to its place in stage i % 2 while the
+# CTA sums up what block i - 1 has brought for another warp's threads.
+PIPELINE = f"""{SLOT16} {SOURCE16} xor.b32 %r12, %r11, 512; mov.u32 %r13, s;
+add.u32 %r12, %r13, %r12;
+mov.u32 %r5, 0; mov.u32 %r6, 0;
+cp.async.cg.shared.global [%r10], [%d3], 16; cp.async.commit_group;
+LOOP: add.u32 %r7, %r6, 1; and.b32 %r8, %r7, %STAGE%; shl.b32 %r8, %r8, 10; add.u32 %r9, %r10, %r8;
+%LATE% setp.lt.u32 %p2, %r7, %BLOCKS%; mul.wide.u32 %d4, %r7, 1024; add.u64 %d4, %d3, %d4;
+@%p2 cp.async.cg.shared.global [%r9], [%d4], 16; cp.async.commit_group;
+cp.async.wait_group 1; bar.sync 0; and.b32 %r8, %r6, %STAGE%; shl.b32 %r8, %r8, 10;
+add.u32 %r9, %r12, %r8; ld.shared.u32 %r14, [%r9]; add.u32 %r5, %r5, %r14; %AFTER%
+mov.u32 %r6, %r7; setp.lt.u32 %p3, %r6, %BLOCKS%; @%p3 bra LOOP;
+{MINE} st.global.u32 [%d0], %r5;"""
+
+
+def pipeline(blocks: int, stage_mask: int = 1, after: str = "") -> str:
+    body = PIPELINE.replace("%BLOCKS%", str(blocks)).replace("%STAGE%", str(stage_mask))
+    return body.replace("%AFTER%", after).replace("%LATE%", "")
+
+
+def test_a_pipeline_of_two_stages() -> None:
+    a = out()
+    report = run(pipeline(4, after="bar.sync 0;"), a, words(1024), block=64, before=SHARED)
+    assert report.findings == []
+    assert a.tolist() == [4 * 4 * (i ^ 32) + 256 * 6 for i in range(64)]
+
+
+def test_a_stage_that_is_filled_again_too_early_is_a_race() -> None:
+    """Without the barrier after the sum, a fast warp fills the stage that a slow one still reads.
+
+    A loop that runs twice fills no stage twice: nothing is wrong with it.
+    """
+    assert run(pipeline(2), out(), words(1024), block=64, before=SHARED).findings == []
+    for blocks in (3, 4):
+        with pytest.raises(errors.SharedRace, match=r"write of 16 bytes.*depends on the order"):
+            run(pipeline(blocks), out(), words(1024), block=64, before=SHARED)
+
+
+def test_a_single_stage_is_a_race_as_soon_as_there_are_two_blocks() -> None:
+    sync = "bar.sync 0;"
+    body = pipeline(1, stage_mask=0, after=sync)
+    assert run(body, out(), words(1024), block=64, before=SHARED).findings == []
+    with pytest.raises(errors.SharedRace, match="depends on the order"):
+        run(pipeline(2, 0, sync), out(), words(1024), block=64, before=SHARED)
 
 
 # --- mbarrier ---------------------------------------------------------------------------------
@@ -188,7 +236,7 @@ def test_a_bulk_copy_completes_its_mbarrier() -> None:
 
 
 def test_reading_before_the_mbarrier_is_a_race_with_the_copy() -> None:
-    with pytest.raises(errors.SharedRace, match="asynchronous copy"):
+    with pytest.raises(errors.SharedRace, match=r"asynchronous copy.*depends on the order"):
         run(BULK.replace("%WAIT%", ""), out(), words(), block=64, before=SHARED)
 
 
@@ -210,6 +258,33 @@ def test_expecting_more_bytes_than_come_is_a_deadlock() -> None:
 def test_a_bulk_copy_against_the_rules(change: tuple[str, str], kind: Any) -> None:
     with pytest.raises(kind):
         run(BULK.replace("%WAIT%", WAIT).replace(*change), out(), words(), block=64, before=SHARED)
+
+
+# Bulk copies fill one stage of 256 bytes again and again; each wait is for the copy's own phase.
+REFILL = f"""mov.u32 %r20, bar; mov.u32 %r10, s; {ELECT0} @%p1 mbarrier.init.shared.b64 [%r20], 1;
+bar.sync 0; mov.u32 %r5, 0; mov.u32 %r6, 0; shl.b32 %r11, %r0, 2; add.u32 %r12, %r10, %r11;
+LOOP: @!%p1 bra TAKE; mbarrier.arrive.expect_tx.shared.b64 _, [%r20], 256;
+mul.wide.u32 %d1, %r6, 256; add.u64 %d1, %q1, %d1;
+cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r10], [%d1], 256, [%r20];
+TAKE: and.b32 %r7, %r6, 1;
+W: mbarrier.try_wait.parity.shared.b64 %p5, [%r20], %r7; @!%p5 bra W;
+ld.shared.u32 %r8, [%r12]; mad.lo.u32 %r5, %r5, 3, %r8; %AFTER%
+add.u32 %r6, %r6, 1; setp.lt.u32 %p3, %r6, %BLOCKS%; @%p3 bra LOOP;
+{MINE} st.global.u32 [%d0], %r5;"""
+
+
+def refill(blocks: int, after: str) -> str:
+    return REFILL.replace("%BLOCKS%", str(blocks)).replace("%AFTER%", after)
+
+
+def test_a_bulk_copy_into_a_stage_that_others_still_read_is_a_race() -> None:
+    a = out()
+    assert run(refill(1, ""), a, words(), block=64, before=SHARED).findings == []
+    report = run(refill(3, "bar.sync 0;"), a, words(), block=64, before=SHARED)
+    assert report.findings == []
+    assert a.tolist() == [9 * i + 3 * (i + 64) + i + 128 for i in range(64)]
+    with pytest.raises(errors.SharedRace, match=r"asynchronous write.*depends on the order"):
+        run(refill(2, ""), a, words(), block=64, before=SHARED)
 
 
 STORE = f"""mov.u32 %r10, s; shl.b32 %r11, %r0, 2; add.u32 %r12, %r10, %r11;
@@ -312,6 +387,45 @@ def test_a_swizzle_moves_16_byte_pieces_by_the_row(swizzle: Swizzle, span: int) 
     for line in range(16):
         for piece in range(8):
             assert (got[line, piece ^ (line % (span // 16))] == flat[line, piece]).all()
+
+
+@pytest.mark.parametrize("lines", [1, 2, 3, 5, 7])
+@pytest.mark.parametrize(
+    ("swizzle", "span"),
+    [(Swizzle.BYTES_32, 32), (Swizzle.BYTES_64, 64), (Swizzle.BYTES_128, 128)],
+)
+def test_a_swizzle_goes_by_the_bits_of_the_shared_address(
+    swizzle: Swizzle, span: int, lines: int
+) -> None:
+    """A tile that starts `lines` lines of 128 bytes after a multiple of 1024 begins with another
+    row of the pattern."""
+    rows = 1024 // span
+    data = aligned(np.random.default_rng(2).integers(0, 256, 1024, np.uint8).tobytes())
+    data = data.reshape(rows, span)
+    tile = TensorMap(
+        DataType.UINT8, data.ctypes.data, (span, rows), (span,), (span, rows), (1, 1),
+        swizzle=swizzle,
+    )  # fmt: skip
+    a = out(256)
+    body = tile_kernel(2, 1024).replace("mov.u32 %r10, s;", f"mov.u32 %r10, s+{128 * lines};")
+    run(body, a, aligned(tile.pack()), np.zeros(2, np.int32), data, block=256, before=SHARED)
+    got, flat = a.view(np.uint8).reshape(8, 8, 16), data.reshape(8, 8, 16)
+    for line in range(8):
+        for piece in range(8):
+            moved = piece ^ ((line + lines) % (span // 16))
+            assert (got[line, moved] == flat[line, piece]).all()
+
+
+def test_a_tile_must_be_aligned_to_128_bytes() -> None:
+    data = aligned(bytes(1024)).reshape(8, 128)
+    tile = TensorMap(
+        DataType.UINT8, data.ctypes.data, (128, 8), (128,), (128, 8), (1, 1),
+        swizzle=Swizzle.BYTES_128,
+    )  # fmt: skip
+    body = tile_kernel(2, 1024).replace("mov.u32 %r10, s;", "mov.u32 %r10, s+64;")
+    with pytest.raises(errors.Misaligned, match="multiple of 128"):
+        run(body, out(256), aligned(tile.pack()), np.zeros(2, np.int32), data, block=256,
+            before=SHARED)  # fmt: skip
 
 
 @pytest.mark.parametrize("rank", [1, 3, 4, 5])
