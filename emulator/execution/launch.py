@@ -21,7 +21,7 @@ from nvfp4.emulator.report import LaunchReport
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.global_races import GlobalRaces
 from nvfp4.emulator.state.launch_state import LaunchState, check_shape
-from nvfp4.emulator.state.memory import READ, WRITTEN, GlobalMemory
+from nvfp4.emulator.state.memory import READ, WRITTEN, GlobalMemory, isolated
 from nvfp4.emulator.state.order import Order
 
 # Large enough to hide what a call of NumPy costs, small enough that a handful of registers of this
@@ -139,9 +139,7 @@ def _parameter_bytes(compiled: CompiledKernel, given: Sequence[bytes]) -> Array:
     if len(given) != len(wanted):
         raise LaunchError(f"{name} takes {len(wanted)} parameters, {len(given)} are given")
     size = compiled.program.parameter_bytes
-    block = np.zeros(max(size, 1) + 128, np.uint8)
-    skip = -block.ctypes.data % 128
-    raw = block[skip : skip + max(size, 1)]
+    raw = isolated(max(size, 1), 128)
     for (parameter, offset, nbytes), value in zip(wanted, given, strict=True):
         if len(value) != nbytes:
             raise LaunchError(
