@@ -1,4 +1,4 @@
-"""Buffers that two processes share: the same bytes, each tensor on pages of its own, with unused pages around it."""
+"""Buffers that two processes share: the same bytes, each tensor between unused pages."""
 
 from __future__ import annotations
 

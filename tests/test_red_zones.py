@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import struct
 from collections.abc import Iterator
 
@@ -16,6 +17,7 @@ from nvfp4 import emulator
 from nvfp4.capture.launch import Buffer, Launch
 from nvfp4.capture.torch_memory import ProcessMemory
 from nvfp4.emulator.errors import OutOfBounds, ReadOnlyMemory
+from nvfp4.emulator.state.memory import RED_ZONE_BYTES, isolated
 
 _task = yaml.safe_load((root / "task.yml").read_text())
 SHAPES = sorted({(t["m"], t["k"], t["l"]) for t in _task["tests"] + _task["benchmarks"]})
@@ -34,13 +36,17 @@ ret; }
 @pytest.fixture(params=SHAPES, ids=lambda shape: "x".join(map(str, shape)))
 def judged(request: pytest.FixtureRequest) -> Iterator[tuple[SharedBuffers, ProcessMemory]]:
     """The buffers of a case and the memory of its launches, as the runner registers them."""
-    buffers = create_buffers(*request.param, torch.device("cpu"))
+    # The search for tensors after a fault looks at what is made from now on, which is quick.
+    gc.freeze()
+    m, k, l = request.param
+    buffers = create_buffers(m, k, l, torch.device("cpu"))
     memory = ProcessMemory()
     for name, tensor in buffers.tensors.items():
         if name != output_name:
             memory.register(Buffer(name, tensor.data_ptr(), tensor.numel(), name == "c"))
     yield buffers, memory
     buffers.close()
+    gc.unfreeze()
 
 
 def launch(memory: ProcessMemory, body: str, address: int) -> None:
@@ -79,3 +85,52 @@ def test_an_element_past_c_is_a_fault_and_inputs_are_read_only(
     for name in input_names:
         with pytest.raises(ReadOnlyMemory, match=f"byte 0 of {name} "):
             launch(memory, store, buffers.tensors[name].data_ptr())
+
+
+READ = "ld.global.u8 %r0, [%q0];"
+READ_WORD = "ld.global.u32 %r0, [%q0];"
+
+
+def test_a_registered_buffer_ends_where_it_ends_even_inside_a_tensor() -> None:
+    """One tensor covers a whole mapping, of which a part is registered."""
+    whole = torch.zeros(4096, dtype=torch.uint8)
+    start = whole.data_ptr() + 1024
+    memory = ProcessMemory()
+    memory.register(Buffer("part", start, 512))
+    launch(memory, READ, start + 511)
+    with pytest.raises(OutOfBounds, match=" 0 bytes past the end of part "):
+        launch(memory, READ, start + 512)
+    with pytest.raises(OutOfBounds, match=" 1 bytes before part "):
+        launch(memory, READ, start - 1)
+
+
+def test_buffers_that_touch_are_not_taken_as_one() -> None:
+    whole = torch.zeros(1024, dtype=torch.uint8)
+    memory = ProcessMemory()
+    memory.register(Buffer("left", whole.data_ptr(), 514))
+    memory.register(Buffer("right", whole.data_ptr() + 514, 510))
+    with pytest.raises(OutOfBounds, match="byte 512 of left "):
+        launch(memory, READ_WORD, whole.data_ptr() + 512)
+
+
+def test_tensors_that_touch_are_not_taken_as_one() -> None:
+    block = bytearray(1024)
+    left = torch.frombuffer(block, dtype=torch.uint8, count=514)
+    right = torch.frombuffer(block, dtype=torch.uint8, offset=514)
+    memory = ProcessMemory()
+    skip = -left.data_ptr() % 4
+    launch(memory, READ_WORD, left.data_ptr() + skip)
+    launch(memory, READ, right.data_ptr())
+    with pytest.raises(OutOfBounds):
+        launch(memory, READ_WORD, (right.data_ptr() - 1) & ~3)
+
+
+@pytest.mark.parametrize("nbytes", [1, 8, 56, 64, 1000, 4096])
+def test_nothing_lies_next_to_a_kernel_s_parameters(nbytes: int) -> None:
+    raw = isolated(nbytes, 128)
+    assert raw.size == nbytes
+    assert raw.ctypes.data % 128 == 0
+    block = raw.base
+    assert block is not None
+    assert raw.ctypes.data - block.ctypes.data >= RED_ZONE_BYTES
+    assert block.ctypes.data + block.nbytes - (raw.ctypes.data + nbytes) >= RED_ZONE_BYTES

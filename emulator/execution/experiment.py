@@ -79,9 +79,13 @@ def _same(a: Array, b: Array, rounds: bool) -> bool:
     if not np.array_equal(a[end:], b[end:]):
         return False
     a, b = a[:end], b[:end]
-    brain = [(x.view(np.uint16).astype(np.uint32) << 16).view(np.float32) for x in (a, b)]
-    plain = [[x.view(dtype) for x in (a, b)] for dtype in (np.float64, np.float32, np.float16)]
-    return any(_close(x, y) for x, y in (*plain, brain))
+    views = [(a.view(dtype), b.view(dtype)) for dtype in (np.float64, np.float32, np.float16)]
+    views.append((_from_bfloat16(a), _from_bfloat16(b)))
+    return any(_close(x, y) for x, y in views)
+
+
+def _from_bfloat16(raw: Array) -> Array:
+    return (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
 
 
 def _close(a: Array, b: Array) -> bool:

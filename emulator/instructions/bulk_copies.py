@@ -95,15 +95,14 @@ def _copy(
 ) -> None:
     """Copy for each lane. move: copies and returns how many bytes that is. mbar: index of the
     mbarrier among the values."""
-    late = mbar is not None and ex.batch.launch.order.bulk_copies_late
     nbytes = []
     for at, own in _lanes(site, ex, values):
-        if late:
+        if mbar is not None and ex.batch.launch.order.bulk_copies_late:
             copy_engine.postpone(at, own[mbar], partial(move, at, own))
         else:
             nbytes.append(move(at, own))
     lanes = ex.lanes()
-    if mbar is not None and lanes.size and not late:
+    if mbar is not None and nbytes:
         where = ex.group.spread(values[mbar])[ex.positions()]
         copy_engine.complete(site, ex.batch, lanes, where, np.array(nbytes, np.int64))
     copy_engine.advance(ex.batch, lanes)
