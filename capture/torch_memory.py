@@ -81,7 +81,11 @@ _live_tensors = LiveTensors()
 
 
 class ProcessMemory:
-    """Registered buffers, and the CPU tensors of this process."""
+    """Registered buffers, and the CPU tensors of this process.
+
+    What is registered counts: a tensor's storage that overlaps a registered buffer, say because it
+    covers a whole mapping, is left out, as it would hide where the buffer ends.
+    """
 
     def __init__(self) -> None:
         self._registered: dict[int, Buffer] = {}
@@ -96,9 +100,15 @@ class ProcessMemory:
 
     def known(self) -> list[Buffer]:
         """What is registered, and the tensors seen by earlier searches."""
-        return [*self._registered.values(), *_live_tensors.known()]
+        return self._beside_registered(_live_tensors.known())
 
     def search(self) -> Iterator[list[Buffer]]:
         """The same after a look for more tensors."""
         for found in _live_tensors.search():
-            yield [*self._registered.values(), *found]
+            yield self._beside_registered(found)
+
+    def _beside_registered(self, found: list[Buffer]) -> list[Buffer]:
+        registered = list(self._registered.values())
+        return registered + [
+            b for b in found if all(b.end <= r.address or r.end <= b.address for r in registered)
+        ]

@@ -169,6 +169,12 @@ class SharedRace(MemoryFault):
     code = "shared_race"
 
 
+class GlobalRace(MemoryFault):
+    """Two threads touched one byte of global memory, one of them writing, in no order."""
+
+    code = "global_race"
+
+
 class UninitialisedRegister(EmulatorError):
     """A register was read before any instruction set it."""
 
@@ -185,6 +191,13 @@ class BarrierMisuse(EmulatorError):
     """A barrier or mbarrier used against its rules (counts, divergence, uninitialised)."""
 
     code = "barrier_misuse"
+
+
+class MissingWarpSync(BarrierMisuse):
+    """Lanes of a warp rely on running together: a member mask without the lane that executes the
+    instruction, or a lane's word that another lane takes with no __syncwarp between."""
+
+    code = "warp_sync"
 
 
 class DeviceTrap(EmulatorError):

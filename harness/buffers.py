@@ -52,7 +52,7 @@ def create_buffers(m: int, k: int, l: int, device: torch.device) -> SharedBuffer
             for name, nbytes in sizes.items()
         }
         return SharedBuffers(tensors, {name: export_tensor(each) for name, each in tensors.items()})
-    fd = _anonymous_file(sum(_in_pages(nbytes) for nbytes in sizes.values()))
+    fd = _anonymous_file(_mapped_bytes(sizes))
     return SharedBuffers(_map(fd, sizes), fd=fd)
 
 
@@ -66,8 +66,13 @@ def open_buffers(
     return SharedBuffers({name: import_tensor(handles[name]) for name in sizes})
 
 
-def _in_pages(nbytes: int) -> int:
-    return -(-nbytes // _page_bytes) * _page_bytes
+def _with_guard(nbytes: int) -> int:
+    """Whole pages for a tensor, and an unused one after it."""
+    return (-(-nbytes // _page_bytes) + 1) * _page_bytes
+
+
+def _mapped_bytes(sizes: dict[str, int]) -> int:
+    return _page_bytes + sum(_with_guard(nbytes) for nbytes in sizes.values())
 
 
 def _anonymous_file(nbytes: int) -> int:
@@ -81,12 +86,13 @@ def _anonymous_file(nbytes: int) -> int:
 
 
 def _map(fd: int, sizes: dict[str, int]) -> dict[str, torch.Tensor]:
-    """Every tensor starts on a page, as device allocations are aligned."""
-    mapping = mmap.mmap(fd, sum(_in_pages(nbytes) for nbytes in sizes.values()))
-    tensors, offset = {}, 0
+    """Every tensor starts on a page of its own, as allocations on a device are aligned, and lies
+    between unused pages, so that what reaches past it is in no tensor."""
+    mapping = mmap.mmap(fd, _mapped_bytes(sizes))
+    tensors, offset = {}, _page_bytes
     for name, nbytes in sizes.items():
         tensors[name] = torch.frombuffer(mapping, dtype=torch.uint8, count=nbytes, offset=offset)
-        offset += _in_pages(nbytes)
+        offset += _with_guard(nbytes)
     return tensors
 
 

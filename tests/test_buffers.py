@@ -1,4 +1,4 @@
-"""Buffers that two processes share: the same bytes, each tensor on pages of its own."""
+"""Buffers that two processes share: the same bytes, each tensor between unused pages."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import mmap
 import os
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 import torch
@@ -39,11 +40,14 @@ def test_what_one_side_writes_the_other_reads() -> None:
     theirs.close()
 
 
-def test_every_tensor_starts_on_a_page_so_that_none_touches_its_neighbour() -> None:
-    buffers = create_buffers(3, 64, 1, cpu)
-    starts = [tensor.data_ptr() for tensor in buffers.tensors.values()]
-    assert all(start % mmap.PAGESIZE == 0 for start in starts)
-    assert len(set(starts)) == len(starts)
+@pytest.mark.parametrize("m", [3, 2048])
+def test_every_tensor_starts_on_a_page_and_lies_between_unused_ones(m: int) -> None:
+    """At 2048 rows sizes are whole pages."""
+    buffers = create_buffers(m, 256, 1, cpu)
+    ranges = sorted((each.data_ptr(), each.numel()) for each in buffers.tensors.values())
+    assert all(start % mmap.PAGESIZE == 0 for start, _ in ranges)
+    for (start, nbytes), (following, _) in pairwise(ranges):
+        assert following - (start + nbytes) >= mmap.PAGESIZE
     buffers.close()
 
 

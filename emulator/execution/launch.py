@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -11,15 +12,16 @@ import numpy as np
 from nvfp4.capture.launch import Buffer, Dim3, Launch
 from nvfp4.emulator.compiler.kernel import CompiledKernel
 from nvfp4.emulator.errors import LaunchError
-from nvfp4.emulator.execution.experiment import Kept, refuse_if_it_matters
+from nvfp4.emulator.execution.experiment import refuse_if_it_matters, restore
 from nvfp4.emulator.execution.module import LoadedModule
 from nvfp4.emulator.execution.schedule import Scheduler
 from nvfp4.emulator.ptx.program import SHARED_BASE
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.report import LaunchReport
 from nvfp4.emulator.state.batch import Batch
+from nvfp4.emulator.state.global_races import GlobalRaces
 from nvfp4.emulator.state.launch_state import LaunchState, check_shape
-from nvfp4.emulator.state.memory import READ, WRITTEN, GlobalMemory
+from nvfp4.emulator.state.memory import READ, WRITTEN, GlobalMemory, isolated
 from nvfp4.emulator.state.order import Order
 
 # Large enough to hide what a call of NumPy costs, small enough that a handful of registers of this
@@ -35,13 +37,25 @@ def launch(
     """Run a kernel to its end. See emulator.run."""
     began = time.perf_counter()
     compiled = module.kernel(asked.kernel, check)
-    state, runs, ran = _run(module, compiled, asked, check, sample_ctas, Order())
+    watch: list[Buffer] = []
 
-    def run_again(order: Order) -> Kept:
-        return _run(module, compiled, asked, check, sample_ctas, order)[0].memory.kept
+    def run(order: Order) -> tuple[LaunchState, Array, int]:
+        return _run(module, compiled, asked, check, sample_ctas, order, watch)
 
+    state, runs, ran = run(Order())
+    if state.races is not None and state.races.missed():
+        # What was read before anybody wrote it is watched in a second run.
+        watch = [buffer for buffer, _ in state.memory.kept.values()]
+        restore(state.memory.kept)
+        state, runs, ran = run(Order())
     if state.findings:
-        refuse_if_it_matters(run_again, state.memory.kept, state.findings, orders)
+        refuse_if_it_matters(
+            lambda order: run(order)[0].memory.kept,
+            state.memory.kept,
+            state.findings,
+            orders,
+            state.rounds,
+        )
     x, y, z = asked.grid
     report = _report(state, compiled, runs, ran, x * y * z)
     report.ptx = asked.ptx
@@ -56,9 +70,13 @@ def _run(
     check: bool,
     sample_ctas: int | None,
     order: Order,
+    watch: list[Buffer],
 ) -> tuple[LaunchState, Array, int]:
-    """One run in an order: its state, how many warps ran each block, and how many CTAs."""
-    state = _state(module, compiled, asked, check, order)
+    """One run in an order: its state, how many warps ran each block, and how many CTAs.
+
+    watch: buffers to look for races in from the start, others from their first write on.
+    """
+    state = _state(module, compiled, asked, check, order, watch)
     x, y, z = asked.grid
     numbers = order.ctas(_ctas(x * y * z, sample_ctas))
     runs = np.zeros(len(compiled.blocks), np.int64)
@@ -71,7 +89,12 @@ def _run(
 
 
 def _state(
-    module: LoadedModule, compiled: CompiledKernel, asked: Launch, check: bool, order: Order
+    module: LoadedModule,
+    compiled: CompiledKernel,
+    asked: Launch,
+    check: bool,
+    order: Order,
+    watch: list[Buffer],
 ) -> LaunchState:
     """A launch before its first batch. Raises LaunchError."""
     kernel, grid, block, shared_bytes = asked.kernel, asked.grid, asked.block, asked.shared_bytes
@@ -88,6 +111,11 @@ def _state(
     symbols.update((name, raw.ctypes.data) for name, _, _ in program.parameters)
     own = [Buffer("the kernel's parameters", raw.ctypes.data, raw.size, writable=False)]
     own += module.buffers()
+    memory = GlobalMemory(own, asked.memory)
+    races = None
+    if check:
+        x, y, z = block
+        races = GlobalRaces(memory, math.prod(grid), -(-x * y * z // 32), watch)
     return LaunchState(
         kernel=kernel,
         grid=grid,
@@ -98,8 +126,9 @@ def _state(
         shared_bytes=total_shared,
         dynamic_shared_bytes=shared_bytes,
         local_bytes=program.local_bytes,
-        memory=GlobalMemory(own, asked.memory),
+        memory=memory,
         check=check,
+        races=races,
         order=order,
     )
 
@@ -111,9 +140,7 @@ def _parameter_bytes(compiled: CompiledKernel, given: Sequence[bytes]) -> Array:
     if len(given) != len(wanted):
         raise LaunchError(f"{name} takes {len(wanted)} parameters, {len(given)} are given")
     size = compiled.program.parameter_bytes
-    block = np.zeros(max(size, 1) + 128, np.uint8)
-    skip = -block.ctypes.data % 128
-    raw = block[skip : skip + max(size, 1)]
+    raw = isolated(max(size, 1), 128)
     for (parameter, offset, nbytes), value in zip(wanted, given, strict=True):
         if len(value) != nbytes:
             raise LaunchError(

@@ -15,6 +15,7 @@ from nvfp4.emulator.ptx.parser import parse
 from nvfp4.emulator.ptx.program import Program
 from nvfp4.emulator.ptx.syntax import Variable
 from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.memory import isolated
 
 
 class LoadedModule:
@@ -55,11 +56,9 @@ class LoadedModule:
         for variable in fresh:
             if variable.nbytes is None:
                 raise LaunchError(f"variable {variable.name} has no size in this module")
-            block = np.zeros(variable.nbytes + variable.align, np.uint8)
-            skip = -block.ctypes.data % variable.align
             if variable.space == "const":
                 self.constants.add(variable.name)
-            self.memory[variable.name] = block[skip : skip + variable.nbytes]
+            self.memory[variable.name] = isolated(variable.nbytes, variable.align)
         for variable in fresh:
             self._initialise(variable)
 

@@ -53,7 +53,9 @@ def write(
     """Write data[element, i] at address[i] on behalf of lanes[i]."""
     if space == "global":
         global_access.locate(batch, access, address, lanes, WRITTEN)
-    elif space == "shared":
+        global_access.write(batch, access, address, lanes, data)
+        return
+    if space == "shared":
         offset = shared_access.locate(batch, access, address, lanes, WRITTEN)
         if batch.shared.checked:
             # Storing the bytes is part of the check: see races.note_writes.

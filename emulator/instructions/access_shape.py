@@ -11,6 +11,8 @@ from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array, register_class
 from nvfp4.emulator.state.memory import WRITTEN
 
+_STRONG = frozenset(("volatile", "relaxed", "acquire", "release", "mmio"))
+
 
 def verb(flag: int) -> str:
     """What an access does, for messages."""
@@ -39,6 +41,11 @@ class Access:
     def alignment(self) -> int:
         """What a global address must be a multiple of: the largest power of two in the bytes."""
         return self.nbytes & -self.nbytes
+
+    @property
+    def strong(self) -> bool:
+        """Whether other threads may access the same bytes at the same time."""
+        return not _STRONG.isdisjoint(self.site.parts)
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -1,7 +1,8 @@
 """cp.async: copies to shared memory by a thread, in groups.
 
 The source is read at once. The bytes reach shared memory when the thread waits for their group,
-so that a kernel that does not wait finds what was there before.
+so that a kernel that does not wait finds what was there before; in some orders they do at once. For
+the race check they may arrive at any time in between.
 """
 
 from __future__ import annotations
@@ -65,10 +66,8 @@ class PendingCopies:
 def _land(batch: Batch, packet: _Packet, due: Array) -> None:
     data, offset, lanes = packet.data[due], packet.offset[due], packet.lane[due]
     nbytes = data.shape[1]
-    if batch.shared.checked:
-        shared_access.note_writes(batch, packet.site, nbytes, offset, lanes, data.T)
-    else:
-        batch.shared.data[offset.astype(np.int64)[:, None] + np.arange(nbytes)] = data
+    batch.shared.data[offset.astype(np.int64)[:, None] + np.arange(nbytes)] = data
+    shared_access.note_landing(batch, nbytes, offset, lanes)
 
 
 @instruction("cp.async")
@@ -116,7 +115,12 @@ def cp_async(site: Site) -> Action:
             native.GATHER[unit](address[some], words)
             data[some, :amount] = np.ascontiguousarray(words.T).view(np.uint8)
         copies = batch.kept(PendingCopies)
-        copies.pending.append(_Packet(site, lanes, offset, data, copies.committed[lanes]))
+        packet = _Packet(site, lane=lanes, offset=offset, data=data, group=copies.committed[lanes])
+        shared_access.note_issue(batch, site, nbytes, offset, lanes)
+        if batch.launch.order.async_copies_early:
+            _land(batch, packet, np.ones(lanes.size, np.bool_))
+        else:
+            copies.pending.append(packet)
         return NO_RESULTS
 
     return Action("copy", sources, [], run)

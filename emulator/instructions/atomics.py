@@ -25,6 +25,7 @@ from nvfp4.emulator.state.memory import WRITTEN
 
 Update = Callable[[Array, Array, Array], Array]
 
+_ROUNDED = ("f16", "f16x2", "bf16", "bf16x2", "f32", "f64")
 _OPERATIONS = ("and", "or", "xor", "exch", "add", "inc", "dec", "min", "max", "cas")
 
 
@@ -115,6 +116,8 @@ def _apply(
         address = offset + np.uint64(batch.shared.host_address)
     else:
         global_access.locate(batch, what, address, lanes, WRITTEN)
+        global_access.note_atomics(batch, what, address, lanes, hears=what.site.parts[0] == "atom")
+    batch.launch.rounds |= "add" in what.site.parts and what.site.type() in _ROUNDED
     old = data_of(what, address.size)
     order = np.argsort(address, kind="stable")
     ordered = address[order]
@@ -136,8 +139,10 @@ def _check_written(batch: Batch, what: Access, offset: Array, lanes: Array) -> N
     unset = np.flatnonzero(batch.shared.writers[offset.astype(np.int64)] == 0)
     if unset.size:
         address = batch.shared.address(offset[unset[0]])
-        what.site.lane(batch, lanes[unset[0]]).fault(
-            UninitialisedShared, f"atomic on shared address {address:#x}, which nothing has written"
+        what.site.lane(batch, lanes[unset[0]]).note(
+            UninitialisedShared,
+            f"atomic on shared address {address:#x}, which nothing has written",
+            count=unset.size,
         )
 
 

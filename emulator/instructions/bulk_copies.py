@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
 from nvfp4.emulator.errors import Misaligned, TensorMapError
-from nvfp4.emulator.instructions import copy_engine, tiles
+from nvfp4.emulator.instructions import copy_engine, global_access, tiles
 from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Source, instruction
 from nvfp4.emulator.instructions.modifiers import is_hint, spaces_of
 from nvfp4.emulator.instructions.site import LaneSite, Site
@@ -64,26 +65,46 @@ def bulk(site: Site) -> Action:
     if by_mbarrier:
         sources.append(Source(site.memory(3), "b64"))
 
+    def move(at: LaneSite, values: list[int]) -> int:
+        target, origin, nbytes, *_ = values
+        if nbytes % 16:
+            at.fault(Misaligned, f"bulk copy of {nbytes} bytes, which is not a multiple of 16")
+        if nbytes:
+            data = _side(at, out_of, origin, nbytes, READ)
+            place = _side(at, into, target, nbytes, WRITTEN)
+            if into == "global" and at.batch.launch.races is not None:
+                where = np.array([target], np.uint64), np.array([at.lane])
+                global_access.write_bytes(at.batch, site, *where, data.reshape(1, -1).copy())
+            else:
+                place[:] = data
+        return nbytes
+
     def run(ex: Execution, *values: Array) -> tuple[Array, ...]:
-        for at, (target, origin, nbytes, *_) in _lanes(site, ex, values):
-            if nbytes % 16:
-                at.fault(Misaligned, f"bulk copy of {nbytes} bytes, which is not a multiple of 16")
-            if nbytes:
-                data = _side(at, out_of, origin, nbytes, READ)
-                _side(at, into, target, nbytes, WRITTEN)[:] = data
-        nbytes_each = ex.group.spread(values[2])[ex.positions()].astype(np.int64)
-        _finish(site, ex, values[3:], nbytes_each)
+        _copy(site, ex, values, move, 3 if by_mbarrier else None)
         return NO_RESULTS
 
     return Action("copy", sources, [], run)
 
 
-def _finish(site: Site, ex: Execution, mbar: tuple[Array, ...], nbytes: Array) -> None:
-    """After the copies: complete the lanes' mbarriers, if there are any."""
+def _copy(
+    site: Site,
+    ex: Execution,
+    values: tuple[Array, ...],
+    move: Callable[[LaneSite, list[int]], int],
+    mbar: int | None,
+) -> None:
+    """Copy for each lane. move: copies and returns how many bytes that is. mbar: index of the
+    mbarrier among the values."""
+    nbytes = []
+    for at, own in _lanes(site, ex, values):
+        if mbar is not None and ex.batch.launch.order.bulk_copies_late:
+            copy_engine.postpone(at, own[mbar], partial(move, at, own))
+        else:
+            nbytes.append(move(at, own))
     lanes = ex.lanes()
-    if mbar and lanes.size:
-        at = ex.positions()
-        copy_engine.complete(site, ex.batch, lanes, ex.group.spread(mbar[0])[at], nbytes)
+    if mbar is not None and nbytes:
+        where = ex.group.spread(values[mbar])[ex.positions()]
+        copy_engine.complete(site, ex.batch, lanes, where, np.array(nbytes, np.int64))
     copy_engine.advance(ex.batch, lanes)
 
 
@@ -98,6 +119,9 @@ def _side(at: LaneSite, space: str, address: int, nbytes: int, flag: int) -> Arr
         at.fault(Misaligned, f"bulk copy at {place}, which is not a multiple of 16")
     index = copy_engine.global_range(at, address, nbytes, flag)
     copy_engine.touch(at.batch, index, address, nbytes, flag)
+    if flag == READ:
+        where = np.array([address], np.uint64)
+        global_access.note_range_read(at.batch, at.site, where, nbytes, at.lane)
     return copy_engine.host_view(address, nbytes)
 
 
@@ -117,19 +141,19 @@ def tensor(site: Site) -> Action:
     sources += [Source(c, "b32") for c in coordinates]
     if loads:
         sources.append(Source(site.memory(2), "b64"))
-    move: Callable[..., None] = tiles.load_tile if loads else tiles.store_tile
+    transfer = tiles.load_tile if loads else tiles.store_tile
+
+    def move(at: LaneSite, values: list[int]) -> int:
+        descriptor, smem, *rest = values
+        tile = tiles.read_map(at, descriptor)
+        if tile.rank != rank:
+            at.fault(TensorMapError, f"{site.opcode} with a tensor map of rank {tile.rank}")
+        start = tuple(c - (1 << 32) if c >> 31 else c for c in rest[:rank])
+        transfer(at, tile, start, smem)
+        return tile.box_bytes
 
     def run(ex: Execution, *values: Array) -> tuple[Array, ...]:
-        box_bytes = []
-        for at, (descriptor, smem, *rest) in _lanes(site, ex, values):
-            tile = tiles.read_map(at, descriptor)
-            if tile.rank != rank:
-                at.fault(TensorMapError, f"{site.opcode} with a tensor map of rank {tile.rank}")
-            start = tuple(c - (1 << 32) if c >> 31 else c for c in rest[:rank])
-            move(at, tile, start, smem)
-            box_bytes.append(tile.box_bytes)
-        mbar = values[2 + rank :] if loads else ()
-        _finish(site, ex, mbar, np.array(box_bytes, np.int64))
+        _copy(site, ex, values, move, 2 + rank if loads else None)
         return NO_RESULTS
 
     return Action("copy", sources, [], run)

@@ -1,12 +1,14 @@
 """What the copy engine does for cp.async.bulk, one copy at a time (its tensor form: tiles.py).
 
 A copy is performed when it is issued. The race check learns of it only when its mbarrier
-completes or its bulk group is waited for, so that a kernel that does not wait is caught.
+completes or its bulk group is waited for, so that a kernel that does not wait is caught. In some
+orders copies that complete an mbarrier are performed when a thread first looks at it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 
 import numpy as np
 
@@ -135,6 +137,33 @@ def complete(site: Site, batch: Batch, lanes: Array, mbar: Array, nbytes: Array)
     offset = mbarrier_objects.locate(site, batch, mbar, lanes)
     mbarrier_objects.engine_done(batch, offset, lanes // batch.grid.threads)
     mbarrier_objects.change(site, batch, offset, lanes, np.zeros_like(nbytes), -nbytes)
+
+
+class Postponed:
+    """Copies that are performed once somebody looks at their mbarriers, by the mbarrier's offset in
+    shared memory."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.by_mbarrier: dict[int, list[tuple[LaneSite, int, Callable[[], int]]]] = {}
+
+
+def postpone(at: LaneSite, mbar: int, move: Callable[[], int]) -> None:
+    """Perform a lane's copy later. move: copies and returns how many bytes that is."""
+    where = np.array([mbar], np.uint64)
+    offset = mbarrier_objects.locate(at.site, at.batch, where, np.array([at.lane]))
+    waiting = at.batch.kept(Postponed).by_mbarrier.setdefault(int(offset[0]), [])
+    waiting.append((at, mbar, move))
+
+
+def perform_postponed(batch: Batch, offset: Array) -> None:
+    """Threads look at the mbarriers at these offsets."""
+    waiting = batch.kept(Postponed).by_mbarrier
+    if not waiting:
+        return
+    for each in np.unique(offset).tolist():
+        for at, mbar, move in waiting.pop(each, []):
+            nbytes = np.array([move()], np.int64)
+            complete(at.site, batch, np.array([at.lane]), np.array([mbar], np.uint64), nbytes)
 
 
 def learn(batch: Batch, lanes: Array) -> None:

@@ -1,4 +1,4 @@
-"""Accesses to global memory: bounds, alignment, sectors."""
+"""Accesses to global memory: bounds, alignment, sectors, races."""
 
 from __future__ import annotations
 
@@ -8,11 +8,19 @@ from typing import NoReturn
 
 import numpy as np
 
-from nvfp4.emulator.errors import Misaligned, OutOfBounds, ReadOnlyMemory
+from nvfp4.emulator.errors import (
+    GlobalRace,
+    Misaligned,
+    MissingWarpSync,
+    OutOfBounds,
+    ReadOnlyMemory,
+)
 from nvfp4.emulator.instructions.access_shape import Access, count_runs, data_of, verb
+from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch
+from nvfp4.emulator.state.global_races import FENCES, GlobalRaces, Who, channels
 from nvfp4.emulator.state.group import Group
 from nvfp4.emulator.state.memory import READ, WINDOW_SHIFT, WRITTEN
 
@@ -34,9 +42,116 @@ class Requests:
 
 
 def locate(batch: Batch, access: Access, address: Array, lanes: Array, flag: int) -> None:
-    """Check and count the accesses of these lanes, one address each."""
+    """Check and count the accesses of these lanes, one address each; note races of reads."""
     requests = Requests(address, lanes >> 5, 1, lambda i: int(lanes[i]))
     _visit(batch, access, requests, flag, lanes.size)
+    if flag == READ and batch.launch.races is not None:
+        _note_reads(batch, batch.launch.races, access, address, lanes)
+
+
+def write(batch: Batch, access: Access, address: Array, lanes: Array, data: Array) -> None:
+    """Write data[element, i] at address[i], which is checked, on behalf of lanes[i]."""
+    if batch.launch.races is None:
+        native.SCATTER[access.size](address, data)
+    elif access.strong:
+        note_atomics(batch, access, address, lanes, hears=False)
+        native.SCATTER[access.size](address, data)
+    else:
+        new = np.ascontiguousarray(data.T).view(np.uint8).reshape(lanes.size, -1)
+        write_bytes(batch, access.site, address, lanes, new)
+
+
+def write_bytes(batch: Batch, site: Site, address: Array, lanes: Array, new: Array) -> None:
+    """Write new[i, byte] at address[i], which is checked, on behalf of lanes[i]."""
+    races = batch.launch.races
+    assert races is not None
+    races.watch(address)
+    found = races.writes(address, new, _who(batch, lanes))
+    _note(batch, site, WRITTEN, new.shape[1], address, lanes, found)
+
+
+def note_range_read(batch: Batch, site: Site, address: Array, nbytes: int, lane: int) -> None:
+    """A lane's copy reads `nbytes`, which are checked, at each address."""
+    races = batch.launch.races
+    if races is not None and races.concerns(address):
+        lanes = np.full(address.size, lane)
+        found = races.reads(address, nbytes, _who(batch, lanes), atomic=False)
+        _note(batch, site, READ, nbytes, address, lanes, found)
+
+
+def note_atomics(batch: Batch, access: Access, address: Array, lanes: Array, hears: bool) -> None:
+    """Atomics at these addresses, which are checked. hears: the threads learn what was there."""
+    races = batch.launch.races
+    if races is None:
+        return
+    races.watch(address)
+    who = _who(batch, lanes)
+    found = races.reads(address, access.nbytes, who, atomic=True)
+    _note(batch, access.site, WRITTEN, access.nbytes, address, lanes, found)
+    races.exchange(channels(address), who, tells=True, hears=hears)
+
+
+def note_fence(batch: Batch, lanes: Array) -> None:
+    """These threads order what they did before other threads' strong loads."""
+    if batch.launch.races is not None:
+        which = np.full(lanes.size, FENCES)
+        batch.launch.races.exchange(which, _who(batch, lanes), tells=True, hears=False)
+
+
+def _who(batch: Batch, lanes: Array) -> Who:
+    row = batch.grid.cta[lanes]
+    return batch.numbers[row], row, batch.grid.thread[lanes], batch.shared.clocks.known
+
+
+def _note_reads(
+    batch: Batch, races: GlobalRaces, access: Access, address: Array, lanes: Array
+) -> None:
+    if not lanes.size or not races.concerns(address):
+        return
+    who = _who(batch, lanes)
+    if access.strong:
+        # A flag that others set: whoever reads it knows what they did before.
+        races.exchange(channels(address), who, tells=False, hears=True)
+        races.exchange(np.full(lanes.size, FENCES), who, tells=False, hears=True)
+        return
+    found = races.reads(address, access.nbytes, who, atomic=False)
+    _note(batch, access.site, READ, access.nbytes, address, lanes, found)
+
+
+def _note(
+    batch: Batch, site: Site, flag: int, nbytes: int, address: Array, lanes: Array,
+    found: tuple[int, int, int],
+) -> None:  # fmt: skip
+    """Note a race that GlobalRaces has found."""
+    bad, stamp, count = found
+    if bad < 0:
+        return
+    at = site.lane(batch, lanes[bad])
+    cta, thread = (stamp >> 32) - 1, stamp & 0x7FF
+    place = batch.memory.describe(int(address[bad]))
+    there, other = batch.place(cta, thread)
+    what = f"{verb(flag)} of {nbytes} bytes at {place} races with thread {other} of CTA {there}"
+    if cta != batch.numbers[at.lane // batch.grid.threads]:
+        at.note(
+            GlobalRace,
+            f"{what}: nothing orders the accesses of two CTAs",
+            hint="use atomics, or a counter that the CTAs add to after __threadfence()",
+            count=count,
+        )
+    elif thread >> 5 == at.lane % batch.grid.threads >> 5:
+        at.note(
+            MissingWarpSync,
+            f"{what}, of the same warp: no __syncwarp lies between their accesses",
+            hint="put a __syncwarp between the two",
+            count=count,
+        )
+    else:
+        at.note(
+            GlobalRace,
+            f"{what}: no barrier lies between their accesses",
+            hint="put a barrier between the two",
+            count=count,
+        )
 
 
 def load_by_all(batch: Batch, group: Group, access: Access, address: Array) -> list[Array]:
@@ -54,6 +169,9 @@ def load_by_all(batch: Batch, group: Group, access: Access, address: Array) -> l
     else:
         requests = Requests(flat, grid.lane[: grid.ctas], grid.warps, lambda i: i * threads)
     _visit(batch, access, requests, READ, group.lanes.size)
+    races = batch.launch.races
+    if races is not None and races.concerns(flat):
+        _note_reads(batch, races, access, group.spread(address), group.lanes)
     out = data_of(access, flat.size)
     native.GATHER[access.size](flat, out)
     return [row.reshape(shape) for row in out]

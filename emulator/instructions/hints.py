@@ -1,7 +1,8 @@
 """Instructions that order memory or advise the hardware.
 
-All threads of a launch see one memory in one order here, so fences, prefetches, cache policies
-and launch control have nothing to do. An instruction that is not listed is still an error.
+All threads of a launch see one memory in one order here, so prefetches, cache policies and launch
+control have nothing to do, and fences only tell the race check. An instruction that is not listed
+is still an error.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Result, instruction
+from nvfp4.emulator.instructions.global_access import note_fence
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.execution import Execution
@@ -19,12 +21,26 @@ def _nothing(ex: Execution, *sources: Array) -> tuple[Array, ...]:
 
 
 @instruction(
-    "membar", "fence", "prefetch", "prefetchu", "applypriority", "discard", "griddepcontrol",
+    "prefetch", "prefetchu", "applypriority", "discard", "griddepcontrol",
     "setmaxnreg", "cp.async.bulk.prefetch", "nanosleep", "pmevent",
 )  # fmt: skip
 def hint(site: Site) -> Action:
     """No effect on any result."""
     return Action("special", [], [], _nothing)
+
+
+@instruction("membar", "fence")
+def fence(site: Site) -> Action:
+    """membar.level, fence.sem.scope; those of a proxy, of a CTA or of mbarriers order nothing."""
+    orders = (
+        any(level in site.parts for level in ("gl", "sys", "gpu")) and "proxy" not in site.parts
+    )
+
+    def run(ex: Execution, *sources: Array) -> tuple[Array, ...]:
+        note_fence(ex.batch, ex.lanes())
+        return NO_RESULTS
+
+    return Action("special", [], [], run if orders else _nothing)
 
 
 @instruction("createpolicy")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nvfp4.emulator.instructions import mbarrier_objects
+from nvfp4.emulator.instructions import copy_engine, mbarrier_objects
 from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Gate, Result, Source, instruction
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.program import Memory, Operand, Sink
@@ -115,6 +115,7 @@ def wait(site: Site) -> Action:
 
     def complete(ex: Execution, address: Array, wanted: Array) -> tuple[Array, Array, Array, Array]:
         at, offset, lanes = _objects(site, ex, address)
+        copy_engine.perform_postponed(ex.batch, offset)
         current = mbarrier_objects.phases(site, ex.batch, offset, lanes)
         asked = ex.group.spread(wanted)[at].astype(np.uint64)
         parity = asked & np.uint64(1) if by_parity else asked >> np.uint64(63)

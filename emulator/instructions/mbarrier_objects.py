@@ -86,11 +86,13 @@ def initialise(site: Site, batch: Batch, offset: Array, lanes: Array, count: Arr
             hint=f"the count is 1 to {MOST}",
         )
     bias = np.uint64(1 << 60)
+    batch.kept(_Live).words[_word(offset)] = True
     batch.shared.words()[_word(offset)] = count | (count << np.uint64(20)) | bias | LIVE
 
 
 def invalidate(batch: Batch, offset: Array) -> None:
     """mbarrier.inval: the bytes are plain memory again."""
+    batch.kept(_Live).words[_word(offset)] = False
     batch.shared.words()[_word(offset)] = 0
 
 
@@ -104,13 +106,14 @@ def change(
     drop: bool = False,
 ) -> Array:
     """Arrive, expect bytes (or, negative, complete them); returns the states from before."""
+    _check_live(site, batch, offset, lanes)
     before = np.empty(offset.size, np.uint64)
     address = offset + np.uint64(batch.shared.host_address)
     bad, fault = _change(address, arrivals.astype(np.int64), expect.astype(np.int64), drop, before)
     if fault:
         place = f"mbarrier at shared address {batch.shared.address(offset[bad]):#x}"
         messages = {
-            _NOT_LIVE: f"{place} was never initialised",
+            _NOT_LIVE: f"{place} was overwritten",
             _TOO_MANY: f"{place} gets more arrivals than this phase expects",
             _TX_RANGE: f"{place}: the bytes it waits for leave the range of 2^20 - 1",
         }
@@ -121,8 +124,21 @@ def change(
 
 def phases(site: Site, batch: Batch, offset: Array, lanes: Array) -> Array:
     """Parity of the phase under way, 0 or 1."""
-    words = batch.shared.words()[_word(offset)]
-    dead = np.flatnonzero((words & LIVE) == 0)
+    _check_live(site, batch, offset, lanes)
+    parity: Array = batch.shared.words()[_word(offset)] >> np.uint64(63)
+    return parity
+
+
+class _Live:
+    """Which words of shared memory are mbarriers: bool[words]. Memory that nothing has written may
+    look like one."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.words = np.zeros(batch.shared.data.size // 8, np.bool_)
+
+
+def _check_live(site: Site, batch: Batch, offset: Array, lanes: Array) -> None:
+    dead = np.flatnonzero(~batch.kept(_Live).words[_word(offset)])
     if dead.size:
         site.lane(batch, lanes[dead[0]]).fault(
             BarrierMisuse,
@@ -130,15 +146,14 @@ def phases(site: Site, batch: Batch, offset: Array, lanes: Array) -> Array:
             "initialised",
             hint="mbarrier.init it, then let a barrier pass before others use it",
         )
-    parity: Array = words >> np.uint64(63)
-    return parity
 
 
 class _Heard:
-    """What the threads that arrived at each mbarrier knew: int32[words of shared, warps + 1]."""
+    """What the threads that arrived at each mbarrier knew: int32[words of shared, clocks]."""
 
     def __init__(self, batch: Batch) -> None:
-        self.clocks = np.zeros((batch.shared.data.size // 8, batch.grid.warps + 1), np.int32)
+        clocks = batch.shared.clocks.known.shape[2]
+        self.clocks = np.zeros((batch.shared.data.size // 8, clocks), np.int32)
 
 
 def _word(offset: Array) -> Array:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from nvfp4.emulator.errors import Misaligned, OutOfBounds, SharedRace, UninitialisedShared
+from nvfp4.emulator.errors import (
+    Misaligned,
+    MissingWarpSync,
+    OutOfBounds,
+    SharedRace,
+    UninitialisedShared,
+)
 from nvfp4.emulator.instructions.access_shape import Access, count_runs, verb
 from nvfp4.emulator.instructions.site import LaneSite, Site
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native, races
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.memory import READ, SHARED_WINDOW, WRITTEN
+
+_COPY = "an asynchronous copy"
 
 
 def locate(batch: Batch, access: Access, address: Array, lanes: Array, flag: int) -> Array:
@@ -71,7 +79,7 @@ def note_reads(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Arra
         shared.readers,
     )
     if fault:
-        _note(site.lane(batch, lanes[bad]), READ, nbytes, int(offset[bad]), stamp, count)
+        _note(site.lane(batch, lanes[bad]), READ, nbytes, int(offset[bad]), fault, stamp, count)
 
 
 def note_writes(
@@ -99,12 +107,42 @@ def note_writes(
         new,
     )
     if fault:
-        _note(site.lane(batch, lanes[bad]), WRITTEN, nbytes, int(offset[bad]), stamp, count)
+        _note(site.lane(batch, lanes[bad]), WRITTEN, nbytes, int(offset[bad]), fault, stamp, count)
 
 
-def _note(at: LaneSite, flag: int, nbytes: int, offset: int, stamp: int, count: int) -> None:
+def note_issue(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array) -> None:
+    """Lanes issue copies into shared memory, which land by themselves until they are waited for."""
+    shared, grid = batch.shared, batch.grid
+    if not shared.checked:
+        return
+    bad, fault, stamp, count = races.note_issue(
+        offset,
+        nbytes,
+        grid.cta[lanes],
+        grid.thread[lanes],
+        grid.threads,
+        shared.clocks.known,
+        shared.writers,
+        shared.readers,
+    )
+    if fault:
+        _note(site.lane(batch, lanes[bad]), WRITTEN, nbytes, int(offset[bad]), fault, stamp, count)
+
+
+def note_landing(batch: Batch, nbytes: int, offset: Array, lanes: Array) -> None:
+    """The lanes waited for their copies: from now on these are writes of theirs."""
+    shared, grid = batch.shared, batch.grid
+    if shared.checked:
+        races.note_landing(
+            offset, nbytes, grid.cta[lanes], grid.thread[lanes], shared.clocks.known, shared.writers
+        )
+
+
+def _note(
+    at: LaneSite, flag: int, nbytes: int, offset: int, fault: int, stamp: int, count: int
+) -> None:
     address = at.batch.shared.address(offset)
-    if not stamp:
+    if fault == races.UNINITIALISED:
         at.note(
             UninitialisedShared,
             f"read of {nbytes} bytes at shared address {address:#x}, which nothing has written",
@@ -112,13 +150,20 @@ def _note(at: LaneSite, flag: int, nbytes: int, offset: int, stamp: int, count: 
             count=count,
         )
         return
-    at.note(
-        SharedRace,
-        f"{verb(flag)} of {nbytes} bytes at shared address {address:#x} races with "
-        f"{stamped_by(at, stamp, 'an asynchronous copy')}: no barrier lies between their accesses",
-        hint="put a barrier (or a warp-wide __syncwarp within one warp) between the two",
-        count=count,
-    )
+    other = stamped_by(at, stamp, _COPY)
+    what = f"{verb(flag)} of {nbytes} bytes at shared address {address:#x} races with {other}"
+    if fault == races.RACE_IN_WARP:
+        at.note(
+            MissingWarpSync,
+            f"{what} of the same warp: no __syncwarp lies between their accesses",
+            hint="put a __syncwarp between the two",
+            count=count,
+        )
+        return
+    hint = "put a barrier between the two"
+    if other == _COPY:
+        hint = "wait for the copy, then let a barrier pass"
+    at.note(SharedRace, f"{what}: no barrier lies between their accesses", hint=hint, count=count)
 
 
 def stamped_by(at: LaneSite, stamp: int, copy: str) -> str:

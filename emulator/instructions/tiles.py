@@ -14,10 +14,12 @@ from nvfp4.emulator.instructions.copy_engine import (
     note,
     shared_range,
 )
+from nvfp4.emulator.instructions.global_access import note_range_read, write_bytes
 from nvfp4.emulator.instructions.site import LaneSite, Site
 from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch
-from nvfp4.emulator.state.memory import READ, SHARED_WINDOW, WRITTEN
+from nvfp4.emulator.state.memory import READ, WRITTEN
 from nvfp4.emulator.state.native import compiled, load_u8, store_u8
 
 
@@ -98,6 +100,21 @@ def _four(values: list[int], fill: int) -> Array:
     return np.array(values + [fill] * (4 - len(values)), np.int64)
 
 
+def _row_addresses(first: int, counts: list[int], steps: list[int]) -> Array:
+    """Where the rows of a box in the tensor are: uint64[rows]."""
+    address = np.array([first], np.uint64)
+    for count, step in zip(counts, steps, strict=True):
+        address = (address + (np.arange(count) * step).astype(np.uint64)[:, None]).reshape(-1)
+    return address
+
+
+def _rows(address: Array, nbytes: int) -> Array:
+    """The bytes at each address: uint8[nbytes, rows]."""
+    out = np.empty((nbytes, address.size), np.uint8)
+    native.GATHER[1](address, out)
+    return out
+
+
 def _overlap(tile: TensorMap, start: tuple[int, ...]) -> tuple[list[int], list[int], bool]:
     """(first, last + 1) of the box along each dimension that lies in the tensor."""
     low = [max(0, -s) for s in start]
@@ -128,6 +145,8 @@ def _copy(at: LaneSite, tile: TensorMap, start: tuple[int, ...], offset: int, fl
         rows *= count
         span += (count - 1) * step
     index = global_range(at, first, inner * rows, flag, span)
+    address = _row_addresses(first, counts, steps)
+    before = _rows(address, inner) if flag == WRITTEN and at.batch.launch.races else None
     memory, shared = at.batch.memory, at.batch.shared
     place = offset % shared.stride + shared.base
     at.batch.traffic.sectors_requested += _copy_rows(
@@ -144,6 +163,13 @@ def _copy(at: LaneSite, tile: TensorMap, start: tuple[int, ...], offset: int, fl
         memory.sector_base(index),
         flag,
     )
+    if before is None:
+        note_range_read(at.batch, at.site, address, inner, at.lane)
+    else:
+        # The race check compares what is there with what comes.
+        new = _rows(address, inner)
+        native.SCATTER[1](address, before)
+        write_bytes(at.batch, at.site, address, np.full(rows, at.lane), new.T.copy())
     at.batch.traffic.global_requests += 1
 
 
@@ -167,15 +193,7 @@ def store_tile(at: LaneSite, tile: TensorMap, start: tuple[int, ...], source: in
 
 
 def _box(at: LaneSite, tile: TensorMap, address: int) -> tuple[int, Array]:
-    """(offset, bytes) of the box in shared memory, which a swizzle must not leave."""
-    period = 128 * (_SWIZZLE_MASKS[tile.swizzle] + 1)
-    address &= SHARED_WINDOW - 1
-    if tile.swizzle is not Swizzle.NONE and tile.box_bytes > 128 and address % period:
-        at.fault(
-            Misaligned,
-            f"a tile with a {tile.swizzle_span_bytes}-byte swizzle at shared address {address:#x}",
-            hint=f"align the tile to {period} bytes",
-        )
+    """(offset, bytes) of the box in shared memory; a swizzle moves bytes within 128-byte lines."""
     return shared_range(at, address, tile.box_bytes, 128)
 
 

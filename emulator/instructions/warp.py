@@ -1,7 +1,8 @@
 """Instructions of a whole warp: shfl, vote, match, redux, elect, activemask, bar.warp.sync.
 
 The `.sync` forms wait, by their gate, until every living thread that the member mask names has
-come to the instruction.
+come to the instruction. A thread that its own mask does not name is a finding; hardware lets all
+threads that execute the instruction together take part, and so does this.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from nvfp4.emulator.arithmetic import resolve
-from nvfp4.emulator.errors import BarrierMisuse
+from nvfp4.emulator.errors import MissingWarpSync
 from nvfp4.emulator.instructions.action import (
     NO_RESULTS,
     Action,
@@ -75,17 +76,23 @@ def _gate(mask_source: int) -> Gate:
 
 
 def _members(site: Site, ex: Execution, mask: Array) -> tuple[Array, Array]:
-    """(who executes this, member masks), [warps, 32] each; every thread must be in its mask."""
+    """(who executes this, member masks), [warps, 32] each.
+
+    In a warp with threads outside their own masks, the mask of all is who executes this.
+    """
     present = _present(ex)
     members = _by_warp(ex.group, mask)
     outside = present & ((members & _BITS) == 0)
     if outside.any():
         lane = int(np.flatnonzero(outside)[0])
-        site.lane(ex.batch, lane).fault(
-            BarrierMisuse,
+        site.lane(ex.batch, lane).note(
+            MissingWarpSync,
             f"{site.opcode}: the thread is not in its own member mask "
             f"{int(members.reshape(-1)[lane]):#010x}",
+            hint="name every lane that executes the instruction, such as 0xffffffff",
+            count=int(np.count_nonzero(outside)),
         )
+        members = np.where(outside.any(axis=1)[:, None], ballot(present)[:, None], members)
     return present, members
 
 
@@ -244,11 +251,10 @@ def redux(site: Site) -> Action:
     absolute = resolve("abs.f32").function if "abs" in site.parts else None
 
     def run(ex: Execution, value: Array, mask: Array) -> tuple[Array, ...]:
-        present, _ = _members(site, ex, mask)
+        present, members = _members(site, ex, mask)
         if absolute is not None:
             (value,) = absolute(value)
         rows = _by_warp(ex.group, value).view(dtype)
-        members = _by_warp(ex.group, mask)
         _synchronised(ex.batch, present)
         out = np.zeros(rows.shape, dtype)
         for members_of in _distinct(members, present):

@@ -44,7 +44,10 @@ class Batch:
     def coordinates(self, lane: int) -> tuple[Dim3, Dim3]:
         """CTA and thread (x, y, z) of a lane of the batch."""
         cta = int(self.numbers[lane // self.grid.threads])
-        thread = lane % self.grid.threads
+        return self.place(cta, lane % self.grid.threads)
+
+    def place(self, cta: int, thread: int) -> tuple[Dim3, Dim3]:
+        """CTA and thread (x, y, z) of linear numbers in the grid and in the block."""
         return _unravel(cta, self.launch.grid), _unravel(thread, self.launch.block)
 
     def special(self, name: str) -> Array | None:

@@ -8,6 +8,7 @@ from nvfp4.capture.launch import Dim3
 from nvfp4.emulator.errors import LaunchError
 from nvfp4.emulator.findings import Findings
 from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.global_races import GlobalRaces
 from nvfp4.emulator.state.memory import GlobalMemory
 from nvfp4.emulator.state.order import Order
 
@@ -35,8 +36,9 @@ class LaunchState:
 
     parameters: the kernel's parameter bytes, at a host address inside one of the buffers.
     symbols: host addresses of the module's variables. shared_bytes: static and dynamic shared
-    memory, and the first KiB, which is the system's. check: look for findings. output: what the
-    kernel printed.
+    memory, and the first KiB, which is the system's. check: look for findings. races: None unless
+    checked. rounds: whether results of floating-point atomics depend on the order, if only by
+    rounding. output: what the kernel printed.
     """
 
     kernel: str
@@ -50,6 +52,8 @@ class LaunchState:
     local_bytes: int
     memory: GlobalMemory
     check: bool
+    races: GlobalRaces | None = None
+    rounds: bool = False
     order: Order = field(default_factory=Order)
     findings: Findings = field(default_factory=Findings)
     traffic: Traffic = field(default_factory=Traffic)

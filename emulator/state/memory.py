@@ -18,6 +18,7 @@ from nvfp4.emulator.ptx.types import Array
 SHARED_WINDOW = 1 << 60
 LOCAL_WINDOW = 1 << 61
 WINDOW_SHIFT = 60
+RED_ZONE_BYTES = 256
 # How a sector was touched.
 READ, WRITTEN = 1, 2
 
@@ -87,6 +88,11 @@ class GlobalMemory:
             if buffer.address not in self.kept and buffer.writable:
                 self.kept[buffer.address] = (buffer, contents(buffer).copy())
 
+    def flags(self, buffer: Buffer) -> Array:
+        """How the sectors of a buffer were touched so far."""
+        first = int(self.sector0[bisect_right(self.addresses, buffer.address) - 1])
+        return self.touched[first : first + _sectors(buffer)]
+
     def sector_base(self, index: int) -> int:
         """What to add to an address's sector number to find it in `touched`, in a buffer."""
         return int(self.sector0[index]) - (self.buffers[index].address >> 5)
@@ -114,6 +120,14 @@ class GlobalMemory:
         else:
             place = f"byte {offset} of"
         return f"address {address:#x}, {place} {buffer.name} ({buffer.nbytes} bytes)"
+
+
+def isolated(nbytes: int, align: int) -> Array:
+    """Zeros at an aligned address: uint8[nbytes], with unused bytes around them, so that what
+    reaches past them or past a tensor next to them is in neither."""
+    block = np.zeros(nbytes + align + 2 * RED_ZONE_BYTES, np.uint8)
+    skip = RED_ZONE_BYTES + -(block.ctypes.data + RED_ZONE_BYTES) % align
+    return block[skip : skip + nbytes]
 
 
 def contents(buffer: Buffer) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 from nvfp4.emulator.ptx.types import Array
 
 # CTAs of a batch run in so many turns; within a turn they run side by side.
-CTA_TURNS = 4
+CTA_TURNS = 8
 
 
 @lru_cache(maxsize=8)
@@ -23,7 +23,8 @@ class Order:
     """One legal way to run a launch.
 
     number: 0 runs all warps of a batch side by side, in order of their numbers; the others run
-    them one after the other: 1 first to last, 2 last to first, further ones shuffled.
+    them one after the other: 1 first to last with neighbouring CTAs side by side, 2 last to first
+    with neighbours apart, further ones shuffled.
     values: seed of the contents of unset registers and unwritten shared memory.
     """
 
@@ -45,15 +46,27 @@ class Order:
         """
         if self.number == 0:
             return None
-        if self.number == 1:
-            cta_turn, warp_turn = np.arange(ctas), np.arange(warps)
-        elif self.number == 2:
-            cta_turn, warp_turn = np.arange(ctas)[::-1], np.arange(warps)[::-1]
-        else:
-            random = self._random()
-            cta_turn, warp_turn = random.permutation(ctas), random.permutation(warps)
-        turn: Array = (cta_turn * CTA_TURNS // ctas)[cta] * warps + warp_turn[warp]
+        # The CTAs are in this order already: see `ctas`.
+        rows, turns = np.arange(ctas), min(ctas, CTA_TURNS)
+        cta_turn = rows % turns if self.number == 2 else rows * turns // ctas
+        warp_turn = np.arange(warps)
+        if self.number == 2:
+            warp_turn = warp_turn[::-1]
+        elif self.number > 2:
+            warp_turn = self._random().permutation(warps)
+        turn: Array = cta_turn[cta] * warps + warp_turn[warp]
         return turn.astype(np.int64)
+
+    @property
+    def bulk_copies_late(self) -> bool:
+        """Whether bulk copies to shared memory land when their mbarrier is looked at; otherwise
+        they do at once."""
+        return self.number % 2 == 1
+
+    @property
+    def async_copies_early(self) -> bool:
+        """Whether cp.async lands at once; otherwise it does when it is waited for."""
+        return self.number % 2 == 1
 
     def bytes(self, nbytes: int, salt: int = 0) -> Array:
         """Contents of memory that nobody has written: uint8[nbytes]."""

@@ -2,11 +2,13 @@
 
 Each CTA has a clock for each of its warps and one for the asynchronous copy engine (the last).
 `known[cta, w, v]` is the latest clock of v that warp w has heard of through barriers; a warp's own
-clock is `known[cta, w, w]` and moves on at each synchronisation. Warps synchronise as a whole, so
-that a race can go unnoticed when part of a warp takes part, but none is reported wrongly.
+clock is `known[cta, w, w]` and moves on at each synchronisation. The last columns of `known` are
+for what CTAs tell each other through global memory (see `global_races`). Warps synchronise as a
+whole, so that a race can go unnoticed when part of a warp takes part, but none is reported wrongly.
 
-Each byte remembers its last writer and two readers. A stamp is clock << 32 | atomic << 31 |
-thread + 1, and 0 is nobody. The copy engine acts as a thread after the CTA's last one.
+Each byte remembers its last writer and two readers, of two warps if there are. A stamp is
+clock << 32 | atomic << 31 | thread + 1, and 0 is nobody. The copy engine acts as a thread after the
+CTA's last one.
 """
 
 from __future__ import annotations
@@ -17,8 +19,13 @@ from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.native import compiled
 
 ATOMIC = 1 << 31
+UNDER_WAY = np.int64(0x7FFFFFFF)
+"""The clock of a copy that nobody has waited for: nothing comes after it."""
+CHANNELS = 8
+"""Columns of `known` for what CTAs tell each other."""
 
-NO_FAULT, UNINITIALISED, RACE = 0, 1, 2
+# The worst that an instruction does is reported.
+NO_FAULT, RACE_IN_WARP, UNINITIALISED, RACE = 0, 1, 2, 3
 
 
 @compiled
@@ -34,6 +41,18 @@ def ordered(stamp, thread, known):  # type: ignore[no-untyped-def]
     if mine == its:
         return clock < known[mine, mine]
     return clock <= known[mine, its]
+
+
+@compiled
+def in_warp(stamp, thread):  # type: ignore[no-untyped-def]
+    """Whether a thread of `thread`'s warp left the stamp."""
+    return stamp != 0 and ((stamp & 0x7FFFFFFF) - 1) >> 5 == thread >> 5
+
+
+@compiled
+def worse(stamp, than, thread):  # type: ignore[no-untyped-def]
+    """Of two stamps that race with what `thread` does, the one of another warp; 0 is none."""
+    return stamp if than == 0 or in_warp(than, thread) else than
 
 
 @compiled
@@ -53,17 +72,20 @@ def note_reads(offset, nbytes, cta, thread, known, writers, readers):  # type: i
             writer = writers[b]
             # Neighbouring bytes mostly have one history: look at it once.
             if writer == 0:
-                fault = UNINITIALISED
+                fault = max(fault, UNINITIALISED)
             elif writer != fine:
                 if not ordered(writer, t, known[c]):
-                    fault = RACE
+                    fault = max(fault, RACE_IN_WARP if in_warp(writer, t) else RACE)
                 fine = writer
-            if fault != NO_FAULT and kind == NO_FAULT:
+            if fault > kind:
                 first, kind, other = i, fault, writer
             if readers[0, b] == older or ordered(readers[0, b], t, known[c]):
                 older = readers[0, b]
                 readers[0, b] = stamp
-            elif ordered(readers[1, b], t, known[c]):
+            elif ordered(readers[1, b], t, known[c]) or (
+                in_warp(readers[1, b], (readers[0, b] & 0x7FFFFFFF) - 1)
+                and not in_warp(readers[1, b], t)
+            ):
                 readers[1, b] = stamp
         if fault != NO_FAULT:
             count += 1
@@ -97,19 +119,20 @@ def note_writes(  # type: ignore[no-untyped-def]
                     both_atomic = atomic and (writer & ATOMIC) != 0
                     same = not atomic and memory[b] == new[i, b - start]
                     if not both_atomic and not same:
-                        racing = writer
+                        racing = worse(writer, racing, t)
             for k in range(2):
                 reader = readers[k, b]
                 if reader != older:
                     if not ordered(reader, t, known[c]):
-                        racing = reader
+                        racing = worse(reader, racing, t)
                     older = reader
                 readers[k, b] = 0
             writers[b] = stamp
         if racing != 0:
             count += 1
-            if kind == NO_FAULT:
-                first, kind, other = i, RACE, racing
+            fault = RACE_IN_WARP if in_warp(racing, t) else RACE
+            if fault > kind:
+                first, kind, other = i, fault, racing
         if not atomic:
             for b in range(start, start + nbytes):
                 memory[b] = new[i, b - start]
@@ -119,9 +142,8 @@ def note_writes(  # type: ignore[no-untyped-def]
 @compiled
 def note_engine(start, nbytes, thread, engine, known, writers, readers, write):  # type: ignore[no-untyped-def]
     """Stamp a range for the copy engine; `thread` issued the copy, so what it knows of is in
-    order. known: [warps + 1, warps + 1] of the CTA. Returns the first (byte, fault, other's
-    stamp).
-    """
+    order. known: the clocks of the CTA. Returns the first (byte, fault, other's
+    stamp)."""
     first, kind, other = -1, NO_FAULT, np.int64(0)
     stamp = (np.int64(known[engine >> 5, engine >> 5]) << 32) | (engine + 1)
     for b in range(start, start + nbytes):
@@ -147,12 +169,50 @@ def note_engine(start, nbytes, thread, engine, known, writers, readers, write): 
     return first, kind, other
 
 
+@compiled
+def note_issue(offset, nbytes, cta, thread, engine, known, writers, readers):  # type: ignore[no-untyped-def]
+    """Stamp bytes that copies of these threads will write at a time of their own; `engine` is who
+    the stamps name. Returns as `note_writes`."""
+    first, kind, other = -1, NO_FAULT, np.int64(0)
+    count = 0
+    stamp = (UNDER_WAY << 32) | (engine + 1)
+    for i in range(offset.shape[0]):
+        c, t = cta[i], thread[i]
+        start = np.int64(offset[i])
+        racing = np.int64(0)
+        for b in range(start, start + nbytes):
+            if not ordered(writers[b], t, known[c]):
+                racing = worse(writers[b], racing, t)
+            for k in range(2):
+                if not ordered(readers[k, b], t, known[c]):
+                    racing = worse(readers[k, b], racing, t)
+                readers[k, b] = 0
+            writers[b] = stamp
+        if racing != 0:
+            count += 1
+            fault = RACE_IN_WARP if in_warp(racing, t) else RACE
+            if fault > kind:
+                first, kind, other = i, fault, racing
+    return first, kind, other, count
+
+
+@compiled
+def note_landing(offset, nbytes, cta, thread, known, writers):  # type: ignore[no-untyped-def]
+    """Stamp bytes that copies of these threads have written."""
+    for i in range(offset.shape[0]):
+        t = thread[i]
+        stamp = (np.int64(known[cta[i], t >> 5, t >> 5]) << 32) | (t + 1)
+        for b in range(np.int64(offset[i]), np.int64(offset[i]) + nbytes):
+            writers[b] = stamp
+
+
 class Clocks:
-    """The clocks of a batch of CTAs: known[cta, warp, warp], int32; the copy engine is last."""
+    """The clocks of a batch of CTAs: known[cta, warp, warp], int32; the copy engine is the last
+    warp, and CHANNELS more columns follow."""
 
     def __init__(self, ctas: int, warps: int) -> None:
         self.warps = warps
-        self.known = np.zeros((ctas, warps + 1, warps + 1), np.int32)
+        self.known = np.zeros((ctas, warps + 1, warps + 1 + CHANNELS), np.int32)
         own = np.arange(warps + 1)
         self.known[:, own, own] = 1
 
@@ -175,17 +235,6 @@ class Clocks:
     def step_warps(self, cta: Array, warp: Array) -> None:
         """The threads of these warps synchronised among themselves."""
         self.known[cta, warp, warp] += 1
-
-    def release(self, cta: int, warp: int, heard: Array) -> None:
-        """A thread of `warp` arrives at an object that remembers `heard`."""
-        np.maximum(heard, self.known[cta, warp], out=heard)
-        self.known[cta, warp, warp] += 1
-
-    def acquire(self, cta: int, warp: int, heard: Array) -> None:
-        """A thread of `warp` saw the object's phase complete."""
-        own = self.known[cta, warp, warp]
-        np.maximum(self.known[cta, warp], heard, out=self.known[cta, warp])
-        self.known[cta, warp, warp] = own
 
     def _step_all(self) -> None:
         own = np.arange(self.warps)

@@ -100,15 +100,18 @@ def test_shared_atomics_do_not_race_with_each_other() -> None:
 
 
 def test_a_plain_read_races_with_an_atomic() -> None:
-    body = """mov.u32 %r10, s; setp.eq.u32 %p1, %r0, 0; @%p1 st.shared.u32 [%r10], 0; bar.sync 0;
-    atom.shared.add.u32 %r5, [%r10], 1; ld.shared.u32 %r6, [%r10];"""
-    with pytest.raises(errors.SharedRace):
-        run(body, np.zeros(1, np.uint32), block=64, before=SHARED)
+    body = f"""mov.u32 %r10, s; setp.eq.u32 %p1, %r0, 0; @%p1 st.shared.u32 [%r10], 0; bar.sync 0;
+    atom.shared.add.u32 %r5, [%r10], 1; ld.shared.u32 %r6, [%r10];
+    {MINE} st.global.u32 [%d0], %r6;"""
+    with pytest.raises(errors.SharedRace, match="depends on the order"):
+        run(body, np.zeros(64, np.uint32), block=64, before=SHARED)
 
 
 def test_an_atomic_on_unwritten_shared_memory_is_caught() -> None:
+    body = """mov.u32 %r10, s; red.shared.add.u32 [%r10], 1; ld.shared.u32 %r5, [%r10];
+    st.global.u32 [%q0], %r5;"""
     with pytest.raises(errors.UninitialisedShared, match="atomic"):
-        run("mov.u32 %r10, s; red.shared.add.u32 [%r10], 1;", np.zeros(1, np.uint32), before=SHARED)
+        run(body, np.zeros(1, np.uint32), before=SHARED)
 
 
 def test_an_atomic_out_of_bounds_is_caught() -> None:

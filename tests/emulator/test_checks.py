@@ -222,9 +222,12 @@ def test_a_warp_sync_does_not_order_other_warps() -> None:
         run(EXCHANGE.replace("%SYNC%", "bar.warp.sync -1;"), words(), block=64, before=SHARED)
 
 
-def test_threads_of_one_warp_need_a_warp_sync() -> None:
-    with pytest.raises(errors.SharedRace):
-        run(ACROSS_A_WARP.replace("%SYNC%", ""), words(), before=SHARED)
+def test_threads_of_one_warp_need_a_warp_sync_and_run_together_without() -> None:
+    a = words()
+    (finding,) = run(ACROSS_A_WARP.replace("%SYNC%", ""), a, before=SHARED).findings
+    assert finding.code == "warp_sync"
+    assert "no __syncwarp lies between" in finding.message
+    assert a[:32].tolist() == [(i + 1) % 32 for i in range(32)]
 
 
 @pytest.mark.parametrize(
@@ -240,17 +243,26 @@ def test_a_write_after_others_read_is_a_race() -> None:
     body = f"""
     {SLOT} st.shared.u32 [%r10], %r0; bar.sync 0;
     mov.u32 %r13, s; ld.shared.u32 %r5, [%r13]; %SYNC%
-    setp.eq.u32 %p1, %r0, 0; @%p1 st.shared.u32 [%r13], 99;
+    setp.eq.u32 %p1, %r0, 0; @%p1 st.shared.u32 [%r13], 99; {MINE} st.global.u32 [%d0], %r5;
     """
-    run(body.replace("%SYNC%", "bar.sync 0;"), words(), block=64, before=SHARED)
-    with pytest.raises(errors.SharedRace, match="write of 4 bytes"):
+    assert (
+        run(body.replace("%SYNC%", "bar.sync 0;"), words(), block=64, before=SHARED).findings == []
+    )
+    with pytest.raises(errors.SharedRace, match=r"write of 4 bytes.*depends on the order"):
         run(body.replace("%SYNC%", ""), words(), block=64, before=SHARED)
 
 
 def test_two_values_to_one_word_race_and_one_value_does_not() -> None:
-    run("mov.u32 %r10, s; st.shared.u32 [%r10], 5;", words(), block=64, before=SHARED)
-    with pytest.raises(errors.SharedRace):
-        run("mov.u32 %r10, s; st.shared.u32 [%r10], %r0;", words(), block=64, before=SHARED)
+    body = f"""mov.u32 %r10, s; st.shared.u32 [%r10], %VALUE%; bar.sync 0;
+    ld.shared.u32 %r5, [%r10]; {MINE} st.global.u32 [%d0], %r5;"""
+    assert run(body.replace("%VALUE%", "5"), words(), block=64, before=SHARED).findings == []
+    with pytest.raises(errors.SharedRace, match="depends on the order"):
+        run(body.replace("%VALUE%", "%r0"), words(), block=64, before=SHARED)
+
+
+def test_a_race_that_changes_nothing_is_a_finding() -> None:
+    report = run("mov.u32 %r10, s; st.shared.u32 [%r10], %r0;", words(), block=64, before=SHARED)
+    assert "shared_race" in {finding.code for finding in report.findings}
 
 
 def test_neighbouring_bytes_of_a_word_do_not_race() -> None:

@@ -1,4 +1,4 @@
-"""cp.async, mbarrier, bulk and tensor copies."""
+"""cp.async, mbarrier and bulk copies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from ptx_harness import MINE, run
 
-from nvfp4.capture.tensormap import DataType, Fill, Swizzle, TensorMap
 from nvfp4.emulator import errors
 
 SHARED = ".shared .align 1024 .b8 s[8192]; .shared .align 8 .b64 bar;"
@@ -43,7 +42,7 @@ def test_cp_async_arrives_once_it_is_waited_for() -> None:
 
 @pytest.mark.parametrize("wait", ["", "cp.async.wait_group 1;"])
 def test_a_forgotten_wait_finds_nothing(wait: str) -> None:
-    with pytest.raises(errors.UninitialisedShared):
+    with pytest.raises(errors.SharedRace, match=r"an asynchronous copy.*depends on the order"):
         run(ASYNC.replace("%WAIT%", wait), out(), words(), block=64, before=SHARED)
 
 
@@ -55,8 +54,10 @@ def test_groups_complete_in_order() -> None:
     cp.async.wait_group 1; ld.shared.u32 %r5, [%r10+4]; ld.shared.u32 %r6, [%r10+1028];
     mad.lo.u32 %r5, %r5, 1000, %r6; {MINE} st.global.u32 [%d0], %r5;"""
     a = out(32)
-    run(body, a, words(), before=SHARED)
+    run(body, a, words(), before=SHARED, check=False)
     assert (a == np.arange(32) * 4000 + 7).all()
+    with pytest.raises(errors.SharedRace, match=r"an asynchronous copy.*depends on the order"):
+        run(body, a, words(), before=SHARED)
 
 
 def test_a_short_source_is_padded_with_zeros() -> None:
@@ -104,6 +105,52 @@ def test_cp_async_signals_an_mbarrier() -> None:
     a = out()
     run(body, a, words(), block=64, before=SHARED)
     assert (a == (np.arange(64) ^ 32) * 4).all()
+
+
+# Two stages of 1 KiB: each thread copies 16 bytes of block i to its place in stage i % 2 while the
+# CTA sums up what block i - 1 has brought for another warp's threads.
+PIPELINE = f"""{SLOT16} {SOURCE16} xor.b32 %r12, %r11, 512; mov.u32 %r13, s;
+add.u32 %r12, %r13, %r12;
+mov.u32 %r5, 0; mov.u32 %r6, 0;
+cp.async.cg.shared.global [%r10], [%d3], 16; cp.async.commit_group;
+LOOP: add.u32 %r7, %r6, 1; and.b32 %r8, %r7, %STAGE%; shl.b32 %r8, %r8, 10; add.u32 %r9, %r10, %r8;
+%LATE% setp.lt.u32 %p2, %r7, %BLOCKS%; mul.wide.u32 %d4, %r7, 1024; add.u64 %d4, %d3, %d4;
+@%p2 cp.async.cg.shared.global [%r9], [%d4], 16; cp.async.commit_group;
+cp.async.wait_group 1; bar.sync 0; and.b32 %r8, %r6, %STAGE%; shl.b32 %r8, %r8, 10;
+add.u32 %r9, %r12, %r8; ld.shared.u32 %r14, [%r9]; add.u32 %r5, %r5, %r14; %AFTER%
+mov.u32 %r6, %r7; setp.lt.u32 %p3, %r6, %BLOCKS%; @%p3 bra LOOP;
+{MINE} st.global.u32 [%d0], %r5;"""
+
+
+def pipeline(blocks: int, stage_mask: int = 1, after: str = "") -> str:
+    body = PIPELINE.replace("%BLOCKS%", str(blocks)).replace("%STAGE%", str(stage_mask))
+    return body.replace("%AFTER%", after).replace("%LATE%", "")
+
+
+def test_a_pipeline_of_two_stages() -> None:
+    a = out()
+    report = run(pipeline(4, after="bar.sync 0;"), a, words(1024), block=64, before=SHARED)
+    assert report.findings == []
+    assert a.tolist() == [4 * 4 * (i ^ 32) + 256 * 6 for i in range(64)]
+
+
+def test_a_stage_that_is_filled_again_too_early_is_a_race() -> None:
+    """Without the barrier after the sum, a fast warp fills the stage that a slow one still reads.
+
+    A loop that runs twice fills no stage twice: nothing is wrong with it.
+    """
+    assert run(pipeline(2), out(), words(1024), block=64, before=SHARED).findings == []
+    for blocks in (3, 4):
+        with pytest.raises(errors.SharedRace, match=r"write of 16 bytes.*depends on the order"):
+            run(pipeline(blocks), out(), words(1024), block=64, before=SHARED)
+
+
+def test_a_single_stage_is_a_race_as_soon_as_there_are_two_blocks() -> None:
+    sync = "bar.sync 0;"
+    body = pipeline(1, stage_mask=0, after=sync)
+    assert run(body, out(), words(1024), block=64, before=SHARED).findings == []
+    with pytest.raises(errors.SharedRace, match="depends on the order"):
+        run(pipeline(2, 0, sync), out(), words(1024), block=64, before=SHARED)
 
 
 # --- mbarrier ---------------------------------------------------------------------------------
@@ -188,7 +235,7 @@ def test_a_bulk_copy_completes_its_mbarrier() -> None:
 
 
 def test_reading_before_the_mbarrier_is_a_race_with_the_copy() -> None:
-    with pytest.raises(errors.SharedRace, match="asynchronous copy"):
+    with pytest.raises(errors.SharedRace, match=r"asynchronous copy.*depends on the order"):
         run(BULK.replace("%WAIT%", ""), out(), words(), block=64, before=SHARED)
 
 
@@ -212,6 +259,33 @@ def test_a_bulk_copy_against_the_rules(change: tuple[str, str], kind: Any) -> No
         run(BULK.replace("%WAIT%", WAIT).replace(*change), out(), words(), block=64, before=SHARED)
 
 
+# Bulk copies fill one stage of 256 bytes again and again; each wait is for the copy's own phase.
+REFILL = f"""mov.u32 %r20, bar; mov.u32 %r10, s; {ELECT0} @%p1 mbarrier.init.shared.b64 [%r20], 1;
+bar.sync 0; mov.u32 %r5, 0; mov.u32 %r6, 0; shl.b32 %r11, %r0, 2; add.u32 %r12, %r10, %r11;
+LOOP: @!%p1 bra TAKE; mbarrier.arrive.expect_tx.shared.b64 _, [%r20], 256;
+mul.wide.u32 %d1, %r6, 256; add.u64 %d1, %q1, %d1;
+cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r10], [%d1], 256, [%r20];
+TAKE: and.b32 %r7, %r6, 1;
+W: mbarrier.try_wait.parity.shared.b64 %p5, [%r20], %r7; @!%p5 bra W;
+ld.shared.u32 %r8, [%r12]; mad.lo.u32 %r5, %r5, 3, %r8; %AFTER%
+add.u32 %r6, %r6, 1; setp.lt.u32 %p3, %r6, %BLOCKS%; @%p3 bra LOOP;
+{MINE} st.global.u32 [%d0], %r5;"""
+
+
+def refill(blocks: int, after: str) -> str:
+    return REFILL.replace("%BLOCKS%", str(blocks)).replace("%AFTER%", after)
+
+
+def test_a_bulk_copy_into_a_stage_that_others_still_read_is_a_race() -> None:
+    a = out()
+    assert run(refill(1, ""), a, words(), block=64, before=SHARED).findings == []
+    report = run(refill(3, "bar.sync 0;"), a, words(), block=64, before=SHARED)
+    assert report.findings == []
+    assert a.tolist() == [9 * i + 3 * (i + 64) + i + 128 for i in range(64)]
+    with pytest.raises(errors.SharedRace, match=r"asynchronous write.*depends on the order"):
+        run(refill(2, ""), a, words(), block=64, before=SHARED)
+
+
 STORE = f"""mov.u32 %r10, s; shl.b32 %r11, %r0, 2; add.u32 %r12, %r10, %r11;
 st.shared.u32 [%r12], %r0; fence.proxy.async.shared::cta; %SYNC% {ELECT0} @!%p1 bra E;
 cp.async.bulk.global.shared::cta.bulk_group [%q1], [%r10], 256; cp.async.bulk.commit_group;
@@ -228,138 +302,3 @@ def test_a_bulk_store_writes_global_memory() -> None:
 def test_a_bulk_store_before_the_barrier_races() -> None:
     with pytest.raises((errors.SharedRace, errors.UninitialisedShared)):
         run(STORE.replace("%SYNC%", ""), out(), words(), block=64, before=SHARED)
-
-
-# --- tensor tiles -----------------------------------------------------------------------------
-
-
-def tile_kernel(rank: int, nbytes: int) -> str:
-    """Load a box at the coordinates in a2 and write shared memory out, 4 bytes a thread."""
-    coordinates = ", ".join(f"%r{30 + i}" for i in range(rank))
-    loads = "".join(f"ld.global.u32 %r{30 + i}, [%q2+{4 * i}];" for i in range(rank))
-    return f"""mov.u32 %r20, bar; mov.u32 %r10, s; {loads} {ELECT0} @!%p1 bra GO;
-    mbarrier.init.shared.b64 [%r20], 1; mbarrier.arrive.expect_tx.shared.b64 _, [%r20], {nbytes};
-    cp.async.bulk.tensor.{rank}d.shared::cta.global.tile.mbarrier::complete_tx::bytes
-    [%r10], [%q1, {{{coordinates}}}], [%r20];
-    GO: bar.sync 0; {WAIT} shl.b32 %r11, %r0, 2; add.u32 %r10, %r10, %r11;
-    ld.shared.u32 %r5, [%r10]; {MINE} st.global.u32 [%d0], %r5;"""
-
-
-def aligned(raw: bytes) -> np.ndarray:
-    block = np.zeros(len(raw) + 128, np.uint8)
-    skip = -block.ctypes.data % 128
-    block[skip : skip + len(raw)] = np.frombuffer(raw, np.uint8)
-    return block[skip : skip + len(raw)]
-
-
-def load_tile(
-    data: np.ndarray, kind: DataType, box: tuple[int, ...], start: tuple[int, ...], **more: Any
-) -> np.ndarray:
-    """The box as shared memory holds it, as bytes. data: outermost dimension first."""
-    tile = TensorMap(
-        data_type=kind,
-        address=data.ctypes.data,
-        shape=tuple(reversed(data.shape)),
-        strides_bytes=tuple(reversed(data.strides))[1:],
-        box=box,
-        element_strides=(1,) * len(box),
-        **more,
-    )
-    a = out(tile.box_bytes // 4)
-    where = np.array(start, np.int32)
-    body = tile_kernel(len(box), tile.box_bytes)
-    run(body, a, aligned(tile.pack()), where, data, block=a.size, before=SHARED)
-    return a.view(np.uint8)
-
-
-def test_a_two_dimensional_tile() -> None:
-    data = aligned(np.arange(8 * 32, dtype=np.uint32).tobytes()).view(np.uint32).reshape(8, 32)
-    got = load_tile(data, DataType.UINT32, (16, 4), (8, 2)).view(np.uint32).reshape(4, 16)
-    assert (got == data[2:6, 8:24]).all()
-
-
-def test_elements_outside_the_tensor_are_zero_on_every_side() -> None:
-    data = aligned(np.arange(1, 257, dtype=np.uint32).tobytes()).view(np.uint32).reshape(8, 32)
-    got = load_tile(data, DataType.UINT32, (16, 4), (-4, 6)).view(np.uint32).reshape(4, 16)
-    assert (got[:2, 4:] == data[6:, :12]).all()
-    assert (got[:, :4] == 0).all()
-    assert (got[2:] == 0).all()
-
-
-def test_a_tile_wholly_outside_still_completes_its_bytes() -> None:
-    data = aligned(bytes(1024)).view(np.uint32).reshape(8, 32)
-    assert (load_tile(data, DataType.UINT32, (16, 4), (32, 0)) == 0).all()
-
-
-def test_a_nan_fill() -> None:
-    data = aligned(bytes(1024)).view(np.float32).reshape(8, 32)
-    got = load_tile(data, DataType.FLOAT32, (16, 4), (24, 0), fill=Fill.NAN).view(np.float32)
-    assert np.isnan(got.reshape(4, 16)[:, 8:]).all()
-    assert (got.reshape(4, 16)[:, :8] == 0).all()
-
-
-@pytest.mark.parametrize(
-    ("swizzle", "span"),
-    [(Swizzle.BYTES_32, 32), (Swizzle.BYTES_64, 64), (Swizzle.BYTES_128, 128)],
-)
-def test_a_swizzle_moves_16_byte_pieces_by_the_row(swizzle: Swizzle, span: int) -> None:
-    """Piece j of 16 bytes of 128-byte line i goes to j xor (i mod span / 16)."""
-    rows = 2048 // span
-    data = aligned(np.random.default_rng(1).integers(0, 256, 2048, np.uint8).tobytes())
-    data = data.reshape(rows, span)
-    got = load_tile(data, DataType.UINT8, (span, rows), (0, 0), swizzle=swizzle).reshape(16, 8, 16)
-    flat = data.reshape(16, 8, 16)
-    for line in range(16):
-        for piece in range(8):
-            assert (got[line, piece ^ (line % (span // 16))] == flat[line, piece]).all()
-
-
-@pytest.mark.parametrize("rank", [1, 3, 4, 5])
-def test_tiles_of_other_ranks(rank: int) -> None:
-    shape = (2, 3, 4, 5, 16)[5 - rank :]
-    numbers = np.arange(int(np.prod(shape)), dtype=np.uint32)
-    data = aligned(numbers.tobytes()).view(np.uint32).reshape(shape)
-    box = (8, 2, 2, 2, 1)[:rank]
-    got = load_tile(data, DataType.UINT32, box, (4, 1, 1, 1, 1)[:rank]).view(np.uint32)
-    starts = tuple(reversed((4, 1, 1, 1, 1)[:rank]))
-    index = tuple(slice(s, s + b) for s, b in zip(starts, reversed(box), strict=True))
-    assert (got.reshape(tuple(reversed(box))) == data[index]).all()
-
-
-def test_packed_fp4_tiles_are_counted_in_half_bytes() -> None:
-    data = aligned(np.arange(256, dtype=np.uint8).tobytes()).reshape(4, 64)
-    tile = TensorMap(
-        DataType.PACKED_16U4_ALIGN8B, data.ctypes.data, (128, 4), (64,), (64, 2), (1, 1)
-    )
-    a = out(tile.box_bytes // 4)
-    where = np.array([32, 1], np.int32)
-    run(tile_kernel(2, 64), a, aligned(tile.pack()), where, data, block=16, before=SHARED)
-    assert (a.view(np.uint8).reshape(2, 32) == data[1:3, 16:48]).all()
-
-
-def test_a_tile_store_drops_what_lies_outside() -> None:
-    data = aligned(bytes(1024)).view(np.uint32).reshape(8, 32)
-    tile = TensorMap(DataType.UINT32, data.ctypes.data, (32, 8), (128,), (16, 4), (1, 1))
-    body = f"""mov.u32 %r10, s; shl.b32 %r11, %r0, 2; add.u32 %r12, %r10, %r11;
-    add.u32 %r5, %r0, 1; st.shared.u32 [%r12], %r5; fence.proxy.async; bar.sync 0; {ELECT0}
-    @!%p1 bra E; mov.u32 %r6, 24; mov.u32 %r7, -1;
-    cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%q1, {{%r6, %r7}}], [%r10];
-    cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; E:"""
-    run(body, out(), aligned(tile.pack()), data, block=64, before=SHARED)
-    expected = np.zeros((8, 32), np.uint32)
-    expected[:3, 24:] = np.arange(1, 65).reshape(4, 16)[1:, :8]
-    assert (data == expected).all()
-
-
-def test_a_tensor_that_reaches_past_its_buffer_is_caught() -> None:
-    data = aligned(bytes(1024)).view(np.uint32).reshape(8, 32)
-    tile = TensorMap(DataType.UINT32, data.ctypes.data, (32, 9), (128,), (16, 4), (1, 1))
-    where = np.array([0, 6], np.int32)
-    with pytest.raises(errors.OutOfBounds):
-        run(tile_kernel(2, 256), out(), aligned(tile.pack()), where, data, block=64, before=SHARED)
-
-
-def test_bytes_that_are_no_tensor_map_are_refused() -> None:
-    where = np.zeros(2, np.int32)
-    with pytest.raises(errors.TensorMapError, match="not a tensor map"):
-        run(tile_kernel(2, 256), out(), aligned(bytes(128)), where, block=64, before=SHARED)

@@ -180,9 +180,36 @@ def test_half_a_warp_that_never_comes_is_a_deadlock() -> None:
     assert "threads 16-31" in str(caught.value)
 
 
-def test_a_thread_outside_its_own_member_mask_is_an_error() -> None:
-    with pytest.raises(errors.BarrierMisuse, match="not in its own member mask"):
-        run("shfl.sync.bfly.b32 %r7, %r0, 1, 31, 0xffff;", np.zeros(1, np.uint32))
+@pytest.mark.parametrize(
+    ("instruction", "expected"),
+    [
+        ("shfl.sync.bfly.b32 %r5, %r0, 16, 31, 0xffff;", [i ^ 16 for i in range(32)]),
+        ("vote.sync.ballot.b32 %r5, %p1, 0xffff;", [0xFF000000] * 32),
+        ("match.any.sync.b32 %r5, 7, 0xffff;", [0xFFFFFFFF] * 32),
+        ("redux.sync.add.u32 %r5, %r0, 0xffff;", [496] * 32),
+        ("elect.sync %r5|%p2, 0xfff0;", [0] * 32),
+        ("bar.warp.sync 0xffff; mov.u32 %r5, 3;", [3] * 32),
+    ],
+)
+def test_a_thread_outside_its_own_member_mask_takes_part_and_is_a_finding(
+    instruction: str, expected: list[int]
+) -> None:
+    """All lanes of the warp execute it together, which every GPU gets right."""
+    a = np.zeros(32, np.uint32)
+    report = run(f"setp.ge.u32 %p1, %r0, 24; {instruction} {MINE} st.global.u32 [%d0], %r5;", a)
+    assert a.tolist() == expected
+    (finding,) = report.findings
+    assert finding.code == "warp_sync"
+    assert "not in its own member mask" in finding.message
+    assert finding.count == (20 if "elect" in instruction else 16)
+    assert finding.thread == (0 if "elect" in instruction else 16, 0, 0)
+
+
+def test_threads_in_a_mask_that_never_come_are_a_deadlock() -> None:
+    body = """setp.lt.u32 %p1, %r0, 16; @%p1 bra A; shfl.sync.bfly.b32 %r7, %r0, 1, 31, 0xffff;
+    bra E; A: bar.sync 1, 32; E:"""
+    with pytest.raises(errors.Deadlock, match=r"shfl\.sync"):
+        run(body, np.zeros(1, np.uint32))
 
 
 def test_exited_threads_are_not_waited_for() -> None:

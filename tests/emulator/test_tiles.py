@@ -1,0 +1,191 @@
+"""Copies of tensor tiles: boxes, fills, swizzles and their alignment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from ptx_harness import MINE, run
+
+from nvfp4.capture.tensormap import DataType, Fill, Swizzle, TensorMap
+from nvfp4.emulator import errors
+
+SHARED = ".shared .align 1024 .b8 s[8192]; .shared .align 8 .b64 bar;"
+ELECT0 = "setp.eq.u32 %p1, %r0, 0;"
+WAIT = "W: mbarrier.try_wait.parity.shared.b64 %p5, [%r20], 0; @!%p5 bra W;"
+
+
+def out(n: int = 64) -> np.ndarray:
+    return np.zeros(n, np.uint32)
+
+
+def tile_kernel(rank: int, nbytes: int) -> str:
+    """Load a box at the coordinates in a2 and write shared memory out, 4 bytes a thread."""
+    coordinates = ", ".join(f"%r{30 + i}" for i in range(rank))
+    loads = "".join(f"ld.global.u32 %r{30 + i}, [%q2+{4 * i}];" for i in range(rank))
+    return f"""mov.u32 %r20, bar; mov.u32 %r10, s; {loads} {ELECT0} @!%p1 bra GO;
+    mbarrier.init.shared.b64 [%r20], 1; mbarrier.arrive.expect_tx.shared.b64 _, [%r20], {nbytes};
+    cp.async.bulk.tensor.{rank}d.shared::cta.global.tile.mbarrier::complete_tx::bytes
+    [%r10], [%q1, {{{coordinates}}}], [%r20];
+    GO: bar.sync 0; {WAIT} shl.b32 %r11, %r0, 2; add.u32 %r10, %r10, %r11;
+    ld.shared.u32 %r5, [%r10]; {MINE} st.global.u32 [%d0], %r5;"""
+
+
+def aligned(raw: bytes) -> np.ndarray:
+    block = np.zeros(len(raw) + 128, np.uint8)
+    skip = -block.ctypes.data % 128
+    block[skip : skip + len(raw)] = np.frombuffer(raw, np.uint8)
+    return block[skip : skip + len(raw)]
+
+
+def load_tile(
+    data: np.ndarray, kind: DataType, box: tuple[int, ...], start: tuple[int, ...], **more: Any
+) -> np.ndarray:
+    """The box as shared memory holds it, as bytes. data: outermost dimension first."""
+    tile = TensorMap(
+        data_type=kind,
+        address=data.ctypes.data,
+        shape=tuple(reversed(data.shape)),
+        strides_bytes=tuple(reversed(data.strides))[1:],
+        box=box,
+        element_strides=(1,) * len(box),
+        **more,
+    )
+    a = out(tile.box_bytes // 4)
+    where = np.array(start, np.int32)
+    body = tile_kernel(len(box), tile.box_bytes)
+    run(body, a, aligned(tile.pack()), where, data, block=a.size, before=SHARED)
+    return a.view(np.uint8)
+
+
+def test_a_two_dimensional_tile() -> None:
+    data = aligned(np.arange(8 * 32, dtype=np.uint32).tobytes()).view(np.uint32).reshape(8, 32)
+    got = load_tile(data, DataType.UINT32, (16, 4), (8, 2)).view(np.uint32).reshape(4, 16)
+    assert (got == data[2:6, 8:24]).all()
+
+
+def test_elements_outside_the_tensor_are_zero_on_every_side() -> None:
+    data = aligned(np.arange(1, 257, dtype=np.uint32).tobytes()).view(np.uint32).reshape(8, 32)
+    got = load_tile(data, DataType.UINT32, (16, 4), (-4, 6)).view(np.uint32).reshape(4, 16)
+    assert (got[:2, 4:] == data[6:, :12]).all()
+    assert (got[:, :4] == 0).all()
+    assert (got[2:] == 0).all()
+
+
+def test_a_tile_wholly_outside_still_completes_its_bytes() -> None:
+    data = aligned(bytes(1024)).view(np.uint32).reshape(8, 32)
+    assert (load_tile(data, DataType.UINT32, (16, 4), (32, 0)) == 0).all()
+
+
+def test_a_nan_fill() -> None:
+    data = aligned(bytes(1024)).view(np.float32).reshape(8, 32)
+    got = load_tile(data, DataType.FLOAT32, (16, 4), (24, 0), fill=Fill.NAN).view(np.float32)
+    assert np.isnan(got.reshape(4, 16)[:, 8:]).all()
+    assert (got.reshape(4, 16)[:, :8] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("swizzle", "span"),
+    [(Swizzle.BYTES_32, 32), (Swizzle.BYTES_64, 64), (Swizzle.BYTES_128, 128)],
+)
+def test_a_swizzle_moves_16_byte_pieces_by_the_row(swizzle: Swizzle, span: int) -> None:
+    """Piece j of 16 bytes of 128-byte line i goes to j xor (i mod span / 16)."""
+    rows = 2048 // span
+    data = aligned(np.random.default_rng(1).integers(0, 256, 2048, np.uint8).tobytes())
+    data = data.reshape(rows, span)
+    got = load_tile(data, DataType.UINT8, (span, rows), (0, 0), swizzle=swizzle).reshape(16, 8, 16)
+    flat = data.reshape(16, 8, 16)
+    for line in range(16):
+        for piece in range(8):
+            assert (got[line, piece ^ (line % (span // 16))] == flat[line, piece]).all()
+
+
+@pytest.mark.parametrize("lines", [1, 2, 3, 5, 7])
+@pytest.mark.parametrize(
+    ("swizzle", "span"),
+    [(Swizzle.BYTES_32, 32), (Swizzle.BYTES_64, 64), (Swizzle.BYTES_128, 128)],
+)
+def test_a_swizzle_goes_by_the_bits_of_the_shared_address(
+    swizzle: Swizzle, span: int, lines: int
+) -> None:
+    """A tile that starts `lines` lines of 128 bytes after a multiple of 1024 begins with another
+    row of the pattern."""
+    rows = 1024 // span
+    data = aligned(np.random.default_rng(2).integers(0, 256, 1024, np.uint8).tobytes())
+    data = data.reshape(rows, span)
+    tile = TensorMap(
+        DataType.UINT8, data.ctypes.data, (span, rows), (span,), (span, rows), (1, 1),
+        swizzle=swizzle,
+    )  # fmt: skip
+    a = out(256)
+    body = tile_kernel(2, 1024).replace("mov.u32 %r10, s;", f"mov.u32 %r10, s+{128 * lines};")
+    run(body, a, aligned(tile.pack()), np.zeros(2, np.int32), data, block=256, before=SHARED)
+    got, flat = a.view(np.uint8).reshape(8, 8, 16), data.reshape(8, 8, 16)
+    for line in range(8):
+        for piece in range(8):
+            moved = piece ^ ((line + lines) % (span // 16))
+            assert (got[line, moved] == flat[line, piece]).all()
+
+
+def test_a_tile_must_be_aligned_to_128_bytes() -> None:
+    data = aligned(bytes(1024)).reshape(8, 128)
+    tile = TensorMap(
+        DataType.UINT8, data.ctypes.data, (128, 8), (128,), (128, 8), (1, 1),
+        swizzle=Swizzle.BYTES_128,
+    )  # fmt: skip
+    body = tile_kernel(2, 1024).replace("mov.u32 %r10, s;", "mov.u32 %r10, s+64;")
+    with pytest.raises(errors.Misaligned, match="multiple of 128"):
+        run(body, out(256), aligned(tile.pack()), np.zeros(2, np.int32), data, block=256,
+            before=SHARED)  # fmt: skip
+
+
+@pytest.mark.parametrize("rank", [1, 3, 4, 5])
+def test_tiles_of_other_ranks(rank: int) -> None:
+    shape = (2, 3, 4, 5, 16)[5 - rank :]
+    numbers = np.arange(int(np.prod(shape)), dtype=np.uint32)
+    data = aligned(numbers.tobytes()).view(np.uint32).reshape(shape)
+    box = (8, 2, 2, 2, 1)[:rank]
+    got = load_tile(data, DataType.UINT32, box, (4, 1, 1, 1, 1)[:rank]).view(np.uint32)
+    starts = tuple(reversed((4, 1, 1, 1, 1)[:rank]))
+    index = tuple(slice(s, s + b) for s, b in zip(starts, reversed(box), strict=True))
+    assert (got.reshape(tuple(reversed(box))) == data[index]).all()
+
+
+def test_packed_fp4_tiles_are_counted_in_half_bytes() -> None:
+    data = aligned(np.arange(256, dtype=np.uint8).tobytes()).reshape(4, 64)
+    tile = TensorMap(
+        DataType.PACKED_16U4_ALIGN8B, data.ctypes.data, (128, 4), (64,), (64, 2), (1, 1)
+    )
+    a = out(tile.box_bytes // 4)
+    where = np.array([32, 1], np.int32)
+    run(tile_kernel(2, 64), a, aligned(tile.pack()), where, data, block=16, before=SHARED)
+    assert (a.view(np.uint8).reshape(2, 32) == data[1:3, 16:48]).all()
+
+
+def test_a_tile_store_drops_what_lies_outside() -> None:
+    data = aligned(bytes(1024)).view(np.uint32).reshape(8, 32)
+    tile = TensorMap(DataType.UINT32, data.ctypes.data, (32, 8), (128,), (16, 4), (1, 1))
+    body = f"""mov.u32 %r10, s; shl.b32 %r11, %r0, 2; add.u32 %r12, %r10, %r11;
+    add.u32 %r5, %r0, 1; st.shared.u32 [%r12], %r5; fence.proxy.async; bar.sync 0; {ELECT0}
+    @!%p1 bra E; mov.u32 %r6, 24; mov.u32 %r7, -1;
+    cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%q1, {{%r6, %r7}}], [%r10];
+    cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; E:"""
+    run(body, out(), aligned(tile.pack()), data, block=64, before=SHARED)
+    expected = np.zeros((8, 32), np.uint32)
+    expected[:3, 24:] = np.arange(1, 65).reshape(4, 16)[1:, :8]
+    assert (data == expected).all()
+
+
+def test_a_tensor_that_reaches_past_its_buffer_is_caught() -> None:
+    data = aligned(bytes(1024)).view(np.uint32).reshape(8, 32)
+    tile = TensorMap(DataType.UINT32, data.ctypes.data, (32, 9), (128,), (16, 4), (1, 1))
+    where = np.array([0, 6], np.int32)
+    with pytest.raises(errors.OutOfBounds):
+        run(tile_kernel(2, 256), out(), aligned(tile.pack()), where, data, block=64, before=SHARED)
+
+
+def test_bytes_that_are_no_tensor_map_are_refused() -> None:
+    where = np.zeros(2, np.int32)
+    with pytest.raises(errors.TensorMapError, match="not a tensor map"):
+        run(tile_kernel(2, 256), out(), aligned(bytes(128)), where, block=64, before=SHARED)
