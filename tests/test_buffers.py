@@ -23,7 +23,7 @@ def test_there_is_a_buffer_for_every_tensor_and_for_the_output() -> None:
     assert set(buffers.tensors) == {*names, output_name}
     for name, layout in layouts(130, 128, 2).items():
         assert buffers.tensors[name].numel() == layout.nbytes
-    assert buffers.tensors[output_name].numel() == 130 * 2 * 2
+    assert buffers.tensors[output_name].numel() == 130 * 2 * 8
     buffers.close()
 
 
