@@ -12,8 +12,8 @@ import numpy as np
 
 from nvfp4.capture.launch import Buffer
 from nvfp4.emulator.errors import EmulatorError, UninitialisedRegister, UninitialisedShared
-from nvfp4.emulator.findings import Findings
 from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.launch_state import LaunchState
 from nvfp4.emulator.state.memory import contents
 from nvfp4.emulator.state.order import Order
 
@@ -22,31 +22,43 @@ UNDEFINED = (UninitialisedRegister, UninitialisedShared)
 Kept = Mapping[int, tuple[Buffer, Array]]
 """By address, the buffers that a run has written and what they held before."""
 
-Run = Callable[[Order], Kept]
+Run = Callable[[Order], LaunchState]
+
+_NOISES = 3
 
 
-def refuse_if_it_matters(run: Run, kept: Kept, findings: Findings, orders: int) -> None:
+def refuse_if_it_matters(run: Run, state: LaunchState, orders: int) -> None:
     """Run a launch again after a first run in `Order()` and compare what it wrote.
 
-    run: executes the launch in an order. kept: of the first run. orders: how many orders there are
-    in all, the first included. Raises the finding that makes a difference, or whatever another run
-    raises; else memory is as the first run left it.
+    run: executes the launch in an order. state: of the first run. orders: how many orders there are
+    in all, the first included. Raises the finding that makes a difference, or the fault of the
+    first or of another run; else memory is as the first run left it.
     """
-    undefined = [error for error in findings if isinstance(error, UNDEFINED)]
-    others = [error for error in findings if not isinstance(error, UNDEFINED)]
-    if undefined and orders > 1:
+    undefined = [error for error in state.findings if isinstance(error, UNDEFINED)]
+    others = [error for error in state.findings if not isinstance(error, UNDEFINED)]
+    if undefined:
         what = "the result depends on a value that nothing has set"
-        _compare(run, Order(0, values=1), kept, undefined[0], what)
+        for values in range(1, min(orders, _NOISES)):
+            _compare(run, Order(0, values), state, undefined[0], what)
+    if state.fault is not None:
+        raise state.fault
     if others:
         what = "the result depends on the order in which warps and CTAs run"
         for number in range(1, orders):
-            _compare(run, Order(number), kept, others[0], what)
+            _compare(run, Order(number), state, others[0], what)
 
 
-def _compare(run: Run, order: Order, kept: Kept, finding: EmulatorError, what: str) -> None:
+def _compare(run: Run, order: Order, state: LaunchState, finding: EmulatorError, what: str) -> None:
+    kept = state.memory.kept
     first = {address: contents(buffer).copy() for address, (buffer, _) in kept.items()}
-    _restore(kept)
-    again = run(order)
+    restore(kept)
+    other = run(order)
+    again = other.memory.kept
+    fault = state.fault or other.fault
+    if fault is not None and str(state.fault) != str(other.fault):
+        if not isinstance(finding, UNDEFINED):
+            raise fault
+        raise finding.because(f"{what}: {fault.message}") from fault
     differ = any(
         not np.array_equal(contents(buffer), first.get(address, before))
         for address, (buffer, before) in {**again, **kept}.items()
@@ -57,6 +69,7 @@ def _compare(run: Run, order: Order, kept: Kept, finding: EmulatorError, what: s
         contents(buffer)[:] = first[address]
 
 
-def _restore(kept: Kept) -> None:
+def restore(kept: Kept) -> None:
+    """Give the buffers back what they held before a run."""
     for buffer, before in kept.values():
         contents(buffer)[:] = before

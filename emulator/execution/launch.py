@@ -10,8 +10,8 @@ import numpy as np
 
 from nvfp4.capture.launch import Buffer, Dim3, Launch
 from nvfp4.emulator.compiler.kernel import CompiledKernel
-from nvfp4.emulator.errors import LaunchError
-from nvfp4.emulator.execution.experiment import Kept, refuse_if_it_matters
+from nvfp4.emulator.errors import EmulatorError, LaunchError
+from nvfp4.emulator.execution.experiment import refuse_if_it_matters, restore
 from nvfp4.emulator.execution.module import LoadedModule
 from nvfp4.emulator.execution.schedule import Scheduler
 from nvfp4.emulator.ptx.program import SHARED_BASE
@@ -34,14 +34,20 @@ def launch(
 ) -> LaunchReport:
     """Run a kernel to its end. See emulator.run."""
     began = time.perf_counter()
-    compiled = module.kernel(asked.kernel, check)
-    state, runs, ran = _run(module, compiled, asked, check, sample_ctas, Order())
+    compiled = module.kernel(asked.kernel, check, check and asked.kernel in module.tracked)
 
-    def run_again(order: Order) -> Kept:
-        return _run(module, compiled, asked, check, sample_ctas, order)[0].memory.kept
+    def run(order: Order) -> tuple[LaunchState, Array, int]:
+        return _run(module, compiled, asked, check, sample_ctas, order)
 
-    if state.findings:
-        refuse_if_it_matters(run_again, state.memory.kept, state.findings, orders)
+    state, runs, ran = run(Order())
+    if state.undefined_memory and not compiled.tracks_memory:
+        # Whether the bytes matter is seen in a second run, which follows them.
+        module.tracked.add(asked.kernel)
+        compiled = module.kernel(asked.kernel, check, memory=True)
+        restore(state.memory.kept)
+        state, runs, ran = run(Order())
+    if state.findings or state.fault:
+        refuse_if_it_matters(lambda order: run(order)[0], state, orders)
     x, y, z = asked.grid
     report = _report(state, compiled, runs, ran, x * y * z)
     report.seconds = time.perf_counter() - began
@@ -62,10 +68,13 @@ def _run(
     numbers = order.ctas(_ctas(x * y * z, sample_ctas))
     runs = np.zeros(len(compiled.blocks), np.int64)
     size = _batch_size(state, asked.block)
-    for start in range(0, numbers.size, size):
-        scheduler = Scheduler(compiled, Batch(state, numbers[start : start + size]))
-        scheduler.run()
-        runs += scheduler.runs
+    try:
+        for start in range(0, numbers.size, size):
+            scheduler = Scheduler(compiled, Batch(state, numbers[start : start + size]))
+            scheduler.run()
+            runs += scheduler.runs
+    except EmulatorError as error:
+        state.fault = error
     return state, runs, numbers.size
 
 
@@ -99,6 +108,7 @@ def _state(
         local_bytes=program.local_bytes,
         memory=GlobalMemory(own, asked.memory),
         check=check,
+        tracks_memory=compiled.tracks_memory,
         order=order,
     )
 

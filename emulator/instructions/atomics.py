@@ -108,7 +108,8 @@ def _apply(
     if space == "shared":
         offset = shared_access.locate(batch, what, address, lanes, WRITTEN)
         if batch.shared.checked:
-            _check_written(batch, what, offset, lanes)
+            if "exch" not in what.site.parts:
+                _check_written(batch, what, offset, lanes)
             shared_access.note_writes(
                 batch, what.site, what.nbytes, offset, lanes, np.stack(b), atomic=True
             )
@@ -136,8 +137,10 @@ def _check_written(batch: Batch, what: Access, offset: Array, lanes: Array) -> N
     unset = np.flatnonzero(batch.shared.writers[offset.astype(np.int64)] == 0)
     if unset.size:
         address = batch.shared.address(offset[unset[0]])
-        what.site.lane(batch, lanes[unset[0]]).fault(
-            UninitialisedShared, f"atomic on shared address {address:#x}, which nothing has written"
+        what.site.lane(batch, lanes[unset[0]]).note(
+            UninitialisedShared,
+            f"atomic on shared address {address:#x}, which nothing has written",
+            count=unset.size,
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from nvfp4.capture.launch import Dim3
-from nvfp4.emulator.errors import LaunchError
+from nvfp4.emulator.errors import EmulatorError, LaunchError
 from nvfp4.emulator.findings import Findings
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.memory import GlobalMemory
@@ -35,8 +35,12 @@ class LaunchState:
 
     parameters: the kernel's parameter bytes, at a host address inside one of the buffers.
     symbols: host addresses of the module's variables. shared_bytes: static and dynamic shared
-    memory, and the first KiB, which is the system's. check: look for findings. output: what the
-    kernel printed.
+    memory, and the first KiB, which is the system's. check: look for findings. tracks_memory: keep
+    which bits of shared and local memory are undefined. undefined_memory: by PTX line, the loads
+    that have read undefined bits (if memory is not tracked, also the stores that have written
+    some), as a kind of finding and where in words. undefined_stores: by state space, the PTX line
+    of the first store of undefined bits. output: what the kernel printed. fault: what has stopped
+    the launch.
     """
 
     kernel: str
@@ -50,10 +54,14 @@ class LaunchState:
     local_bytes: int
     memory: GlobalMemory
     check: bool
+    tracks_memory: bool = False
     order: Order = field(default_factory=Order)
+    undefined_memory: dict[int, tuple[type[EmulatorError], str]] = field(default_factory=dict)
+    undefined_stores: dict[str, int] = field(default_factory=dict)
     findings: Findings = field(default_factory=Findings)
     traffic: Traffic = field(default_factory=Traffic)
     output: list[str] = field(default_factory=list)
+    fault: EmulatorError | None = None
 
 
 def check_shape(grid: Dim3, block: Dim3, shared_bytes: int) -> None:

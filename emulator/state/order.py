@@ -57,7 +57,9 @@ class Order:
 
     def bytes(self, nbytes: int, salt: int = 0) -> Array:
         """Contents of memory that nobody has written: uint8[nbytes]."""
-        return _noise(self.values, salt, nbytes).copy()
+        noise = _noise(self.values // 2, salt, nbytes)
+        # An odd number has the complement of the even one before it: every bit differs.
+        return ~noise if self.values % 2 else noise.copy()
 
     def _random(self) -> np.random.Generator:
         return np.random.default_rng(self.number)

@@ -13,6 +13,7 @@ class SharedMemory:
     """One row of bytes for each CTA, and its shadow when races are looked for.
 
     stride: bytes from one row to the next. writers, readers: the stamps of races.py, one a byte.
+    undefined: the bits of `data` that are undefined, if that is tracked.
     """
 
     def __init__(self, ctas: int, launch: LaunchState, warps: int) -> None:
@@ -29,6 +30,7 @@ class SharedMemory:
         cells = self.data.size if self.checked else 0
         self.writers = np.zeros(cells, np.int64)
         self.readers = np.zeros((2, cells), np.int64)
+        self.undefined = np.full(self.data.size, 255, np.uint8) if launch.tracks_memory else None
 
     def address(self, offset: int) -> int:
         """The shared address, in its CTA, of a byte of `data`."""
