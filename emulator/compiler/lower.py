@@ -79,7 +79,8 @@ class Lowered:
         unset = flow.analyse(self.blocks, self.effects.__getitem__)
         origins: dict[int, set[Origin]] = {}
         if check:
-            origins = {r: {Unset(r)} for r in unset if r < len(program.registers)}
+            own = len(program.registers)
+            origins = {r: {Unset(r)} for r in unset if r < own or r == self._carry}
         if memory:
             for i, action in enumerate(self.actions):
                 if action is not None and action.loads:
@@ -165,6 +166,12 @@ class Lowered:
         if self._carry is None:
             self._carry = self.extra_register("pred")
         return Register(self._carry, "pred", "CC.CF")
+
+    def name(self, register: int) -> str:
+        """How a message calls a register."""
+        if register == self._carry:
+            return "the carry flag"
+        return self.program.registers[register].name
 
     def extra_register(self, cls: str) -> int:
         self.classes.append(cls)

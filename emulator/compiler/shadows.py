@@ -118,7 +118,7 @@ class Shadows:
             return []
         program, origins = self.lowered.program, self.lowered.origins[register]
         unset = sorted(origin.register for origin in origins if isinstance(origin, Unset))
-        names = [None if r == register else program.registers[r].name for r in unset]
+        names = [None if r == register else self.lowered.name(r) for r in unset]
         what = program.registers[register]
         use = undefined.Use(
             Site(program.kernel, program.code[index]),

@@ -48,7 +48,8 @@ class Use:
     def _cause(self, ex: Execution, bits: str) -> tuple[type[EmulatorError], str, str]:
         origins = ex.batch.launch.undefined_memory
         loaded = [origins[line] for line in self.loads if line in origins]
-        whose = f"its {bits} come from" if bits else "it comes from"
+        plural = bits.startswith("bits")
+        whose = f"its {bits} {'come' if plural else 'comes'} from" if bits else "it comes from"
         if loaded:
             kind, place = loaded[0]
             hint = _SHARED_HINT if kind is UninitialisedShared else _REGISTER_HINT
@@ -75,6 +76,8 @@ def _in_words(shadow: int, width: int) -> str:
         while shadow >> bit & 1:
             bit += 1
         ranges.append(f"{first}-{bit - 1}" if bit - first > 1 else f"{first}")
+    if len(ranges) == 1 and "-" not in ranges[0]:
+        return f"bit {ranges[0]}"
     more = ", ..." if len(ranges) > 4 else ""
     return f"bits {', '.join(ranges[:4])}{more}"
 
