@@ -21,9 +21,10 @@ class SharedMemory:
         self.size = max(0, launch.shared_bytes - launch.shared_base)
         self.stride = -(-self.size // 128) * 128 + 128
         # Rows start at multiples of 128, so that an offset is aligned as its address is.
-        self.block = launch.order.bytes(ctas * self.stride + 128)
+        self.block = np.empty(ctas * self.stride + 128, np.uint8)
         skip = -self.block.ctypes.data % 128
         self.data = self.block[skip : skip + ctas * self.stride]
+        self.data[:] = launch.order.bytes(self.data.size)
         self.host_address = self.data.ctypes.data
         self.checked = launch.check
         self.clocks = Clocks(ctas, warps)
