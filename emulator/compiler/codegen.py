@@ -11,6 +11,7 @@ from collections import Counter
 
 from nvfp4.emulator.compiler.kernel import CompiledBlock, CompiledKernel
 from nvfp4.emulator.compiler.lower import Lowered
+from nvfp4.emulator.compiler.shadows import Shadows
 from nvfp4.emulator.compiler.statements import (
     Call,
     Fetch,
@@ -20,6 +21,8 @@ from nvfp4.emulator.compiler.statements import (
     Return,
     Set,
     Statement,
+    conditional,
+    execution,
     render,
 )
 from nvfp4.emulator.compiler.values import Values, in_words
@@ -33,12 +36,14 @@ from nvfp4.emulator.state.execution import Execution
 from nvfp4.emulator.state.registers import register_numbers, select
 
 
-def compile_kernel(program: Program, check: bool) -> CompiledKernel:
+def compile_kernel(program: Program, check: bool, memory: bool = False) -> CompiledKernel:
     """Generate and load the Python of a kernel.
 
+    check: keep shadows of registers that may be unset, and look at them where values matter.
+    memory: also of what shared and local memory bring in.
     Raises UnsupportedInstruction or PtxSyntaxError with the PTX line.
     """
-    return _Writer(Lowered(program, check)).load()
+    return _Writer(Lowered(program, check, memory), memory).load()
 
 
 def _guard(instruction: Instruction) -> Guard | None:
@@ -47,19 +52,17 @@ def _guard(instruction: Instruction) -> Guard | None:
     return Guard(instruction.guard.index, instruction.negated)
 
 
-def _execution(guard: Guard | None) -> str:
-    return f"Execution(batch, group, {guard})"
-
-
 def _arguments(values: list[str]) -> str:
     return "".join(f", {value}" for value in values)
 
 
 class _Writer:
-    def __init__(self, lowered: Lowered) -> None:
+    def __init__(self, lowered: Lowered, memory: bool) -> None:
         self.lowered = lowered
+        self.memory = memory
         self.program = lowered.program
         self.values = Values(lowered)
+        self.shadows = Shadows(self.values, memory)
         for used in (Execution, select, control):
             self.values.named(used.__name__.rpartition(".")[2], used)
 
@@ -81,7 +84,8 @@ class _Writer:
             self.lowered.classes,
             {index: name for name, index in self.lowered.specials.items()},
             {index: symbol for symbol, index in self.lowered.symbols.items()},
-            frozenset(self.lowered.flags.values()),
+            self.lowered.shadows,
+            self.memory,
             text,
         )
 
@@ -111,7 +115,7 @@ class _Writer:
         for index in range(block.start, last + 1):
             instruction, action = self.program.code[index], self.lowered.actions[index]
             try:
-                body += self.flag_checks(index, instruction)
+                body += self.shadows.checks(index, instruction, _guard(instruction))
                 if index == block.start and action is not None and action.gate is not None:
                     functions.append(self.gate(block.index, index, action, head))
                 if index == last:
@@ -126,7 +130,7 @@ class _Writer:
         """Ask the block's first instruction which lanes may go on."""
         name = self.values.named(f"G{index}", action.gate)
         sources = _arguments([self.values.read(s) for s in action.sources])
-        answer = Return(f"{name}({_execution(_guard(self.program.code[index]))}{sources})")
+        answer = Return(f"{name}({execution(_guard(self.program.code[index]))}{sources})")
         wanted = self.lowered.effects[index][0]
         return Function(f"gate_{number}", [*(f for f in head if f.register in wanted), answer])
 
@@ -138,27 +142,27 @@ class _Writer:
         following = block.index + 1
         keeps = [Keep(register) for register in register_numbers(block.writes & block.live_out)]
         guard = _guard(instruction)
-        execution = _execution(guard)
+        here = execution(guard)
         if action is not None and not action.parks:
             return [*self.straight(index, instruction, action), *keeps, Return(str(following))]
         if action is not None:
             name = values.named(f"I{index}", action.run)
             sources = _arguments([values.read(s) for s in action.sources])
-            return [*keeps, Return(f"{name}({execution}, {following}{sources})")]
+            return [*keeps, Return(f"{name}({here}, {following}{sources})")]
         mnemonic = instruction.parts[0]
         site = values.named(f"S{index}", self.site(instruction))
         if mnemonic == "bra":
             way = str(block.successors[0])
             if guard is not None:
-                way = f"control.branch({execution}, {way}, {following})"
+                way = f"control.branch({here}, {way}, {following})"
         elif mnemonic == "brx":
             selector = values.read(Source(instruction.operands[0], "b32"))
             targets = block.successors[: len(flow.targets(instruction))]
-            way = f"control.multiway({execution}, {site}, {selector}, {targets}, {following})"
+            way = f"control.multiway({here}, {site}, {selector}, {targets}, {following})"
         elif mnemonic == "trap":
-            way = f"control.trap({execution}, {site}, {following})"
+            way = f"control.trap({here}, {site}, {following})"
         else:
-            way = f"control.finish({execution}, {following})"
+            way = f"control.finish({here}, {following})"
         return [*keeps, Return(way)]
 
     # --- instructions inside a block ------------------------------------------------------
@@ -168,8 +172,11 @@ class _Writer:
         guard = _guard(instruction)
         name = self.values.named(f"I{index}", action.run)
         sources = [self.values.read(s) for s in action.sources]
-        arguments = sources if action.pure else [_execution(guard), *sources]
+        arguments = sources if action.pure else [execution(guard), *sources]
         call = f"{name}({', '.join(arguments)})"
+        shadow = self.shadows.call(index, guard)
+        if shadow is not None and not action.results:
+            return [Call(call), *self.shadows.after_store(index, action, shadow)]
         written = [r.operand for r in action.results if isinstance(r.operand, Register)]
         if not written:
             return [Call(call)]
@@ -178,27 +185,36 @@ class _Writer:
                 raise PtxSyntaxError(
                     f"{instruction.opcode} cannot write {in_words(result.operand)}"
                 )
-        if guard is None and self.fits(action):
+        if guard is None and shadow is None and self.fits(action):
             # Results go straight to their registers: no guard to select by, nothing to cast.
             targets = [
                 f"r{r.operand.index}" if isinstance(r.operand, Register) else "_"
                 for r in action.results
             ]
-            return [Call(call, targets), *self.flag_updates(index, action, None)]
+            return [
+                Call(call, targets),
+                *self.shadows.results(action, None, None, targets, found=False),
+            ]
         targets = [f"t{i}" for i in range(len(action.results))]
         statements: list[Statement] = [Call(call, targets)]
+        if shadow is not None:
+            statements.append(Call(shadow, [f"s{i}" for i in range(len(targets))]))
         when = None if guard is None else str(guard)
         if guard is not None and (guard.negated or guard.register in {r.index for r in written}):
             # The guard is needed once a result, and a result may overwrite its register.
             statements.append(Set("when", str(guard)))
             when = "when"
-        for target, result in zip(targets, action.results, strict=True):
+        values = [
+            self.values.cast(target, r.cls, self.lowered.classes[r.operand.index], r.signed)
+            if isinstance(r.operand, Register)
+            else target
+            for target, r in zip(targets, action.results, strict=True)
+        ]
+        statements += self.shadows.results(action, guard, when, values, shadow is not None)
+        for result, value in zip(action.results, values, strict=True):
             if isinstance(result.operand, Register):
-                register = result.operand.index
-                have, want = result.cls, self.lowered.classes[register]
-                value = self.values.cast(target, have, want, result.signed)
-                statements.append(_conditional(register, value, when))
-        return [*statements, *self.flag_updates(index, action, when)]
+                statements.append(conditional(result.operand.index, value, when))
+        return statements
 
     def fits(self, action: Action) -> bool:
         """Whether each result has the class of its register."""
@@ -207,60 +223,3 @@ class _Writer:
             for r in action.results
             if isinstance(r.operand, Register)
         )
-
-    # --- registers that may be unset ------------------------------------------------------
-
-    def flag_checks(self, index: int, instruction: Instruction) -> list[Statement]:
-        """Refuse unset registers where their values matter."""
-        lowered = self.lowered
-        if not lowered.flags:
-            return []
-        passed_on = lowered.passed_on(index)
-        statements: list[Statement] = []
-        for register in dict.fromkeys(lowered.effects_of(index)[0]):
-            if register not in lowered.flags or register in passed_on:
-                continue
-            site = self.values.named(f"S{index}", self.site(instruction))
-            guard = _guard(instruction)
-            if guard is not None and guard.register == register:
-                # The guard itself is read by all lanes.
-                guard = None
-            name = self.program.registers[register].name
-            origins = sorted(lowered.origins[register] - {register})
-            names = [self.program.registers[r].name for r in origins[:3]]
-            flag = f"r{lowered.flags[register]}"
-            statements.append(
-                Call(f"control.check_set({_execution(guard)}, {site}, {flag}, {name!r}, {names})")
-            )
-        return statements
-
-    def flag_updates(self, index: int, action: Action, when: str | None) -> list[Statement]:
-        """Mark what the instruction set; a result is as good as its sources."""
-        flags = self.lowered.flags
-        if not flags:
-            return []
-        if self.program.code[index].parts[0] == "selp":
-            a, b, known = (self.flag_of(source) for source in action.sources)
-            new = f"select({self.values.read(action.sources[2])}, {a}, {b}) & {known}"
-        else:
-            passed_on = dict.fromkeys(r for r in self.lowered.passed_on(index) if r in flags)
-            new = " & ".join(f"r{flags[r]}" for r in passed_on)
-        new = new or self.values.constant(True, "pred")
-        return [
-            _conditional(flags[r.operand.index], new, when)
-            for r in action.results
-            if isinstance(r.operand, Register) and r.operand.index in flags
-        ]
-
-    def flag_of(self, source: Source) -> str:
-        """Whether a source was set: its flag, or a constant."""
-        if isinstance(source.operand, Register) and source.operand.index in self.lowered.flags:
-            return f"r{self.lowered.flags[source.operand.index]}"
-        return self.values.constant(True, "pred")
-
-
-def _conditional(register: int, value: str, when: str | None) -> Set:
-    """Set a register, or only those lanes of it where `when` holds."""
-    if when is not None:
-        value = f"select({when}, {value}, r{register})"
-    return Set(f"r{register}", value)

@@ -37,7 +37,8 @@ class CompiledKernel:
     """Blocks in program order. source: the generated Python.
 
     classes: register class by index. specials, symbols: what the registers behind the program's
-    own hold. flags: those that tell whether another register was set.
+    own hold. shadows: the registers that tell which bits of others are undefined. tracks_memory:
+    also of those that loads bring in.
     """
 
     program: Program
@@ -45,7 +46,8 @@ class CompiledKernel:
     classes: list[str]
     specials: dict[int, str]
     symbols: dict[int, SymbolAddress]
-    flags: frozenset[int]
+    shadows: dict[int, int]
+    tracks_memory: bool
     source: str
 
     def first_values(self, batch: Batch) -> list[Array]:
@@ -55,8 +57,8 @@ class CompiledKernel:
             noise[i, :1] & 1 != 0 if cls == "pred" else noise[i].view(REGISTER_DTYPES[cls])[:1]
             for i, cls in enumerate(self.classes)
         ]
-        for index in self.flags:
-            values[index] = np.zeros(1, np.bool_)
+        for index in self.shadows.values():
+            values[index] = np.array([-1]).astype(REGISTER_DTYPES[self.classes[index]])
         for index, name in self.specials.items():
             value = batch.special(name)
             assert value is not None

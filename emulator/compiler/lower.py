@@ -1,15 +1,16 @@
 """What each instruction of a kernel reads, does and sets, before any text is generated.
 
-Special registers, symbol addresses, the carry flag and the flags that tell whether a suspicious
-register was set are extra registers behind the program's own.
+Special registers, symbol addresses, the carry flag and the shadows of registers that may hold
+undefined bits (see arithmetic.definedness) are extra registers behind the program's own.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import nvfp4.emulator.instructions  # noqa: F401  (fills the table of actions)
-from nvfp4.emulator.arithmetic import resolve
+from nvfp4.emulator.arithmetic import definedness, resolve
 from nvfp4.emulator.errors import EmulatorError, PtxSyntaxError
 from nvfp4.emulator.instructions.action import Action, Result, Source, builder_of
 from nvfp4.emulator.instructions.site import Site
@@ -27,26 +28,48 @@ from nvfp4.emulator.ptx.program import (
 from nvfp4.emulator.state.signals import CLOCK_REGISTERS
 
 Effects = tuple[list[int], list[int]]
+
+
+@dataclass(frozen=True)
+class Unset:
+    """A register that some path reads before anything sets it."""
+
+    register: int
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A load, by its PTX line."""
+
+    line: int
+
+
+Origin: TypeAlias = Unset | Loaded
 _SPECIAL_CLASSES = {"gridid": "b64", "is_explicit_cluster": "pred"}
+
+
+def passes_on(action: Action, source: Source) -> bool:
+    """Whether a source may be undefined and its shadow goes to the instruction's `shadow`."""
+    return action.shadow is not None and not isinstance(source.operand, Memory)
 
 
 class Lowered:
     """A kernel as actions in basic blocks.
 
     classes: register class by index, extra registers included. actions: one for each instruction,
-    None for control flow. effects: (registers read, registers set) of each instruction. flags: a
-    register that may be unset when it is read -> the predicate that tells whether it is set.
-    origins: such a register -> the registers that its value may come from and that some path
-    leaves unset.
+    None for control flow. effects: (registers read, registers set) of each instruction. shadows:
+    a register that may hold undefined bits -> its shadow. origins: such a register -> where they
+    may come from: registers that some path reads unset, and lines of loads.
     """
 
-    def __init__(self, program: Program, check: bool) -> None:
+    def __init__(self, program: Program, check: bool, memory: bool) -> None:
+        """check: watch registers that may be unset. memory: and what loads bring in."""
         self.program = program
         self.classes = [register.cls for register in program.registers]
         self.specials: dict[str, int] = {}
         self.symbols: dict[SymbolAddress, int] = {}
-        self.flags: dict[int, int] = {}
-        self.origins: dict[int, set[int]] = {}
+        self.shadows: dict[int, int] = {}
+        self.origins: dict[int, set[Origin]] = {}
         self._carry: int | None = None
         self.actions = [self._action(instruction) for instruction in program.code]
         first = {i for i, a in enumerate(self.actions) if a is not None and a.gate is not None}
@@ -54,42 +77,53 @@ class Lowered:
         self.blocks = flow.blocks(program, first, last)
         self.effects = [self.effects_of(i) for i in range(len(program.code))]
         unset = flow.analyse(self.blocks, self.effects.__getitem__)
-        suspicious = {r for r in unset if r < len(program.registers)}
-        if check and suspicious:
-            self._watch(suspicious)
+        origins: dict[int, set[Origin]] = {}
+        if check:
+            own = len(program.registers)
+            origins = {r: {Unset(r)} for r in unset if r < own or r == self._carry}
+        if memory:
+            for i, action in enumerate(self.actions):
+                if action is not None and action.loads:
+                    for register in self.effects[i][1]:
+                        origins.setdefault(register, set()).add(Loaded(program.code[i].line))
+        if origins:
+            self._watch(origins)
 
-    def _watch(self, suspicious: set[int]) -> None:
-        """Give flags to these registers, and to those that arithmetic passes their values on to."""
-        origins = {register: {register} for register in suspicious}
+    def _watch(self, origins: dict[int, set[Origin]]) -> None:
+        """Give shadows to these registers, and to those that their values are passed on to."""
         passes = [(self.passed_on(i), self.effects[i][1]) for i in range(len(self.actions))]
         grows = True
         while grows:
             grows = False
             for read, written in passes:
-                found = set[int]().union(*(origins.get(r, ()) for r in read))
+                found = set[Origin]().union(*(origins.get(r, ()) for r in read))
                 for register in written:
                     if not found <= origins.get(register, set()):
                         origins[register] = origins.get(register, set()) | found
                         grows = True
         self.origins = origins
         for register in sorted(origins):
-            self.flags[register] = self.extra_register("pred")
-        self.effects = [self._with_flags(e) for e in self.effects]
+            self.shadows[register] = self.extra_register(self.classes[register])
+        self.effects = [self._with_shadows(e) for e in self.effects]
         for block in self.blocks:
             block.reads = block.writes = block.live_in = block.live_out = 0
         flow.analyse(self.blocks, self.effects.__getitem__)
 
     def passed_on(self, index: int) -> list[int]:
-        """Registers that an instruction may read unset; its results are then unset, too.
+        """Registers whose undefined bits an instruction passes on to its results.
 
-        Compilers compute with unset values where the result will not matter. So arithmetic is
-        not an error: it passes the question on to where a value does matter, which is an address,
-        stored data, a branch or another thread.
+        Compilers compute with undefined values where the result will not matter. So arithmetic is
+        no misuse, nor is a copy to another thread or to shared memory: they pass the question on to
+        where a value does matter, which is an address, data of other threads, a branch.
         """
-        action = self.actions[index]
-        if action is None or not action.pure:
+        action, guard = self.actions[index], self.program.code[index].guard
+        if action is None:
             return []
-        return [register for s in action.sources for register in self.registers_of(s.operand)]
+        if action.pure:
+            passed = [s.operand for s in action.sources] + ([guard] if guard is not None else [])
+        else:
+            passed = [s.operand for s in action.sources if passes_on(action, s)]
+        return [register for operand in passed for register in self.registers_of(operand)]
 
     def _action(self, instruction: Instruction) -> Action | None:
         """The Action of an instruction; None for control flow, which blocks end with."""
@@ -125,12 +159,19 @@ class Lowered:
             sources.append(Source(self._carry_register(), "pred"))
         if op.writes_carry:
             results.append(Result(self._carry_register(), "pred"))
-        return Action(op.kind, sources, results, op.function, pure=True)
+        rule = definedness.rule_of(op)
+        return Action(op.kind, sources, results, op.function, pure=True, rule=rule)
 
     def _carry_register(self) -> Register:
         if self._carry is None:
             self._carry = self.extra_register("pred")
         return Register(self._carry, "pred", "CC.CF")
+
+    def name(self, register: int) -> str:
+        """How a message calls a register."""
+        if register == self._carry:
+            return "the carry flag"
+        return self.program.registers[register].name
 
     def extra_register(self, cls: str) -> int:
         self.classes.append(cls)
@@ -167,12 +208,12 @@ class Lowered:
             return [self.symbol(operand)]
         return []
 
-    def _with_flags(self, effects: Effects) -> Effects:
+    def _with_shadows(self, effects: Effects) -> Effects:
         reads, writes = effects
-        flags = self.flags
+        shadows = self.shadows
         return (
-            reads + [flags[r] for r in reads if r in flags],
-            writes + [flags[r] for r in writes if r in flags],
+            reads + [shadows[r] for r in reads if r in shadows],
+            writes + [shadows[r] for r in writes if r in shadows],
         )
 
     def special(self, name: str) -> int:

@@ -78,6 +78,18 @@ class Guard:
         return f"{'~' if self.negated else ''}r{self.register}"
 
 
+def execution(guard: Guard | None) -> str:
+    """What an instruction is told of the threads that run it, as a value."""
+    return f"Execution(batch, group, {guard})"
+
+
+def conditional(register: int, value: str, when: str | None) -> Set:
+    """Set a register, or only those lanes of it where `when` holds."""
+    if when is not None:
+        value = f"select({when}, {value}, r{register})"
+    return Set(f"r{register}", value)
+
+
 @dataclass(frozen=True)
 class Function:
     """A function of (batch, group, R), R being the group's registers."""

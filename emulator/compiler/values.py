@@ -83,6 +83,16 @@ class Values:
             return self.address(operand)
         raise PtxSyntaxError(f"{in_words(operand)} cannot be read as a value")
 
+    def shadow(self, source: Source) -> str:
+        """Which bits of a source are undefined, in the class in which the instruction wants it."""
+        operand, cls = source.operand, source.cls
+        if isinstance(operand, Not):
+            operand = operand.operand
+        if isinstance(operand, Register) and operand.index in self.lowered.shadows:
+            shadow = f"r{self.lowered.shadows[operand.index]}"
+            return self.cast(shadow, self.classes[operand.index], cls)
+        return self.constant(0, cls)
+
     def address(self, memory: Memory) -> str:
         """A uint64 array; an address held in 32 bits wraps at 32 bits."""
         base = memory.base

@@ -18,8 +18,8 @@ from nvfp4.emulator.errors import (
     UninitialisedRegister,
     UninitialisedShared,
 )
-from nvfp4.emulator.findings import Findings
 from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.launch_state import LaunchState
 from nvfp4.emulator.state.memory import contents
 from nvfp4.emulator.state.order import Order
 
@@ -28,40 +28,43 @@ UNDEFINED = (UninitialisedRegister, UninitialisedShared)
 Kept = Mapping[int, tuple[Buffer, Array]]
 """By address, the buffers that a run has written and what they held before."""
 
-Run = Callable[[Order], Kept]
+Run = Callable[[Order], LaunchState]
+
+_NOISES = 3
 
 
-def refuse_if_it_matters(
-    run: Run, kept: Kept, findings: Findings, orders: int, rounds: bool
-) -> None:
+def refuse_if_it_matters(run: Run, state: LaunchState, orders: int) -> None:
     """Run a launch again after a first run in `Order()` and compare what it wrote.
 
-    run: executes the launch in an order. kept: of the first run. orders: how many orders there are
-    in all, the first included. rounds: floating-point atomics were executed, whose results may
-    differ between orders by rounding. Raises the finding that makes a difference; else memory is as
-    the first run left it.
+    run: executes the launch in an order. state: of the first run. orders: how many orders there are
+    in all, the first included. Raises the finding that makes a difference, or the fault of the
+    first run; else memory is as the first run left it.
     """
-    undefined = [error for error in findings if isinstance(error, UNDEFINED)]
-    races = [e for e in findings if not isinstance(e, (*UNDEFINED, MissingWarpSync))]
-    if undefined and orders > 1:
+    undefined = [error for error in state.findings if isinstance(error, UNDEFINED)]
+    races = [e for e in state.findings if not isinstance(e, (*UNDEFINED, MissingWarpSync))]
+    if undefined:
         what = "the result depends on a value that nothing has set"
-        _compare(run, Order(0, values=1), kept, undefined[0], what, rounds=False)
+        for values in range(1, min(orders, _NOISES)):
+            _compare(run, Order(0, values), state, undefined[0], what, rounds=False)
+    if state.fault is not None:
+        raise state.fault
     if races:
         what = "the result depends on the order in which warps and CTAs run"
         for number in range(1, orders):
-            _compare(run, Order(number), kept, races[0], what, rounds)
+            _compare(run, Order(number), state, races[0], what, state.rounds)
 
 
 def _compare(
-    run: Run, order: Order, kept: Kept, finding: EmulatorError, what: str, rounds: bool
+    run: Run, order: Order, state: LaunchState, finding: EmulatorError, what: str, rounds: bool
 ) -> None:
+    kept = state.memory.kept
     first = {address: contents(buffer).copy() for address, (buffer, _) in kept.items()}
     restore(kept)
-    try:
-        again = run(order)
-    except EmulatorError as error:
-        raise finding.because(f"{what}: {error.message}") from error
-    written = {**again, **kept}
+    other = run(order)
+    fault = state.fault or other.fault
+    if fault is not None and str(state.fault) != str(other.fault):
+        raise finding.because(f"{what}: {fault.message}") from fault
+    written = {**other.memory.kept, **kept}
     for address, (buffer, before) in written.items():
         if not _same(contents(buffer), first.get(address, before), rounds):
             raise finding.because(what)

@@ -11,7 +11,7 @@ import numpy as np
 
 from nvfp4.capture.launch import Buffer, Dim3, Launch
 from nvfp4.emulator.compiler.kernel import CompiledKernel
-from nvfp4.emulator.errors import LaunchError
+from nvfp4.emulator.errors import EmulatorError, LaunchError
 from nvfp4.emulator.execution.experiment import refuse_if_it_matters, restore
 from nvfp4.emulator.execution.module import LoadedModule
 from nvfp4.emulator.execution.schedule import Scheduler
@@ -36,26 +36,27 @@ def launch(
 ) -> LaunchReport:
     """Run a kernel to its end. See emulator.run."""
     began = time.perf_counter()
-    compiled = module.kernel(asked.kernel, check)
+    compiled = module.kernel(asked.kernel, check, check and asked.kernel in module.tracked)
     watch: list[Buffer] = []
 
     def run(order: Order) -> tuple[LaunchState, Array, int]:
         return _run(module, compiled, asked, check, sample_ctas, order, watch)
 
     state, runs, ran = run(Order())
-    if state.races is not None and state.races.missed():
-        # What was read before anybody wrote it is watched in a second run.
-        watch = [buffer for buffer, _ in state.memory.kept.values()]
+    missed = state.races is not None and state.races.missed()
+    untracked = bool(state.undefined_memory) and not compiled.tracks_memory
+    if missed or untracked:
+        # What the first run saw too late or too coarsely is followed in a second one: buffers that
+        # were read before anybody wrote them, and undefined bytes of memory.
+        if missed:
+            watch = [buffer for buffer, _ in state.memory.kept.values()]
+        if untracked:
+            module.tracked.add(asked.kernel)
+            compiled = module.kernel(asked.kernel, check, memory=True)
         restore(state.memory.kept)
         state, runs, ran = run(Order())
-    if state.findings:
-        refuse_if_it_matters(
-            lambda order: run(order)[0].memory.kept,
-            state.memory.kept,
-            state.findings,
-            orders,
-            state.rounds,
-        )
+    if state.findings or state.fault:
+        refuse_if_it_matters(lambda order: run(order)[0], state, orders)
     x, y, z = asked.grid
     report = _report(state, compiled, runs, ran, x * y * z)
     report.ptx = asked.ptx
@@ -81,10 +82,13 @@ def _run(
     numbers = order.ctas(_ctas(x * y * z, sample_ctas))
     runs = np.zeros(len(compiled.blocks), np.int64)
     size = _batch_size(state, asked.block)
-    for start in range(0, numbers.size, size):
-        scheduler = Scheduler(compiled, Batch(state, numbers[start : start + size]))
-        scheduler.run()
-        runs += scheduler.runs
+    try:
+        for start in range(0, numbers.size, size):
+            scheduler = Scheduler(compiled, Batch(state, numbers[start : start + size]))
+            scheduler.run()
+            runs += scheduler.runs
+    except EmulatorError as error:
+        state.fault = error
     return state, runs, numbers.size
 
 
@@ -129,6 +133,7 @@ def _state(
         memory=memory,
         check=check,
         races=races,
+        tracks_memory=compiled.tracks_memory,
         order=order,
     )
 

@@ -19,27 +19,32 @@ from nvfp4.emulator.state.memory import isolated
 
 
 class LoadedModule:
-    """Variables keep their values from launch to launch, as on a device."""
+    """Variables keep their values from launch to launch, as on a device.
+
+    tracked: kernels that have loaded undefined bytes, which need `memory` when they are compiled.
+    """
 
     def __init__(self, text: str) -> None:
         self.syntax = parse(text)
         self.memory: dict[str, Array] = {}
         self.constants: set[str] = set()
+        self.tracked: set[str] = set()
         self._programs: dict[str, Program] = {}
-        self._compiled: dict[tuple[str, bool], CompiledKernel] = {}
+        self._compiled: dict[tuple[str, bool, bool], CompiledKernel] = {}
 
     @property
     def kernels(self) -> list[str]:
         return [f.name for f in self.syntax.functions.values() if f.entry]
 
-    def kernel(self, name: str, check: bool) -> CompiledKernel:
-        """The kernel, compiled once. Raises the errors of parsing, linking and compiling."""
-        key = (name, check)
+    def kernel(self, name: str, check: bool, memory: bool = False) -> CompiledKernel:
+        """The kernel, compiled once for check and memory (see compile_kernel). Raises the errors of
+        parsing, linking and compiling."""
+        key = (name, check, memory)
         if key not in self._compiled:
             if name not in self._programs:
                 self._programs[name] = link(self.syntax, name)
                 self._allocate(self._programs[name])
-            self._compiled[key] = compile_kernel(self._programs[name], check)
+            self._compiled[key] = compile_kernel(self._programs[name], check, memory)
         return self._compiled[key]
 
     def symbols(self) -> dict[str, int]:

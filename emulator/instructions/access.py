@@ -20,7 +20,7 @@ Part = tuple[str, "Array | None"]
 def load(ex: Execution, access: Access, address: Array) -> list[Array]:
     """Values read: `elements` arrays that broadcast to the group's shape."""
     total: list[Array] | None = None
-    for space, mask in _by_space(ex, access, address):
+    for space, mask in by_space(ex, access, address):
         values = _load(ex._replace(guard=mask), access, space, address)
         if total is None:
             total = values
@@ -34,7 +34,7 @@ def load(ex: Execution, access: Access, address: Array) -> list[Array]:
 def store(ex: Execution, access: Access, address: Array, values: list[Array]) -> None:
     """Write `elements` values a lane."""
     group = ex.group
-    for space, mask in _by_space(ex, access, address):
+    for space, mask in by_space(ex, access, address):
         chosen = ex._replace(guard=mask).some_positions()
         flat, lanes = group.spread(address), group.lanes
         spread = [group.spread(value) for value in values]
@@ -101,7 +101,8 @@ def split_windows(address: Array) -> list[Part]:
     return found
 
 
-def _by_space(ex: Execution, access: Access, address: Array) -> list[Part]:
+def by_space(ex: Execution, access: Access, address: Array) -> list[Part]:
+    """The state spaces that the lanes' addresses point into."""
     if access.space != "generic":
         return [(access.space, ex.guard)]
     chosen = ex.some_positions()

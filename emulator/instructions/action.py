@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from nvfp4.emulator.arithmetic.definedness import Rule
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.program import Operand
 from nvfp4.emulator.ptx.types import TYPES, Array
+from nvfp4.emulator.state.execution import Execution
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Result:
 # What an instruction returns: its results, or (if it parks) the next block.
 Run = Callable[..., "tuple[Array, ...] | int | None"]
 Gate = Callable[..., "Array | None"]
+Shadow = Callable[[Execution, Sequence[Array], Sequence[Array]], "tuple[Array, ...]"]
 NO_RESULTS: tuple[Array, ...] = ()
 
 
@@ -49,6 +52,12 @@ class Action:
     parks: run(execution, next_block, *sources) returns the next block, or None if no lane of the
         group goes on now; `Signals.release` then says which do, and when.
     pure: run(*sources) -> results, for all lanes alike; it needs no Execution.
+    rule: of a pure instruction, which bits of the results are undefined (arithmetic.definedness);
+        None: all of them if any bit of a source is.
+    shadow: the same of another instruction: shadow(execution, sources, their shadows), called
+        after `run`. One without results, a store, returns the guard of the lanes whose data must be
+        defined. Addresses must always be defined; without `shadow`, all sources must be.
+    loads: whether results come from memory that may hold undefined bytes.
     """
 
     kind: str
@@ -58,6 +67,9 @@ class Action:
     gate: Gate | None = None
     parks: bool = False
     pure: bool = False
+    rule: Rule | None = None
+    shadow: Shadow | None = None
+    loads: bool = False
 
 
 Builder = Callable[[Site], Action]

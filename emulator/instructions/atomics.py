@@ -109,7 +109,8 @@ def _apply(
     if space == "shared":
         offset = shared_access.locate(batch, what, address, lanes, WRITTEN)
         if batch.shared.checked:
-            _check_written(batch, what, offset, lanes)
+            if "exch" not in what.site.parts:
+                _check_written(batch, what, offset, lanes)
             shared_access.note_writes(
                 batch, what.site, what.nbytes, offset, lanes, np.stack(b), atomic=True
             )

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from nvfp4.emulator.errors import DeviceTrap, UninitialisedRegister
+from nvfp4.emulator.errors import DeviceTrap
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.execution import Execution
@@ -86,19 +86,3 @@ def trap(ex: Execution, site: Site, following: int) -> Next:
     if lanes.size:
         site.lane(ex.batch, lanes[0]).fault(DeviceTrap, "the kernel executed trap")
     return following
-
-
-def check_set(ex: Execution, site: Site, flag: Array, name: str, origins: list[str]) -> None:
-    """Note a register that was not set in all lanes that take part.
-
-    origins: other registers that its value may come from and that may be unset.
-    """
-    if flag.all():
-        return
-    unset = np.flatnonzero(~ex.group.spread(flag) & ex.mask())
-    if unset.size:
-        text = f"register {name} is used before anything set it"
-        if origins:
-            text = f"register {name} is unset, or comes from an unset one ({', '.join(origins)})"
-        at = site.lane(ex.batch, ex.group.lanes[unset[0]])
-        at.note(UninitialisedRegister, text, count=unset.size)

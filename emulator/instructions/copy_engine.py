@@ -109,12 +109,18 @@ def note(at: LaneSite, offset: int, nbytes: int, flag: int) -> None:
         shared.readers,
         flag == WRITTEN,
     )
+    if shared.undefined is not None:
+        part = shared.undefined[offset : offset + nbytes]
+        if flag == WRITTEN:
+            part[:] = 0
+        elif not fault and part.any():
+            byte, fault = offset + int(part.argmax()), races.UNINITIALISED
     if not fault:
         return
     address = shared.address(byte)
     if fault == races.UNINITIALISED:
         at.note(
-            UninitialisedShared, f"copy from shared address {address:#x}, which nothing has written"
+            UninitialisedShared, f"copy from shared address {address:#x}, which nothing has set"
         )
         return
     at.note(

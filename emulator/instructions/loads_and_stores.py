@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from nvfp4.emulator.instructions import access
+from collections.abc import Sequence
+
+from nvfp4.emulator.instructions import access, undefined_memory
 from nvfp4.emulator.instructions.access_shape import Access
 from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Result, Source, instruction
 from nvfp4.emulator.instructions.modifiers import access_of, known_modifiers, space_of
@@ -10,6 +12,8 @@ from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.program import SymbolAddress
 from nvfp4.emulator.ptx.types import Array, register_class
 from nvfp4.emulator.state.execution import Execution
+
+Arrays = Sequence[Array]
 
 
 @instruction("ld", "ldu")
@@ -29,7 +33,13 @@ def ld(site: Site) -> Action:
     base = memory.base
     if isinstance(base, SymbolAddress) and base.space == "param":
         return _parameter(base.offset + memory.offset, what, results)
-    return Action("load", [Source(memory, "b64")], results, run)
+    if what.space == "global":
+        return Action("load", [Source(memory, "b64")], results, run)
+
+    def shadow(ex: Execution, values: Arrays, shadows: Arrays) -> tuple[Array, ...]:
+        return undefined_memory.loaded(ex, what, values[0])
+
+    return Action("load", [Source(memory, "b64")], results, run, shadow=shadow, loads=True)
 
 
 def _parameter(offset: int, what: Access, results: list[Result]) -> Action:
@@ -62,4 +72,8 @@ def st(site: Site) -> Action:
         access.store(ex, what, address, list(data))
         return NO_RESULTS
 
-    return Action("store", sources, [], run)
+    def shadow(ex: Execution, values: Arrays, shadows: Arrays) -> tuple[Array, ...]:
+        return (undefined_memory.stored(ex, what, values[0], shadows[1:]),)
+
+    kept = None if what.space == "global" else shadow
+    return Action("store", sources, [], run, shadow=kept)

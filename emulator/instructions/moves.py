@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from nvfp4.emulator.arithmetic.definedness import copied
 from nvfp4.emulator.instructions.action import Action, Result, Source, class_of, instruction
 from nvfp4.emulator.instructions.modifiers import spaces_of
 from nvfp4.emulator.instructions.site import Site
@@ -31,6 +34,7 @@ def mov(site: Site) -> Action:
             [Result(target, f"b{bits}")],
             lambda *parts: (_pack(parts, bits),),
             pure=True,
+            rule=lambda values, shadows: (_pack(shadows, bits),),
         )
     if isinstance(target, OperandList):
         count = len(target.items)
@@ -41,12 +45,15 @@ def mov(site: Site) -> Action:
             [Result(item, part) for item in target.items],
             lambda whole: _unpack(whole, count, bits // count),
             pure=True,
+            rule=lambda values, shadows: _unpack(shadows[0], count, bits // count),
         )
     cls = class_of(site)
-    return Action("move", [Source(source, cls)], [Result(target, cls)], _same, pure=True)
+    return Action(
+        "move", [Source(source, cls)], [Result(target, cls)], _same, pure=True, rule=copied
+    )
 
 
-def _pack(parts: tuple[Array, ...], bits: int) -> Array:
+def _pack(parts: Sequence[Array], bits: int) -> Array:
     """The first part is the lowest."""
     dtype = REGISTER_DTYPES[f"b{bits}"]
     width = dtype.type(bits // len(parts))
@@ -92,7 +99,8 @@ def cvta(site: Site) -> Action:
             return (address,)
         return (address & low if to_space else address | window,)
 
-    return Action("integer", [Source(source, "b64")], [Result(target, "b64")], run, pure=True)
+    result = Result(target, "b64")
+    return Action("integer", [Source(source, "b64")], [result], run, pure=True, rule=copied)
 
 
 @instruction("isspacep")

@@ -67,9 +67,10 @@ def check_bounds(at: LaneSite, what: str, address: int, nbytes: int, align: int)
 
 
 def note_reads(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array) -> None:
-    """Note bytes that were never written, or that others write with no barrier in between."""
+    """Note bytes that others write with no barrier in between; remember a read of bytes that
+    nothing has written."""
     shared, grid = batch.shared, batch.grid
-    bad, fault, stamp, count = races.note_reads(
+    bad, fault, stamp, count, unwritten = races.note_reads(
         offset,
         nbytes,
         grid.cta[lanes],
@@ -78,6 +79,11 @@ def note_reads(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Arra
         shared.writers,
         shared.readers,
     )
+    if unwritten >= 0 and not batch.launch.tracks_memory:
+        origin = f"shared address {shared.address(offset[unwritten]):#x}"
+        batch.launch.undefined_memory.setdefault(
+            site.instruction.line, (UninitialisedShared, f"{origin}, which nothing has written")
+        )
     if fault:
         _note(site.lane(batch, lanes[bad]), READ, nbytes, int(offset[bad]), fault, stamp, count)
 
@@ -93,6 +99,8 @@ def note_writes(
 ) -> None:
     """Write data[element, i], or for an atomic only record that; note it if it is a race."""
     shared, grid = batch.shared, batch.grid
+    if shared.undefined is not None:
+        shared.undefined[offset.astype(np.int64)[:, None] + np.arange(nbytes)] = 0
     new = np.ascontiguousarray(data.T).view(np.uint8).reshape(lanes.size, -1)
     bad, fault, stamp, count = races.note_writes(
         offset,
@@ -132,6 +140,8 @@ def note_issue(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Arra
 def note_landing(batch: Batch, nbytes: int, offset: Array, lanes: Array) -> None:
     """The lanes waited for their copies: from now on these are writes of theirs."""
     shared, grid = batch.shared, batch.grid
+    if shared.undefined is not None:
+        shared.undefined[offset.astype(np.int64)[:, None] + np.arange(nbytes)] = 0
     if shared.checked:
         races.note_landing(
             offset, nbytes, grid.cta[lanes], grid.thread[lanes], shared.clocks.known, shared.writers
@@ -142,14 +152,6 @@ def _note(
     at: LaneSite, flag: int, nbytes: int, offset: int, fault: int, stamp: int, count: int
 ) -> None:
     address = at.batch.shared.address(offset)
-    if fault == races.UNINITIALISED:
-        at.note(
-            UninitialisedShared,
-            f"read of {nbytes} bytes at shared address {address:#x}, which nothing has written",
-            hint="write it first, or wait for the copy that does",
-            count=count,
-        )
-        return
     other = stamped_by(at, stamp, _COPY)
     what = f"{verb(flag)} of {nbytes} bytes at shared address {address:#x} races with {other}"
     if fault == races.RACE_IN_WARP:

@@ -7,18 +7,20 @@ threads that execute the instruction together take part, and so does this.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from nvfp4.emulator.arithmetic import resolve
+from nvfp4.emulator.arithmetic.definedness import any_undefined, spread
 from nvfp4.emulator.errors import MissingWarpSync
 from nvfp4.emulator.instructions.action import (
     NO_RESULTS,
     Action,
     Gate,
     Result,
+    Shadow,
     Source,
     class_of,
     instruction,
@@ -26,7 +28,7 @@ from nvfp4.emulator.instructions.action import (
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.program import OperandList, Sink
 from nvfp4.emulator.ptx.syntax import Integer
-from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.execution import Execution
 from nvfp4.emulator.state.group import Group
@@ -34,6 +36,7 @@ from nvfp4.emulator.state.group import Group
 _BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
 _LANES = np.arange(32)
 _ALL = Integer(0xFFFFFFFF)
+Arrays = Sequence[Array]
 
 
 def ballot(warps: Array) -> Array:
@@ -103,6 +106,20 @@ def _synchronised(batch: Batch, present: Array) -> None:
         batch.shared.clocks.step_warps(warp // batch.grid.warps, warp % batch.grid.warps)
 
 
+def _shared_by_members(classes: list[str], bit_by_bit: bool = False) -> Shadow:
+    """The shadow of what the members of a mask find out together (the last source is the mask):
+    undefined for all if it is for one, or in that lane's bit only."""
+
+    def shadow(ex: Execution, values: Arrays, shadows: Arrays) -> tuple[Array, ...]:
+        bad = ballot(_by_warp(ex.group, any_undefined(shadows), False) & _present(ex))
+        found = _by_warp(ex.group, values[-1]) & bad[:, None]
+        if bit_by_bit:
+            return (_back(ex.group, found),)
+        return tuple(_back(ex.group, spread(found != 0, REGISTER_DTYPES[cls])) for cls in classes)
+
+    return shadow
+
+
 _SHUFFLES = ("up", "down", "bfly", "idx")
 
 
@@ -118,6 +135,20 @@ def shfl(site: Site) -> Action:
     results = [Result(target[0], "b32")]
     results.append(Result(target[1] if len(target) > 1 else Sink(), "pred"))
 
+    def moved(ex: Execution, rows: Array, b: Array, c: Array) -> tuple[Array, Array]:
+        if b.size == 1 and c.size == 1:
+            source, valid = _partner(mode, _LANES[None, :], int(b[0]), int(c[0]))
+            return rows[:, source[0]], np.broadcast_to(valid, rows.shape)
+        step = _by_warp(ex.group, b).astype(np.int64)
+        clamp = _by_warp(ex.group, c).astype(np.int64)
+        source, valid = _partner(mode, _LANES[None, :], step, clamp)
+        return np.take_along_axis(rows, np.broadcast_to(source, rows.shape), 1), valid
+
+    def shadow(ex: Execution, values: Arrays, shadows: Arrays) -> tuple[Array, ...]:
+        astray = any_undefined(shadows[1:])
+        rows, _ = moved(ex, _by_warp(ex.group, shadows[0]), values[1], values[2])
+        return _back(ex.group, rows) | spread(astray, np.dtype(np.uint32)), astray
+
     def run(ex: Execution, value: Array, b: Array, c: Array, mask: Array) -> tuple[Array, ...]:
         plain = ex.group.full and ex.guard is None and mask.size == 1 and mask[0] == 0xFFFFFFFF
         rows = _by_warp(ex.group, value)
@@ -125,20 +156,12 @@ def shfl(site: Site) -> Action:
             present = None
         else:
             present, _ = _members(site, ex, mask)
-        if b.size == 1 and c.size == 1:
-            source, valid = _partner(mode, _LANES[None, :], int(b[0]), int(c[0]))
-            shuffled = rows[:, source[0]]
-            valid = np.broadcast_to(valid, rows.shape)
-        else:
-            step = _by_warp(ex.group, b).astype(np.int64)
-            clamp = _by_warp(ex.group, c).astype(np.int64)
-            source, valid = _partner(mode, _LANES[None, :], step, clamp)
-            shuffled = np.take_along_axis(rows, np.broadcast_to(source, rows.shape), 1)
+        shuffled, valid = moved(ex, rows, b, c)
         _synchronised(ex.batch, np.ones_like(rows, np.bool_) if present is None else present)
         return _back(ex.group, shuffled), _back(ex.group, valid)
 
     sources = [Source(o, "b32") for o in site.operands[1:]]
-    return Action("warp", sources, results, run, gate=_gate(3))
+    return Action("warp", sources, results, run, gate=_gate(3), shadow=shadow)
 
 
 def _partner(mode: str, lane: Array, b: Any, c: Any) -> tuple[Array, Array]:
@@ -187,7 +210,8 @@ def vote(site: Site) -> Action:
     target, value, mask = site.operands
     cls = "b32" if mode == "ballot" else "pred"
     sources = [Source(value, "pred"), Source(mask, "b32")]
-    return Action("warp", sources, [Result(target, cls)], run, gate=_gate(1))
+    shadow = _shared_by_members([cls], bit_by_bit=mode == "ballot")
+    return Action("warp", sources, [Result(target, cls)], run, gate=_gate(1), shadow=shadow)
 
 
 @instruction("match")
@@ -218,7 +242,8 @@ def match(site: Site) -> Action:
 
     _, value, mask = site.operands
     sources = [Source(value, class_of(site)), Source(mask, "b32")]
-    return Action("warp", sources, results, run, gate=_gate(1))
+    shadow = _shared_by_members([result.cls for result in results])
+    return Action("warp", sources, results, run, gate=_gate(1), shadow=shadow)
 
 
 def _fold_f32(site: Site) -> Callable[[Array, Array], Array]:
@@ -271,7 +296,8 @@ def redux(site: Site) -> Action:
 
     target, value, mask = site.operands
     sources = [Source(value, "b32"), Source(mask, "b32")]
-    return Action("warp", sources, [Result(target, "b32")], run, gate=_gate(1))
+    shadow = _shared_by_members(["b32"])
+    return Action("warp", sources, [Result(target, "b32")], run, gate=_gate(1), shadow=shadow)
 
 
 def _distinct(members: Array, present: Array) -> list[Array]:

@@ -34,6 +34,7 @@ class Batch:
         self.alive = self.grid.thread < count
         self.shared = SharedMemory(numbers.size, launch, self.grid.warps)
         self.local = np.zeros((self.grid.lane.size, max(launch.local_bytes, 1)), np.uint8)
+        self.local_undefined = np.zeros_like(self.local) if launch.tracks_memory else None
         self.traffic = launch.traffic
         self.memory = launch.memory
         self.signals = Signals()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from nvfp4.capture.launch import Dim3
-from nvfp4.emulator.errors import LaunchError
+from nvfp4.emulator.errors import EmulatorError, LaunchError
 from nvfp4.emulator.findings import Findings
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.global_races import GlobalRaces
@@ -38,7 +38,11 @@ class LaunchState:
     symbols: host addresses of the module's variables. shared_bytes: static and dynamic shared
     memory, and the first KiB, which is the system's. check: look for findings. races: None unless
     checked. rounds: whether results of floating-point atomics depend on the order, if only by
-    rounding. output: what the kernel printed.
+    rounding. tracks_memory: keep which bits of shared and local memory are undefined.
+    undefined_memory: by PTX line, the loads that have read undefined bits (if memory is not
+    tracked, also the stores that have written some), as a kind of finding and where in words.
+    undefined_stores: by state space, the PTX line of the first store of undefined bits. output:
+    what the kernel printed. fault: what has stopped the launch.
     """
 
     kernel: str
@@ -54,10 +58,14 @@ class LaunchState:
     check: bool
     races: GlobalRaces | None = None
     rounds: bool = False
+    tracks_memory: bool = False
     order: Order = field(default_factory=Order)
+    undefined_memory: dict[int, tuple[type[EmulatorError], str]] = field(default_factory=dict)
+    undefined_stores: dict[str, int] = field(default_factory=dict)
     findings: Findings = field(default_factory=Findings)
     traffic: Traffic = field(default_factory=Traffic)
     output: list[str] = field(default_factory=list)
+    fault: EmulatorError | None = None
 
 
 def check_shape(grid: Dim3, block: Dim3, shared_bytes: int) -> None:

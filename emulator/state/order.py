@@ -14,8 +14,8 @@ CTA_TURNS = 8
 
 
 @lru_cache(maxsize=8)
-def _noise(seed: int, salt: int, nbytes: int) -> Array:
-    return np.frombuffer(np.random.default_rng((seed, salt)).bytes(nbytes), np.uint8)
+def _noise(salt: int, nbytes: int) -> Array:
+    return np.frombuffer(np.random.default_rng((0, salt)).bytes(nbytes), np.uint8)
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class Order:
     number: 0 runs all warps of a batch side by side, in order of their numbers; the others run
     them one after the other: 1 first to last with neighbouring CTAs side by side, 2 last to first
     with neighbours apart, further ones shuffled.
-    values: seed of the contents of unset registers and unwritten shared memory.
+    values: the contents of unset registers and unwritten shared memory: 0 is noise; 1 its
+    complement, of which every bit differs; 2 zeros, which hardware often has there.
     """
 
     number: int = 0
@@ -70,7 +71,10 @@ class Order:
 
     def bytes(self, nbytes: int, salt: int = 0) -> Array:
         """Contents of memory that nobody has written: uint8[nbytes]."""
-        return _noise(self.values, salt, nbytes).copy()
+        if self.values == 2:
+            return np.zeros(nbytes, np.uint8)
+        noise = _noise(salt, nbytes)
+        return ~noise if self.values else noise.copy()
 
     def _random(self) -> np.random.Generator:
         return np.random.default_rng(self.number)

@@ -57,10 +57,10 @@ def worse(stamp, than, thread):  # type: ignore[no-untyped-def]
 
 @compiled
 def note_reads(offset, nbytes, cta, thread, known, writers, readers):  # type: ignore[no-untyped-def]
-    """Record reads of `nbytes` at each offset. Returns the first (lane, fault, other's stamp) and
-    how many lanes are at fault.
-    """
+    """Record reads of `nbytes` at each offset. Returns the first (lane, fault, other's stamp), how
+    many lanes are at fault, and the first lane that reads what nothing has written, or -1."""
     first, kind, other = -1, NO_FAULT, np.int64(0)
+    unwritten = -1
     count = 0
     for i in range(offset.shape[0]):
         c, t = cta[i], thread[i]
@@ -72,7 +72,7 @@ def note_reads(offset, nbytes, cta, thread, known, writers, readers):  # type: i
             writer = writers[b]
             # Neighbouring bytes mostly have one history: look at it once.
             if writer == 0:
-                fault = max(fault, UNINITIALISED)
+                unwritten = i if unwritten < 0 else unwritten
             elif writer != fine:
                 if not ordered(writer, t, known[c]):
                     fault = max(fault, RACE_IN_WARP if in_warp(writer, t) else RACE)
@@ -89,7 +89,7 @@ def note_reads(offset, nbytes, cta, thread, known, writers, readers):  # type: i
                 readers[1, b] = stamp
         if fault != NO_FAULT:
             count += 1
-    return first, kind, other, count
+    return first, kind, other, count, unwritten
 
 
 @compiled

@@ -107,11 +107,21 @@ def test_a_plain_read_races_with_an_atomic() -> None:
         run(body, np.zeros(64, np.uint32), block=64, before=SHARED)
 
 
-def test_an_atomic_on_unwritten_shared_memory_is_caught() -> None:
-    body = """mov.u32 %r10, s; red.shared.add.u32 [%r10], 1; ld.shared.u32 %r5, [%r10];
-    st.global.u32 [%q0], %r5;"""
-    with pytest.raises(errors.UninitialisedShared, match="atomic"):
+def test_an_atomic_on_unwritten_shared_memory_is_a_finding() -> None:
+    body = "mov.u32 %r10, s; red.shared.add.u32 [%r10], 1;"
+    (found,) = run(body, np.zeros(1, np.uint32), before=SHARED).findings
+    assert (found.code, found.count) == ("unwritten_shared", 32)
+    body += " ld.shared.u32 %r5, [%r10]; st.global.u32 [%q0], %r5;"
+    with pytest.raises(errors.UninitialisedShared, match="atomic on shared address"):
         run(body, np.zeros(1, np.uint32), before=SHARED)
+
+
+def test_an_exchange_initialises_shared_memory() -> None:
+    body = """mov.u32 %r10, s; setp.eq.u32 %p1, %r0, 0; @%p1 atom.shared.exch.b32 %r5, [%r10], 7;
+    bar.sync 0; ld.shared.u32 %r6, [%r10]; st.global.u32 [%q0], %r6;"""
+    out = np.zeros(1, np.uint32)
+    assert run(body, out, before=SHARED).findings == []
+    assert out[0] == 7
 
 
 def test_an_atomic_out_of_bounds_is_caught() -> None:

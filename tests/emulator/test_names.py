@@ -78,13 +78,15 @@ def test_a_name_of_cute_dsls_is_cut_to_the_functions(generated: str, name: str) 
 def test_messages_have_the_short_name_and_records_the_whole() -> None:
     name = "_Z4kernIfLi4EEvPT_"
     text = f"{HEADER}.visible .entry {name}() {{ .shared .b32 s; .reg .b32 %r<9>; .reg .b64 %d<2>;"
-    text += " mov.u32 %r1, s; ld.shared.u32 %r2, [%r1]; FAULT ret; }"
-    report = emulator.run_ptx(text.replace("FAULT", ""), name, (1,), (32,), [])
+    text += " .reg .pred %p;"
+    text += " mov.u32 %r1, s; ld.shared.u32 %r2, [%r1]; setp.eq.u32 %p, %r2, 0;"
+    text += " @%p bra N; N: ret; }"
+    report = emulator.run_ptx(text, name, (1,), (32,), [])
     assert report.kernel == report.findings[0].kernel == name
     assert report.to_dict()["short_name"] == "kern<float, 4>"
     fault = "mov.u64 %d1, 64; ld.global.u32 %r2, [%d1];"
     with pytest.raises(errors.OutOfBounds) as caught:
-        emulator.run_ptx(text.replace("FAULT", fault), name, (1,), (32,), [])
+        emulator.run_ptx(text.replace("ld.shared.u32 %r2, [%r1];", fault), name, (1,), (32,), [])
     assert "in kernel kern<float, 4>, CTA" in str(caught.value)
     assert caught.value.where is not None
     assert caught.value.where.kernel == name

@@ -212,8 +212,9 @@ def test_a_file_below_the_working_directory_is_named_from_there(
 
 def test_findings_of_one_source_line_are_one(python: Path) -> None:
     listed = f'.file 1 "{python}"\n.shared .align 16 .b8 s[1024];'
-    unset = "ld.shared.u32 %r5, [%r10];"
-    body = f"mov.u32 %r10, s;\n.loc 1 70 4\n{unset}\n{unset}\n.loc 1 71 4\n{unset}"
+    branch = "ld.shared.u32 %r5, [%r10]; setp.eq.u32 %p1, %r5, 0; @%p1 bra N{0}; N{0}:"
+    one, two, three = (branch.format(i) for i in range(3))
+    body = f"mov.u32 %r10, s;\n.loc 1 70 4\n{one}\n{two}\n.loc 1 71 4\n{three}"
     found = run(body, words(), before=listed).findings
     assert [(each.code, each.file, each.line) for each in found] == [
         ("unwritten_shared", str(python), 70),
@@ -223,7 +224,10 @@ def test_findings_of_one_source_line_are_one(python: Path) -> None:
 
 
 def test_findings_without_a_source_are_kept_apart_by_ptx_line() -> None:
-    body = "mov.u32 %r10, s;\nld.shared.u32 %r5, [%r10];\nld.shared.u32 %r6, [%r10+4];"
+    body = """mov.u32 %r10, s; ld.shared.u32 %r5, [%r10]; setp.eq.u32 %p1, %r5, 0;
+    @%p1 bra A;
+    A: @%p1 bra B;
+    B:"""
     found = run(body, words(), before=".shared .align 16 .b8 s[1024];").findings
     assert [(each.file, each.line) for each in found] == [(None, None)] * 2
     assert found[0].ptx_line is not None

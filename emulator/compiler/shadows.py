@@ -1,0 +1,140 @@
+"""The statements of a compiled kernel that keep shadows, and look at them where values matter."""
+
+from __future__ import annotations
+
+from nvfp4.emulator.arithmetic import definedness
+from nvfp4.emulator.compiler.lower import Loaded, Unset, passes_on
+from nvfp4.emulator.compiler.statements import Call, Guard, Set, Statement, conditional, execution
+from nvfp4.emulator.compiler.values import Values
+from nvfp4.emulator.instructions import undefined
+from nvfp4.emulator.instructions.action import Action, Result, Source
+from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.ptx.program import Instruction, Memory, Not, Operand, Register
+
+_NAMES_IN_A_MESSAGE = 3
+
+
+class Shadows:
+    """Writes them for one kernel. memory: whether that of shared and local memory is tracked."""
+
+    def __init__(self, values: Values, memory: bool) -> None:
+        self.values = values
+        self.lowered = values.lowered
+        self.memory = memory
+        values.named("merge", undefined.merge)
+
+    def call(self, index: int, guard: Guard | None) -> str | None:
+        """A call for the shadows of an instruction's results; None if they are all defined."""
+        action = self.lowered.actions[index]
+        if action is None:
+            return None
+        passed = [s for s in action.sources if action.pure or passes_on(action, s)]
+        needed = any(self._register(s.operand) in self.lowered.shadows for s in passed)
+        values = [self.values.read(s) for s in action.sources]
+        shadows = [self.values.shadow(s) for s in action.sources]
+        if action.pure and needed:
+            classes = [result.cls for result in action.results]
+            rule = action.rule or definedness.whole(classes)
+            name = self.values.named(f"D{index}", definedness.transfer(rule, classes))
+            return f"{name}({', '.join(values + shadows)})"
+        if action.shadow is None:
+            return None
+        if needed or (self.memory and (action.loads or not action.results)):
+            name = self.values.named(f"D{index}", action.shadow)
+            return f"{name}({execution(guard)}, {_tuple(values)}, {_tuple(shadows)})"
+        return None
+
+    def results(
+        self, action: Action, guard: Guard | None, when: str | None, values: list[str], found: bool
+    ) -> list[Statement]:
+        """Set the shadows of the registers that are about to get `values`.
+
+        found: whether s0, s1, ... hold the results' shadows; else the results are defined.
+        """
+        shadows, statements = self.lowered.shadows, list[Statement]()
+        unsure = None
+        if action.pure and guard is not None and guard.register in shadows:
+            unsure = "unsure"
+            statements.append(Set(unsure, f"r{shadows[guard.register]}"))
+        for i, (result, value) in enumerate(zip(action.results, values, strict=True)):
+            register = self._register(result.operand)
+            if register not in shadows:
+                continue
+            new = self._new_shadow(result, register, f"s{i}" if found else None)
+            if unsure is not None:
+                old = f"r{register}, {new}, r{shadows[register]}"
+                new = f"merge({unsure}, {when}, {value}, {old})"
+                statements.append(Set(f"r{shadows[register]}", new))
+            else:
+                statements.append(conditional(shadows[register], new, when))
+        return statements
+
+    def _new_shadow(self, result: Result, register: int, found: str | None) -> str:
+        cls = self.lowered.classes[register]
+        if found is None:
+            return self.values.constant(0, cls)
+        return self.values.cast(found, result.cls, cls, result.signed)
+
+    # --- where values matter --------------------------------------------------------------
+
+    def checks(self, index: int, instruction: Instruction, guard: Guard | None) -> list[Statement]:
+        """Note undefined bits in what an instruction needs defined."""
+        action = self.lowered.actions[index]
+        if not self.lowered.shadows or (action is not None and action.pure):
+            return []
+        opcode = instruction.opcode
+        found: list[Statement] = []
+        if instruction.guard is not None:
+            source = Source(instruction.guard, "pred")
+            what = "the condition of a branch" if opcode == "bra" else f"the guard of {opcode}"
+            found += self._check(index, source, f"used as {what}", execution(None))
+        if action is None:
+            if instruction.parts[0] == "brx":
+                source = Source(instruction.operands[0], "b32")
+                found += self._check(index, source, "used as a branch's index", execution(guard))
+            return found
+        for source in action.sources:
+            if isinstance(source.operand, Memory):
+                if isinstance(source.operand.base, Register):
+                    base = Source(source.operand.base, source.operand.base.cls)
+                    found += self._check(index, base, "used as an address", execution(guard))
+            elif not passes_on(action, source):
+                what = "stored to global memory" if action.kind == "store" else f"used by {opcode}"
+                found += self._check(index, source, what, execution(guard))
+        return found
+
+    def after_store(self, index: int, action: Action, call: str) -> list[Statement]:
+        """Keep the shadows of what has been stored, and check what has left the thread."""
+        checks: list[Statement] = []
+        for source in action.sources:
+            if passes_on(action, source):
+                ex = "Execution(batch, group, s0)"
+                checks += self._check(index, source, "stored to global memory", ex)
+        return [Call(call, ["s0"]), *checks]
+
+    def _check(self, index: int, source: Source, verb: str, execution: str) -> list[Statement]:
+        register = self._register(source.operand)
+        if register not in self.lowered.shadows:
+            return []
+        program, origins = self.lowered.program, self.lowered.origins[register]
+        unset = sorted(origin.register for origin in origins if isinstance(origin, Unset))
+        names = [None if r == register else self.lowered.name(r) for r in unset]
+        what = program.registers[register]
+        use = undefined.Use(
+            Site(program.kernel, program.code[index]),
+            f"{'predicate' if what.cls == 'pred' else 'register'} {what.name} is {verb}",
+            tuple(names[:_NAMES_IN_A_MESSAGE]),
+            tuple(sorted(origin.line for origin in origins if isinstance(origin, Loaded))),
+        )
+        name = self.values.named(f"U{index}_{register}_{verb.split()[0]}", use)
+        return [Call(f"{name}.check({execution}, {self.values.shadow(source)})")]
+
+    def _register(self, operand: Operand) -> int:
+        """The register that an operand is, or -1."""
+        if isinstance(operand, Not):
+            operand = operand.operand
+        return operand.index if isinstance(operand, Register) else -1
+
+
+def _tuple(values: list[str]) -> str:
+    return f"({''.join(value + ', ' for value in values)})"
