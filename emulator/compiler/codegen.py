@@ -95,6 +95,7 @@ class _Writer:
             self.values.names[f"block_{block.index}"],
             self.values.names.get(f"gate_{block.index}"),
             self.site(block.code[0]),
+            self.site(block.code[-1]),
             block.live_in,
             block.live_out,
             block.writes,

@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from nvfp4.emulator.errors import Deadlock, SourceLocation
+from nvfp4.emulator.errors import Deadlock
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
 
 
-def deadlock(kernel: str, batch: Batch, held: list[tuple[Site, Array]]) -> Deadlock:
-    """An error that names who waits, and where. held: (instruction, lanes held before it)."""
-    lines = [
-        f"{_threads(batch, waiting.lanes)} at {barrier.status(waiting)}"
-        for barrier in batch.barriers.values()
-        for waiting in barrier.waiting
-    ]
+def deadlock(
+    batch: Batch, held: list[tuple[Site, Array]], barrier_before: Callable[[int], Site]
+) -> Deadlock:
+    """An error that names who waits, and where.
+
+    held: (instruction, lanes held before it). barrier_before: the barrier instruction in front of a
+    block. One of the two waits: something is held, or in a barrier.
+    """
+    lines, sites = [], []
+    for barrier in batch.barriers.values():
+        for waiting in barrier.waiting:
+            site = barrier_before(waiting.block)
+            sites.append(site)
+            status = barrier.status(waiting)
+            lines.append(f"{_threads(batch, waiting.lanes)} at {_place(site)}: {status}")
     for site, lanes in held:
-        instruction = site.instruction
-        source = instruction.source and instruction.source.users()
-        place = f"{source}" if source else f"PTX line {instruction.line}"
-        lines.append(f"{_threads(batch, lanes)} at {place}: {instruction.text}")
+        sites.append(site)
+        lines.append(f"{_threads(batch, lanes)} at {_place(site)}: {site.instruction.text}")
     return Deadlock(
         "no thread can go on. Waiting: " + "; ".join(lines),
-        where=held[0][0].location() if held else SourceLocation(kernel),
+        where=sites[-1].location(),
         hint="every thread that a barrier counts must reach it",
     )
+
+
+def _place(site: Site) -> str:
+    source = site.instruction.source and site.instruction.source.users()
+    return f"{source}" if source else f"PTX line {site.instruction.line}"
 
 
 def _threads(batch: Batch, lanes: Array) -> str:

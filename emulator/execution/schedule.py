@@ -201,4 +201,5 @@ class Scheduler:
 
     def _deadlock(self) -> Deadlock:
         held = [(self._block(place).site, group.lanes) for place, group in self.held.items()]
-        return deadlock(self.kernel.program.kernel, self.batch, held)
+        # A barrier ends its block; the threads that it keeps go on with the one behind.
+        return deadlock(self.batch, held, lambda block: self.kernel.blocks[block - 1].end)

@@ -10,7 +10,8 @@ from nvfp4.emulator.ptx.types import type_bits
 _SPACES = ("global", "shared", "local", "const", "param")
 # Orders, scopes and caches: threads run in one order here, and there is no cache to advise.
 _HARMLESS = {
-    "weak", "volatile", "relaxed", "acquire", "release", "mmio", "unified", "nc",
+    "weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "seq_cst", "mmio",
+    "unified", "nc",
     "cta", "cluster", "gpu", "sys",
     "ca", "cg", "cs", "lu", "cv", "wb", "wt",
     "v2", "v4", "v8",

@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import sys
 import time
+import traceback
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -103,7 +104,7 @@ def judge(entry: Entry) -> Judgement:
                 for report in called.launches:
                     for finding in report["findings"]:
                         judgement.findings.add(finding["code"])
-                        judgement.lines |= {finding["line"]} - {None}
+                        judgement.lines |= {finding["line"]} if finding["line"] else set()
     except SubmissionFailed as failed:
         error = process.runner.error if process else None
         judgement.message = str(failed)
@@ -111,8 +112,14 @@ def judge(entry: Entry) -> Judgement:
         where = getattr(error, "where", None)
         source = getattr(where, "source", None)
         users = source.users() if source else None
-        judgement.lines = {users.line} if users else set()
+        judgement.lines = {users.line} if users else _own_lines(error, entry.path)
     return judgement
+
+
+def _own_lines(error: BaseException | None, path: Path) -> set[int]:
+    """Lines of the submission in the traceback of an error."""
+    frames = traceback.extract_tb(error.__traceback__) if error else []
+    return {frame.lineno or 0 for frame in frames if frame.filename == str(path)}
 
 
 def _call(process: InProcess, case: Case) -> Called:
