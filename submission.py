@@ -227,11 +227,17 @@ class Configuration:
         width, rows = self.threads_k, self.rows
         threads, lanes = width * self.groups, min(width, 32)
         for holds, rule in (
-            (threads % 32 == 0, "a CTA must be whole warps"),
-            (threads <= self.resident <= 1024, f"resident must be {threads} to 1024"),
+            (threads % 32 == 0, f"a CTA of {threads} threads is not whole warps"),
+            (
+                threads <= self.resident <= 1024,
+                f"resident must be at most 1024 and at least the {threads} threads of a CTA",
+            ),
             (width in (8, 16) or width % 32 == 0, "threads_k must be 8, 16 or a multiple of 32"),
-            (0 < rows <= lanes and rows & (rows - 1) == 0, f"rows must be 1, 2, 4 ... or {lanes}"),
-            (self.bytes in (16, 32), "bytes must be 16 or 32"),
+            (
+                0 < rows <= lanes and rows & (rows - 1) == 0,
+                f"rows must be a power of two of at most {lanes}",
+            ),
+            (self.bytes in (16, 32), "a piece is 16 or 32 bytes"),
         ):
             check(holds, f"{self}: {rule}")
 

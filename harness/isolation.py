@@ -1,7 +1,6 @@
-"""Takes away what a submission does not need: files, the network, other processes, resources.
+"""Takes away what a submission does not need, as far as the system allows.
 
-All of it is best effort and says what is in force. It is applied before a process loads torch:
-threads and children that start later inherit it.
+Applied before a process loads torch: threads and children that start later inherit it.
 """
 
 import contextlib

@@ -49,7 +49,7 @@ def write_floor(pipe: ResultPipe, key: str, case: Case, limits: DeviceLimits) ->
 
 
 class Judge:
-    """Runs the cases of a mode and writes every verdict to the pipe; a method for each mode."""
+    """Writes every verdict to the pipe; a method for each mode."""
 
     def __init__(
         self,

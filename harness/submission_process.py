@@ -128,10 +128,9 @@ class SubmissionProcess:
     def request(
         self, request: object, answer: type[T], timeout_s: float, fd: int | None = None
     ) -> T:
-        """Asks the worker and waits for an answer of a kind, both records of ``messages``.
+        """Asks the worker and waits for an answer of a kind. Raises SubmissionFailed.
 
-        Raises SubmissionFailed for whatever the submission did instead. A worker that cannot go on
-        is stopped, and the next request starts another.
+        A worker that cannot go on is stopped; the next request starts another.
         """
         deadline = time.monotonic() + timeout_s
         self.begin(request, timeout_s, fd)
