@@ -81,7 +81,8 @@ def read_environment() -> Environment:
     device = get("NVFP4_DEVICE", "auto")
     if device not in ("auto", "cuda", "cpu"):
         raise SetupError(f"NVFP4_DEVICE={device!r} is not auto, cuda or cpu", Exit.USAGE)
-    load = Load(get("NVFP4_ARCH", "sm_100a"), get("NVFP4_CHECK", "1") != "0", orders)
+    check, keep = get("NVFP4_CHECK", "1") != "0", "NVFP4_KEEP" in os.environ
+    load = Load(get("NVFP4_ARCH", "sm_100a"), check, orders, keep)
     strict = get("NVFP4_STRICT", "0") != "0"
     return Environment(secret_seed, device, timeout_s, load, strict)
 

@@ -79,6 +79,7 @@ class Bot:
     check: bool = True
     orders: int = 4
     strict: bool = False
+    keep: Path | None = None
 
     def run_submission(self) -> ProcessResult:
         """``python submission.py``, as the bot does once before anything else, but confined."""
@@ -135,6 +136,8 @@ class Bot:
         environment["NVFP4_CHECK"] = "1" if self.check else "0"
         environment["NVFP4_ORDERS"] = str(self.orders)
         environment["NVFP4_STRICT"] = "1" if self.strict else "0"
+        if self.keep is not None:
+            environment["NVFP4_KEEP"] = str(self.keep.resolve())
         if kind in ("cpu", "emulate"):
             environment["CUDA_VISIBLE_DEVICES"] = ""
         elif number:

@@ -34,6 +34,7 @@ class Options:
     check: bool
     orders: int
     strict: bool
+    keep: Path | None
     as_json: bool
     output: Path | None
 
@@ -49,6 +50,7 @@ class Options:
             self.check,
             self.orders,
             self.strict,
+            self.keep,
         )
 
 

@@ -101,6 +101,12 @@ def judging_options(function: F) -> F:
             help="Orders of warps and CTAs in which an emulated kernel with findings is run.",
         ),
         click.option("--strict", is_flag=True, help="Let findings fail the submission."),
+        click.option(
+            "--keep",
+            type=click.Path(file_okay=False, path_type=Path),
+            metavar="DIR",
+            help="Write the PTX of each emulated kernel there, with counts beside the lines.",
+        ),
         click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else."),
         click.option(
             "--output",

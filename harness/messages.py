@@ -20,6 +20,7 @@ class Load:
     arch: str
     check: bool
     orders: int
+    keep: bool = False
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ class Runner:
 
     def _load(self, request: Load, fd: int | None) -> Done:
         if self.device.type == "cpu" and self._emulation is None:
-            self._emulation = _emulate(request)
+            self._emulation = _emulate(request, self._submission)
         spec = importlib.util.spec_from_file_location("submission", self._submission)
         if spec is None or spec.loader is None:
             raise Refused(f"{self._submission.name} is not a Python file")
@@ -165,7 +165,7 @@ class Runner:
         """No launches yet; they may write c alone."""
         if self._emulation is None:
             return
-        self._emulation.clear()
+        self._emulation.begin_call("x".join(map(str, self.shape)))
         for name, tensor in self.buffers.tensors.items():
             if name != output_name:
                 self._emulation.register(
@@ -210,13 +210,15 @@ class Runner:
         return Failure("exception", text)
 
 
-def _emulate(request: Load) -> Any:
+def _emulate(request: Load, submission: Path) -> Any:
     """A stand-in for the missing GPU that emulates kernels; None without nvfp4."""
     if importlib.util.find_spec("nvfp4") is None:
         return None
     from nvfp4 import emulation
 
-    return emulation.install_stand_in(request.arch, request.check, orders=request.orders)
+    return emulation.install_stand_in(
+        submission, request.arch, request.check, request.orders, request.keep
+    )
 
 
 def own_traceback(error: BaseException, submission: Path) -> str:

@@ -68,10 +68,10 @@ class SubmissionProcess:
     ) -> None:
         self._load_request = load or Load("sm_100a", True, 1)
         self._worker = worker or Path(path_of("worker"))
-        self._scratch = Path(tempfile.mkdtemp(prefix="nvfp4-"))
+        self.scratch = Path(tempfile.mkdtemp(prefix="nvfp4-"))
         for source in (submission, Path(path_of("task")), Path(path_of("utils"))):
-            shutil.copy(source, self._scratch / source.name)
-        self._submission = self._scratch / submission.name
+            shutil.copy(source, self.scratch / source.name)
+        self._submission = self.scratch / submission.name
         self._process: subprocess.Popen[bytes] | None = None
         self._loaded = False
         self._requests = 0
@@ -84,7 +84,7 @@ class SubmissionProcess:
 
     def __exit__(self, *error: object) -> None:
         self.stop()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        shutil.rmtree(self.scratch, ignore_errors=True)
 
     def start(self) -> None:
         ours, theirs = socket.socketpair()
@@ -93,7 +93,7 @@ class SubmissionProcess:
             for name, value in os.environ.items()
             if not name.startswith(("POPCORN_", "NVFP4_")) or name == "POPCORN_NCU"
         }
-        environment.update(isolation.cache_environment(self._scratch))
+        environment.update(isolation.cache_environment(self.scratch))
         with theirs:
             self._process = subprocess.Popen(
                 [
@@ -103,7 +103,7 @@ class SubmissionProcess:
                     str(theirs.fileno()),
                     str(self._submission),
                 ],
-                cwd=self._scratch,
+                cwd=self.scratch,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

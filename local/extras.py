@@ -1,16 +1,21 @@
 """What an installed nvfp4 adds to the judge."""
 
+import os
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from extras import Extras
+from messages import Called
 from nvfp4.local.diagnosis import likely_cause
 from nvfp4.local.emulated_counts import total_counts
 from nvfp4.local.findings import findings_of
 from nvfp4.local.gated_timing import GatedClock
+from nvfp4.local.listings import take_listings
 from nvfp4.local.repeat import Repetition
+from opened_case import OpenedCase
 from submission_process import SubmissionProcess
 
 
@@ -25,11 +30,18 @@ def judge_extras(
     whether findings fail a case.
     """
     on_cuda = device.type == "cuda"
+    keep = os.environ.get("NVFP4_KEEP")
+
+    def find(opened: OpenedCase, called: Called) -> list[dict[str, Any]]:
+        if keep:
+            take_listings(process.scratch / "kept", Path(keep))
+        return findings_of(opened, called)
+
     return Extras(
         explain=likely_cause,
         open_clock=partial(GatedClock, process, device, deadline) if on_cuda else None,
         count=total_counts,
-        find=findings_of,
+        find=find,
         strict=strict,
         repeat=partial(Repetition, submission=submission, device=device, deadline=deadline),
     )

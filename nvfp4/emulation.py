@@ -9,8 +9,10 @@ with emulation.install() as emulated:  # CuTe DSL code runs unchanged in here
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 
 import torch
@@ -22,6 +24,12 @@ from nvfp4.capture.imports import when_imported
 from nvfp4.capture.launch import Buffer, Launch
 from nvfp4.capture.torch_memory import ProcessMemory
 from nvfp4.emulator import DEFAULT_ORDERS, LaunchReport
+from nvfp4.emulator.listing import annotated_ptx
+from nvfp4.emulator.names import short_name
+from nvfp4.emulator.source import show_as
+
+LISTINGS = "kept"
+"""Where a submission's process leaves listings for the judge."""
 
 
 class Emulation:
@@ -90,11 +98,32 @@ class StandInEmulation(Emulation):
 
     device_type = "cuda"
 
-    def __init__(self, arch: str, check: bool, orders: int) -> None:
+    def __init__(
+        self, arch: str, check: bool, orders: int, submission: Path | None, keep: bool
+    ) -> None:
         super().__init__(arch, check, None, orders)
+        self._listings = submission.parent / LISTINGS if submission and keep else None
+        self._call = ""
+        if submission:
+            show_as(str(submission), submission.name)
         self._stop.append(standin.install(arch).uninstall)
         # Importing CuTe DSL takes a second, which a submission in plain torch need not spend.
         self._stop.append(when_imported("cutlass", self.capture_cute_dsl))
+
+    def begin_call(self, name: str) -> None:
+        """Forget the call before. name: a folder for the listings of this one's launches."""
+        self.clear()
+        self._call = name
+
+    def _run(self, launch: Launch) -> None:
+        super()._run(launch)
+        if self._listings is not None:
+            report = self.launches[-1]
+            folder = self._listings / self._call
+            folder.mkdir(parents=True, exist_ok=True)
+            kernel = re.sub(r"\W+", "_", short_name(report.kernel))[:60]
+            path = folder / f"{len(self.launches)}_{kernel}.ptx"
+            path.write_text(annotated_ptx(report), encoding="utf-8")
 
     def adopt(self, tensor: torch.Tensor) -> torch.Tensor:
         """A CUDA tensor on the memory of a CPU tensor."""
@@ -124,10 +153,16 @@ def install(
 
 
 def install_stand_in(
-    arch: str = "sm_100a", check: bool = True, orders: int = DEFAULT_ORDERS
+    submission: Path | None = None,
+    arch: str = "sm_100a",
+    check: bool = True,
+    orders: int = DEFAULT_ORDERS,
+    keep: bool = False,
 ) -> StandInEmulation:
     """`install`, and a CUDA device for torch, as code written for a GPU expects it.
 
-    Without CuTe DSL there is only the device. Raises RuntimeError where there is a real one.
+    submission: the file that messages call by its name alone. keep: write the PTX of each launch,
+    with counts beside the lines, to the folder LISTINGS beside the submission. Without CuTe DSL
+    there is only the device. Raises RuntimeError where there is a real one.
     """
-    return StandInEmulation(arch, check, orders)
+    return StandInEmulation(arch, check, orders, submission, keep)

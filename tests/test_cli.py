@@ -130,7 +130,7 @@ def test_a_right_submission_passes_with_the_documented_object(
 def test_every_test_has_its_line_of_the_object(evaluated: dict[str, Any]) -> None:
     specs = [case(m=m, l=2) for m in (128, 256)]
     assert all(test.pop("error_share") < 1 for test in evaluated["tests"])
-    known = {"status": "pass", "message": None, "findings": []}
+    known: dict[str, Any] = {"status": "pass", "message": None, "findings": []}
     assert evaluated["tests"] == [
         {"spec": spec, "inputs": inputs, **known}
         for inputs in ("contest", "full")

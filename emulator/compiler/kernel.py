@@ -19,8 +19,8 @@ from nvfp4.emulator.state.batch import Batch
 class CompiledBlock:
     """run(batch, group, R) and, if threads may have to wait here, gate with the same arguments.
 
-    site, end: the first and the last instruction. live_in, live_out, writes: bit sets of registers. kinds: how many
-    instructions there are of each class that is counted.
+    site, end: the first and the last instruction. live_in, live_out, writes: bit sets of registers.
+    kinds: how many instructions there are of each class that is counted.
     """
 
     run: Callable[..., Any]
