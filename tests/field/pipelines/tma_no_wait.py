@@ -52,7 +52,8 @@ def kernel(
             words = cute.make_rmem_tensor((2,), cutlass.Uint32)
             words[0] = sA[tidx, 2 * j, 0]  # <- fault
             words[1] = sA[tidx, 2 * j + 1, 0]
-            a = cute.recast_tensor(words, cutlass.Float4E2M1FN).load().to(cutlass.Float32)
+            halves = cute.recast_tensor(words, cutlass.Float4E2M1FN)  # <- fault
+            a = halves.load().to(cutlass.Float32)  # <- fault
             b = cute.local_tile(mB[0, None, l], (16,), (step * 16 + j,)).load().to(cutlass.Float32)
             dot = (a * b).reduce(cute.ReductionOp.ADD, 0.0, 0)
             sfa = mSFA[row, step * 16 + j, l].to(cutlass.Float32)

@@ -48,7 +48,7 @@ def kernel(
             with cute.arch.elect_one():
                 cute.arch.mbarrier_arrive_and_expect_tx(bar, ROWS * WORDS * 4)
             cute.copy(load_a, tG[None, step], tS, tma_bar_ptr=bar)
-        cute.arch.mbarrier_wait(bar, 0)
+        cute.arch.mbarrier_wait(bar, 0)  # <- fault
         for j in cutlass.range_constexpr(16):
             words = cute.make_rmem_tensor((2,), cutlass.Uint32)
             words[0] = sA[tidx, 2 * j, 0]  # <- fault
