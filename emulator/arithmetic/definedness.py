@@ -48,19 +48,17 @@ def whole(classes: Sequence[str]) -> Rule:
     return rule
 
 
-def transfer(rule: Rule, classes: Sequence[str]) -> Function:
-    """A rule as a function of the sources and then their shadows; quick if all is defined."""
+def transfer(rule: Rule, classes: Sequence[str]) -> Rule:
+    """A rule that is quick if all is defined."""
     nothing = tuple(np.zeros(1, REGISTER_DTYPES[cls]) for cls in classes)
 
-    def function(*arrays: Array) -> tuple[Array, ...]:
-        half = len(arrays) // 2
-        shadows = arrays[half:]
+    def quick(values: Sequence[Array], shadows: Sequence[Array]) -> tuple[Array, ...]:
         for shadow in shadows:
             if shadow.any():
-                return rule(arrays[:half], shadows)
+                return rule(values, shadows)
         return nothing
 
-    return function
+    return quick
 
 
 def copied(values: Sequence[Array], shadows: Sequence[Array]) -> tuple[Array, ...]:

@@ -194,7 +194,7 @@ class _Writer:
             ]
             return [
                 Call(call, targets),
-                *self.shadows.results(action, None, None, targets, found=False),
+                *self.shadows.results(index, None, None, targets, found=False),
             ]
         targets = [f"t{i}" for i in range(len(action.results))]
         statements: list[Statement] = [Call(call, targets)]
@@ -211,7 +211,7 @@ class _Writer:
             else target
             for target, r in zip(targets, action.results, strict=True)
         ]
-        statements += self.shadows.results(action, guard, when, values, shadow is not None)
+        statements += self.shadows.results(index, guard, when, values, shadow is not None)
         for result, value in zip(action.results, values, strict=True):
             if isinstance(result.operand, Register):
                 statements.append(conditional(result.operand.index, value, when))

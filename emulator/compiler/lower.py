@@ -6,14 +6,15 @@ undefined bits (see arithmetic.definedness) are extra registers behind the progr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import nvfp4.emulator.instructions  # noqa: F401  (fills the table of actions)
 from nvfp4.emulator.arithmetic import definedness, resolve
+from nvfp4.emulator.arithmetic.table import INTEGERS, UNTYPED
 from nvfp4.emulator.errors import EmulatorError, PtxSyntaxError
 from nvfp4.emulator.instructions.action import Action, Result, Source, builder_of
 from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.instructions.undefined import Passage
 from nvfp4.emulator.ptx import flow
 from nvfp4.emulator.ptx.program import (
     Instruction,
@@ -28,23 +29,6 @@ from nvfp4.emulator.ptx.program import (
 from nvfp4.emulator.state.signals import CLOCK_REGISTERS
 
 Effects = tuple[list[int], list[int]]
-
-
-@dataclass(frozen=True)
-class Unset:
-    """A register that some path reads before anything sets it."""
-
-    register: int
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """A load, by its PTX line."""
-
-    line: int
-
-
-Origin: TypeAlias = Unset | Loaded
 _SPECIAL_CLASSES = {"gridid": "b64", "is_explicit_cluster": "pred"}
 
 
@@ -58,8 +42,8 @@ class Lowered:
 
     classes: register class by index, extra registers included. actions: one for each instruction,
     None for control flow. effects: (registers read, registers set) of each instruction. shadows:
-    a register that may hold undefined bits -> its shadow. origins: such a register -> where they
-    may come from: registers that some path reads unset, and lines of loads.
+    a register that may hold undefined bits -> its shadow. unset: those that some path reads before
+    anything sets them.
     """
 
     def __init__(self, program: Program, check: bool, memory: bool) -> None:
@@ -69,7 +53,7 @@ class Lowered:
         self.specials: dict[str, int] = {}
         self.symbols: dict[SymbolAddress, int] = {}
         self.shadows: dict[int, int] = {}
-        self.origins: dict[int, set[Origin]] = {}
+        self.unset: set[int] = set()
         self._carry: int | None = None
         self.actions = [self._action(instruction) for instruction in program.code]
         first = {i for i, a in enumerate(self.actions) if a is not None and a.gate is not None}
@@ -77,32 +61,28 @@ class Lowered:
         self.blocks = flow.blocks(program, first, last)
         self.effects = [self.effects_of(i) for i in range(len(program.code))]
         unset = flow.analyse(self.blocks, self.effects.__getitem__)
-        origins: dict[int, set[Origin]] = {}
         if check:
             own = len(program.registers)
-            origins = {r: {Unset(r)} for r in unset if r < own or r == self._carry}
+            self.unset = {r for r in unset if r < own or r == self._carry}
+        watched = set(self.unset)
         if memory:
-            for i, action in enumerate(self.actions):
+            for action, (_, written) in zip(self.actions, self.effects, strict=True):
                 if action is not None and action.loads:
-                    for register in self.effects[i][1]:
-                        origins.setdefault(register, set()).add(Loaded(program.code[i].line))
-        if origins:
-            self._watch(origins)
+                    watched.update(written)
+        if watched:
+            self._watch(watched)
 
-    def _watch(self, origins: dict[int, set[Origin]]) -> None:
+    def _watch(self, watched: set[int]) -> None:
         """Give shadows to these registers, and to those that their values are passed on to."""
         passes = [(self.passed_on(i), self.effects[i][1]) for i in range(len(self.actions))]
         grows = True
         while grows:
-            grows = False
+            before = len(watched)
             for read, written in passes:
-                found = set[Origin]().union(*(origins.get(r, ()) for r in read))
-                for register in written:
-                    if not found <= origins.get(register, set()):
-                        origins[register] = origins.get(register, set()) | found
-                        grows = True
-        self.origins = origins
-        for register in sorted(origins):
+                if not watched.isdisjoint(read):
+                    watched.update(written)
+            grows = len(watched) > before
+        for register in sorted(watched):
             self.shadows[register] = self.extra_register(self.classes[register])
         self.effects = [self._with_shadows(e) for e in self.effects]
         for block in self.blocks:
@@ -117,13 +97,23 @@ class Lowered:
         where a value does matter, which is an address, data of other threads, a branch.
         """
         action, guard = self.actions[index], self.program.code[index].guard
+        passed = [source.operand for source in self.passed_sources(index)]
+        if action is not None and action.pure and guard is not None:
+            passed.append(guard)
+        return [register for operand in passed for register in self.registers_of(operand)]
+
+    def passed_sources(self, index: int) -> list[Source]:
+        """The sources whose shadows an instruction passes on."""
+        action, parts = self.actions[index], self.program.code[index].parts
         if action is None:
             return []
-        if action.pure:
-            passed = [s.operand for s in action.sources] + ([guard] if guard is not None else [])
-        else:
-            passed = [s.operand for s in action.sources if passes_on(action, s)]
-        return [register for operand in passed for register in self.registers_of(operand)]
+        if not action.pure:
+            return [source for source in action.sources if passes_on(action, source)]
+        operands = [source.operand for source in action.sources]
+        cancels = parts[0] in ("xor", "sub") and parts[-1] in (*UNTYPED, *INTEGERS, "pred")
+        if cancels and operands[0] == operands[1]:
+            return []
+        return list(action.sources)
 
     def _action(self, instruction: Instruction) -> Action | None:
         """The Action of an instruction; None for control flow, which blocks end with."""
@@ -167,11 +157,25 @@ class Lowered:
             self._carry = self.extra_register("pred")
         return Register(self._carry, "pred", "CC.CF")
 
-    def name(self, register: int) -> str:
-        """How a message calls a register."""
-        if register == self._carry:
-            return "the carry flag"
-        return self.program.registers[register].name
+    def passages(self) -> dict[int, list[Passage]]:
+        """By register that has a shadow, the instructions that may give it undefined bits."""
+        found: dict[int, list[Passage]] = {}
+        for i, action in enumerate(self.actions):
+            if action is None:
+                continue
+            line = self.program.code[i].line if action.loads else None
+            passage = Passage(i, tuple(self.passed_on(i)), line)
+            for result in action.results:
+                if isinstance(result.operand, Register) and result.operand.index in self.shadows:
+                    found.setdefault(result.operand.index, []).append(passage)
+        return found
+
+    def unset_names(self) -> dict[int, str]:
+        """How messages call the registers of `unset`."""
+        registers = self.program.registers
+        return {
+            r: registers[r].name if r < len(registers) else "the carry flag" for r in self.unset
+        }
 
     def extra_register(self, cls: str) -> int:
         self.classes.append(cls)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from nvfp4.emulator.arithmetic import definedness
-from nvfp4.emulator.compiler.lower import Loaded, Unset, passes_on
+from nvfp4.emulator.compiler.lower import passes_on
 from nvfp4.emulator.compiler.statements import Call, Guard, Set, Statement, conditional, execution
 from nvfp4.emulator.compiler.values import Values
 from nvfp4.emulator.instructions import undefined
 from nvfp4.emulator.instructions.action import Action, Result, Source
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.program import Instruction, Memory, Not, Operand, Register
-
-_NAMES_IN_A_MESSAGE = 3
 
 
 class Shadows:
@@ -22,13 +20,15 @@ class Shadows:
         self.lowered = values.lowered
         self.memory = memory
         values.named("merge", undefined.merge)
+        values.named("passing", undefined.passing)
+        self.origins = undefined.Origins(self.lowered.passages(), self.lowered.unset_names())
 
     def call(self, index: int, guard: Guard | None) -> str | None:
         """A call for the shadows of an instruction's results; None if they are all defined."""
         action = self.lowered.actions[index]
         if action is None:
             return None
-        passed = [s for s in action.sources if action.pure or passes_on(action, s)]
+        passed = self.lowered.passed_sources(index)
         needed = any(self._register(s.operand) in self.lowered.shadows for s in passed)
         values = [self.values.read(s) for s in action.sources]
         shadows = [self.values.shadow(s) for s in action.sources]
@@ -36,21 +36,24 @@ class Shadows:
             classes = [result.cls for result in action.results]
             rule = action.rule or definedness.whole(classes)
             name = self.values.named(f"D{index}", definedness.transfer(rule, classes))
-            return f"{name}({', '.join(values + shadows)})"
+            return f"passing(batch, {index}, {name}({_tuple(values)}, {_tuple(shadows)}))"
         if action.shadow is None:
             return None
         if needed or (self.memory and (action.loads or not action.results)):
             name = self.values.named(f"D{index}", action.shadow)
-            return f"{name}({execution(guard)}, {_tuple(values)}, {_tuple(shadows)})"
+            call = f"{name}({execution(guard)}, {_tuple(values)}, {_tuple(shadows)})"
+            return f"passing(batch, {index}, {call})" if action.results else call
         return None
 
     def results(
-        self, action: Action, guard: Guard | None, when: str | None, values: list[str], found: bool
+        self, index: int, guard: Guard | None, when: str | None, values: list[str], found: bool
     ) -> list[Statement]:
         """Set the shadows of the registers that are about to get `values`.
 
         found: whether s0, s1, ... hold the results' shadows; else the results are defined.
         """
+        action = self.lowered.actions[index]
+        assert action is not None
         shadows, statements = self.lowered.shadows, list[Statement]()
         unsure = None
         if action.pure and guard is not None and guard.register in shadows:
@@ -63,7 +66,7 @@ class Shadows:
             new = self._new_shadow(result, register, f"s{i}" if found else None)
             if unsure is not None:
                 old = f"r{register}, {new}, r{shadows[register]}"
-                new = f"merge({unsure}, {when}, {value}, {old})"
+                new = f"merge(batch, {index}, {unsure}, {when}, {value}, {old})"
                 statements.append(Set(f"r{shadows[register]}", new))
             else:
                 statements.append(conditional(shadows[register], new, when))
@@ -116,15 +119,13 @@ class Shadows:
         register = self._register(source.operand)
         if register not in self.lowered.shadows:
             return []
-        program, origins = self.lowered.program, self.lowered.origins[register]
-        unset = sorted(origin.register for origin in origins if isinstance(origin, Unset))
-        names = [None if r == register else self.lowered.name(r) for r in unset]
+        program = self.lowered.program
         what = program.registers[register]
         use = undefined.Use(
             Site(program.kernel, program.code[index]),
             f"{'predicate' if what.cls == 'pred' else 'register'} {what.name} is {verb}",
-            tuple(names[:_NAMES_IN_A_MESSAGE]),
-            tuple(sorted(origin.line for origin in origins if isinstance(origin, Loaded))),
+            register,
+            self.origins,
         )
         name = self.values.named(f"U{index}_{register}_{verb.split()[0]}", use)
         return [Call(f"{name}.check({execution}, {self.values.shadow(source)})")]

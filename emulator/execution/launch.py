@@ -36,7 +36,10 @@ def launch(
 ) -> LaunchReport:
     """Run a kernel to its end. See emulator.run."""
     began = time.perf_counter()
-    compiled = module.kernel(asked.kernel, check, check and asked.kernel in module.tracked)
+    compiled = module.kernel(asked.kernel, check)
+    # Who wrote local memory is not known without following its bytes.
+    if check and (asked.kernel in module.tracked or compiled.program.local_bytes):
+        compiled = module.kernel(asked.kernel, check, memory=True)
     watch: list[Buffer] = []
 
     def run(order: Order) -> tuple[LaunchState, Array, int]:

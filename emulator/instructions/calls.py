@@ -84,7 +84,10 @@ def vprintf(site: Site) -> Action:
             at = site.lane(batch, group.lanes[i])
             batch.launch.output.append(_text(at, *(_local(at, int(p[i]), 8) for p in pointers)))
         if target and isinstance(target[0], LocalAddress):
-            batch.local[group.lanes, target[0].offset : target[0].offset + 4] = 0
+            result = slice(target[0].offset, target[0].offset + 4)
+            batch.local[group.lanes, result] = 0
+            if batch.local_undefined is not None:
+                batch.local_undefined[group.lanes, result] = 0
         return NO_RESULTS
 
     return Action("special", sources, [], run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from nvfp4.emulator.errors import EmulatorError, UninitialisedRegister, UninitialisedShared
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.execution import Execution
 from nvfp4.emulator.state.registers import select
 
@@ -16,22 +18,53 @@ _REGISTER_HINT = (
     "usual causes: a fragment that is only partly filled, or a load under a predicate that "
     "leaves its register unset where the predicate is false"
 )
+_NAMES = 3
 _SHARED_HINT = "write all of what is read, or wait for the copy that does"
 
 
 @dataclass(frozen=True)
-class Use:
-    """An operand of which every bit matters.
+class Passage:
+    """An instruction that may pass on undefined bits. line: of a load, else None."""
 
-    what: the use, as a clause. registers: what its undefined bits may come from, if they come from
-    registers that nothing has set; None stands for the operand itself. loads: the PTX lines of the
-    loads that they may come from.
+    index: int
+    sources: tuple[int, ...]
+    line: int | None
+
+
+@dataclass(frozen=True)
+class Origins:
+    """Where a kernel's undefined bits may come from.
+
+    passages: by register, the instructions that set it. unset: names of the registers that some
+    path reads unset.
     """
+
+    passages: Mapping[int, Sequence[Passage]]
+    unset: Mapping[int, str]
+
+    def of(self, register: int, passed: Container[int]) -> tuple[list[int], list[int]]:
+        """The unset registers and the lines of loads that may be behind a register's undefined
+        bits. passed: the instructions that have passed some on."""
+        found, work, lines = {register}, [register], set[int]()
+        while work:
+            for passage in self.passages.get(work.pop(), ()):
+                if passage.index not in passed:
+                    continue
+                if passage.line is not None:
+                    lines.add(passage.line)
+                work += [source for source in passage.sources if source not in found]
+                found.update(passage.sources)
+        return sorted(found & self.unset.keys()), sorted(lines)
+
+
+@dataclass(frozen=True)
+class Use:
+    """A register of which every bit matters. what: the use, as a clause."""
 
     site: Site
     what: str
-    registers: tuple[str | None, ...]
-    loads: tuple[int, ...]
+    register: int
+    origins: Origins
 
     def check(self, ex: Execution, shadow: Array) -> None:
         """Note undefined bits in lanes that take part."""
@@ -46,19 +79,21 @@ class Use:
             at.note(kind, f"{self.what}, but {cause}", hint, bad.size)
 
     def _cause(self, ex: Execution, bits: str) -> tuple[type[EmulatorError], str, str]:
-        origins = ex.batch.launch.undefined_memory
-        loaded = [origins[line] for line in self.loads if line in origins]
+        launch = ex.batch.launch
+        unset, lines = self.origins.of(self.register, launch.undefined_results)
+        origins = launch.undefined_memory
+        loaded = [origins[line] for line in lines if line in origins]
         plural = bits.startswith("bits")
         whose = f"its {bits} {'come' if plural else 'comes'} from" if bits else "it comes from"
         if loaded:
             kind, place = loaded[0]
             hint = _SHARED_HINT if kind is UninitialisedShared else _REGISTER_HINT
             return kind, f"{whose} {place}", hint
-        if self.registers == (None,):
+        if unset in ([], [self.register]):
             cause = f"nothing has set {'its ' + bits if bits else 'it'}"
         else:
-            names = [name or "itself" for name in self.registers]
-            cause = f"{whose} {' or '.join(names)}, which nothing has set"
+            names = [self.origins.unset[r] for r in unset if r != self.register]
+            cause = f"{whose} {' or '.join(names[:_NAMES])}, which nothing has set"
         return UninitialisedRegister, cause, _REGISTER_HINT
 
 
@@ -82,12 +117,27 @@ def _in_words(shadow: int, width: int) -> str:
     return f"bits {', '.join(ranges[:4])}{more}"
 
 
+def passing(batch: Batch, index: int, shadows: tuple[Array, ...]) -> tuple[Array, ...]:
+    """The shadows of an instruction's results; remember whether anything is undefined."""
+    if any(shadow.any() for shadow in shadows):
+        batch.launch.undefined_results.add(index)
+    return shadows
+
+
 def merge(
-    unsure: Array, when: Array, value: Array, old: Array, shadow: Array, old_shadow: Array
+    batch: Batch,
+    index: int,
+    unsure: Array,
+    when: Array,
+    value: Array,
+    old: Array,
+    shadow: Array,
+    old_shadow: Array,
 ) -> Array:
     """The shadow of a register that is set under a guard that may be undefined itself: where it
     is, a bit is undefined unless it is the same, set or not."""
     chosen = select(when, shadow, old_shadow)
     if not unsure.any():
         return chosen
+    batch.launch.undefined_results.add(index)
     return np.where(unsure, shadow | old_shadow | (value ^ old), chosen)

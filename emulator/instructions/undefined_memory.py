@@ -86,7 +86,11 @@ def _origin(batch: Batch, space: str, byte: int) -> tuple[type[EmulatorError], s
         if not batch.shared.writers[byte]:
             return UninitialisedShared, f"{place}, which nothing has written"
         return _stored_by(place, batch.launch.undefined_stores.get(space))
-    return _stored_by("local memory", batch.launch.undefined_stores.get(space))
+    place = f"byte {byte % batch.local.shape[1]} of the thread's local memory"
+    line = batch.launch.undefined_stores.get(space)
+    if line is None:
+        return UninitialisedRegister, f"{place}, which nothing has written"
+    return _stored_by(place, line)
 
 
 def _stored_by(place: str, line: int | None) -> tuple[type[EmulatorError], str]:

@@ -33,8 +33,9 @@ class Batch:
         self.thread_count = count
         self.alive = self.grid.thread < count
         self.shared = SharedMemory(numbers.size, launch, self.grid.warps)
-        self.local = np.zeros((self.grid.lane.size, max(launch.local_bytes, 1)), np.uint8)
-        self.local_undefined = np.zeros_like(self.local) if launch.tracks_memory else None
+        shape = (self.grid.lane.size, max(launch.local_bytes, 1))
+        self.local: Array = launch.order.bytes(shape[0] * shape[1], salt=2).reshape(shape)
+        self.local_undefined = np.full_like(self.local, 255) if launch.tracks_memory else None
         self.traffic = launch.traffic
         self.memory = launch.memory
         self.signals = Signals()

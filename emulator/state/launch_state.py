@@ -41,8 +41,9 @@ class LaunchState:
     rounding. tracks_memory: keep which bits of shared and local memory are undefined.
     undefined_memory: by PTX line, the loads that have read undefined bits (if memory is not
     tracked, also the stores that have written some), as a kind of finding and where in words.
-    undefined_stores: by state space, the PTX line of the first store of undefined bits. output:
-    what the kernel printed. fault: what has stopped the launch.
+    undefined_stores: by state space, the PTX line of the first store of undefined bits.
+    undefined_results: the instructions, by their index, that have passed on undefined bits.
+    output: what the kernel printed. fault: what has stopped the launch.
     """
 
     kernel: str
@@ -61,6 +62,7 @@ class LaunchState:
     tracks_memory: bool = False
     order: Order = field(default_factory=Order)
     undefined_memory: dict[int, tuple[type[EmulatorError], str]] = field(default_factory=dict)
+    undefined_results: set[int] = field(default_factory=set)
     undefined_stores: dict[str, int] = field(default_factory=dict)
     findings: Findings = field(default_factory=Findings)
     traffic: Traffic = field(default_factory=Traffic)

@@ -45,6 +45,8 @@ RULES = {
         "%h3",
     ),
     "and of known zeros": ("and.b32 %r5, %r40, {};", "0", "4"),
+    "xor with itself": ("xor.b32 %r5, %r40, {};", "%r40", "%r41"),
+    "sub of itself": ("sub.u32 %r5, %r40, {};", "%r40", "%r41"),
     "or of known ones": ("or.b32 %r5, %r40, {};", "-1", "-2"),
     "xor and not keep the place": (
         "and.b32 %r6, %r40, 0xFF00; not.b32 %r7, %r6; xor.b32 %r8, %r7, %r0; and.b32 %r5, %r8, {};",
@@ -254,6 +256,14 @@ def test_one_undefined_bit_is_never_the_same_in_all_runs(noise: int) -> None:
     """Noise of a few bits agrees by chance half the time; its complement never does."""
     with pytest.raises(errors.UninitialisedRegister, match="its bit 0 comes from"):
         launch(f"and.b32 %r6, %r{40 + noise}, 1; st.global.u32 [%d0], %r6;")
+
+
+def test_local_memory_is_undefined_until_it_is_written() -> None:
+    body = """.local .align 8 .b8 mine[16]; mov.u64 %d5, mine; st.local.u32 [%d5+4], %r0;
+    ld.local.v2.u32 {%r5, %r6}, [%d5];"""
+    assert launch(body + "st.global.u32 [%d0], %r6;").findings == []
+    with pytest.raises(errors.UninitialisedRegister, match="byte 0 of the thread's local memory"):
+        launch(body + STORE)
 
 
 # --- shared memory --------------------------------------------------------------------------

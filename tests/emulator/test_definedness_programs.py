@@ -27,7 +27,8 @@ WIDTHS = {"r": 32, "h": 16, "d": 64, "p": 1}
 # %r is any register of class r, %rD one that is written. #: a number of five bits, $: of 32.
 OPERATIONS = [
     "and.b32 %rD, %r, %r;", "and.b32 %rD, %r, $;", "or.b32 %rD, %r, %r;", "or.b32 %rD, %r, $;",
-    "xor.b32 %rD, %r, %r;", "not.b32 %rD, %r;", "lop3.b32 %rD, %r, %r, %r, #;",
+    "xor.b32 %rD, %r, %r;", "xor.b32 %rD, %r21, %r21;", "not.b32 %rD, %r;",
+    "lop3.b32 %rD, %r, %r, %r, #;",
     "and.b64 %dD, %d, %d;", "or.b64 %dD, %d, $;", "and.pred %pD, %p, %p;", "or.pred %pD, %p, !%p;",
     "not.pred %pD, %p;", "shl.b32 %rD, %r, #;", "shr.u32 %rD, %r, #;", "shr.s32 %rD, %r, #;",
     "shl.b32 %rD, %r, %r;", "shl.b64 %dD, %d, #;", "shr.s64 %dD, %d, #;", "shr.u16 %hD, %h, 3;",

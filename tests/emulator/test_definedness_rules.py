@@ -72,7 +72,7 @@ def check(opcode: str, results: int, exact: bool) -> None:
         # The rule sees one of the assignments, as a kernel does.
         at = int(random.integers(1 << count))
         seen = [v[at : at + 1] if v.size > 1 else v for v in values]
-        for found, outcome in zip(rule(*seen, *shadows), outcomes, strict=True):
+        for found, outcome in zip(rule(seen, shadows), outcomes, strict=True):
             assert found.dtype == outcome.dtype
             outcome = np.broadcast_to(outcome, (1 << count,))
             varies = np.bitwise_or.reduce(outcome ^ outcome[0])
