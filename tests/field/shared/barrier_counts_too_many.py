@@ -35,7 +35,7 @@ def block_reduce_kernel(
     if warp < WARPS - 1:
         cute.arch.barrier(barrier_id=1, number_of_threads=32 * WARPS)  # <- fault
     else:
-        cute.arch.sync_threads()
+        cute.arch.sync_threads()  # <- fault
     if tidx == 0:
         total = Float32(0)
         for i in cutlass.range_constexpr(WARPS):

@@ -37,7 +37,7 @@ def block_reduce_kernel(
         total = Float32(0)
         for i in cutlass.range_constexpr(8):
             total += sums[i]  # <- fault
-        mC[batch, row] = total.to(Float16)
+        mC[batch, row] = total.to(Float16)  # <- fault
 
 
 @cute.jit

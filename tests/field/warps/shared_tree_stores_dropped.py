@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT fail cause=shared_race|mismatch
+#!EXPECT fail cause=shared_race|mismatch|unset_register|unwritten_shared
 """`p[lane] += p[lane + s]` by all lanes, neither volatile nor synchronised.
 
 The compiler may keep p[lane] in a register over all steps, and does: other lanes see none of its
@@ -43,7 +43,7 @@ def tree_kernel(gA: cute.Tensor, gB: cute.Tensor, gSFA: cute.Tensor, gSFB: cute.
     for step in cutlass.range_constexpr(5):
         p[lane, w] = p[lane, w] + p[lane + (16 >> step), w]  # <- fault
     if lane == 0:
-        gC[row, bz] = p[0, w].to(cutlass.Float16)
+        gC[row, bz] = p[0, w].to(cutlass.Float16)  # <- fault
 
 
 @cute.jit
