@@ -1,11 +1,13 @@
 """What works with which version of nvidia-cutlass-dsl: installs each and prints a table.
 
     python -m scripts.version_matrix
+    python -m scripts.version_matrix --versions oldest,installed
     python -m scripts.version_matrix --versions 4.5.2,4.8.1 --keep FOLDER
 
-Needs no GPU. Everything but CuTe DSL comes from the environment that runs this. --keep leaves the
-virtual environments in FOLDER, named by version, and uses those that are there; the tests in
-tests/capture/test_versions.py run in them when NVFP4_VERSIONS names the folder.
+Needs no GPU. Everything but CuTe DSL comes from the environment that runs this, and so does the
+version that is installed there. --keep leaves the other virtual environments in FOLDER, named by
+version, and uses those that are there; the tests in tests/capture/test_versions.py run in them when
+NVFP4_VERSIONS names the folder.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import sysconfig
 import tempfile
 import venv
 
-from nvfp4.capture.cutedsl.versions import TRIED
+from nvfp4.capture.cutedsl.versions import OLDEST, TRIED, installed
 
 root = pathlib.Path(__file__).resolve().parent.parent
 
@@ -70,21 +72,26 @@ CHECKS = {
 
 
 def python_of(folder: pathlib.Path, version: str) -> pathlib.Path:
-    """The interpreter of a version's environment."""
+    """The interpreter of a version's environment, which may be the one that runs this."""
+    if version == installed():
+        return pathlib.Path(sys.executable)
     return folder / version / "bin" / "python"
 
 
 def install(folder: pathlib.Path, version: str) -> None:
-    """Make the environment of a version. Raises RuntimeError with pip's last line."""
-    venv.create(folder / version, with_pip=True)
+    """Make the environment of a version. Raises RuntimeError with pip's last line.
+
+    It sees the packages of the environment that runs this, pip among them, after its own, so
+    only what they lack is downloaded.
+    """
+    venv.create(folder / version)
+    packages = next((folder / version).glob("lib/python*/site-packages"))
+    (packages / "zz_shared.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
     python = python_of(folder, version)
     command = [str(python), "-m", "pip", "install", "--quiet", f"nvidia-cutlass-dsl=={version}"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr.strip().splitlines()[-1])
-    # Read after the version's own packages, so that its nvidia-cutlass-dsl is found first.
-    packages = next((folder / version).glob("lib/python*/site-packages"))
-    (packages / "zz_shared.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
 
 
 def check(python: pathlib.Path, code: str) -> str:
@@ -107,23 +114,30 @@ def check(python: pathlib.Path, code: str) -> str:
 def main() -> int:
     """Print the table; 1 if a version does not do what it must."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--versions", default=",".join(TRIED), help="separated by commas")
+    parser.add_argument(
+        "--versions", default=",".join(TRIED), help="or oldest, installed; separated by commas"
+    )
     parser.add_argument("--keep", type=pathlib.Path, metavar="FOLDER", help="of the environments")
     arguments = parser.parse_args()
-    failed = False
+    named = {"oldest": OLDEST, "installed": installed()}
+    versions = [named.get(each, each) for each in arguments.versions.split(",")]
+    failed = []
     print(" | ".join(["version", *CHECKS]), flush=True)
     with tempfile.TemporaryDirectory(prefix="versions-") as temporary:
         folder = arguments.keep or pathlib.Path(temporary)
-        for version in arguments.versions.split(","):
+        for version in versions:
             try:
                 if not python_of(folder, version).exists():
                     install(folder, version)
                 cells = [check(python_of(folder, version), code) for code in CHECKS.values()]
             except RuntimeError as error:
                 cells = [str(error)] * len(CHECKS)
-            failed |= set(cells) != {"yes"}
+            if set(cells) != {"yes"}:
+                failed.append(version)
             print(" | ".join([f"{version:7}", *cells]), flush=True)
-    return int(failed)
+    those = ", ".join(failed or versions)
+    print(f"nvidia-cutlass-dsl {those}: {'FAILED' if failed else 'every check passed'}")
+    return int(bool(failed))
 
 
 if __name__ == "__main__":

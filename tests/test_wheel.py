@@ -1,0 +1,96 @@
+"""An installed wheel judges without the repository, wherever it is started."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+from bot import root
+
+from nvfp4.cli.problem import load_problem
+from nvfp4.cli.selftest import load_corpus
+
+pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from the repository, with nothing downloaded."""
+    folder = tmp_path_factory.mktemp("wheel")
+    options = ["--no-deps", "--no-build-isolation", "--wheel-dir", str(folder)]
+    subprocess.run([*pip, "wheel", *options, str(root)], check=True)
+    (built,) = folder.iterdir()
+    return built
+
+
+@pytest.fixture(scope="module")
+def packages(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages of an environment with the wheel and all that it requires.
+
+    What it requires is read where the tests have it, without the .pth file there that puts the
+    repository on the path: Python follows such files in an environment's own folder alone.
+    """
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder)
+    (found,) = folder.glob("lib/python*/site-packages")
+    subprocess.run([*pip, "install", "--no-deps", "--target", str(found), str(wheel)], check=True)
+    (found / "shared.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    return found
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    """A folder with a submission, and with folders of the user's named like ours."""
+    for name in ("cli", "capture", "emulator", "local", "tuner"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise ImportError('this one is not nvfp4')\n")
+    plain = next(each for each in load_corpus(load_problem()) if each.name == "plain")
+    (tmp_path / "mine.py").write_text(plain.source)
+    return tmp_path
+
+
+def python(packages: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs the environment's Python in a folder."""
+    interpreter = packages.parents[2] / "bin" / "python"
+    without = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    return subprocess.run(
+        [str(interpreter), *arguments],
+        cwd=folder,
+        env={**without, "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_it_has_one_top_level_name(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name.partition("/")[0] for name in archive.namelist()}
+    assert names == {"nvfp4", "-".join(wheel.name.split("-")[:2]) + ".dist-info"}
+
+
+def test_every_module_comes_from_the_wheel(packages: Path, elsewhere: Path) -> None:
+    names = "nvfp4, nvfp4.emulation, nvfp4.cli.judging, nvfp4.tuner.tune"
+    code = (
+        f"import sys, {names}\n"
+        "ours = [name for name in sys.modules if name.partition('.')[0] == 'nvfp4']\n"
+        "print(*(getattr(sys.modules[name], '__file__', name) for name in ours), sep='\\n')"
+    )
+    ended = python(packages, elsewhere, "-c", code)
+    assert ended.returncode == 0, ended.stderr
+    files = [Path(line) for line in ended.stdout.splitlines()]
+    assert len(files) > 20
+    assert [path for path in files if packages / "nvfp4" not in path.parents] == []
+
+
+def test_it_judges_a_submission(packages: Path, elsewhere: Path) -> None:
+    command = ("-m", "nvfp4", "bench", "mine.py", "--shape", "128,256,1", "--device", "cpu")
+    ended = python(packages, elsewhere, *command)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "128 x 256 x 1" in ended.stdout
