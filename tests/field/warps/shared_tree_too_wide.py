@@ -42,7 +42,7 @@ def tree_kernel(gA: cute.Tensor, gB: cute.Tensor, gSFA: cute.Tensor, gSFB: cute.
         p[lane, w] = p[lane, w] + other
         cute.arch.sync_warp()
     if lane == 0:
-        gC[row, bz] = p[0, w].to(cutlass.Float16)
+        gC[row, bz] = p[0, w].to(cutlass.Float16)  # <- fault
 
 
 @cute.jit
