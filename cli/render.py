@@ -1,6 +1,7 @@
 """A verdict as tables for people."""
 
 import math
+import re
 from collections.abc import Iterator
 
 from rich import box
@@ -171,8 +172,10 @@ def failure_lines(verdict: Verdict) -> Iterator[Text]:
     for what, result in results:
         if result.status != "fail" or not result.message:
             continue
-        shown[result.message] = shown.get(result.message, 0) + 1
-        if shown[result.message] > 1 or len(shown) > _shown_failures:
+        # The same fault lies at another address in each case.
+        same = re.sub(r"\b0x[0-9a-f]+\b", "", result.message)
+        shown[same] = shown.get(same, 0) + 1
+        if shown[same] > 1 or len(shown) > _shown_failures:
             continue
         yield Text.assemble((f"failed: {what}, {result.spec}", "bold red"))
         for line in result.message.splitlines():

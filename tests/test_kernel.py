@@ -86,7 +86,7 @@ print("all")
 
 def test_the_blackwell_loops_take_at_most_1_6_instructions_an_element_and_do_not_spill():
     pytest.importorskip("nvidia")
-    command = [sys.executable, "-m", "scripts.sass", "--arch", "sm_100a", "--most", "1.6"]
+    command = [sys.executable, "-m", "benchmarks.sass", "--arch", "sm_100a", "--most", "1.6"]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(" 0 spills") == 3
