@@ -18,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from nvfp4.cli.problem import Shape, load_problem, shape_of
 from nvfp4.emulation import install
 from nvfp4.tuner.space import load_submission
@@ -46,6 +48,8 @@ def main() -> None:
     parser.add_argument("--no-check", action="store_true", help="switch the costly checks off")
     parser.add_argument("--profile", action="store_true", help="profile the first benchmark shape")
     options = parser.parse_args()
+    # The reference's threads would spin for each other on a busy machine, for minutes.
+    torch.set_num_threads(1)
     problem = load_problem()
     tests = [shape_of(line) for line in problem.tests]
     benchmarks = [shape_of(line) for line in problem.benchmarks]
