@@ -256,7 +256,7 @@ def test_a_submission_that_does_not_import_is_refused(submission: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["missing.py"], "there is no file missing.py"),
+        (["missing.py"], "missing.py does not exist"),
         (["--device", "cpu"], "only a GPU can say what is fast"),
         (["--device", "tpu"], "'tpu' is not auto"),
         (["--shape", "64,100,1"], "k must be a positive multiple of 64"),
