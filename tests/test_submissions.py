@@ -205,8 +205,8 @@ def test_an_endless_loop_is_a_time_out_and_what_was_judged_is_kept(stage: Stage)
 
 def test_an_import_that_does_not_end_is_a_time_out(stage: Stage) -> None:
     start = time.monotonic()
-    ended = stage(b"while True:\n    pass\n").run("test", [case(), case()], NVFP4_TIMEOUT_S="4")
-    assert time.monotonic() - start < 8
+    ended = stage(b"while True:\n    pass\n").run("test", [case(), case()], NVFP4_TIMEOUT_S="12")
+    assert time.monotonic() - start < 24
     assert ended.exit_code == 114
     assert re.fullmatch(r"its import did not finish within [\d.]+ s", message(ended, 0))
     assert message(ended, 1) == "not judged: the time limit was reached"
