@@ -21,7 +21,15 @@ from nvfp4.emulator.report import LaunchReport
 DEFAULT_ORDERS = 4
 """In how many orders a launch with findings runs."""
 
-__all__ = ["DEFAULT_ORDERS", "Buffer", "EmulatorError", "LaunchReport", "run", "run_ptx", "variable"]
+__all__ = [
+    "DEFAULT_ORDERS",
+    "Buffer",
+    "EmulatorError",
+    "LaunchReport",
+    "run",
+    "run_ptx",
+    "variable",
+]
 
 
 def run(

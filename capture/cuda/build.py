@@ -28,7 +28,8 @@ from nvfp4.capture.errors import CaptureError
 
 _HERE = Path(__file__).parent
 SLIM_HEADERS = _HERE / "headers"
-_OWN_SOURCES = ("runtime.cpp", "slim_torch.cpp")
+_OWN_SOURCES = ("runtime.cpp", "slim_torch.cpp", "torch_cuda.cpp")
+_LIBRARY_HEADERS = _HERE / "library_headers"
 _LONGEST_ERROR_LINES = 24
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
 _USED = re.compile(r"Used (\d+) registers")
@@ -203,7 +204,7 @@ class _Compilation:
         }
 
     def _own_sources(self) -> list[str]:
-        return [name for name in _OWN_SOURCES if self.slim or name != "slim_torch.cpp"]
+        return ["runtime.cpp", "slim_torch.cpp" if self.slim else "torch_cuda.cpp"]
 
     def _written(self) -> list[tuple[Source, Path]]:
         """Each source and the file that has its text."""
@@ -253,27 +254,32 @@ class _Compilation:
         return target
 
     def _includes(self) -> list[str]:
-        own = [f"-I{folder}" for folder in self.request.include_paths]
-        ours = [SLIM_HEADERS] if self.slim else headers_of_torch.include_paths()
-        system = [*ours, self.tools.include, Path(python_include())]
-        return own + [word for folder in system for word in ("-isystem", str(folder))]
+        return [f"-I{folder}" for folder in self.request.include_paths] + self._system_includes()
+
+    def _system_includes(self) -> list[str]:
+        torch = [SLIM_HEADERS] if self.slim else headers_of_torch.include_paths()
+        folders = [*torch, self.tools.include, Path(python_include())]
+        if not self.slim:
+            folders.append(_LIBRARY_HEADERS)  # what the toolkit has comes first
+        return [word for folder in folders for word in ("-isystem", str(folder))]
 
     def _own_object(self, name: str) -> Path:
         """An object of a file beside this one; compiled once."""
         source = _HERE / name
         digest = hashlib.sha256(source.read_bytes() + self.tools.identity.encode())
-        for path in sorted(SLIM_HEADERS.rglob("*")):
+        digest.update(headers_of_torch.identity().encode())
+        for path in sorted([*SLIM_HEADERS.rglob("*"), *_LIBRARY_HEADERS.rglob("*")]):
             if path.is_file():
                 digest.update(path.read_bytes())
+        digest.update(b"slim" if self.slim else b"torch")
         folder = cache_folder() / f"own-{digest.hexdigest()[:16]}"
         target = folder / f"{source.stem}.o"
         with _locked(folder):
             if not target.is_file():
                 part = target.with_suffix(".part")
                 command = [
-                    *(self.tools.host_compiler, "-std=c++17", "-O1", "-fPIC", "-c", str(source)),
-                    *(f"-I{SLIM_HEADERS}", "-isystem", str(self.tools.include)),
-                    *("-isystem", python_include(), "-o", str(part)),
+                    *(self.tools.host_compiler, "-std=c++17" if self.slim else "-std=c++20"),
+                    *("-O1", "-fPIC", *self._system_includes(), "-c", str(source), "-o", str(part)),
                 ]
                 self._run(command, name)
                 os.replace(part, target)
@@ -310,7 +316,9 @@ class _Compilation:
             stubs = self.work / "stubs.cpp"
             stubs.write_text(
                 'extern "C" {\nint nvfp4_unsupported(const char *);\n'
-                + "".join(f'int {name}() {{ return nvfp4_unsupported("{name}"); }}\n' for name in missing)
+                + "".join(
+                    f'int {name}() {{ return nvfp4_unsupported("{name}"); }}\n' for name in missing
+                )
                 + "}\n"
             )
             self._run([*command, "-fPIC", str(stubs)], library.name)

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from nvfp4.capture.cuda.build import Built, Request, Source, build
+from nvfp4.capture.cuda.build import Built, CompileError, Request, Source, build
 from nvfp4.capture.cuda.runtime import RUNTIME
 from nvfp4.capture.cuda.source_lines import SHOWN_AS, with_line_directives
 from nvfp4.capture.errors import UnsupportedCall
@@ -146,7 +146,9 @@ def _bindings(functions: str | Iterable[str] | dict[str, str] | None, guarded: b
     for function, text in documented.items():
         value = f"torch::wrap_pybind_function({function})" if guarded else f"&{function}"
         lines.append(f'm.def("{function}", {value}, "{text}");')
-    return f"\n#line 1 \"functions\"\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ {' '.join(lines)} }}\n"
+    return (
+        f'\n#line 1 "functions"\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ {" ".join(lines)} }}\n'
+    )
 
 
 def _load(request: Request, is_python_module: bool, caller: FrameType) -> Any:
@@ -158,6 +160,8 @@ def _load(request: Request, is_python_module: bool, caller: FrameType) -> Any:
         RUNTIME.loading(built)
         try:
             opened = _import(request.name, built.library) if is_python_module else _open(built)
+        except (ImportError, OSError) as error:
+            raise CompileError(f"the extension {request.name} cannot be loaded: {error}") from error
         finally:
             RUNTIME.loading(None)
         _loaded[built.library] = opened

@@ -16,7 +16,15 @@ _DROPPED_WITH_VALUE = {
 _DROPPED = {
     *("-lineinfo", "--generate-line-info", "-rdc=true", "-rdc", "-dc", "--device-c"),
     *("--relocatable-device-code=true", "--keep", "-keep", "--save-temps", "-save-temps"),
-    *("-res-usage", "--resource-usage", "-v", "--verbose", "-c", "-dlto", "--extensible-whole-program"),
+    *(
+        "-res-usage",
+        "--resource-usage",
+        "-v",
+        "--verbose",
+        "-c",
+        "-dlto",
+        "--extensible-whole-program",
+    ),
     *("-O0", "-O1", "-O2", "-O3", "-O", "-Ofast", "--optimize=3", "-ewp", "--dopt=on", "-time"),
     *("-fPIC", "-shared"),
 }
@@ -65,10 +73,18 @@ def register_limit(flags: Iterable[str] | str | None) -> list[str]:
 def linked(flags: Iterable[str] | str | None) -> list[str]:
     """Linker flags without the libraries of CUDA, whose functions are not those of a GPU here."""
     libraries = ("cuda", "cudart", "cudart_static", "nvrtc", "nvidia-ml", "cudadevrt")
-    prefixes = ("cublas", "cusparse", "cusolver", "cudnn", "curand", "cufft", "c10_cuda", "torch_cuda")
+    prefixes = (
+        "cublas",
+        "cusparse",
+        "cusolver",
+        "cudnn",
+        "curand",
+        "cufft",
+        "c10_cuda",
+        "torch_cuda",
+    )
     return [
         word
         for word in _words(flags)
-        if not word.startswith("-l")
-        or not (word[2:] in libraries or word[2:].startswith(prefixes))
+        if not word.startswith("-l") or not (word[2:] in libraries or word[2:].startswith(prefixes))
     ]

@@ -25,11 +25,11 @@ def identity() -> str:
 
 
 def include_paths() -> list[Path]:
-    """Torch's headers, and stubs for those of CUDA's libraries that they include."""
+    """Torch's headers."""
     import torch
 
     root = Path(torch.__file__).parent / "include"
-    return [Path(__file__).parent / "library_headers", root, root / "torch/csrc/api/include"]
+    return [root, root / "torch/csrc/api/include"]
 
 
 def link_flags() -> list[str]:

@@ -279,9 +279,7 @@ class CudaRuntime:
         if self._run is None:
             raise LaunchRefused("this extension was built for an emulation that has ended")
         raw = parameters_at(arguments, kernel.parameter_bytes)
-        launch = Launch(
-            kernel.ptx, kernel.name, grid, block, raw, shared_bytes, cluster, self
-        )
+        launch = Launch(kernel.ptx, kernel.name, grid, block, raw, shared_bytes, cluster, self)
         self._run(launch)
 
 

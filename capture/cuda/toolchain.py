@@ -51,7 +51,11 @@ def python_include() -> str:
 
 def _candidates() -> list[Path]:
     """Where nvcc can be, best first."""
-    found = [Path(os.environ[name], "bin/nvcc") for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
+    found = [
+        Path(os.environ[name], "bin/nvcc")
+        for name in ("CUDA_HOME", "CUDA_PATH")
+        if name in os.environ
+    ]
     on_path = shutil.which("nvcc")
     if on_path:
         found.append(Path(on_path))
