@@ -44,7 +44,7 @@ def start(
         # Operators that C++ registers are called through torch, not through a module of ours.
         for kind in (torch._ops.OpOverloadPacket, torch._ops.OpOverload):
             replaced.append((kind, "__call__", kind.__call__))
-            kind.__call__ = extension.checked(kind.__call__)  # type: ignore[method-assign]
+            kind.__call__ = extension.checked(kind.__call__)
 
     forget = when_imported("torch.utils.cpp_extension", replace)
 

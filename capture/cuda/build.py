@@ -7,6 +7,7 @@ same, for its errors and for the number of registers, which a launch depends on.
 from __future__ import annotations
 
 import fcntl
+import functools
 import hashlib
 import json
 import os
@@ -28,7 +29,6 @@ from nvfp4.capture.errors import CaptureError
 
 _HERE = Path(__file__).parent
 SLIM_HEADERS = _HERE / "headers"
-_OWN_SOURCES = ("runtime.cpp", "slim_torch.cpp", "torch_cuda.cpp")
 _LIBRARY_HEADERS = _HERE / "library_headers"
 _LONGEST_ERROR_LINES = 24
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
@@ -132,12 +132,9 @@ def _key(request: Request, tools: Toolchain) -> str:
     for source in described["sources"]:
         source["path"] = None  # what it says matters, not where it lies
     digest.update(json.dumps(described, sort_keys=True, default=str).encode())
-    digest.update(tools.identity.encode())
-    digest.update(headers_of_torch.identity().encode())
+    digest.update(_own_identity(tools))
     folders = {source.path.parent for source in request.sources if source.path}
-    own = [*sorted(SLIM_HEADERS.rglob("*")), *(_HERE / name for name in _OWN_SOURCES)]
-    included = [path for folder in sorted(folders) for path in sorted(folder.glob("*"))]
-    for path in own + included:
+    for path in (each for folder in sorted(folders) for each in sorted(folder.glob("*"))):
         if path.is_file() and path.stat().st_size < 1 << 20:
             digest.update(path.name.encode() + path.read_bytes())
     for folder in request.include_paths:
@@ -145,6 +142,16 @@ def _key(request: Request, tools: Toolchain) -> str:
             stat = path.stat()
             digest.update(f"{path} {stat.st_size} {stat.st_mtime_ns}".encode())
     return digest.hexdigest()[:32]
+
+
+@functools.cache
+def _own_identity(tools: Toolchain) -> bytes:
+    """Of the compilers, of torch and of the C++ beside this file."""
+    digest = hashlib.sha256(tools.identity.encode() + headers_of_torch.identity().encode())
+    for path in sorted(_HERE.rglob("*")):
+        if path.suffix in (".cpp", ".h", ".inl", ".def", ".cuh"):
+            digest.update(path.name.encode() + path.read_bytes())
+    return digest.digest()
 
 
 @contextmanager
@@ -266,13 +273,9 @@ class _Compilation:
     def _own_object(self, name: str) -> Path:
         """An object of a file beside this one; compiled once."""
         source = _HERE / name
-        digest = hashlib.sha256(source.read_bytes() + self.tools.identity.encode())
-        digest.update(headers_of_torch.identity().encode())
-        for path in sorted([*SLIM_HEADERS.rglob("*"), *_LIBRARY_HEADERS.rglob("*")]):
-            if path.is_file():
-                digest.update(path.read_bytes())
-        digest.update(b"slim" if self.slim else b"torch")
-        folder = cache_folder() / f"own-{digest.hexdigest()[:16]}"
+        kind = b"slim" if self.slim else b"torch"
+        digest = hashlib.sha256(_own_identity(self.tools) + name.encode() + kind).hexdigest()
+        folder = cache_folder() / f"own-{digest[:16]}"
         target = folder / f"{source.stem}.o"
         with _locked(folder):
             if not target.is_file():
@@ -314,13 +317,10 @@ class _Compilation:
         missing = self._missing_functions(library)
         if missing:
             stubs = self.work / "stubs.cpp"
-            stubs.write_text(
-                'extern "C" {\nint nvfp4_unsupported(const char *);\n'
-                + "".join(
-                    f'int {name}() {{ return nvfp4_unsupported("{name}"); }}\n' for name in missing
-                )
-                + "}\n"
+            bodies = "".join(
+                f'int {name}() {{ return nvfp4_unsupported("{name}"); }}\n' for name in missing
             )
+            stubs.write_text(f'extern "C" {{\nint nvfp4_unsupported(const char *);\n{bodies}}}\n')
             self._run([*command, "-fPIC", str(stubs)], library.name)
         return library
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 from nvfp4.capture.cuda.build import Built, CompileError, Request, Source, build
 from nvfp4.capture.cuda.runtime import RUNTIME
@@ -24,7 +24,7 @@ from nvfp4.capture.errors import UnsupportedCall
 _CPP_START = "#include <torch/extension.h>\n"
 _CUDA_START = "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n"
 
-Strings = "str | Sequence[str] | None"
+Strings: TypeAlias = "str | Sequence[str] | None"
 
 _loaded: dict[Path, Any] = {}
 
