@@ -47,8 +47,6 @@ def most_threads(ptx: str, kernel: str) -> int | None:
 
     Source: PTX ISA, performance-tuning directives (.maxntid, .reqntid).
     """
-    found = re.search(
-        _DIRECTIVES.format(re.escape(kernel)), _COMMENT.sub(" ", ptx), re.DOTALL
-    )
+    found = re.search(_DIRECTIVES.format(re.escape(kernel)), _COMMENT.sub(" ", ptx), re.DOTALL)
     bound = _MOST_THREADS.search(found[1]) if found else None
     return math.prod(int(each) for each in bound[1].split(",")) if bound else None

@@ -137,7 +137,7 @@ def function_numbers(runtime: CudaRuntime, function: int, numbers: int) -> None:
     kernel = runtime.kernel(function)
     used, device = kernel.resources, runtime.device
     by_registers = device.attributes[12] // max(1, -(-used.registers // 8) * 8) // 32 * 32
-    values = [
+    values = (
         used.shared_bytes,
         0,
         used.local_bytes,
@@ -145,8 +145,10 @@ def function_numbers(runtime: CudaRuntime, function: int, numbers: int) -> None:
         used.registers,
         kernel.dynamic_shared_limit,
         device.capability[0] * 10 + device.capability[1],
-    ]
-    (ctypes.c_int64 * len(values)).from_address(numbers)[:] = values
+    )
+    target = (ctypes.c_int64 * len(values)).from_address(numbers)
+    for index, value in enumerate(values):
+        target[index] = value
 
 
 def _blocks_per_multiprocessor(

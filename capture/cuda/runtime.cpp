@@ -23,8 +23,8 @@ using Callback = int (*)(const char *name, const uint64_t *words);
 
 Callback find_callback() {
   PyGILState_STATE state = PyGILState_Ensure();
-  PyObject *module = PyImport_ImportModule("nvfp4.capture.cuda.runtime");
-  PyObject *address = module ? PyObject_GetAttrString(module, "CALLBACK_ADDRESS") : nullptr;
+  PyObject *module = PyImport_ImportModule("nvfp4.capture.cuda.callback");
+  PyObject *address = module ? PyObject_GetAttrString(module, "ADDRESS") : nullptr;
   void *found = address ? PyLong_AsVoidPtr(address) : nullptr;
   if (!found) {
     PyErr_Print();

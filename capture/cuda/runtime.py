@@ -1,7 +1,6 @@
 """The state of the CUDA runtime that compiled host code talks to: modules, kernels, errors.
 
-Compiled code calls `CALLBACK_ADDRESS` with the name of a function and its arguments, a 64-bit word
-each; `calls` has the functions. A Python exception cannot cross compiled code: it is kept, every
+A Python exception cannot cross compiled code: it is kept, every
 later call fails as after a fault on a GPU, and whoever called the compiled code raises it again
 with `raise_pending`.
 """
@@ -16,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nvfp4.capture.cuda.build import Built, Resources
-from nvfp4.capture.cuda.codes import Code, error_name, error_text
+from nvfp4.capture.cuda.codes import Code, error_text
 from nvfp4.capture.device import Device
-from nvfp4.capture.errors import CaptureError, LaunchRefused
+from nvfp4.capture.errors import LaunchRefused
 from nvfp4.capture.launch import Buffer, Dim3, Launch, ListedMemory, Memory
 from nvfp4.capture.signature import most_threads, parameter_bytes, parameters_at
 
@@ -324,23 +323,3 @@ def refuse_as_cuda_does(
 
 
 RUNTIME = CudaRuntime()
-
-
-@ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p, ctypes.c_void_p)
-def _callback(name: bytes, words: int) -> int:
-    from nvfp4.capture.cuda import calls
-
-    function = name.decode()
-    try:
-        return int(calls.call(RUNTIME, function, words))
-    except CudaError as error:
-        return RUNTIME.fail(error, function.startswith("launch"))
-    except CaptureError as error:
-        return RUNTIME.keep(error)
-    except BaseException as error:
-        return RUNTIME.keep(error)
-
-
-CALLBACK_ADDRESS = ctypes.cast(_callback, ctypes.c_void_p).value
-
-__all__ = ["CALLBACK_ADDRESS", "RUNTIME", "CudaError", "CudaRuntime", "Kernel", "error_name"]
