@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable
 
@@ -49,7 +50,7 @@ def kept(flags: Iterable[str] | str | None) -> list[str]:
     words = iter(_words(flags))
     for word in words:
         name = word.split("=", 1)[0]
-        if word in _DROPPED:
+        if word in _DROPPED or re.fullmatch(r"-t=?\d+", word):
             continue
         if name in _DROPPED_WITH_VALUE:
             if "=" not in word:
