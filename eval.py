@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NoReturn
 import isolation
 from messages import Load
 from protocol import Exit, PipeLost, ResultPipe
-from submission_process import SubmissionFailed, SubmissionProcess
+from submission_process import CannotRun, SubmissionFailed, SubmissionProcess
 
 if TYPE_CHECKING:
     import torch
@@ -210,6 +210,9 @@ def main(arguments: list[str]) -> Exit:
     except SetupError as error:
         print(f"eval.py: {error}", file=sys.stderr)
         return error.end
+    except CannotRun as error:
+        print(f"eval.py: {error}", file=sys.stderr)
+        return Exit.USAGE
     except PipeLost as error:
         print(f"eval.py: the results cannot be written any more: {error}", file=sys.stderr)
         return Exit.NO_PIPE

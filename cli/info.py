@@ -51,6 +51,8 @@ def show_info(console: Console, information: Information) -> None:
         "torch": device.torch or "",
         "CUDA of torch": device.cuda or "none: a CPU build",
         "CUTLASS DSL": device.cutlass_dsl or "not installed",
+        "Triton": device.triton or "not installed",
+        "nvcc": device.nvcc or "none",
         "streaming read": f"{device.read_gbps:,.0f} GB/s" if device.read_gbps else "-",
         "empty call": f"{microseconds(device.empty_us)} us",
     }
@@ -77,18 +79,30 @@ def show_info(console: Console, information: Information) -> None:
 def abilities(device: Device) -> list[str]:
     """What can be judged here, in sentences."""
     if device.kind != "cuda":
-        kernels = (
-            f"CuTe DSL kernels are compiled for {device.emulates} and emulated, bit for bit."
-            if device.emulates
-            else "CuTe DSL kernels cannot run: nvidia-cutlass-dsl is not installed."
-        )
         return [
-            "Correctness can be judged here: torch submissions run on the CPU.",
-            kernels,
-            "Times of torch submissions are those of this CPU; emulated kernels have counts only.",
+            "Correctness can be judged here; times need a GPU.",
+            "torch: runs on the CPU, as a CUDA device.",
+            *_kinds(device),
         ]
     lines = ["Correctness and times can be judged on this GPU, with a cold L2 cache."]
     major = int((device.capability or "0").partition(".")[0])
     if major < 10:
         lines.append("It has no FP4 conversion (sm_100 has): kernels for the B200 need a fallback.")
     return lines
+
+
+def _kinds(device: Device) -> list[str]:
+    """How kernels are judged without a GPU, or what is missing, a line for each way to write one."""
+    emulated = f"compiled for {device.emulates} and emulated, bit for bit."
+    nvcc = device.nvcc or "none"
+    return [
+        f"CuTe DSL {device.cutlass_dsl}: {emulated}"
+        if device.cutlass_dsl
+        else "CuTe DSL cannot be judged here: pip install nvidia-cutlass-dsl",
+        nvcc.removeprefix("none: ")
+        if nvcc.startswith("none")
+        else f"CUDA C++, nvcc {nvcc}: {emulated}",
+        f"Triton {device.triton}: {emulated}"
+        if device.triton
+        else "Triton cannot be judged here: pip install 'nvfp4[triton]'",
+    ]

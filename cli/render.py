@@ -226,8 +226,7 @@ def device_line(device: Device) -> Text:
         return Text(f"judging on {device.name} (sm_{(device.capability or '').replace('.', '')})")
     if device.emulates:
         return Text(
-            f"judging on the CPU: CuTe DSL kernels are emulated as {device.emulates}, "
-            "they are not timed"
+            f"judging on the CPU: kernels are emulated as {device.emulates}, they are not timed"
         )
     return Text("judging on the CPU; CuTe DSL is not installed, so its kernels cannot run")
 

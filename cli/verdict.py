@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from nvfp4.cli.b200 import speed_of_light_us
@@ -25,7 +25,8 @@ class Submission:
 class Device:
     """Bandwidth in GB/s, times in microseconds; None where nothing was measured.
 
-    emulates: the architecture CuTe DSL kernels are emulated as, None where they are not.
+    emulates: the architecture that kernels are emulated as, None on a GPU. nvcc: a version, or
+    "none: ..." with the reason.
     """
 
     kind: str
@@ -35,6 +36,8 @@ class Device:
     torch: str | None = None
     cuda: str | None = None
     cutlass_dsl: str | None = None
+    triton: str | None = None
+    nvcc: str | None = None
     emulates: str | None = None
     read_gbps: float | None = None
     empty_us: float | None = None
@@ -205,7 +208,8 @@ def read_device(values: dict[str, str]) -> Device | None:
     """The device that eval.py wrote about, None if it did not get that far."""
     if "device.kind" not in values:
         return None
-    texts = ("kind", "name", "capability", "driver", "torch", "cuda", "cutlass_dsl", "emulates")
+    measured = ("read_gbps", "empty_us")
+    texts = (each.name for each in fields(Device) if each.name not in measured)
     return Device(
         **{name: values.get(f"device.{name}") or None for name in texts},  # type: ignore[arg-type]
         read_gbps=_number(values, "device.read_gbps"),

@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 
@@ -17,7 +17,7 @@ from cases import Case
 from device import DeviceLimits
 from extras import Clock, Extras, Repetition
 from messages import Called, Profile, Profiled
-from opened_case import NotEnoughMemory, OpenedCase, OutOfTime, generate
+from opened_case import NotEnoughMemory, OpenedCase, OutOfTime, generate, seconds_left
 from protocol import Exit, ResultPipe
 from stats import Stats, summarise
 from submission_process import SubmissionFailed, SubmissionProcess
@@ -25,6 +25,9 @@ from task import input_t
 
 longest_value_bytes = 3000
 """Of a failure message or the counts of an emulated call."""
+
+longest_import_s = 150.0
+"""CUDA C++ with torch's own headers compiles for a minute and more."""
 
 report_bytes = 14 << 10
 """Of a profile, before base64."""
@@ -70,7 +73,8 @@ class Judge:
         self._failures: list[Exit] = []
 
     def test(self, cases: list[Case], repetition: Repetition | None = None) -> Exit:
-        """Each case once, and a few of them again in another process."""
+        """Each case once, and a few of them again in another process. Raises CannotRun."""
+        self._load()
         outputs: list[torch.Tensor] = []
         self._pipe.write("test-count", len(cases))
         for index, case in enumerate(cases):
@@ -92,9 +96,10 @@ class Judge:
         """Each case on its schedule.
 
         fresh_contents: every call sees new contents and every output is checked; otherwise the
-        first and the last.
+        first and the last. Raises CannotRun.
         """
         own_clock = self._own_clock()  # before the submission is loaded
+        self._load()
         self._pipe.write("benchmark-count", len(cases))
         for index, case in enumerate(cases):
             key = f"benchmark.{index}"
@@ -127,7 +132,8 @@ class Judge:
         return self._end()
 
     def profile(self, cases: list[Case]) -> Exit:
-        """One call of each case under a profiler; its report as base64."""
+        """One call of each case under a profiler; its report as base64. Raises CannotRun."""
+        self._load()
         self._pipe.write("benchmark-count", len(cases))
         for index, case in enumerate(cases):
             key = f"benchmark.{index}"
@@ -138,6 +144,11 @@ class Judge:
                 encoded = base64.b64encode(answer.report.encode()[:report_bytes]).decode()
                 self._pipe.write(f"{key}.report", encoded, longest_bytes=2 * report_bytes)
         return self._end()
+
+    def _load(self) -> None:
+        """A submission that cannot be loaded fails every case with the reason."""
+        with suppress(SubmissionFailed, OutOfTime):
+            self._process.load(seconds_left(self._deadline, longest_import_s))
 
     def _observe(self, opened: OpenedCase, called: Called, report: dict[str, str]) -> None:
         report["error_share"] = f"{opened.error_share:.6g}"

@@ -81,7 +81,8 @@ class Profiled:
 
 @dataclass(frozen=True)
 class Failure:
-    """kind: contract, exit, exception, or cuda if the device is lost."""
+    """kind: contract, exit, exception, cuda if the device is lost, setup if this machine lacks
+    something."""
 
     kind: str
     message: str

@@ -200,6 +200,8 @@ class Runner:
         return Profiled(table, self._dtype_name)
 
     def _explain(self, error: BaseException) -> Failure:
+        if getattr(error, "failure", "") == "setup":
+            return Failure("setup", " ".join(str(error).split()))
         text = own_traceback(error, self._submission)
         if self.device.type == "cuda":
             try:

@@ -38,6 +38,10 @@ class SubmissionFailed(Exception):
         self.end = end
 
 
+class CannotRun(Exception):
+    """This machine lacks what the submission needs; ``str`` says what."""
+
+
 class _Tail(threading.Thread):
     """Reads a stream to its end and keeps the last of it."""
 
@@ -76,6 +80,7 @@ class SubmissionProcess:
         self._loaded = False
         self._requests = 0
         self._asked: object = None
+        self._load_failure: SubmissionFailed | None = None
         self.confined: dict[str, str] = {}
 
     def __enter__(self) -> "SubmissionProcess":
@@ -146,10 +151,24 @@ class SubmissionProcess:
             self.start()
         self.greet(timeout_s)
         if load and not self._loaded:
-            self._send(self._load_request, None)
-            self.finish(Done, deadline - time.monotonic())
-            self._loaded = True
+            self.load(deadline - time.monotonic())
         self._send(request, fd)
+
+    def load(self, timeout_s: float) -> None:
+        """Imports the submission: a failure once, and the same again whenever it is asked for.
+        Raises SubmissionFailed and CannotRun."""
+        if self._process is None:
+            self.start()
+        self.greet(timeout_s)
+        if self._load_failure:
+            raise SubmissionFailed(str(self._load_failure), self._load_failure.end)
+        self._send(self._load_request, None)
+        try:
+            self.finish(Done, timeout_s)
+        except SubmissionFailed as failed:
+            self._load_failure = failed
+            raise
+        self._loaded = True
 
     def answered(self, wait_s: float) -> bool:
         """Whether ``finish`` would return or raise within ``wait_s``."""
@@ -201,6 +220,8 @@ class SubmissionProcess:
                 f"the submission's process sent a bad message: {error}"
             ) from None
         if isinstance(answered, Failure):
+            if answered.kind == "setup":
+                raise CannotRun(answered.message)
             lost = answered.kind == "cuda"
             if lost:  # with the CUDA context of that process
                 self.stop()

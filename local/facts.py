@@ -8,12 +8,15 @@ from pathlib import Path
 
 import torch
 
+from nvfp4.capture.cuda.toolchain import MissingToolchain, find_toolchain
+
 
 @dataclass(frozen=True)
 class DeviceFacts:
     """kind: cuda or cpu. capability: as "9.0". Versions as strings; None for what is not there.
 
-    emulates: the architecture that CuTe DSL kernels are emulated as, None where they are not.
+    emulates: the architecture that kernels are emulated as, None on a GPU. nvcc: of CUDA C++
+    submissions; "none: ..." says why they cannot be judged without a GPU.
     """
 
     kind: str
@@ -23,6 +26,8 @@ class DeviceFacts:
     torch: str
     cuda: str | None
     cutlass_dsl: str | None
+    triton: str | None
+    nvcc: str
     emulates: str | None
 
 
@@ -33,7 +38,6 @@ def device_facts(device: torch.device, arch: str = "sm_100a") -> DeviceFacts:
         name, capability = torch.cuda.get_device_name(device), f"{major}.{minor}"
     else:
         name, capability = _cpu_name(), None
-    cutlass_dsl = _package_version("nvidia-cutlass-dsl")
     return DeviceFacts(
         kind=device.type,
         name=name,
@@ -41,9 +45,18 @@ def device_facts(device: torch.device, arch: str = "sm_100a") -> DeviceFacts:
         driver=_driver_version(),
         torch=torch.__version__,
         cuda=torch.version.cuda,
-        cutlass_dsl=cutlass_dsl,
-        emulates=arch if device.type == "cpu" and cutlass_dsl else None,
+        cutlass_dsl=_package_version("nvidia-cutlass-dsl"),
+        triton=_package_version("triton"),
+        nvcc=_nvcc_version(),
+        emulates=arch if device.type == "cpu" else None,
     )
+
+
+def _nvcc_version() -> str:
+    try:
+        return ".".join(map(str, find_toolchain().version))
+    except MissingToolchain as missing:
+        return f"none: {' '.join(str(missing).split())}"
 
 
 def _package_version(name: str) -> str | None:

@@ -53,6 +53,7 @@ outside_the_bot = {
     "worker": {"nvfp4.local.gated_calls", "nvfp4.local.landlock"},
     "runner": {"nvfp4.emulation"},
     "nvfp4.local.run_alone": {"nvfp4.emulation"},
+    "nvfp4.local.facts": {"nvfp4.capture.cuda.toolchain"},
 }
 """Who asks for more where nvfp4 is installed: the judge and its worker, each in one place."""
 

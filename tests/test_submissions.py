@@ -185,6 +185,24 @@ def test_a_traceback_shows_the_submission_s_own_frames_only(stage: Stage) -> Non
     assert lines[-1].startswith("RuntimeError: ")
 
 
+def test_a_submission_that_this_machine_cannot_run_is_not_judged(stage: Stage) -> None:
+    source = (
+        "class Missing(ImportError):\n    failure = 'setup'\n"
+        "raise Missing('CUDA C++ cannot be compiled here: nvcc is missing')\n"
+    )
+    ended = stage(source.encode()).run("test", [case(), case()])
+    assert ended.exit_code == 2
+    assert "test-count" not in ended.values
+    assert ended.stderr.strip() == "eval.py: CUDA C++ cannot be compiled here: nvcc is missing"
+
+
+def test_an_import_that_fails_is_tried_once(stage: Stage, tmp_path: Path) -> None:
+    mark = "import pathlib, sys; p = pathlib.Path('imports.txt')\n"
+    source = mark + "p.open('a').write('x')\nraise ValueError(p.read_text())\n"
+    ended = stage(source.encode()).run("test", [case(), case(), case()])
+    assert [message(ended, i).splitlines()[-1] for i in range(3)] == ["ValueError: x"] * 3
+
+
 def test_an_endless_loop_is_a_time_out_and_what_was_judged_is_kept(stage: Stage) -> None:
     source = (
         f"import sys\nsys.path.insert(0, {str(submissions)!r})\n"

@@ -21,6 +21,8 @@ OLDEST_CUDA = (12, 8)
 class MissingToolchain(CaptureError):
     """This machine cannot compile CUDA C++."""
 
+    failure = "setup"  # no fault of the submission
+
 
 @dataclass(frozen=True)
 class Toolchain:

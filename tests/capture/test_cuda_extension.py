@@ -53,7 +53,9 @@ __global__ void reverse(float* data) {
 static float* ptr(const torch::Tensor& t) { return t.data_ptr<float>(); }
 static std::string last() { return cudaGetErrorName(cudaGetLastError()); }
 
-void fill_with(torch::Tensor t, double value) { fill<<<(t.numel() + 31) / 32, 32>>>(ptr(t), t.numel(), value); }
+void fill_with(torch::Tensor t, double value) {
+  fill<<<(t.numel() + 31) / 32, 32>>>(ptr(t), t.numel(), value);
+}
 void fill_by_api(torch::Tensor t, double value) {
   float* out = ptr(t); int n = t.numel(); float v = value;
   void* arguments[] = {&out, &n, &v};
@@ -63,7 +65,9 @@ void fill_by_api(torch::Tensor t, double value) {
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &attribute; config.numAttrs = 1;
-  if (cudaLaunchKernelExC(&config, (const void*)fill, arguments) != cudaSuccess) throw std::runtime_error(last());
+  if (cudaLaunchKernelExC(&config, (const void*)fill, arguments) != cudaSuccess) {
+    throw std::runtime_error(last());
+  }
 }
 void write_past(torch::Tensor t) { over<<<1, 4>>>(ptr(t), t.numel()); }
 std::string launch_shape(torch::Tensor t, int grid, int block, int shared) {
@@ -88,7 +92,8 @@ int read_counter() {
   return value;
 }
 std::string large_shared(torch::Tensor t, bool ask) {
-  if (ask) cudaFuncSetAttribute(reverse, cudaFuncAttributeMaxDynamicSharedMemorySize, 100 * 1024);
+  const auto limit = cudaFuncAttributeMaxDynamicSharedMemorySize;
+  if (ask) cudaFuncSetAttribute(reverse, limit, 100 * 1024);
   reverse<<<1, 32, 100 * 1024>>>(ptr(t));
   return last();
 }
@@ -115,7 +120,8 @@ std::vector<int64_t> numbers() {
   cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, fill, 256, 0);
   cudaDeviceGetAttribute(&attribute, cudaDevAttrMultiProcessorCount, 0);
   cudaGetDevice(&device);
-  return {p.multiProcessorCount, p.major, p.warpSize, (int64_t)p.sharedMemPerBlockOptin, blocks, attribute, device};
+  const int64_t most = p.sharedMemPerBlockOptin;
+  return {p.multiProcessorCount, p.major, p.warpSize, most, blocks, attribute, device};
 }
 std::string time_it() {
   cudaEvent_t start, stop; cudaEventCreate(&start); cudaEventCreate(&stop);
@@ -135,10 +141,24 @@ __global__ void k(float* p) {
 
 SOURCE = Path(__file__).read_text().splitlines()
 
-NAMES = (
-    "fill_with fill_by_api write_past launch_shape unchecked checked_text too_many use_symbols "
-    "read_counter large_shared set_shared through_memory memset_past numbers time_it use_cublas"
-).split()
+NAMES = [
+    "fill_with",
+    "fill_by_api",
+    "write_past",
+    "launch_shape",
+    "unchecked",
+    "checked_text",
+    "too_many",
+    "use_symbols",
+    "read_counter",
+    "large_shared",
+    "set_shared",
+    "through_memory",
+    "memset_past",
+    "numbers",
+    "time_it",
+    "use_cublas",
+]
 
 LINE_OF_THE_FAULT = 1 + next(i for i, line in enumerate(SOURCE) if "// past the end" in line)
 
