@@ -1,4 +1,4 @@
-"""Where capture and emulator meet: CuTe DSL's launches run on the CPU while this is installed.
+"""Where capture and emulator meet: launches of CuTe DSL and Triton run on the CPU while this is installed.
 
 from nvfp4 import emulation
 
@@ -58,6 +58,12 @@ class Emulation:
         """Take CuTe DSL's launches from now on."""
         self._stop.append(start(self._run, self.arch, self._memory))
 
+    def capture_triton(self) -> None:
+        """Take Triton's launches from now on."""
+        from nvfp4.capture import triton
+
+        self._stop.append(triton.start(self._run, self.arch, self._memory))
+
     def register(self, name: str, address: int, nbytes: int, writable: bool = True) -> None:
         """Memory other than torch tensors that kernels may touch; `name` is for messages."""
         self._memory.register(Buffer(name, address, nbytes, writable))
@@ -84,6 +90,9 @@ class Emulation:
         self.uninstall()
 
     def _run(self, launch: Launch) -> None:
+        if launch.trial:
+            emulator.run(launch, check=False)
+            return
         report = emulator.run(launch, self.check, self.sample_ctas, self.orders)
         self.launches.append(report)
         if report.output:
@@ -109,6 +118,7 @@ class StandInEmulation(Emulation):
         self._stop.append(standin.install(arch).uninstall)
         # Importing CuTe DSL takes a second, which a submission in plain torch need not spend.
         self._stop.append(when_imported("cutlass", self.capture_cute_dsl))
+        self._stop.append(when_imported("triton", self.capture_triton))
 
     def begin_call(self, name: str) -> None:
         """Forget the call before. name: a folder for the listings of this one's launches."""
@@ -117,7 +127,7 @@ class StandInEmulation(Emulation):
 
     def _run(self, launch: Launch) -> None:
         super()._run(launch)
-        if self._listings is not None:
+        if self._listings is not None and not launch.trial:
             report = self.launches[-1]
             folder = self._listings / self._call
             folder.mkdir(parents=True, exist_ok=True)
@@ -149,6 +159,7 @@ def install(
     """
     emulation = Emulation(arch, check, sample_ctas, orders)
     emulation.capture_cute_dsl()
+    emulation._stop.append(when_imported("triton", emulation.capture_triton))
     return emulation
 
 
