@@ -85,7 +85,9 @@ class Driver:
     def get_active_torch_device(self) -> Any:
         import torch
 
-        return torch.device(kernel_memory(), 0) if kernel_memory() == "cuda" else torch.device("cpu")
+        return (
+            torch.device(kernel_memory(), 0) if kernel_memory() == "cuda" else torch.device("cpu")
+        )
 
     def get_device_interface(self) -> Any:
         import torch
@@ -99,7 +101,9 @@ class Driver:
         return refuse_timing("the driver's cache for benchmarks")()
 
     def map_python_to_cpp_type(self, name: str) -> str:
-        raise UnsupportedCall(f"no launcher is compiled here that could need the C++ type of {name}")
+        raise UnsupportedCall(
+            f"no launcher is compiled here that could need the C++ type of {name}"
+        )
 
 
 def target_of(session: Session) -> int:

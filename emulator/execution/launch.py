@@ -13,9 +13,9 @@ from nvfp4.capture.launch import Buffer, Dim3, Launch
 from nvfp4.emulator.compiler.kernel import CompiledKernel
 from nvfp4.emulator.errors import EmulatorError, LaunchError
 from nvfp4.emulator.execution.experiment import refuse_if_it_matters, restore
-from nvfp4.emulator.findings import noted
 from nvfp4.emulator.execution.module import LoadedModule
 from nvfp4.emulator.execution.schedule import Scheduler
+from nvfp4.emulator.findings import noted
 from nvfp4.emulator.ptx.program import SHARED_BASE
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.report import LaunchReport

@@ -8,6 +8,7 @@ from nvfp4.emulator.instructions import (  # noqa: F401
     cta_barriers,
     hints,
     loads_and_stores,
+    matrix_moves,
     mbarrier,
     moves,
     warp,

@@ -4,9 +4,9 @@
 """A program for a block of rows: nibbles decoded by arithmetic, scales cast from bytes, masks."""
 
 import torch
-import triton
 import triton.language as tl
 
+import triton
 from task import input_t, output_t
 
 
