@@ -1,4 +1,4 @@
-"""Where capture and emulator meet: launches of CuTe DSL and Triton run on the CPU while this is installed.
+"""Where capture and emulator meet: CuTe DSL's and Triton's launches run on the CPU.
 
 from nvfp4 import emulation
 

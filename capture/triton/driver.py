@@ -146,7 +146,7 @@ class Utilities:
     def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[Any, ...]:
         """(module, function, registers a thread, spilled words, most threads of a block)."""
         kernel = self.loading.kernel
-        ptx = lines.in_place(kernel.asm["ptx"], kernel.src)
+        ptx = lines.corrected(kernel.asm["ptx"], kernel.src)
         sizes = parameter_bytes(ptx, name)
         if sizes is None:
             raise LaunchRefused(f"the compiled module has no PTX of a kernel named {name}")

@@ -1,4 +1,8 @@
-"""The PTX of a cached kernel names the files from which it was compiled the first time."""
+"""Triton's PTX with line information that can be relied on.
+
+A kernel from the cache names the files from which it was compiled the first time, and LLVM counts
+the lines of inline assembly as if they were lines of the file it stands in.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,25 @@ import re
 import sys
 from typing import Any
 
+_INLINE = re.compile(r"// begin inline asm\n.*?// end inline asm", re.DOTALL)
+_LOC = re.compile(r"^\s*\.loc\s.*$", re.MULTILINE)
 _FILE = re.compile(r'^(\s*\.file\s+\d+\s+)"([^"]*)"(?:\s+"([^"]*)")?', re.MULTILINE)
 
 
-def in_place(ptx: str, source: Any) -> str:
-    """The same text, with files that are gone replaced by those of the same name that are loaded.
+def corrected(ptx: str, source: Any) -> str:
+    """The same instructions on the same lines of PTX, with the right file and line for each."""
+    return _INLINE.sub(_one_line, _in_place(ptx, source))
+
+
+def _one_line(block: re.Match[str]) -> str:
+    """Inline assembly that belongs to one line: only its first .loc is kept."""
+    first = _LOC.search(block[0])
+    end = first.end() if first else 0
+    return block[0][:end] + _LOC.sub("", block[0][end:])
+
+
+def _in_place(ptx: str, source: Any) -> str:
+    """Files that are gone are replaced by loaded ones of the same name.
 
     A submission is copied to a new folder for each run; Triton's cache does not know its path.
     """
