@@ -15,7 +15,6 @@ from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array, type_bits
 from nvfp4.emulator.state.execution import Execution
 from nvfp4.emulator.state.memory import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_SHIFT
 
-
 Arrays = Sequence[Array]
 
 

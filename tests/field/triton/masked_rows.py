@@ -4,9 +4,9 @@
 """A program for a block of rows: nibbles decoded by arithmetic, scales cast from bytes, masks."""
 
 import torch
+import triton
 import triton.language as tl
 
-import triton
 from task import input_t, output_t
 
 
@@ -53,13 +53,11 @@ def custom_kernel(data: input_t) -> output_t:
     a, b, sfa, sfb, _, _, c = data
     m, k_bytes, l = a.shape
     a, b, sfa, sfb = (each.view(torch.uint8) for each in (a, b, sfa, sfb))
-    block_m = 16
-    grid = lambda meta: (triton.cdiv(m, meta["BLOCK_M"]), l)
-    gemv_kernel[grid](
+    gemv_kernel[lambda meta: (triton.cdiv(m, meta["BLOCK_M"]), l)](
         a, b, sfa, sfb, c,
         m, k_bytes,
         a.stride(0), a.stride(2), b.stride(2), sfa.stride(0), sfa.stride(2), sfb.stride(2),
         c.stride(2),
-        BLOCK_M=block_m, BLOCK_K=128,
+        BLOCK_M=16, BLOCK_K=128,
     )  # fmt: skip
     return c
