@@ -11,5 +11,6 @@ from nvfp4.emulator.instructions import (  # noqa: F401
     matrix_moves,
     mbarrier,
     moves,
+    tensor_map_edits,
     warp,
 )
