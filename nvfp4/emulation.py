@@ -74,7 +74,7 @@ class Emulation:
         self._memory.clear()
 
     def uninstall(self) -> None:
-        """Leave CuTe DSL, and torch where a stand-in was installed, as they were."""
+        """Leave CuTe DSL, Triton, and torch where a stand-in was installed, as they were."""
         while self._stop:
             self._stop.pop()()
 
@@ -150,7 +150,7 @@ def install(
     sample_ctas: int | None = None,
     orders: int = DEFAULT_ORDERS,
 ) -> Emulation:
-    """Run every CuTe DSL launch of this process on the CPU from now on.
+    """Run every launch of CuTe DSL and Triton in this process on the CPU from now on.
 
     To be called before the code that compiles kernels is imported, so that it compiles for
     `arch`. Faults of a kernel are raised where the compiled function was called.
