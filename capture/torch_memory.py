@@ -47,7 +47,7 @@ class LiveTensors:
 
     def _remember(self, tensor: Any) -> None:
         try:
-            if tensor.device.type != _kernel_memory() or tensor.layout is not _torch().strided:
+            if tensor.device.type != kernel_memory() or tensor.layout is not _torch().strided:
                 return
             tensor.untyped_storage().data_ptr()
         except (RuntimeError, NotImplementedError, AttributeError, TypeError):
@@ -57,7 +57,7 @@ class LiveTensors:
         self._known[id(tensor)] = (weakref.ref(tensor), name)
 
 
-def _kernel_memory() -> str:
+def kernel_memory() -> str:
     """The device whose tensors kernels may touch: CUDA where it stands in for a GPU in host
     memory, else the CPU.
     """

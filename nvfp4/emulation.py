@@ -1,4 +1,4 @@
-"""Where capture and emulator meet: CuTe DSL's launches run on the CPU while this is installed.
+"""Where capture and emulator meet: CuTe DSL's and Triton's launches run on the CPU.
 
 from nvfp4 import emulation
 
@@ -61,6 +61,12 @@ class Emulation:
         """Take the launches of CUDA C++ extensions from now on."""
         self._stop.append(cuda.start(self._run, emulator.variable, self.arch, self._memory))
 
+    def capture_triton(self) -> None:
+        """Take Triton's launches from now on."""
+        from nvfp4.capture import triton
+
+        self._stop.append(triton.start(self._run, self.arch, self._memory))
+
     def register(self, name: str, address: int, nbytes: int, writable: bool = True) -> None:
         """Memory other than torch tensors that kernels may touch; `name` is for messages."""
         self._memory.register(Buffer(name, address, nbytes, writable))
@@ -71,7 +77,7 @@ class Emulation:
         self._memory.clear()
 
     def uninstall(self) -> None:
-        """Leave CuTe DSL, and torch where a stand-in was installed, as they were."""
+        """Leave CuTe DSL, Triton, and torch where a stand-in was installed, as they were."""
         while self._stop:
             self._stop.pop()()
 
@@ -87,6 +93,9 @@ class Emulation:
         self.uninstall()
 
     def _run(self, launch: Launch) -> None:
+        if launch.trial:
+            emulator.run(launch, check=False)
+            return
         report = emulator.run(launch, self.check, self.sample_ctas, self.orders)
         self.launches.append(report)
         if report.output:
@@ -112,6 +121,7 @@ class StandInEmulation(Emulation):
         self._stop.append(standin.install(arch).uninstall)
         # Importing CuTe DSL takes a second, which a submission in plain torch need not spend.
         self._stop.append(when_imported("cutlass", self.capture_cute_dsl))
+        self._stop.append(when_imported("triton", self.capture_triton))
         self.capture_cuda()
 
     def begin_call(self, name: str) -> None:
@@ -121,7 +131,7 @@ class StandInEmulation(Emulation):
 
     def _run(self, launch: Launch) -> None:
         super()._run(launch)
-        if self._listings is not None:
+        if self._listings is not None and not launch.trial:
             report = self.launches[-1]
             folder = self._listings / self._call
             folder.mkdir(parents=True, exist_ok=True)
@@ -144,7 +154,7 @@ def install(
     sample_ctas: int | None = None,
     orders: int = DEFAULT_ORDERS,
 ) -> Emulation:
-    """Run every CuTe DSL launch of this process on the CPU from now on.
+    """Run every launch of CuTe DSL and Triton in this process on the CPU from now on.
 
     To be called before the code that compiles kernels is imported, so that it compiles for
     `arch`. Faults of a kernel are raised where the compiled function was called.
@@ -153,6 +163,7 @@ def install(
     """
     emulation = Emulation(arch, check, sample_ctas, orders)
     emulation.capture_cute_dsl()
+    emulation._stop.append(when_imported("triton", emulation.capture_triton))
     return emulation
 
 

@@ -134,7 +134,9 @@ class Lowered:
         if operands:
             first = operands[0]
             destinations = len(first.items) if isinstance(first, OperandList) else 1
-        op = resolve(site.opcode, destinations) if destinations > 1 else resolve(site.opcode)
+        # Most instructions have one count of each: one entry of the cache then serves all.
+        counts = destinations if destinations > 1 else 1, len(operands) - 1
+        op = resolve(site.opcode, *counts) if counts != (1, 2) else resolve(site.opcode)
         results = [
             Result(operand, cls, op.signed)
             for operand, cls in zip(site.items(0), op.results, strict=False)

@@ -8,7 +8,9 @@ from nvfp4.emulator.instructions import (  # noqa: F401
     cta_barriers,
     hints,
     loads_and_stores,
+    matrix_moves,
     mbarrier,
     moves,
+    tensor_map_edits,
     warp,
 )

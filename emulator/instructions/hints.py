@@ -69,7 +69,7 @@ def tcgen05(site: Site) -> Action:
     )
 
 
-@instruction("wgmma", "mma", "wmma", "ldmatrix", "stmatrix", "movmatrix")
+@instruction("wgmma", "mma", "wmma")
 def tensor_core(site: Site) -> Action:
     """Tensor cores of earlier architectures."""
     raise site.unsupported(

@@ -27,7 +27,12 @@ def ld(site: Site) -> Action:
     signed = site.type().startswith("s")
     results = [Result(target, register_class(what.size), signed) for target in targets]
 
+    space = space_of(site)
+    is_small = space in ("param", "const") and what.space == "global"
+
     def run(ex: Execution, address: Array) -> tuple[Array, ...]:
+        if is_small:
+            address = ex.batch.launch.whole_address(space, address)
         return tuple(access.load(ex, what, address))
 
     base = memory.base

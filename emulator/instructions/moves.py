@@ -10,10 +10,12 @@ from nvfp4.emulator.arithmetic.definedness import copied
 from nvfp4.emulator.instructions.action import Action, Result, Source, class_of, instruction
 from nvfp4.emulator.instructions.modifiers import spaces_of
 from nvfp4.emulator.instructions.site import Site
-from nvfp4.emulator.ptx.program import OperandList
+from nvfp4.emulator.ptx.program import Operand, OperandList
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array, type_bits
 from nvfp4.emulator.state.execution import Execution
 from nvfp4.emulator.state.memory import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_SHIFT
+
+Arrays = Sequence[Array]
 
 
 def _same(value: Array) -> tuple[Array, ...]:
@@ -93,6 +95,8 @@ def cvta(site: Site) -> Action:
         raise site.unsupported(f"{site.opcode}: generic addresses have 64 bits")
     low = np.uint64((1 << WINDOW_SHIFT) - 1)
     to_space = "to" in site.parts
+    if _space(site) in ("param", "const") and not to_space:
+        return _generic_of_small(_space(site), target, source)
 
     def run(address: Array) -> tuple[Array, ...]:
         if window == 0:
@@ -101,6 +105,17 @@ def cvta(site: Site) -> Action:
 
     result = Result(target, "b64")
     return Action("integer", [Source(source, "b64")], [result], run, pure=True, rule=copied)
+
+
+def _generic_of_small(space: str, target: Operand, source: Operand) -> Action:
+    def run(ex: Execution, address: Array) -> tuple[Array, ...]:
+        return (ex.batch.launch.whole_address(space, address),)
+
+    def shadow(ex: Execution, values: Arrays, shadows: Arrays) -> tuple[Array, ...]:
+        return (shadows[0],)
+
+    result = Result(target, "b64")
+    return Action("integer", [Source(source, "b64")], [result], run, shadow=shadow)
 
 
 @instruction("isspacep")

@@ -15,26 +15,17 @@ from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.execution import Execution
 from nvfp4.emulator.state.memory import LOCAL_WINDOW, SHARED_WINDOW
 
-# A state space, positions in the group of the lanes that use it, and their offsets in it.
-_Part = tuple[str, Array, Array]
+# A state space, and positions in the group of the lanes that use it.
+_Part = tuple[str, Array]
 
 
 def loaded(ex: Execution, access: Access, address: Array) -> tuple[Array, ...]:
     """The shadows of what a load has read, `elements` of them. Its addresses have been checked."""
     batch, group = ex.batch, ex.group
     out = np.zeros((access.elements, group.lanes.size), access.dtype)
-    for space, at, offset in _parts(ex, access, address):
-        memory = _undefined(batch, space)
-        assert memory is not None
-        shadow = data_of(access, at.size)
-        native.GATHER[access.size](offset + np.uint64(memory.ctypes.data), shadow)
-        lanes = np.flatnonzero(shadow.any(axis=0))
-        if lanes.size:
-            out[:, at] = shadow
-            bits = np.ascontiguousarray(shadow[:, lanes[0]]).view(np.uint8)
-            byte = int(offset[lanes[0]]) + int(np.flatnonzero(bits)[0])
-            origin = _origin(batch, space, byte)
-            batch.launch.undefined_memory.setdefault(access.site.instruction.line, origin)
+    for space, at in _parts(ex, access, address):
+        lanes, flat = group.lanes[at], group.spread(address)[at]
+        out[:, at] = fetch(batch, access, space, lanes, flat)
     if not out.any():
         return tuple(np.zeros((access.elements, 1), access.dtype))
     return tuple(group.fold(row) for row in out)
@@ -46,33 +37,59 @@ def stored(ex: Execution, access: Access, address: Array, shadows: Sequence[Arra
     batch, group = ex.batch, ex.group
     mine = np.zeros(group.lanes.size, np.bool_)
     data = np.stack([group.spread(shadow) for shadow in shadows])
-    for space, at, offset in _parts(ex, access, address):
+    for space, at in _parts(ex, access, address):
         mine[at] = True
-        memory, line = _undefined(batch, space), access.site.instruction.line
-        part = np.ascontiguousarray(data[:, at])
-        if part.any():
-            batch.launch.undefined_stores.setdefault(space, line)
-            if memory is None:
-                batch.launch.undefined_memory.setdefault(line, _stored_by(space, line))
-        if memory is not None:
-            native.SCATTER[access.size](offset + np.uint64(memory.ctypes.data), part)
+        lanes, flat = group.lanes[at], group.spread(address)[at]
+        keep(batch, access, space, lanes, flat, np.ascontiguousarray(data[:, at]))
     return group.fold(ex.mask() & ~mine)
 
 
+def fetch(batch: Batch, access: Access, space: str, lanes: Array, address: Array) -> Array:
+    """Shadow[element, i] of what lanes[i] has read at address[i]."""
+    memory, offset = _undefined(batch, space), _offset(batch, space, lanes, address)
+    assert memory is not None
+    shadow = data_of(access, lanes.size)
+    native.GATHER[access.size](offset + np.uint64(memory.ctypes.data), shadow)
+    found = np.flatnonzero(shadow.any(axis=0))
+    if found.size:
+        bits = np.ascontiguousarray(shadow[:, found[0]]).view(np.uint8)
+        byte = int(offset[found[0]]) + int(np.flatnonzero(bits)[0])
+        origin = _origin(batch, space, byte)
+        batch.launch.undefined_memory.setdefault(access.site.instruction.line, origin)
+    return shadow
+
+
+def keep(
+    batch: Batch, access: Access, space: str, lanes: Array, address: Array, shadow: Array
+) -> None:
+    """Keep shadow[element, i] of what lanes[i] has written to address[i]."""
+    memory, line = _undefined(batch, space), access.site.instruction.line
+    if shadow.any():
+        batch.launch.undefined_stores.setdefault(space, line)
+        if memory is None:
+            batch.launch.undefined_memory.setdefault(line, _stored_by(space, line))
+    if memory is not None:
+        offset = _offset(batch, space, lanes, address)
+        native.SCATTER[access.size](offset + np.uint64(memory.ctypes.data), shadow)
+
+
 def _parts(ex: Execution, access: Access, address: Array) -> Iterator[_Part]:
-    batch, group = ex.batch, ex.group
     for space, mask in by_space(ex, access, address):
-        if space == "global":
-            continue
-        at = ex._replace(guard=mask).positions()
-        lanes, flat = group.lanes[at], group.spread(address)[at].astype(np.uint64)
-        if space == "shared":
-            row, stride = batch.grid.cta[lanes], batch.shared.stride
-            flat = (flat & np.uint64(SHARED_WINDOW - 1)) - np.uint64(batch.shared.base)
-        else:
-            row, stride = lanes, batch.local.shape[1]
-            flat = flat & np.uint64(LOCAL_WINDOW - 1)
-        yield space, at, flat + row.astype(np.uint64) * np.uint64(stride)
+        if space != "global":
+            yield space, ex._replace(guard=mask).positions()
+
+
+def _offset(batch: Batch, space: str, lanes: Array, address: Array) -> Array:
+    """Where in the batch's shared or local memory these lanes' addresses are."""
+    flat = address.astype(np.uint64)
+    if space == "shared":
+        row, stride = batch.grid.cta[lanes], batch.shared.stride
+        flat = (flat & np.uint64(SHARED_WINDOW - 1)) - np.uint64(batch.shared.base)
+    else:
+        row, stride = lanes, batch.local.shape[1]
+        flat = flat & np.uint64(LOCAL_WINDOW - 1)
+    offset: Array = flat + row.astype(np.uint64) * np.uint64(stride)
+    return offset
 
 
 def _undefined(batch: Batch, space: str) -> Array | None:

@@ -18,7 +18,6 @@ from nvfp4.emulator.errors import MissingWarpSync
 from nvfp4.emulator.instructions.action import (
     NO_RESULTS,
     Action,
-    Gate,
     Result,
     Shadow,
     Source,
@@ -26,56 +25,22 @@ from nvfp4.emulator.instructions.action import (
     instruction,
 )
 from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.instructions.warps import (
+    ALL_LANES,
+    back,
+    ballot,
+    by_warp,
+    member_gate,
+    present_lanes,
+    synchronised,
+)
 from nvfp4.emulator.ptx.program import OperandList, Sink
-from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
-from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.execution import Execution
-from nvfp4.emulator.state.group import Group
 
 _BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
 _LANES = np.arange(32)
-_ALL = Integer(0xFFFFFFFF)
 Arrays = Sequence[Array]
-
-
-def ballot(warps: Array) -> Array:
-    """uint32[warps] of bool[warps, 32]."""
-    packed: Array = np.packbits(warps, axis=1, bitorder="little").view(np.uint32).reshape(-1)
-    return packed
-
-
-def _by_warp(group: Group, values: Array, fill: Any = 0) -> Array:
-    """One row a warp of the batch, 32 columns."""
-    return group.to_batch(values, fill).reshape(-1, 32)
-
-
-def _present(ex: Execution) -> Array:
-    """bool[warps, 32]: who executes this."""
-    guard = np.ones(1, np.bool_) if ex.guard is None else ex.guard
-    return _by_warp(ex.group, guard, False)
-
-
-def _back(group: Group, rows: Array) -> Array:
-    """[warps, 32] -> a register of the group."""
-    return group.fold(rows.reshape(-1) if group.full else rows.reshape(-1)[group.lanes])
-
-
-def _gate(mask_source: int) -> Gate:
-    """Wait for the threads in the member mask; the mask is the source with that index."""
-
-    def gate(ex: Execution, *sources: Array) -> Array | None:
-        batch, group, guard = ex
-        if group.full and guard is None and batch.thread_count % 32 == 0:
-            return None
-        living = ballot(batch.alive.reshape(-1, 32))
-        here = ballot(_present(ex))
-        members = _by_warp(group, sources[mask_source])
-        absent = members & (living & ~here)[:, None]
-        ready: Array = group.spread(_back(group, absent == 0))
-        return ready if guard is None else ready | ~group.spread(guard)
-
-    return gate
 
 
 def _members(site: Site, ex: Execution, mask: Array) -> tuple[Array, Array]:
@@ -83,8 +48,8 @@ def _members(site: Site, ex: Execution, mask: Array) -> tuple[Array, Array]:
 
     In a warp with threads outside their own masks, the mask of all is who executes this.
     """
-    present = _present(ex)
-    members = _by_warp(ex.group, mask)
+    present = present_lanes(ex)
+    members = by_warp(ex.group, mask)
     outside = present & ((members & _BITS) == 0)
     if outside.any():
         lane = int(np.flatnonzero(outside)[0])
@@ -99,23 +64,16 @@ def _members(site: Site, ex: Execution, mask: Array) -> tuple[Array, Array]:
     return present, members
 
 
-def _synchronised(batch: Batch, present: Array) -> None:
-    """The warps' threads are ordered by this: tell the race check."""
-    if batch.shared.checked:
-        warp = np.flatnonzero(present.any(axis=1))
-        batch.shared.clocks.step_warps(warp // batch.grid.warps, warp % batch.grid.warps)
-
-
 def _shared_by_members(classes: list[str], bit_by_bit: bool = False) -> Shadow:
     """The shadow of what the members of a mask find out together (the last source is the mask):
     undefined for all if it is for one, or in that lane's bit only."""
 
     def shadow(ex: Execution, values: Arrays, shadows: Arrays) -> tuple[Array, ...]:
-        bad = ballot(_by_warp(ex.group, any_undefined(shadows), False) & _present(ex))
-        found = _by_warp(ex.group, values[-1]) & bad[:, None]
+        bad = ballot(by_warp(ex.group, any_undefined(shadows), False) & present_lanes(ex))
+        found = by_warp(ex.group, values[-1]) & bad[:, None]
         if bit_by_bit:
-            return (_back(ex.group, found),)
-        return tuple(_back(ex.group, spread(found != 0, REGISTER_DTYPES[cls])) for cls in classes)
+            return (back(ex.group, found),)
+        return tuple(back(ex.group, spread(found != 0, REGISTER_DTYPES[cls])) for cls in classes)
 
     return shadow
 
@@ -139,29 +97,29 @@ def shfl(site: Site) -> Action:
         if b.size == 1 and c.size == 1:
             source, valid = _partner(mode, _LANES[None, :], int(b[0]), int(c[0]))
             return rows[:, source[0]], np.broadcast_to(valid, rows.shape)
-        step = _by_warp(ex.group, b).astype(np.int64)
-        clamp = _by_warp(ex.group, c).astype(np.int64)
+        step = by_warp(ex.group, b).astype(np.int64)
+        clamp = by_warp(ex.group, c).astype(np.int64)
         source, valid = _partner(mode, _LANES[None, :], step, clamp)
         return np.take_along_axis(rows, np.broadcast_to(source, rows.shape), 1), valid
 
     def shadow(ex: Execution, values: Arrays, shadows: Arrays) -> tuple[Array, ...]:
         astray = any_undefined(shadows[1:])
-        rows, _ = moved(ex, _by_warp(ex.group, shadows[0]), values[1], values[2])
-        return _back(ex.group, rows) | spread(astray, np.dtype(np.uint32)), astray
+        rows, _ = moved(ex, by_warp(ex.group, shadows[0]), values[1], values[2])
+        return back(ex.group, rows) | spread(astray, np.dtype(np.uint32)), astray
 
     def run(ex: Execution, value: Array, b: Array, c: Array, mask: Array) -> tuple[Array, ...]:
         plain = ex.group.full and ex.guard is None and mask.size == 1 and mask[0] == 0xFFFFFFFF
-        rows = _by_warp(ex.group, value)
+        rows = by_warp(ex.group, value)
         if plain:
             present = None
         else:
             present, _ = _members(site, ex, mask)
         shuffled, valid = moved(ex, rows, b, c)
-        _synchronised(ex.batch, np.ones_like(rows, np.bool_) if present is None else present)
-        return _back(ex.group, shuffled), _back(ex.group, valid)
+        synchronised(ex.batch, np.ones_like(rows, np.bool_) if present is None else present)
+        return back(ex.group, shuffled), back(ex.group, valid)
 
     sources = [Source(o, "b32") for o in site.operands[1:]]
-    return Action("warp", sources, results, run, gate=_gate(3), shadow=shadow)
+    return Action("warp", sources, results, run, gate=member_gate(3), shadow=shadow)
 
 
 def _partner(mode: str, lane: Array, b: Any, c: Any) -> tuple[Array, Array]:
@@ -195,8 +153,8 @@ def vote(site: Site) -> Action:
     def run(ex: Execution, value: Array, mask: Array) -> tuple[Array, ...]:
         present, members = _members(site, ex, mask)
         here = ballot(present)[:, None] & members
-        votes = ballot(_by_warp(ex.group, value, False) & present)[:, None] & members
-        _synchronised(ex.batch, present)
+        votes = ballot(by_warp(ex.group, value, False) & present)[:, None] & members
+        synchronised(ex.batch, present)
         if mode == "ballot":
             answer = votes
         elif mode == "all":
@@ -205,13 +163,13 @@ def vote(site: Site) -> Action:
             answer = votes != 0
         else:
             answer = (votes == here) | (votes == 0)
-        return (_back(ex.group, answer),)
+        return (back(ex.group, answer),)
 
     target, value, mask = site.operands
     cls = "b32" if mode == "ballot" else "pred"
     sources = [Source(value, "pred"), Source(mask, "b32")]
     shadow = _shared_by_members([cls], bit_by_bit=mode == "ballot")
-    return Action("warp", sources, [Result(target, cls)], run, gate=_gate(1), shadow=shadow)
+    return Action("warp", sources, [Result(target, cls)], run, gate=member_gate(1), shadow=shadow)
 
 
 @instruction("match")
@@ -227,23 +185,23 @@ def match(site: Site) -> Action:
 
     def run(ex: Execution, value: Array, mask: Array) -> tuple[Array, ...]:
         present, members = _members(site, ex, mask)
-        rows = _by_warp(ex.group, value)
+        rows = by_warp(ex.group, value)
         here = ballot(present)[:, None] & members
         equal = np.zeros(rows.shape, np.uint32)
         for lane in range(32):
             same = (rows == rows[:, lane : lane + 1]) & present[:, lane : lane + 1]
             equal |= np.where(same, _BITS[lane], np.uint32(0))
         equal &= here
-        _synchronised(ex.batch, present)
+        synchronised(ex.batch, present)
         if not every:
-            return (_back(ex.group, equal),)
+            return (back(ex.group, equal),)
         agreed = equal == here
-        return _back(ex.group, np.where(agreed, here, np.uint32(0))), _back(ex.group, agreed)
+        return back(ex.group, np.where(agreed, here, np.uint32(0))), back(ex.group, agreed)
 
     _, value, mask = site.operands
     sources = [Source(value, class_of(site)), Source(mask, "b32")]
     shadow = _shared_by_members([result.cls for result in results])
-    return Action("warp", sources, results, run, gate=_gate(1), shadow=shadow)
+    return Action("warp", sources, results, run, gate=member_gate(1), shadow=shadow)
 
 
 def _fold_f32(site: Site) -> Callable[[Array, Array], Array]:
@@ -279,8 +237,8 @@ def redux(site: Site) -> Action:
         present, members = _members(site, ex, mask)
         if absolute is not None:
             (value,) = absolute(value)
-        rows = _by_warp(ex.group, value).view(dtype)
-        _synchronised(ex.batch, present)
+        rows = by_warp(ex.group, value).view(dtype)
+        synchronised(ex.batch, present)
         out = np.zeros(rows.shape, dtype)
         for members_of in _distinct(members, present):
             taking = present & ((members & _BITS) != 0) & (members == members_of[:, None])
@@ -292,12 +250,12 @@ def redux(site: Site) -> Action:
                 total = np.where(taking[:, lane], merged, total).astype(dtype)
                 started |= taking[:, lane]
             out = np.where(taking, total[:, None], out)
-        return (_back(ex.group, out.view(np.uint32)),)
+        return (back(ex.group, out.view(np.uint32)),)
 
     target, value, mask = site.operands
     sources = [Source(value, "b32"), Source(mask, "b32")]
     shadow = _shared_by_members(["b32"])
-    return Action("warp", sources, [Result(target, "b32")], run, gate=_gate(1), shadow=shadow)
+    return Action("warp", sources, [Result(target, "b32")], run, gate=member_gate(1), shadow=shadow)
 
 
 def _distinct(members: Array, present: Array) -> list[Array]:
@@ -324,13 +282,13 @@ def elect(site: Site) -> Action:
         present, members = _members(site, ex, mask)
         here = ballot(present)[:, None] & members
         lowest = here & (~here + np.uint32(1))
-        _synchronised(ex.batch, present)
+        synchronised(ex.batch, present)
         leader = np.zeros(here.shape, np.uint32)
         for lane in range(32):
             leader[lowest == _BITS[lane]] = lane
-        return _back(ex.group, leader), _back(ex.group, lowest == _BITS)
+        return back(ex.group, leader), back(ex.group, lowest == _BITS)
 
-    return Action("warp", [Source(site.operands[1], "b32")], results, run, gate=_gate(0))
+    return Action("warp", [Source(site.operands[1], "b32")], results, run, gate=member_gate(0))
 
 
 @instruction("activemask")
@@ -339,8 +297,8 @@ def activemask(site: Site) -> Action:
     site.takes(1)
 
     def run(ex: Execution) -> tuple[Array, ...]:
-        present = _present(ex)
-        return (_back(ex.group, np.broadcast_to(ballot(present)[:, None], present.shape)),)
+        present = present_lanes(ex)
+        return (back(ex.group, np.broadcast_to(ballot(present)[:, None], present.shape)),)
 
     return Action("warp", [], [Result(site.operands[0], "b32")], run)
 
@@ -352,9 +310,9 @@ def bar_warp(site: Site) -> Action:
 
     def run(ex: Execution, mask: Array) -> tuple[Array, ...]:
         present, _ = _members(site, ex, mask)
-        _synchronised(ex.batch, present)
+        synchronised(ex.batch, present)
         return NO_RESULTS
 
-    mask = site.operands[0] if site.operands else _ALL
+    mask = site.operands[0] if site.operands else ALL_LANES
     assert not isinstance(mask, OperandList)
-    return Action("barrier", [Source(mask, "b32")], [], run, gate=_gate(0))
+    return Action("barrier", [Source(mask, "b32")], [], run, gate=member_gate(0))

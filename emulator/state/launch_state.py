@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from nvfp4.capture.launch import Dim3
 from nvfp4.emulator.errors import EmulatorError, LaunchError
 from nvfp4.emulator.findings import Findings
@@ -68,6 +70,17 @@ class LaunchState:
     traffic: Traffic = field(default_factory=Traffic)
     output: list[str] = field(default_factory=list)
     fault: EmulatorError | None = None
+
+    def whole_address(self, space: str, address: Array) -> Array:
+        """Host addresses of parameters or constants. A compiler may keep 32 bits of an address in
+        these small state spaces; what is missing is that of the variables there."""
+        if address.size == 0 or address.min() >> np.uint64(32):
+            return address
+        mine = self.parameters.ctypes.data
+        others = [each for each in self.symbols.values() if each != mine]
+        first = np.uint64(mine if space == "param" else min(others, default=mine))
+        whole = first + ((address - first) & np.uint64(0xFFFFFFFF))
+        return np.where(address >> np.uint64(32), address, whole)
 
 
 def check_shape(grid: Dim3, block: Dim3, shared_bytes: int) -> None:

@@ -19,6 +19,7 @@ from numba.extending import intrinsic
 
 SECTOR_BYTES = 32
 BANKS = 32
+_SHARED_WORDS = 1 << 16
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -211,8 +212,9 @@ def bank_wavefronts(address, request, nbytes):  # type: ignore[no-untyped-def]
     """
     lanes_a_pass = 32 if nbytes <= 4 else (16 if nbytes <= 8 else 8)
     words_each = max(1, nbytes // 4)
-    seen = np.empty(64, np.uint64)
-    load = np.empty(BANKS, np.int64)
+    # By word of shared memory, which is smaller than this, the last pass that has touched it.
+    touched = np.zeros(_SHARED_WORDS, np.int32)
+    load = np.empty(BANKS, np.int32)
     passes = 0
     ideal = 0
     i = 0
@@ -220,26 +222,19 @@ def bank_wavefronts(address, request, nbytes):  # type: ignore[no-untyped-def]
     while i < n:
         current = request[i]
         while i < n and request[i] == current:
-            count = 0
             load[:] = 0
             taken = 0
+            most = np.int32(0)
+            ideal += 1
             while i < n and request[i] == current and taken < lanes_a_pass:
+                first = np.int64(address[i]) >> 2
                 for k in range(words_each):
-                    word = (address[i] >> np.uint64(2)) + np.uint64(k)
-                    known = False
-                    for j in range(count - 1, -1, -1):
-                        if seen[j] == word:
-                            known = True
-                            break
-                    if not known:
-                        seen[count] = word
-                        count += 1
-                        load[np.int64(word & np.uint64(31))] += 1
+                    word = (first + k) & (_SHARED_WORDS - 1)
+                    if touched[word] != ideal:
+                        touched[word] = ideal
+                        load[word & 31] += 1
+                        most = max(most, load[word & 31])
                 taken += 1
                 i += 1
-            most = 0
-            for b in range(BANKS):
-                most = max(most, load[b])
             passes += most
-            ideal += 1
     return passes, ideal

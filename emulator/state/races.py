@@ -93,6 +93,19 @@ def note_reads(offset, nbytes, cta, thread, known, writers, readers):  # type: i
 
 
 @compiled
+def _in_one_instruction(i, byte, writer, offset, nbytes, cta, thread):  # type: ignore[no-untyped-def]
+    """Whether lane i's instruction is also what left the stamp at a byte, by another lane of its
+    warp: one of the lanes writes then, and it is not said which. No synchronisation is missing."""
+    for j in range(i - 1, -1, -1):
+        if cta[j] != cta[i] or thread[j] >> 5 != thread[i] >> 5:
+            return False
+        start = np.int64(offset[j])
+        if thread[j] + 1 == writer & 0x7FFFFFFF and start <= byte < start + nbytes:
+            return True
+    return False
+
+
+@compiled
 def note_writes(  # type: ignore[no-untyped-def]
     offset, nbytes, cta, thread, known, writers, readers, atomic, memory, new
 ):
@@ -119,7 +132,10 @@ def note_writes(  # type: ignore[no-untyped-def]
                     both_atomic = atomic and (writer & ATOMIC) != 0
                     same = not atomic and memory[b] == new[i, b - start]
                     if not both_atomic and not same:
-                        racing = worse(writer, racing, t)
+                        if _in_one_instruction(i, b, writer, offset, nbytes, cta, thread):
+                            fine = writer
+                        else:
+                            racing = worse(writer, racing, t)
             for k in range(2):
                 reader = readers[k, b]
                 if reader != older:

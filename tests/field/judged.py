@@ -173,6 +173,9 @@ def judged(entries: Iterable[Entry]) -> Iterator[tuple[Entry, Judgement]]:
     """Every entry with its verdict, several at a time."""
     import cutlass.cute  # noqa: F401  (once, before the processes fork)
 
+    with contextlib.suppress(ImportError):
+        import triton  # noqa: F401
+
     import nvfp4.emulation  # noqa: F401
 
     torch.set_num_threads(1)
