@@ -107,9 +107,7 @@ def _state(
     kernel, grid, block, shared_bytes = asked.kernel, asked.grid, asked.block, asked.shared_bytes
     program = compiled.program
     raw = _parameter_bytes(compiled, asked.parameters)
-    total_shared = (program.dynamic_shared or SHARED_BASE) + shared_bytes
-    if not shared_bytes:
-        total_shared = program.shared_end
+    total_shared = program.dynamic_shared + shared_bytes if shared_bytes else program.shared_end
     check_shape(grid, block, total_shared)
     required = program.required_threads
     if required is not None and required != block:
