@@ -16,16 +16,21 @@ from nvfp4.capture.launch import Buffer, Dim3, Launch, ListedMemory
 from nvfp4.emulator.errors import EmulatorError, UnsupportedInstruction
 from nvfp4.emulator.execution.launch import launch as _launch
 from nvfp4.emulator.execution.module import load_module
+from nvfp4.emulator.execution.worlds import Worlds
 from nvfp4.emulator.report import LaunchReport
 
 DEFAULT_ORDERS = 4
 """In how many orders a launch with findings runs."""
 
-__all__ = ["DEFAULT_ORDERS", "Buffer", "EmulatorError", "LaunchReport", "run", "run_ptx"]
+__all__ = ["DEFAULT_ORDERS", "Buffer", "EmulatorError", "LaunchReport", "Worlds", "run", "run_ptx"]
 
 
 def run(
-    launch: Launch, check: bool = True, sample_ctas: int | None = None, orders: int = DEFAULT_ORDERS
+    launch: Launch,
+    check: bool = True,
+    sample_ctas: int | None = None,
+    orders: int = DEFAULT_ORDERS,
+    worlds: Worlds | None = None,
 ) -> LaunchReport:
     """Execute one launch.
 
@@ -33,7 +38,9 @@ def run(
     lists as findings; bounds and alignment are always checked. sample_ctas: run only so many CTAs,
     spread over the grid, and scale the counts. orders: a launch with findings runs in so many
     orders of warps and CTAs, and on other contents of what nothing has set. If what it writes
-    differs, the finding that can be the cause is raised.
+    differs, the finding that can be the cause is raised. worlds: if given, it is not: what differs
+    goes there, and comes from there for later launches, since the caller knows what is used in the
+    end.
 
     Raises EmulatorError; its subclasses in emulator.errors tell what went wrong.
     """
@@ -42,7 +49,13 @@ def run(
             f"{launch.kernel} is launched in clusters of {launch.cluster} CTAs",
             hint="only clusters of one CTA are emulated",
         )
-    return _launch(load_module(launch.ptx), launch, check, orders, sample_ctas)
+    own = Worlds()
+    found = own if worlds is None else worlds
+    report = _launch(load_module(launch.ptx), launch, check, orders, sample_ctas, found)
+    cause = own.first_cause()
+    if cause is not None:
+        raise cause
+    return report
 
 
 def run_ptx(

@@ -23,7 +23,7 @@ from nvfp4.capture.cutedsl import start
 from nvfp4.capture.imports import when_imported
 from nvfp4.capture.launch import Buffer, Launch
 from nvfp4.capture.torch_memory import ProcessMemory
-from nvfp4.emulator import DEFAULT_ORDERS, LaunchReport
+from nvfp4.emulator import DEFAULT_ORDERS, LaunchReport, Worlds
 from nvfp4.emulator.listing import annotated_ptx
 from nvfp4.emulator.names import short_name
 from nvfp4.emulator.source import show_as
@@ -52,6 +52,7 @@ class Emulation:
         self.orders = orders
         self.launches: list[LaunchReport] = []
         self._memory = ProcessMemory()
+        self._worlds: Worlds | None = None
         self._stop: list[Callable[[], None]] = []
 
     def capture_cute_dsl(self) -> None:
@@ -84,7 +85,7 @@ class Emulation:
         self.uninstall()
 
     def _run(self, launch: Launch) -> None:
-        report = emulator.run(launch, self.check, self.sample_ctas, self.orders)
+        report = emulator.run(launch, self.check, self.sample_ctas, self.orders, self._worlds)
         self.launches.append(report)
         if report.output:
             sys.stdout.write(report.output)
@@ -106,14 +107,39 @@ class StandInEmulation(Emulation):
         self._call = ""
         if submission:
             show_as(str(submission), submission.name)
-        self._stop.append(standin.install(arch).uninstall)
+        self._stop.append(standin.install(arch, self._refuse_what_differs).uninstall)
         # Importing CuTe DSL takes a second, which a submission in plain torch need not spend.
         self._stop.append(when_imported("cutlass", self.capture_cute_dsl))
 
     def begin_call(self, name: str) -> None:
-        """Forget the call before. name: a folder for the listings of this one's launches."""
+        """Forget the reports of the call before.
+
+        From now on a launch may write something else in another order, as long as neither torch's
+        operators nor `output` read it. name: a folder for the listings of this call's launches.
+        """
         self.clear()
         self._call = name
+        if self._worlds is None:
+            self._worlds = Worlds()
+
+    def output(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A CPU tensor on the memory of what the call returns. Raises the finding on which its
+        contents depend."""
+        seen = self.host_view(tensor)
+        self._refuse_what_differs(seen)
+        return seen
+
+    def _refuse_what_differs(self, tensor: torch.Tensor) -> None:
+        """Raise the finding on which the contents of a CPU tensor depend."""
+        if not self._worlds:
+            return
+        storage = tensor.untyped_storage()
+        span = Buffer("", storage.data_ptr(), storage.nbytes())
+        cause = self._worlds.cause_of(
+            span, lambda: tensor.contiguous().flatten().view(torch.uint8).numpy().copy()
+        )
+        if cause is not None:
+            raise cause
 
     def _run(self, launch: Launch) -> None:
         super()._run(launch)

@@ -12,9 +12,10 @@ import numpy as np
 from nvfp4.capture.launch import Buffer, Dim3, Launch
 from nvfp4.emulator.compiler.kernel import CompiledKernel
 from nvfp4.emulator.errors import EmulatorError, LaunchError
-from nvfp4.emulator.execution.experiment import refuse_if_it_matters, restore
+from nvfp4.emulator.execution.experiment import compare_orders, restore
 from nvfp4.emulator.execution.module import LoadedModule
 from nvfp4.emulator.execution.schedule import Scheduler
+from nvfp4.emulator.execution.worlds import Worlds
 from nvfp4.emulator.ptx.program import SHARED_BASE
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.report import LaunchReport
@@ -32,7 +33,12 @@ SHARED_BYTES_PER_BATCH = 4 << 20
 
 
 def launch(
-    module: LoadedModule, asked: Launch, check: bool, orders: int, sample_ctas: int | None
+    module: LoadedModule,
+    asked: Launch,
+    check: bool,
+    orders: int,
+    sample_ctas: int | None,
+    worlds: Worlds,
 ) -> LaunchReport:
     """Run a kernel to its end. See emulator.run."""
     began = time.perf_counter()
@@ -58,8 +64,7 @@ def launch(
             compiled = module.kernel(asked.kernel, check, memory=True)
         restore(state.memory.kept)
         state, runs, ran = run(Order())
-    if state.findings or state.fault:
-        refuse_if_it_matters(lambda order: run(order)[0], state, orders)
+    compare_orders(lambda order: run(order)[0], state, orders, worlds)
     x, y, z = asked.grid
     report = _report(state, compiled, runs, ran, x * y * z)
     report.ptx = asked.ptx
