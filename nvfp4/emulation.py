@@ -24,7 +24,8 @@ from nvfp4.capture.imports import when_imported
 from nvfp4.capture.launch import Buffer, Launch
 from nvfp4.capture.torch_memory import ProcessMemory
 from nvfp4.emulator import DEFAULT_ORDERS, LaunchReport, Worlds
-from nvfp4.emulator.listing import annotated_ptx
+from nvfp4.emulator.errors import EmulatorError
+from nvfp4.emulator.listing import annotated_ptx, ptx_with_fault
 from nvfp4.emulator.names import short_name
 from nvfp4.emulator.source import show_as
 
@@ -142,14 +143,22 @@ class StandInEmulation(Emulation):
             raise cause
 
     def _run(self, launch: Launch) -> None:
-        super()._run(launch)
+        number = len(self.launches) + 1
+        try:
+            super()._run(launch)
+        except EmulatorError as error:
+            self._keep(number, launch.kernel, ptx_with_fault(launch.ptx, error))
+            raise
         if self._listings is not None:
-            report = self.launches[-1]
-            folder = self._listings / self._call
-            folder.mkdir(parents=True, exist_ok=True)
-            kernel = re.sub(r"\W+", "_", short_name(report.kernel))[:60]
-            path = folder / f"{len(self.launches)}_{kernel}.ptx"
-            path.write_text(annotated_ptx(report), encoding="utf-8")
+            self._keep(number, launch.kernel, annotated_ptx(self.launches[-1]))
+
+    def _keep(self, number: int, kernel: str, listing: str) -> None:
+        if self._listings is None:
+            return
+        folder = self._listings / self._call
+        folder.mkdir(parents=True, exist_ok=True)
+        name = re.sub(r"\W+", "_", short_name(kernel))[:60]
+        (folder / f"{number}_{name}.ptx").write_text(listing, encoding="utf-8")
 
     def adopt(self, tensor: torch.Tensor) -> torch.Tensor:
         """A CUDA tensor on the memory of a CPU tensor."""
@@ -188,7 +197,7 @@ def install_stand_in(
     """`install`, and a CUDA device for torch, as code written for a GPU expects it.
 
     submission: the file that messages call by its name alone. keep: write the PTX of each launch,
-    with counts beside the lines, to the folder LISTINGS beside the submission. Without CuTe DSL
-    there is only the device. Raises RuntimeError where there is a real one.
+    with counts or the fault beside the lines, to the folder LISTINGS beside the submission.
+    Without CuTe DSL there is only the device. Raises RuntimeError where there is a real one.
     """
     return StandInEmulation(arch, check, orders, submission, keep)
