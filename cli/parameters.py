@@ -91,7 +91,7 @@ def judging_options(function: F) -> F:
         click.option(
             "--check/--no-check",
             default=True,
-            help="Look for races and unset values while emulating.",
+            help="Look for findings while emulating: races, unset values, missing warp syncs.",
         ),
         click.option(
             "--orders",

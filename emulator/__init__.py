@@ -34,8 +34,8 @@ def run(
 ) -> LaunchReport:
     """Execute one launch.
 
-    check: look for races, unwritten shared memory and unset registers as well, which the report
-    lists as findings; bounds and alignment are always checked. sample_ctas: run only so many CTAs,
+    check: look for findings as well, which the report lists: races, missing warp synchronisation,
+    unwritten shared memory and unset registers. Faults are always looked for. sample_ctas: run only so many CTAs,
     spread over the grid, and scale the counts. orders: a launch with findings runs in so many
     orders of warps and CTAs, and on other contents of what nothing has set. If what it writes
     differs, the finding that can be the cause is raised. worlds: if given, it is not: what differs
