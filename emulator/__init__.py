@@ -35,12 +35,12 @@ def run(
     """Execute one launch.
 
     check: look for findings as well, which the report lists: races, missing warp synchronisation,
-    unwritten shared memory and unset registers. Faults are always looked for. sample_ctas: run only so many CTAs,
-    spread over the grid, and scale the counts. orders: a launch with findings runs in so many
-    orders of warps and CTAs, and on other contents of what nothing has set. If what it writes
-    differs, the finding that can be the cause is raised. worlds: if given, it is not: what differs
-    goes there, and comes from there for later launches, since the caller knows what is used in the
-    end.
+    unwritten shared memory and unset registers. Faults are always looked for. sample_ctas: run
+    only so many CTAs, spread over the grid, and scale the counts. orders: a launch with findings
+    runs in so many orders of warps and CTAs, and on other contents of what nothing has set. If what
+    it writes differs, the finding that can be the cause is raised. worlds: if given, it is not:
+    what differs goes there, and comes from there for later launches, since the caller knows what
+    is used in the end.
 
     Raises EmulatorError; its subclasses in emulator.errors tell what went wrong.
     """
