@@ -50,12 +50,27 @@ class ListedMemory:
 
 
 @dataclass(frozen=True)
+class Note:
+    """What whoever captured a launch has to say about it; it becomes a finding of the report.
+
+    file, line: in the user's source.
+    """
+
+    code: str
+    message: str
+    hint: str | None = None
+    file: str | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True)
 class Launch:
     """One kernel launch as the host code asked for it.
 
     ptx: the text of the module. parameters: the bytes of each kernel parameter in order,
     little-endian; pointers are host addresses, tensor maps the hardware's 128 bytes
-    (`capture.tensormap`). shared_bytes: dynamic shared memory.
+    (`capture.tensormap`). shared_bytes: dynamic shared memory. trial: host code only tries whether
+    this runs; what it leaves in memory counts, a report does not.
     """
 
     ptx: str
@@ -66,3 +81,5 @@ class Launch:
     shared_bytes: int = 0
     cluster: Dim3 = (1, 1, 1)
     memory: Memory = field(default_factory=ListedMemory)
+    notes: tuple[Note, ...] = ()
+    trial: bool = False

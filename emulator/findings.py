@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from nvfp4.capture.launch import Note
 from nvfp4.emulator.errors import EmulatorError
 from nvfp4.emulator.source import shown
 
@@ -83,3 +84,18 @@ def _place(error: EmulatorError) -> Place:
         return error.code, None, None
     user = where.user
     return (error.code, user.file, user.line) if user else (error.code, None, where.line)
+
+
+def noted(note: Note, kernel: str) -> Finding:
+    """What was said about a launch beforehand, as one of its findings."""
+    return Finding(
+        code=note.code,
+        message=note.message,
+        kernel=kernel,
+        file=shown(note.file) if note.file else None,
+        line=note.line,
+        cta=None,
+        thread=None,
+        count=1,
+        hint=note.hint,
+    )

@@ -86,6 +86,9 @@ class Emulation:
         self.uninstall()
 
     def _run(self, launch: Launch) -> None:
+        if launch.trial:
+            emulator.run(launch, check=False)
+            return
         report = emulator.run(launch, self.check, self.sample_ctas, self.orders, self._worlds)
         self.launches.append(report)
         if report.output:
@@ -149,7 +152,7 @@ class StandInEmulation(Emulation):
         except EmulatorError as error:
             self._keep(number, launch.kernel, ptx_with_fault(launch.ptx, error))
             raise
-        if self._listings is not None:
+        if self._listings is not None and not launch.trial:
             self._keep(number, launch.kernel, annotated_ptx(self.launches[-1]))
 
     def _keep(self, number: int, kernel: str, listing: str) -> None:

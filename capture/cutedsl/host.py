@@ -11,12 +11,13 @@ from __future__ import annotations
 import ctypes
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from nvfp4.capture.device import Device
 from nvfp4.capture.errors import LaunchRefused, UnsupportedCall
-from nvfp4.capture.launch import Dim3, Launch, ListedMemory, Memory
+from nvfp4.capture.launch import Dim3, Launch, ListedMemory, Memory, Note
 from nvfp4.capture.signature import parameter_bytes
 from nvfp4.capture.tensormap import DataType, Fill, Interleave, Swizzle, TensorMap
 
@@ -53,6 +54,8 @@ class HostRuntime:
         self._handles = itertools.count(0x1000, 0x10)
         self._libraries: dict[int, tuple[str, ...]] = {}
         self._kernels: dict[int, _Kernel] = {}
+        self._notes: list[Note] = []
+        self._trials = 0
 
     def begin(self, device: Device, launch: Callable[[Launch], None], memory: Memory) -> None:
         """Send launches on `memory` to `launch` until `end`. Raises RuntimeError if one is on."""
@@ -60,6 +63,7 @@ class HostRuntime:
             raise RuntimeError("CuTe DSL launches are intercepted already")
         self._device, self._launch, self._memory = device, launch, memory
         self._pending = threading.local()  # nobody was there to raise what a late call left
+        self._notes.clear()
 
     def end(self) -> None:
         """Refuse launches from now on."""
@@ -85,6 +89,22 @@ class HostRuntime:
         self._pending.error = None
         if error is not None:
             raise error
+
+    # What host code does beside its launches
+
+    @contextmanager
+    def trying(self) -> Iterator[None]:
+        """Launches of the with block are trials."""
+        self._trials += 1
+        try:
+            yield
+        finally:
+            self._trials -= 1
+
+    def note(self, note: Note) -> None:
+        """Say something with the next launch that is no trial, once."""
+        if note not in self._notes:
+            self._notes.append(note)
 
     # Handles
 
@@ -127,8 +147,22 @@ class HostRuntime:
             ctypes.string_at(pointer, size)
             for pointer, size in zip(pointers, kernel.parameter_bytes, strict=True)
         ]
+        trial, notes = self._trials > 0, tuple(self._notes)
+        if not trial:
+            self._notes.clear()
         self._launch(
-            Launch(kernel.ptx, kernel.name, grid, block, raw, shared_bytes, cluster, self._memory)
+            Launch(
+                kernel.ptx,
+                kernel.name,
+                grid,
+                block,
+                raw,
+                shared_bytes,
+                cluster,
+                self._memory,
+                () if trial else notes,
+                trial,
+            )
         )
 
     def run_configured(self, config: int, handle: int, args: int) -> None:

@@ -75,3 +75,11 @@ def helper_modules() -> list[Any]:
 
     second = getattr(cutlass, "cuda", helpers)
     return [helpers] if second is helpers else [helpers, second]
+
+
+def testing_modules() -> list[Any]:
+    """The modules with functions that time kernels; later versions have one beside cute's."""
+    import cutlass.cute.testing
+
+    second = getattr(cutlass, "testing", cutlass.cute.testing)
+    return list({id(module): module for module in (cutlass.cute.testing, second)}.values())

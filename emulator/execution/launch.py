@@ -16,6 +16,7 @@ from nvfp4.emulator.execution.experiment import compare_orders, restore
 from nvfp4.emulator.execution.module import LoadedModule
 from nvfp4.emulator.execution.schedule import Scheduler
 from nvfp4.emulator.execution.worlds import Worlds
+from nvfp4.emulator.findings import noted
 from nvfp4.emulator.ptx.program import SHARED_BASE
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.report import LaunchReport
@@ -67,6 +68,7 @@ def launch(
     compare_orders(lambda order: run(order)[0], state, orders, worlds)
     x, y, z = asked.grid
     report = _report(state, compiled, runs, ran, x * y * z)
+    report.findings += [noted(note, asked.kernel) for note in asked.notes]
     report.ptx = asked.ptx
     report.seconds = time.perf_counter() - began
     return report

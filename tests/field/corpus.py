@@ -28,7 +28,14 @@ CAUSES = frozenset(
 """Why a submission fails."""
 
 FINDINGS = frozenset(
-    {"global_race", "shared_race", "unset_register", "unwritten_shared", "warp_sync"}
+    {
+        "autotune",
+        "global_race",
+        "shared_race",
+        "unset_register",
+        "unwritten_shared",
+        "warp_sync",
+    }
 )
 """What a submission may pass with."""
 
