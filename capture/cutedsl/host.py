@@ -56,6 +56,7 @@ class HostRuntime:
         self._kernels: dict[int, _Kernel] = {}
         self._notes: list[Note] = []
         self._trials = 0
+        self._held: list[object] = []
 
     def begin(self, device: Device, launch: Callable[[Launch], None], memory: Memory) -> None:
         """Send launches on `memory` to `launch` until `end`. Raises RuntimeError if one is on."""
@@ -89,6 +90,10 @@ class HostRuntime:
         self._pending.error = None
         if error is not None:
             raise error
+
+    def hold(self, thing: object) -> None:
+        """Keep what compiled code refers to for as long as the process lives."""
+        self._held.append(thing)
 
     # What host code does beside its launches
 

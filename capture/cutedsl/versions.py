@@ -83,3 +83,11 @@ def testing_modules() -> list[Any]:
 
     second = getattr(cutlass, "testing", cutlass.cute.testing)
     return list({id(module): module for module in (cutlass.cute.testing, second)}.values())
+
+
+def tvm_ffi_functions() -> list[type]:
+    """The classes of functions that were compiled with --enable-tvm-ffi."""
+    from cutlass.cutlass_dsl import tvm_ffi_provider
+
+    names = ("TVMFFIJitCompiledFunction", "TVMFFIJitCompiledFunctionWithKwargs")
+    return [getattr(tvm_ffi_provider, name) for name in names if hasattr(tvm_ffi_provider, name)]
