@@ -34,5 +34,9 @@ def test_a_definition_is_there_when_the_engine_is_made() -> None:
         define(module, dict(zip(names, (add, *others), strict=True)))
         assert set(declared_functions(module)) == {"cuda_dialect_name"}
         engine = execution_engine.ExecutionEngine(module)
-        address = engine.raw_lookup("twice")
-        assert ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32)(address)(21) == 42
+        # Arguments and the result are passed as an array of addresses.
+        values = (ctypes.c_int32 * 2)(21, 0)
+        start = ctypes.addressof(values)
+        packed = (ctypes.c_void_p * 2)(start, start + 4)
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(engine.raw_lookup("twice"))(packed)
+        assert values[1] == 42

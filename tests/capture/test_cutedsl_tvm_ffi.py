@@ -24,7 +24,7 @@ OPTIONS = "--enable-tvm-ffi"
 
 
 @pytest.fixture(autouse=True)
-def emulated() -> Iterator[emulation.StandInEmulation]:
+def emulated() -> Iterator[emulation.Emulation]:
     with emulation.install_stand_in() as active:
         yield active
 
@@ -45,7 +45,7 @@ def tensors() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def test_tensors_of_the_stand_in_are_passed_directly(
-    emulated: emulation.StandInEmulation,
+    emulated: emulation.Emulation,
 ) -> None:
     x, y = tensors()
     given = [from_dlpack(each, enable_tvm_ffi=True) for each in (x, y)]
