@@ -91,7 +91,7 @@ def judging_options(function: F) -> F:
         click.option(
             "--check/--no-check",
             default=True,
-            help="Look for races and unset values while emulating.",
+            help="Look for findings while emulating: races, unset values, missing warp syncs.",
         ),
         click.option(
             "--orders",
@@ -105,7 +105,8 @@ def judging_options(function: F) -> F:
             "--keep",
             type=click.Path(file_okay=False, path_type=Path),
             metavar="DIR",
-            help="Write the PTX of each emulated kernel there, with counts beside the lines.",
+            help="Write the PTX of each emulated kernel there, with counts or the fault beside the "
+            "lines.",
         ),
         click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else."),
         click.option(

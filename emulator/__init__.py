@@ -16,6 +16,7 @@ from nvfp4.capture.launch import Buffer, Dim3, Launch, ListedMemory
 from nvfp4.emulator.errors import EmulatorError, UnsupportedInstruction
 from nvfp4.emulator.execution.launch import launch as _launch
 from nvfp4.emulator.execution.module import load_module
+from nvfp4.emulator.execution.worlds import Worlds
 from nvfp4.emulator.report import LaunchReport
 
 DEFAULT_ORDERS = 4
@@ -26,6 +27,7 @@ __all__ = [
     "Buffer",
     "EmulatorError",
     "LaunchReport",
+    "Worlds",
     "run",
     "run_ptx",
     "variable",
@@ -33,15 +35,21 @@ __all__ = [
 
 
 def run(
-    launch: Launch, check: bool = True, sample_ctas: int | None = None, orders: int = DEFAULT_ORDERS
+    launch: Launch,
+    check: bool = True,
+    sample_ctas: int | None = None,
+    orders: int = DEFAULT_ORDERS,
+    worlds: Worlds | None = None,
 ) -> LaunchReport:
     """Execute one launch.
 
-    check: look for races, unwritten shared memory and unset registers as well, which the report
-    lists as findings; bounds and alignment are always checked. sample_ctas: run only so many CTAs,
-    spread over the grid, and scale the counts. orders: a launch with findings runs in so many
-    orders of warps and CTAs, and on other contents of what nothing has set. If what it writes
-    differs, the finding that can be the cause is raised.
+    check: look for findings as well, which the report lists: races, missing warp synchronisation,
+    unwritten shared memory and unset registers. Faults are always looked for. sample_ctas: run
+    only so many CTAs, spread over the grid, and scale the counts. orders: a launch with findings
+    runs in so many orders of warps and CTAs, and on other contents of what nothing has set. If what
+    it writes differs, the finding that can be the cause is raised. worlds: if given, it is not:
+    what differs goes there, and comes from there for later launches, since the caller knows what
+    is used in the end.
 
     Raises EmulatorError; its subclasses in emulator.errors tell what went wrong.
     """
@@ -50,7 +58,13 @@ def run(
             f"{launch.kernel} is launched in clusters of {launch.cluster} CTAs",
             hint="only clusters of one CTA are emulated",
         )
-    return _launch(load_module(launch.ptx), launch, check, orders, sample_ctas)
+    own = Worlds()
+    found = own if worlds is None else worlds
+    report = _launch(load_module(launch.ptx), launch, check, orders, sample_ctas, found)
+    cause = own.first_cause()
+    if cause is not None:
+        raise cause
+    return report
 
 
 def variable(ptx: str, name: str) -> Buffer:

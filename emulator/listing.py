@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from nvfp4.emulator.errors import EmulatorError
 from nvfp4.emulator.ptx.link import link
 from nvfp4.emulator.ptx.parser import parse
 from nvfp4.emulator.ptx.program import Instruction
@@ -17,11 +18,21 @@ def annotated_ptx(report: LaunchReport) -> str:
     The column stays empty beside lines without an instruction of
     the kernel; 0 stands beside those that were never reached.
     """
-    counts = by_ptx_line(report)
-    width = max((len(str(count)) for count in counts.values()), default=1)
+    return _beside({line: str(count) for line, count in by_ptx_line(report).items()}, report.ptx)
+
+
+def ptx_with_fault(ptx: str, error: EmulatorError) -> str:
+    """The PTX of a launch that has failed: `fault` stands beside the line where that was."""
+    line = error.where.line if error.where else None
+    return _beside({line: "fault"} if line else {}, ptx)
+
+
+def _beside(column: dict[int, str], ptx: str) -> str:
+    """A text with something in front of some of its lines, which count from 1."""
+    width = max(map(len, column.values()), default=1)
     return "".join(
-        f"{counts.get(number, ''):>{width}} | {line}\n"
-        for number, line in enumerate(report.ptx.removesuffix("\n").split("\n"), 1)
+        f"{column.get(number, ''):>{width}} | {line}\n"
+        for number, line in enumerate(ptx.removesuffix("\n").split("\n"), 1)
     )
 
 

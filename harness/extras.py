@@ -34,7 +34,7 @@ class Repetition(Protocol):
 class Extras:
     """open_clock: raises SubmissionFailed where the worker cannot be clocked. repeat: takes a fresh
     process. find: warnings about a case that passed; strict: they fail it. count: the sum of the
-    reports of emulated launches."""
+    reports of emulated launches. end_case: called after every case."""
 
     explain: Explain | None = None
     open_clock: Callable[[], Clock] | None = None
@@ -42,3 +42,4 @@ class Extras:
     find: Callable[[OpenedCase, Called], list[dict[str, Any]]] | None = None
     strict: bool = False
     count: Callable[[list[Any]], dict[str, Any]] | None = None
+    end_case: Callable[[], None] = lambda: None

@@ -233,6 +233,8 @@ class Judge:
             self._fail(key, str(error), Exit.CHECK_FAILED, report)
         else:
             self._write(key, report)
+        finally:
+            self._extras.end_case()
 
     def _fail(self, key: str, message: str, end: Exit, report: dict[str, str]) -> None:
         self._failures.append(end)

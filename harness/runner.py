@@ -176,7 +176,7 @@ class Runner:
         """Copies an output to where the judge reads it."""
         self.refuse_other_outputs(output)
         self.output_dtype = output.dtype
-        host = output if self._emulation is None else self._emulation.host_view(output)
+        host = output if self._emulation is None else self._emulation.output(output)
         _copy(self.place(self.buffers), host)
         self.settle()
 

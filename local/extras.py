@@ -3,19 +3,16 @@
 import os
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from extras import Extras
-from messages import Called
 from nvfp4.local.diagnosis import likely_cause
 from nvfp4.local.emulated_counts import total_counts
 from nvfp4.local.findings import findings_of
 from nvfp4.local.gated_timing import GatedClock
 from nvfp4.local.listings import take_listings
 from nvfp4.local.repeat import Repetition
-from opened_case import OpenedCase
 from submission_process import SubmissionProcess
 
 
@@ -32,16 +29,16 @@ def judge_extras(
     on_cuda = device.type == "cuda"
     keep = os.environ.get("NVFP4_KEEP")
 
-    def find(opened: OpenedCase, called: Called) -> list[dict[str, Any]]:
+    def take() -> None:
         if keep:
             take_listings(process.scratch / "kept", Path(keep))
-        return findings_of(opened, called)
 
     return Extras(
         explain=likely_cause,
         open_clock=partial(GatedClock, process, device, deadline) if on_cuda else None,
         count=total_counts,
-        find=find,
+        find=findings_of,
         strict=strict,
+        end_case=take,
         repeat=partial(Repetition, submission=submission, device=device, deadline=deadline),
     )

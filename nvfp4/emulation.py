@@ -22,8 +22,9 @@ from nvfp4.capture import cuda, cutedsl, standin
 from nvfp4.capture.imports import when_imported
 from nvfp4.capture.launch import Buffer, Launch
 from nvfp4.capture.torch_memory import ProcessMemory
-from nvfp4.emulator import DEFAULT_ORDERS, LaunchReport
-from nvfp4.emulator.listing import annotated_ptx
+from nvfp4.emulator import DEFAULT_ORDERS, LaunchReport, Worlds
+from nvfp4.emulator.errors import EmulatorError
+from nvfp4.emulator.listing import annotated_ptx, ptx_with_fault
 from nvfp4.emulator.names import short_name
 from nvfp4.emulator.source import show_as
 
@@ -51,6 +52,7 @@ class Emulation:
         self.orders = orders
         self.launches: list[LaunchReport] = []
         self._memory = ProcessMemory()
+        self._worlds: Worlds | None = None
         self._stop: list[Callable[[], None]] = []
 
     def capture_cute_dsl(self) -> None:
@@ -96,7 +98,7 @@ class Emulation:
         if launch.trial:
             emulator.run(launch, check=False)
             return
-        report = emulator.run(launch, self.check, self.sample_ctas, self.orders)
+        report = emulator.run(launch, self.check, self.sample_ctas, self.orders, self._worlds)
         self.launches.append(report)
         if report.output:
             sys.stdout.write(report.output)
@@ -118,26 +120,59 @@ class StandInEmulation(Emulation):
         self._call = ""
         if submission:
             show_as(str(submission), submission.name)
-        self._stop.append(standin.install(arch).uninstall)
+        self._stop.append(standin.install(arch, self._refuse_what_differs).uninstall)
         # Importing CuTe DSL takes a second, which a submission in plain torch need not spend.
         self._stop.append(when_imported("cutlass", self.capture_cute_dsl))
         self._stop.append(when_imported("triton", self.capture_triton))
         self.capture_cuda()
 
     def begin_call(self, name: str) -> None:
-        """Forget the call before. name: a folder for the listings of this one's launches."""
+        """Forget the reports of the call before.
+
+        From now on a launch may write something else in another order, as long as neither torch's
+        operators nor `output` read it. name: a folder for the listings of this call's launches.
+        """
         self.clear()
         self._call = name
+        if self._worlds is None:
+            self._worlds = Worlds()
+
+    def output(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A CPU tensor on the memory of what the call returns. Raises the finding on which its
+        contents depend."""
+        seen = self.host_view(tensor)
+        self._refuse_what_differs(seen)
+        return seen
+
+    def _refuse_what_differs(self, tensor: torch.Tensor) -> None:
+        """Raise the finding on which the contents of a CPU tensor depend."""
+        if not self._worlds:
+            return
+        storage = tensor.untyped_storage()
+        span = Buffer("", storage.data_ptr(), storage.nbytes())
+        cause = self._worlds.cause_of(
+            span, lambda: tensor.contiguous().flatten().view(torch.uint8).numpy().copy()
+        )
+        if cause is not None:
+            raise cause
 
     def _run(self, launch: Launch) -> None:
-        super()._run(launch)
+        number = len(self.launches) + 1
+        try:
+            super()._run(launch)
+        except EmulatorError as error:
+            self._keep(number, launch.kernel, ptx_with_fault(launch.ptx, error))
+            raise
         if self._listings is not None and not launch.trial:
-            report = self.launches[-1]
-            folder = self._listings / self._call
-            folder.mkdir(parents=True, exist_ok=True)
-            kernel = re.sub(r"\W+", "_", short_name(report.kernel))[:60]
-            path = folder / f"{len(self.launches)}_{kernel}.ptx"
-            path.write_text(annotated_ptx(report), encoding="utf-8")
+            self._keep(number, launch.kernel, annotated_ptx(self.launches[-1]))
+
+    def _keep(self, number: int, kernel: str, listing: str) -> None:
+        if self._listings is None:
+            return
+        folder = self._listings / self._call
+        folder.mkdir(parents=True, exist_ok=True)
+        name = re.sub(r"\W+", "_", short_name(kernel))[:60]
+        (folder / f"{number}_{name}.ptx").write_text(listing, encoding="utf-8")
 
     def adopt(self, tensor: torch.Tensor) -> torch.Tensor:
         """A CUDA tensor on the memory of a CPU tensor."""
@@ -177,7 +212,7 @@ def install_stand_in(
     """`install`, and a CUDA device for torch, as code written for a GPU expects it.
 
     submission: the file that messages call by its name alone. keep: write the PTX of each launch,
-    with counts beside the lines, to the folder LISTINGS beside the submission. Without CuTe DSL
-    there is only the device. Raises RuntimeError where there is a real one.
+    with counts or the fault beside the lines, to the folder LISTINGS beside the submission.
+    Without CuTe DSL there is only the device. Raises RuntimeError where there is a real one.
     """
     return StandInEmulation(arch, check, orders, submission, keep)

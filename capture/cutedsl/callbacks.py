@@ -68,6 +68,12 @@ def _bodies(rt: HostRuntime, texts: tuple[str, ...]) -> dict[str, tuple[tuple[An
         if code:
             raise LaunchRefused(f"a CUDA call of the host code failed with error {code}")
 
+    def load_once(state: int, init: int, load_to_device: int, _set_error: int) -> None:
+        # What TVM-FFI does in front of each call. state: where the library's handle is kept.
+        if ctypes.c_uint64.from_address(state).value == 0:
+            assert_success(ctypes.CFUNCTYPE(I32, PTR)(init)(state))
+            assert_success(ctypes.CFUNCTYPE(I32, PTR, I32)(load_to_device)(state, 0))
+
     def nothing(*_: Any) -> None:
         return
 
@@ -87,6 +93,8 @@ def _bodies(rt: HostRuntime, texts: tuple[str, ...]) -> dict[str, tuple[tuple[An
         "_cudaLaunchKernel": ((PTR, *(U32,) * 6, PTR, U64, PTR), launch),
         "_cudaLaunchKernelEx": ((PTR, PTR, PTR), launch_ex),
         "cuda_dialect_assert_success": ((I32,), assert_success),
+        "cuda_dialect_init_library_once": ((PTR, PTR, PTR, PTR), load_once),
+        "cuda_dialect_unload_library_once": ((PTR,), nothing),
         "_cuTensorMapEncodeTiled": (
             (PTR, I32, U32, PTR, PTR, PTR, PTR, PTR, *(I32,) * 4),
             tensor_map,

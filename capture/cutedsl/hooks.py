@@ -10,18 +10,20 @@ import os
 import re
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nvfp4.capture.cutedsl import versions
+from nvfp4.capture.cutedsl import tuning, versions
 from nvfp4.capture.cutedsl.callbacks import make_callbacks
+from nvfp4.capture.cutedsl.definitions import declared_functions, define
 from nvfp4.capture.cutedsl.host import HostRuntime
-from nvfp4.capture.errors import UnsupportedCall
 
 _PTX_ATTRIBUTE = "captured_ptx"
 _DUMP_OPTION = re.compile(r"dump-ptx-path='([^']*)'")
 # PTX texts of several modules in one attribute; no text contains a NUL.
 _SEPARATOR = "\0"
+_INHERITED = object()
 
 
 class Hooks:
@@ -41,6 +43,13 @@ class Hooks:
         self._replaced.append((owner, name, original))
         setattr(owner, name, make(original))
 
+    def override(self, owner: type, name: str, make: Callable[[Any], Any]) -> None:
+        """The same for an attribute that `owner` may have inherited; once."""
+        if any(each is owner and held == name for each, held, _ in self._replaced):
+            return
+        self._replaced.append((owner, name, vars(owner).get(name, _INHERITED)))
+        setattr(owner, name, make(getattr(owner, name)))
+
     def set_environment(self, name: str, value: str) -> None:
         """Set an environment variable until `remove`."""
         self._environment.setdefault(name, os.environ.get(name))
@@ -49,7 +58,10 @@ class Hooks:
     def remove(self) -> None:
         """Put everything back, last first."""
         for owner, name, original in reversed(self._replaced):
-            setattr(owner, name, original)
+            if original is _INHERITED:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, original)
         self._replaced.clear()
         for name, value in self._environment.items():
             if value is None:
@@ -98,10 +110,18 @@ def _install(hooks: Hooks, runtime: HostRuntime) -> None:
     if driver_check:
         hooks.replace(Compiler, driver_check, lambda _: _nothing)
     hooks.replace(Compiler, "compile", _keeping_ptx)
-    hooks.replace(Compiler, "jit", lambda original: _linked_to(runtime, original))
-    hooks.replace(JitExecutor, "run_compiled_program", lambda original: _raising(runtime, original))
+    hooks.replace(Compiler, "jit", lambda original: _linked_to(hooks, runtime, original))
+    hooks.replace(JitExecutor, "run_compiled_program", partial(_raising, runtime))
     hooks.replace(CudaDialectJitCompiledFunction, "num_devices", lambda _: property(lambda _: 1))
     _replace_driver_queries(hooks, runtime)
+    timing = tuning.replacements(runtime)
+    for owner in versions.testing_modules():
+        for name in timing.keys() & vars(owner).keys():
+            hooks.replace(owner, name, partial(_instead, timing[name]))
+
+
+def _instead(new: Any, _: Any) -> Any:
+    return new
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -132,7 +152,9 @@ def _keeping_ptx(original: Callable[..., Any]) -> Callable[..., Any]:
     return compile_and_keep
 
 
-def _linked_to(runtime: HostRuntime, original: Callable[..., Any]) -> Callable[..., Any]:
+def _linked_to(
+    hooks: Hooks, runtime: HostRuntime, original: Callable[..., Any]
+) -> Callable[..., Any]:
     """Compiler.jit whose engine finds our CUDA functions."""
 
     def jit(self: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -140,19 +162,14 @@ def _linked_to(runtime: HostRuntime, original: Callable[..., Any]) -> Callable[.
 
         attributes = module.operation.attributes
         text = attributes[_PTX_ATTRIBUTE].value if _PTX_ATTRIBUTE in attributes else ""
-        declared = [
-            op.attributes["sym_name"].value
-            for op in module.body.operations
-            if op.operation.name == "llvm.func" and not op.operation.regions[0].blocks
-        ]
-        # The engine links such a function while it is made, before it can have our functions.
+        declared = declared_functions(module)
+        callbacks = make_callbacks(runtime, tuple(text.split(_SEPARATOR)), list(declared))
         if any(name.startswith("TVMFFI") for name in declared):
-            raise UnsupportedCall(
-                "functions compiled with --enable-tvm-ffi cannot be emulated, they need a driver",
-                hint="compile without that option and pass from_dlpack(tensor)",
-            )
+            define(module, callbacks)
+            runtime.hold(callbacks)
+            for function in versions.tvm_ffi_functions():
+                hooks.override(function, "__call__", partial(_raising, runtime))
         engine = original(self, module, *args, **kwargs)
-        callbacks = make_callbacks(runtime, tuple(text.split(_SEPARATOR)), declared)
         for name, callback in callbacks.items():
             engine.raw_register_runtime(name, ctypes.cast(callback, ctypes.c_void_p))
         # The compiled code calls them for as long as the engine lives.
@@ -163,11 +180,11 @@ def _linked_to(runtime: HostRuntime, original: Callable[..., Any]) -> Callable[.
 
 
 def _raising(runtime: HostRuntime, original: Callable[..., Any]) -> Callable[..., Any]:
-    """run_compiled_program that raises what a callback had to swallow."""
+    """A method that runs compiled code and raises what a callback had to swallow."""
 
-    def run(self: Any, arguments: Any) -> Any:
+    def run(self: Any, *arguments: Any, **named: Any) -> Any:
         try:
-            result = original(self, arguments)
+            result = original(self, *arguments, **named)
         except Exception:
             runtime.raise_pending()
             raise

@@ -11,12 +11,13 @@ from __future__ import annotations
 import ctypes
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from nvfp4.capture.device import Device
 from nvfp4.capture.errors import LaunchRefused, UnsupportedCall
-from nvfp4.capture.launch import Dim3, Launch, ListedMemory, Memory
+from nvfp4.capture.launch import Dim3, Launch, ListedMemory, Memory, Note
 from nvfp4.capture.signature import parameter_bytes, parameters_at
 
 LAUNCH_FAILURE = 719  # cudaErrorLaunchFailure
@@ -52,6 +53,9 @@ class HostRuntime:
         self._handles = itertools.count(0x1000, 0x10)
         self._libraries: dict[int, tuple[str, ...]] = {}
         self._kernels: dict[int, _Kernel] = {}
+        self._notes: list[Note] = []
+        self._trials = 0
+        self._held: list[object] = []
 
     def begin(self, device: Device, launch: Callable[[Launch], None], memory: Memory) -> None:
         """Send launches on `memory` to `launch` until `end`. Raises RuntimeError if one is on."""
@@ -59,6 +63,7 @@ class HostRuntime:
             raise RuntimeError("CuTe DSL launches are intercepted already")
         self._device, self._launch, self._memory = device, launch, memory
         self._pending = threading.local()  # nobody was there to raise what a late call left
+        self._notes.clear()
 
     def end(self) -> None:
         """Refuse launches from now on."""
@@ -84,6 +89,26 @@ class HostRuntime:
         self._pending.error = None
         if error is not None:
             raise error
+
+    def hold(self, thing: object) -> None:
+        """Keep what compiled code refers to for as long as the process lives."""
+        self._held.append(thing)
+
+    # What host code does beside its launches
+
+    @contextmanager
+    def trying(self) -> Iterator[None]:
+        """Launches of the with block are trials."""
+        self._trials += 1
+        try:
+            yield
+        finally:
+            self._trials -= 1
+
+    def note(self, note: Note) -> None:
+        """Say something with the next launch that is no trial, once."""
+        if note not in self._notes:
+            self._notes.append(note)
 
     # Handles
 
@@ -121,8 +146,22 @@ class HostRuntime:
         if self._launch is None:
             raise LaunchRefused("this function was compiled for an emulation that has ended")
         raw = parameters_at(args, kernel.parameter_bytes)
+        trial, notes = self._trials > 0, tuple(self._notes)
+        if not trial:
+            self._notes.clear()
         self._launch(
-            Launch(kernel.ptx, kernel.name, grid, block, raw, shared_bytes, cluster, self._memory)
+            Launch(
+                kernel.ptx,
+                kernel.name,
+                grid,
+                block,
+                raw,
+                shared_bytes,
+                cluster,
+                self._memory,
+                () if trial else notes,
+                trial,
+            )
         )
 
     def run_configured(self, config: int, handle: int, args: int) -> None:

@@ -75,3 +75,19 @@ def helper_modules() -> list[Any]:
 
     second = getattr(cutlass, "cuda", helpers)
     return [helpers] if second is helpers else [helpers, second]
+
+
+def testing_modules() -> list[Any]:
+    """The modules with functions that time kernels; later versions have one beside cute's."""
+    import cutlass.cute.testing
+
+    second = getattr(cutlass, "testing", cutlass.cute.testing)
+    return list({id(module): module for module in (cutlass.cute.testing, second)}.values())
+
+
+def tvm_ffi_functions() -> list[type]:
+    """The classes of functions that were compiled with --enable-tvm-ffi."""
+    from cutlass.cutlass_dsl import tvm_ffi_provider
+
+    names = ("TVMFFIJitCompiledFunction", "TVMFFIJitCompiledFunctionWithKwargs")
+    return [getattr(tvm_ffi_provider, name) for name in names if hasattr(tvm_ffi_provider, name)]

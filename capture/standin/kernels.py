@@ -18,6 +18,8 @@ import torch
 from nvfp4.capture.standin.memory import CPU_KEY, as_cpu, as_cuda, strided_view
 from nvfp4.capture.standin.scaled_mm import scaled_mm
 
+OnRead = Callable[[torch.Tensor], None]
+
 _NAMESPACE = "aten::"
 
 # Operators that only make another view of the same memory: the CPU's kernel does it for any device.
@@ -28,6 +30,9 @@ _METADATA = (
     "set_.source_Tensor",
     "is_set_to",
 )
+
+# These read nothing of their first argument.
+_OVERWRITING = ("zero_", "fill_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_")
 
 # These take tensors of other devices.
 _ACROSS_DEVICES = (
@@ -43,14 +48,15 @@ _ACROSS_DEVICES = (
 class Kernels:
     """The operators registered for CUDA; `remove` takes them away.
 
-    generator: the source of random numbers of the device.
+    generator: the source of random numbers of the device. on_read: gets each CUDA tensor whose
+    contents an operator is about to read, as a CPU tensor.
     """
 
-    def __init__(self, generator: torch.Generator) -> None:
+    def __init__(self, generator: torch.Generator, on_read: OnRead) -> None:
         self._library = torch.library.Library("aten", "IMPL")
         special: dict[str, Callable[..., Any]] = {
             **{name: partial(_on_any_device, operator(name)) for name in (*_VIEWS, *_METADATA)},
-            "copy_": _copy_,
+            "copy_": partial(_copy_, on_read),
             "resize_": _resize_,
             "_scaled_mm": _scaled_mm,
             "_scaled_mm.out": _scaled_mm_out,
@@ -58,7 +64,7 @@ class Kernels:
         }
         kernels = {name: kernel for name, kernel in special.items() if _exists(name)}
         for name in (*_registered("CPU"), *_registered("CUDA")):
-            kernels.setdefault(name, _CpuKernel(name, generator))
+            kernels.setdefault(name, _CpuKernel(name, generator, on_read))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # kernels of a torch built with CUDA are replaced
             for name, kernel in kernels.items():
@@ -91,9 +97,10 @@ def _exists(name: str) -> bool:
 class _CpuKernel:
     """One operator. What its schema says is read when it is first called: few ever are."""
 
-    def __init__(self, name: str, generator: torch.Generator) -> None:
+    def __init__(self, name: str, generator: torch.Generator, on_read: OnRead) -> None:
         self._name = name
         self._generator = generator
+        self._on_read = on_read
         self._operator: Any = None
 
     def _read_schema(self) -> None:
@@ -109,6 +116,7 @@ class _CpuKernel:
         }
         self._takes_tensor = [each.type.kind() == "TensorType" for each in arguments]
         self._outputs = [each.name for each in arguments if each.is_out]
+        self._overwrites = self._name.partition(".")[0] in _OVERWRITING
         # The argument that each result is, None for a new tensor.
         self._results = [
             None
@@ -133,6 +141,8 @@ class _CpuKernel:
             for each, takes_tensor in zip(args, self._takes_tensor, strict=False)
         ]
         cpu_kwargs = {name: on_cpu(each) for name, each in kwargs.items()}
+        inputs = [each for name, each in kwargs.items() if name not in self._outputs]
+        on_cpu.read((*args[self._overwrites :], *inputs), self._on_read)
         # An output that is empty may be meant to be resized; its alias cannot be.
         resized = [name for name in self._outputs if _is_empty(kwargs.get(name))]
         for name in resized:
@@ -178,6 +188,15 @@ class _Aliases:
         if isinstance(value, torch.device):
             return cpu_for(value)
         return value
+
+    def read(self, values: Any, on_read: OnRead) -> None:
+        """Show the CUDA tensors among values whose contents are read."""
+        for value in values:
+            if isinstance(value, torch.Tensor):
+                if value.is_cuda:
+                    on_read(self(value))
+            elif isinstance(value, (list, tuple)):
+                self.read(value, on_read)
 
 
 _NUMBERS = (bool, int, float, complex)
@@ -235,9 +254,12 @@ def _on_any_device(op: Any, *args: Any, **kwargs: Any) -> Any:
     return op.redispatch(CPU_KEY, *args, **kwargs)
 
 
-def _copy_(tensor: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+def _copy_(
+    on_read: OnRead, tensor: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
+) -> torch.Tensor:
     """Copies between and within devices; FP4 as the bytes it is, as CUDA does."""
     on_cpu = _Aliases()
+    on_cpu.read((source,), on_read)
     target, values = on_cpu(tensor), on_cpu(source)
     if target.dtype == values.dtype == torch.float4_e2m1fn_x2:
         target, values = target.view(torch.uint8), values.view(torch.uint8)

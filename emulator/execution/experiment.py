@@ -1,8 +1,9 @@
 """Does it matter? A launch with findings runs again, in other orders and on other noise.
 
-Outputs that agree bit for bit in all runs were not harmed by what was found. Where they differ, the
-first finding that can be the cause becomes the error. Missing warp synchronisation is never the
-cause: the lanes of a warp run together in every order.
+What comes out bit for bit the same in all runs was not harmed by what was found. Where memory
+differs, the first finding that can be the cause is to blame if anybody uses that memory: it is kept
+as a world of its own (`worlds`), in which later launches that touch it run, too. Missing warp
+synchronisation is never the cause: the lanes of a warp run together in every order.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from nvfp4.emulator.errors import (
     UninitialisedRegister,
     UninitialisedShared,
 )
+from nvfp4.emulator.execution.worlds import Difference, World, Worlds
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.launch_state import LaunchState
 from nvfp4.emulator.state.memory import contents
 from nvfp4.emulator.state.order import Order
 
-UNDEFINED = (UninitialisedRegister, UninitialisedShared)
+_UNDEFINED = (UninitialisedRegister, UninitialisedShared)
 
 Kept = Mapping[int, tuple[Buffer, Array]]
 """By address, the buffers that a run has written and what they held before."""
@@ -33,43 +35,72 @@ Run = Callable[[Order], LaunchState]
 _NOISES = 3
 
 
-def refuse_if_it_matters(run: Run, state: LaunchState, orders: int) -> None:
+def compare_orders(run: Run, state: LaunchState, orders: int, worlds: Worlds) -> None:
     """Run a launch again after a first run in `Order()` and compare what it wrote.
 
     run: executes the launch in an order. state: of the first run. orders: how many orders there are
-    in all, the first included. Raises the finding that makes a difference, or the fault of the
-    first run; else memory is as the first run left it.
+    in all, the first included. worlds: what earlier launches left; gets what this one leaves.
+    Memory is left as the first run left it. Raises the fault of the first run, or the finding
+    behind a fault that not all runs have.
     """
-    undefined = [error for error in state.findings if isinstance(error, UNDEFINED)]
-    races = [e for e in state.findings if not isinstance(e, (*UNDEFINED, MissingWarpSync))]
-    if undefined:
-        what = "the result depends on a value that nothing has set"
-        for values in range(1, min(orders, _NOISES)):
-            _compare(run, Order(0, values), state, undefined[0], what, rounds=False)
+    undefined = [error for error in state.findings if isinstance(error, _UNDEFINED)]
+    races = [e for e in state.findings if not isinstance(e, (*_UNDEFINED, MissingWarpSync))]
+    on_other_noise = [Order(0, values) for values in range(1, min(orders, _NOISES))]
+    what = "the result depends on a value that nothing has set"
+    _try(run, state, on_other_noise, [each.because(what) for each in undefined[:1]], worlds)
     if state.fault is not None:
         raise state.fault
-    if races:
-        what = "the result depends on the order in which warps and CTAs run"
-        for number in range(1, orders):
-            _compare(run, Order(number), state, races[0], what, state.rounds)
+    in_turns = [Order(number) for number in range(1, orders)]
+    what = "the result depends on the order in which warps and CTAs run"
+    _try(run, state, in_turns, [each.because(what) for each in races[:1]], worlds)
 
 
-def _compare(
-    run: Run, order: Order, state: LaunchState, finding: EmulatorError, what: str, rounds: bool
+def _try(
+    run: Run, state: LaunchState, orders: list[Order], causes: list[EmulatorError], worlds: Worlds
 ) -> None:
+    """Run in these orders if there is a cause to; in worlds that the launch has touched anyway."""
+    for order in orders:
+        world = worlds.of(order)
+        touched = [
+            buffer
+            for buffer in state.memory.buffers
+            if world.cause_in(buffer) is not None and state.memory.flags(buffer).any()
+        ]
+        earlier = [world.cause_in(buffer) for buffer in touched]
+        cause = next((each for each in (*earlier, *causes) if each is not None), None)
+        if cause is not None:
+            # Without a cause of its own, the launch does the same in every order.
+            found = _differences(run, order if causes else Order(), state, world, touched, cause)
+            world.update([*touched, *(b for b, _ in state.memory.kept.values())], found)
+
+
+def _differences(
+    run: Run,
+    order: Order,
+    state: LaunchState,
+    world: World,
+    touched: list[Buffer],
+    cause: EmulatorError,
+) -> list[Difference]:
+    """What comes out otherwise in an order and a world. Raises `cause` if that is a fault."""
     kept = state.memory.kept
-    first = {address: contents(buffer).copy() for address, (buffer, _) in kept.items()}
+    written = (buffer for buffer, _ in kept.values())
+    first = {b.address: (b, contents(b).copy()) for b in (*touched, *written)}
     restore(kept)
-    other = run(order)
+    with world.entered(touched):
+        other = run(order)
+        first = {**other.memory.kept, **first}
+        left = {address: contents(buffer).copy() for address, (buffer, _) in first.items()}
+    restore(first)
     fault = state.fault or other.fault
     if fault is not None and str(state.fault) != str(other.fault):
-        raise finding.because(f"{what}: {fault.message}") from fault
-    written = {**other.memory.kept, **kept}
-    for address, (buffer, before) in written.items():
-        if not _same(contents(buffer), first.get(address, before), rounds):
-            raise finding.because(what)
-    for address, (buffer, before) in written.items():
-        contents(buffer)[:] = first.get(address, before)
+        raise cause.because(fault.message) from fault
+    rounds = state.rounds and order.number != 0
+    return [
+        Difference(buffer, expected, left[address], cause)
+        for address, (buffer, expected) in first.items()
+        if not _same(expected, left[address], rounds)
+    ]
 
 
 def _same(a: Array, b: Array, rounds: bool) -> bool:

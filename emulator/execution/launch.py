@@ -12,9 +12,10 @@ import numpy as np
 from nvfp4.capture.launch import Buffer, Dim3, Launch
 from nvfp4.emulator.compiler.kernel import CompiledKernel
 from nvfp4.emulator.errors import EmulatorError, LaunchError
-from nvfp4.emulator.execution.experiment import refuse_if_it_matters, restore
+from nvfp4.emulator.execution.experiment import compare_orders, restore
 from nvfp4.emulator.execution.module import LoadedModule
 from nvfp4.emulator.execution.schedule import Scheduler
+from nvfp4.emulator.execution.worlds import Worlds
 from nvfp4.emulator.findings import noted
 from nvfp4.emulator.ptx.program import SHARED_BASE
 from nvfp4.emulator.ptx.types import Array
@@ -33,7 +34,12 @@ SHARED_BYTES_PER_BATCH = 4 << 20
 
 
 def launch(
-    module: LoadedModule, asked: Launch, check: bool, orders: int, sample_ctas: int | None
+    module: LoadedModule,
+    asked: Launch,
+    check: bool,
+    orders: int,
+    sample_ctas: int | None,
+    worlds: Worlds,
 ) -> LaunchReport:
     """Run a kernel to its end. See emulator.run."""
     began = time.perf_counter()
@@ -59,8 +65,7 @@ def launch(
             compiled = module.kernel(asked.kernel, check, memory=True)
         restore(state.memory.kept)
         state, runs, ran = run(Order())
-    if state.findings or state.fault:
-        refuse_if_it_matters(lambda order: run(order)[0], state, orders)
+    compare_orders(lambda order: run(order)[0], state, orders, worlds)
     x, y, z = asked.grid
     report = _report(state, compiled, runs, ran, x * y * z)
     report.findings += [noted(note, asked.kernel) for note in asked.notes]
@@ -109,9 +114,7 @@ def _state(
     kernel, grid, block, shared_bytes = asked.kernel, asked.grid, asked.block, asked.shared_bytes
     program = compiled.program
     raw = _parameter_bytes(compiled, asked.parameters)
-    total_shared = (program.dynamic_shared or SHARED_BASE) + shared_bytes
-    if not shared_bytes:
-        total_shared = program.shared_end
+    total_shared = program.dynamic_shared + shared_bytes if shared_bytes else program.shared_end
     check_shape(grid, block, total_shared)
     required = program.required_threads
     if required is not None and required != block:

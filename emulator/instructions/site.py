@@ -96,8 +96,10 @@ class LaneSite(NamedTuple):
     def note(
         self, kind: type[EmulatorError], message: str, hint: str | None = None, count: int = 1
     ) -> None:
-        """Note what hardware tolerates and go on. count: how many threads did it."""
-        self.batch.launch.findings.note(self._error(kind, message, hint), count)
+        """Note what hardware tolerates, if the launch is checked, and go on. count: how many
+        threads did it."""
+        if self.batch.launch.check:
+            self.batch.launch.findings.note(self._error(kind, message, hint), count)
 
     def _error(self, kind: type[EmulatorError], message: str, hint: str | None) -> EmulatorError:
         site = self.site

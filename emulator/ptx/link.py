@@ -21,6 +21,7 @@ from nvfp4.emulator.ptx.program import (
     Target,
 )
 from nvfp4.emulator.ptx.scopes import Binding, Names
+from nvfp4.emulator.ptx.shared_layout import round_up, shared_layout
 from nvfp4.emulator.ptx.syntax import Integer, Real
 from nvfp4.emulator.ptx.types import TYPES
 
@@ -52,19 +53,19 @@ class _Linker:
         self.names = Names()
         self.returns: int | None = None
         self.line = entry.line
-        self.dynamic: list[syntax.Variable] = []
+        self.shared = shared_layout(module, entry)
+        self.program.shared_end = self.shared.static_end
+        self.program.dynamic_shared = self.shared.dynamic_start
         for variable in module.variables:
-            self.module_variable(variable)
+            self.variable(variable)
         self.names = Names(self.names)
         offset = 0
         for parameter in entry.parameters:
             assert parameter.nbytes is not None
-            offset = _up(offset, parameter.align)
+            offset = round_up(offset, parameter.align)
             self.program.parameters.append((parameter.name, offset, parameter.nbytes))
             self.names.bound[parameter.name] = SymbolAddress("param", parameter.name, offset)
             offset += parameter.nbytes
-        self.collect_shared(entry.body)
-        self.place_dynamic_shared()
         assert entry.body is not None
         self.scope(entry.body)
         self.emit(syntax.Instruction("exit", (), None, self.line, "(end of the kernel)"))
@@ -78,43 +79,18 @@ class _Linker:
 
     # --- variables ----------------------------------------------------------------------
 
-    def module_variable(self, variable: syntax.Variable) -> None:
+    def variable(self, variable: syntax.Variable) -> None:
+        """A variable that exists once, wherever it is declared."""
         if variable.space == "shared":
-            if variable.nbytes is None:
-                self.dynamic.append(variable)
-            else:
-                self.place_shared(variable)
+            self.names.bound[variable.name] = Integer(self.shared.starts[variable])
         else:
             self.program.variables[variable.name] = variable
             self.names.bound[variable.name] = SymbolAddress(variable.space, variable.name, 0)
 
-    def place_shared(self, variable: syntax.Variable) -> None:
-        assert variable.nbytes is not None
-        start = _up(self.program.shared_end, variable.align)
-        self.names.bound[variable.name] = Integer(start)
-        self.program.shared_end = start + variable.nbytes
-
-    def collect_shared(self, scope: syntax.Scope | None) -> None:
-        """Place the static shared variables of a body; the dynamic ones start behind them."""
-        if scope is None:
-            return
-        for statement in scope.body:
-            if isinstance(statement, syntax.Variable) and statement.space == "shared":
-                self.place_shared(statement)
-            elif isinstance(statement, syntax.Scope):
-                self.collect_shared(statement)
-
-    def place_dynamic_shared(self) -> None:
-        align = max((v.align for v in self.dynamic), default=16)
-        start = _up(self.program.shared_end, max(align, 16))
-        self.program.dynamic_shared = start
-        for variable in self.dynamic:
-            self.names.bound[variable.name] = Integer(start)
-
     def place_local(self, variable: syntax.Variable) -> LocalAddress:
         if variable.nbytes is None:
             raise self.error(f"local variable {variable.name} has no size")
-        start = _up(self.program.local_bytes, variable.align)
+        start = round_up(self.program.local_bytes, variable.align)
         self.program.local_bytes = start + variable.nbytes
         return LocalAddress(start)
 
@@ -150,8 +126,8 @@ class _Linker:
         elif isinstance(statement, syntax.Variable):
             if statement.space in ("local", "param"):
                 self.names.bound[statement.name] = self.place_local(statement)
-            elif statement.space != "shared":
-                self.module_variable(statement)
+            else:
+                self.variable(statement)
         elif isinstance(statement, syntax.Label):
             target = self.names.bound[statement.name]
             if not isinstance(target, Target):
@@ -294,11 +270,12 @@ class _Linker:
         results: tuple[syntax.Operand, ...] = ()
         if operands and isinstance(operands[0], syntax.Arguments):
             results = operands.pop(0).items  # type: ignore[union-attr]
-        callee = operands.pop(0) if operands else None
+        if operands:
+            operands.pop(0)
         arguments: tuple[syntax.Operand, ...] = ()
         if operands and isinstance(operands[0], syntax.Arguments):
             arguments = operands[0].items
-        name = callee.text if isinstance(callee, syntax.Name) else ""
+        name = syntax.callee(node)
         if name in _INTRINSIC_CALLS:
             self.emit(
                 syntax.Instruction(name, (*results, *arguments), node.guard, node.line, node.text)
@@ -345,7 +322,6 @@ class _Linker:
         self.names.bound.update(bound)
         outer_return, self.returns = self.returns, end
         self.calls.append(function.name)
-        self.collect_shared(function.body)
         assert function.body is not None
         self.scope(function.body)
         self.calls.pop()
@@ -368,7 +344,3 @@ def _plus(base: Operand, offset: int, linker: _Linker) -> Operand:
     if isinstance(base, LocalAddress):
         return LocalAddress(base.offset + offset)
     raise linker.error("only an address can have a constant added to it")
-
-
-def _up(value: int, align: int) -> int:
-    return -(-value // align) * align

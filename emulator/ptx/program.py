@@ -127,7 +127,7 @@ class Program:
     labels: dict[int, int] = field(default_factory=dict)
     variables: dict[str, syntax.Variable] = field(default_factory=dict)
     shared_end: int = SHARED_BASE
-    dynamic_shared: int | None = None
+    dynamic_shared: int = SHARED_BASE
     local_bytes: int = 0
     required_threads: tuple[int, int, int] | None = None
 

@@ -123,9 +123,9 @@ class Registers:
     line: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Variable:
-    """A variable in `space`; nbytes is None for an extern array of unknown size.
+    """A variable in `space`, its own key; nbytes is None for an extern array of unknown size.
 
     initial: (byte offset, byte width, value) triples; a value is an int or (symbol, addend).
     """
@@ -175,3 +175,11 @@ class Module:
     functions: dict[str, Function] = field(default_factory=dict)
     variables: list[Variable] = field(default_factory=list)
     sources: SourceLines = field(default_factory=SourceLines)
+
+
+def callee(instruction: Instruction) -> str:
+    """The name of the function that an instruction calls; empty unless it is such a call."""
+    if instruction.opcode.split(".", 1)[0] != "call":
+        return ""
+    operands = [o for o in instruction.operands if not isinstance(o, Arguments)]
+    return operands[0].text if operands and isinstance(operands[0], Name) else ""

@@ -104,14 +104,6 @@ def test_the_ptx_names_file_and_line_of_the_users_python() -> None:
     assert re.search(rf"\.loc\s+{number} {wanted} [1-9]", ptx)
 
 
-def test_a_tvm_ffi_function_is_refused_when_it_is_compiled() -> None:
-    pytest.importorskip("tvm_ffi")
-    source, target = arguments()
-    tensors = [from_dlpack(t, enable_tvm_ffi=True) for t in (source, target)]
-    with install(), pytest.raises(Exception, match="enable-tvm-ffi cannot be emulated"):
-        cute.compile(double, *tensors, driver.CUstream(0), options="--enable-tvm-ffi")
-
-
 def test_an_int64_parameter_keeps_all_bits() -> None:
     @cute.jit
     def by_address(address: cutlass.Int64) -> None:

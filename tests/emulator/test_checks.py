@@ -146,6 +146,12 @@ def test_no_check_lets_unwritten_shared_memory_pass() -> None:
     assert report.findings == []
 
 
+def test_no_check_notes_no_missing_warp_synchronisation() -> None:
+    body = f"shfl.sync.idx.b32 %r5, %r0, 0, 31, 0xffff; {MINE} st.global.u32 [%d0], %r5;"
+    assert [found.code for found in run(body, words()).findings] == ["warp_sync"]
+    assert run(body, words(), check=False).findings == []
+
+
 def test_an_unset_register_is_caught() -> None:
     body = f"setp.gt.u32 %p1, %r0, 5; @%p1 mov.u32 %r5, 7; {MINE} st.global.u32 [%d0], %r5;"
     with pytest.raises(errors.UninitialisedRegister, match=r"%r5") as caught:

@@ -1,0 +1,66 @@
+"""Which tensors torch's operators are about to read, as the stand-in tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+from nvfp4.capture import standin
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a real CUDA device")
+
+Operation = Callable[[torch.Tensor, torch.Tensor], object]
+
+
+@pytest.fixture
+def seen() -> Iterator[list[int]]:
+    """Addresses of what was read."""
+    found: list[int] = []
+    with standin.install(on_read=lambda tensor: found.append(tensor.data_ptr())):
+        yield found
+
+
+READS: list[Operation] = [
+    lambda x, y: y.copy_(x),
+    lambda x, y: x.cpu(),
+    lambda x, y: x[0].item(),
+    lambda x, y: torch.cat([y, x]),
+    lambda x, y: torch.add(x, 1, out=y),
+    lambda x, y: x.add_(1),
+    lambda x, y: torch._foreach_add([x, y], 1),
+]
+OVERWRITES: list[Operation] = [
+    lambda x, y: x.zero_(),
+    lambda x, y: x.fill_(3),
+    lambda x, y: x.copy_(y),
+    lambda x, y: torch.add(y, 1, out=x),
+    lambda x, y: x.view(2, 2).t().unsqueeze(0),
+]
+
+
+@pytest.mark.parametrize("operation", READS)
+def test_an_operator_tells_what_it_reads(seen: list[int], operation: Operation) -> None:
+    x, y = torch.ones(4, device="cuda"), torch.ones(4, device="cuda")
+    seen.clear()
+    operation(x, y)
+    assert x.data_ptr() in seen
+
+
+@pytest.mark.parametrize("operation", OVERWRITES)
+def test_what_is_only_overwritten_is_not_read(seen: list[int], operation: Operation) -> None:
+    x, y = torch.ones(4, device="cuda"), torch.ones(4, device="cuda")
+    seen.clear()
+    operation(x, y)
+    assert x.data_ptr() not in seen
+
+
+def test_what_the_hook_raises_the_operator_does() -> None:
+    def refuse(tensor: torch.Tensor) -> None:
+        raise LookupError("not this one")
+
+    with standin.install(on_read=refuse):
+        x = torch.empty(4, device="cuda")
+        with pytest.raises(LookupError, match="not this one"):
+            x.sum()

@@ -1,0 +1,134 @@
+"""Memory that differs in another order, from launch to launch: who uses it decides."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+from ptx_harness import MINE, MINE_IN_GRID, ptx_of
+
+from nvfp4 import emulator
+from nvfp4.capture.launch import Buffer, Launch, ListedMemory
+from nvfp4.emulator import Worlds, errors
+
+Array = np.ndarray[Any, Any]
+
+# Threads below 16 store 7 in their word of q0, the others what nothing has set.
+HALF_SET = f"setp.lt.u32 %p1, %r0, 16; @%p1 mov.u32 %r5, 7; {MINE} st.global.u32 [%d0], %r5;"
+# Every CTA stores its number in the first word of q0.
+LAST_CTA = "mov.u32 %r1, %ctaid.x; st.global.u32 [%q0], %r1;"
+# Each thread copies the word of thread `first` + its own number % 16 to q1.
+TAKE = """
+and.b32 %r6, %r0, 15; add.u32 %r6, %r6, {first}; mul.wide.u32 %d1, %r6, 4; add.u64 %d1, %q0, %d1;
+ld.global.u32 %r7, [%d1]; mul.wide.u32 %d2, %r0, 4; add.u64 %d2, %q1, %d2;
+st.global.u32 [%d2], %r7;
+"""
+FIRST_WORD = """
+ld.global.u32 %r7, [%q0]; mul.wide.u32 %d2, %r0, 4; add.u64 %d2, %q1, %d2;
+st.global.u32 [%d2], %r7;
+"""
+
+
+def run(worlds: Worlds, body: str, *arrays: Array, grid: int = 1) -> None:
+    """One launch of 32 threads a CTA."""
+    buffers = [buffer_of(array) for array in arrays]
+    launch = Launch(
+        ptx_of(body, len(arrays)),
+        "k",
+        (grid, 1, 1),
+        (32, 1, 1),
+        [struct.pack("<Q", each.address) for each in buffers],
+        memory=ListedMemory(buffers),
+    )
+    emulator.run(launch, worlds=worlds)
+
+
+def buffer_of(array: Array) -> Buffer:
+    return Buffer("array", array.ctypes.data, array.nbytes)
+
+
+def cause_of(worlds: Worlds, array: Array) -> errors.EmulatorError | None:
+    return worlds.cause_of(buffer_of(array), array.copy)
+
+
+def words(n: int = 32) -> Array:
+    return np.zeros(n, np.uint32)
+
+
+def test_an_undefined_value_that_nobody_takes_is_no_cause() -> None:
+    worlds, scratch, out = Worlds(), words(), words()
+    run(worlds, HALF_SET, scratch)
+    run(worlds, TAKE.format(first=0), scratch, out)
+    assert (out == 7).all()
+    assert cause_of(worlds, out) is None
+
+
+def test_an_undefined_value_that_a_later_launch_takes_is_the_cause() -> None:
+    worlds, scratch, between, out = Worlds(), words(), words(), words()
+    run(worlds, HALF_SET, scratch)
+    run(worlds, TAKE.format(first=16), scratch, between)
+    run(worlds, TAKE.format(first=0), between, out)
+    cause = cause_of(worlds, out)
+    assert isinstance(cause, errors.UninitialisedRegister)
+    assert "st.global.u32 [%d0], %r5" in str(cause)
+
+
+def test_a_race_on_scratch_memory_counts_once_its_outcome_is_taken() -> None:
+    worlds, scratch, out = Worlds(), words(1), words()
+    run(worlds, LAST_CTA, scratch, grid=8)
+    assert scratch[0] == 7
+    assert cause_of(worlds, out) is None
+    run(worlds, FIRST_WORD, scratch, out)
+    assert isinstance(cause_of(worlds, out), errors.GlobalRace)
+    assert (out == 7).all()
+
+
+def test_memory_that_is_written_anew_differs_no_longer() -> None:
+    worlds, scratch, out = Worlds(), words(), words()
+    run(worlds, HALF_SET, scratch)
+    run(worlds, f"{MINE} st.global.u32 [%d0], %r0;", scratch)
+    run(worlds, TAKE.format(first=16), scratch, out)
+    assert not worlds
+    assert out.tolist() == [*range(16, 32), *range(16, 32)]
+
+
+def test_memory_that_the_host_has_written_differs_no_longer() -> None:
+    worlds, scratch, out = Worlds(), words(), words()
+    run(worlds, HALF_SET, scratch)
+    scratch[:] = 3
+    run(worlds, TAKE.format(first=16), scratch, out)
+    assert cause_of(worlds, out) is None
+    assert (out == 3).all()
+
+
+def test_a_fault_in_another_order_fails_a_later_launch() -> None:
+    worlds, scratch, out = Worlds(), words(1), words(8)
+    run(worlds, LAST_CTA, scratch, grid=8)
+    scratch_word_from_the_end = """ld.global.u32 %r5, [%q0]; add.u32 %r5, %r5, -7;
+    mul.wide.s32 %d0, %r5, 4; add.u64 %d0, %q1, %d0; st.global.u32 [%d0], 1;"""
+    with pytest.raises(errors.GlobalRace, match="before"):
+        run(worlds, scratch_word_from_the_end, scratch, out)
+
+
+def test_without_worlds_all_memory_counts() -> None:
+    scratch = words()
+    with pytest.raises(errors.UninitialisedRegister, match="the result depends on a value"):
+        emulator.run_ptx(
+            ptx_of(HALF_SET, 1),
+            "k",
+            (1,),
+            (32,),
+            [struct.pack("<Q", scratch.ctypes.data)],
+            buffers=[buffer_of(scratch)],
+        )
+
+
+def test_a_launch_that_touches_nothing_that_differs_runs_once() -> None:
+    worlds, scratch, other = Worlds(), words(), words(64)
+    run(worlds, HALF_SET, scratch)
+    before = scratch.copy()
+    run(worlds, f"{MINE_IN_GRID} ld.global.u32 %r5, [%d0]; st.global.u32 [%d0], %r5;", other)
+    assert (scratch == before).all()
+    assert cause_of(worlds, scratch) is not None
