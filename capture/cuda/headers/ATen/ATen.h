@@ -5,7 +5,6 @@
 #include <functional>
 #include <limits>
 #include <memory>
-#include <mutex>
 #include <slim_torch/accessor.h>
 #include <slim_torch/dispatch.h>
 #include <slim_torch/functions.h>

@@ -91,11 +91,13 @@ class module_ : public object {
   }
   template <typename F, typename... Extra>
   module_& def(const char* name, F&& function, const Extra&... extra) {
+#ifndef __CUDA_ARCH__  // no host code is made from the device pass
     using Guard = typename slim::GuardOf<Extra...>::type;
     std::unique_ptr<slim::Function> bound = slim::make_function<Guard>(std::forward<F>(function));
     bound->name = name;
     (slim::add_extra(*bound, extra), ...);
     slim::add_function(ptr(), std::move(bound));
+#endif
     return *this;
   }
   module_ def_submodule(const char* name, const char* doc = nullptr) {
