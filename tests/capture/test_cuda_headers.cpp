@@ -168,8 +168,27 @@ std::pair<std::optional<int64_t>, std::array<double, 2>> options(
     c10::optional<int64_t> a, std::array<double, 2> b) {
   return {a, {b[1], b[0]}};
 }
-std::string kinds(at::ScalarType type, c10::Device device, at::Scalar scalar) {
-  return c10::str(type, " ", device, " ", scalar, " ", scalar.isFloatingPoint());
+std::string kinds(at::ScalarType type, c10::Device device) {
+  return c10::str(type, " ", device, " ", device.is_cuda());
+}
+bool takes_scalar(at::Scalar) { return true; }
+std::vector<int64_t> undefined_sizes() {
+  at::Tensor x;
+  TORCH_CHECK(x.numel() == 0 && x.dim() == 1 && !x.is_cuda() && !x.defined());
+  return {x.size(0), x.sizes()[0]};
+}
+bool without_gradients(const at::Tensor& x) {
+  torch::NoGradGuard guard;
+  return (x * 2).requires_grad();
+}
+bool in_inference_mode(const at::Tensor& x) {
+  c10::InferenceMode guard;
+  int64_t count = 0;
+  for (auto i : c10::irange(x.size(0))) {
+    count += i;
+  }
+  TORCH_CHECK(count == x.size(0) * (x.size(0) - 1) / 2);
+  return (x * 2).requires_grad();
 }
 at::ScalarType type_of(const at::Tensor& x) { return x.scalar_type(); }
 
@@ -194,7 +213,7 @@ void fail(const std::string& how) {
   if (how == "view") torch::zeros({2, 3}).view({4});
   if (how == "item") torch::zeros({2}).item<float>();
   if (how == "index") torch::zeros({2})[5];
-  if (how == "undefined") torch::Tensor().size(0);
+  if (how == "undefined") torch::Tensor().contiguous();
   if (how == "int overflow") torch::full({1}, 300).item<int8_t>();
 }
 std::string caught() {
@@ -283,6 +302,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("lengths", &lengths);
   m.def("options", &options);
   m.def("kinds", &kinds);
+  m.def("takes_scalar", &takes_scalar);
+  m.def("undefined_sizes", &undefined_sizes);
+  m.def("without_gradients", &without_gradients);
+  m.def("in_inference_mode", &in_inference_mode);
+  m.def("fail_plainly", &fail);
   m.def("type_of", &type_of);
   m.def("overloaded", static_cast<int (*)(int)>(&overloaded));
   m.def("overloaded", static_cast<int (*)(const std::string&)>(&overloaded));
@@ -311,12 +335,17 @@ at::Tensor plus(const at::Tensor& x, double value, int64_t times, c10::optional<
   return bias ? sum + *bias : sum;
 }
 void negate(at::Tensor& x, at::IntArrayRef, std::string) { x.neg_(); }
+std::string scalar(const at::Tensor& x, const at::Scalar& value) {
+  at::Tensor filled = at::full_like(x, value);
+  return c10::str(value, " ", value.isFloatingPoint(), " ", filled.item().toDouble());
+}
 at::Tensor doubled(const at::Tensor& x) { return x * 2; }
 
 TORCH_LIBRARY(slim_test, m) {
   m.def("plus(Tensor x, float value, int times=2, *, Tensor? bias=None) -> Tensor");
   m.def("negate(Tensor(a!) x, int[] sizes, str text='none') -> ()");
   m.def("doubled", &doubled);
+  m.def("scalar", &scalar);
 }
 TORCH_LIBRARY_IMPL(slim_test, CPU, m) {
   m.impl("plus", &plus);

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+
+from nvfp4.capture import standin
 
 _here = Path(__file__).resolve().parent
 _cuda = _here.parents[1] / "capture" / "cuda"
@@ -21,33 +26,63 @@ _includes = ["-I", str(_cuda / "headers"), "-I", sysconfig.get_paths()["include"
 _name = "slim_test_module"
 
 
-def _compile(source: Path, target: Path) -> None:
+def _compile(source: Path, target: Path, *more: str) -> Path:
     flags = ["-std=c++17", "-O0", "-fPIC", "-fvisibility=hidden", f"-DTORCH_EXTENSION_NAME={_name}"]
-    subprocess.run(["g++", *flags, *_includes, "-c", str(source), "-o", str(target)], check=True)
+    command = ["g++", *flags, *_includes, *more, "-c", str(source), "-o", str(target)]
+    subprocess.run(command, check=True)
+    return target
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """The functions of test_cuda_headers.cpp."""
-    if shutil.which("g++") is None:
-        pytest.skip("needs g++")
-    folder = tmp_path_factory.mktemp("slim")
-    objects = [folder / "functions.o", folder / "slim_torch.o"]
-    _compile(_here / "test_cuda_headers.cpp", objects[0])
-    _compile(_cuda / "slim_torch.cpp", objects[1])
+def _link(folder: Path, *objects: Path) -> ModuleType:
+    """The module in an object file, linked and loaded."""
     library = folder / f"{_name}.so"
-    subprocess.run(
-        ["g++", "-shared", "-Wl,-Bsymbolic", *map(str, objects), "-o", str(library)], check=True
-    )
-    return _load(library)
-
-
-def _load(library: Path) -> ModuleType:
+    command = ["g++", "-shared", "-Wl,-Bsymbolic", *map(str, objects), "-o", str(library)]
+    subprocess.run(command, check=True)
     spec = importlib.util.spec_from_file_location(_name, library)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """slim_torch.cpp, compiled."""
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++")
+    return _compile(_cuda / "slim_torch.cpp", tmp_path_factory.mktemp("slim") / "slim_torch.o")
+
+
+@pytest.fixture(scope="module")
+def built(runtime: Path, tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """The functions of test_cuda_headers.cpp."""
+    folder = tmp_path_factory.mktemp("functions")
+    return _link(folder, _compile(_here / "test_cuda_headers.cpp", folder / "functions.o"), runtime)
+
+
+@pytest.fixture(scope="module")
+def streams(runtime: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
+    """The functions of test_cuda_headers_streams.cpp, with a CUDA device that is none."""
+    headers = _cuda_headers()
+    if headers is None:
+        pytest.skip("needs CUDA's headers")
+    if torch.cuda.is_available():
+        pytest.skip("needs no stand-in for a device")
+    folder = tmp_path_factory.mktemp("streams")
+    source = _here / "test_cuda_headers_streams.cpp"
+    built = _compile(source, folder / "streams.o", "-I", str(headers))
+    with standin.install("sm_100a"):
+        yield _link(folder, built, runtime)
+
+
+def _cuda_headers() -> Path | None:
+    """The folder of cuda_runtime_api.h, as nvcc names it."""
+    if shutil.which("nvcc") is None:
+        return None
+    command = ["nvcc", "--dryrun", "-c", "nothing.cu"]
+    said = subprocess.run(command, capture_output=True, text=True, check=False).stderr
+    found = re.search(r'INCLUDES="-I(.+?)"', said)
+    return Path(found.group(1)) if found else None
 
 
 @pytest.fixture
@@ -103,6 +138,18 @@ def test_methods_of_tensors(built: ModuleType, x: torch.Tensor) -> None:
     expected_put[0] = 2.5
     expected_put[1][1] = 9
     assert same(built.index_put(x), expected_put)
+
+
+def test_undefined_tensors(built: ModuleType) -> None:
+    assert built.undefined_sizes() == [0, 0]
+
+
+def test_guards_against_gradients(built: ModuleType) -> None:
+    x = torch.ones(3, requires_grad=True)
+    assert not built.without_gradients(x)
+    assert not built.in_inference_mode(x)
+    assert (x * 2).requires_grad
+    assert not torch.is_inference_mode_enabled()
 
 
 def test_operators(built: ModuleType, x: torch.Tensor) -> None:
@@ -183,10 +230,14 @@ def test_strings_and_containers(built: ModuleType) -> None:
     assert built.lengths({"a": "xyz", "b": ""}) == {"a": 3, "b": 0}
     assert built.options(None, (1, 2)) == (None, [2.0, 1.0])
     assert built.options(5, [1.0, 2.0])[0] == 5
-    assert built.kinds(torch.float16, torch.device("cuda:1"), 1.5) == "Half cuda:1 1.5 1"
-    assert built.kinds(torch.bool, torch.device("cpu"), True) == "Bool cpu true 0"
+    assert built.kinds(torch.float16, torch.device("cuda:1")) == "Half cuda:1 1"
+    assert built.kinds(torch.bool, torch.device("cpu")) == "Bool cpu 0"
+    with pytest.raises(RuntimeError, match="loading for c10::Scalar NYI"):
+        built.takes_scalar(1.5)
     assert built.call(lambda count, text: text * count, [1]) == "TEXTTEXT"
-    for wrong in (([1], [2, "3"]), ("12",), ([1.5],), ({1},)):
+    assert built.sum_of([torch.tensor(1), True]) == 3
+    assert built.sum_of([1], {2.0}) == 3
+    for wrong in (([1], [2, "3"]), ("12",), ([1.5],), ({1},), ([np.int64(1)],)):
         with pytest.raises(TypeError, match=r"sum_of\(\): incompatible"):
             built.sum_of(*wrong)
     with pytest.raises(TypeError, match="incompatible"):
@@ -205,8 +256,8 @@ def test_overloads(built: ModuleType, x: torch.Tensor) -> None:
     ("how", "kind", "message"),
     [
         ("runtime_error", RuntimeError, "^runtime_error$"),
-        ("invalid_argument", ValueError, "^invalid_argument$"),
-        ("out_of_range", IndexError, "^out_of_range$"),
+        ("invalid_argument", RuntimeError, "^invalid_argument$"),
+        ("out_of_range", RuntimeError, "^out_of_range$"),
         ("TORCH_CHECK", RuntimeError, "^Expected false to be true, but got false"),
         ("VALUE", ValueError, "^VALUE$"),
         ("INDEX", IndexError, "^INDEX$"),
@@ -218,13 +269,34 @@ def test_overloads(built: ModuleType, x: torch.Tensor) -> None:
         ("view", RuntimeError, r"shape '\[4\]' is invalid for input of size 6"),
         ("item", RuntimeError, "Tensor with 2 elements cannot be converted to Scalar"),
         ("index", IndexError, "index 5"),
-        ("undefined", RuntimeError, ""),
+        ("undefined", RuntimeError, "Expected a proper Tensor but got None"),
         ("int overflow", RuntimeError, "overflow"),
     ],
 )
 def test_exceptions(built: ModuleType, how: str, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message) as error:
         built.fail(how)
+    assert type(error.value) is kind
+
+
+@pytest.mark.parametrize(
+    ("how", "kind"),
+    [
+        ("runtime_error", RuntimeError),
+        ("invalid_argument", ValueError),
+        ("out_of_range", IndexError),
+        ("TORCH_CHECK", RuntimeError),
+        ("INDEX", RuntimeError),
+        ("VALUE", RuntimeError),
+        ("view", RuntimeError),
+        ("index", RuntimeError),
+    ],
+)
+def test_exceptions_of_functions_that_are_not_wrapped(
+    built: ModuleType, how: str, kind: type[Exception]
+) -> None:
+    with pytest.raises(kind) as error:
+        built.fail_plainly(how)
     assert type(error.value) is kind
 
 
@@ -235,7 +307,7 @@ def test_an_error_of_python_is_an_error_of_torch_in_cpp(built: ModuleType) -> No
 def test_dispatch(built: ModuleType) -> None:
     for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
         assert built.dispatched(torch.tensor([1.5, 2.0], dtype=dtype)) == 3.5
-    with pytest.raises(NotImplementedError, match='"dispatched" not implemented for \'Int\''):
+    with pytest.raises(NotImplementedError, match="\"dispatched\" not implemented for 'Int'"):
         built.dispatched(torch.zeros(1, dtype=torch.int32))
     assert built.size_of_type(torch.zeros(1, dtype=torch.int16)) == 2
     assert built.size_of_type(torch.zeros(1).to(torch.float8_e4m3fn)) == -1
@@ -318,9 +390,37 @@ def test_operators_of_a_library(built: ModuleType, x: torch.Tensor) -> None:
     first, converted = ops.first([x, y], dtype=torch.float64)
     assert first.data_ptr() == x.data_ptr()
     assert same(converted, x.double())
+    assert ops.scalar(torch.zeros(1), 2.5) == "2.5 1 2.5"
+    assert ops.scalar(torch.zeros(1, dtype=torch.int32), 3) == "3 0 3"
     assert str(ops.doubled.default._schema) == "slim_test::doubled(Tensor _0) -> Tensor _0"
     with pytest.raises(NotImplementedError):
         ops.plus(x.to("meta"), 1.0)
+
+
+def test_streams(streams: ModuleType) -> None:
+    assert streams.current() == 0
+    assert streams.is_default()
+    before, inside, after = streams.switched()
+    assert before == after == 0
+    assert inside != 0
+    with torch.cuda.stream(torch.cuda.Stream()):
+        assert streams.current() == torch.cuda.current_stream().cuda_stream != 0
+
+
+def test_tensors_of_the_device(streams: ModuleType) -> None:
+    x = streams.on_device(3)
+    assert x.device == torch.device("cuda:0")
+    assert x.tolist() == [1.0, 1.0, 1.0]
+    assert streams.guarded(x) == 0
+    with pytest.raises(RuntimeError, match="Expected a CUDA device, but got cpu"):
+        streams.guarded(torch.zeros(1))
+
+
+@pytest.mark.parametrize("launch", [False, True])
+def test_errors_of_cuda(streams: ModuleType, launch: bool) -> None:
+    with pytest.raises(RuntimeError, match="^CUDA error: invalid argument"):
+        streams.check(launch)
+    assert streams.forgotten()
 
 
 def test_nvcc_makes_ptx(tmp_path: Path) -> None:
