@@ -104,6 +104,14 @@ bool load_tensor(PyObject* source, at::Tensor* value) {
   return true;
 }
 
+// Torch's bindings cannot load a Scalar; its operators can.
+static thread_local bool in_operator = false;
+
+bool load_scalar_argument(PyObject* source, at::Scalar* value) {
+  TORCH_CHECK(in_operator, "pybind11 loading for c10::Scalar NYI (file a bug if you need it)");
+  return load_scalar(source, value);
+}
+
 bool load_scalar(PyObject* source, at::Scalar* value) {
   if (PyBool_Check(source)) {
     *value = at::Scalar(source == Py_True);
@@ -142,6 +150,7 @@ PyObject* cast_tensor(const at::Tensor& value) {
   Py_INCREF(object);
   return object;
 }
+PyObject* cast_scalar_argument(const at::Scalar& value) { return cast_scalar(value); }
 PyObject* cast_scalar(const at::Scalar& value) {
   if (value.isFloatingPoint()) {
     return cast_double(value.toDouble());
@@ -154,7 +163,8 @@ PyObject* cast_scalar(const at::Scalar& value) {
 }
 
 Items::Items(PyObject* sequence) : fast_(nullptr), size_(-1) {
-  if (PySequence_Check(sequence) && !PyUnicode_Check(sequence) && !PyBytes_Check(sequence)) {
+  const bool is_text = PyUnicode_Check(sequence) || PyBytes_Check(sequence);
+  if ((PySequence_Check(sequence) && !is_text) || PyAnySet_Check(sequence)) {
     fast_ = PySequence_Fast(sequence, "");
     size_ = fast_ ? PySequence_Fast_GET_SIZE(fast_) : -1;
     PyErr_Clear();
@@ -179,7 +189,26 @@ void set_entry(PyObject* dict, PyObject* stolen_key, PyObject* stolen_value) {
     throw_python_error();
   }
 }
-bool is_list_or_tuple(PyObject* object) { return PyList_Check(object) || PyTuple_Check(object); }
+
+bool load_sizes(PyObject* source, std::vector<int64_t>* values) {
+  if (!PyList_Check(source) && !PyTuple_Check(source)) {
+    return false;
+  }
+  const Items items(source);
+  for (Py_ssize_t i = 0; i < items.size(); ++i) {
+    at::Tensor tensor;
+    int64_t value = 0;
+    if (load_tensor(items[i], &tensor)) {
+      value = tensor.item<int64_t>();
+    } else if (
+        !PyLong_Check(items[i]) || !load_signed(items[i], false, INT64_MIN, INT64_MAX, &value)) {
+      return false;
+    }
+    values->push_back(value);
+  }
+  return true;
+}
+
 bool is_dict(PyObject* object) { return PyDict_Check(object); }
 
 }  // namespace slim

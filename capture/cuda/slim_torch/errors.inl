@@ -97,6 +97,18 @@ void set_python_error() {
   }
 }
 
+void rethrow_as_torch() {
+  try {
+    throw;
+  } catch (const c10::Error&) {
+    throw;
+  } catch (const pybind11::error_already_set&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw std::runtime_error(error.what());
+  }
+}
+
 void check_index(size_t index, size_t length) {
   TORCH_CHECK(index < length, "ArrayRef: invalid index Index = ", index, "; Length = ", length);
 }

@@ -248,14 +248,45 @@ Tensor slim_tensor(const Scalar& value, TensorOptions options) {
   return at::make("tensor", options, std::nullopt, value);
 }
 
+}  // namespace torch
+
+// What a destructor cannot throw is dropped.
+#define QUIETLY(...)       \
+  try {                    \
+    __VA_ARGS__;           \
+  } catch (const std::exception&) { \
+  }
+
+namespace at {
+
+static slim::Ref set_grad_enabled() {
+  return slim::attribute(slim::torch_attribute("_C").get(), "_set_grad_enabled");
+}
 NoGradGuard::NoGradGuard() {
   const slim::WithGil gil;
   before_ = slim::to_bool(slim::call(slim::torch_attribute("is_grad_enabled")));
-  slim::call(slim::attribute(slim::torch_attribute("_C").get(), "_set_grad_enabled"), false);
+  slim::call(set_grad_enabled(), false);
 }
 NoGradGuard::~NoGradGuard() {
   const slim::WithGil gil;
-  slim::call(slim::attribute(slim::torch_attribute("_C").get(), "_set_grad_enabled"), before_);
+  QUIETLY(slim::call(set_grad_enabled(), before_))
 }
 
-}  // namespace torch
+}  // namespace at
+
+namespace c10 {
+
+InferenceMode::InferenceMode(bool enabled) {
+  const slim::WithGil gil;
+  slim::Ref context = slim::call(slim::torch_attribute("inference_mode"), enabled);
+  slim::call(slim::attribute(context.get(), "__enter__"));
+  context_ = context.release();
+}
+InferenceMode::~InferenceMode() {
+  const slim::WithGil gil;
+  const slim::Ref context(context_);
+  QUIETLY(slim::call(
+      slim::attribute(context.get(), "__exit__"), std::nullopt, std::nullopt, std::nullopt))
+}
+
+}  // namespace c10

@@ -16,6 +16,12 @@ static std::string& registration_error() {
   return *error;
 }
 
+// While it lives, arguments are loaded for an operator.
+struct OperatorScope {
+  bool before = std::exchange(in_operator, true);
+  ~OperatorScope() { in_operator = before; }
+};
+
 // An operator's kernel. The dispatcher leaves out arguments that equal their defaults at the end
 // and names those after a *, so the schema says what is missing.
 class Kernel final : public Function {
@@ -41,6 +47,7 @@ class Kernel final : public Function {
     for (const Ref& argument : arguments) {
       pointers.push_back(argument.get());
     }
+    const OperatorScope scope;
     PyObject* result = function_->call(pointers.data(), true);
     if (result == no_match()) {
       std::string shown;

@@ -148,16 +148,37 @@ Tensor Tensor::slim_wrap(PyObject* borrowed) {
 }
 PyObject* Tensor::slim_object() const { return state_ ? state_->object : nullptr; }
 
-int64_t Tensor::dim() const METHOD(to_int, method(*this, "dim"))
-int64_t Tensor::size(int64_t dim) const METHOD(to_int, method(*this, "size", dim))
+// An undefined tensor has one dimension of no elements.
+int64_t Tensor::dim() const {
+  if (!state_) {
+    return 1;
+  }
+  METHOD(to_int, method(*this, "dim"))
+}
+int64_t Tensor::size(int64_t dim) const {
+  if (!state_ && (dim == 0 || dim == -1)) {
+    return 0;
+  }
+  METHOD(to_int, method(*this, "size", dim))
+}
 int64_t Tensor::stride(int64_t dim) const
     METHOD(to_int, method(*this, "stride", dim))
-int64_t Tensor::numel() const METHOD(to_int, method(*this, "numel"))
+int64_t Tensor::numel() const {
+  if (!state_) {
+    return 0;
+  }
+  METHOD(to_int, method(*this, "numel"))
+}
 int64_t Tensor::storage_offset() const
     METHOD(to_int, method(*this, "storage_offset"))
 size_t Tensor::itemsize() const METHOD(to_int, method(*this, "element_size"))
 size_t Tensor::nbytes() const { return static_cast<size_t>(numel()) * itemsize(); }
-bool Tensor::is_cuda() const METHOD(to_bool, get(*this, "is_cuda"))
+bool Tensor::is_cuda() const {
+  if (!state_) {
+    return false;
+  }
+  METHOD(to_bool, get(*this, "is_cuda"))
+}
 bool Tensor::is_contiguous(MemoryFormat format) const {
   const slim::WithGil gil;
   slim::Keywords keywords;
@@ -176,16 +197,24 @@ const Tensor& Tensor::set_requires_grad(bool value) const IN_PLACE("requires_gra
 Layout Tensor::layout() const { return options().layout(); }
 
 IntArrayRef Tensor::sizes() const {
+  static const int64_t none = 0;
+  if (!state_) {
+    return none;
+  }
   const slim::WithGil gil;
   slim::read_integers(slim::get(*this, "shape"), &state_->sizes);
   return state_->sizes;
 }
 IntArrayRef Tensor::strides() const {
+  slim::object_of(*this);
   const slim::WithGil gil;
   slim::read_integers(slim::method(*this, "stride"), &state_->strides);
   return state_->strides;
 }
 ScalarType Tensor::scalar_type() const {
+  if (!state_) {
+    return ScalarType::Undefined;
+  }
   const slim::WithGil gil;
   ScalarType type = ScalarType::Undefined;
   slim::load_dtype(slim::get(*this, "dtype").get(), &type);

@@ -21,6 +21,7 @@ bool load_bool(PyObject* source, bool convert, bool* value);
 bool load_string(PyObject* source, std::string* value);
 bool load_tensor(PyObject* source, at::Tensor* value);
 bool load_scalar(PyObject* source, at::Scalar* value);
+bool load_scalar_argument(PyObject* source, at::Scalar* value);
 bool load_dtype(PyObject* source, at::ScalarType* value);
 bool load_device(PyObject* source, at::Device* value);
 bool load_layout(PyObject* source, at::Layout* value);
@@ -33,12 +34,13 @@ PyObject* cast_string(std::string_view value);
 PyObject* cast_none();
 PyObject* cast_tensor(const at::Tensor& value);
 PyObject* cast_scalar(const at::Scalar& value);
+PyObject* cast_scalar_argument(const at::Scalar& value);
 PyObject* cast_dtype(at::ScalarType value);
 PyObject* cast_device(at::Device value);
 PyObject* cast_layout(at::Layout value);
 PyObject* cast_memory_format(at::MemoryFormat value);
 
-// The items of a list, tuple or other sequence that is no string; new references.
+// The items of a list, tuple, set or other sequence that is no string.
 class Items {
  public:
   explicit Items(PyObject* sequence);  // size() < 0 if it is none
@@ -56,7 +58,6 @@ PyObject* new_tuple(Py_ssize_t size);
 void set_item(PyObject* list_or_tuple, Py_ssize_t i, PyObject* stolen);
 PyObject* new_dict();
 void set_entry(PyObject* dict, PyObject* stolen_key, PyObject* stolen_value);
-bool is_list_or_tuple(PyObject* object);
 bool is_dict(PyObject* object);
 
 template <typename T, typename = void>
@@ -129,7 +130,7 @@ struct Caster<bool> : Holder<bool> {
   };
 SLIM_CASTER(std::string, {}, "str", string)
 SLIM_CASTER(at::Tensor, {}, "torch.Tensor", tensor)
-SLIM_CASTER(at::Scalar, {}, "Union[Number, torch.SymInt, torch.SymFloat, torch.SymBool]", scalar)
+SLIM_CASTER(at::Scalar, {}, "Union[Number, torch.SymInt, torch.SymFloat, torch.SymBool]", scalar_argument)
 SLIM_CASTER(at::ScalarType, at::kFloat, "torch.dtype", dtype)
 SLIM_CASTER(at::Device, at::kCPU, "torch.device", device)
 SLIM_CASTER(at::Layout, at::kStrided, "torch.layout", layout)
@@ -240,15 +241,21 @@ struct Caster<std::array<T, N>> : Holder<std::array<T, N>> {
   static std::string name() { return "list[" + Caster<T>::name() + "]"; }
 };
 
+// Torch's own caster: ints, and tensors of one int, and no other integers.
+bool load_sizes(PyObject* source, std::vector<int64_t>* values);
+
 template <typename T>
 struct Caster<c10::ArrayRef<T>> : Holder<c10::ArrayRef<T>> {
   Caster<std::vector<T>> values;
   bool load(PyObject* source, bool convert) {
-    if (!is_list_or_tuple(source) || !values.load(source, convert)) {
-      return false;
+    bool loaded;
+    if constexpr (std::is_same_v<T, int64_t>) {
+      loaded = load_sizes(source, &values.held);
+    } else {
+      loaded = values.load(source, convert);
     }
     this->held = values.value();
-    return true;
+    return loaded;
   }
   static PyObject* cast(c10::ArrayRef<T> value) {
     const auto size = static_cast<Py_ssize_t>(value.size());

@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "grad_mode.h"
 #include "indexing.h"
 #include "tensor.h"
 
@@ -149,19 +150,5 @@ Tensor tensor(T value, TensorOptions options = {}) {
   return slim_tensor(Scalar(value), options);
 }
 
-// Gradients are off while it lives.
-class NoGradGuard {
- public:
-  NoGradGuard();
-  ~NoGradGuard();
-  NoGradGuard(const NoGradGuard&) = delete;
-
- private:
-  bool before_;
-};
-
 }  // namespace torch
 
-namespace at {
-using torch::NoGradGuard;
-}

@@ -5,12 +5,13 @@
 #include <cstring>
 #include <limits>
 #include <ostream>
+#include <type_traits>
 
 #include "macros.h"
 
 #ifdef __CUDACC__
-#include <cuda_bf16.h>
 #include <cuda_fp16.h>
+struct __nv_bfloat16;  // cuda_bf16.h is left to who needs it: parsing it takes a tenth of a second
 #endif
 
 namespace slim {
@@ -125,9 +126,13 @@ struct alignas(2) BFloat16 {
   }
   C10_HOST_DEVICE operator float() const { return slim::float_of(static_cast<uint32_t>(x) << 16); }
 #ifdef __CUDACC__
-  C10_HOST_DEVICE BFloat16(const __nv_bfloat16& value) { memcpy(&x, &value, sizeof x); }
-  C10_HOST_DEVICE explicit operator __nv_bfloat16() const {
-    __nv_bfloat16 value;
+  template <typename T, std::enable_if_t<std::is_same_v<T, __nv_bfloat16>, int> = 0>
+  C10_HOST_DEVICE BFloat16(const T& value) {
+    memcpy(&x, &value, sizeof x);
+  }
+  template <typename T, std::enable_if_t<std::is_same_v<T, __nv_bfloat16>, int> = 0>
+  C10_HOST_DEVICE explicit operator T() const {
+    T value;
     memcpy(&value, &x, sizeof x);
     return value;
   }

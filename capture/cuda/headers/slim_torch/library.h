@@ -49,7 +49,7 @@ struct SchemaType<c10::ArrayRef<T>> {
 };
 template <typename T>
 struct SchemaResult {
-  static std::string name() { return SchemaType<Bare<T>>::name(); }
+  static std::string name() { return SchemaType<Bare<T>>::name() + " _0"; }
 };
 template <>
 struct SchemaResult<void> {
@@ -59,12 +59,13 @@ template <typename... T>
 struct SchemaResult<std::tuple<T...>> {
   static std::string name() {
     std::string names;
-    ((names += (names.empty() ? "" : ", ") + SchemaType<T>::name()), ...);
+    int i = 0;
+    ((names += (i == 0 ? "" : ", ") + SchemaType<T>::name() + " _" + std::to_string(i), ++i), ...);
     return "(" + names + ")";
   }
 };
 
-// "(Tensor _0, int _1) -> Tensor"
+// "(Tensor _0, int _1) -> Tensor _0"
 template <typename R, typename... A>
 struct SchemaOf {
   static std::string text() {

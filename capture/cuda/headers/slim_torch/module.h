@@ -91,11 +91,13 @@ class module_ : public object {
   }
   template <typename F, typename... Extra>
   module_& def(const char* name, F&& function, const Extra&... extra) {
+#ifndef __CUDA_ARCH__  // no host code is made from the device pass
     using Guard = typename slim::GuardOf<Extra...>::type;
     std::unique_ptr<slim::Function> bound = slim::make_function<Guard>(std::forward<F>(function));
     bound->name = name;
     (slim::add_extra(*bound, extra), ...);
     slim::add_function(ptr(), std::move(bound));
+#endif
     return *this;
   }
   module_ def_submodule(const char* name, const char* doc = nullptr) {
@@ -121,11 +123,32 @@ PyObject* make_module(const char* name, void (*init)(pybind11::module_&));
   static void C10_CONCATENATE(slim_fill_, name)(::pybind11::module_ & variable)
 #define PYBIND11_MODULE(name, variable, ...) SLIM_PYBIND11_MODULE(name, variable)
 
+namespace slim {
+
+// Turns exceptions of the standard library into RuntimeErrors, which pybind11 alone does not.
+[[noreturn]] void rethrow_as_torch();
+
+template <typename R, typename... A>
+struct Wrapper {
+  template <typename F>
+  static auto wrap(F function) {
+    return [function = std::move(function)](A... arguments) mutable -> R {
+      try {
+        return function(std::forward<A>(arguments)...);
+      } catch (...) {
+        rethrow_as_torch();
+      }
+    };
+  }
+};
+
+}  // namespace slim
+
 namespace torch {
-// torch's translates C++ exceptions to Python's; here every bound function does.
 template <typename F>
-std::decay_t<F> wrap_pybind_function(F&& function) {
-  return std::forward<F>(function);
+auto wrap_pybind_function(F&& function) {
+  using Callable = std::decay_t<F>;
+  return slim::Signature<Callable>::template Apply<slim::Wrapper>::wrap(
+      Callable(std::forward<F>(function)));
 }
 }  // namespace torch
-

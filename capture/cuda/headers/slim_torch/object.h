@@ -27,6 +27,7 @@ class handle {
     return *this;
   }
   attribute attr(const char* name) const;
+  attribute doc() const;
   template <typename... Args>
   object operator()(Args&&... args) const;
   template <typename T>
@@ -153,6 +154,7 @@ SLIM_OBJECT(tuple, PyTuple_Check, PyTuple_New(0))
 SLIM_OBJECT(str, PyUnicode_Check, PyUnicode_FromString(""))
   str(const std::string& text) { object_ = slim_checked(slim::cast_string(text)).release().ptr(); }
   str(const char* text) : str(std::string(text)) {}
+  explicit str(handle value) { object_ = slim_checked(PyObject_Str(value.ptr())).release().ptr(); }
   operator std::string() const { return handle::cast<std::string>(); }
 };
 SLIM_OBJECT(int_, PyLong_Check, PyLong_FromLong(0))
@@ -244,6 +246,7 @@ T cast(handle source) {
 }
 
 inline attribute handle::attr(const char* name) const { return attribute(*this, name); }
+inline attribute handle::doc() const { return attr("__doc__"); }
 
 template <typename... Args>
 object handle::operator()(Args&&... args) const {
