@@ -92,7 +92,7 @@ def abilities(device: Device) -> list[str]:
 
 
 def _kinds(device: Device) -> list[str]:
-    """How kernels are judged without a GPU, or what is missing, a line for each way to write one."""
+    """How kernels are judged without a GPU, or what is missing; a line a way to write them."""
     emulated = f"compiled for {device.emulates} and emulated, bit for bit."
     nvcc = device.nvcc or "none"
     return [

@@ -142,22 +142,10 @@ __global__ void k(float* p) {
 SOURCE = Path(__file__).read_text().splitlines()
 
 NAMES = [
-    "fill_with",
-    "fill_by_api",
-    "write_past",
-    "launch_shape",
-    "unchecked",
-    "checked_text",
-    "too_many",
-    "use_symbols",
-    "read_counter",
-    "large_shared",
-    "set_shared",
-    "through_memory",
-    "memset_past",
-    "numbers",
-    "time_it",
-    "use_cublas",
+    *("fill_with", "fill_by_api", "write_past", "launch_shape"),
+    *("unchecked", "checked_text", "too_many", "use_symbols"),
+    *("read_counter", "large_shared", "set_shared", "through_memory"),
+    *("memset_past", "numbers", "time_it", "use_cublas"),
 ]
 
 LINE_OF_THE_FAULT = 1 + next(i for i, line in enumerate(SOURCE) if "// past the end" in line)

@@ -34,10 +34,11 @@ def test_a_formatted_string_is_followed_line_by_line() -> None:
 
 
 def test_parts_from_several_places_each_keep_their_lines() -> None:
-    python = 'head = """\nstruct Head { int size; };\n"""\n\nbody = """\n__global__ void body() {}\n"""\n'
-    source = "\n__global__ void body() {}\n\nstruct Head { int size; };\n"
+    head, body = "struct Head { int size; };", "__global__ void body() {}"
+    python = f'head = """\n{head}\n"""\n\nbody = """\n{body}\n"""\n'
+    source = f"\n{body}\n\n{head}\n"
     lines = numbered(with_line_directives(source, python, "s.py"))
-    assert lines["__global__ void body() {}"] == 6 or lines["struct Head { int size; };"] == 2
+    assert lines[body] == 6 or lines[head] == 2
 
 
 def test_no_directive_cuts_a_macro_a_comment_or_a_raw_string_in_two() -> None:
