@@ -1,0 +1,134 @@
+"""Whole submissions on a GPU and emulated for its architecture: outputs compared bit by bit.
+
+python -m scripts.fidelity.submissions OUT.json FILE ...
+
+Each file is imported twice, each time in a process of its own: on the GPU, and on the stand-in with
+the GPU hidden. Both get the ten contest shapes with the contest's inputs and with full-range ones.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT_S = 540.0
+JOBS = 12
+
+
+def cases() -> list[dict[str, int]]:
+    """The contest's tests."""
+    listed: list[dict[str, int]] = yaml.safe_load((ROOT / "task.yml").read_text())["tests"]
+    return listed
+
+
+def outputs(path: Path, emulated: bool) -> list[torch.Tensor]:
+    """c of each case, [m, 1, l] on the CPU, for both kinds of inputs."""
+    import reference
+
+    reference.default_device = lambda: torch.device("cpu")
+    if emulated:
+        from nvfp4 import emulation
+
+        standin = emulation.install_stand_in(path, "sm_90a", check=False)
+        there, back = standin.adopt, standin.host_view
+    else:
+        there, back = torch.Tensor.cuda, torch.Tensor.cpu
+    spec = importlib.util.spec_from_file_location("submission", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found = []
+    for generate in (reference.generate_input, reference.generate_full_range_input):
+        for case in cases():
+            data = generate(**case)
+            # FP4 and FP8 tensors move as bytes, and keep their strides that way.
+            output = module.custom_kernel(tuple(there(tensor) for tensor in data))
+            found.append(back(output).clone())
+    return found
+
+
+def _child(kind: str, path: Path, target: Path) -> None:
+    torch.save(outputs(path, kind == "emulated"), target)
+
+
+def _run(kind: str, path: Path, folder: Path) -> dict[str, Any]:
+    """Outputs of one file in a process of its own; why there are none."""
+    target = folder / f"{path.parent.name}_{path.stem}_{kind}.pt"
+    environment = dict(os.environ)
+    if kind == "emulated":
+        environment |= {"CUDA_VISIBLE_DEVICES": "", "XDG_CACHE_HOME": str(folder / "cache")}
+    else:
+        environment["TORCH_EXTENSIONS_DIR"] = str(folder / f"native_{path.stem}")
+    command = [sys.executable, "-m", "scripts.fidelity.submissions", "--child", kind]
+    began = time.monotonic()
+    try:
+        ended = subprocess.run(
+            [*command, str(path), str(target)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            cwd=ROOT,
+        )
+        said = ended.stderr[-1500:] if ended.returncode else ""
+    except subprocess.TimeoutExpired:
+        said = f"no end within {LIMIT_S:.0f} s"
+    return {"said": said, "seconds": round(time.monotonic() - began, 1), "target": str(target)}
+
+
+def compare(path: Path, native: dict[str, Any], emulated: dict[str, Any]) -> dict[str, Any]:
+    """How many of the outputs have the same bits."""
+    result: dict[str, Any] = {"file": f"{path.parent.name}/{path.name}"}
+    result["seconds"] = {"native": native["seconds"], "emulated": emulated["seconds"]}
+    for kind, ended in (("native", native), ("emulated", emulated)):
+        if ended["said"]:
+            result["failed"] = f"{kind}: {ended['said']}"
+            return result
+    pairs = list(
+        zip(torch.load(native["target"]), torch.load(emulated["target"]), strict=True)
+    )
+    same = [torch.equal(a.view(torch.int16), b.view(torch.int16)) for a, b in pairs]
+    result |= {"cases": len(same), "same": sum(same)}
+    if not all(same):
+        result["different_elements"] = [
+            int((a.view(torch.int16) != b.view(torch.int16)).sum()) for a, b in pairs
+        ]
+    return result
+
+
+def main() -> None:
+    """Compares the files and writes a JSON list."""
+    if sys.argv[1] == "--child":
+        _child(sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4]))
+        return
+    out, files = Path(sys.argv[1]), [Path(each).resolve() for each in sys.argv[2:]]
+    results = []
+    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(JOBS) as pool:
+        folder = Path(name)
+        started = {
+            (path, kind): pool.submit(_run, kind, path, folder)
+            for path in files
+            for kind in ("native", "emulated")
+        }
+        for path in files:
+            native, emulated = (started[path, kind].result() for kind in ("native", "emulated"))
+            results.append(compare(path, native, emulated))
+            print(json.dumps(results[-1])[:600], flush=True)
+            out.write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()
