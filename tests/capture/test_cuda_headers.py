@@ -286,10 +286,10 @@ def test_exceptions(built: ModuleType, how: str, kind: type[Exception], message:
         ("invalid_argument", ValueError),
         ("out_of_range", IndexError),
         ("TORCH_CHECK", RuntimeError),
-        ("INDEX", RuntimeError),
-        ("VALUE", RuntimeError),
+        ("INDEX", IndexError),
+        ("VALUE", ValueError),
         ("view", RuntimeError),
-        ("index", RuntimeError),
+        ("index", IndexError),
     ],
 )
 def test_exceptions_of_functions_that_are_not_wrapped(
@@ -315,7 +315,7 @@ def test_dispatch(built: ModuleType) -> None:
 
 def test_data_ptr_checks_the_dtype(built: ModuleType, x: torch.Tensor) -> None:
     assert built.total_of_half(torch.ones(3).half()) == 3
-    with pytest.raises(RuntimeError, match="^expected scalar type Half but found Float"):
+    with pytest.raises(RuntimeError, match=r"^expected scalar type Half but found Float"):
         built.total_of_half(x)
 
 
@@ -397,6 +397,13 @@ def test_operators_of_a_library(built: ModuleType, x: torch.Tensor) -> None:
         ops.plus(x.to("meta"), 1.0)
 
 
+@pytest.mark.filterwarnings("ignore:Warning only once for all operators")
+def test_a_namespace_is_defined_once(built: ModuleType, runtime: Path, tmp_path: Path) -> None:
+    functions = Path(str(built.__file__)).with_name("functions.o")
+    with pytest.raises(RuntimeError, match="Only a single TORCH_LIBRARY can be used to register"):
+        _link(tmp_path, functions, runtime)
+
+
 def test_streams(streams: ModuleType) -> None:
     assert streams.current() == 0
     assert streams.is_default()
@@ -418,7 +425,7 @@ def test_tensors_of_the_device(streams: ModuleType) -> None:
 
 @pytest.mark.parametrize("launch", [False, True])
 def test_errors_of_cuda(streams: ModuleType, launch: bool) -> None:
-    with pytest.raises(RuntimeError, match="^CUDA error: invalid argument"):
+    with pytest.raises(RuntimeError, match=r"^CUDA error: invalid argument"):
         streams.check(launch)
     assert streams.forgotten()
 
@@ -427,10 +434,8 @@ def test_nvcc_makes_ptx(tmp_path: Path) -> None:
     if shutil.which("nvcc") is None:
         pytest.skip("needs nvcc")
     target = tmp_path / "kernels.ptx"
-    subprocess.run(
-        ["nvcc", "-std=c++17", "-ptx", "-arch=compute_100a", f"-DTORCH_EXTENSION_NAME={_name}"]
-        + [*_includes, str(_here / "test_cuda_headers.cu"), "-o", str(target)],
-        check=True,
-    )
+    flags = ["-std=c++17", "-ptx", "-arch=compute_100a", f"-DTORCH_EXTENSION_NAME={_name}"]
+    command = ["nvcc", *flags, *_includes, str(_here / "test_cuda_headers.cu"), "-o", str(target)]
+    subprocess.run(command, check=True)
     entries = [line for line in target.read_text().splitlines() if ".entry" in line]
     assert len(entries) == 6
