@@ -102,12 +102,8 @@ struct alignas(2) Half {
 #endif
   }
 #ifdef __CUDACC__
-  C10_HOST_DEVICE Half(const __half& value) { memcpy(&x, &value, sizeof x); }
-  C10_HOST_DEVICE operator __half() const {
-    __half value;
-    memcpy(&value, &x, sizeof x);
-    return value;
-  }
+  C10_HOST_DEVICE Half(const __half& value) { x = __half_as_ushort(value); }
+  C10_HOST_DEVICE operator __half() const { return __ushort_as_half(x); }
 #endif
 };
 
@@ -128,12 +124,12 @@ struct alignas(2) BFloat16 {
 #ifdef __CUDACC__
   template <typename T, std::enable_if_t<std::is_same_v<T, __nv_bfloat16>, int> = 0>
   C10_HOST_DEVICE BFloat16(const T& value) {
-    memcpy(&x, &value, sizeof x);
+    memcpy(&x, reinterpret_cast<const void*>(&value), sizeof x);
   }
   template <typename T, std::enable_if_t<std::is_same_v<T, __nv_bfloat16>, int> = 0>
   C10_HOST_DEVICE explicit operator T() const {
     T value;
-    memcpy(&value, &x, sizeof x);
+    memcpy(reinterpret_cast<void*>(&value), &x, sizeof x);
     return value;
   }
 #endif

@@ -153,15 +153,19 @@ struct LibraryInit {
 
 }  // namespace slim
 
-#define SLIM_LIBRARY(kind, ns, key, m, id)                                                   \
-  static void C10_CONCATENATE(slim_library_##ns##_, id)(::torch::Library&);                  \
-  static const ::slim::LibraryInit C10_CONCATENATE(slim_library_init_##ns##_, id)(           \
-      ::torch::Library::kind, &C10_CONCATENATE(slim_library_##ns##_, id), #ns,               \
-      ::c10::DispatchKey::key);                                                              \
-  static void C10_CONCATENATE(slim_library_##ns##_, id)(::torch::Library & m)
-#define TORCH_LIBRARY(ns, m) SLIM_LIBRARY(DEF, ns, Undefined, m, def)
-#define TORCH_LIBRARY_FRAGMENT(ns, m) SLIM_LIBRARY_UNIQUE(FRAGMENT, ns, Undefined, m, __COUNTER__)
-#define TORCH_LIBRARY_IMPL(ns, key, m) SLIM_LIBRARY_UNIQUE(IMPL, ns, key, m, __COUNTER__)
-#define SLIM_LIBRARY_UNIQUE(kind, ns, key, m, id) SLIM_LIBRARY(kind, ns, key, m, id)
+#define SLIM_LIBRARY(kind, name, ns_text, key, m)                                        \
+  static void C10_CONCATENATE(slim_library_, name)(::torch::Library&);                   \
+  static const ::slim::LibraryInit C10_CONCATENATE(slim_library_init_, name)(            \
+      ::torch::Library::kind, &C10_CONCATENATE(slim_library_, name), ns_text,            \
+      ::c10::DispatchKey::key);                                                          \
+  static void C10_CONCATENATE(slim_library_, name)(::torch::Library & m)
+#define SLIM_LIBRARY_AGAIN(kind, ns, key, m, id) \
+  SLIM_LIBRARY(kind, ns##_##kind##_##key##_##id, #ns, key, m)
+#define SLIM_LIBRARY_EXPANDED(kind, ns, key, m, id) SLIM_LIBRARY_AGAIN(kind, ns, key, m, id)
+// As in torch, a macro for the namespace is expanded in all but the first.
+#define TORCH_LIBRARY(ns, m) SLIM_LIBRARY(DEF, ns##_, #ns, Undefined, m)
+#define TORCH_LIBRARY_FRAGMENT(ns, m) \
+  SLIM_LIBRARY_EXPANDED(FRAGMENT, ns, Undefined, m, __COUNTER__)
+#define TORCH_LIBRARY_IMPL(ns, key, m) SLIM_LIBRARY_EXPANDED(IMPL, ns, key, m, __COUNTER__)
 
 #define TORCH_FN(function) (function)
