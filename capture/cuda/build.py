@@ -246,7 +246,8 @@ class _Compilation:
             kept = Path(tempfile.mkdtemp(dir=self.work))
             command = [
                 *(str(self.tools.nvcc), "-ccbin", self.tools.host_compiler),
-                *(f"-gencode=arch={virtual},code={virtual}", "-lineinfo", "-Xcompiler", "-fPIC"),
+                *(f"-gencode=arch={virtual},code={virtual}", "-lineinfo"),
+                *("-Xcompiler", ",".join(self._host_flags())),
                 *("--keep", "--keep-dir", str(kept)),
                 *headers_of_torch.CUDA_FLAGS,
                 *_with_standard(flags.kept(self.request.cuda_cflags), self.slim),
@@ -257,8 +258,13 @@ class _Compilation:
             os.replace(text, self.work / f"{stem}.ptx")
             return target
         own_flags = _with_standard(flags.kept(self.request.cflags), self.slim)
-        self._run([self.tools.host_compiler, "-fPIC", *own_flags, *common], path.name)
+        host = [self.tools.host_compiler, *self._host_flags()]
+        self._run([*host, *own_flags, *common], path.name)
         return target
+
+    def _host_flags(self) -> list[str]:
+        # The slim headers use torch's names; nobody else may find what they define.
+        return ["-fPIC", "-fvisibility=hidden"] if self.slim else ["-fPIC"]
 
     def _includes(self) -> list[str]:
         return [f"-I{folder}" for folder in self.request.include_paths] + self._system_includes()
@@ -282,7 +288,15 @@ class _Compilation:
                 part = target.with_suffix(".part")
                 command = [
                     *(self.tools.host_compiler, "-std=c++17" if self.slim else "-std=c++20"),
-                    *("-O1", "-fPIC", *self._system_includes(), "-c", str(source), "-o", str(part)),
+                    *(
+                        "-O1",
+                        *self._host_flags(),
+                        *self._system_includes(),
+                        "-c",
+                        str(source),
+                        "-o",
+                        str(part),
+                    ),
                 ]
                 self._run(command, name)
                 os.replace(part, target)

@@ -170,7 +170,13 @@ def _load(request: Request, is_python_module: bool, caller: FrameType) -> Any:
 
 def _open(built: Built) -> str:
     """A library that registers operators when it is opened; torch.ops has them."""
-    ctypes.CDLL(str(built.library))
+    library = ctypes.CDLL(str(built.library))
+    if built.headers == "slim":
+        # An exception cannot leave the dynamic loader.
+        library.slim_torch_registration_error.restype = ctypes.c_char_p
+        failed = library.slim_torch_registration_error()
+        if failed:
+            raise RuntimeError(failed.decode())
     return str(built.library)
 
 

@@ -97,9 +97,7 @@ def compare(path: Path, native: dict[str, Any], emulated: dict[str, Any]) -> dic
         if ended["said"]:
             result["failed"] = f"{kind}: {ended['said']}"
             return result
-    pairs = list(
-        zip(torch.load(native["target"]), torch.load(emulated["target"]), strict=True)
-    )
+    pairs = list(zip(torch.load(native["target"]), torch.load(emulated["target"]), strict=True))
     same = [torch.equal(a.view(torch.int16), b.view(torch.int16)) for a, b in pairs]
     result |= {"cases": len(same), "same": sum(same)}
     if not all(same):
