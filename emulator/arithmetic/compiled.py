@@ -132,6 +132,48 @@ def _flush_f32(word):  # type: ignore[no-untyped-def]
     return word & np.uint32(0x80000000) if word & np.uint32(0x7F800000) == 0 else word
 
 
+# With .ftz subnormal operands and results count as zeros. The device decides after rounding to
+# the format's precision with an exponent without bounds: the smallest normal number is flushed too,
+# if the exact result lies so far below it that, rounded there, it stays below (floats.flush_result).
+_SMALLEST_NORMAL = 2.0**-126
+_ROUNDS_TO_LESS = _SMALLEST_NORMAL - 2.0**-151
+
+
+def _add_f32_ftz(a, b):  # type: ignore[no-untyped-def]
+    # A sum is exact down there.
+    return _flush(_add(_flush(a), _flush(b)))
+
+
+def _sub_f32_ftz(a, b):  # type: ignore[no-untyped-def]
+    return _flush(_sub(_flush(a), _flush(b)))
+
+
+def _mul_f32_ftz(a, b):  # type: ignore[no-untyped-def]
+    x, y = _flush(a), _flush(b)
+    result = _mul(x, y)
+    if result & np.uint32(0x7FFFFFFF) == np.uint32(0x00800000):
+        exact = np.float64(_f32(x)) * np.float64(_f32(y))
+        if abs(exact) < _ROUNDS_TO_LESS:
+            return result & np.uint32(0x80000000)
+    return _flush(result)
+
+
+def _fma_f32_ftz(a, b, c):  # type: ignore[no-untyped-def]
+    x, y, z = _flush(a), _flush(b), _flush(c)
+    result = _fma(x, y, z)
+    if result & np.uint32(0x7FFFFFFF) == np.uint32(0x00800000):
+        product, addend = np.float64(_f32(x)) * np.float64(_f32(y)), np.float64(_f32(z))
+        total = product + addend
+        # The error of the sum, exact by Knuth's two-sum, decides at the boundary.
+        part = total - product
+        error = (product - (total - part)) + (addend - part)
+        size = abs(total)
+        inwards = error if total < 0 else -error
+        if size < _ROUNDS_TO_LESS or (size == _ROUNDS_TO_LESS and inwards > 0):
+            return result & np.uint32(0x80000000)
+    return _flush(result)
+
+
 def _f16_to_f32(half):  # type: ignore[no-untyped-def]
     value = _from_half(half)
     return np.uint32(0x7FFFFFFF) if value != value else _u32(value)
@@ -167,11 +209,20 @@ def _dp4a(a_type: Any, b_type: Any) -> Callable[..., Any]:
     return dp4a
 
 
+# The same functions for the compiled ones to call.
+_flush, _add, _sub, _mul, _fma = (
+    numba.njit(each) for each in (_flush_f32, _add_f32, _sub_f32, _mul_f32, _fma_f32)
+)
+
 _SCALARS: dict[str, tuple[Callable[..., Any], str]] = {
     "fma.f32": (_fma_f32, "uint32(uint32,uint32,uint32)"),
     "add.f32": (_add_f32, "uint32(uint32,uint32)"),
     "sub.f32": (_sub_f32, "uint32(uint32,uint32)"),
     "mul.f32": (_mul_f32, "uint32(uint32,uint32)"),
+    "fma.f32.ftz": (_fma_f32_ftz, "uint32(uint32,uint32,uint32)"),
+    "add.f32.ftz": (_add_f32_ftz, "uint32(uint32,uint32)"),
+    "sub.f32.ftz": (_sub_f32_ftz, "uint32(uint32,uint32)"),
+    "mul.f32.ftz": (_mul_f32_ftz, "uint32(uint32,uint32)"),
     "fma.f64": (_fma_f64, "uint64(uint64,uint64,uint64)"),
     "fma.f16": (_fma_f16, "uint16(uint16,uint16,uint16)"),
     "add.f16": (_add_f16, "uint16(uint16,uint16)"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,13 +40,15 @@ def flush(word: Array, form: Format) -> Array:
     return np.where((word & exponent) == 0, word & word.dtype.type(form.sign), word)
 
 
-def flush_result(result: Array, exact: Array | None, form: Format, mode: str) -> Array:
+def flush_result(
+    result: Array, exact: Callable[[], Array] | None, form: Format, mode: str
+) -> Array:
     """`result` with subnormal numbers flushed, those included that rounding made normal.
 
     The device decides after rounding to the format's precision, but with an exponent without
     bounds. So the smallest normal number is flushed if the exact result lies so far below it
-    that, rounded there, it stays below. exact: that result in float64, rounded to odd if at
-    all; None if no rounding can have led to the smallest normal number.
+    that, rounded there, it stays below. exact: gives that result in float64, rounded to odd if
+    at all; None if no rounding can have led to the smallest normal number.
     """
     result = flush(result, form)
     if exact is None:
@@ -57,7 +60,7 @@ def flush_result(result: Array, exact: Array | None, form: Format, mode: str) ->
     normal = 2.0**form.lowest_exponent
     # The two largest numbers below `normal` that matter: halfway to it, and one step below.
     step = 2.0 ** (form.lowest_exponent - form.mantissa - 1)
-    size = np.abs(exact)
+    size = np.abs(exact())
     tiny = size < normal - step / 2 if mode == "rn" else size <= normal - step
     return np.where(smallest & tiny, result & result.dtype.type(form.sign), result)
 
@@ -68,6 +71,11 @@ EXACT: dict[str, Callable[..., Array]] = {
     "fma": lambda x, y, z: odd_sum(np.multiply(x, y), z),
     "div": np.divide,
 }
+
+
+def _exact(name: str, words: tuple[Array, ...], form: Format) -> Array:
+    with np.errstate(all="ignore"):
+        return EXACT[name](*(decoded(word, form) for word in words))
 
 
 def saturate(word: Array, form: Format) -> Array:
@@ -150,6 +158,8 @@ def finish(
     """`function` (of mnemonic `name`) on one lane's bits, with the modifiers applied."""
     form = format_of(type_)
     raw = np.dtype(f"u{type_.value.itemsize}")
+    if ftz and form is F32 and mode == "rn" and name in SOURCES:
+        function, ftz = compiled.kernel(f"{name}.f32.ftz"), False
 
     def lane(*words: Array) -> Array:
         if ftz:
@@ -159,8 +169,7 @@ def finish(
         if ftz:
             exact = None
             if name in EXACT:
-                with np.errstate(all="ignore"):
-                    exact = EXACT[name](*(decoded(word, form) for word in words))
+                exact = partial(_exact, name, words, form)
             result = flush_result(result, exact, form, mode)
         if sat:
             result = saturate(result, form)
