@@ -39,11 +39,20 @@ def public_imports(name: str) -> set[str]:
 record_of_a_launch = {"nvfp4.capture.errors", "nvfp4.capture.launch", "nvfp4.capture.tensormap"}
 """What a front end hands to an executor."""
 
+reading_ptx = {"nvfp4.emulator.errors", "nvfp4.emulator.names", "nvfp4.emulator.source"}
+"""What PTX is read with, besides emulator/ptx: its errors, names and lines of source."""
+
 allowed = {
     "harness": {"task", "reference", *members("harness")},
     "local": {"task", "reference", *members("harness"), *members("local")},
     "capture": set(members("capture")),
     "emulator": {*members("emulator"), *record_of_a_launch},
+    "retarget": {
+        *members("retarget"),
+        *members("emulator/ptx"),
+        *reading_ptx,
+        *record_of_a_launch,
+    },
     "cli": set(members("cli")),
     "tuner": {"task", "reference", *members("harness"), *members("tuner")},
 }

@@ -134,7 +134,7 @@ class Lowered:
         if operands:
             first = operands[0]
             destinations = len(first.items) if isinstance(first, OperandList) else 1
-        op = resolve(site.opcode, destinations) if destinations > 1 else resolve(site.opcode)
+        op = resolve(site.opcode, max(destinations, 1), max(len(operands) - 1, 0))
         results = [
             Result(operand, cls, op.signed)
             for operand, cls in zip(site.items(0), op.results, strict=False)
