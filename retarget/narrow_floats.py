@@ -6,9 +6,10 @@ where the format has one (else its largest number), which is what the emulator d
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from nvfp4.retarget.sequence import Sequence
+from nvfp4.retarget.sequence import Sequence, Text
 from nvfp4.retarget.table import Impossible, rule
 from nvfp4.retarget.targets import Target
 
@@ -83,39 +84,60 @@ def narrow_conversion(s: Sequence, target: Target) -> bool:
 
 def _to_halves(s: Sequence, source: str) -> None:
     """The bits of each lane go to where f16 has them; a product corrects the exponent's bias."""
-    if source == "e2m1x2":
-        halves = _scaled(s, _nibbles(s), 14)
-    else:
-        pair = s.value("cvt.u32.u16", s.operand(1))
-        # Each code in the upper byte of its half, zeros below.
-        spread = s.value("prmt.b32", pair, 0, 0x1404)
-        if source == "e4m3x2":
-            low = s.value("shr.u32", spread, 1)
-            placed = _joined(s, low, 0x3F803F80, spread)
-            halves = _scaled(s, placed, 8)
-            size = s.value("and.b32", halves, 0x7FFF7FFF)
-            # 480, which E4M3 has no code for, comes from that of its NaN.
-            beyond = s.value("mov.b32", 0x5F805F80)
-            halves = _with_nan(s, halves, s.value("set.eq.u32.f16x2", size, beyond))
-        elif source == "e5m2x2":
-            halves = _with_nan(s, spread, s.value("set.nan.u32.f16x2", spread, spread))
-        elif source == "e2m3x2":
-            low = s.value("shr.u32", spread, 1)
-            halves = _scaled(s, _joined(s, low, 0x0F800F80, s.value("shl.b32", spread, 2)), 14)
-        else:
-            placed = _joined(s, spread, 0x1F001F00, s.value("shl.b32", spread, 2))
-            halves = _scaled(s, placed, 12)
-    if s.has("relu"):
-        s.perform("max.NaN.f16x2", s.operand(0), halves, s.value("mov.b32", 0))
-    else:
-        s.perform("mov.b32", s.operand(0), halves)
+    opcode, *sources = _DECODERS[source](s)
+    if not s.has("relu"):
+        s.perform(opcode, s.operand(0), *sources)
+        return
+    halves = s.value(opcode, *sources)
+    s.perform("max.NaN.f16x2", s.operand(0), halves, s.value("mov.b32", 0))
 
 
-def _nibbles(s: Sequence) -> str:
-    """E2M1 codes: exponent and mantissa at bits 9 to 11 of each half, the sign on top."""
+def _e2m1(s: Sequence) -> tuple[Text, ...]:
     byte = s.value("cvt.u32.u8", s.operand(1))
+    # Exponent and mantissa at bits 9 to 11 of each half.
     placed = s.value("mul.lo.u32", byte, 1 << 9 | 1 << 21)
-    return _joined(s, placed, 0x0E000E00, s.value("shl.b32", placed, 3))
+    return _scaled(s, _joined(s, placed, 0x0E000E00, s.value("shl.b32", placed, 3)), 14)
+
+
+def _e2m3(s: Sequence) -> tuple[Text, ...]:
+    spread = _spread(s)
+    low, signs = s.value("shr.u32", spread, 1), s.value("shl.b32", spread, 2)
+    return _scaled(s, _joined(s, low, 0x0F800F80, signs), 14)
+
+
+def _e3m2(s: Sequence) -> tuple[Text, ...]:
+    spread = _spread(s)
+    return _scaled(s, _joined(s, spread, 0x1F001F00, s.value("shl.b32", spread, 2)), 12)
+
+
+def _e4m3(s: Sequence) -> tuple[Text, ...]:
+    spread = _spread(s)
+    low = s.value("shr.u32", spread, 1)
+    halves = s.value(*_scaled(s, _joined(s, low, 0x3F803F80, spread), 8))
+    size = s.value("and.b32", halves, 0x7FFF7FFF)
+    # 480, which E4M3 has no code for, comes from that of its NaN.
+    beyond = s.value("mov.b32", 0x5F805F80)
+    return _with_nan(halves, s.value("set.eq.u32.f16x2", size, beyond))
+
+
+def _e5m2(s: Sequence) -> tuple[Text, ...]:
+    spread = _spread(s)
+    return _with_nan(spread, s.value("set.nan.u32.f16x2", spread, spread))
+
+
+_DECODERS: dict[str, Callable[[Sequence], tuple[Text, ...]]] = {
+    "e2m1x2": _e2m1,
+    "e2m3x2": _e2m3,
+    "e3m2x2": _e3m2,
+    "e4m3x2": _e4m3,
+    "e5m2x2": _e5m2,
+}
+"""What makes f16x2 of a pair: instructions, and the last one, whose result it is."""
+
+
+def _spread(s: Sequence) -> str:
+    """Each code in the upper byte of its half, zeros below."""
+    return s.value("prmt.b32", s.value("cvt.u32.u16", s.operand(1)), 0, 0x1404)
 
 
 def _joined(s: Sequence, magnitude: str, mask: int, signs: str) -> str:
@@ -124,15 +146,15 @@ def _joined(s: Sequence, magnitude: str, mask: int, signs: str) -> str:
     return s.value("lop3.b32", magnitude, mask, sign, _AND_OR)
 
 
-def _scaled(s: Sequence, halves: str, exponent: int) -> str:
+def _scaled(s: Sequence, halves: str, exponent: int) -> tuple[Text, ...]:
     """Both halves times a power of two; exact, signs of zeros kept."""
     factor = (15 + exponent) << 10
-    return s.value("mul.rn.f16x2", halves, s.value("mov.b32", factor << 16 | factor))
+    return "mul.rn.f16x2", halves, s.value("mov.b32", factor << 16 | factor)
 
 
-def _with_nan(s: Sequence, halves: str, which: str) -> str:
+def _with_nan(halves: str, which: str) -> tuple[Text, ...]:
     """The canonical NaN in the halves that `which` has ones in."""
-    return s.value("lop3.b32", halves, _CANONICAL_NAN, which, _SELECT)
+    return "lop3.b32", halves, _CANONICAL_NAN, which, _SELECT
 
 
 # --- from floats ---------------------------------------------------------------------------
@@ -192,9 +214,7 @@ def _code(s: Sequence, value: str, form: Narrow, relu: bool) -> str:
 
 def _from_scales(s: Sequence) -> None:
     """ue8m0x2 to bf16x2: the code is the exponent field, but for 2**-127 and NaN."""
-    pair = s.value("cvt.u32.u16", s.operand(1))
-    spread = s.value("prmt.b32", pair, 0, 0x1404)
-    halves = s.value("shr.u32", spread, 1)
+    halves = s.value("shr.u32", _spread(s), 1)
     # A field of ones overflows into the sign: 0x7f more makes 0x7f80 the NaN 0x7fff.
     nan = s.value("add.u32", halves, 0x00800080)
     nan = s.value("and.b32", nan, _EACH_SIGN)

@@ -23,7 +23,7 @@ from nvfp4.emulator.ptx.syntax import (
 
 @dataclass(frozen=True)
 class Placed:
-    """An instruction, the function it is in, and where its text is: [start, end), guard included."""
+    """An instruction, its function, and where its text is: [start, end), guard included."""
 
     node: Instruction
     function: str

@@ -61,7 +61,7 @@ class Sequence:
         self._registers.append((name, kind))
         return name
 
-    def value(self, opcode: str, *sources: Text, kind: str = "b32") -> str:
+    def value(self, opcode: Text, *sources: Text, kind: str = "b32") -> str:
         """A fresh register with the result of an instruction."""
         name = self.register(kind)
         self.compute(opcode, name, *sources)
@@ -82,11 +82,11 @@ class Sequence:
         self.compute(f"mov.{wide}", f"{{{low}, {high}}}", source)
         return low, high
 
-    def compute(self, opcode: str, *operands: Text) -> None:
+    def compute(self, opcode: Text, *operands: Text) -> None:
         """An instruction that sets fresh registers only."""
         self.lines.append(_line(opcode, operands))
 
-    def perform(self, opcode: str, *operands: Text) -> None:
+    def perform(self, opcode: Text, *operands: Text) -> None:
         """An instruction that sets registers of the kernel, or touches memory."""
         self.lines.append(self._guard + _line(opcode, operands))
 
@@ -104,7 +104,7 @@ class Sequence:
         return f"{{ // in place of {self.node.text}\n{body}\t}}"
 
 
-def _line(opcode: str, operands: tuple[Text, ...]) -> str:
+def _line(opcode: Text, operands: tuple[Text, ...]) -> str:
     return f"{opcode} {', '.join(map(_literal, operands))};"
 
 

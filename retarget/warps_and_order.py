@@ -63,7 +63,7 @@ def launch_control(s: Sequence, target: Target) -> bool:
     """Launches follow one another and registers are split evenly: there is nothing to say."""
     if s.parts[0] == "griddepcontrol":
         return target.number < 90
-    return target.number < 90 or (target.number >= 120) or not target.suffix
+    return target.number < 90 or not target.suffix
 
 
 @rule("fence")
