@@ -9,6 +9,7 @@ from nvfp4.cli.b200 import speed_of_light_us
 from nvfp4.cli.emulation import read_counts
 from nvfp4.cli.findings import read_findings
 from nvfp4.cli.problem import shape_of
+from nvfp4.cli.retargeting import read_retargeted
 
 full_range_suffix = "; inputs: full"
 
@@ -26,6 +27,7 @@ class Device:
     """Bandwidth in GB/s, times in microseconds; None where nothing was measured.
 
     emulates: the architecture CuTe DSL kernels are emulated as, None where they are not.
+    retargeted: the kernels that were rewritten for this GPU; see ``cli.retargeting``.
     """
 
     kind: str
@@ -38,6 +40,7 @@ class Device:
     emulates: str | None = None
     read_gbps: float | None = None
     empty_us: float | None = None
+    retargeted: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -210,6 +213,7 @@ def read_device(values: dict[str, str]) -> Device | None:
         **{name: values.get(f"device.{name}") or None for name in texts},  # type: ignore[arg-type]
         read_gbps=_number(values, "device.read_gbps"),
         empty_us=_microseconds(values, "device.empty_ns"),
+        retargeted=read_retargeted(values.get("device.retargeted")),
     )
 
 

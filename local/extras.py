@@ -15,7 +15,9 @@ from nvfp4.local.findings import findings_of
 from nvfp4.local.gated_timing import GatedClock
 from nvfp4.local.listings import take_listings
 from nvfp4.local.repeat import Repetition
+from nvfp4.local.retargeted_kernels import RetargetedKernels
 from opened_case import OpenedCase
+from protocol import ResultPipe
 from submission_process import SubmissionProcess
 
 
@@ -25,16 +27,19 @@ def judge_extras(
     device: torch.device,
     deadline: float,
     strict: bool,
+    pipe: ResultPipe,
 ) -> Extras:
     """process: that of the submission. deadline: on the monotonic clock, in seconds. strict:
-    whether findings fail a case.
+    whether findings fail a case. pipe: takes what is known of the device only later.
     """
     on_cuda = device.type == "cuda"
     keep = os.environ.get("NVFP4_KEEP")
+    retargeted = RetargetedKernels(pipe)
 
     def find(opened: OpenedCase, called: Called) -> list[dict[str, Any]]:
         if keep:
             take_listings(process.scratch / "kept", Path(keep))
+        retargeted.note(called.launches)
         return findings_of(opened, called)
 
     return Extras(

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from nvfp4.emulator.names import short_name
+
 
 @dataclass
 class KernelRewrite:
@@ -34,10 +36,13 @@ class RewriteReport:
         return [kernel for kernel in self.kernels if kernel.rewritten]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self) | {
-            "kernels": [
-                asdict(kernel) | {"rewritten": dict(kernel.rewritten.most_common())}
-                for kernel in self.kernels
-            ]
-        }
+        """Plain values for JSON, each kernel with its short name, too."""
+        kernels = [
+            asdict(kernel)
+            | {
+                "short_name": short_name(kernel.kernel),
+                "rewritten": dict(kernel.rewritten.most_common()),
+            }
+            for kernel in self.kernels
+        ]
+        return {"source": self.source, "target": self.target, "kernels": kernels}

@@ -35,6 +35,10 @@ def parse_target(name: str) -> Target:
 
 
 def target_of(capability: tuple[int, int]) -> Target:
-    """The target of a device's compute capability, with all its features."""
+    """The target of a device's compute capability, with all its features. Raises ValueError for
+    one before sm_80.
+    """
     number = 10 * capability[0] + capability[1]
+    if number < 80:
+        raise ValueError(f"sm_{number} is older than sm_80, the first that PTX is rewritten for")
     return Target(number, "a" if number in _SPECIFIC else "")

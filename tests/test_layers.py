@@ -44,7 +44,11 @@ reading_ptx = {"nvfp4.emulator.errors", "nvfp4.emulator.names", "nvfp4.emulator.
 
 allowed = {
     "harness": {"task", "reference", *members("harness")},
-    "local": {"task", "reference", *members("harness"), *members("local")},
+    "local": {
+        *{"task", "reference", "nvfp4.retargeting"},
+        *members("harness"),
+        *members("local"),
+    },
     "capture": set(members("capture")),
     "emulator": {*members("emulator"), *record_of_a_launch},
     "retarget": {
@@ -52,6 +56,7 @@ allowed = {
         *members("emulator/ptx"),
         *reading_ptx,
         *record_of_a_launch,
+        "nvfp4.capture.signature",
     },
     "cli": set(members("cli")),
     "tuner": {"task", "reference", *members("harness"), *members("tuner")},
@@ -59,7 +64,11 @@ allowed = {
 
 outside_the_bot = {
     "eval": {"nvfp4.local.extras", "nvfp4.local.facts"},
-    "worker": {"nvfp4.local.gated_calls", "nvfp4.local.landlock"},
+    "worker": {
+        "nvfp4.local.gated_calls",
+        "nvfp4.local.landlock",
+        "nvfp4.local.retargeted_calls",
+    },
     "runner": {"nvfp4.emulation"},
 }
 """Who asks for more where nvfp4 is installed: the judge and its worker, each in one place."""

@@ -64,8 +64,14 @@ def test_the_report_counts_by_kernel() -> None:
     assert (report.source, report.target) == ("sm_100a", "sm_90a")
     kernels = report.to_dict()["kernels"]
     assert kernels == [
-        {"kernel": "k", "instructions": 5, "rewritten": {"fma.rn.f32x2": 1}, "added": 5},
-        {"kernel": "helper", "instructions": 3, "rewritten": {"add.rn.f32x2": 2}, "added": 8},
+        {
+            **{"kernel": "k", "short_name": "k", "instructions": 5},
+            **{"rewritten": {"fma.rn.f32x2": 1}, "added": 5},
+        },
+        {
+            **{"kernel": "helper", "short_name": "helper", "instructions": 3},
+            **{"rewritten": {"add.rn.f32x2": 2}, "added": 8},
+        },
     ]
     assert [kernel.kernel for kernel in report.changed] == ["k", "helper"]
 
@@ -136,6 +142,8 @@ def test_targets_have_names_and_capabilities() -> None:
     assert str(target_of((8, 6))) == "sm_86"
     assert str(target_of((12, 0))) == "sm_120a"
     assert parse_target("sm_100f") == Target(100, "f")
+    with pytest.raises(ValueError, match="older than sm_80"):
+        target_of((7, 5))
     for name in ("sm_75", "hopper", "sm_90b"):
         with pytest.raises(ValueError, match="is not an architecture"):
             parse_target(name)
