@@ -2,7 +2,7 @@
 # What to run on a machine with a GPU before a release; the outputs go to the folder OUT.
 # nvfp4 need not be installed.
 #
-#     scripts/on_gpu.sh OUT [tests|eval|selftest|repeatability ...]
+#     scripts/on_gpu.sh OUT [tests|eval|selftest|repeatability|retarget ...]
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$1
@@ -26,6 +26,10 @@ for part in "${@:-tests}"; do
     eval) run eval python3 -m nvfp4 eval submission.py ;;
     selftest) run selftest python3 -m nvfp4 selftest --json ;;
     repeatability) run repeatability python3 -m scripts.judge_repeatability --rounds 10 ;;
+    retarget)
+        PYTHONPATH=$PYTHONPATH:$PWD/harness:$PWD/tests:$PWD/tests/retarget \
+            run retarget python3 -m scripts.retargeting "$out/retarget.json"
+        ;;
     *) echo "unknown part: $part" >&2; status=2 ;;
     esac
 done
