@@ -53,7 +53,10 @@ class RetargetedCalls:
         except Exception as error:
             if not self._may_be_retargeted(error):
                 raise
-            self._start()
+            try:
+                self._start()
+            except Exception as reason:  # then the submission's own error says more
+                raise error from reason
         if not isinstance(request, Load):
             self._plainly[Load](self._request, None)
         return carry_out(request, fd)

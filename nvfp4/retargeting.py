@@ -68,12 +68,8 @@ class Retargeting:
         found: list[dict[str, Any]] = []
         for report in self._executor.reports:
             for kernel in report.to_dict()["kernels"]:
-                entry = {
-                    **kernel,
-                    "kernel": kernel.pop("short_name"),
-                    "source": report.source,
-                    "target": report.target,
-                }
+                short = {"kernel": kernel.pop("short_name")}
+                entry = {**kernel, **short, "source": report.source, "target": report.target}
                 if entry not in found:
                     found.append(entry)
         return found[:MOST_KERNELS]

@@ -41,6 +41,18 @@ def test_a_rewritten_instruction_gives_the_same_bits(row: Row) -> None:
             ]
 
 
+@pytest.mark.parametrize("name", ["min", "max"])
+def test_the_extreme_of_three_magnitudes(name: str) -> None:
+    """The emulator does not know it, so the manual's definition is the yardstick."""
+    row = Row(f"{name}.abs.f32 D, A, B, C", "b32", ("b32",) * 3, ("sm_90a",))
+    columns = columns_of(row)
+    text = rewrite(HEADER + kernel(row, "k", False), "sm_90a").ptx
+    got = results(text, "k", row, columns).view(np.float32)
+    sizes = np.abs(np.stack(columns).view(np.float32))
+    want = (np.fmin if name == "min" else np.fmax).reduce(sizes)
+    np.testing.assert_array_equal(got, want)
+
+
 @pytest.mark.skipif(shutil.which("ptxas") is None, reason="needs ptxas")
 @pytest.mark.parametrize("target", ALL)
 def test_the_assembler_takes_every_rewritten_instruction(target: str, tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ import pytest
 import torch
 
 from messages import Call, Called, Done, Load, Profile
+from nvfp4.cli.bot import Bot
+from nvfp4.cli.problem import load_problem
 from nvfp4.cli.retargeting import read_retargeted, retargeting_lines
 from nvfp4.local import retargeted_calls
 from nvfp4.local.retargeted_calls import RetargetedCalls, names_an_architecture
@@ -130,6 +132,24 @@ def test_after_the_device_is_lost_nothing_is_tried(
     ask(worker, load("auto"))
     with pytest.raises(RuntimeError, match="ptxas"):
         ask(worker, Call())
+
+
+def test_where_nothing_can_be_rewritten_the_first_error_counts(
+    calls: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Any) -> None:
+        raise ValueError("sm_75 is older than sm_80")
+
+    worker = calls(FakeRunner(unfit))
+    monkeypatch.setattr(RetargetedCalls, "_start", refuse)
+    ask(worker, load("auto"))
+    with pytest.raises(RuntimeError, match="ptxas"):
+        ask(worker, Call())
+
+
+def test_the_command_passes_the_choice_on(tmp_path: Path) -> None:
+    chosen = Bot(load_problem(), b"", retarget="always")._environment(tmp_path / "flat")
+    assert chosen["NVFP4_RETARGET"] == "always"
 
 
 def test_on_the_cpu_there_is_nothing_to_retarget() -> None:
