@@ -13,7 +13,7 @@ _ONE, _MINUS_ONE, _MINUS_ZERO = 0x3F80, 0xBF80, 0x8000  # in bf16
 @rule("add", "sub", "mul", "fma")
 def two_singles(s: Sequence, target: Target) -> bool:
     """f32x2: one operation for each half, rounded the same way."""
-    if target.number >= 100 or not s.has("f32x2"):
+    if target.has(100, (8, 6)) or not s.has("f32x2"):
         return False
     opcode = s.node.opcode.replace("f32x2", "f32")
     halves = [s.halves(index, "b32") for index in range(1, len(s.operands))]
@@ -25,7 +25,7 @@ def two_singles(s: Sequence, target: Target) -> bool:
 @rule("add", "sub", "fma")
 def mixed(s: Sequence, target: Target) -> bool:
     """f32 with factors in f16 or bf16: they widen exactly, so the f32 operation rounds once."""
-    if target.number >= 100 or len(s.types) != 2 or s.types[0] != "f32":
+    if target.has(100, (8, 6)) or len(s.types) != 2 or s.types[0] != "f32":
         return False
     narrow, last = s.types[1], len(s.operands) - 1
     sources = [s.value(f"cvt.f32.{narrow}", s.held(index, "b16")) for index in range(1, last)]
@@ -36,7 +36,7 @@ def mixed(s: Sequence, target: Target) -> bool:
 @rule("min", "max")
 def three_sources(s: Sequence, target: Target) -> bool:
     """The extreme of three is that of the third and of the first two's."""
-    if target.number >= 100 or len(s.operands) != 4:
+    if target.has(100, (8, 8)) or len(s.operands) != 4:
         return False
     sources = [s.operand(index) for index in (1, 2, 3)]
     if s.has("abs"):

@@ -21,7 +21,7 @@ def _moved(address: Address, offset_bytes: int) -> str:
 @rule("ld", "st")
 def wide_access(s: Sequence, target: Target) -> bool:
     """256 bits as two accesses of 128. L2::evict_* is a hint of 256-bit accesses alone."""
-    if target.number >= 100 or s.has("bulk", "async"):
+    if target.has(100, (8, 8)) or s.has("bulk", "async"):
         return False
     size = type_bytes(s.types[0]) if s.types else 0
     wide = (s.has("v8") and size == 4) or (s.has("v4") and size == 8)
@@ -82,4 +82,16 @@ def vector_atomic(s: Sequence, target: Target) -> bool:
     for wanted, result in zip(s.items(0) if first else (), results, strict=True):
         if wanted != "_":
             s.perform(f"mov.{kind}", wanted, result)
+    return True
+
+
+@rule("cp")
+def bulk_copy_into_the_cta(s: Sequence, target: Target) -> bool:
+    """Before PTX 8.6 the destination is in .shared::cluster, where the CTA's own memory is, too."""
+    if target.has(90, (8, 6)) or not s.has("bulk") or "global" not in s.parts:
+        return False
+    if "shared::cta" not in s.parts[: s.parts.index("global")]:
+        return False
+    opcode = s.node.opcode.replace("shared::cta", "shared::cluster", 1)
+    s.perform(opcode, *(s.operand(index) for index in range(len(s.operands))))
     return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nvfp4.emulator.ptx.syntax import Module
 
@@ -48,12 +48,13 @@ def rewrite(ptx: str, target: str, newest: Version | None = None) -> Rewritten:
     Raises NotRetargetable with the line for what the target cannot do, PtxSyntaxError for what is
     no PTX, ValueError for a target before sm_80.
     """
-    wanted = parse_target(target)
     module, parser = read(ptx)
+    wanted = parse_target(target)
+    wanted = replace(wanted, ptx=_version(module.version, wanted, newest))
     prefix = _free_prefix(ptx)
     kernels = {name: KernelRewrite(name) for name in module.functions}
     report = RewriteReport(module.target, str(wanted), list(kernels.values()))
-    edits = _header(module, parser, wanted, newest)
+    edits = _header(module, parser, wanted)
     for placed in parser.found:
         kernel = kernels[placed.function]
         kernel.instructions += 1
@@ -89,9 +90,7 @@ def _replacement(placed: Placed, target: Target, prefix: str, module: Module) ->
     raise NotRetargetable(node.opcode, str(target), why, node.line, source)
 
 
-def _header(
-    module: Module, parser: PlacingParser, target: Target, newest: Version | None
-) -> list[Edit]:
+def _header(module: Module, parser: PlacingParser, target: Target) -> list[Edit]:
     """The new `.version` and `.target`; before sm_90, what is said of clusters goes."""
     edits: list[Edit] = []
     for token, following in zip(parser.tokens, parser.tokens[1:], strict=False):
@@ -99,7 +98,7 @@ def _header(
         if token.text == ".target" and module.target != str(target):
             edits.append((following.start, end, str(target)))
         elif token.text == ".version":
-            edits.append((following.start, end, _version(following.text, target, newest)))
+            edits.append((following.start, end, ".".join(map(str, target.ptx))))
         elif token.text in _CLUSTER_DIRECTIVES and target.number < 90:
             edits.append((token.start, _end_of_numbers(parser, token.start), ""))
     return edits
@@ -112,13 +111,11 @@ def _end_of_numbers(parser: PlacingParser, start: int) -> int:
     return matched.end()
 
 
-def _version(text: str, target: Target, newest: Version | None) -> str:
+def _version(text: str, target: Target, newest: Version | None) -> Version:
     """The version as it is, but no later than `newest` and no earlier than the target."""
-    given = tuple(int(part) for part in text.split("."))
-    version = given if newest is None else min(given, newest)
-    since = max(since for number, since in _SINCE.items() if number <= target.number)
-    version = max(version, since)
-    return ".".join(map(str, version))
+    major, minor = (int(part) for part in text.split("."))
+    version = (major, minor) if newest is None else min((major, minor), newest)
+    return max(version, *(since for number, since in _SINCE.items() if number <= target.number))
 
 
 def _edited(text: str, edits: list[Edit]) -> str:

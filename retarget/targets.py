@@ -12,13 +12,21 @@ _SPECIFIC = (90, 100, 101, 103, 110, 120, 121)
 
 @dataclass(frozen=True)
 class Target:
-    """An architecture such as sm_90a: number 90, suffix "a"."""
+    """An architecture such as sm_90a: number 90, suffix "a".
+
+    ptx: the version that the text is written in, which may be older than what the target has.
+    """
 
     number: int
     suffix: str = ""
+    ptx: tuple[int, int] = (99, 0)
 
     def __str__(self) -> str:
         return f"sm_{self.number}{self.suffix}"
+
+    def has(self, number: int, ptx: tuple[int, int]) -> bool:
+        """Whether it has what came with an architecture and a version of PTX."""
+        return self.number >= number and self.ptx >= ptx
 
     @property
     def has_tensor_memory(self) -> bool:

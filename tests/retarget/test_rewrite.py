@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
+from kernels_of_rows import ptxas
 
 from nvfp4.emulator.errors import PtxSyntaxError
 from nvfp4.retarget import NotRetargetable, rewrite
@@ -91,6 +93,37 @@ def test_the_version_fits_the_driver(
     target: str, newest: tuple[int, int] | None, version: str
 ) -> None:
     assert f"\n.version {version}\n" in rewrite(MODULE, target, newest).ptx
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "since"),
+    [
+        ("min.f32 %r1, %r2, %r3, %r1", "sm_120a", (8, 8)),
+        ("ld.global.v4.b64 {%d0, %d1, %d2, %d3}, [%d0]", "sm_120a", (8, 8)),
+        (
+            "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%d1], 16, [%r2]",
+            "sm_90a",
+            (8, 6),
+        ),
+        (
+            "cp.async.bulk.tensor.1d.shared::cta.global.mbarrier::complete_tx::bytes "
+            "[%r1], [%d1, {%r3}], [%r2]",
+            "sm_90a",
+            (8, 6),
+        ),
+    ],
+)
+def test_an_older_driver_gets_older_ptx(
+    text: str, target: str, since: tuple[int, int], tmp_path: Path
+) -> None:
+    registers = ".reg .b32 %r<4>; .reg .b64 %d<4>;"
+    module = f".version 8.8\n.target sm_100a\n.entry k()\n{{\n{registers}\n{text};\nret;\n}}\n"
+    assert not rewrite(module, target, since).report.changed
+    older = rewrite(module, target, (since[0], since[1] - 1))
+    assert older.report.changed
+    if shutil.which("ptxas"):
+        assert not ptxas(older.ptx, target, tmp_path)
+        assert not ptxas(rewrite(module, target, since).ptx, target, tmp_path)
 
 
 def test_fresh_registers_have_names_of_their_own() -> None:
