@@ -21,7 +21,7 @@ versions: $(VENV)/installed-dev
 lint: $(VENV)/installed-dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy -p nvfp4.capture -p nvfp4.cli -p nvfp4.emulator -p nvfp4.tuner
+	$(VENV)/bin/mypy -p nvfp4.capture -p nvfp4.cli -p nvfp4.emulator -p nvfp4.local -p nvfp4.retarget -p nvfp4.tuner
 	$(VENV)/bin/mypy *.py benchmarks harness nvfp4/*.py scripts tests
 
 clean:

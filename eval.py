@@ -3,6 +3,7 @@
 POPCORN_FD is the pipe that takes the results. Mode info, which is ours, measures the device and
 runs no submission. The command nvfp4 sets NVFP4_DEVICE (auto, cuda or cpu), NVFP4_TIMEOUT_S of a
 mode, and NVFP4_ARCH, NVFP4_CHECK=0, NVFP4_ORDERS and NVFP4_STRICT=1 for emulated kernels.
+NVFP4_RETARGET (auto, always, never): whether kernels for NVFP4_ARCH are rewritten for this GPU.
 """
 
 import os
@@ -82,7 +83,8 @@ def read_environment() -> Environment:
     if device not in ("auto", "cuda", "cpu"):
         raise SetupError(f"NVFP4_DEVICE={device!r} is not auto, cuda or cpu", Exit.USAGE)
     check, keep = get("NVFP4_CHECK", "1") != "0", "NVFP4_KEEP" in os.environ
-    load = Load(get("NVFP4_ARCH", "sm_100a"), check, orders, keep)
+    retarget = get("NVFP4_RETARGET", "auto")
+    load = Load(get("NVFP4_ARCH", "sm_100a"), check, orders, keep, retarget)
     strict = get("NVFP4_STRICT", "0") != "0"
     return Environment(secret_seed, device, timeout_s, load, strict)
 
@@ -104,7 +106,7 @@ def run_mode(
         _report_facts(pipe, device, environment.load.arch)
         _report_confinement(pipe, process)
         deadline = started + environment.timeout_s
-        extras = _extras(process, submission, device, deadline, environment.strict)
+        extras = _extras(process, submission, device, deadline, environment.strict, pipe)
         judge = Judge(process, pipe, device, deadline, environment.secret_seed, extras)
         if mode == "test":
             if extras.repeat is None:
@@ -129,6 +131,7 @@ def _extras(
     device: "torch.device",
     deadline: float,
     strict: bool,
+    pipe: ResultPipe,
 ) -> "Extras":
     from extras import Extras
 
@@ -136,7 +139,7 @@ def _extras(
         return Extras()
     from nvfp4.local.extras import judge_extras
 
-    return judge_extras(process, submission, device, deadline, strict)
+    return judge_extras(process, submission, device, deadline, strict, pipe)
 
 
 def _cases(case_file: Path, environment: Environment) -> "list[Case]":

@@ -66,8 +66,9 @@ class Bot:
 
     submission: the file's bytes, read once. device: auto, cpu, emulate, cuda or cuda:N.
     arch, check: what kernels are emulated as where data are on the CPU, and whether with every
-    check. Every run has a freshly staged folder, so that nothing a submission leaves behind
-    reaches the next one.
+    check. retarget: whether they are rewritten for the GPU that is here: auto, always, never.
+    Every run has a freshly staged folder, so that nothing a submission leaves behind reaches the
+    next one.
     """
 
     problem: Problem
@@ -80,6 +81,7 @@ class Bot:
     orders: int = 4
     strict: bool = False
     keep: Path | None = None
+    retarget: str = "auto"
 
     def run_submission(self) -> ProcessResult:
         """``python submission.py``, as the bot does once before anything else, but confined."""
@@ -135,6 +137,7 @@ class Bot:
         environment["NVFP4_ARCH"] = self.arch
         environment["NVFP4_CHECK"] = "1" if self.check else "0"
         environment["NVFP4_ORDERS"] = str(self.orders)
+        environment["NVFP4_RETARGET"] = self.retarget
         environment["NVFP4_STRICT"] = "1" if self.strict else "0"
         if self.keep is not None:
             environment["NVFP4_KEEP"] = str(self.keep.resolve())

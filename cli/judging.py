@@ -35,6 +35,7 @@ class Options:
     orders: int
     strict: bool
     keep: Path | None
+    retarget: str
     as_json: bool
     output: Path | None
 
@@ -51,6 +52,7 @@ class Options:
             self.orders,
             self.strict,
             self.keep,
+            self.retarget,
         )
 
 

@@ -86,7 +86,16 @@ def judging_options(function: F) -> F:
             default="sm_100a",
             show_default=True,
             type=click.Choice(["sm_100a", "sm_90a"]),
-            help="What CuTe DSL kernels are emulated as where there is no GPU.",
+            help="What CuTe DSL kernels are emulated as where there is no GPU, and compiled for "
+            "before they are rewritten.",
+        ),
+        click.option(
+            "--retarget",
+            default="auto",
+            show_default=True,
+            type=click.Choice(["auto", "always", "never"]),
+            help="Rewrite kernels of --arch for the GPU that is here. auto: where they do not run "
+            "on it as they are.",
         ),
         click.option(
             "--check/--no-check",

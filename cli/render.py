@@ -11,6 +11,7 @@ from rich.text import Text
 
 from nvfp4.cli.findings import summarise
 from nvfp4.cli.problem import shape_of
+from nvfp4.cli.retargeting import retargeting_lines
 from nvfp4.cli.verdict import BenchmarkResult, Device, TestResult, Verdict
 
 _styles = {"pass": "green", "fail": "bold red", "skipped": "dim"}
@@ -32,6 +33,8 @@ def show(console: Console, verdict: Verdict) -> None:
             console.print(emulation_table(verdict))
             console.print(Text(emulation_legend, style="dim"))
         console.print(score_line(verdict))
+    for text in retargeting_lines(verdict.device.retargeted if verdict.device else []):
+        console.print(Text(text, style="dim"))
     for line in failure_lines(verdict):
         console.print(line)
     for line in finding_lines(verdict):

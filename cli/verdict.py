@@ -9,6 +9,7 @@ from nvfp4.cli.b200 import speed_of_light_us
 from nvfp4.cli.emulation import read_counts
 from nvfp4.cli.findings import read_findings
 from nvfp4.cli.problem import shape_of
+from nvfp4.cli.retargeting import read_retargeted
 
 full_range_suffix = "; inputs: full"
 
@@ -27,6 +28,7 @@ class Device:
 
     emulates: the architecture that kernels are emulated as, None on a GPU. nvcc: a version, or
     "none: ..." with the reason.
+    retargeted: the kernels that were rewritten for this GPU; see ``cli.retargeting``.
     """
 
     kind: str
@@ -41,6 +43,7 @@ class Device:
     emulates: str | None = None
     read_gbps: float | None = None
     empty_us: float | None = None
+    retargeted: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -214,6 +217,7 @@ def read_device(values: dict[str, str]) -> Device | None:
         **{name: values.get(f"device.{name}") or None for name in texts},  # type: ignore[arg-type]
         read_gbps=_number(values, "device.read_gbps"),
         empty_us=_microseconds(values, "device.empty_ns"),
+        retargeted=read_retargeted(values.get("device.retargeted")),
     )
 
 

@@ -15,12 +15,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Load:
-    """Import the submission. arch, check, orders: of emulated kernels."""
+    """Import the submission. arch, check, orders: of emulated kernels. retarget: see eval.py."""
 
     arch: str
     check: bool
     orders: int
     keep: bool = False
+    retarget: str = "auto"
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,10 @@ def main() -> None:
     runner = Runner(submission)
     if installed:
         from nvfp4.local.gated_calls import GatedCalls
+        from nvfp4.local.retargeted_calls import RetargetedCalls
 
         runner.operations.update(GatedCalls(runner).operations)
+        runner.operations.update(RetargetedCalls(runner).operations)
     while True:
         try:
             request, fd = channel.receive()

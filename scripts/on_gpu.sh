@@ -2,7 +2,7 @@
 # What to run on a machine with a GPU before a release; the outputs go to the folder OUT.
 # nvfp4 need not be installed.
 #
-#     scripts/on_gpu.sh OUT [tests|eval|selftest|repeatability|submissions ...]
+#     scripts/on_gpu.sh OUT [tests|eval|selftest|repeatability|submissions|retarget ...]
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$1
@@ -30,6 +30,10 @@ for part in "${@:-tests}"; do
         mapfile -t files < <(grep -l "^#!EXPECT pass" tests/field/{cuda,triton}/*.py)
         PYTHONPATH=$PYTHONPATH:$PWD/harness \
             run submissions python3 -m scripts.fidelity.submissions "$out/submissions.json" "${files[@]}"
+        ;;
+    retarget)
+        PYTHONPATH=$PYTHONPATH:$PWD/harness:$PWD/tests:$PWD/tests/retarget \
+            run retarget python3 -m scripts.retargeting "$out/retarget.json"
         ;;
     *) echo "unknown part: $part" >&2; status=2 ;;
     esac

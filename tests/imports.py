@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bot import root
 
-folders = ("capture", "cli", "emulator", "harness", "local", "tuner")
+folders = ("capture", "cli", "emulator", "harness", "local", "retarget", "tuner")
 """Folders of the product; all but harness are packages inside nvfp4."""
 
 top = {path.stem: path for path in root.glob("*.py")}

@@ -39,18 +39,36 @@ def public_imports(name: str) -> set[str]:
 record_of_a_launch = {"nvfp4.capture.errors", "nvfp4.capture.launch", "nvfp4.capture.tensormap"}
 """What a front end hands to an executor."""
 
+reading_ptx = {"nvfp4.emulator.errors", "nvfp4.emulator.names", "nvfp4.emulator.source"}
+"""What PTX is read with, besides emulator/ptx: its errors, names and lines of source."""
+
 allowed = {
     "harness": {"task", "reference", *members("harness")},
-    "local": {"task", "reference", *members("harness"), *members("local")},
+    "local": {
+        *{"task", "reference", "nvfp4.retargeting"},
+        *members("harness"),
+        *members("local"),
+    },
     "capture": set(members("capture")),
     "emulator": {*members("emulator"), *record_of_a_launch},
+    "retarget": {
+        *members("retarget"),
+        *members("emulator/ptx"),
+        *reading_ptx,
+        *record_of_a_launch,
+        "nvfp4.capture.signature",
+    },
     "cli": set(members("cli")),
     "tuner": {"task", "reference", *members("harness"), *members("tuner")},
 }
 
 outside_the_bot = {
     "eval": {"nvfp4.local.extras", "nvfp4.local.facts"},
-    "worker": {"nvfp4.local.gated_calls", "nvfp4.local.landlock"},
+    "worker": {
+        "nvfp4.local.gated_calls",
+        "nvfp4.local.landlock",
+        "nvfp4.local.retargeted_calls",
+    },
     "runner": {"nvfp4.emulation"},
     "nvfp4.local.run_alone": {"nvfp4.emulation"},
     "nvfp4.local.facts": {"nvfp4.capture.cuda.toolchain"},

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -74,19 +74,28 @@ class Hooks:
 def install(runtime: HostRuntime) -> Hooks:
     """Hook CuTe DSL so that what it compiles and launches from now on goes to `runtime`.
 
+    Raises the errors of `compiling_for`.
+    """
+    return compiling_for(runtime.device.arch, lambda hooks: _install(hooks, runtime))
+
+
+def compiling_for(arch: str, install_more: Callable[[Hooks], None]) -> Hooks:
+    """Hook CuTe DSL so that it compiles for `arch` from now on and keeps the PTX.
+
     Raises ImportError without CuTe DSL and UnsupportedVersion, one of its kind, where the
     installed version does not fit.
     """
     versions.check()
     hooks = Hooks()
-    hooks.set_environment("CUTE_DSL_ARCH", runtime.device.arch)
+    hooks.set_environment("CUTE_DSL_ARCH", arch)
     # Modules from the cache on disk were compiled without the PTX.
     hooks.set_environment("CUTE_DSL_DISABLE_FILE_CACHING", "1")
     # .file and .loc name the user's Python; the instructions stay the same.
     hooks.set_environment("CUTE_DSL_LINEINFO", "1")
 
     try:
-        _install(hooks, runtime)
+        _compile_for(hooks, arch)
+        install_more(hooks)
     except BaseException as error:
         hooks.remove()
         if type(error) in (AttributeError, ImportError, ModuleNotFoundError):
@@ -95,22 +104,33 @@ def install(runtime: HostRuntime) -> Hooks:
     return hooks
 
 
+def _compile_for(hooks: Hooks, arch: str) -> None:
+    from cutlass.base_dsl.compiler import Compiler
+
+    for dsl in versions.dsl_objects():
+        hooks.replace(dsl.envar, versions.architecture_name(dsl.envar), lambda _: arch)
+        hooks.replace(dsl.envar, "disable_file_caching", lambda _: True)
+        hooks.replace(dsl.envar, "lineinfo", lambda _: True)
+    hooks.replace(Compiler, "compile", _keeping_ptx)
+
+
 def _install(hooks: Hooks, runtime: HostRuntime) -> None:
     from cutlass.base_dsl.compiler import Compiler
     from cutlass.base_dsl.jit_executor import JitExecutor
     from cutlass.cutlass_dsl.cuda_jit_executor import CudaDialectJitCompiledFunction
 
-    for dsl in versions.dsl_objects():
-        hooks.replace(
-            dsl.envar, versions.architecture_name(dsl.envar), lambda _: runtime.device.arch
-        )
-        hooks.replace(dsl.envar, "disable_file_caching", lambda _: True)
-        hooks.replace(dsl.envar, "lineinfo", lambda _: True)
+    def callbacks(texts: tuple[str, ...], declared: list[str], _: Any) -> dict[str, Any]:
+        return make_callbacks(runtime, texts, declared)
+
+    def defined(made: dict[str, Any]) -> None:
+        runtime.hold(made)
+        for function in versions.tvm_ffi_functions():
+            hooks.override(function, "__call__", partial(_raising, runtime))
+
     driver_check = versions.driver_check(Compiler)
     if driver_check:
         hooks.replace(Compiler, driver_check, lambda _: _nothing)
-    hooks.replace(Compiler, "compile", _keeping_ptx)
-    hooks.replace(Compiler, "jit", lambda original: _linked_to(hooks, runtime, original))
+    hooks.replace(Compiler, "jit", linked_to(callbacks, defined))
     hooks.replace(JitExecutor, "run_compiled_program", partial(_raising, runtime))
     hooks.replace(CudaDialectJitCompiledFunction, "num_devices", lambda _: property(lambda _: 1))
     _replace_driver_queries(hooks, runtime)
@@ -152,24 +172,38 @@ def _keeping_ptx(original: Callable[..., Any]) -> Callable[..., Any]:
     return compile_and_keep
 
 
-def _linked_to(
-    hooks: Hooks, runtime: HostRuntime, original: Callable[..., Any]
-) -> Callable[..., Any]:
-    """Compiler.jit whose engine finds our CUDA functions."""
+# Callbacks from the PTX of a compiled function, the external functions that its host code names,
+# and the paths of the libraries it is linked to.
+Callbacks = Callable[[tuple[str, ...], list[str], Sequence[str]], dict[str, Any]]
 
-    def jit(self: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+
+def linked_to(
+    make: Callbacks, defined: Callable[[dict[str, Any]], None]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Compiler.jit whose engine finds our functions before those of the libraries.
+
+    defined: gets callbacks that were put into a module of TVM-FFI, which may outlive its engine.
+    """
+    return lambda original: _linked_to(make, defined, original)
+
+
+def _linked_to(
+    make: Callbacks, defined: Callable[[dict[str, Any]], None], original: Callable[..., Any]
+) -> Callable[..., Any]:
+    def jit(
+        self: Any, module: Any, opt_level: int = 2, shared_libs: Sequence[str] = (), **kwargs: Any
+    ) -> Any:
         import ctypes
 
         attributes = module.operation.attributes
         text = attributes[_PTX_ATTRIBUTE].value if _PTX_ATTRIBUTE in attributes else ""
-        declared = declared_functions(module)
-        callbacks = make_callbacks(runtime, tuple(text.split(_SEPARATOR)), list(declared))
+        declared = list(declared_functions(module))
+        callbacks = make(tuple(text.split(_SEPARATOR)), declared, shared_libs)
         if any(name.startswith("TVMFFI") for name in declared):
+            # The engine links such a function while it is made.
             define(module, callbacks)
-            runtime.hold(callbacks)
-            for function in versions.tvm_ffi_functions():
-                hooks.override(function, "__call__", partial(_raising, runtime))
-        engine = original(self, module, *args, **kwargs)
+            defined(callbacks)
+        engine = original(self, module, opt_level, shared_libs, **kwargs)
         for name, callback in callbacks.items():
             engine.raw_register_runtime(name, ctypes.cast(callback, ctypes.c_void_p))
         # The compiled code calls them for as long as the engine lives.

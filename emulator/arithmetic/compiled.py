@@ -133,8 +133,9 @@ def _flush_f32(word):  # type: ignore[no-untyped-def]
 
 
 # With .ftz subnormal operands and results count as zeros. The device decides after rounding to
-# the format's precision with an exponent without bounds: the smallest normal number is flushed too,
-# if the exact result lies so far below it that, rounded there, it stays below (floats.flush_result).
+# the format's precision with an exponent without bounds: the smallest normal number is flushed
+# too, if the exact result lies so far below it that, rounded there, it stays below
+# (floats.flush_result).
 _SMALLEST_NORMAL = 2.0**-126
 _ROUNDS_TO_LESS = _SMALLEST_NORMAL - 2.0**-151
 

@@ -135,7 +135,7 @@ class Lowered:
             first = operands[0]
             destinations = len(first.items) if isinstance(first, OperandList) else 1
         # Most instructions have one count of each: one entry of the cache then serves all.
-        counts = destinations if destinations > 1 else 1, len(operands) - 1
+        counts = max(destinations, 1), max(len(operands) - 1, 0)
         op = resolve(site.opcode, *counts) if counts != (1, 2) else resolve(site.opcode)
         results = [
             Result(operand, cls, op.signed)

@@ -238,6 +238,8 @@ def redux(site: Site) -> Action:
         if absolute is not None:
             (value,) = absolute(value)
         rows = by_warp(ex.group, value).view(dtype)
+        if type_name == "f32":
+            rows = fold(rows, rows)  # one lane alone gives the canonical NaN, too
         synchronised(ex.batch, present)
         out = np.zeros(rows.shape, dtype)
         for members_of in _distinct(members, present):

@@ -33,10 +33,10 @@ _FUNCTION_FLAGS = {".noreturn", ".explicitcluster", ".blocksareclusters", ".uniq
 
 def parse(text: str) -> Module:
     """Parse a PTX module. Raises PtxSyntaxError with the line."""
-    return _Parser(text).module()
+    return ModuleParser(text).module()
 
 
-class _Parser(OperandParser):
+class ModuleParser(OperandParser):
     """Reads declarations, functions and their bodies."""
 
     # --- module -------------------------------------------------------------------------

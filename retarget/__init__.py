@@ -1,0 +1,26 @@
+"""PTX of one architecture on another GPU: rewritten instruction by instruction, then run.
+
+    from nvfp4.retarget import rewrite
+
+    rewritten = rewrite(ptx, "sm_90a")
+    rewritten.ptx, rewritten.report.to_dict()
+
+The rewritten text gives the same bits; what the target cannot do is refused by name. The emulator
+is the yardstick: tests run each row of the table through it, before and after.
+"""
+
+from nvfp4.retarget.errors import DriverError, NotRetargetable, RetargetError
+from nvfp4.retarget.report import KernelRewrite, RewriteReport
+from nvfp4.retarget.rewrite import Rewritten, rewrite
+from nvfp4.retarget.targets import target_of
+
+__all__ = [
+    "DriverError",
+    "KernelRewrite",
+    "NotRetargetable",
+    "RetargetError",
+    "RewriteReport",
+    "Rewritten",
+    "rewrite",
+    "target_of",
+]

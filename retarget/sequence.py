@@ -1,0 +1,114 @@
+"""The PTX that takes the place of one instruction."""
+
+from __future__ import annotations
+
+from nvfp4.emulator.ptx.syntax import Address, Instruction, Name, Operand, Vector
+from nvfp4.emulator.ptx.types import is_type
+from nvfp4.retarget.reading import shown
+
+Text = str | int
+
+
+class Sequence:
+    """Instructions in a scope of their own, with registers that nobody else has.
+
+    What only computes is not guarded; what sets a register of the kernel or touches memory has the
+    guard of the instruction that it stands for.
+    """
+
+    def __init__(self, node: Instruction, prefix: str) -> None:
+        """prefix: of the registers' names; no name of the module starts with it."""
+        self.node = node
+        self.parts = tuple(node.opcode.split("."))
+        self.types = [part for part in self.parts if is_type(part)]
+        self.lines: list[str] = []
+        self._prefix = prefix
+        self._registers: list[tuple[str, str]] = []
+        guard = node.guard
+        self._guard = f"@{'!' if guard.negated else ''}{guard.name} " if guard else ""
+
+    def has(self, *modifiers: str) -> bool:
+        """Whether the opcode has one of the modifiers."""
+        return not set(modifiers).isdisjoint(self.parts)
+
+    def without(self, *modifiers: str) -> str:
+        """The opcode without these modifiers."""
+        return ".".join(part for part in self.parts if part not in modifiers)
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        return self.node.operands
+
+    def operand(self, index: int) -> str:
+        """An operand as PTX."""
+        return shown(self.node.operands[index])
+
+    def items(self, index: int) -> list[str]:
+        """The elements of a vector, or the operand alone."""
+        operand = self.node.operands[index]
+        items = operand.items if isinstance(operand, Vector) else (operand,)
+        return [shown(item) for item in items]
+
+    def address(self, index: int) -> Address:
+        """An operand in brackets."""
+        operand = self.node.operands[index]
+        assert isinstance(operand, Address), self.node.text
+        return operand
+
+    def register(self, kind: str = "b32") -> str:
+        """A fresh register."""
+        name = f"{self._prefix}{len(self._registers)}"
+        self._registers.append((name, kind))
+        return name
+
+    def value(self, opcode: Text, *sources: Text, kind: str = "b32") -> str:
+        """A fresh register with the result of an instruction."""
+        name = self.register(kind)
+        self.compute(opcode, name, *sources)
+        return name
+
+    def held(self, index: int, kind: str = "b32") -> str:
+        """A source in a register: its own, or a fresh one for a literal."""
+        operand = self.node.operands[index]
+        if isinstance(operand, Name):
+            return operand.text
+        return self.value(f"mov.{kind}", shown(operand), kind=kind)
+
+    def halves(self, index: int, kind: str) -> tuple[str, str]:
+        """The low and the high half of a source, each in a register of `kind`."""
+        wide = f"b{2 * int(kind[1:])}"
+        source = self.held(index, wide)
+        low, high = self.register(kind), self.register(kind)
+        self.compute(f"mov.{wide}", f"{{{low}, {high}}}", source)
+        return low, high
+
+    def compute(self, opcode: Text, *operands: Text) -> None:
+        """An instruction that sets fresh registers only."""
+        self.lines.append(_line(opcode, operands))
+
+    def perform(self, opcode: Text, *operands: Text) -> None:
+        """An instruction that sets registers of the kernel, or touches memory."""
+        self.lines.append(self._guard + _line(opcode, operands))
+
+    def text(self) -> str:
+        """The sequence as PTX, to be put where the instruction was."""
+        if not self.lines:
+            return f"/* dropped: {self.node.text} */"
+        if len(self.lines) == 1 and not self._registers:
+            return self.lines[0]
+        kinds: dict[str, list[str]] = {}
+        for name, kind in self._registers:
+            kinds.setdefault(kind, []).append(name)
+        declared = [f".reg .{kind} {', '.join(names)};" for kind, names in kinds.items()]
+        body = "".join(f"\t{line}\n" for line in [*declared, *self.lines])
+        return f"{{ // in place of {self.node.text}\n{body}\t}}"
+
+
+def _line(opcode: Text, operands: tuple[Text, ...]) -> str:
+    return f"{opcode} {', '.join(map(_literal, operands))};"
+
+
+def _literal(operand: Text) -> str:
+    return (
+        operand if isinstance(operand, str) else f"{operand:#x}" if operand >= 0 else str(operand)
+    )

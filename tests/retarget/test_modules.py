@@ -1,0 +1,82 @@
+"""Whole modules of CuTe DSL, compiled for sm_100a: rewritten, they give the same outputs."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from bot import root
+from kernels_of_rows import ptxas
+
+from nvfp4 import emulator
+from nvfp4.capture.cutedsl import intercept
+from nvfp4.capture.launch import Launch
+from nvfp4.capture.torch_memory import ProcessMemory
+from nvfp4.retarget import NotRetargetable, rewrite
+from reference import generate_full_range_input
+
+pytest.importorskip("cutlass")
+
+needing_sm_90 = {"tma"}
+files = [
+    root / "submission.py",
+    *(
+        path
+        for path in sorted((root / "tests" / "kernels").glob("*.py"))
+        if not path.name.startswith(("test_", "__"))
+    ),
+]
+
+
+class Executor:
+    """Emulates launches, rewritten for a target where there is one."""
+
+    def __init__(self) -> None:
+        self.target = ""
+        self.texts: list[str] = []
+
+    def __call__(self, launch: Launch) -> None:
+        if self.target:
+            launch = replace(launch, ptx=rewrite(launch.ptx, self.target).ptx)
+        self.texts.append(launch.ptx)
+        emulator.run(launch)
+
+
+@pytest.fixture(scope="module")
+def executor() -> Iterator[Executor]:
+    active = Executor()
+    with intercept(active, "sm_100a", ProcessMemory()):
+        yield active
+
+
+@pytest.mark.parametrize("path", files, ids=lambda path: path.stem)
+def test_a_rewritten_module_gives_the_same_output(
+    path: Path, executor: Executor, tmp_path: Path
+) -> None:
+    spec = importlib.util.spec_from_file_location(f"retargeted_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    data = generate_full_range_input(256, 512, 2, seed=5)
+
+    def output(target: str) -> torch.Tensor:
+        executor.target, executor.texts = target, []
+        data[6].fill_(torch.nan)
+        return module.custom_kernel(data).clone().view(torch.int16)
+
+    expected = output("")
+    for target in ("sm_80", "sm_90a", "sm_120a"):
+        if target == "sm_80" and path.stem in needing_sm_90:
+            with pytest.raises(NotRetargetable, match=r"tma\.py:\d+"):
+                output(target)
+            continue
+        assert torch.equal(output(target), expected)
+        if shutil.which("ptxas"):
+            for text in executor.texts:
+                assert not ptxas(text, target, tmp_path)

@@ -1,0 +1,72 @@
+"""Each row of the table: the same bits before and after, and text that the assembler takes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kernels_of_rows import HEADER, Row, columns_of, kernel, ptxas, results
+from rows import ALL, ROWS
+
+from nvfp4.retarget import rewrite
+
+
+def name_of(row: Row) -> str:
+    return row.text
+
+
+@pytest.mark.parametrize("row", ROWS, ids=name_of)
+def test_a_rewritten_instruction_gives_the_same_bits(row: Row) -> None:
+    columns = columns_of(row)
+    for guarded in (False, True):
+        text = HEADER + kernel(row, "k", guarded)
+        expected = results(text, "k", row, columns)
+        seen = set()
+        for target in row.lacking:
+            rewritten = rewrite(text, target)
+            (report,) = rewritten.report.kernels
+            assert dict(report.rewritten) == {row.opcode: 1}
+            body = rewritten.ptx.partition("{")[2]
+            if body in seen:
+                continue
+            seen.add(body)
+            got = results(rewritten.ptx, "k", row, columns)
+            different = np.flatnonzero(got != expected)
+            assert not different.size, [
+                *(hex(column[different[0]]) for column in columns),
+                hex(expected[different[0]]),
+                hex(got[different[0]]),
+            ]
+
+
+@pytest.mark.parametrize("name", ["min", "max"])
+def test_the_extreme_of_three_magnitudes(name: str) -> None:
+    """The emulator does not know it, so the manual's definition is the yardstick."""
+    row = Row(f"{name}.abs.f32 D, A, B, C", "b32", ("b32",) * 3, ("sm_90a",))
+    columns = columns_of(row)
+    text = rewrite(HEADER + kernel(row, "k", False), "sm_90a").ptx
+    got = results(text, "k", row, columns).view(np.float32)
+    sizes = np.abs(np.stack(columns).view(np.float32))
+    want = (np.fmin if name == "min" else np.fmax).reduce(sizes)
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.skipif(shutil.which("ptxas") is None, reason="needs ptxas")
+@pytest.mark.parametrize("target", ALL)
+def test_the_assembler_takes_every_rewritten_instruction(target: str, tmp_path: Path) -> None:
+    kernels = [kernel(row, f"k{i}", bool(i % 2)) for i, row in enumerate(ROWS)]
+    rewritten = rewrite(HEADER + "".join(kernels), target)
+    assert not ptxas(rewritten.ptx, target, tmp_path)
+    for row, report in zip(ROWS, rewritten.report.kernels, strict=True):
+        assert bool(report.rewritten) == (target in row.lacking), row.text
+
+
+@pytest.mark.skipif(shutil.which("ptxas") is None, reason="needs ptxas")
+@pytest.mark.parametrize("target", ["sm_80", "sm_89", "sm_90a"])
+def test_what_is_rewritten_is_what_the_assembler_refuses(target: str, tmp_path: Path) -> None:
+    """Nothing is rewritten without need."""
+    for row in ROWS:
+        text = (HEADER + kernel(row, "k", False)).replace("sm_100a", target)
+        assert bool(ptxas(text, target, tmp_path)) == (target in row.lacking), row.text

@@ -1,0 +1,204 @@
+"""How the worker decides to retarget, and what the judge and the command make of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from messages import Call, Called, Done, Load, Profile
+from nvfp4.cli.bot import Bot
+from nvfp4.cli.problem import load_problem
+from nvfp4.cli.retargeting import read_retargeted, retargeting_lines
+from nvfp4.local import retargeted_calls
+from nvfp4.local.retargeted_calls import RetargetedCalls, names_an_architecture
+from nvfp4.local.retargeted_kernels import RetargetedKernels
+from protocol import ResultPipe
+from runner import Refused
+
+KERNEL = {
+    "kernel": "gemv_kernel",
+    "source": "sm_100a",
+    "target": "sm_90a",
+    "instructions": 218,
+    "rewritten": {"cvt.rn.f16x2.e2m1x2": 64, "add.rn.f32x2": 2},
+    "added": 476,
+}
+
+
+class FakeRunner:
+    """Runs what needs another architecture only once it is retargeted."""
+
+    def __init__(self, error: BaseException | None = None, fails: type = Call) -> None:
+        self.device = torch.device("cuda")
+        self.error, self.fails, self.retargeted = error, fails, False
+        self.asked: list[str] = []
+        self.operations = {Load: self.answer, Call: self.answer, Profile: self.answer}
+
+    def answer(self, request: Any, fd: int | None) -> object:
+        self.asked.append(type(request).__name__)
+        if self.error and isinstance(request, self.fails) and not self.retargeted:
+            raise self.error
+        return Called(1.0, 1.0, False, "float16", []) if isinstance(request, Call) else Done()
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A factory of calls on a runner; installing tells the runner."""
+
+    def make(runner: FakeRunner) -> RetargetedCalls:
+        def start(self: Any) -> None:
+            runner.retargeted = True
+            self._retargeting = SimpleNamespace(kernels=lambda: [KERNEL])
+
+        monkeypatch.setattr(RetargetedCalls, "_start", start)
+        return RetargetedCalls(runner)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(retargeted_calls.torch.cuda, "synchronize", lambda *_: None)
+    return make
+
+
+def ask(calls: RetargetedCalls, request: Any) -> Any:
+    return calls.operations[type(request)](request, None)
+
+
+def load(retarget: str) -> Load:
+    return Load("sm_100a", True, 1, False, retarget)
+
+
+unfit = RuntimeError("ptxas error: Feature 'cvt with .e2m1x2' requires .target sm_100a or higher")
+
+
+def test_what_runs_as_it_is_stays_as_it_is(calls: Any) -> None:
+    runner = FakeRunner()
+    worker = calls(runner)
+    assert ask(worker, load("auto")) == Done()
+    assert ask(worker, Call()).launches == []
+    assert (runner.asked, runner.retargeted) == (["Load", "Call"], False)
+
+
+@pytest.mark.parametrize(
+    ("fails", "asked"), [(Load, ["Load", "Load", "Call"]), (Call, ["Load", "Call", "Load", "Call"])]
+)
+def test_what_does_not_fit_is_loaded_again(calls: Any, fails: type, asked: list[str]) -> None:
+    runner = FakeRunner(unfit, fails)
+    worker = calls(runner)
+    ask(worker, load("auto"))
+    assert ask(worker, Call()).launches == [KERNEL]
+    assert runner.asked == asked
+
+
+def test_always_rewrites_and_never_does_not(calls: Any) -> None:
+    always = FakeRunner()
+    worker = calls(always)
+    ask(worker, load("always"))
+    assert always.retargeted
+    assert ask(worker, Call()).launches == [KERNEL]
+    never = FakeRunner(unfit)
+    worker = calls(never)
+    ask(worker, load("never"))
+    with pytest.raises(RuntimeError, match="ptxas"):
+        ask(worker, Call())
+    assert not never.retargeted
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Refused("an arch"), ValueError("no luck"), KeyError(3)],
+    ids=lambda e: type(e).__name__,
+)
+def test_another_error_is_the_submission_s_own(calls: Any, error: Exception) -> None:
+    runner = FakeRunner(error)
+    worker = calls(runner)
+    ask(worker, load("auto"))
+    with pytest.raises(type(error)):
+        ask(worker, Call())
+    assert not runner.retargeted
+
+
+def test_after_the_device_is_lost_nothing_is_tried(
+    calls: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: Any) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access")
+
+    monkeypatch.setattr(retargeted_calls.torch.cuda, "synchronize", lost)
+    worker = calls(FakeRunner(unfit))
+    ask(worker, load("auto"))
+    with pytest.raises(RuntimeError, match="ptxas"):
+        ask(worker, Call())
+
+
+def test_where_nothing_can_be_rewritten_the_first_error_counts(
+    calls: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Any) -> None:
+        raise ValueError("sm_75 is older than sm_80")
+
+    worker = calls(FakeRunner(unfit))
+    monkeypatch.setattr(RetargetedCalls, "_start", refuse)
+    ask(worker, load("auto"))
+    with pytest.raises(RuntimeError, match="ptxas"):
+        ask(worker, Call())
+
+
+def test_the_command_passes_the_choice_on(tmp_path: Path) -> None:
+    chosen = Bot(load_problem(), b"", retarget="always")._environment(tmp_path / "flat")
+    assert chosen["NVFP4_RETARGET"] == "always"
+
+
+def test_on_the_cpu_there_is_nothing_to_retarget() -> None:
+    runner = FakeRunner()
+    runner.device = torch.device("cpu")
+    assert RetargetedCalls(runner).operations == {}  # type: ignore[arg-type]
+
+
+def test_an_architecture_may_be_named_by_the_cause() -> None:
+    error = RuntimeError("compilation failed")
+    assert not names_an_architecture(error)
+    error.__cause__ = ValueError("CUDA_ERROR_NO_BINARY_FOR_GPU")
+    assert names_an_architecture(error)
+    error.__cause__ = error
+    assert not names_an_architecture(error)
+
+
+def written(tmp_path: Path, *reports: list[Any]) -> list[str]:
+    path = tmp_path / "pipe"
+    kernels = RetargetedKernels(ResultPipe(os.open(path, os.O_WRONLY | os.O_CREAT)))
+    for each in reports:
+        kernels.note(each)
+    return path.read_text().splitlines()
+
+
+def test_kernels_travel_to_the_verdict(tmp_path: Path) -> None:
+    emulated = {"kernel": "gemv", "findings": []}
+    (line,) = written(tmp_path, [emulated], [KERNEL], [KERNEL])
+    key, _, value = line.partition(": ")
+    assert key == "device.retargeted"
+    assert read_retargeted(value) == [KERNEL]
+    first, second = retargeting_lines(read_retargeted(value))
+    assert first.startswith("retargeted from sm_100a to sm_90a: times hold for this GPU")
+    assert second == (
+        "  gemv_kernel: 218 PTX instructions +476: 64 cvt.rn.f16x2.e2m1x2, 2 add.rn.f32x2"
+    )
+
+
+def test_what_a_submission_makes_up_stays_plain(tmp_path: Path) -> None:
+    wild = {
+        **KERNEL,
+        "kernel": "x" * 9999,
+        "added": "many",
+        "rewritten": {str(i): i for i in range(99)},
+    }
+    (line,) = written(tmp_path, [wild] * 50, [7, None, {"rewritten": 3}])
+    assert len(line) < 3100
+    for kernel in read_retargeted(line.partition(": ")[2]):
+        assert (len(kernel["kernel"]), kernel["added"], len(kernel["rewritten"])) == (60, 0, 12)
+    for text in (None, "", "{", "[1, {}]", json.dumps([{**KERNEL, "rewritten": {"a": "b"}}])):
+        assert read_retargeted(text) == []
+    assert not list(retargeting_lines([]))
