@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from nvfp4.capture.launch import Note
@@ -21,19 +22,33 @@ def try_once(session: Session, original: Callable[..., Any]) -> Callable[..., An
     """
 
     def bench(self: Any, *args: Any, config: Any, **meta: Any) -> Any:
-        # Each tuning has arguments of its own.
-        if getattr(self, "_settled_for", None) is self.nargs:
+        tuning = _tunings(self)[-1]
+        tuning.tried += 1
+        if tuning.chosen is not None:
             return _NOT_CHOSEN
         # The user may have given one that measures; this hides it.
         vars(self)["do_bench"] = _run_once
         with session.launching(trial=True):
             timings = original(self, *args, config=config, **meta)
         if timings[0] == _CHOSEN[0]:
-            self._settled_for = self.nargs
-            self._untimed = [*getattr(self, "_untimed", ()), config]
+            tuning.chosen = config
         return timings
 
     return bench
+
+
+@dataclass
+class _Tuning:
+    """What one call of a tuned kernel tried, and the configuration that it chose."""
+
+    tried: int = 0
+    chosen: Any = None
+
+
+def _tunings(tuner: Any) -> list[_Tuning]:
+    """Those of a tuner so far, the one under way last."""
+    found: list[_Tuning] = vars(tuner).setdefault("_captured_tunings", [])
+    return found
 
 
 def _run_once(call: Callable[[], None], *_: Any, **__: Any) -> list[float]:
@@ -52,12 +67,15 @@ def with_note(session: Session, original: Callable[..., Any]) -> Callable[..., A
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         inner = self.fn
+        _tunings(self).append(_Tuning())
         # A launch that is told the configuration knows whether it was chosen by time.
         self.fn = _Noting(session, self, inner)
         try:
             return original(self, *args, **kwargs)
         finally:
             self.fn = inner
+            if not _tunings(self)[-1].tried:
+                _tunings(self).pop()
 
     return run
 
@@ -72,7 +90,7 @@ class _Noting:
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         chosen = getattr(self._tuner, "best_config", None)
-        untimed = any(chosen is each for each in getattr(self._tuner, "_untimed", ()))
+        untimed = any(t.chosen is chosen and t.tried > 1 for t in _tunings(self._tuner))
         notes = (_note(self._tuner, chosen),) if untimed and not self._session.trial else ()
         with self._session.launching(notes):
             return self._kernel.run(*args, **kwargs)

@@ -48,11 +48,14 @@ class Function:
 
 
 class Driver:
-    """The parts of Triton's driver that compiling and launching ask for."""
+    """The parts of Triton's driver that compiling and launching ask for.
 
-    def __init__(self, session: Session) -> None:
+    counts_threads: whether Triton wants to know how many threads a block of a kernel may have.
+    """
+
+    def __init__(self, session: Session, counts_threads: bool) -> None:
         self._session = session
-        self.utils = Utilities(session)
+        self.utils = Utilities(session, counts_threads)
 
     @staticmethod
     def is_active() -> bool:
@@ -130,8 +133,9 @@ class Utilities:
     loading: the compiled kernel that is being loaded by this thread.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, counts_threads: bool) -> None:
         self._session = session
+        self._limits = (MOST_THREADS,) if counts_threads else ()
         self.loading = threading.local()
 
     def get_device_properties(self, device: int) -> dict[str, int]:
@@ -152,7 +156,7 @@ class Utilities:
             raise LaunchRefused(f"the compiled module has no PTX of a kernel named {name}")
         function = Function(name, ptx, kernel.metadata.target.arch, sizes)
         registers, spilled = resources.of_kernel(binary)
-        return function, function, registers, spilled, MOST_THREADS
+        return function, function, registers, spilled, *self._limits
 
     def unload_module(self, module: Any) -> None:
         """Nothing to be freed."""

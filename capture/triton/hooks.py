@@ -33,7 +33,8 @@ def install(session: Session) -> Patches:
         active: Any = _replace(patches, session)
     except (AttributeError, ImportError) as error:
         active = _Refusing(unsupported(triton.__version__, str(error)))
-    patches.set(holder, "_active", active)
+    # Until 3.4 the attribute itself, then what a property keeps.
+    patches.set(holder, "_active" if "_active" in vars(holder) else "active", active)
     return patches
 
 
@@ -57,8 +58,9 @@ def _replace(patches: Patches, session: Session) -> Any:
 
     from nvfp4.capture.triton.driver import Driver, refuse_timing
 
-    driver = Driver(session)
     loaded = CompiledKernel._init_handles
+    # Until 3.4 the driver was not asked how many threads a block may have.
+    driver = Driver(session, "n_max_threads" in loaded.__code__.co_names)
     bench, run = Autotuner._bench, Autotuner.run
     patches.set(CompiledKernel, "_init_handles", _told(driver.utils.loading, loaded))
     patches.set(Autotuner, "_bench", autotuning.try_once(session, bench))

@@ -1,8 +1,4 @@
-"""Triton's PTX with line information that can be relied on.
-
-A kernel from the cache names the files from which it was compiled the first time, and LLVM counts
-the lines of inline assembly as if they were lines of the file it stands in.
-"""
+"""Triton's PTX with line information as others give it."""
 
 from __future__ import annotations
 
@@ -11,41 +7,27 @@ import re
 import sys
 from typing import Any
 
-_INLINE = re.compile(r"// begin inline asm\n.*?// end inline asm", re.DOTALL)
-_LOC = re.compile(r"^\s*\.loc\s.*$", re.MULTILINE)
-_FILE = re.compile(r'^(\s*\.file\s+\d+\s+)"([^"]*)"(?:\s+"([^"]*)")?', re.MULTILINE)
+_FILE = re.compile(r'^(\s*\.file\s+\d+\s+)"([^"\n]*)"', re.MULTILINE)
+_COLUMN = re.compile(r"((?:\.loc|inlined_at)[ \t]+\d+[ \t]+\d+[ \t]+)([1-9]\d*)")
 
 
 def corrected(ptx: str, source: Any) -> str:
-    """The same instructions on the same lines of PTX, with the right file and line for each."""
-    return _INLINE.sub(_one_line, _in_place(ptx, source))
+    """The same instructions on the same lines of PTX.
 
-
-def _one_line(block: re.Match[str]) -> str:
-    """Inline assembly that belongs to one line: only its first .loc is kept."""
-    first = _LOC.search(block[0])
-    end = first.end() if first else 0
-    return block[0][:end] + _LOC.sub("", block[0][end:])
-
-
-def _in_place(ptx: str, source: Any) -> str:
-    """Files that are gone are replaced by loaded ones of the same name.
-
-    A submission is copied to a new folder for each run; Triton's cache does not know its path.
+    Files that are gone are replaced by loaded ones of the same name: a submission is copied to a
+    new folder for each run, of which Triton's cache knows nothing. Columns count from 0, as
+    Python's do; Triton's count from 1. source: what the kernel was compiled from.
     """
-    loaded: dict[str, str] = {}
+    loaded = _loaded_files(source)
 
     def replace(match: re.Match[str]) -> str:
-        before, folder, name = match.groups()
-        path = os.path.join(folder, name) if name else folder
-        if not loaded:
-            loaded.update(_loaded_files(source))
+        path = match[2]
         now = loaded.get(os.path.basename(path))
-        if now is None or now == path or (os.path.exists(path) and path in loaded.values()):
+        if now is None or path in loaded.values():
             return match[0]
-        return f'{before}"{os.path.dirname(now)}" "{os.path.basename(now)}"'
+        return f'{match[1]}"{now}"'
 
-    return _FILE.sub(replace, ptx)
+    return _COLUMN.sub(lambda m: f"{m[1]}{int(m[2]) - 1}", _FILE.sub(replace, ptx))
 
 
 def _loaded_files(source: Any) -> dict[str, str]:

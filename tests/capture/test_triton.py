@@ -1,5 +1,7 @@
 """What is captured of Triton, without the emulator."""
 
+# mypy: disable-error-code="no-untyped-def, name-defined"
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -12,8 +14,6 @@ import torch
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
-
-from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
 from nvfp4.capture import triton as capture  # noqa: E402
 from nvfp4.capture.errors import LaunchRefused, UnsupportedCall  # noqa: E402
@@ -39,6 +39,11 @@ def launches() -> Iterator[list[Launch]]:
     stop()
 
 
+since_3_5 = pytest.mark.skipif(
+    tuple(map(int, triton.__version__.split(".")[:2])) < (3, 5), reason="older ones do less"
+)
+
+
 @triton.jit
 def scale_kernel(x, y, n, factor, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -61,8 +66,9 @@ def test_a_launch_has_grid_block_parameters_and_ptx(launches: list[Launch]) -> N
     (launch,) = launches
     assert (launch.kernel, launch.grid, launch.block) == ("scale_kernel", (4, 2, 1), (64, 1, 1))
     pointers = [each.data_ptr().to_bytes(8, "little") for each in (x, y)]
-    rest = [(500).to_bytes(4, "little"), np.float32(1.5).tobytes(), bytes(8), bytes(8)]
-    assert words(launch) == pointers + rest
+    rest = [(500).to_bytes(4, "little"), np.float32(1.5).tobytes()]
+    assert words(launch)[:4] == pointers + rest
+    assert set(words(launch)[4:]) == {bytes(8)}, "scratch memory, which this kernel does not need"
     assert launch.cluster == (1, 1, 1)
     assert not launch.trial
     assert not launch.notes
@@ -145,6 +151,7 @@ def test_pointers_are_checked_as_on_a_gpu(launches: list[Launch]) -> None:
         scale_kernel[(1,)](x, torch.empty(9, device="meta"), 9, 1.0, BLOCK=64)
 
 
+@since_3_5
 def test_what_the_device_has_not_got_is_out_of_resources(launches: list[Launch]) -> None:
     @triton.jit
     def wide(x, y, SIZE: tl.constexpr):
@@ -159,6 +166,7 @@ def test_what_the_device_has_not_got_is_out_of_resources(launches: list[Launch])
     assert not launches
 
 
+@since_3_5
 def test_a_compile_error_is_triton_s_own(launches: list[Launch]) -> None:
     @triton.jit
     def wrong(x):
@@ -168,6 +176,7 @@ def test_a_compile_error_is_triton_s_own(launches: list[Launch]) -> None:
         wrong[(1,)](tensors()[0])
 
 
+@since_3_5
 def test_hooks_are_called_around_a_launch(launches: list[Launch]) -> None:
     x, y = tensors()
     seen: list[tuple[str, int]] = []
@@ -194,6 +203,7 @@ def tuned(**options: Any) -> Any:
     return triton.autotune(configs=configs, key=["n"], **options)(scale_kernel)
 
 
+@since_3_5
 def test_the_first_configuration_that_launches_is_used(launches: list[Launch]) -> None:
     x, y = tensors()
     zeroed: list[str] = []
@@ -217,7 +227,8 @@ def test_a_configuration_that_nothing_was_chosen_from_has_no_note(launches: list
         return configs[2:]
 
     tuned(prune_configs_by={"early_config_prune": last})[(1,)](x, y, 60, 1.0)
-    assert [(launch.trial, launch.notes) for launch in launches] == [(False, ())]
+    assert not launches[-1].trial
+    assert not any(launch.notes for launch in launches)
 
 
 def test_a_benchmark_of_the_user_s_is_not_run(launches: list[Launch]) -> None:
@@ -242,13 +253,15 @@ def test_what_a_trial_raises_surfaces() -> None:
 
 
 def test_a_tensor_descriptor_becomes_a_tensor_map(launches: list[Launch]) -> None:
+    descriptors = pytest.importorskip("triton.tools.tensor_descriptor")
+
     @triton.jit
     def kernel(desc, y, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
         tile = desc.load([tl.program_id(0) * ROWS, 0])
         tl.store(y + tl.arange(0, ROWS), tl.sum(tile, axis=1))
 
     x, y = torch.zeros(48, 96), torch.zeros(48)
-    kernel[(3,)](TensorDescriptor.from_tensor(x[:, :64], [16, 32]), y, 16, 32)
+    kernel[(3,)](descriptors.TensorDescriptor.from_tensor(x[:, :64], [16, 32]), y, 16, 32)
     tensor_map = TensorMap.unpack(words(launches[0])[0])
     assert tensor_map.data_type is DataType.FLOAT32
     assert tensor_map.address == x.data_ptr()
@@ -261,6 +274,7 @@ def test_a_tensor_descriptor_becomes_a_tensor_map(launches: list[Launch]) -> Non
     assert sorted(rest) == sorted(value.to_bytes(size, "little") for value, size in strides)
 
 
+@since_3_5
 def test_scratch_memory_comes_from_the_user_s_allocator(launches: list[Launch]) -> None:
     @triton.jit
     def kernel(x, y, ROWS: tl.constexpr):
@@ -282,17 +296,18 @@ def test_scratch_memory_comes_from_the_user_s_allocator(launches: list[Launch]) 
     assert words(launches[0])[-2] == given[0].data_ptr().to_bytes(8, "little")
 
 
-def test_cached_ptx_names_the_files_of_this_process(tmp_path: Path) -> None:
-    ptx = f'.file\t1 "/gone/before" "{Path(__file__).name}"\n.file 2 "/gone" "nobody.py"\n'
+def test_cached_ptx_names_the_files_of_this_process() -> None:
+    ptx = f'\t.file\t1 "/gone/before/{Path(__file__).name}"\n\t.file 2 "/gone/nobody.py"\n'
     text = lines.corrected(ptx, None)
-    assert f'.file\t1 "{Path(__file__).parent}" "{Path(__file__).name}"' in text
-    assert '"/gone" "nobody.py"' in text
+    assert f'\t.file\t1 "{__file__}"\n' in text
+    assert '"/gone/nobody.py"' in text
 
 
-def test_inline_assembly_keeps_the_line_it_stands_on() -> None:
-    ptx = "\t.loc 1 7 1\n\t// begin inline asm\n\t.loc 1 7 1\n\tmov.u32 %r1, 0;\n\t.loc 1 8 1\n"
-    ptx += "\tadd.u32 %r1, %r1, %r1;\n\t// end inline asm\n\t.loc 1 9 1\n"
-    assert lines.corrected(ptx, None) == ptx.replace("\t.loc 1 8 1\n", "\n")
+def test_columns_count_from_0() -> None:
+    ptx = "\t.loc 1 7 13, function_name $L__info, inlined_at 1 44 1 // a.py:7:13\n\t.loc 1 5 0\n"
+    text = lines.corrected(ptx, None)
+    assert text.startswith("\t.loc 1 7 12, function_name $L__info, inlined_at 1 44 0 //")
+    assert text.endswith(".loc 1 5 0\n")
 
 
 def test_an_older_version_is_refused_when_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
