@@ -1,11 +1,16 @@
-"""What the parameters of a PTX kernel are: as much of PTX as a launch needs."""
+"""What a PTX kernel declares of itself: as much of PTX as a launch needs."""
 
 from __future__ import annotations
 
+import ctypes
+import math
 import re
+from collections.abc import Sequence
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _ENTRY = re.compile(r"\.entry\s+([\w$%]+)\s*(?:\((.*?)\))?", re.DOTALL)
+_DIRECTIVES = r"\.entry\s+{}\b\s*(?:\(.*?\))?([^{{]*)\{{"
+_MOST_THREADS = re.compile(r"\.(?:maxntid|reqntid)\s+([\d\s,]+)")
 _PARAMETER = re.compile(r"\s\.[busf](\d+)\b[^\[]*?[\w$%]+\s*(?:\[\s*(\d+)\s*\])?\s*$")
 
 
@@ -29,3 +34,19 @@ def _size(parameter: str) -> int:
         raise ValueError(f"this is not a parameter of a PTX kernel: {parameter.strip()!r}")
     bits, count = matched.groups()
     return int(bits) // 8 * int(count or 1)
+
+
+def parameters_at(address: int, sizes: Sequence[int]) -> list[bytes]:
+    """The parameters of a launch, given the array of pointers (void **) that host code passes."""
+    pointers = (ctypes.c_void_p * len(sizes)).from_address(address) if sizes else ()
+    return [ctypes.string_at(each, size) for each, size in zip(pointers, sizes, strict=True)]
+
+
+def most_threads(ptx: str, kernel: str) -> int | None:
+    """The threads a block of a kernel may have by its launch bounds; None if it has none.
+
+    Source: PTX ISA, performance-tuning directives (.maxntid, .reqntid).
+    """
+    found = re.search(_DIRECTIVES.format(re.escape(kernel)), _COMMENT.sub(" ", ptx), re.DOTALL)
+    bound = _MOST_THREADS.search(found[1]) if found else None
+    return math.prod(int(each) for each in bound[1].split(",")) if bound else None

@@ -21,6 +21,7 @@ the CUDA driver API (cuda.h), so that a captured call can hand its arguments ove
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
@@ -280,3 +281,39 @@ class TensorMap:
                 f"the box's inner row of {self.inner_box_bytes} bytes is wider than its "
                 f"{span}-byte swizzle"
             )
+
+
+def encode_tensor_map(
+    target: int,
+    data_type: int,
+    rank: int,
+    address: int,
+    shape: int,
+    strides: int,
+    box: int,
+    element_strides: int,
+    modes: tuple[int, int, int, int],
+) -> None:
+    """cuTensorMapEncodeTiled: write the descriptor to `target` (128 bytes).
+
+    shape, strides, box, element_strides: addresses of u64[rank], u64[rank - 1], u32[rank],
+    u32[rank]. modes: interleave, swizzle, L2 promotion, fill.
+    Raises InvalidTensorMap where the driver would refuse.
+    """
+    interleave, swizzle, promotion, fill = modes
+    tensor_map = TensorMap(
+        data_type=DataType(data_type),
+        address=address,
+        shape=tuple((ctypes.c_uint64 * rank).from_address(shape)),
+        strides_bytes=tuple((ctypes.c_uint64 * (rank - 1)).from_address(strides))
+        if rank > 1
+        else (),
+        box=tuple((ctypes.c_uint32 * rank).from_address(box)),
+        element_strides=tuple((ctypes.c_uint32 * rank).from_address(element_strides)),
+        interleave=Interleave(interleave),
+        swizzle=Swizzle(swizzle),
+        l2_promotion=promotion,
+        fill=Fill(fill),
+    )
+    raw = tensor_map.pack()
+    ctypes.memmove(target, raw, len(raw))

@@ -21,7 +21,15 @@ from nvfp4.emulator.report import LaunchReport
 DEFAULT_ORDERS = 4
 """In how many orders a launch with findings runs."""
 
-__all__ = ["DEFAULT_ORDERS", "Buffer", "EmulatorError", "LaunchReport", "run", "run_ptx"]
+__all__ = [
+    "DEFAULT_ORDERS",
+    "Buffer",
+    "EmulatorError",
+    "LaunchReport",
+    "run",
+    "run_ptx",
+    "variable",
+]
 
 
 def run(
@@ -43,6 +51,13 @@ def run(
             hint="only clusters of one CTA are emulated",
         )
     return _launch(load_module(launch.ptx), launch, check, orders, sample_ctas)
+
+
+def variable(ptx: str, name: str) -> Buffer:
+    """The memory of a __device__ or __constant__ variable of a module, whose value lasts from
+    launch to launch. Raises LaunchError if there is none.
+    """
+    return load_module(ptx).variable(name)
 
 
 def run_ptx(

@@ -20,7 +20,7 @@ T = TypeVar("T")
 Explain = Callable[[input_t, output_t, output_t], str | None]
 """From inputs, output and reference the likely cause of a wrong output, or None."""
 
-longest_call_s = 60.0
+longest_call_s = 150.0
 """One call, compilation included, or the import."""
 
 

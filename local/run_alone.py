@@ -36,10 +36,16 @@ def run_confined(script: Path) -> int:
 
 
 def run_inside(script: Path) -> None:
-    """Confines this process and becomes the script."""
+    """Confines this process and becomes the script, with a stand-in where there is no GPU."""
     from nvfp4.local.landlock import confine_files
 
     isolation.confine(script.parent, confine_files)
+    import torch  # which starts threads: not before they are confined
+
+    if not torch.cuda.is_available():
+        from nvfp4 import emulation
+
+        emulation.install_stand_in()
     sys.argv = [str(script)]
     runpy.run_path(str(script), run_name="__main__")
 

@@ -18,8 +18,7 @@ from types import TracebackType
 import torch
 
 from nvfp4 import emulator
-from nvfp4.capture import standin
-from nvfp4.capture.cutedsl import start
+from nvfp4.capture import cuda, cutedsl, standin
 from nvfp4.capture.imports import when_imported
 from nvfp4.capture.launch import Buffer, Launch
 from nvfp4.capture.torch_memory import ProcessMemory
@@ -56,7 +55,11 @@ class Emulation:
 
     def capture_cute_dsl(self) -> None:
         """Take CuTe DSL's launches from now on."""
-        self._stop.append(start(self._run, self.arch, self._memory))
+        self._stop.append(cutedsl.start(self._run, self.arch, self._memory))
+
+    def capture_cuda(self) -> None:
+        """Take the launches of CUDA C++ extensions from now on."""
+        self._stop.append(cuda.start(self._run, emulator.variable, self.arch, self._memory))
 
     def register(self, name: str, address: int, nbytes: int, writable: bool = True) -> None:
         """Memory other than torch tensors that kernels may touch; `name` is for messages."""
@@ -109,6 +112,7 @@ class StandInEmulation(Emulation):
         self._stop.append(standin.install(arch).uninstall)
         # Importing CuTe DSL takes a second, which a submission in plain torch need not spend.
         self._stop.append(when_imported("cutlass", self.capture_cute_dsl))
+        self.capture_cuda()
 
     def begin_call(self, name: str) -> None:
         """Forget the call before. name: a folder for the listings of this one's launches."""

@@ -52,6 +52,7 @@ outside_the_bot = {
     "eval": {"nvfp4.local.extras", "nvfp4.local.facts"},
     "worker": {"nvfp4.local.gated_calls", "nvfp4.local.landlock"},
     "runner": {"nvfp4.emulation"},
+    "nvfp4.local.run_alone": {"nvfp4.emulation"},
 }
 """Who asks for more where nvfp4 is installed: the judge and its worker, each in one place."""
 
@@ -73,8 +74,7 @@ def test_task_imports_nothing_of_the_repository_and_the_reference_task_alone() -
 @pytest.mark.parametrize("name", [name for folder in folders for name in members(folder)])
 def test_a_module_imports_what_its_folder_may(name: str) -> None:
     folder = everything[name].relative_to(root).parts[0]
-    more = outside_the_bot.get(name, set()) if folder == "harness" else set()
-    assert imported[name] <= allowed[folder] | more
+    assert imported[name] <= allowed[folder] | outside_the_bot.get(name, set())
 
 
 def test_the_judge_knows_harness_and_what_is_installed_beside_it() -> None:

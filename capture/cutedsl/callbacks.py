@@ -6,8 +6,9 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-from nvfp4.capture.cutedsl.host import LAUNCH_FAILURE, HostRuntime, encode_tensor_map
+from nvfp4.capture.cutedsl.host import LAUNCH_FAILURE, HostRuntime
 from nvfp4.capture.errors import LaunchRefused, UnsupportedCall
+from nvfp4.capture.tensormap import encode_tensor_map
 
 I32, U32, U64, PTR = ctypes.c_int32, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p
 

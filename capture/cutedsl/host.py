@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from nvfp4.capture.device import Device
 from nvfp4.capture.errors import LaunchRefused, UnsupportedCall
 from nvfp4.capture.launch import Dim3, Launch, ListedMemory, Memory
-from nvfp4.capture.signature import parameter_bytes
-from nvfp4.capture.tensormap import DataType, Fill, Interleave, Swizzle, TensorMap
+from nvfp4.capture.signature import parameter_bytes, parameters_at
 
 LAUNCH_FAILURE = 719  # cudaErrorLaunchFailure
 _LAUNCH_ATTRIBUTE_BYTES = 72
@@ -121,12 +120,7 @@ class HostRuntime:
             )
         if self._launch is None:
             raise LaunchRefused("this function was compiled for an emulation that has ended")
-        count = len(kernel.parameter_bytes)
-        pointers = (ctypes.c_void_p * count).from_address(args) if count else ()
-        raw = [
-            ctypes.string_at(pointer, size)
-            for pointer, size in zip(pointers, kernel.parameter_bytes, strict=True)
-        ]
+        raw = parameters_at(args, kernel.parameter_bytes)
         self._launch(
             Launch(kernel.ptx, kernel.name, grid, block, raw, shared_bytes, cluster, self._memory)
         )
@@ -178,42 +172,6 @@ class HostRuntime:
         by_threads = self.device.threads_per_multiprocessor // max(threads, 1)
         by_shared = self.device.shared_bytes_per_multiprocessor // (shared_bytes + 1024)
         return min(by_threads, by_shared, 32)
-
-
-def encode_tensor_map(
-    target: int,
-    data_type: int,
-    rank: int,
-    address: int,
-    shape: int,
-    strides: int,
-    box: int,
-    element_strides: int,
-    modes: tuple[int, int, int, int],
-) -> None:
-    """cuTensorMapEncodeTiled: write the descriptor to `target` (128 bytes).
-
-    shape, strides, box, element_strides: addresses of u64[rank], u64[rank - 1], u32[rank],
-    u32[rank]. modes: interleave, swizzle, L2 promotion, fill.
-    Raises InvalidTensorMap where the driver would refuse.
-    """
-    interleave, swizzle, promotion, fill = modes
-    tensor_map = TensorMap(
-        data_type=DataType(data_type),
-        address=address,
-        shape=tuple((ctypes.c_uint64 * rank).from_address(shape)),
-        strides_bytes=tuple((ctypes.c_uint64 * (rank - 1)).from_address(strides))
-        if rank > 1
-        else (),
-        box=tuple((ctypes.c_uint32 * rank).from_address(box)),
-        element_strides=tuple((ctypes.c_uint32 * rank).from_address(element_strides)),
-        interleave=Interleave(interleave),
-        swizzle=Swizzle(swizzle),
-        l2_promotion=promotion,
-        fill=Fill(fill),
-    )
-    raw = tensor_map.pack()
-    ctypes.memmove(target, raw, len(raw))
 
 
 RUNTIME = HostRuntime()

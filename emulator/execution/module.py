@@ -47,6 +47,15 @@ class LoadedModule:
             self._compiled[key] = compile_kernel(self._programs[name], check, memory)
         return self._compiled[key]
 
+    def variable(self, name: str) -> Buffer:
+        """Where a variable lies, whose value lasts from launch to launch. Raises LaunchError."""
+        if name not in self.memory and self.kernels:
+            self.kernel(self.kernels[0], check=False)
+        if name not in self.memory:
+            raise LaunchError(f"the module has no variable {name}")
+        array = self.memory[name]
+        return Buffer(f"variable {name}", array.ctypes.data, array.size)
+
     def symbols(self) -> dict[str, int]:
         return {name: array.ctypes.data for name, array in self.memory.items()}
 

@@ -1,0 +1,366 @@
+"""From CUDA C++ to PTX and a shared object of host code that calls the runtime beside this file.
+
+The PTX is what a GPU's driver would compile: nvcc makes no machine code. ptxas compiles it all the
+same, for its errors and for the number of registers, which a launch depends on.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nvfp4.capture.cuda import flags, headers_of_torch
+from nvfp4.capture.cuda.source_lines import SHOWN_AS
+from nvfp4.capture.cuda.toolchain import Toolchain, find_toolchain, python_include
+from nvfp4.capture.errors import CaptureError
+
+_HERE = Path(__file__).parent
+SLIM_HEADERS = _HERE / "headers"
+_LIBRARY_HEADERS = _HERE / "library_headers"
+_LONGEST_ERROR_LINES = 24
+_ENTRY = re.compile(r"Compiling entry function '([^']+)'")
+_USED = re.compile(r"Used (\d+) registers")
+_SHARED = re.compile(r"(\d+) bytes smem")
+_FRAME = re.compile(r"(\d+) bytes stack frame")
+_CUDA_FUNCTION = re.compile(
+    r"^(?:__cuda|cuda[A-Z]|cu[A-Z]|cublas|cusparse|cusolver|cudnn|curand|cufft|nvrtc)\w*$"
+)
+# Errors that say that a name is unknown: torch's own headers may know it.
+_MISSING_NAME = re.compile(
+    r"undefined|has no member|no member|not declared|does not name|cannot open|No such file|"
+    r"no instance|no matching|not a member|incomplete|not a template|unrecognized|"
+    r"no suitable|cannot convert|could not convert|no operator|ambiguous|not a type|not a class"
+)
+
+
+class CompileError(CaptureError):
+    """A compiler's errors, in the submission's own lines."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file to compile: text to be written under a name, or a file that exists.
+
+    text: with #line directives, where it comes from a Python file.
+    """
+
+    name: str
+    text: str
+    path: Path | None = None
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether nvcc compiles it."""
+        return self.name.endswith((".cu", ".cuh"))
+
+
+@dataclass(frozen=True)
+class Request:
+    """An extension to build. name: of the module. arch: sm_100a or the like. defines: -D flags."""
+
+    name: str
+    sources: tuple[Source, ...]
+    arch: str
+    cflags: tuple[str, ...] = ()
+    cuda_cflags: tuple[str, ...] = ()
+    ldflags: tuple[str, ...] = ()
+    include_paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What ptxas says that a kernel needs: registers and local memory of a thread, static shared
+    memory of a block.
+    """
+
+    registers: int = 0
+    shared_bytes: int = 0
+    local_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Built:
+    """library: the shared object. ptx: texts of its modules. resources: of each kernel.
+
+    headers: "slim", or "torch" where those did not suffice.
+    """
+
+    library: Path
+    ptx: tuple[str, ...]
+    resources: dict[str, Resources] = field(default_factory=dict)
+    headers: str = "slim"
+
+
+def cache_folder() -> Path:
+    """Where builds are kept; of this user."""
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "nvfp4-cuda"
+
+
+def build(request: Request) -> Built:
+    """Compile, or find what was compiled before. Raises MissingToolchain and CompileError."""
+    tools = find_toolchain()
+    folder = cache_folder() / _key(request, tools)
+    with _locked(folder):
+        record = folder / "built.json"
+        if not record.is_file():
+            record.write_text(json.dumps(_build(request, tools, folder)), encoding="utf-8")
+        known = json.loads(record.read_text(encoding="utf-8"))
+    if "error" in known:
+        raise CompileError(known["error"])
+    texts = tuple((folder / name).read_text(encoding="utf-8") for name in known["ptx"])
+    used = {name: Resources(**each) for name, each in known["resources"].items()}
+    return Built(folder / known["library"], texts, used, known["headers"])
+
+
+def _key(request: Request, tools: Toolchain) -> str:
+    digest = hashlib.sha256()
+    described: dict[str, Any] = asdict(request)
+    for source in described["sources"]:
+        source["path"] = None  # what it says matters, not where it lies
+    digest.update(json.dumps(described, sort_keys=True, default=str).encode())
+    digest.update(_own_identity(tools))
+    folders = {source.path.parent for source in request.sources if source.path}
+    for path in (each for folder in sorted(folders) for each in sorted(folder.glob("*"))):
+        if path.is_file() and path.stat().st_size < 1 << 20:
+            digest.update(path.name.encode() + path.read_bytes())
+    for folder in request.include_paths:
+        for path in sorted(Path(folder).rglob("*")):
+            stat = path.stat()
+            digest.update(f"{path} {stat.st_size} {stat.st_mtime_ns}".encode())
+    return digest.hexdigest()[:32]
+
+
+@functools.cache
+def _own_identity(tools: Toolchain) -> bytes:
+    """Of the compilers, of torch and of the C++ beside this file."""
+    digest = hashlib.sha256(tools.identity.encode() + headers_of_torch.identity().encode())
+    for path in sorted(_HERE.rglob("*")):
+        if path.suffix in (".cpp", ".h", ".inl", ".def", ".cuh"):
+            digest.update(path.name.encode() + path.read_bytes())
+    return digest.digest()
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One process builds; the others wait and find it built."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build(request: Request, tools: Toolchain, folder: Path) -> dict[str, Any]:
+    """What the cache remembers of a build; the outcome of a failed one is remembered too."""
+    try:
+        return _Compilation(request, tools, folder, slim=True).run()
+    except CompileError as error:
+        slim_error = error
+    if not _MISSING_NAME.search(slim_error.message):
+        return {"error": slim_error.message}
+    try:
+        return _Compilation(request, tools, folder, slim=False).run()
+    except CompileError as error:
+        return {"error": error.message}
+
+
+class _Compilation:
+    """One attempt, with one set of headers."""
+
+    def __init__(self, request: Request, tools: Toolchain, folder: Path, slim: bool) -> None:
+        self.request = request
+        self.tools = tools
+        self.folder = folder
+        self.slim = slim
+        self.work = Path(tempfile.mkdtemp(prefix="compile-", dir=folder))
+
+    def run(self) -> dict[str, Any]:
+        """Compile the sources side by side and link them."""
+        try:
+            with ThreadPoolExecutor(max_workers=4) as pool:
+                own = [pool.submit(self._own_object, name) for name in self._own_sources()]
+                compiled = [pool.submit(self._compile, each) for each in self._written()]
+                ptx = self._ptx(compiled)
+                resources = [pool.submit(self._resources, path) for path in ptx]
+                objects = [each.result() for each in compiled + own]
+                library = self._link(objects)
+                used = {name: n for each in resources for name, n in each.result().items()}
+            for path in ptx:
+                os.replace(path, self.folder / path.name)
+            os.replace(library, self.folder / library.name)
+        finally:
+            shutil.rmtree(self.work, ignore_errors=True)
+        return {
+            "library": library.name,
+            "ptx": [path.name for path in ptx],
+            "resources": used,
+            "headers": "slim" if self.slim else "torch",
+        }
+
+    def _own_sources(self) -> list[str]:
+        return ["runtime.cpp", "slim_torch.cpp" if self.slim else "torch_cuda.cpp"]
+
+    def _written(self) -> list[tuple[Source, Path]]:
+        """Each source and the file that has its text."""
+        files = []
+        for source in self.request.sources:
+            path = source.path
+            if path is None:
+                path = self.work / source.name
+                path.write_text(source.text, encoding="utf-8")
+            files.append((source, path))
+        return files
+
+    def _ptx(self, compiled: Sequence[Future[Path]]) -> list[Path]:
+        for each in compiled:
+            each.result()
+        return sorted(self.work.glob("*.ptx"))
+
+    # Steps
+
+    def _compile(self, item: tuple[Source, Path]) -> Path:
+        source, path = item
+        stem = f"{len(source.text)}_{path.stem}" if source.path else path.stem
+        target = self.work / f"{stem}.{'cu' if source.is_cuda else 'cpp'}.o"
+        defines = [
+            f"-DTORCH_EXTENSION_NAME={self.request.name}",
+            "-DTORCH_API_INCLUDE_EXTENSION_H",
+        ]
+        common = [*defines, *self._includes(), "-c", str(path), "-o", str(target)]
+        if source.is_cuda:
+            virtual = self.request.arch.replace("sm_", "compute_")
+            # nvcc names what it keeps after the source.
+            kept = Path(tempfile.mkdtemp(dir=self.work))
+            command = [
+                *(str(self.tools.nvcc), "-ccbin", self.tools.host_compiler),
+                *(f"-gencode=arch={virtual},code={virtual}", "-lineinfo", "-Xcompiler", "-fPIC"),
+                *("--keep", "--keep-dir", str(kept)),
+                *headers_of_torch.CUDA_FLAGS,
+                *_with_standard(flags.kept(self.request.cuda_cflags), self.slim),
+                *common,
+            ]
+            self._run(command, path.name)
+            (text,) = kept.glob("*.ptx")
+            os.replace(text, self.work / f"{stem}.ptx")
+            return target
+        own_flags = _with_standard(flags.kept(self.request.cflags), self.slim)
+        self._run([self.tools.host_compiler, "-fPIC", *own_flags, *common], path.name)
+        return target
+
+    def _includes(self) -> list[str]:
+        return [f"-I{folder}" for folder in self.request.include_paths] + self._system_includes()
+
+    def _system_includes(self) -> list[str]:
+        torch = [SLIM_HEADERS] if self.slim else headers_of_torch.include_paths()
+        folders = [*torch, self.tools.include, Path(python_include())]
+        if not self.slim:
+            folders.append(_LIBRARY_HEADERS)  # what the toolkit has comes first
+        return [word for folder in folders for word in ("-isystem", str(folder))]
+
+    def _own_object(self, name: str) -> Path:
+        """An object of a file beside this one; compiled once."""
+        source = _HERE / name
+        kind = b"slim" if self.slim else b"torch"
+        digest = hashlib.sha256(_own_identity(self.tools) + name.encode() + kind).hexdigest()
+        folder = cache_folder() / f"own-{digest[:16]}"
+        target = folder / f"{source.stem}.o"
+        with _locked(folder):
+            if not target.is_file():
+                part = target.with_suffix(".part")
+                command = [
+                    *(self.tools.host_compiler, "-std=c++17" if self.slim else "-std=c++20"),
+                    *("-O1", "-fPIC", *self._system_includes(), "-c", str(source), "-o", str(part)),
+                ]
+                self._run(command, name)
+                os.replace(part, target)
+        return target
+
+    def _resources(self, ptx: Path) -> dict[str, dict[str, int]]:
+        """Of each kernel. Raises CompileError for what ptxas refuses."""
+        command = [
+            *(str(self.tools.ptxas), f"-arch={self.request.arch}", "-v"),
+            *flags.register_limit(self.request.cuda_cflags),
+            *(str(ptx), "-o", os.devnull),
+        ]
+        _, *said = _ENTRY.split(self._run(command, ptx.name))
+        patterns = {"registers": _USED, "shared_bytes": _SHARED, "local_bytes": _FRAME}
+        return {
+            kernel: {
+                name: int(found[1]) if (found := pattern.search(text)) else 0
+                for name, pattern in patterns.items()
+            }
+            for kernel, text in zip(said[::2], said[1::2], strict=True)
+        }
+
+    def _link(self, objects: list[Path]) -> Path:
+        library = self.work / f"{self.request.name}.so"
+        # The functions of the runtime are this library's own, whatever else is loaded.
+        command = [self.tools.host_compiler, "-shared", "-Wl,-Bsymbolic", "-o", str(library)]
+        command += [str(each) for each in objects]
+        if not self.slim:
+            command += headers_of_torch.link_flags()
+        command += flags.linked(self.request.ldflags)
+        self._run(command, library.name)
+        missing = self._missing_functions(library)
+        if missing:
+            stubs = self.work / "stubs.cpp"
+            bodies = "".join(
+                f'int {name}() {{ return nvfp4_unsupported("{name}"); }}\n' for name in missing
+            )
+            stubs.write_text(f'extern "C" {{\nint nvfp4_unsupported(const char *);\n{bodies}}}\n')
+            self._run([*command, "-fPIC", str(stubs)], library.name)
+        return library
+
+    def _missing_functions(self, library: Path) -> list[str]:
+        listed = subprocess.run(
+            ["nm", "-D", "--undefined-only", str(library)], capture_output=True, text=True
+        )
+        names = [line.split()[-1] for line in listed.stdout.splitlines() if line.split()]
+        return sorted(name for name in names if _CUDA_FUNCTION.match(name))
+
+    def _run(self, command: Sequence[str], what: str) -> str:
+        """What a compiler printed. Raises CompileError."""
+        ended = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            cwd=self.work,
+            env=self.tools.environment,
+            errors="replace",
+        )
+        said = ended.stderr + ended.stdout
+        if ended.returncode != 0:
+            raise CompileError(f"{what} cannot be compiled:\n{self._for_people(said)}")
+        return said
+
+    def _for_people(self, said: str) -> str:
+        """Errors with the participant's names and lines; notes and warnings only without errors."""
+        said = said.replace(SHOWN_AS, "").replace(f"{self.work}/", "")
+        lines = [line for line in said.splitlines() if line.strip()]
+        first = next((i for i, line in enumerate(lines) if "error" in line.lower()), 0)
+        chosen = lines[first : first + _LONGEST_ERROR_LINES]
+        if len(lines) - first > _LONGEST_ERROR_LINES:
+            chosen.append("...")
+        return "\n".join(chosen)
+
+
+def _with_standard(given: list[str], slim: bool) -> list[str]:
+    """The language that the submission asks for; torch's own headers need C++20."""
+    chosen = [word for word in given if word.startswith(("-std", "--std"))]
+    if slim and chosen:
+        return given
+    others = [word for word in given if word not in chosen]
+    return ["-std=c++17" if slim else "-std=c++20", *others]

@@ -1,0 +1,397 @@
+"""The functions of the CUDA runtime that compiled host code calls, by their names.
+
+Each takes the runtime and its arguments as integers, addresses among them, and raises CudaError
+for what CUDA refuses. runtime.cpp calls some under names of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+from nvfp4.capture.cuda.codes import Code, error_name
+from nvfp4.capture.cuda.runtime import CudaError, CudaRuntime
+from nvfp4.capture.errors import InvalidTensorMap, UnsupportedCall
+from nvfp4.capture.launch import Buffer, Dim3
+from nvfp4.capture.tensormap import encode_tensor_map
+
+Function = Callable[..., "int | None"]
+
+_FUNCTIONS: dict[str, tuple[Function, int]] = {}
+# What may be called after a fault; all else fails as on a lost device.
+_ALWAYS = {
+    *("register_module", "register_function", "register_variable", "register_managed"),
+    *("error_text", "error_name", "cudaGetLastError", "cudaPeekAtLastError", "cudaFree"),
+    *("device_number", "device_name", "cudaMemGetInfo", "cudaDeviceGetAttribute", "new_handle"),
+}
+
+
+def call(runtime: CudaRuntime, name: str, words: int) -> int:
+    """Carry out a function whose arguments are 64-bit words at an address; its error code."""
+    function, count = _FUNCTIONS[name]
+    if name not in _ALWAYS:
+        runtime.raise_if_lost()
+    return function(runtime, *(ctypes.c_uint64 * count).from_address(words)) or 0
+
+
+def _function(name: str | None = None) -> Callable[[Function], Function]:
+    def register(function: Function) -> Function:
+        count = function.__code__.co_argcount - 1
+        _FUNCTIONS[name or function.__name__] = (function, count)
+        return function
+
+    return register
+
+
+def _store(address: int, value: int, kind: Any = ctypes.c_uint64) -> None:
+    kind.from_address(address).value = value
+
+
+def _dim3(address: int) -> Dim3:
+    x, y, z = (ctypes.c_uint32 * 3).from_address(address)
+    return x, y, z
+
+
+def _signed(word: int) -> int:
+    return ctypes.c_int64(word).value
+
+
+# Modules
+
+
+@_function()
+def register_module(runtime: CudaRuntime, handle: int) -> None:
+    _store(handle, runtime.register_module())
+
+
+@_function()
+def register_function(runtime: CudaRuntime, module: int, function: int, name: int) -> None:
+    runtime.register_function(module, function, ctypes.string_at(name).decode())
+
+
+@_function()
+def register_variable(runtime: CudaRuntime, module: int, shadow: int, name: int, size: int) -> None:
+    runtime.register_variable(module, shadow, ctypes.string_at(name).decode())
+
+
+@_function()
+def register_managed(runtime: CudaRuntime, module: int, pointer: int, name: int, size: int) -> None:
+    raise UnsupportedCall(
+        f"__managed__ variables ({ctypes.string_at(name).decode()}) are not emulated",
+        hint="use a __device__ variable and cudaMemcpyToSymbol, or a tensor",
+    )
+
+
+# Launches
+
+
+@_function()
+def launch(
+    runtime: CudaRuntime,
+    function: int,
+    grid: int,
+    block: int,
+    cluster: int,
+    arguments: int,
+    shared_bytes: int,
+    stream: int,
+) -> None:
+    dims = _dim3(grid), _dim3(block), _dim3(cluster)
+    runtime.launch(function, *dims, arguments, shared_bytes)
+
+
+@_function()
+def launch_cooperative(
+    runtime: CudaRuntime,
+    function: int,
+    grid: int,
+    block: int,
+    arguments: int,
+    shared_bytes: int,
+    stream: int,
+) -> None:
+    raise UnsupportedCall(
+        f"the cooperative launch of {runtime.kernel(function).name} is not emulated",
+        hint="grid-wide barriers need all blocks at once; two launches do without",
+    )
+
+
+@_function("cudaFuncSetAttribute")
+def set_function_attribute(runtime: CudaRuntime, function: int, which: int, value: int) -> None:
+    kernel = runtime.kernel(function)
+    if which != 8:  # cudaFuncAttributeMaxDynamicSharedMemorySize
+        return
+    most = runtime.device.shared_bytes_per_block - kernel.resources.shared_bytes
+    if not 0 <= _signed(value) <= most:
+        raise CudaError(
+            Code.INVALID_VALUE,
+            f"{kernel.name}: {_signed(value)} bytes of dynamic shared memory; "
+            f"{most} are the most on {runtime.device.name}",
+        )
+    kernel.dynamic_shared_limit = value
+
+
+@_function()
+def function_numbers(runtime: CudaRuntime, function: int, numbers: int) -> None:
+    kernel = runtime.kernel(function)
+    used, device = kernel.resources, runtime.device
+    by_registers = device.attributes[12] // max(1, -(-used.registers // 8) * 8) // 32 * 32
+    values = (
+        used.shared_bytes,
+        0,
+        used.local_bytes,
+        min(kernel.most_threads or 1024, by_registers, 1024),
+        used.registers,
+        kernel.dynamic_shared_limit,
+        device.capability[0] * 10 + device.capability[1],
+    )
+    target = (ctypes.c_int64 * len(values)).from_address(numbers)
+    for index, value in enumerate(values):
+        target[index] = value
+
+
+def _blocks_per_multiprocessor(
+    runtime: CudaRuntime, function: int, threads: int, shared_bytes: int
+) -> int:
+    used, device = runtime.kernel(function).resources, runtime.device
+    warps = -(-threads // 32)
+    by_registers = device.attributes[82] // max(1, -(-used.registers // 8) * 8 * 32 * warps)
+    return min(
+        device.attributes[106],
+        device.threads_per_multiprocessor // max(threads, 1),
+        by_registers,
+        device.shared_bytes_per_multiprocessor
+        // (shared_bytes + used.shared_bytes + device.attributes[111]),
+    )
+
+
+@_function()
+def occupancy(
+    runtime: CudaRuntime, blocks: int, function: int, threads: int, shared_bytes: int
+) -> None:
+    count = _blocks_per_multiprocessor(runtime, function, threads, shared_bytes)
+    _store(blocks, count, ctypes.c_int32)
+
+
+@_function()
+def available_shared(
+    runtime: CudaRuntime, target: int, function: int, blocks: int, threads: int
+) -> None:
+    device, used = runtime.device, runtime.kernel(function).resources
+    share = device.shared_bytes_per_multiprocessor // max(blocks, 1) - device.attributes[111]
+    _store(target, max(0, min(share, device.shared_bytes_per_block) - used.shared_bytes))
+
+
+# Memory
+
+
+@_function()
+def cudaMalloc(runtime: CudaRuntime, target: int, size: int) -> None:
+    if size > runtime.device.memory_bytes:
+        raise CudaError(Code.MEMORY_ALLOCATION, f"{size} bytes")
+    _store(target, runtime.allocate(size) if size else 0)
+
+
+@_function()
+def cudaFree(runtime: CudaRuntime, address: int) -> None:
+    if address and not runtime.free(address):
+        raise CudaError(Code.INVALID_VALUE, f"cudaFree of {address:#x}, which is not allocated")
+
+
+def _on_device(runtime: CudaRuntime, address: int, size: int, doing: str) -> Buffer | None:
+    """The buffer that holds a range; None for host memory. Raises CudaError at its end."""
+    buffer = runtime.buffer_at(address)
+    if buffer is not None and address + size > buffer.end:
+        raise CudaError(
+            Code.INVALID_VALUE,
+            f"{doing} of {size} bytes ends {address + size - buffer.end} bytes past {buffer.name}",
+        )
+    return buffer
+
+
+@_function()
+def cudaMemset(runtime: CudaRuntime, address: int, value: int, size: int) -> None:
+    if not size:
+        return
+    if _on_device(runtime, address, size, "cudaMemset") is None:
+        raise CudaError(Code.INVALID_VALUE, f"cudaMemset of {address:#x}, no device memory")
+    ctypes.memset(address, value & 0xFF, size)
+
+
+@_function()
+def cudaMemset2D(
+    runtime: CudaRuntime, address: int, pitch: int, value: int, width: int, height: int
+) -> None:
+    for row in range(height):
+        cudaMemset(runtime, address + row * pitch, value, width)
+
+
+@_function()
+def cudaMemcpy(runtime: CudaRuntime, to: int, source: int, size: int, kind: int) -> None:
+    if not size:
+        return
+    on_device = [_on_device(runtime, each, size, "cudaMemcpy") for each in (source, to)]
+    # cudaMemcpyKind: which of source and target are the device's; 4 leaves it to the addresses.
+    expected = {0: (False, False), 1: (False, True), 2: (True, False), 3: (True, True)}.get(kind)
+    for buffer, device, what in zip(on_device, expected or (), ("source", "target"), strict=False):
+        if device and buffer is None:
+            raise CudaError(Code.INVALID_VALUE, f"cudaMemcpy: its {what} is no device memory")
+    ctypes.memmove(to, source, size)
+
+
+@_function()
+def cudaMemcpy2D(
+    runtime: CudaRuntime,
+    to: int,
+    to_pitch: int,
+    source: int,
+    source_pitch: int,
+    width: int,
+    height: int,
+    kind: int,
+) -> None:
+    for row in range(height):
+        cudaMemcpy(runtime, to + row * to_pitch, source + row * source_pitch, width, kind)
+
+
+def _symbol_range(runtime: CudaRuntime, shadow: int, size: int, offset: int) -> int:
+    variable = runtime.variable(shadow)
+    if offset + size > variable.nbytes:
+        raise CudaError(
+            Code.INVALID_VALUE,
+            f"{size} bytes at {offset} of {variable.name}, which has {variable.nbytes}",
+        )
+    return variable.address + offset
+
+
+@_function()
+def copy_to_symbol(runtime: CudaRuntime, shadow: int, source: int, size: int, offset: int) -> None:
+    ctypes.memmove(_symbol_range(runtime, shadow, size, offset), source, size)
+
+
+@_function()
+def copy_from_symbol(runtime: CudaRuntime, to: int, shadow: int, size: int, offset: int) -> None:
+    ctypes.memmove(to, _symbol_range(runtime, shadow, size, offset), size)
+
+
+@_function()
+def symbol(runtime: CudaRuntime, shadow: int, address: int, size: int) -> None:
+    variable = runtime.variable(shadow)
+    _store(address, variable.address)
+    _store(size, variable.nbytes)
+
+
+@_function()
+def is_device_memory(runtime: CudaRuntime, address: int, answer: int) -> None:
+    _store(answer, runtime.buffer_at(address) is not None, ctypes.c_int32)
+
+
+@_function()
+def cudaMemGetInfo(runtime: CudaRuntime, free: int, total: int) -> None:
+    _store(free, runtime.device.memory_bytes)
+    _store(total, runtime.device.memory_bytes)
+
+
+# Streams, events and the device
+
+
+@_function()
+def new_handle(runtime: CudaRuntime, target: int) -> None:
+    _store(target, runtime.new_handle())
+
+
+@_function()
+def no_graphs(runtime: CudaRuntime) -> None:
+    raise CudaError(Code.NOT_SUPPORTED, "CUDA graphs cannot be captured without a GPU")
+
+
+@_function()
+def no_time(runtime: CudaRuntime) -> None:
+    raise CudaError(
+        Code.NOT_SUPPORTED, "cudaEventElapsedTime: no time can be measured without a GPU"
+    )
+
+
+@_function()
+def cudaSetDevice(runtime: CudaRuntime, device: int) -> None:
+    if device:
+        raise CudaError(Code.INVALID_DEVICE, f"device {device}; there is device 0 alone")
+
+
+@_function()
+def cudaDeviceSynchronize(runtime: CudaRuntime) -> None:
+    """All work is done; after a fault `call` has raised already."""
+
+
+@_function()
+def cudaDeviceGetAttribute(runtime: CudaRuntime, target: int, which: int) -> None:
+    if which not in runtime.device.attributes:
+        raise UnsupportedCall(f"host code asks for device attribute {which}, which is not known")
+    _store(target, runtime.device.attributes[which], ctypes.c_int32)
+
+
+@_function()
+def device_number(runtime: CudaRuntime, target: int, which: int) -> None:
+    _store(target, runtime.device.attributes.get(which, 0), ctypes.c_int32)
+
+
+@_function()
+def device_name(runtime: CudaRuntime, target: int, size: int) -> None:
+    name = runtime.device.name.encode()[: size - 1] + b"\0"
+    ctypes.memmove(target, name, len(name))
+
+
+# Errors
+
+
+@_function("cudaGetLastError")
+def get_last_error(runtime: CudaRuntime) -> int:
+    return runtime.take_last_error(clear=True)
+
+
+@_function("cudaPeekAtLastError")
+def peek_at_last_error(runtime: CudaRuntime) -> int:
+    return runtime.take_last_error(clear=False)
+
+
+@_function()
+def error_text(runtime: CudaRuntime, code: int, target: int) -> None:
+    _store(target, runtime.text(runtime.describe(code)))
+
+
+@_function("error_name")
+def name_of_error(runtime: CudaRuntime, code: int, target: int) -> None:
+    _store(target, runtime.text(error_name(code)))
+
+
+@_function()
+def unsupported(runtime: CudaRuntime, name: int) -> None:
+    raise UnsupportedCall(
+        f"host code calls {ctypes.string_at(name).decode()}, which is not emulated",
+        hint="launches, memory, streams, events and attributes of the CUDA runtime are",
+    )
+
+
+@_function()
+def tensor_map(
+    runtime: CudaRuntime,
+    target: int,
+    data_type: int,
+    rank: int,
+    address: int,
+    shape: int,
+    strides: int,
+    box: int,
+    steps: int,
+    interleave: int,
+    swizzle: int,
+    promotion: int,
+    fill: int,
+) -> int:
+    modes = (interleave, swizzle, promotion, fill)
+    try:
+        encode_tensor_map(target, data_type, rank, address, shape, strides, box, steps, modes)
+    except InvalidTensorMap as error:
+        raise CudaError(Code.INVALID_VALUE, f"cuTensorMapEncodeTiled: {error}") from None
+    return 0

@@ -1,0 +1,90 @@
+"""A submission's compiler and linker flags: those that matter to the code are kept."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+
+# Options that choose an architecture, or what ptxas and the linker of device code do: another
+# architecture is compiled for, and no machine code is made. Some take the next word.
+_DROPPED_WITH_VALUE = {
+    *("-gencode", "--generate-code", "-arch", "--gpu-architecture", "-code", "--gpu-code"),
+    *("-Xptxas", "--ptxas-options", "-Xnvlink", "--nvlink-options", "-Xfatbinary"),
+    *("-ccbin", "--compiler-bindir", "-t", "--threads", "-split-compile", "--split-compile"),
+    *("-o", "--output-file", "-odir", "--keep-dir", "-keep-dir", "-cudart", "--cudart"),
+}
+_DROPPED = {
+    *("-lineinfo", "--generate-line-info", "-rdc=true", "-rdc", "-dc", "--device-c"),
+    *("--relocatable-device-code=true", "--keep", "-keep", "--save-temps", "-save-temps"),
+    *(
+        "-res-usage",
+        "--resource-usage",
+        "-v",
+        "--verbose",
+        "-c",
+        "-dlto",
+        "--extensible-whole-program",
+    ),
+    *("-O0", "-O1", "-O2", "-O3", "-O", "-Ofast", "--optimize=3", "-ewp", "--dopt=on", "-time"),
+    *("-fPIC", "-shared"),
+}
+_REGISTER_LIMITS = ("-maxrregcount", "--maxrregcount")
+
+
+def _words(flags: Iterable[str] | str | None) -> list[str]:
+    """Single words; torch passes flags through a shell, so one string may hold several."""
+    if flags is None:
+        return []
+    if isinstance(flags, str):
+        flags = [flags]
+    return [word for flag in flags for word in shlex.split(str(flag))]
+
+
+def kept(flags: Iterable[str] | str | None) -> list[str]:
+    """The flags of a compiler that matter to what its output computes.
+
+    Optimisation of host code is left out: it costs time to compile and the host does little.
+    """
+    out: list[str] = []
+    words = iter(_words(flags))
+    for word in words:
+        name = word.split("=", 1)[0]
+        if word in _DROPPED:
+            continue
+        if name in _DROPPED_WITH_VALUE:
+            if "=" not in word:
+                next(words, None)
+            continue
+        out.append(word)
+    return out
+
+
+def register_limit(flags: Iterable[str] | str | None) -> list[str]:
+    """-maxrregcount for ptxas, where the flags have it."""
+    words = _words(flags)
+    for index, word in enumerate(words):
+        name, _, value = word.partition("=")
+        if name in _REGISTER_LIMITS:
+            value = value or "".join(words[index + 1 : index + 2])
+            return [f"-maxrregcount={value}"]
+    return []
+
+
+def linked(flags: Iterable[str] | str | None) -> list[str]:
+    """Linker flags without the libraries of CUDA, whose functions are not those of a GPU here."""
+    libraries = ("cuda", "cudart", "cudart_static", "nvrtc", "nvidia-ml", "cudadevrt")
+    prefixes = (
+        "cublas",
+        "cusparse",
+        "cusolver",
+        "cudnn",
+        "curand",
+        "cufft",
+        "c10_cuda",
+        "torch_cuda",
+    )
+    return [
+        word
+        for word in _words(flags)
+        if not word.startswith("-l") or not (word[2:] in libraries or word[2:].startswith(prefixes))
+    ]

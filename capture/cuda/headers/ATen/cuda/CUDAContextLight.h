@@ -1,0 +1,4 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <slim_torch/cuda_context.h>

@@ -1,0 +1,4 @@
+#pragma once
+
+#include <optional>
+#include <slim_torch/array_ref.h>

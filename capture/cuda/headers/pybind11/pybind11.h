@@ -1,0 +1,4 @@
+#pragma once
+
+#include <Python.h>
+#include <slim_torch/module.h>

@@ -1,0 +1,4 @@
+#pragma once
+
+#include <torch/types.h>
+#include <torch/cuda.h>

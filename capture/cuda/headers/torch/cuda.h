@@ -1,0 +1,3 @@
+#pragma once
+
+#include <slim_torch/torch_cuda.h>

@@ -1,0 +1,6 @@
+#pragma once
+
+#include <Python.h>
+
+#include <torch/all.h>
+#include <torch/python.h>

@@ -1,0 +1,476 @@
+// The CUDA runtime for host code that runs where there is no GPU.
+//
+// Every function asks Python (capture/cuda/calls.py), which carries it out and gives an error code.
+// An argument is one 64-bit word; results go to the addresses among them. The headers of the
+// toolkit that compiled the submission are included, so that the compiler checks each signature and
+// structures have the layout of that version.
+
+#include <Python.h>
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
+namespace {
+
+using Callback = int (*)(const char *name, const uint64_t *words);
+
+Callback find_callback() {
+  PyGILState_STATE state = PyGILState_Ensure();
+  PyObject *module = PyImport_ImportModule("nvfp4.capture.cuda.callback");
+  PyObject *address = module ? PyObject_GetAttrString(module, "ADDRESS") : nullptr;
+  void *found = address ? PyLong_AsVoidPtr(address) : nullptr;
+  if (!found) {
+    PyErr_Print();
+    std::abort();
+  }
+  Py_XDECREF(address);
+  Py_XDECREF(module);
+  PyGILState_Release(state);
+  return reinterpret_cast<Callback>(found);
+}
+
+template <class T>
+uint64_t word(T value) {
+  if constexpr (std::is_pointer_v<T>) {
+    return reinterpret_cast<uint64_t>(value);
+  } else if constexpr (std::is_enum_v<T>) {
+    return static_cast<uint64_t>(static_cast<std::underlying_type_t<T>>(value));
+  } else {
+    static_assert(std::is_integral_v<T>);
+    return static_cast<uint64_t>(value);
+  }
+}
+
+template <class... Arguments>
+cudaError_t ask(const char *name, Arguments... arguments) {
+  static const Callback callback = find_callback();
+  const uint64_t words[] = {word(arguments)..., 0};
+  return static_cast<cudaError_t>(callback(name, words));
+}
+
+cudaError_t launch(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared,
+                   const void *stream, dim3 cluster = dim3(1, 1, 1)) {
+  return ask("launch", function, &grid, &block, &cluster, arguments, shared, stream);
+}
+
+struct Configuration {
+  dim3 grid, block;
+  size_t shared;
+  cudaStream_t stream;
+};
+thread_local std::vector<Configuration> configurations;
+
+int attribute(cudaDeviceAttr which) {
+  int value = 0;
+  ask("device_number", &value, which);
+  return value;
+}
+
+}  // namespace
+
+extern "C" {
+
+// What nvcc's host code calls by itself.
+
+void **__cudaRegisterFatBinary(void *) {
+  void **module = nullptr;
+  ask("register_module", &module);
+  return module;
+}
+void __cudaRegisterFatBinaryEnd(void **) {}
+void __cudaUnregisterFatBinary(void **) {}  // when the process ends: Python has ended before
+char __cudaInitModule(void **) { return 1; }
+void __cudaRegisterFunction(void **module, const char *function, char *, const char *name, int,
+                            uint3 *, uint3 *, dim3 *, dim3 *, int *) {
+  ask("register_function", module, function, name);
+}
+void __cudaRegisterVar(void **module, char *variable, char *, const char *name, int, size_t size,
+                       int, int) {
+  ask("register_variable", module, variable, name, size);
+}
+void __cudaRegisterManagedVar(void **module, void **variable, char *, const char *name, int,
+                              size_t size, int, int) {
+  ask("register_managed", module, variable, name, size);
+}
+unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared,
+                                     struct CUstream_st *stream) {
+  configurations.push_back({grid, block, shared, stream});
+  return 0;
+}
+cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, void *stream) {
+  if (configurations.empty()) return cudaErrorMissingConfiguration;
+  const Configuration last = configurations.back();
+  configurations.pop_back();
+  *grid = last.grid;
+  *block = last.block;
+  *shared = last.shared;
+  *static_cast<cudaStream_t *>(stream) = last.stream;
+  return cudaSuccess;
+}
+#if CUDART_VERSION >= 13000
+cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *function) {
+  *kernel = reinterpret_cast<cudaKernel_t>(const_cast<void *>(function));
+  return cudaSuccess;
+}
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments,
+                               size_t shared, cudaStream_t stream) {
+  return launch(kernel, grid, block, arguments, shared, stream);
+}
+cudaError_t __cudaLaunchKernel_ptsz(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments,
+                                    size_t shared, cudaStream_t stream) {
+  return launch(kernel, grid, block, arguments, shared, stream);
+}
+#endif
+
+// Launches.
+
+cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **arguments,
+                             size_t shared, cudaStream_t stream) {
+  return launch(function, grid, block, arguments, shared, stream);
+}
+cudaError_t cudaLaunchKernel_ptsz(const void *function, dim3 grid, dim3 block, void **arguments,
+                                  size_t shared, cudaStream_t stream) {
+  return launch(function, grid, block, arguments, shared, stream);
+}
+cudaError_t cudaLaunchCooperativeKernel(const void *function, dim3 grid, dim3 block,
+                                        void **arguments, size_t shared, cudaStream_t stream) {
+  return ask("launch_cooperative", function, &grid, &block, arguments, shared, stream);
+}
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *function,
+                                void **arguments) {
+  dim3 cluster(1, 1, 1);
+  for (unsigned i = 0; i < config->numAttrs; ++i) {
+    const cudaLaunchAttribute &each = config->attrs[i];
+    if (each.id == cudaLaunchAttributeClusterDimension) {
+      cluster = dim3(each.val.clusterDim.x, each.val.clusterDim.y, each.val.clusterDim.z);
+    } else if (each.id == cudaLaunchAttributeCooperative && each.val.cooperative) {
+      dim3 grid = config->gridDim, block = config->blockDim;
+      return ask("launch_cooperative", function, &grid, &block, arguments,
+                 config->dynamicSmemBytes, config->stream);
+    }
+  }
+  return launch(function, config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes,
+                config->stream, cluster);
+}
+cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t function, void *data) {
+  function(data);
+  return cudaSuccess;
+}
+
+// Functions and their limits.
+
+cudaError_t cudaFuncSetAttribute(const void *function, cudaFuncAttribute which, int value) {
+  return ask("cudaFuncSetAttribute", function, which, value);
+}
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *function) {
+  int64_t numbers[7] = {};
+  const cudaError_t error = ask("function_numbers", function, numbers);
+  if (error != cudaSuccess) return error;
+  std::memset(attributes, 0, sizeof *attributes);
+  attributes->sharedSizeBytes = numbers[0];
+  attributes->constSizeBytes = numbers[1];
+  attributes->localSizeBytes = numbers[2];
+  attributes->maxThreadsPerBlock = static_cast<int>(numbers[3]);
+  attributes->numRegs = static_cast<int>(numbers[4]);
+  attributes->maxDynamicSharedSizeBytes = static_cast<int>(numbers[5]);
+  attributes->ptxVersion = attributes->binaryVersion = static_cast<int>(numbers[6]);
+  return error;
+}
+cudaError_t cudaFuncSetCacheConfig(const void *, cudaFuncCache) { return cudaSuccess; }
+#if CUDART_VERSION < 13000
+cudaError_t cudaFuncSetSharedMemConfig(const void *, cudaSharedMemConfig) { return cudaSuccess; }
+cudaError_t cudaDeviceSetSharedMemConfig(cudaSharedMemConfig) { return cudaSuccess; }
+#endif
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *function,
+                                                          int threads, size_t shared) {
+  return ask("occupancy", blocks, function, threads, shared);
+}
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks,
+                                                                   const void *function,
+                                                                   int threads, size_t shared,
+                                                                   unsigned) {
+  return ask("occupancy", blocks, function, threads, shared);
+}
+cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, const void *function,
+                                                      int blocks, int threads) {
+  return ask("available_shared", bytes, function, blocks, threads);
+}
+
+// Memory.
+
+cudaError_t cudaMalloc(void **address, size_t size) { return ask("cudaMalloc", address, size); }
+cudaError_t cudaMallocAsync(void **address, size_t size, cudaStream_t) {
+  return ask("cudaMalloc", address, size);
+}
+cudaError_t cudaMallocManaged(void **address, size_t size, unsigned) {
+  return ask("cudaMalloc", address, size);
+}
+cudaError_t cudaMallocHost(void **address, size_t size) { return ask("cudaMalloc", address, size); }
+cudaError_t cudaHostAlloc(void **address, size_t size, unsigned) {
+  return ask("cudaMalloc", address, size);
+}
+cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned) {
+  *device = host;
+  return cudaSuccess;
+}
+cudaError_t cudaFree(void *address) { return ask("cudaFree", address); }
+cudaError_t cudaFreeAsync(void *address, cudaStream_t) { return ask("cudaFree", address); }
+cudaError_t cudaFreeHost(void *address) { return ask("cudaFree", address); }
+cudaError_t cudaMemset(void *address, int value, size_t size) {
+  return ask("cudaMemset", address, value, size);
+}
+cudaError_t cudaMemsetAsync(void *address, int value, size_t size, cudaStream_t) {
+  return ask("cudaMemset", address, value, size);
+}
+cudaError_t cudaMemset2D(void *address, size_t pitch, int value, size_t width, size_t height) {
+  return ask("cudaMemset2D", address, pitch, value, width, height);
+}
+cudaError_t cudaMemset2DAsync(void *address, size_t pitch, int value, size_t width, size_t height,
+                              cudaStream_t) {
+  return ask("cudaMemset2D", address, pitch, value, width, height);
+}
+cudaError_t cudaMemcpy(void *to, const void *from, size_t size, cudaMemcpyKind kind) {
+  return ask("cudaMemcpy", to, from, size, kind);
+}
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size, cudaMemcpyKind kind,
+                            cudaStream_t) {
+  return ask("cudaMemcpy", to, from, size, kind);
+}
+cudaError_t cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                         size_t width, size_t height, cudaMemcpyKind kind) {
+  return ask("cudaMemcpy2D", to, to_pitch, from, from_pitch, width, height, kind);
+}
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                              size_t width, size_t height, cudaMemcpyKind kind, cudaStream_t) {
+  return ask("cudaMemcpy2D", to, to_pitch, from, from_pitch, width, height, kind);
+}
+cudaError_t cudaMemcpyToSymbol(const void *symbol, const void *from, size_t size, size_t offset,
+                               cudaMemcpyKind) {
+  return ask("copy_to_symbol", symbol, from, size, offset);
+}
+cudaError_t cudaMemcpyToSymbolAsync(const void *symbol, const void *from, size_t size,
+                                    size_t offset, cudaMemcpyKind, cudaStream_t) {
+  return ask("copy_to_symbol", symbol, from, size, offset);
+}
+cudaError_t cudaMemcpyFromSymbol(void *to, const void *symbol, size_t size, size_t offset,
+                                 cudaMemcpyKind) {
+  return ask("copy_from_symbol", to, symbol, size, offset);
+}
+cudaError_t cudaMemcpyFromSymbolAsync(void *to, const void *symbol, size_t size, size_t offset,
+                                      cudaMemcpyKind, cudaStream_t) {
+  return ask("copy_from_symbol", to, symbol, size, offset);
+}
+cudaError_t cudaGetSymbolAddress(void **address, const void *symbol) {
+  size_t size = 0;
+  return ask("symbol", symbol, address, &size);
+}
+cudaError_t cudaGetSymbolSize(size_t *size, const void *symbol) {
+  void *address = nullptr;
+  return ask("symbol", symbol, &address, size);
+}
+cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {
+  return ask("cudaMemGetInfo", free, total);
+}
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *address) {
+  std::memset(attributes, 0, sizeof *attributes);
+  int on_device = 0;
+  const cudaError_t error = ask("is_device_memory", address, &on_device);
+  attributes->type = on_device ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
+  if (on_device) attributes->devicePointer = const_cast<void *>(address);
+  return error;
+}
+
+// Streams and events: all work is done when a call returns.
+
+cudaError_t cudaStreamCreate(cudaStream_t *stream) { return ask("new_handle", stream); }
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {
+  return ask("new_handle", stream);
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned, int) {
+  return ask("new_handle", stream);
+}
+cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return ask("cudaDeviceSynchronize"); }
+cudaError_t cudaStreamQuery(cudaStream_t) { return ask("cudaDeviceSynchronize"); }
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
+cudaError_t cudaStreamGetPriority(cudaStream_t, int *priority) {
+  *priority = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamGetFlags(cudaStream_t, unsigned *flags) {
+  *flags = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
+  *least = 0;
+  *greatest = -5;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSetAttribute(cudaStream_t, cudaLaunchAttributeID,
+                                   const cudaLaunchAttributeValue *) {
+  return cudaSuccess;
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus *status) {
+  *status = cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
+  return ask("no_graphs");
+}
+cudaError_t cudaEventCreate(cudaEvent_t *event) { return ask("new_handle", event); }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
+  return ask("new_handle", event);
+}
+cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t, cudaStream_t, unsigned) { return cudaSuccess; }
+cudaError_t cudaEventSynchronize(cudaEvent_t) { return ask("cudaDeviceSynchronize"); }
+cudaError_t cudaEventQuery(cudaEvent_t) { return ask("cudaDeviceSynchronize"); }
+cudaError_t cudaEventElapsedTime(float *, cudaEvent_t, cudaEvent_t) { return ask("no_time"); }
+
+// The device.
+
+cudaError_t cudaGetDeviceCount(int *count) {
+  *count = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int *device) {
+  *device = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) { return ask("cudaSetDevice", device); }
+cudaError_t cudaInitDevice(int device, unsigned, unsigned) { return ask("cudaSetDevice", device); }
+cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
+cudaError_t cudaDeviceSynchronize() { return ask("cudaDeviceSynchronize"); }
+cudaError_t cudaDeviceReset() { return cudaSuccess; }
+cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) { return cudaSuccess; }
+cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return cudaSuccess; }
+cudaError_t cudaCtxResetPersistingL2Cache() { return cudaSuccess; }
+cudaError_t cudaDeviceCanAccessPeer(int *can, int, int) {
+  *can = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int *version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int *version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr which, int) {
+  return ask("cudaDeviceGetAttribute", value, which);
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device) {
+  const cudaError_t error = ask("cudaSetDevice", device);
+  if (error != cudaSuccess) return error;
+  std::memset(properties, 0, sizeof *properties);
+  size_t free = 0;
+  ask("device_name", properties->name, sizeof properties->name);
+  ask("cudaMemGetInfo", &free, &properties->totalGlobalMem);
+  properties->sharedMemPerBlock = attribute(cudaDevAttrMaxSharedMemoryPerBlock);
+  properties->sharedMemPerBlockOptin = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  properties->sharedMemPerMultiprocessor =
+      attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
+  properties->reservedSharedMemPerBlock = attribute(cudaDevAttrReservedSharedMemoryPerBlock);
+  properties->regsPerBlock = attribute(cudaDevAttrMaxRegistersPerBlock);
+  properties->regsPerMultiprocessor = attribute(cudaDevAttrMaxRegistersPerMultiprocessor);
+  properties->warpSize = attribute(cudaDevAttrWarpSize);
+  properties->maxThreadsPerBlock = attribute(cudaDevAttrMaxThreadsPerBlock);
+  properties->maxThreadsPerMultiProcessor = attribute(cudaDevAttrMaxThreadsPerMultiProcessor);
+  properties->maxBlocksPerMultiProcessor = attribute(cudaDevAttrMaxBlocksPerMultiprocessor);
+  properties->maxThreadsDim[0] = attribute(cudaDevAttrMaxBlockDimX);
+  properties->maxThreadsDim[1] = attribute(cudaDevAttrMaxBlockDimY);
+  properties->maxThreadsDim[2] = attribute(cudaDevAttrMaxBlockDimZ);
+  properties->maxGridSize[0] = attribute(cudaDevAttrMaxGridDimX);
+  properties->maxGridSize[1] = attribute(cudaDevAttrMaxGridDimY);
+  properties->maxGridSize[2] = attribute(cudaDevAttrMaxGridDimZ);
+  properties->multiProcessorCount = attribute(cudaDevAttrMultiProcessorCount);
+  properties->l2CacheSize = attribute(cudaDevAttrL2CacheSize);
+  properties->major = attribute(cudaDevAttrComputeCapabilityMajor);
+  properties->minor = attribute(cudaDevAttrComputeCapabilityMinor);
+  properties->totalConstMem = attribute(cudaDevAttrTotalConstantMemory);
+  properties->cooperativeLaunch = attribute(cudaDevAttrCooperativeLaunch);
+  properties->concurrentKernels = properties->asyncEngineCount = 1;
+  properties->unifiedAddressing = properties->managedMemory = 1;
+  return cudaSuccess;
+}
+
+// Errors.
+
+cudaError_t cudaGetLastError() { return ask("cudaGetLastError"); }
+cudaError_t cudaPeekAtLastError() { return ask("cudaPeekAtLastError"); }
+const char *cudaGetErrorString(cudaError_t error) {
+  const char *text = "";
+  ask("error_text", error, &text);
+  return text;
+}
+const char *cudaGetErrorName(cudaError_t error) {
+  const char *text = "";
+  ask("error_name", error, &text);
+  return text;
+}
+
+// The driver, as far as kernels with tensor maps need it.
+
+CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank,
+                                void *address, const cuuint64_t *shape, const cuuint64_t *strides,
+                                const cuuint32_t *box, const cuuint32_t *steps,
+                                CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+                                CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
+  return static_cast<CUresult>(ask("tensor_map", map, type, rank, address, shape, strides, box,
+                                   steps, interleave, swizzle, promotion, fill));
+}
+CUresult cuGetErrorString(CUresult error, const char **text) {
+  ask("error_text", error, text);
+  return CUDA_SUCCESS;
+}
+CUresult cuGetErrorName(CUresult error, const char **text) {
+  ask("error_name", error, text);
+  return CUDA_SUCCESS;
+}
+CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
+#if CUDART_VERSION >= 13000
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned,
+                                             unsigned long long,
+                                             cudaDriverEntryPointQueryResult *found) {
+#else
+cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **function, unsigned long long,
+                                    cudaDriverEntryPointQueryResult *found) {
+#endif
+  const struct {
+    const char *name;
+    void *function;
+  } known[] = {
+      {"cuTensorMapEncodeTiled", reinterpret_cast<void *>(cuTensorMapEncodeTiled)},
+      {"cuGetErrorString", reinterpret_cast<void *>(cuGetErrorString)},
+      {"cuGetErrorName", reinterpret_cast<void *>(cuGetErrorName)},
+  };
+  *function = nullptr;
+  for (const auto &each : known) {
+    if (!std::strcmp(each.name, symbol)) *function = each.function;
+  }
+  if (found) {
+    *found = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+  }
+  return *function ? cudaSuccess : ask("unsupported", symbol);
+}
+#if CUDART_VERSION >= 12050 && CUDART_VERSION < 13000
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned,
+                                             unsigned long long flags,
+                                             cudaDriverEntryPointQueryResult *found) {
+  return cudaGetDriverEntryPoint(symbol, function, flags, found);
+}
+#endif
+
+// Called in place of a function that is not here; see build.py.
+int nvfp4_unsupported(const char *name) { return ask("unsupported", name); }
+
+}  // extern "C"

@@ -1,0 +1,83 @@
+"""CUDA text in a Python file: #line directives that say where each line of it stands there.
+
+nvcc then names the participant's own file and line, in its errors and in the PTX.
+"""
+
+from __future__ import annotations
+
+from difflib import SequenceMatcher
+
+SHOWN_AS = "/python-file/"
+"""Stands for the folder of a Python file, so that a cached PTX fits wherever the file lies."""
+
+_LEAST_CHARACTERS = 6
+"""What a run of equal lines must have besides spaces, to be no accident."""
+
+
+def with_line_directives(source: str, python_text: str, file_name: str) -> str:
+    """The same source, with #line directives where it stands in the text of a Python file.
+
+    A source that is put together at run time (formatted, joined, replaced) is followed line by
+    line; lines that are not in the file count on from the one before.
+    """
+    shown = SHOWN_AS + file_name
+    start = python_text.find(source)
+    if start >= 0 and source:
+        line = python_text.count("\n", 0, start) + 1
+        return f'#line {line} "{shown}"\n{source}'
+    lines = source.split("\n")
+    jumps = _jumps(lines, python_text.split("\n"))
+    return _with_jumps(lines, jumps, shown) if jumps else source
+
+
+def _jumps(lines: list[str], python_lines: list[str]) -> dict[int, int]:
+    """Index of a source line to the number of the Python line that it is, where runs begin."""
+    matcher = SequenceMatcher(
+        None, [each.strip() for each in lines], [each.strip() for each in python_lines], False
+    )
+    jumps = {}
+    for ours, theirs, length in matcher.get_matching_blocks():
+        if sum(len(line.strip()) for line in lines[ours : ours + length]) >= _LEAST_CHARACTERS:
+            jumps[ours] = theirs + 1
+    return jumps
+
+
+def _with_jumps(lines: list[str], jumps: dict[int, int], shown: str) -> str:
+    """A directive before each run, or as soon after its beginning as one may stand."""
+    out: list[str] = []
+    offset: int | None = None  # from the index of a line to its number in the Python file
+    due = False
+    open_until: str | None = None
+    for index, line in enumerate(lines):
+        if index in jumps:
+            due = due or offset != jumps[index] - index
+            offset = jumps[index] - index
+        continued = bool(out) and index > 0 and lines[index - 1].endswith("\\")
+        if due and offset is not None and open_until is None and not continued:
+            out.append(f'#line {index + offset} "{shown}"')
+            due = False
+        out.append(line)
+        open_until = _still_open(line, open_until)
+    return "\n".join(out)
+
+
+def _still_open(line: str, open_until: str | None) -> str | None:
+    """What ends the block comment or raw string that is open after a line; None if none is."""
+    at = 0
+    while True:
+        if open_until is not None:
+            end = line.find(open_until, at)
+            if end < 0:
+                return open_until
+            at, open_until = end + len(open_until), None
+        comment, raw, rest = line.find("/*", at), line.find('R"', at), line.find("//", at)
+        starts = [each for each in (comment, raw) if each >= 0]
+        if not starts or 0 <= rest < min(starts):
+            return None
+        if min(starts) == comment:
+            at, open_until = comment + 2, "*/"
+        else:
+            bracket = line.find("(", raw)
+            if bracket < 0:
+                return None
+            at, open_until = bracket + 1, f'){line[raw + 2 : bracket]}"'
