@@ -1,7 +1,7 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
 #!EXPECT pass
-"""Rows of a by bulk copies into a ring of four slots; full and empty mbarriers in PTX.
+"""Rows of a by bulk copies into a ring of two slots; full and empty mbarriers in PTX.
 
 The last warp copies, eight others have a row each.
 """
@@ -9,7 +9,7 @@ The last warp copies, eight others have a row each.
 from torch.utils.cpp_extension import load_inline
 
 ROWS = 8
-SLOTS = 4
+SLOTS = 2
 
 source = """
 #include <cuda_fp16.h>

@@ -26,7 +26,8 @@ __device__ __forceinline__ float Dot64(const uchar4* x, const uchar4* y, uchar4 
            __half2float(__half(__nv_cvt_fp8_to_halfraw(v, __NV_E4M3)));
   };
   auto pair = [](unsigned char u, unsigned char v) {
-    __half2 p(__nv_cvt_fp4x2_to_halfraw2(u, __NV_E2M1)), q(__nv_cvt_fp4x2_to_halfraw2(v, __NV_E2M1));
+    __half2 p(__nv_cvt_fp4x2_to_halfraw2(u, __NV_E2M1));
+    __half2 q(__nv_cvt_fp4x2_to_halfraw2(v, __NV_E2M1));
     return __half22float2(__hmul2(p, q));
   };
   const float scales[4] = {scale(s.x, t.x), scale(s.y, t.y), scale(s.z, t.z), scale(s.w, t.w)};

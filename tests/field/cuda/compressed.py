@@ -1,7 +1,7 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
 #!EXPECT pass
-"""Fixed point: FP4 and E4M3 as integers, a sum in 64 bits that is exact; the source is compressed."""
+"""Fixed point: FP4 and E4M3 as integers, an exact sum in 64 bits; the source is compressed."""
 
 import base64
 import zlib

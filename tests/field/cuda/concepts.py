@@ -5,7 +5,9 @@
 
 from torch.utils.cpp_extension import load_inline
 
-CXX = "void launch(uintptr_t a, uintptr_t b, uintptr_t s, uintptr_t t, uintptr_t c, int m, int k, int l);"
+CXX = """
+void launch(uintptr_t a, uintptr_t b, uintptr_t s, uintptr_t t, uintptr_t c, int m, int k, int l);
+"""
 
 CUDA = r"""
 #include <array>
@@ -29,13 +31,15 @@ constexpr __device__ float decode(std::uint32_t code) {
   const std::uint32_t magnitude = code & (sign - 1);
   constexpr std::uint32_t shift = 23 - T::mantissa;
   // 2^(127 - bias) in two steps: subnormals of the format are subnormals here
-  const float small = std::bit_cast<float>(magnitude << shift);
-  const float value = small * 0x1p60f * std::bit_cast<float>(std::uint32_t(127 + 127 - T::bias - 60) << 23);
+  constexpr float rest = std::bit_cast<float>(std::uint32_t(127 + 127 - T::bias - 60) << 23);
+  const float value = std::bit_cast<float>(magnitude << shift) * 0x1p60f * rest;
   return code & sign ? -value : value;
 }
 
 template <typename T>
-concept Accumulator = std::floating_point<T> && requires(T x, float y) { { x += y } -> std::same_as<T&>; };
+concept Accumulator = std::floating_point<T> && requires(T x, float y) {
+  { x += y } -> std::same_as<T&>;
+};
 
 template <typename F>
 concept Reducer = std::invocable<F, float, int>;

@@ -1,7 +1,7 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
 #!EXPECT pass
-"""cuda::pipeline of a thread block with two stages, cuda::memcpy_async of a and sfa by the group."""
+"""cuda::pipeline of a thread block with two stages, cuda::memcpy_async of a and sfa by it."""
 
 from torch.utils.cpp_extension import load_inline
 
@@ -89,7 +89,8 @@ void gemv(torch::Tensor a, torch::Tensor b, torch::Tensor sfa, torch::Tensor sfb
 
 row_pipeline = load_inline(
     "row_pipeline",
-    "void gemv(torch::Tensor a, torch::Tensor b, torch::Tensor sfa, torch::Tensor sfb, torch::Tensor c);",
+    "void gemv(torch::Tensor a, torch::Tensor b, torch::Tensor sfa, torch::Tensor sfb,"
+    "torch::Tensor c);",
     SOURCE,
     functions=["gemv"],
     extra_cuda_cflags=["-gencode=arch=compute_100a,code=sm_100a", "-O3"],

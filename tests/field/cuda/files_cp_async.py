@@ -69,7 +69,8 @@ staged(const uint8_t* a, const uint8_t* b, const uint8_t* sfa, const uint8_t* sf
     for (int block = part; block < TILE / 8; block += 4) {
       const int i = tile * TILE + block * 8;
       if (i >= bytes) break;
-      const float dot = nvfp4::dot_block(&tiles[tile & 1][row][block * 8], b + vector_row * bytes + i);
+      const uint8_t* x = &tiles[tile & 1][row][block * 8];
+      const float dot = nvfp4::dot_block(x, b + vector_row * bytes + i);
       acc += dot * nvfp4::scale(sfa[(global_row * bytes + i) / 8]) *
              nvfp4::scale(sfb[(vector_row * bytes + i) / 8]);
     }
@@ -80,8 +81,8 @@ staged(const uint8_t* a, const uint8_t* b, const uint8_t* sfa, const uint8_t* sf
   if (part == 0) c[global_row] = __float2half(acc);
 }
 
-void launch(const void* a, const void* b, const void* sfa, const void* sfb, void* c, int m, int bytes,
-            int l) {
+void launch(const void* a, const void* b, const void* sfa, const void* sfb, void* c, int m,
+            int bytes, int l) {
   staged<<<dim3(m / ROWS, l), THREADS>>>((const uint8_t*)a, (const uint8_t*)b, (const uint8_t*)sfa,
                                          (const uint8_t*)sfb, (__half*)c, m, bytes);
 }
@@ -89,8 +90,8 @@ void launch(const void* a, const void* b, const void* sfa, const void* sfb, void
     "binding.cpp": r"""
 #include <torch/extension.h>
 
-void launch(const void* a, const void* b, const void* sfa, const void* sfb, void* c, int m, int bytes,
-            int l);
+void launch(const void* a, const void* b, const void* sfa, const void* sfb, void* c, int m,
+            int bytes, int l);
 
 static void gemv(const torch::Tensor& a, const torch::Tensor& b, const torch::Tensor& sfa,
                  const torch::Tensor& sfb, torch::Tensor& c) {

@@ -3,7 +3,6 @@
 #!EXPECT pass
 """A warp a row, byte by byte, with the intrinsics of cuda_fp4.h and cuda_fp8.h; functions=[...]."""
 
-import torch
 from torch.utils.cpp_extension import load_inline
 
 from task import input_t, output_t

@@ -1,7 +1,7 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
 #!EXPECT pass
-"""b times its scales as floats in dynamic shared memory, up to 64 KiB, and cp.async in PTX for a.
+"""b times its scales as floats in 64 KiB of dynamic shared memory, and cp.async in PTX for a.
 
 cudaFuncSetAttribute raises the limit. A k too long for the buffer is done in slices.
 """
@@ -43,7 +43,7 @@ __global__ void gemv_large_shared(const uint8_t* A, const uint8_t* B, const uint
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int slice = min(k, SLICE);
     float* vec = reinterpret_cast<float*>(smem);
-    unsigned char* ring = smem + slice * sizeof(float) + warp * (STAGES * 32 * CHUNK);
+    unsigned char* ring = smem + SLICE * sizeof(float) + warp * (STAGES * 32 * CHUNK);
     const size_t row = (size_t)blockIdx.y * m + blockIdx.x * WARPS + warp;
     const size_t brow = (size_t)blockIdx.y * 128;
 
@@ -61,7 +61,8 @@ __global__ void gemv_large_shared(const uint8_t* A, const uint8_t* B, const uint
         const uint8_t* a = A + (row * k + start) / 2;
         auto issue = [&](int t) {
             const int chunk = t * 32 + lane;
-            if (chunk < chunks) cp_async16(ring + ((t % STAGES) * 32 + lane) * CHUNK, a + chunk * CHUNK);
+            unsigned char* slot = ring + ((t % STAGES) * 32 + lane) * CHUNK;
+            if (chunk < chunks) cp_async16(slot, a + chunk * CHUNK);
             CP_COMMIT();
         };
         for (int t = 0; t < STAGES - 1; t++) issue(t);
@@ -90,12 +91,14 @@ __global__ void gemv_large_shared(const uint8_t* A, const uint8_t* B, const uint
 
 void gemv(torch::Tensor a, torch::Tensor b, torch::Tensor sfa, torch::Tensor sfb, torch::Tensor c) {
     const int m = a.size(0), k = a.size(1) * 2, l = a.size(2);
-    const size_t bytes = min(k, SLICE) * sizeof(float) + WARPS * STAGES * 32 * CHUNK;
-    cudaFuncSetAttribute(gemv_large_shared, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    const size_t bytes = SLICE * sizeof(float) + WARPS * STAGES * 32 * CHUNK;
+    const auto limit = cudaFuncAttributeMaxDynamicSharedMemorySize;
+    cudaFuncSetAttribute(gemv_large_shared, limit, (int)bytes);
     gemv_large_shared<<<dim3(m / WARPS, l), 32 * WARPS, bytes>>>(
         (uint8_t*)a.data_ptr(), (uint8_t*)b.data_ptr(), (uint8_t*)sfa.data_ptr(),
         (uint8_t*)sfb.data_ptr(), (__half*)c.data_ptr(), m, k);
-    TORCH_CHECK(cudaPeekAtLastError() == cudaSuccess, "launch: ", cudaGetErrorString(cudaGetLastError()));
+    const cudaError_t status = cudaGetLastError();
+    TORCH_CHECK(status == cudaSuccess, "launch: ", cudaGetErrorString(status));
 }
 """
 

@@ -37,15 +37,17 @@ __device__ __forceinline__ float dot(Word x, Word y) {
 }
 
 __global__ void __launch_bounds__(256, 2)
-kernel(const Word* __restrict__ a, const Word* __restrict__ b, const __nv_fp8_e4m3* __restrict__ sfa,
-       const __nv_fp8_e4m3* __restrict__ sfb, __half* __restrict__ c, int m, int rows, int blocks) {
+kernel(const Word* __restrict__ a, const Word* __restrict__ b,
+       const __nv_fp8_e4m3* __restrict__ sfa, const __nv_fp8_e4m3* __restrict__ sfb,
+       __half* __restrict__ c, int m, int rows, int blocks) {
   const int warps = gridDim.x * (blockDim.x / 32), lane = threadIdx.x & 31;
   for (int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; row < rows; row += warps) {
     const size_t at = size_t(row) * blocks, vec = size_t(row / m) * 128 * blocks;
     float acc = 0.f;
     for (int j = lane; j < blocks; j += 32) {
       Word x;
-      asm volatile("ld.global.nc.L1::no_allocate.L2::128B.u64 %0, [%1];" : "=l"(x) : "l"(a + at + j));
+      asm volatile("ld.global.nc.L1::no_allocate.L2::128B.u64 %0, [%1];"
+                   : "=l"(x) : "l"(a + at + j));
       acc += dot(x, b[vec + j]) * float(sfa[at + j]) * float(sfb[vec + j]);
     }
 #pragma unroll
@@ -58,7 +60,8 @@ int grid_size() {
   static int cached = 0;
   if (cached == 0) {
     int per_sm = 0;
-    TORCH_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, kernel, 256, 0) == cudaSuccess);
+    cudaError_t status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, kernel, 256, 0);
+    TORCH_CHECK(status == cudaSuccess);
     cached = per_sm * at::cuda::getCurrentDeviceProperties()->multiProcessorCount;
   }
   return cached;

@@ -44,16 +44,19 @@ static __device__ __forceinline__ float dot16(uint32_t a0, uint32_t a1, uint32_t
     uint32_t x[4], y[4], s = 0;
     unpack(a0, x);
     unpack(b0, y);
-    for (int i = 0; i < 4; i++) asm("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(s) : "r"(x[i]), "r"(y[i]));
+    for (int i = 0; i < 4; i++)
+        asm("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(s) : "r"(x[i]), "r"(y[i]));
     unpack(a1, x);
     unpack(b1, y);
-    for (int i = 0; i < 4; i++) asm("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(s) : "r"(x[i]), "r"(y[i]));
+    for (int i = 0; i < 4; i++)
+        asm("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(s) : "r"(x[i]), "r"(y[i]));
     float2 f = __half22float2(reinterpret_cast<__half2&>(s));  // 8 products a half: exact
     return f.x + f.y;
 }
 
 extern "C" __global__ void __launch_bounds__(128)
-gemv(const uint4* A, const uint4* B, const uint16_t* SA, const uint16_t* SB, __half* C, int m, int k)
+gemv(const uint4* A, const uint4* B, const uint16_t* SA, const uint16_t* SB, __half* C, int m,
+     int k)
 {
     int lane = threadIdx.x & 7, row = blockIdx.x * 16 + (threadIdx.x >> 3), n = k >> 5;
     long long r = (long long)blockIdx.z * m + row;

@@ -1,7 +1,10 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
 #!EXPECT pass
-"""Split K: atomicAdd of floats into a workspace cleared by cudaMemsetAsync, then a second kernel."""
+"""Split K: atomicAdd of floats into a workspace that cudaMemsetAsync clears, then a second kernel.
+
+An f-string carries the number of splits into the source.
+"""
 
 import torch
 from torch.utils.cpp_extension import load_inline
@@ -37,7 +40,8 @@ __global__ void partialSums(const ulonglong1* a, const ulonglong1* b, const __nv
             x >>= 4;
             y >>= 4;
         }}
-        sum += dot * static_cast<float>(sfa[r * blocks + j]) * static_cast<float>(sfb[v * blocks + j]);
+        const float s = float(sfa[r * blocks + j]), t = float(sfb[v * blocks + j]);
+        sum += dot * (s * t);
     }}
     for (int step = 16; step >= 1; step /= 2) sum += __shfl_down_sync(0xffffffffu, sum, step);
     if (lane == 0) atomicAdd(&workspace[r], sum);

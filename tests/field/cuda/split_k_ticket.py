@@ -8,7 +8,7 @@ atomicInc turns the ticket back to zero by itself. Workspaces are tensors made i
 
 from torch.utils.cpp_extension import load_inline
 
-cpp = "torch::Tensor forward(torch::Tensor, torch::Tensor, torch::Tensor, torch::Tensor, torch::Tensor);"
+cpp = "torch::Tensor forward(" + ", ".join(["torch::Tensor"] * 5) + ");"
 
 cuda = r"""
 #include <cuda_fp16.h>

@@ -21,7 +21,8 @@ __device__ void mbar_init(uint32_t bar, uint32_t count) {
 }
 
 __device__ void mbar_expect(uint32_t bar, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+               ::"r"(bar), "r"(bytes) : "memory");
 }
 
 __device__ void mbar_wait(uint32_t bar, uint32_t parity) {
@@ -70,7 +71,8 @@ tma_gemv(const __grid_constant__ CUtensorMap map, const uint8_t* b, const uint8_
     mbar_wait(bar + 8 * (t % 2), t / 2 % 2);
     const int at = t * kBytes + quarter * 32;
     if (at < packed) {
-      const size_t ra = (size_t(l) * m + blockIdx.x * kRows + row) * packed, rb = l * 128ul * packed;
+      const size_t ra = (size_t(l) * m + blockIdx.x * kRows + row) * packed;
+      const size_t rb = size_t(l) * 128 * packed;
       for (int j = 0; j < 4; ++j) {
         float dot = 0;
         for (int i = 8 * j; i < 8 * j + 8; ++i) {

@@ -28,8 +28,10 @@ __global__ void decode(const fp4x2 *b, const fp8 *sfb, __half2 *values, float *s
     if (i >= packed) return;
     const size_t source = (size_t)l * 128 * packed + i, target = (size_t)l * packed + i;
     values[target] = __half2(__nv_cvt_fp4x2_to_halfraw2(b[source], __NV_E2M1));
-    if (i % 8 == 0)
-        scales[target / 8] = __half2float(__half(__nv_cvt_fp8_to_halfraw(sfb[source / 8], __NV_E4M3)));
+    if (i % 8 == 0) {
+        const __half_raw scale = __nv_cvt_fp8_to_halfraw(sfb[source / 8], __NV_E4M3);
+        scales[target / 8] = __half2float(__half(scale));
+    }
 }
 
 void decode_vector(at::Tensor b, at::Tensor sfb, at::Tensor values, at::Tensor scales) {
@@ -65,7 +67,8 @@ __global__ void multiply(const uint2 *a, const fp8 *sfa, const __half2 *values, 
                          Out *out, int m, int blocks) {
     assert(blocks > 0 && blockDim.x == 128);
     const int lane = threadIdx.x % 8, row = blockIdx.x * 16 + threadIdx.x / 8;
-    const size_t first = ((size_t)blockIdx.y * m + row) * blocks, vector = (size_t)blockIdx.y * blocks;
+    const size_t first = ((size_t)blockIdx.y * m + row) * blocks;
+    const size_t vector = (size_t)blockIdx.y * blocks;
     assert(row < m);
     float sum = 0.f;
     for (int j = lane; j < blocks; j += 8) {

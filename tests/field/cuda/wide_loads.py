@@ -80,7 +80,8 @@ gemv(const char* a, const char* b, const uint32_t* sfa, const uint32_t* sfb, __h
   float acc = 0.f;
 #pragma unroll 2
   for (int t = threadIdx.x; t < tiles; t += 32) {
-    const Words x = load_once(a + (row * tiles + t) * 32), y = load_kept(b + (vec * tiles + t) * 32);
+    const Words x = load_once(a + (row * tiles + t) * 32);
+    const Words y = load_kept(b + (vec * tiles + t) * 32);
     const uint32_t s = sfa[row * tiles + t], u = sfb[vec * tiles + t];
     const float2 s0 = fp8x2(s), s1 = fp8x2(s >> 16), u0 = fp8x2(u), u1 = fp8x2(u >> 16);
     acc = block_fma(x.w[0], x.w[1], y.w[0], y.w[1], s0.x * u0.x, acc);
@@ -92,12 +93,17 @@ gemv(const char* a, const char* b, const uint32_t* sfa, const uint32_t* sfb, __h
   if (threadIdx.x == 0) c[row] = __float2half(acc);
 }
 
-using Kernel = void (*)(const char*, const char*, const uint32_t*, const uint32_t*, __half*, int, int);
+using Kernel = void (*)(const char*, const char*, const uint32_t*, const uint32_t*, __half*, int,
+                        int);
 
 at::Tensor forward(at::Tensor a, at::Tensor b, at::Tensor sfa, at::Tensor sfb, at::Tensor c) {
   const int m = a.size(0), k = a.size(1) * 2;
-  const Kernel kernel = k == 16384 ? gemv<16384> : k == 7168 ? gemv<7168> : k == 2048 ? gemv<2048> : gemv<0>;
-  kernel<<<dim3(m / ROWS_PER_CTA, c.size(2)), dim3(32, ROWS_PER_CTA), 0, at::cuda::getCurrentCUDAStream()>>>(
+  Kernel kernel = gemv<0>;
+  if (k == 16384) kernel = gemv<16384>;
+  if (k == 7168) kernel = gemv<7168>;
+  if (k == 2048) kernel = gemv<2048>;
+  const dim3 grid(m / ROWS_PER_CTA, c.size(2)), block(32, ROWS_PER_CTA);
+  kernel<<<grid, block, 0, at::cuda::getCurrentCUDAStream()>>>(
       (const char*)a.data_ptr(), (const char*)b.data_ptr(), (const uint32_t*)sfa.data_ptr(),
       (const uint32_t*)sfb.data_ptr(), (__half*)c.data_ptr(), m, k);
   AT_CUDA_CHECK(cudaGetLastError());
@@ -105,7 +111,8 @@ at::Tensor forward(at::Tensor a, at::Tensor b, at::Tensor sfa, at::Tensor sfb, a
 }
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-  m.def("forward", &forward, py::arg("a"), py::arg("b"), py::arg("sfa"), py::arg("sfb"), py::arg("c"));
+  m.def("forward", &forward, py::arg("a"), py::arg("b"), py::arg("sfa"), py::arg("sfb"),
+        py::arg("c"));
 }
 """
 
