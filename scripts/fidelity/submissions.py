@@ -44,7 +44,7 @@ def outputs(path: Path, emulated: bool) -> list[torch.Tensor]:
         standin = emulation.install_stand_in(path, "sm_90a", check=False)
         there, back = standin.adopt, standin.host_view
     else:
-        there, back = torch.Tensor.cuda, torch.Tensor.cpu
+        there, back = _on_gpu, torch.Tensor.cpu
     spec = importlib.util.spec_from_file_location("submission", path)
     assert spec is not None
     assert spec.loader is not None
@@ -54,10 +54,15 @@ def outputs(path: Path, emulated: bool) -> list[torch.Tensor]:
     for generate in (reference.generate_input, reference.generate_full_range_input):
         for case in cases():
             data = generate(**case)
-            # FP4 and FP8 tensors move as bytes, and keep their strides that way.
             output = module.custom_kernel(tuple(there(tensor) for tensor in data))
             found.append(back(output).clone())
     return found
+
+
+def _on_gpu(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy with the same strides; FP4 and FP8 move as bytes."""
+    raw = tensor.view(torch.uint8) if tensor.itemsize == 1 else tensor
+    return raw.cuda().view(tensor.dtype)
 
 
 def _child(kind: str, path: Path, target: Path) -> None:
