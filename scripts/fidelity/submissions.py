@@ -77,6 +77,11 @@ def _run(kind: str, path: Path, folder: Path) -> dict[str, Any]:
         environment |= {"CUDA_VISIBLE_DEVICES": "", "XDG_CACHE_HOME": str(folder / "cache")}
     else:
         environment["TORCH_EXTENSIONS_DIR"] = str(folder / f"native_{path.stem}")
+        # Their flags name the B200's architecture.
+        here = folder / f"here_{path.parent.name}" / path.name
+        here.parent.mkdir(exist_ok=True)
+        here.write_text(path.read_text().replace("100a", "90a"))
+        path = here
     command = [sys.executable, "-m", "scripts.fidelity.submissions", "--child", kind]
     began = time.monotonic()
     try:
