@@ -204,6 +204,15 @@ def locate_window(address, row, base, size, stride, nbytes, align, out):  # type
 
 
 @compiled
+def scatter_rows(offset, data, memory):  # type: ignore[no-untyped-def]
+    """memory[offset[i] + j] = data[i, j]; the later row wins."""
+    for i in range(offset.shape[0]):
+        start = np.int64(offset[i])
+        for j in range(data.shape[1]):
+            memory[start + j] = data[i, j]
+
+
+@compiled
 def bank_wavefronts(address, request, nbytes):  # type: ignore[no-untyped-def]
     """Shared-memory passes of the requests, and what they would be without bank conflicts.
 
@@ -222,24 +231,25 @@ def bank_wavefronts(address, request, nbytes):  # type: ignore[no-untyped-def]
         while i < n and request[i] == current:
             count = 0
             load[:] = 0
+            most = 0
             taken = 0
             while i < n and request[i] == current and taken < lanes_a_pass:
                 for k in range(words_each):
                     word = (address[i] >> np.uint64(2)) + np.uint64(k)
+                    bank = np.int64(word & np.uint64(31))
                     known = False
-                    for j in range(count - 1, -1, -1):
-                        if seen[j] == word:
-                            known = True
-                            break
+                    if load[bank] != 0:
+                        for j in range(count - 1, -1, -1):
+                            if seen[j] == word:
+                                known = True
+                                break
                     if not known:
                         seen[count] = word
                         count += 1
-                        load[np.int64(word & np.uint64(31))] += 1
+                        load[bank] += 1
+                        most = max(most, load[bank])
                 taken += 1
                 i += 1
-            most = 0
-            for b in range(BANKS):
-                most = max(most, load[b])
             passes += most
             ideal += 1
     return passes, ideal

@@ -122,11 +122,12 @@ def note_writes(  # type: ignore[no-untyped-def]
                         racing = worse(writer, racing, t)
             for k in range(2):
                 reader = readers[k, b]
-                if reader != older:
-                    if not ordered(reader, t, known[c]):
-                        racing = worse(reader, racing, t)
-                    older = reader
-                readers[k, b] = 0
+                if reader != 0:
+                    if reader != older:
+                        if not ordered(reader, t, known[c]):
+                            racing = worse(reader, racing, t)
+                        older = reader
+                    readers[k, b] = 0
             writers[b] = stamp
         if racing != 0:
             count += 1
@@ -179,14 +180,23 @@ def note_issue(offset, nbytes, cta, thread, engine, known, writers, readers):  #
     for i in range(offset.shape[0]):
         c, t = cta[i], thread[i]
         start = np.int64(offset[i])
+        fine = np.int64(0)
+        older = np.int64(0)
         racing = np.int64(0)
         for b in range(start, start + nbytes):
-            if not ordered(writers[b], t, known[c]):
-                racing = worse(writers[b], racing, t)
+            writer = writers[b]
+            if writer != fine:
+                if not ordered(writer, t, known[c]):
+                    racing = worse(writer, racing, t)
+                fine = writer
             for k in range(2):
-                if not ordered(readers[k, b], t, known[c]):
-                    racing = worse(readers[k, b], racing, t)
-                readers[k, b] = 0
+                reader = readers[k, b]
+                if reader != 0:
+                    if reader != older:
+                        if not ordered(reader, t, known[c]):
+                            racing = worse(reader, racing, t)
+                        older = reader
+                    readers[k, b] = 0
             writers[b] = stamp
         if racing != 0:
             count += 1
