@@ -147,19 +147,29 @@ def note_engine(start, nbytes, thread, engine, known, writers, readers, write): 
     stamp)."""
     first, kind, other = -1, NO_FAULT, np.int64(0)
     stamp = (np.int64(known[engine >> 5, engine >> 5]) << 32) | (engine + 1)
+    fine = np.int64(0)
+    older = np.int64(0)
     for b in range(start, start + nbytes):
         writer = writers[b]
         fault = NO_FAULT
         racing = writer
         if writer == 0 and not write:
             fault = UNINITIALISED
-        elif not ordered(writer, thread, known):
-            fault = RACE
+        elif writer != fine:
+            if ordered(writer, thread, known):
+                fine = writer
+            else:
+                fault = RACE
         if write:
             for k in range(2):
-                if fault == NO_FAULT and not ordered(readers[k, b], thread, known):
-                    fault, racing = RACE, readers[k, b]
-                readers[k, b] = 0
+                reader = readers[k, b]
+                if reader != 0:
+                    if fault == NO_FAULT and reader != older:
+                        if ordered(reader, thread, known):
+                            older = reader
+                        else:
+                            fault, racing = RACE, reader
+                    readers[k, b] = 0
             writers[b] = stamp
         elif ordered(readers[0, b], thread, known):
             readers[0, b] = stamp
