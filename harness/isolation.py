@@ -7,11 +7,12 @@ import contextlib
 import ctypes
 import functools
 import os
+import re
 import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 open_files = 4096
@@ -22,27 +23,20 @@ data_share = 0.8
 
 _set_parent_death_signal, _set_dumpable, _set_child_subreaper = 1, 4, 36  # PR_SET_...
 
-ConfineFiles = Callable[[list[Path]], str]
-"""Makes files read-only, but not these folders; returns how. Raises OSError."""
+_passed = re.compile(
+    r"\w*PATH|HOME|USER|LANG|LC_\w+|TZ|CC|CXX|VIRTUAL_ENV|CONDA_PREFIX|POPCORN_NCU"
+    r"|NVIDIA_VISIBLE_DEVICES|(CUDA|CUTE_DSL|MKL|NUMBA|OMP|PYTHON|TORCH|TRITON)\w*"
+)
 
-_caches = "XDG_CACHE_HOME"
 
-
-def cache_environment(scratch: Path) -> dict[str, str]:
-    """Sends temporary files to the scratch folder and compilers' caches to one of the user's."""
-    folder = Path(os.environ.get(_caches) or Path.home() / ".cache") / "nvfp4"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        folder = scratch / "cache"
-    compilers = ("TRITON", "TORCHINDUCTOR", "CUTE_DSL", "NUMBA")
-    names = (
-        *(f"{each}_CACHE_DIR" for each in compilers),
-        "CUDA_CACHE_PATH",
-        "TORCH_EXTENSIONS_DIR",
-    )
-    caches = {name: str(folder / name.lower()) for name in names}
-    return {**caches, _caches: str(folder), "TMPDIR": str(scratch)}
+def environment() -> dict[str, str]:
+    """The variables that a submission gets: others may hold secrets. ncu needs many of its own."""
+    every, ours = os.environ.get("POPCORN_NCU") == "1", ("POPCORN_S", "POPCORN_F", "NVFP4_")
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if _passed.fullmatch(name) or (every and not name.startswith(ours))
+    }
 
 
 def _prctl(option: int, value: int) -> None:
@@ -129,7 +123,9 @@ def limit_resources() -> str:
 @functools.cache
 def command_prefix() -> tuple[str, ...]:
     """A command that starts another in a user and a network namespace, or at least without
-    capabilities; empty where neither is possible."""
+    capabilities; empty where neither is possible, or nvfp4 is installed, which does more."""
+    if find_spec("nvfp4") is not None:
+        return ()
     prefixes = (
         ("unshare", "--user", "--map-current-user", "--net"),
         ("setpriv", "--bounding-set=-all", "--no-new-privs"),
@@ -149,16 +145,10 @@ def describe_prefix() -> str:
     return "no network, no rights over others" if prefix[0] == "unshare" else "no capabilities"
 
 
-def confine(scratch: Path, confine_files: ConfineFiles | None = None) -> dict[str, str]:
-    """Confines this process, whose variables include those of ``cache_environment``.
+def confine() -> dict[str, str]:
+    """Confines this process.
 
     Returns what is in force: mechanism to description; "none: ..." says why there is none.
     """
     die_with_parent()
-    protections = {"resources": limit_resources(), "files": "none: nvfp4 is not installed"}
-    if confine_files is not None:
-        try:
-            protections["files"] = confine_files([scratch, Path(os.environ[_caches])])
-        except OSError as error:
-            protections["files"] = f"none: {error}"
-    return protections
+    return {"resources": limit_resources(), "files": "none: nvfp4 is not installed"}

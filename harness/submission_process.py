@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -93,12 +94,11 @@ class SubmissionProcess:
 
     def start(self) -> None:
         ours, theirs = socket.socketpair()
-        environment = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("POPCORN_", "NVFP4_")) or name == "POPCORN_NCU"
-        }
-        environment.update(isolation.cache_environment(self.scratch))
+        environment = {**isolation.environment(), "TMPDIR": str(self.scratch)}
+        if find_spec("nvfp4") is not None:
+            from nvfp4.local.caches import cache_variables
+
+            environment.update(cache_variables(self._submission, self.scratch))
         with theirs:
             self._process = subprocess.Popen(
                 [
@@ -185,7 +185,7 @@ class SubmissionProcess:
                 self.stop()
                 raise SubmissionFailed(f"the worker did not start: {error!r}") from None
             said = {str(name): str(how) for name, how in greeting.confined.items()}
-            self.confined = {**said, "namespaces": isolation.describe_prefix()}
+            self.confined = {"namespaces": isolation.describe_prefix(), **said}
         return self.confined
 
     def _send(self, request: object, fd: int | None) -> None:

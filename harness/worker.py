@@ -22,12 +22,11 @@ def main() -> None:
     channel = Channel(socket.socket(fileno=int(sys.argv[1])), takes_fds=True)
     submission = Path(sys.argv[2])
     installed = find_spec("nvfp4") is not None
-    confine_files: isolation.ConfineFiles | None = None
     if installed:
-        from nvfp4.local import landlock
-
-        confine_files = landlock.confine_files
-    channel.send(pack(Greeting(isolation.confine(submission.parent, confine_files))))
+        from nvfp4.local.confinement import confine
+    else:
+        confine = isolation.confine
+    channel.send(pack(Greeting(confine())))
     # Only now: torch starts threads, and a thread keeps the rights it was started with.
     from runner import Runner
 

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import isolation
+from nvfp4.local.caches import cache_variables
 
 
 def run_confined(script: Path) -> int:
@@ -23,23 +24,20 @@ def run_confined(script: Path) -> int:
     isolation.die_with_parent()
     isolation.adopt_orphans()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    command = [
-        *isolation.command_prefix(),
-        *(sys.executable, "-m", "nvfp4.local.run_alone", "--inside", str(script)),
-    ]
+    command = [sys.executable, "-m", "nvfp4.local.run_alone", "--inside", str(script)]
     try:
         return subprocess.run(
-            command, env={**os.environ, **isolation.cache_environment(script.parent)}
+            command, env={**isolation.environment(), **cache_variables(script, script.parent)}
         ).returncode
     finally:
         isolation.kill_children()
 
 
 def run_inside(script: Path) -> None:
-    """Confines this process and becomes the script, with a stand-in where there is no GPU."""
-    from nvfp4.local.landlock import confine_files
+    """Confined to its folder, becomes the script, with a stand-in where there is no GPU."""
+    from nvfp4.local.confinement import confine
 
-    isolation.confine(script.parent, confine_files)
+    confine()
     import torch  # which starts threads: not before they are confined
 
     if not torch.cuda.is_available():

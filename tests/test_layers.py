@@ -65,11 +65,12 @@ allowed = {
 outside_the_bot = {
     "eval": {"nvfp4.local.extras", "nvfp4.local.facts"},
     "worker": {
+        "nvfp4.local.confinement",
         "nvfp4.local.gated_calls",
-        "nvfp4.local.landlock",
         "nvfp4.local.retargeted_calls",
     },
     "runner": {"nvfp4.emulation"},
+    "submission_process": {"nvfp4.local.caches"},
     "nvfp4.local.run_alone": {"nvfp4.emulation"},
     "nvfp4.local.facts": {"nvfp4.capture.cuda.toolchain"},
 }

@@ -378,3 +378,21 @@ def _with_standard(given: list[str], slim: bool) -> list[str]:
         return given
     others = [word for word in given if word not in chosen]
     return ["-std=c++17" if slim else "-std=c++20", *others]
+
+
+def build_shared_objects() -> None:
+    """Compile what every extension with the slim headers is linked to. Raises MissingToolchain and
+    CompileError.
+    """
+    folder = cache_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    shared = _Compilation(Request("shared", (), ""), find_toolchain(), folder, slim=True)
+    try:
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(shared._own_object, shared._own_sources()))
+    finally:
+        shutil.rmtree(shared.work, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    build_shared_objects()
