@@ -224,5 +224,6 @@ def main(arguments: list[str]) -> Exit:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _stop)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _stop)
     sys.exit(main(sys.argv[1:]))

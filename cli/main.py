@@ -40,7 +40,8 @@ def main() -> None:
     """Judges submissions to the NVFP4 GEMV contest on the GPU you have, or on none."""
     if threading.current_thread() is threading.main_thread():
         # A signal that ends the command ends the judge too, as Ctrl-C does.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.default_int_handler)
 
 
 @main.command("eval")

@@ -12,6 +12,7 @@ from rich.text import Text
 from nvfp4.cli.findings import summarise
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.retargeting import retargeting_lines
+from nvfp4.cli.text import first_lines
 from nvfp4.cli.verdict import BenchmarkResult, Device, TestResult, Verdict
 
 _styles = {"pass": "green", "fail": "bold red", "skipped": "dim"}
@@ -181,7 +182,7 @@ def failure_lines(verdict: Verdict) -> Iterator[Text]:
         if shown[same] > 1 or len(shown) > _shown_failures:
             continue
         yield Text.assemble((f"failed: {what}, {result.spec}", "bold red"))
-        for line in result.message.splitlines():
+        for line in first_lines(result.message):
             yield Text(f"  {line}")
     hidden = sum(shown.values()) - min(len(shown), _shown_failures)
     if hidden:

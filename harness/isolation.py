@@ -99,6 +99,12 @@ def _kill(pids: list[int]) -> None:
             os.waitpid(pid, 0)
 
 
+def clear(folder: Path) -> None:
+    """Deletes a folder of any depth and with any permissions."""
+    for command in ("chmod", "-R", "u+rwx"), ("rm", "-rf"):
+        subprocess.run([*command, str(folder)], stderr=subprocess.DEVNULL)
+
+
 def limit_resources() -> str:
     """Returns the limits in words."""
     physical_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

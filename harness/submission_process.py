@@ -90,7 +90,7 @@ class SubmissionProcess:
 
     def __exit__(self, *error: object) -> None:
         self.stop()
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        isolation.clear(self.scratch)
 
     def start(self) -> None:
         ours, theirs = socket.socketpair()

@@ -53,9 +53,9 @@ def show_only(writable: list[Path], sockets: list[str], fresh_proc: bool) -> Non
     shared = _opened([Path("/dev/shm")]) if gpu else {}
     _mount(None, "/", None, _recursive | _private)
     _set_read_only("/", True, recursive=True)
-    for path in map(Path, _hidden):
-        if path.is_dir() and not path.is_symlink():
-            _mount("tmpfs", str(path), "tmpfs", _nosuid | _nodev, f"mode=1777,{_size()}")
+    for name in _hidden:
+        if os.path.isdir(name) and not os.path.islink(name):
+            _mount("tmpfs", name, "tmpfs", _nosuid | _nodev, f"mode=1777,{_size()}")
     for path, fd in kept.items():
         _bind_again(path, fd)
     for path, fd in given.items():
@@ -65,13 +65,13 @@ def show_only(writable: list[Path], sockets: list[str], fresh_proc: bool) -> Non
     if fresh_proc:
         _mount("proc", "/proc", "proc", _nosuid | _nodev | _noexec)
         for name in _settings:
-            path = f"/proc/{name}"
-            if os.path.exists(path):
-                _mount(path, path, None, _bind | _recursive)
-                _set_read_only(path, True, recursive=True)
-    for path in sockets:
+            setting = f"/proc/{name}"
+            if os.path.exists(setting):
+                _mount(setting, setting, None, _bind | _recursive)
+                _set_read_only(setting, True, recursive=True)
+    for socket in sockets:
         with contextlib.suppress(MountError):  # of a folder that others cannot enter
-            _mount("/dev/null", path, None, _bind)
+            _mount("/dev/null", socket, None, _bind)
     for opened in (kept, given, devices, shared):
         for fd in opened.values():
             os.close(fd)
@@ -94,7 +94,13 @@ def _opened(paths: Iterable[Path]) -> dict[Path, int]:
 def _program_folders() -> list[Path]:
     """Where Python finds what it imports and runs, and libraries of the system in /run."""
     script = Path(sys.argv[0]).parent if sys.argv and sys.argv[0] else Path()
-    places = [sys.prefix, sys.base_prefix, Path(sys.executable).parent, script, *sys.path]
+    places: list[str | Path] = [
+        sys.prefix,
+        sys.base_prefix,
+        Path(sys.executable).parent,
+        script,
+        *sys.path,
+    ]
     places += [*_module_folders(), *_libraries_in_run]
     real = sorted({Path(place).resolve() for place in places if str(place)})
     # A folder in another comes with it.

@@ -5,6 +5,7 @@
 The current folder is the script's: it holds task.py and the modules of the judge.
 """
 
+import contextlib
 import os
 import runpy
 import signal
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import isolation
 from nvfp4.local.caches import cache_variables
+
+_look_s = 0.2
 
 
 def run_confined(script: Path) -> int:
@@ -25,10 +28,15 @@ def run_confined(script: Path) -> int:
     isolation.adopt_orphans()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     command = [sys.executable, "-m", "nvfp4.local.run_alone", "--inside", str(script)]
+    variables = {**isolation.environment(), **cache_variables(script, script.parent)}
     try:
-        return subprocess.run(
-            command, env={**isolation.environment(), **cache_variables(script, script.parent)}
-        ).returncode
+        process = subprocess.Popen(command, env=variables)
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(_look_s)
+            if len(isolation.descendants(os.getpid())) > isolation.processes:
+                print(f"it started more than {isolation.processes} processes", file=sys.stderr)
+                return 1
     finally:
         isolation.kill_children()
 
