@@ -107,7 +107,7 @@ def run_mode(
         _report_confinement(pipe, process)
         deadline = started + environment.timeout_s
         extras = _extras(process, submission, device, deadline, environment.strict, pipe)
-        judge = Judge(process, pipe, device, deadline, environment.secret_seed, extras)
+        judge = Judge(process, pipe, device, deadline, extras)
         if mode == "test":
             if extras.repeat is None:
                 return judge.test(cases)

@@ -120,12 +120,13 @@ def info(device: str, as_json: bool) -> None:
 
 @main.command()
 @click.argument("names", nargs=-1)
+@click.option("--quick", is_flag=True, help="Judge a few that stand for the rest, in a minute.")
 @click.option("--device", default="auto", type=DeviceType(), help="Where to judge.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else.")
-def selftest(names: tuple[str, ...], device: str, as_json: bool) -> None:
+def selftest(names: tuple[str, ...], quick: bool, device: str, as_json: bool) -> None:
     """Judges honest submissions, which must pass, and cheats, which must be caught.
 
-    NAMES picks some of the corpus; all of it is judged without. Exit 1 if the judge was fooled, or
+    NAMES picks some of the corpus; all of it is judged without, or a few with --quick. Exit 1 if the judge was fooled, or
     failed an honest submission.
     """
     from nvfp4.cli.info import inspect
@@ -139,7 +140,9 @@ def selftest(names: tuple[str, ...], device: str, as_json: bool) -> None:
     if unknown:
         known = ", ".join(specimen.name for specimen in corpus)
         raise SetupError(f"{', '.join(sorted(unknown))} is not in the corpus", f"It has {known}.")
-    chosen = [each for each in corpus if not names or each.name in names]
+    chosen = [
+        each for each in corpus if each.name in names or not names and (each.quick or not quick)
+    ]
     on_cuda = inspect(problem, device).device.kind == "cuda"
     findings = run_corpus(problem, chosen, device, on_cuda)
     good = show_findings(new_console(), findings, as_json)

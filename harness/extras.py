@@ -23,11 +23,11 @@ class Clock(Protocol):
 class Repetition(Protocol):
     """A fresh process of the same submission."""
 
-    def choose(self, count: int, digest: int) -> list[int]:
-        """Which of so many cases are repeated."""
+    def choose(self, cases: list[Case], digest: int) -> list[int]:
+        """Which cases are repeated."""
 
-    def refuse_other_output(self, case: Case, output: torch.Tensor) -> None:
-        """Runs a case again. Raises SubmissionFailed."""
+    def refuse_other_output(self, case: Case, output: torch.Tensor, fresh_seed: int) -> None:
+        """Runs a case again, and with other contents. Raises SubmissionFailed."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ import contextlib
 import ctypes
 import functools
 import os
-import re
 import resource
 import signal
 import subprocess
@@ -22,21 +21,6 @@ output_bytes = 8 << 30
 data_share = 0.8
 
 _set_parent_death_signal, _set_dumpable, _set_child_subreaper = 1, 4, 36  # PR_SET_...
-
-_passed = re.compile(
-    r"\w*PATH|HOME|USER|LANG|LC_\w+|TZ|CC|CXX|VIRTUAL_ENV|CONDA_PREFIX|POPCORN_NCU"
-    r"|NVIDIA_VISIBLE_DEVICES|(CUDA|CUTE_DSL|MKL|NUMBA|OMP|PYTHON|TORCH|TRITON)\w*"
-)
-
-
-def environment() -> dict[str, str]:
-    """The variables that a submission gets: others may hold secrets. ncu needs many of its own."""
-    every, ours = os.environ.get("POPCORN_NCU") == "1", ("POPCORN_S", "POPCORN_F", "NVFP4_")
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if _passed.fullmatch(name) or (every and not name.startswith(ours))
-    }
 
 
 def _prctl(option: int, value: int) -> None:
@@ -99,12 +83,6 @@ def _kill(pids: list[int]) -> None:
             os.waitpid(pid, 0)
 
 
-def clear(folder: Path) -> None:
-    """Deletes a folder of any depth and with any permissions."""
-    for command in ("chmod", "-R", "u+rwx"), ("rm", "-rf"):
-        subprocess.run([*command, str(folder)], stderr=subprocess.DEVNULL)
-
-
 def limit_resources() -> str:
     """Returns the limits in words."""
     physical_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -129,7 +107,7 @@ def limit_resources() -> str:
 @functools.cache
 def command_prefix() -> tuple[str, ...]:
     """A command that starts another in a user and a network namespace, or at least without
-    capabilities; empty where neither is possible, or nvfp4 is installed, which does more."""
+    capabilities; empty where neither is possible, or nvfp4 does more."""
     if find_spec("nvfp4") is not None:
         return ()
     prefixes = (
@@ -144,17 +122,11 @@ def command_prefix() -> tuple[str, ...]:
 
 
 def describe_prefix() -> str:
-    """What the prefix takes away; begins with "none" where there is none."""
-    prefix = command_prefix()
-    if not prefix:
-        return "none: neither unshare nor setpriv works here"
-    return "no network, no rights over others" if prefix[0] == "unshare" else "no capabilities"
+    """Begins with "none" where there is none."""
+    return " ".join(command_prefix()) or "none: neither unshare nor setpriv works here"
 
 
 def confine() -> dict[str, str]:
-    """Confines this process.
-
-    Returns what is in force: mechanism to description; "none: ..." says why there is none.
-    """
+    """Returns what is in force: mechanism to description; "none: ..." says why there is none."""
     die_with_parent()
     return {"resources": limit_resources(), "files": "none: nvfp4 is not installed"}

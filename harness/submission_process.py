@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TypeVar
@@ -90,15 +91,21 @@ class SubmissionProcess:
 
     def __exit__(self, *error: object) -> None:
         self.stop()
-        isolation.clear(self.scratch)
+        with suppress(RecursionError):
+            shutil.rmtree(self.scratch, ignore_errors=True)
 
     def start(self) -> None:
         ours, theirs = socket.socketpair()
-        environment = {**isolation.environment(), "TMPDIR": str(self.scratch)}
-        if find_spec("nvfp4") is not None:
-            from nvfp4.local.caches import cache_variables
+        if find_spec("nvfp4") is None:
+            environment = {
+                name: value
+                for name, value in os.environ.items()
+                if not name.startswith(("POPCORN_", "NVFP4_")) or name == "POPCORN_NCU"
+            }
+        else:
+            from nvfp4.local.variables import variables
 
-            environment.update(cache_variables(self._submission, self.scratch))
+            environment = variables(self._submission, self.scratch)
         with theirs:
             self._process = subprocess.Popen(
                 [

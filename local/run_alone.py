@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import isolation
-from nvfp4.local.caches import cache_variables
+from nvfp4.local.variables import variables
 
 _look_s = 0.2
 
@@ -28,9 +28,8 @@ def run_confined(script: Path) -> int:
     isolation.adopt_orphans()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     command = [sys.executable, "-m", "nvfp4.local.run_alone", "--inside", str(script)]
-    variables = {**isolation.environment(), **cache_variables(script, script.parent)}
     try:
-        process = subprocess.Popen(command, env=variables)
+        process = subprocess.Popen(command, env=variables(script, script.parent))
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return process.wait(_look_s)

@@ -70,7 +70,7 @@ outside_the_bot = {
         "nvfp4.local.retargeted_calls",
     },
     "runner": {"nvfp4.emulation"},
-    "submission_process": {"nvfp4.local.caches"},
+    "submission_process": {"nvfp4.local.variables"},
     "nvfp4.local.run_alone": {"nvfp4.emulation"},
     "nvfp4.local.facts": {"nvfp4.capture.cuda.toolchain"},
 }

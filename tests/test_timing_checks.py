@@ -67,6 +67,12 @@ def test_calls_that_took_longer_than_reported_are_refused(wall_ns: float, believ
             refuse_slow_clock(steady(1e8), times)
 
 
+def test_two_of_five_calls_cannot_be_free() -> None:
+    times = [CallTime(1e8, 1e8, wall_ns=wall_ns) for wall_ns in (1e8, 1e8, 1e8, 2e8, 2e8)]
+    with pytest.raises(SubmissionFailed, match="by the judge's clock"):
+        refuse_slow_clock(steady(1e8), times)
+
+
 def test_the_first_estimate_that_agrees_is_believed() -> None:
     good, long = Estimate(call_ns=30e3, error_ns=10e3), Estimate(call_ns=60e3, error_ns=10e3)
     assert first_consistent_estimate(steady(26e3), iter([good, long])) == good
