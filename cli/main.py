@@ -126,8 +126,8 @@ def info(device: str, as_json: bool) -> None:
 def selftest(names: tuple[str, ...], quick: bool, device: str, as_json: bool) -> None:
     """Judges honest submissions, which must pass, and cheats, which must be caught.
 
-    NAMES picks some of the corpus; all of it is judged without, or a few with --quick. Exit 1 if the judge was fooled, or
-    failed an honest submission.
+    NAMES picks some of the corpus; all of it is judged without, or a few with --quick. Exit 1 if
+    the judge was fooled, or failed an honest submission.
     """
     from nvfp4.cli.info import inspect
     from nvfp4.cli.judging import failed_exit, new_console, passed_exit
@@ -140,9 +140,9 @@ def selftest(names: tuple[str, ...], quick: bool, device: str, as_json: bool) ->
     if unknown:
         known = ", ".join(specimen.name for specimen in corpus)
         raise SetupError(f"{', '.join(sorted(unknown))} is not in the corpus", f"It has {known}.")
-    chosen = [
-        each for each in corpus if each.name in names or not names and (each.quick or not quick)
-    ]
+    chosen = [each for each in corpus if each.name in names]
+    if not names:
+        chosen = [each for each in corpus if each.quick or not quick]
     on_cuda = inspect(problem, device).device.kind == "cuda"
     findings = run_corpus(problem, chosen, device, on_cuda)
     good = show_findings(new_console(), findings, as_json)

@@ -42,8 +42,8 @@ class CorpusError(SetupError):
 @dataclass(frozen=True)
 class Specimen:
     """A submission of the corpus. family: that of the cheat, None for an honest one. caught: a
-    pattern of the message or warning that must catch it. needs: cuda, or None. quick: whether it is of the
-    few that stand for the rest.
+    pattern of the message or warning that must catch it. needs: cuda, or None. quick: whether it
+    is of the few that stand for the rest.
     """
 
     name: str

@@ -44,7 +44,7 @@ class Repetition:
             [index for index, case in enumerate(cases) if case.full_range == full]
             for full in (False, True)
         ]
-        chosen = []
+        chosen: list[int] = []
         for group in (*filter(None, groups), list(range(len(cases)))):
             left = [index for index in group if index not in chosen]
             if left and len(chosen) < repeated_cases:
