@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import nvfp4
+
 _nosuid, _nodev, _noexec, _bind, _recursive, _private = 2, 4, 8, 1 << 12, 1 << 14, 1 << 18
 _mount_setattr = 442  # the same on every architecture
 _at_fdcwd, _at_recursive, _read_only = -100, 0x8000, 1
@@ -93,23 +95,12 @@ def _opened(paths: Iterable[Path]) -> dict[Path, int]:
 
 def _program_folders() -> list[Path]:
     """Where Python finds what it imports and runs, and libraries of the system in /run."""
-    script = Path(sys.argv[0]).parent if sys.argv and sys.argv[0] else Path()
-    places: list[str | Path] = [
-        sys.prefix,
-        sys.base_prefix,
-        Path(sys.executable).parent,
-        script,
-        *sys.path,
-    ]
-    places += [*_module_folders(), *_libraries_in_run]
-    real = sorted({Path(place).resolve() for place in places if str(place)})
+    script = os.path.dirname(os.path.abspath(sys.argv[0]))
+    places = [sys.prefix, sys.base_prefix, os.path.dirname(sys.executable), script, *sys.path]
+    places += [*nvfp4.__path__, *_libraries_in_run]
+    real = sorted({Path(os.path.realpath(place)) for place in places})
     # A folder in another comes with it.
     return [path for path in real if not any(other in path.parents for other in real)]
-
-
-def _module_folders() -> set[str]:
-    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    return {os.path.dirname(file) for file in files if file}
 
 
 def _is_hidden(path: Path) -> bool:
