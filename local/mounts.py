@@ -11,8 +11,6 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import nvfp4
-
 _nosuid, _nodev, _noexec, _bind, _recursive, _private = 2, 4, 8, 1 << 12, 1 << 14, 1 << 18
 _mount_setattr = 442  # the same on every architecture
 _at_fdcwd, _at_recursive, _read_only = -100, 0x8000, 1
@@ -97,7 +95,7 @@ def _program_folders() -> list[Path]:
     """Where Python finds what it imports and runs, and libraries of the system in /run."""
     script = os.path.dirname(os.path.abspath(sys.argv[0]))
     places = [sys.prefix, sys.base_prefix, os.path.dirname(sys.executable), script, *sys.path]
-    places += [*nvfp4.__path__, *_libraries_in_run]
+    places += [os.path.dirname(os.path.dirname(os.path.abspath(__file__))), *_libraries_in_run]
     real = sorted({Path(os.path.realpath(place)) for place in places})
     # A folder in another comes with it.
     return [path for path in real if not any(other in path.parents for other in real)]

@@ -16,6 +16,9 @@ import pytest
 from bot import Bot, case
 from conftest import processes_naming, with_the_judge
 
+import nvfp4.cli.bot
+from nvfp4.cli.problem import load_problem
+
 
 def run_alone(source: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     (folder / "submission.py").write_text(source)
@@ -158,6 +161,40 @@ def test_the_judge_says_what_is_in_force(tmp_path: Path) -> None:
     assert set(confined) == {"confined.resources", "confined.files", "confined.namespaces"}
     own = confined["confined.namespaces"]
     assert own.startswith(("own pid, ipc, mount, network and user", "own ipc", "none: "))
+
+
+seeking = """
+import os
+
+def custom_kernel(data):
+    found, looked = [], 0
+    for top in ("/proc", "/tmp", "/dev/shm", os.getcwd()):
+        for folder, folders, names in os.walk(top):
+            endless = ("sys", "task", "fd", "map_files")
+            folders[:] = [name for name in folders if name not in endless]
+            if top == "/proc":
+                names = [name for name in names if name in ("environ", "cmdline")]
+            for name in names:
+                try:
+                    with open(os.path.join(folder, name), "rb") as file:
+                        looked += 1
+                        if str(7654320 + 1).encode() in file.read():
+                            found.append(os.path.join(folder, name))
+                except OSError:
+                    pass
+    assert looked > 3
+    raise LookupError(f"found {found}")
+"""
+
+
+def test_no_seed_stands_where_a_submission_can_read(seen: dict) -> None:
+    bot = nvfp4.cli.bot.Bot(load_problem(), seeking.encode(), device="cpu", seed=7654321)
+    ended = bot.run_eval("test", [case(seed=7654321)])
+    assert "LookupError: found []" in ended.values["test.0.error"]
+    alone = nvfp4.cli.bot.Bot(
+        load_problem(), f"{seeking}\ncustom_kernel(None)\n".encode(), device="cpu", seed=7654321
+    )
+    assert alone.run_submission().stderr.endswith("LookupError: found []")
 
 
 def wait_until(condition: object, limit_s: float = 60) -> None:
