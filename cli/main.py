@@ -120,7 +120,11 @@ def info(device: str, as_json: bool) -> None:
 
 @main.command()
 @click.argument("names", nargs=-1)
-@click.option("--quick", is_flag=True, help="Judge a few that stand for the rest, in a minute.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Judge a few that stand for the rest, without benchmarks, in a minute.",
+)
 @click.option("--device", default="auto", type=DeviceType(), help="Where to judge.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else.")
 def selftest(names: tuple[str, ...], quick: bool, device: str, as_json: bool) -> None:
@@ -144,7 +148,7 @@ def selftest(names: tuple[str, ...], quick: bool, device: str, as_json: bool) ->
     if not names:
         chosen = [each for each in corpus if each.quick or not quick]
     on_cuda = inspect(problem, device).device.kind == "cuda"
-    findings = run_corpus(problem, chosen, device, on_cuda)
+    findings = run_corpus(problem, chosen, device, on_cuda, quick)
     good = show_findings(new_console(), findings, as_json)
     sys.exit(passed_exit if good else failed_exit)
 

@@ -111,12 +111,12 @@ def _specimen(path: Path, gemv: str) -> Specimen:
 
 
 def run_corpus(
-    problem: Problem, specimens: list[Specimen], device: str, on_cuda: bool
+    problem: Problem, specimens: list[Specimen], device: str, on_cuda: bool, quick: bool
 ) -> Iterator[Finding]:
     """Judges every specimen; findings are in the order of the specimens.
 
     All are tested first, several at once; those that pass are then benchmarked, one at a time on a
-    GPU, where they would disturb each other.
+    GPU, where they would disturb each other. quick: no benchmarks.
     """
     benchmarks = _cuda_benchmarks if on_cuda else _cpu_benchmarks
     at_once = min(_most_at_once, os.cpu_count() or 1)
@@ -135,7 +135,7 @@ def run_corpus(
     def benchmark(specimen: Specimen, verdict: Verdict | None) -> Finding:
         if verdict is None:
             return Finding(specimen, "skipped", "needs a CUDA device")
-        if verdict.passed:
+        if verdict.passed and not quick:
             judge(verdict, specimen, Plan([], benchmarks, run_alone=False))
         return _find(specimen, verdict)
 
