@@ -12,7 +12,7 @@ eval: $(VENV)/installed
 	$(VENV)/bin/nvfp4 eval $(SUBMISSION)
 
 test: $(VENV)/installed-dev lint
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest --numprocesses auto --dist loadfile
 
 # The tests again in small, with the oldest version of CuTe DSL and with the installed one.
 versions: $(VENV)/installed-dev
