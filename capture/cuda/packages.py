@@ -1,0 +1,199 @@
+"""Python packages that compile or load kernels at run time: they get our driver and our NVRTC.
+
+cuda.bindings and torch find the libraries of `libraries` where they look for NVIDIA's. Packages
+that need more than those offer say so in one sentence.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from nvfp4.capture.cuda.libraries import library
+from nvfp4.capture.cuda.runtime import checked
+from nvfp4.capture.cuda.toolchain import find_toolchain
+from nvfp4.capture.errors import UnsupportedCall
+from nvfp4.capture.imports import when_imported
+
+Put = Callable[[Any, str, Any], None]
+"""Replaces an attribute of an object until the emulation ends."""
+
+_WHAT_WORKS = (
+    "CUDA text works through torch.cuda._compile_kernel, cuda.core, NVRTC with the driver API of "
+    "cuda.bindings, and load_inline"
+)
+_SONAMES = {"cuda": "libcuda.so.1", "nvrtc": "libnvrtc.so.12"}
+# Functions of the CUDA runtime that a program begins with.
+_RUNTIME_FUNCTION = re.compile(
+    r"cuda(?:Malloc|Memcpy|Memset|Launch|Func|StreamCreate|EventCreate|DeviceSynchronize$|"
+    r"SetDevice$|GetDevice$|GetDeviceProperties$)\w*"
+)
+_NO_DRIVER = (35, 36)  # cudaErrorInsufficientDriver, cudaErrorCallRequiresNewerDriver
+
+
+def hook(put: Put) -> list[Callable[[], None]]:
+    """Adapt each package once it is imported; returns what forgets those that are not yet."""
+    return [
+        when_imported(name, functools.partial(adapt, put)) for name, adapt in _ADAPTERS.items()
+    ]
+
+
+@functools.cache
+def _opened(name: str, soname: str = "") -> ctypes.CDLL:
+    return ctypes.CDLL(str(library(name, soname)))
+
+
+# torch.cuda._compile_kernel
+
+
+def _adapt_torch(put: Put) -> None:
+    import torch.cuda._utils as utils
+
+    def nvrtc() -> ctypes.CDLL:
+        import torch.utils.cpp_extension as extension
+
+        if extension.CUDA_HOME is None:  # torch adds its folder of headers
+            extension.CUDA_HOME = str(find_toolchain().include.parent)
+        return _opened("nvrtc")
+
+    for name, value in (("_get_cuda_library", lambda: _opened("cuda")), ("_get_nvrtc_library", nvrtc)):
+        if hasattr(utils, name):
+            put(utils, name, value)
+    if hasattr(utils, "_CudaKernel"):
+        put(utils._CudaKernel, "__call__", checked(utils._CudaKernel.__call__))
+
+
+# cuda.bindings
+
+
+def _adapt_bindings(name: str, package: str, put: Put) -> None:
+    """A module of cuda.bindings whose functions a library has."""
+    module = sys.modules[f"cuda.bindings.{package}"]
+    loaders = [
+        sys.modules[f"cuda.bindings.{each}"]
+        for each in (f"_internal.{package}", f"_bindings.cy{package}")
+        if hasattr(sys.modules.get(f"cuda.bindings.{each}"), "load_nvidia_dynamic_lib")
+    ]
+    for loader in loaders:
+        put(loader, "load_nvidia_dynamic_lib", _loading_ours(loader.load_nvidia_dynamic_lib))
+    # Cython code that opens the library by itself finds the one that is loaded already.
+    prepare = (lambda: None) if loaders else lambda: _opened(name, _SONAMES[name])
+    prefix = "nvrtc" if name == "nvrtc" else "cu"
+    for key, value in list(vars(module).items()):
+        if key.startswith(prefix) and callable(value) and not isinstance(value, type):
+            put(module, key, _supported(checked(value), prepare))
+
+
+def _loading_ours(original: Callable[[str], Any]) -> Callable[[str], Any]:
+    """cuda.pathfinder.load_nvidia_dynamic_lib with our libraries."""
+
+    def load(libname: str) -> Any:
+        if libname not in _SONAMES:
+            return original(libname)
+        return SimpleNamespace(
+            abs_path=str(library(libname)),
+            was_already_loaded_from_elsewhere=False,
+            _handle_uint=_opened(libname)._handle,
+            found_via="nvfp4",
+        )
+
+    return load
+
+
+def _supported(function: Callable[..., Any], prepare: Callable[[], Any]) -> Callable[..., Any]:
+    """A function that raises UnsupportedCall where the library does not have it."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        prepare()
+        try:
+            return function(*args, **kwargs)
+        except RuntimeError as error:
+            if "not found" not in str(error):
+                raise
+            raise UnsupportedCall(
+                f"{function.__name__} of cuda.bindings is not emulated",
+                hint="modules, launches, memory, streams, events and attributes are",
+            ) from error
+
+    return call
+
+
+def _adapt_runtime(put: Put) -> None:
+    from cuda.bindings import runtime
+
+    def refusing(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            result = function(*args, **kwargs)
+            if int(result[0]) in _NO_DRIVER:
+                raise UnsupportedCall(
+                    f"cuda.bindings.runtime ({function.__name__}) does not work without a GPU",
+                    hint="use cuda.bindings.driver, or torch for memory and streams",
+                )
+            return result
+
+        return call
+
+    for key, value in list(vars(runtime).items()):
+        if _RUNTIME_FUNCTION.fullmatch(key) and callable(value) and not isinstance(value, type):
+            put(runtime, key, refusing(value))
+
+
+# cuda.core
+
+
+def _adapt_core(put: Put) -> None:
+    """It calls the driver through cuda.bindings' Cython, which cannot raise what a kernel did."""
+    original = sys.modules["cuda.core"].launch
+    launch = checked(original)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("cuda.core") and getattr(module, "launch", None) is original:
+            put(module, "launch", launch)
+
+
+# What does not work
+
+
+def _refuse_pycuda(put: Put) -> None:
+    raise UnsupportedCall("PyCUDA needs a GPU", hint=_WHAT_WORKS)
+
+
+def _refuse_numba(put: Put) -> None:
+    from numba.cuda.dispatcher import CUDADispatcher
+
+    def configure(self: Any, *_: Any, **__: Any) -> Any:
+        raise UnsupportedCall("kernels of numba.cuda need a GPU", hint=_WHAT_WORKS)
+
+    put(CUDADispatcher, "configure", configure)
+
+
+def _refuse_cupy(put: Put) -> None:
+    import cupy
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise UnsupportedCall("CuPy's arrays and kernels need a GPU", hint=_WHAT_WORKS)
+
+    for name in (
+        *("RawKernel", "RawModule", "ElementwiseKernel", "ReductionKernel", "fuse"),
+        *("asarray", "array", "from_dlpack", "fromDlpack", "empty", "zeros", "ones", "arange"),
+    ):
+        if hasattr(cupy, name):
+            put(cupy, name, refuse)
+
+
+_ADAPTERS: dict[str, Callable[[Put], None]] = {
+    "torch.cuda._utils": _adapt_torch,
+    "cuda.bindings.driver": functools.partial(_adapt_bindings, "cuda", "driver"),
+    "cuda.bindings.nvrtc": functools.partial(_adapt_bindings, "nvrtc", "nvrtc"),
+    "cuda.bindings.runtime": _adapt_runtime,
+    "cuda.core": _adapt_core,
+    "pycuda": _refuse_pycuda,
+    "numba.cuda": _refuse_numba,
+    "cupy": _refuse_cupy,
+}
