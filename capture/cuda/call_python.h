@@ -16,7 +16,6 @@ namespace {
 using Callback = int (*)(const char *name, const uint64_t *words);
 
 inline Callback find_callback(const char *which) {
-  PyGILState_STATE state = PyGILState_Ensure();
   PyObject *module = PyImport_ImportModule("nvfp4.capture.cuda.callback");
   PyObject *address = module ? PyObject_GetAttrString(module, which) : nullptr;
   void *found = address ? PyLong_AsVoidPtr(address) : nullptr;
@@ -26,7 +25,6 @@ inline Callback find_callback(const char *which) {
   }
   Py_XDECREF(address);
   Py_XDECREF(module);
-  PyGILState_Release(state);
   return reinterpret_cast<Callback>(found);
 }
 
@@ -50,13 +48,24 @@ inline bool python_has_ended() {
 #endif
 }
 
-// which: an address of capture/cuda/callback.py. The code is the same for each call of a library.
+// which: an address of capture/cuda/callback.py; the same for each call of a library.
+inline int call_words(const char *which, const char *name, const uint64_t *words) {
+  if (python_has_ended()) return 4;  // cudaErrorCudartUnloading, CUDA_ERROR_DEINITIALIZED
+  const PyGILState_STATE state = PyGILState_Ensure();
+  // A destructor may call while an exception is on its way.
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  static const Callback callback = find_callback(which);
+  const int code = callback(name, words);
+  PyErr_Restore(type, value, traceback);
+  PyGILState_Release(state);
+  return code;
+}
+
 template <class... Arguments>
 int call_python(const char *which, const char *name, Arguments... arguments) {
-  if (python_has_ended()) return 4;  // cudaErrorCudartUnloading, CUDA_ERROR_DEINITIALIZED
-  static const Callback callback = find_callback(which);
   const uint64_t words[] = {word(arguments)..., 0};
-  return callback(name, words);
+  return call_words(which, name, words);
 }
 
 }  // namespace

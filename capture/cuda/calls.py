@@ -15,6 +15,7 @@ from nvfp4.capture.errors import InvalidTensorMap, UnsupportedCall
 from nvfp4.capture.launch import Buffer, Dim3
 from nvfp4.capture.tensormap import encode_tensor_map
 
+
 def _dim3(address: int) -> Dim3:
     x, y, z = (ctypes.c_uint32 * 3).from_address(address)
     return x, y, z

@@ -78,9 +78,7 @@ def module_function(runtime: CudaRuntime, target: int, module: int, name: int) -
 
 
 @entry()
-def module_variable(
-    runtime: CudaRuntime, address: int, size: int, module: int, name: int
-) -> None:
+def module_variable(runtime: CudaRuntime, address: int, size: int, module: int, name: int) -> None:
     variable = runtime.variable_of(module, ctypes.string_at(name).decode())
     if address:
         store(address, variable.address)

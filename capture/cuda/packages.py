@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from nvfp4.capture.cuda.libraries import library
-from nvfp4.capture.cuda.runtime import checked
+from nvfp4.capture.cuda.runtime import RUNTIME, checked
 from nvfp4.capture.cuda.toolchain import find_toolchain
 from nvfp4.capture.errors import UnsupportedCall
 from nvfp4.capture.imports import when_imported
@@ -38,9 +38,7 @@ _NO_DRIVER = (35, 36)  # cudaErrorInsufficientDriver, cudaErrorCallRequiresNewer
 
 def hook(put: Put) -> list[Callable[[], None]]:
     """Adapt each package once it is imported; returns what forgets those that are not yet."""
-    return [
-        when_imported(name, functools.partial(adapt, put)) for name, adapt in _ADAPTERS.items()
-    ]
+    return [when_imported(name, functools.partial(adapt, put)) for name, adapt in _ADAPTERS.items()]
 
 
 @functools.cache
@@ -61,7 +59,10 @@ def _adapt_torch(put: Put) -> None:
             extension.CUDA_HOME = str(find_toolchain().include.parent)
         return _opened("nvrtc")
 
-    for name, value in (("_get_cuda_library", lambda: _opened("cuda")), ("_get_nvrtc_library", nvrtc)):
+    for name, value in (
+        ("_get_cuda_library", lambda: _opened("cuda")),
+        ("_get_nvrtc_library", nvrtc),
+    ):
         if hasattr(utils, name):
             put(utils, name, value)
     if hasattr(utils, "_CudaKernel"):
@@ -148,10 +149,24 @@ def _adapt_runtime(put: Put) -> None:
 # cuda.core
 
 
-def _adapt_core(put: Put) -> None:
+def _adapt_core(package: str, put: Put) -> None:
     """It calls the driver through cuda.bindings' Cython, which cannot raise what a kernel did."""
-    original = sys.modules["cuda.core"].launch
-    launch = checked(original)
+    original = getattr(sys.modules[package], "launch", None)
+    if original is None:
+        return  # before 1.0 it is in cuda.core.experimental
+
+    @functools.wraps(original)
+    def explained(*args: Any, **kwargs: Any) -> None:
+        try:
+            original(*args, **kwargs)
+        except Exception as error:
+            # Its text for an error code is a general one.
+            said = list(RUNTIME.errors.said.values())
+            if type(error).__name__ != "CUDAError" or not said or not said[-1]:
+                raise
+            raise type(error)(f"{error}\n{said[-1]}") from None
+
+    launch = checked(explained)
     for name, module in list(sys.modules.items()):
         if name.startswith("cuda.core") and getattr(module, "launch", None) is original:
             put(module, "launch", launch)
@@ -192,7 +207,8 @@ _ADAPTERS: dict[str, Callable[[Put], None]] = {
     "cuda.bindings.driver": functools.partial(_adapt_bindings, "cuda", "driver"),
     "cuda.bindings.nvrtc": functools.partial(_adapt_bindings, "nvrtc", "nvrtc"),
     "cuda.bindings.runtime": _adapt_runtime,
-    "cuda.core": _adapt_core,
+    "cuda.core": functools.partial(_adapt_core, "cuda.core"),
+    "cuda.core.experimental": functools.partial(_adapt_core, "cuda.core.experimental"),
     "pycuda": _refuse_pycuda,
     "numba.cuda": _refuse_numba,
     "cupy": _refuse_cupy,

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nvfp4.capture.cuda.build import Built
-from nvfp4.capture.cuda.compilers import Resources
 from nvfp4.capture.cuda.codes import Code, CudaError, error_text
+from nvfp4.capture.cuda.compilers import Resources
 from nvfp4.capture.cuda.kernel import Kernel, refuse_as_cuda_does
 from nvfp4.capture.device import Device
 from nvfp4.capture.errors import LaunchRefused
@@ -117,17 +117,15 @@ class CudaRuntime:
 
     def fail(self, error: CudaError, launching: bool) -> Code:
         """An error that CUDA returns, and remembers as the last one."""
-        self.errors.last = error.code
-        if error.message:
-            self.errors.said[error.code] = error.message
+        self.errors.last = self.refuse(error.code, error.message)
         if launching:
             self.errors.refused = f"{error_text(error.code)}: {error.message}"
         return error.code
 
     def refuse(self, code: Code, message: str) -> Code:
         """An error that the driver returns; its functions keep no last error."""
-        if message:
-            self.errors.said[code] = message
+        self.errors.said.pop(code, None)
+        self.errors.said[code] = message  # the last one
         return code
 
     def take_last_error(self, clear: bool) -> Code:
@@ -155,7 +153,6 @@ class CudaRuntime:
         """
         errors = self.errors
         refused, errors.refused = errors.refused, None
-        errors.said.clear()
         if self._broken is not None:
             error, self._broken = self._broken, None
             errors.last = Code.SUCCESS
