@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _ENTRY = re.compile(r"\.entry\s+([\w$%]+)\s*(?:\((.*?)\))?", re.DOTALL)
-_DIRECTIVES = r"\.entry\s+{}\b\s*(?:\(.*?\))?([^{{]*)\{{"
+_DIRECTIVES = r"\.entry\s+{}\b\s*(?:\([^)]*\))?([^{{;]*)\{{"  # not of a declaration
 _MOST_THREADS = re.compile(r"\.(?:maxntid|reqntid)\s+([\d\s,]+)")
 _VARIABLE = r"^[^/\n]*\.(?:global|const)\s[^=;/]*\s{}\s*[\[=;]"
 _PARAMETER = re.compile(r"\s\.[busf](\d+)\b[^\[]*?[\w$%]+\s*(?:\[\s*(\d+)\s*\])?\s*$")
