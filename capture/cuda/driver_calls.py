@@ -38,8 +38,12 @@ def module_load(runtime: CudaRuntime, handle: int, image: int) -> None:
             "machine code (a cubin or fatbin) was loaded, which cannot be emulated",
             hint="load the PTX: nvcc -ptx, nvrtcGetPTX, or CUDA text through NVRTC",
         )
-    text = ctypes.string_at(image).decode(errors="replace")
-    store(handle, runtime.add_module((text,), _resources(text, runtime.device.arch)))
+    store(handle, load_module(runtime, ctypes.string_at(image).decode(errors="replace")))
+
+
+def load_module(runtime: CudaRuntime, ptx: str) -> int:
+    """The handle of a module of PTX. Raises CudaError."""
+    return runtime.add_module((ptx,), _resources(ptx, runtime.device.arch))
 
 
 @entry()

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -20,6 +21,7 @@ from nvfp4.capture.cuda.compilers import (
     run_compiler,
 )
 from nvfp4.capture.cuda.flags import kept
+from nvfp4.capture.cuda.source_lines import SHOWN_AS
 from nvfp4.capture.cuda.toolchain import Toolchain, find_toolchain
 
 # Options of NVRTC that nvcc does not have, or that do not change what the PTX computes.
@@ -29,6 +31,7 @@ _DROPPED = re.compile(
     r"builtin-.*|extra-device-vectorization|relocatable-device-code|modify-stack-limit|no-cache|"
     r"version-ident|restrict|time)(?:=.*)?|dlink-time-opt|optix-ir|gen-opt-lto)"
 )
+_PACKAGES = {"site-packages", "dist-packages"}
 _PRE_INCLUDE = re.compile(r"(?:--pre-include|-include)=(.*)")
 _NAME = "nvfp4_name_"
 _NAMED = re.compile(
@@ -59,8 +62,11 @@ class Compiled:
     lowered: dict[str, str]
 
 
-def compile_program(program: Program) -> Compiled:
-    """Compile, or find what was compiled before. Raises MissingToolchain and CompileError."""
+def compile_program(program: Program, folder_shown: Path) -> Compiled:
+    """Compile, or find what was compiled before. Raises MissingToolchain and CompileError.
+
+    folder_shown: of the Python file that the source stands in.
+    """
     tools = find_toolchain()
     digest = hashlib.sha256(json.dumps(asdict(program)).encode() + own_identity(tools))
     for path in _own_headers(program.options, tools):
@@ -74,7 +80,18 @@ def compile_program(program: Program) -> Compiled:
         known = json.loads(record.read_text(encoding="utf-8"))
     if "error" in known:
         raise CompileError(known["error"])
-    return Compiled(known["ptx"], known["lowered"])
+    return Compiled(known["ptx"].replace(SHOWN_AS, f"{folder_shown}/"), known["lowered"])
+
+
+def callers_file() -> Path:
+    """The submission's: the first file on the stack that is neither ours nor of a package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        path = Path(frame.f_code.co_filename)
+        if path.parent != Path(__file__).parent and not _PACKAGES & set(path.parts):
+            break
+        frame = frame.f_back
+    return Path(frame.f_code.co_filename)
 
 
 def _own_headers(options: Sequence[str], tools: Toolchain) -> list[Path]:
@@ -84,7 +101,7 @@ def _own_headers(options: Sequence[str], tools: Toolchain) -> list[Path]:
     return [
         path
         for folder in named
-        if folder != toolkit and not {"site-packages", "dist-packages"} & set(folder.parts)
+        if folder != toolkit and not _PACKAGES & set(folder.parts)
         for path in sorted(folder.rglob("*"))
     ]
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from nvfp4.capture.cuda.compilers import CompileError
-from nvfp4.capture.cuda.nvrtc import Compiled, Program, compile_program
+from nvfp4.capture.cuda.nvrtc import Compiled, Program, callers_file, compile_program
 from nvfp4.capture.cuda.registry import entry, store
 from nvfp4.capture.cuda.runtime import CudaRuntime
-from nvfp4.capture.cuda.source_lines import SHOWN_AS, in_file
+from nvfp4.capture.cuda.source_lines import in_file
 from nvfp4.capture.cuda.toolchain import find_toolchain
 
 _INVALID_INPUT, _INVALID_PROGRAM, _COMPILATION = 3, 4, 6
@@ -25,7 +24,6 @@ _TEXTS = {
     _NO_NAME_BEFORE: "NVRTC_ERROR_NO_LOWERED_NAMES_BEFORE_COMPILATION",
     _UNKNOWN_EXPRESSION: "NVRTC_ERROR_NAME_EXPRESSION_NOT_VALID",
 }
-_PACKAGES = ("site-packages", "dist-packages")
 
 
 @dataclass
@@ -66,7 +64,7 @@ def nvrtc_create(
 ) -> int:
     if not source:
         return _INVALID_INPUT
-    file = _callers_file()
+    file = callers_file()
     texts = zip(_strings(include_names, count), _strings(headers, count), strict=True)
     program = Program(
         in_file(_string(source), file),
@@ -78,17 +76,6 @@ def nvrtc_create(
     _states[number] = _State(program, file.parent)
     store(handle, number)
     return 0
-
-
-def _callers_file() -> Path:
-    """The submission's: the first file on the stack that is neither ours nor of a package."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None:
-        path = Path(frame.f_code.co_filename)
-        if path.parent != Path(__file__).parent and not set(path.parts) & set(_PACKAGES):
-            return path
-        frame = frame.f_back
-    return Path(frame.f_code.co_filename)
 
 
 def _string(address: int) -> str:
@@ -130,11 +117,10 @@ def nvrtc_compile(runtime: CudaRuntime, handle: int, count: int, options: int) -
         options=tuple(_strings(options, count)),
     )
     try:
-        compiled = compile_program(program)
+        state.compiled = compile_program(program, state.folder)
     except CompileError as error:
         state.log = error.message
         return _COMPILATION
-    state.compiled = replace(compiled, ptx=compiled.ptx.replace(SHOWN_AS, f"{state.folder}/"))
     return 0
 
 

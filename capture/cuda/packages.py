@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from nvfp4.capture.cuda.compilers import cache_folder
 from nvfp4.capture.cuda.libraries import library
 from nvfp4.capture.cuda.runtime import RUNTIME, checked
 from nvfp4.capture.cuda.toolchain import find_toolchain
@@ -33,11 +36,13 @@ _RUNTIME_FUNCTION = re.compile(
     r"cuda(?:Malloc|Memcpy|Memset|Launch|Func|StreamCreate|EventCreate|DeviceSynchronize$|"
     r"SetDevice$|GetDevice$|GetDeviceProperties$)\w*"
 )
+_LARGEST_LIBRARY_BYTES = 64 << 20
 _NO_DRIVER = (35, 36)  # cudaErrorInsufficientDriver, cudaErrorCallRequiresNewerDriver
 
 
 def hook(put: Put) -> list[Callable[[], None]]:
     """Adapt each package once it is imported; returns what forgets those that are not yet."""
+    put(ctypes.CDLL, "__init__", _refusing_kernels(ctypes.CDLL.__init__))
     return [when_imported(name, functools.partial(adapt, put)) for name, adapt in _ADAPTERS.items()]
 
 
@@ -175,6 +180,29 @@ def _adapt_core(package: str, put: Put) -> None:
 # What does not work
 
 
+def _refusing_kernels(original: Callable[..., None]) -> Callable[..., None]:
+    """ctypes.CDLL that refuses what nvcc built for a GPU: its launches would do nothing."""
+
+    @functools.wraps(original)
+    def init(self: Any, name: Any = None, *args: Any, **kwargs: Any) -> None:
+        path = Path(os.fsdecode(name)).absolute() if name and "/" in os.fsdecode(name) else None
+        if path is not None and _is_of_nvcc(path):
+            raise UnsupportedCall(
+                f"{path.name} has kernels that nvcc compiled for a GPU",
+                hint="build its sources with torch.utils.cpp_extension.load",
+            )
+        original(self, name, *args, **kwargs)
+
+    return init
+
+
+def _is_of_nvcc(path: Path) -> bool:
+    installed = cache_folder() in path.parents or {"site-packages", "dist-packages"} & {*path.parts}
+    if installed or not path.is_file() or path.stat().st_size > _LARGEST_LIBRARY_BYTES:
+        return False
+    return b"__cudaRegisterFatBinary" in path.read_bytes()
+
+
 def _refuse_pycuda(put: Put) -> None:
     raise UnsupportedCall("PyCUDA needs a GPU", hint=_WHAT_WORKS)
 
@@ -188,18 +216,33 @@ def _refuse_numba(put: Put) -> None:
     put(CUDADispatcher, "configure", configure)
 
 
-def _refuse_cupy(put: Put) -> None:
+def _adapt_cupy(put: Put) -> None:
+    """Raw kernels take torch's tensors; everything that makes an array is refused."""
     import cupy
 
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise UnsupportedCall("CuPy's arrays and kernels need a GPU", hint=_WHAT_WORKS)
+    from nvfp4.capture.cuda import cupy_kernels
 
-    for name in (
-        *("RawKernel", "RawModule", "ElementwiseKernel", "ReductionKernel", "fuse"),
-        *("asarray", "array", "from_dlpack", "fromDlpack", "empty", "zeros", "ones", "arange"),
-    ):
+    def wrapped(given: Any, *_: Any, **__: Any) -> Any:
+        return cupy_kernels.Array(given) if hasattr(given, "data_ptr") else refuse()
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise UnsupportedCall(
+            "CuPy's arrays need a GPU",
+            hint="RawKernel and RawModule work with torch's tensors. " + _WHAT_WORKS,
+        )
+
+    put(cupy, "RawKernel", cupy_kernels.RawKernel)
+    put(cupy, "RawModule", cupy_kernels.RawModule)
+    for name in ("Stream", "ExternalStream", "Device"):
+        put(cupy.cuda, name, cupy_kernels.Idle)
+    for name in ("asarray", "from_dlpack", "fromDlpack"):
         if hasattr(cupy, name):
-            put(cupy, name, refuse)
+            put(cupy, name, wrapped)
+    for name in (
+        *("ElementwiseKernel", "ReductionKernel", "fuse"),
+        *("array", "empty", "empty_like", "zeros", "zeros_like", "ones", "full", "arange"),
+    ):
+        put(cupy, name, refuse)
 
 
 _ADAPTERS: dict[str, Callable[[Put], None]] = {
@@ -211,5 +254,5 @@ _ADAPTERS: dict[str, Callable[[Put], None]] = {
     "cuda.core.experimental": functools.partial(_adapt_core, "cuda.core.experimental"),
     "pycuda": _refuse_pycuda,
     "numba.cuda": _refuse_numba,
-    "cupy": _refuse_cupy,
+    "cupy": _adapt_cupy,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ import torch
 from nvfp4 import emulation
 from nvfp4.capture.cuda.nvrtc import nvcc_options
 from nvfp4.capture.cuda.toolchain import MissingToolchain, find_toolchain
-from nvfp4.capture.errors import UnsupportedCall
+from nvfp4.capture.errors import LaunchRefused, UnsupportedCall
 from nvfp4.emulation import Emulation
 from nvfp4.emulator.errors import OutOfBounds
 
@@ -350,6 +351,31 @@ def test_cuda_core(core: Any, tensor: torch.Tensor) -> None:
     space.close(stream)
 
 
+# CuPy
+
+
+@pytest.fixture(scope="module")
+def cupy(emulated: Emulation) -> ModuleType:
+    return pytest.importorskip("cupy")
+
+
+def test_raw_kernels_of_cupy(cupy: Any, tensor: torch.Tensor) -> None:
+    fill = cupy.RawKernel(CUDA, "fill", options=("--std=c++17",))
+    with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
+        fill((1,), (32,), (tensor, 30, 1.5))
+    fill((1,), (32,), (tensor.data_ptr(), np.int32(2), np.float64(2.0)))
+    module = cupy.RawModule(code=CUDA, name_expressions=("scale<float, 3>", "over"))
+    scale = module.get_function("scale<float, 3>")
+    scale((1,), (32,), (cupy.asarray(tensor), np.float32(1)))
+    assert tensor.tolist() == [6.0] * 2 + [4.5] * 28 + [0.0] * 2
+    with pytest.raises(OutOfBounds):
+        module.get_function("over")((1,), (1,), (tensor, 32))
+    with pytest.raises(LaunchRefused, match="2048 in all"):
+        fill((1,), (2048,), (tensor, 30, 1.5))
+    with pytest.raises(UnsupportedCall, match="CuPy's arrays need a GPU"):
+        cupy.zeros(4)
+
+
 # The rest
 
 
@@ -389,6 +415,16 @@ def test_packages_that_need_a_gpu_say_so(
     with pytest.raises(UnsupportedCall, match=r"needs a GPU\n  hint: CUDA text works through"):
         importlib.import_module(package)
     assert package not in sys.modules
+
+
+def test_a_library_that_nvcc_built_is_refused(emulated: Emulation, tmp_path: Path) -> None:
+    # As nvcc's host code registers the kernels of a library.
+    source, library = tmp_path / "k.cpp", tmp_path / "libk.so"
+    source.write_text('extern "C" void **__cudaRegisterFatBinary(void *) { return nullptr; }')
+    compiler = find_toolchain().host_compiler
+    subprocess.run([compiler, "-shared", "-fPIC", source, "-o", library], check=True)
+    with pytest.raises(UnsupportedCall, match=r"libk\.so has kernels"):
+        ctypes.CDLL(str(library))
 
 
 def test_a_kernel_of_numba_is_refused(emulated: Emulation) -> None:
