@@ -16,7 +16,8 @@ from nvfp4.cli.bot import Bot
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.retargeting import read_retargeted, retargeting_lines
 from nvfp4.local import retargeted_calls
-from nvfp4.local.retargeted_calls import RetargetedCalls, names_an_architecture
+from nvfp4.local.architecture_errors import names_an_architecture, shorten_build_errors
+from nvfp4.local.retargeted_calls import RetargetedCalls
 from nvfp4.local.retargeted_kernels import RetargetedKernels
 from protocol import ResultPipe
 from runner import Refused
@@ -60,6 +61,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Any:
         return RetargetedCalls(runner)  # type: ignore[arg-type]
 
     monkeypatch.setattr(retargeted_calls.torch.cuda, "synchronize", lambda *_: None)
+    monkeypatch.setattr(retargeted_calls.torch.cuda, "get_device_capability", lambda: (9, 0))
+    monkeypatch.setattr(retargeted_calls.extensions, "start", lambda *_: None)
     return make
 
 
