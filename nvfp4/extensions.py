@@ -59,13 +59,15 @@ def _rules() -> str:
 class Extensions:
     """What was rewritten in the extensions that this process has loaded."""
 
-    def __init__(self) -> None:
+    def __init__(self, maps: Path = Path("/proc/self/maps")) -> None:
+        """maps: the mapped files of this process, as Linux lists them."""
+        self._maps = maps
         self._seen: set[str] = set()
         self._kernels: list[dict[str, Any]] = []
 
     def kernels(self) -> list[dict[str, Any]]:
         """An entry for each kernel; see `retarget.report.RewriteReport.entries`."""
-        maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
+        maps = self._maps.read_text(encoding="utf-8", errors="replace")
         for library in dict.fromkeys(_MAPPED.findall(maps)):
             if library not in self._seen:
                 self._seen.add(library)

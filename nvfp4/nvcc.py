@@ -34,7 +34,7 @@ _CODE = re.compile(r"(sm|compute)_(\d+)([af]?)")
 
 
 def runs_on(codes: list[str], number: int) -> bool:
-    """Whether a GPU of an architecture such as 90 runs one of these: sm_90, compute_80 and so on."""
+    """Whether a GPU of an architecture such as 90 runs one of these, such as compute_80."""
     return not codes or any(_runs_on(code, number) for code in codes)
 
 

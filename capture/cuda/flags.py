@@ -91,8 +91,9 @@ def linked(flags: Iterable[str] | str | None) -> list[str]:
     ]
 
 
-_ARCHITECTURES = ("-gencode", "--generate-code", "-arch", "--gpu-architecture", "-code")
-_ARCHITECTURES += ("--gpu-code",)
+_ARCHITECTURES = (
+    *("-gencode", "--generate-code", "-arch", "--gpu-architecture", "-code", "--gpu-code"),
+)
 _DEVICE_LINKING = re.compile(
     r"-dc|--device-c|-rdc(=true)?|--relocatable-device-code(=true)?|-dlto|-dw|--device-w"
 )

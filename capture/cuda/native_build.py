@@ -20,8 +20,10 @@ from nvfp4.capture.errors import CaptureError
 
 _VARIABLE = re.compile(r"(\w+)=(.*)")
 _TOOL = re.compile(r'^"?(?:[^\s"]*/)?(\w[\w+]*)"? ')
-_WRITES_DEPENDENCIES = ("-MD", "-MMD", "--generate-dependencies-with-compile")
-_WRITES_DEPENDENCIES += ("--generate-nonsystem-dependencies-with-compile",)
+_WRITES_DEPENDENCIES = (
+    *("-MD", "-MMD", "--generate-dependencies-with-compile"),
+    "--generate-nonsystem-dependencies-with-compile",
+)
 _DEPENDENCY_FILE = ("-MF", "--dependency-output")
 _OUTPUT = ("-o", "--output-file")
 
