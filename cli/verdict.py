@@ -211,8 +211,8 @@ def read_device(values: dict[str, str]) -> Device | None:
     """The device that eval.py wrote about, None if it did not get that far."""
     if "device.kind" not in values:
         return None
-    measured = ("read_gbps", "empty_us")
-    texts = (each.name for each in fields(Device) if each.name not in measured)
+    others = ("read_gbps", "empty_us", "retargeted")
+    texts = (each.name for each in fields(Device) if each.name not in others)
     return Device(
         **{name: values.get(f"device.{name}") or None for name in texts},  # type: ignore[arg-type]
         read_gbps=_number(values, "device.read_gbps"),

@@ -136,6 +136,8 @@ class StandInEmulation(Emulation):
         self._call = name
         if self._worlds is None:
             self._worlds = Worlds()
+        # What the submission has kept may be used in this call.
+        self._worlds.forget_all_but(self._memory.known())
 
     def output(self, tensor: torch.Tensor) -> torch.Tensor:
         """A CPU tensor on the memory of what the call returns. Raises the finding on which its

@@ -285,11 +285,15 @@ class CudaRuntime:
 def refuse_as_cuda_does(
     kernel: Kernel, device: Device, grid: Dim3, block: Dim3, cluster: Dim3, shared_bytes: int
 ) -> None:
-    """Raises CudaError for a launch that cannot be, with CUDA's code for it."""
+    """Raises CudaError for a launch that cannot be, with CUDA's code for it.
+
+    Source: scripts/fidelity/launch_errors.cu on an H200, CUDA 13.0, driver 580, 2026-11-21. Older
+    releases say cudaErrorInvalidConfiguration for some of them.
+    """
     attributes = device.attributes
     threads = block[0] * block[1] * block[2]
     name = kernel.name
-    invalid = Code.INVALID_CONFIGURATION
+    invalid = Code.INVALID_VALUE
     if threads < 1 or min(grid) < 1:
         raise CudaError(invalid, f"{name}: a grid of {grid} blocks of {block} threads")
     if threads > attributes[1] or any(n > attributes[2 + i] for i, n in enumerate(block)):
@@ -300,7 +304,7 @@ def refuse_as_cuda_does(
         raise CudaError(invalid, f"{name}: a grid of {grid} blocks is too large")
     if kernel.most_threads is not None and threads > kernel.most_threads:
         raise CudaError(
-            Code.LAUNCH_OUT_OF_RESOURCES,
+            invalid,
             f"{name}: {threads} threads a block, but __launch_bounds__ says {kernel.most_threads}",
         )
     # Registers are given to warps, in units of 8 a thread.

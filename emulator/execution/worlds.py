@@ -79,6 +79,14 @@ class Worlds:
         """The world of an order."""
         return self.by_order.setdefault(order, World())
 
+    def forget_all_but(self, alive: list[Buffer]) -> None:
+        """Memory of other buffers than these has been given back."""
+        ranges = {(buffer.address, buffer.nbytes) for buffer in alive}
+        for world in self.by_order.values():
+            world.differences = [
+                d for d in world.differences if (d.buffer.address, d.buffer.nbytes) in ranges
+            ]
+
     def first_cause(self) -> EmulatorError | None:
         """Why memory differs anywhere; None if it does not."""
         found = (d.cause for world in self.by_order.values() for d in world.differences)

@@ -29,11 +29,16 @@ from nvfp4.emulator.state.memory import READ, WRITTEN
 class _Packet:
     """Copies on their way: data[i] goes to offset[i] for lane[i], as part of group[i]."""
 
-    site: Site
     lane: Array
     offset: Array
     data: Array
     group: Array
+
+    def part(self, which: Array) -> _Packet:
+        """Those copies of the packet: bool[copies]."""
+        if which.all():
+            return self
+        return _Packet(self.lane[which], self.offset[which], self.data[which], self.group[which])
 
 
 class PendingCopies:
@@ -55,19 +60,15 @@ class PendingCopies:
         for packet in self.pending:
             due = packet.group < limit[packet.lane]
             if due.any():
-                _land(batch, packet, due)
+                _land(batch, packet.part(due))
             if not due.all():
-                rest = ~due
-                arrays = (packet.lane, packet.offset, packet.data, packet.group)
-                left.append(_Packet(packet.site, *(array[rest] for array in arrays)))
+                left.append(packet.part(~due))
         self.pending = left
 
 
-def _land(batch: Batch, packet: _Packet, due: Array) -> None:
-    data, offset, lanes = packet.data[due], packet.offset[due], packet.lane[due]
-    nbytes = data.shape[1]
-    batch.shared.data[offset.astype(np.int64)[:, None] + np.arange(nbytes)] = data
-    shared_access.note_landing(batch, nbytes, offset, lanes)
+def _land(batch: Batch, packet: _Packet) -> None:
+    native.scatter_rows(packet.offset, packet.data, batch.shared.data)
+    shared_access.note_landing(batch, packet.data.shape[1], packet.offset, packet.lane)
 
 
 @instruction("cp.async")
@@ -85,7 +86,6 @@ def cp_async(site: Site) -> Action:
     if extra and "L2::cache_hint" in site.parts:
         extra.pop()
     ignores = bool(extra) and isinstance(extra[0], Register) and extra[0].cls == "pred"
-    partial = bool(extra) and not ignores
     reading = Access(site, "global", nbytes, 1)
     writing = Access(site, "shared", nbytes, 1)
     sources = [Source(site.memory(0), "b64"), Source(site.memory(1), "b64")]
@@ -99,31 +99,41 @@ def cp_async(site: Site) -> Action:
         lanes = group.lanes[at]
         offset = shared_access.locate(batch, writing, group.spread(target)[at], lanes, WRITTEN)
         address = group.spread(origin)[at]
-        length = np.full(at.size, nbytes, np.int64)
-        if ignores:
-            length[group.spread(more[0])[at]] = 0
-        elif partial:
-            length = np.minimum(group.spread(more[0])[at].astype(np.int64), nbytes)
-        # What is not read arrives as zeros.
-        data = np.zeros((at.size, nbytes), np.uint8)
-        for amount in np.unique(length[length > 0]).tolist():
-            some = np.flatnonzero(length == amount)
-            shape = reading if amount == nbytes else Access(site, "global", 1, amount)
-            global_access.locate(batch, shape, address[some], lanes[some], READ)
-            unit = 4 if amount % 4 == 0 else 1
-            words = np.empty((amount // unit, some.size), f"u{unit}")
-            native.GATHER[unit](address[some], words)
-            data[some, :amount] = np.ascontiguousarray(words.T).view(np.uint8)
+        if not extra:
+            data = _read(batch, reading, address, lanes)
+        else:
+            length = np.full(at.size, nbytes, np.int64)
+            if ignores:
+                length[group.spread(more[0])[at]] = 0
+            else:
+                length = np.minimum(group.spread(more[0])[at].astype(np.int64), nbytes)
+            # What is not read arrives as zeros.
+            data = np.zeros((at.size, nbytes), np.uint8)
+            for amount in np.unique(length[length > 0]).tolist():
+                some = np.flatnonzero(length == amount)
+                shape = reading if amount == nbytes else Access(site, "global", 1, amount)
+                data[some, :amount] = _read(batch, shape, address[some], lanes[some])
         copies = batch.kept(PendingCopies)
-        packet = _Packet(site, lane=lanes, offset=offset, data=data, group=copies.committed[lanes])
+        packet = _Packet(lanes, offset, data, copies.committed[lanes])
         shared_access.note_issue(batch, site, nbytes, offset, lanes)
         if batch.launch.order.async_copies_early:
-            _land(batch, packet, np.ones(lanes.size, np.bool_))
+            _land(batch, packet)
         else:
             copies.pending.append(packet)
         return NO_RESULTS
 
     return Action("copy", sources, [], run)
+
+
+def _read(batch: Batch, access: Access, address: Array, lanes: Array) -> Array:
+    """uint8[lane, byte] of global memory, checked and counted."""
+    global_access.locate(batch, access, address, lanes, READ)
+    nbytes = access.nbytes
+    unit = 4 if nbytes % 4 == 0 else 1
+    words = np.empty((nbytes // unit, address.size), f"u{unit}")
+    native.GATHER[unit](address, words)
+    data: Array = np.ascontiguousarray(words.T).view(np.uint8)
+    return data
 
 
 @instruction("cp.async.commit_group")

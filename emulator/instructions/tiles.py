@@ -145,8 +145,12 @@ def _copy(at: LaneSite, tile: TensorMap, start: tuple[int, ...], offset: int, fl
         rows *= count
         span += (count - 1) * step
     index = global_range(at, first, inner * rows, flag, span)
-    address = _row_addresses(first, counts, steps)
-    before = _rows(address, inner) if flag == WRITTEN and at.batch.launch.races else None
+    races = at.batch.launch.races
+    address = before = None
+    # All rows are in one buffer.
+    if races and (flag == WRITTEN or races.concerns(np.array([first], np.uint64))):
+        address = _row_addresses(first, counts, steps)
+        before = _rows(address, inner) if flag == WRITTEN else None
     memory, shared = at.batch.memory, at.batch.shared
     place = offset % shared.stride + shared.base
     at.batch.traffic.sectors_requested += _copy_rows(
@@ -163,9 +167,9 @@ def _copy(at: LaneSite, tile: TensorMap, start: tuple[int, ...], offset: int, fl
         memory.sector_base(index),
         flag,
     )
-    if before is None:
+    if address is not None and before is None:
         note_range_read(at.batch, at.site, address, inner, at.lane)
-    else:
+    elif address is not None:
         # The race check compares what is there with what comes.
         new = _rows(address, inner)
         native.SCATTER[1](address, before)

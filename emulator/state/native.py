@@ -205,6 +205,15 @@ def locate_window(address, row, base, size, stride, nbytes, align, out):  # type
 
 
 @compiled
+def scatter_rows(offset, data, memory):  # type: ignore[no-untyped-def]
+    """memory[offset[i] + j] = data[i, j]; the later row wins."""
+    for i in range(offset.shape[0]):
+        start = np.int64(offset[i])
+        for j in range(data.shape[1]):
+            memory[start + j] = data[i, j]
+
+
+@compiled
 def bank_wavefronts(address, request, nbytes):  # type: ignore[no-untyped-def]
     """Shared-memory passes of the requests, and what they would be without bank conflicts.
 

@@ -138,11 +138,12 @@ def note_writes(  # type: ignore[no-untyped-def]
                             racing = worse(writer, racing, t)
             for k in range(2):
                 reader = readers[k, b]
-                if reader != older:
-                    if not ordered(reader, t, known[c]):
-                        racing = worse(reader, racing, t)
-                    older = reader
-                readers[k, b] = 0
+                if reader != 0:
+                    if reader != older:
+                        if not ordered(reader, t, known[c]):
+                            racing = worse(reader, racing, t)
+                        older = reader
+                    readers[k, b] = 0
             writers[b] = stamp
         if racing != 0:
             count += 1
@@ -162,19 +163,29 @@ def note_engine(start, nbytes, thread, engine, known, writers, readers, write): 
     stamp)."""
     first, kind, other = -1, NO_FAULT, np.int64(0)
     stamp = (np.int64(known[engine >> 5, engine >> 5]) << 32) | (engine + 1)
+    fine = np.int64(0)
+    older = np.int64(0)
     for b in range(start, start + nbytes):
         writer = writers[b]
         fault = NO_FAULT
         racing = writer
         if writer == 0 and not write:
             fault = UNINITIALISED
-        elif not ordered(writer, thread, known):
-            fault = RACE
+        elif writer != fine:
+            if ordered(writer, thread, known):
+                fine = writer
+            else:
+                fault = RACE
         if write:
             for k in range(2):
-                if fault == NO_FAULT and not ordered(readers[k, b], thread, known):
-                    fault, racing = RACE, readers[k, b]
-                readers[k, b] = 0
+                reader = readers[k, b]
+                if reader != 0:
+                    if fault == NO_FAULT and reader != older:
+                        if ordered(reader, thread, known):
+                            older = reader
+                        else:
+                            fault, racing = RACE, reader
+                    readers[k, b] = 0
             writers[b] = stamp
         elif ordered(readers[0, b], thread, known):
             readers[0, b] = stamp
@@ -195,14 +206,23 @@ def note_issue(offset, nbytes, cta, thread, engine, known, writers, readers):  #
     for i in range(offset.shape[0]):
         c, t = cta[i], thread[i]
         start = np.int64(offset[i])
+        fine = np.int64(0)
+        older = np.int64(0)
         racing = np.int64(0)
         for b in range(start, start + nbytes):
-            if not ordered(writers[b], t, known[c]):
-                racing = worse(writers[b], racing, t)
+            writer = writers[b]
+            if writer != fine:
+                if not ordered(writer, t, known[c]):
+                    racing = worse(writer, racing, t)
+                fine = writer
             for k in range(2):
-                if not ordered(readers[k, b], t, known[c]):
-                    racing = worse(readers[k, b], racing, t)
-                readers[k, b] = 0
+                reader = readers[k, b]
+                if reader != 0:
+                    if reader != older:
+                        if not ordered(reader, t, known[c]):
+                            racing = worse(reader, racing, t)
+                        older = reader
+                    readers[k, b] = 0
             writers[b] = stamp
         if racing != 0:
             count += 1

@@ -84,6 +84,11 @@ def _run(kind: str, path: Path, folder: Path, arch: str) -> dict[str, Any]:
         environment |= {"CUDA_VISIBLE_DEVICES": "", "XDG_CACHE_HOME": str(folder / "cache")}
     else:
         environment["TORCH_EXTENSIONS_DIR"] = str(folder / f"{kind}_{path.stem}")
+        if kind == "native":  # their flags name the B200's architecture
+            here = folder / f"here_{path.parent.name}" / path.name
+            here.parent.mkdir(exist_ok=True)
+            here.write_text(path.read_text().replace("100a", "90a"))
+            path = here
     command = [sys.executable, "-m", "scripts.fidelity.submissions", "--child", kind, arch]
     began = time.monotonic()
     try:

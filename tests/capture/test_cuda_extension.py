@@ -204,9 +204,9 @@ def test_a_fault_names_the_line_of_the_python_file(module: Any, tensor: torch.Te
     [
         (1, 32, 0, "cudaSuccess"),
         (1, 1024, 48 * 1024, "cudaSuccess"),
-        (1, 1025, 0, "cudaErrorInvalidConfiguration"),
-        (1, 0, 0, "cudaErrorInvalidConfiguration"),
-        (0, 32, 0, "cudaErrorInvalidConfiguration"),
+        (1, 1025, 0, "cudaErrorInvalidValue"),
+        (1, 0, 0, "cudaErrorInvalidValue"),
+        (0, 32, 0, "cudaErrorInvalidValue"),
         (1, 32, 48 * 1024 + 1, "cudaErrorInvalidValue"),
     ],
 )
@@ -224,7 +224,7 @@ def test_a_refused_launch_that_nobody_checks_is_an_error(module: Any, tensor: to
 
 
 def test_more_threads_than_the_launch_bounds_allow(module: Any, tensor: torch.Tensor) -> None:
-    assert module.too_many(tensor) == "cudaErrorLaunchOutOfResources"
+    assert module.too_many(tensor) == "cudaErrorInvalidValue"
 
 
 def test_variables_keep_what_was_copied_to_them(module: Any, tensor: torch.Tensor) -> None:

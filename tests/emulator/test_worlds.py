@@ -103,6 +103,15 @@ def test_memory_that_the_host_has_written_differs_no_longer() -> None:
     assert (out == 3).all()
 
 
+def test_memory_that_was_given_back_is_forgotten() -> None:
+    worlds, scratch, other = Worlds(), words(), words()
+    run(worlds, HALF_SET, scratch)
+    run(worlds, HALF_SET, other)
+    worlds.forget_all_but([buffer_of(other)])
+    assert cause_of(worlds, scratch) is None
+    assert cause_of(worlds, other) is not None
+
+
 def test_a_fault_in_another_order_fails_a_later_launch() -> None:
     worlds, scratch, out = Worlds(), words(1), words(8)
     run(worlds, LAST_CTA, scratch, grid=8)
