@@ -2,7 +2,9 @@
 # What to run on a machine with a GPU before a release; the outputs go to the folder OUT.
 # nvfp4 need not be installed.
 #
-#     scripts/on_gpu.sh OUT [tests|eval|selftest|repeatability|submissions|retarget ...]
+#     scripts/on_gpu.sh OUT [PART ...]
+#
+# PART: tests, eval, selftest, repeatability, submissions, retarget, retarget-submissions.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$1
@@ -30,6 +32,10 @@ for part in "${@:-tests}"; do
         mapfile -t files < <(grep -l "^#!EXPECT pass" tests/field/{cuda,triton}/*.py)
         PYTHONPATH=$PYTHONPATH:$PWD/harness \
             run submissions python3 -m scripts.fidelity.submissions "$out/submissions.json" "${files[@]}"
+        ;;
+    retarget-submissions) # whole files for sm_100a; or those that FILES names
+        PYTHONPATH=$PYTHONPATH:$PWD/harness run retarget-submissions \
+            python3 -m scripts.retargeting.submissions "$out/retarget-submissions.json" ${FILES:-}
         ;;
     retarget)
         PYTHONPATH=$PYTHONPATH:$PWD/harness:$PWD/tests:$PWD/tests/retarget \

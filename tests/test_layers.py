@@ -45,7 +45,7 @@ reading_ptx = {"nvfp4.emulator.errors", "nvfp4.emulator.names", "nvfp4.emulator.
 allowed = {
     "harness": {"task", "reference", *members("harness")},
     "local": {
-        *{"task", "reference", "nvfp4.retargeting"},
+        *{"task", "reference", "nvfp4.extensions", "nvfp4.retargeting"},
         *members("harness"),
         *members("local"),
     },
