@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -42,13 +43,6 @@ class Schedule:
 
 
 schedules = {"cuda": Schedule(10, 100), "cpu": Schedule(1, 5)}
-
-
-def write_floor(pipe: ResultPipe, key: str, case: Case, limits: DeviceLimits) -> None:
-    """What is known of a benchmark before it runs."""
-    pipe.write(f"{key}.spec", case.spec)
-    pipe.write(f"{key}.bytes", case.bytes)
-    pipe.write(f"{key}.floor", limits.floor_ns(case.bytes))
 
 
 class Judge:
@@ -98,12 +92,13 @@ class Judge:
         fresh_contents: every call sees new contents and every output is checked; otherwise the
         first and the last. Raises CannotRun.
         """
-        own_clock = self._own_clock()  # before the submission is loaded
+        floors = self._floors(cases, limits)
+        own_clock = self._own_clock()  # all before the submission is loaded
         self._load()
         self._pipe.write("benchmark-count", len(cases))
         for index, case in enumerate(cases):
             key = f"benchmark.{index}"
-            write_floor(self._pipe, key, case, limits)
+            self._write_floor(key, case, floors[index])
             with self._reported(key) as report, self._opened(case) as opened:
                 data = generate(case, case.seed)
                 first, _ = opened.judged_call(data)
@@ -116,19 +111,14 @@ class Judge:
                 stats = self._time(opened, data, index, limits, fresh_contents)
                 if own_clock is not None:
                     seeds = (self._call_seed(index, -1 - call) for call in count())
-                    estimate = timing_checks.first_consistent_estimate(
-                        stats, own_clock.estimates(opened, seeds)
-                    )
-                    if estimate is not None:
-                        timing_checks.refuse_longer(stats, estimate)
-                        report["batched"] = str(estimate.call_ns)
+                    report.update(own_clock.check(opened, stats, seeds))
                 report.update({name: str(value) for name, value in vars(stats).items()})
         return self._end()
 
     def describe(self, cases: list[Case], limits: DeviceLimits) -> Exit:
         """The floor of each case, without a call."""
-        for index, case in enumerate(cases):
-            write_floor(self._pipe, f"benchmark.{index}", case, limits)
+        for index, floor_ns in enumerate(self._floors(cases, limits)):
+            self._write_floor(f"benchmark.{index}", cases[index], floor_ns)
         return self._end()
 
     def profile(self, cases: list[Case]) -> Exit:
@@ -144,6 +134,15 @@ class Judge:
                 encoded = base64.b64encode(answer.report.encode()[:report_bytes]).decode()
                 self._pipe.write(f"{key}.report", encoded, longest_bytes=2 * report_bytes)
         return self._end()
+
+    def _floors(self, cases: list[Case], limits: DeviceLimits) -> list[float]:
+        return [limits.floor_ns(each.bytes) + self._extras.added_ns(each.bytes) for each in cases]
+
+    def _write_floor(self, key: str, case: Case, floor_ns: float) -> None:
+        """What is known of a benchmark before it runs."""
+        self._pipe.write(f"{key}.spec", case.spec)
+        self._pipe.write(f"{key}.bytes", case.bytes)
+        self._pipe.write(f"{key}.floor", floor_ns)
 
     def _load(self) -> None:
         """A submission that cannot be loaded fails every case with the reason."""
@@ -237,6 +236,8 @@ class Judge:
             self._extras.end_case()
 
     def _fail(self, key: str, message: str, end: Exit, report: dict[str, str]) -> None:
+        if end is not Exit.CHECK_FAILED and end not in self._failures:
+            print(f"eval.py: {key}: {message}", file=sys.stderr)  # which the bot shows
         self._failures.append(end)
         self._write(key, {**report, "status": "fail", "error": message})
 
