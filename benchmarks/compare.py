@@ -1,13 +1,13 @@
 """The submission against what a user would run instead, in one process, by the judge's timer.
 
     PYTHONPATH=harness python -m benchmarks.compare                    the contest's three shapes
-    PYTHONPATH=harness python -m benchmarks.compare --flush clean      on a cache without dirty lines
+    PYTHONPATH=harness python -m benchmarks.compare --flush clean      no dirty lines in the cache
     PYTHONPATH=harness python -m benchmarks.compare --sweep plot.png   1 MB to 1 GB of weights
 
 Run it from the repository root on a machine with a GPU. Candidates take turns; a time is the median
 of single calls on a cold L2 cache. The floor is the bytes a call must move over the bandwidth of
-the largest plain read, plus an empty kernel's time; after the contest's flush also what that adds to
-a plain read of the same bytes. Exits 1 if the submission is wrong.
+the largest plain read, plus an empty kernel's time, plus what the contest's flush adds to a plain
+read of the same bytes. Exits 1 if the submission is wrong.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ import timing
 from benchmarks import alternatives, plots
 from benchmarks.baselines import Baselines
 from cases import Case, parse_case
-from extras import no_time
 from nvfp4.cli.problem import load_problem
 from nvfp4.local.flushes import flushes
-from nvfp4.local.write_back import WriteBack
+from nvfp4.local.write_back import WriteBack, nothing_added
 from nvfp4.tuner.space import load_submission
 
 Call = Callable[[], object]
@@ -45,7 +44,7 @@ class Clock:
         device = torch.device("cuda")
         self.flush = flush
         self._timer = timing.CudaTimer(device, flushes[flush])
-        self._added_ns = WriteBack(device).added_ns if flush == "contest" else no_time
+        self._added_ns = WriteBack(device).added_ns if flush == "contest" else nothing_added
 
     def medians_us(self, calls: dict[str, Call], repeats: int) -> dict[str, float]:
         """The calls take turns, after one each that may compile."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
@@ -31,23 +31,17 @@ class Repetition(Protocol):
         """Runs a case again. Raises SubmissionFailed."""
 
 
-def no_time(nbytes: int) -> float:
-    return 0.0
-
-
 @dataclass(frozen=True)
 class Extras:
     """open_clock: raises SubmissionFailed where the worker cannot be clocked. repeat: takes a fresh
-    process. find: warnings about a case that passed; strict: they fail it. count: the sum of the
-    reports of emulated launches. added_ns: by how much the flush raises the floor of a call that
-    moves so many bytes. end_case: called after every case."""
+    process. observe: adds to the report of a call that was right, or raises SubmissionFailed.
+    untimed: a report in place of times. added_ns: to the floor, for so many bytes."""
 
     explain: Explain | None = None
     open_clock: Callable[[], Clock] | None = None
     repeat: Callable[[SubmissionProcess], Repetition] | None = None
-    find: Callable[[OpenedCase, Called], list[dict[str, Any]]] | None = None
-    strict: bool = False
-    count: Callable[[list[Any]], dict[str, Any]] | None = None
-    added_ns: Callable[[int], float] = no_time
+    observe: Callable[[OpenedCase, Called, dict[str, str]], None] = lambda *_: None
+    untimed: Callable[[Called], dict[str, str]] = lambda _: {}
+    added_ns: Callable[[int], float] = lambda _: 0.0
     flush: Flush = contest_flush
     end_case: Callable[[], None] = lambda: None

@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import json
 import os
 import sys
 import time
@@ -17,7 +16,7 @@ import timing_checks
 from cases import Case
 from device import DeviceLimits
 from extras import Clock, Extras, Repetition
-from messages import Called, Profile, Profiled
+from messages import Profile, Profiled
 from opened_case import NotEnoughMemory, OpenedCase, OutOfTime, generate, seconds_left
 from protocol import Exit, ResultPipe
 from stats import Stats, summarise
@@ -77,7 +76,7 @@ class Judge:
             with self._reported(key) as report, self._opened(case) as opened:
                 called, _ = opened.judged_call(generate(case, case.seed))
                 opened.check_again()
-                self._observe(opened, called, report)
+                self._extras.observe(opened, called, report)
                 outputs.append(opened.output())
                 report["status"] = "pass"
         if repetition is not None and not self._failures:
@@ -102,11 +101,10 @@ class Judge:
             with self._reported(key) as report, self._opened(case) as opened:
                 data = generate(case, case.seed)
                 first, _ = opened.judged_call(data)
-                self._observe(opened, first, report)
-                if first.launches and self._extras.count and self._device.type == "cpu":
-                    # An emulated kernel has counts and no time of its own.
-                    report["emulation"] = json.dumps(self._extras.count(first.launches))
-                    report["status"] = "pass"
+                self._extras.observe(opened, first, report)
+                untimed = self._extras.untimed(first)
+                if untimed:
+                    report.update(untimed)
                     continue
                 stats = self._time(opened, data, index, limits, fresh_contents)
                 if own_clock is not None:
@@ -148,14 +146,6 @@ class Judge:
         """A submission that cannot be loaded fails every case with the reason."""
         with suppress(SubmissionFailed, OutOfTime):
             self._process.load(seconds_left(self._deadline, longest_import_s))
-
-    def _observe(self, opened: OpenedCase, called: Called, report: dict[str, str]) -> None:
-        report["error_share"] = f"{opened.error_share:.6g}"
-        found = self._extras.find(opened, called) if self._extras.find else []
-        if found:
-            report["findings"] = json.dumps(found)
-        if found and self._extras.strict:
-            raise SubmissionFailed(f"{found[0]['message']} (--strict)")
 
     def _time(
         self,

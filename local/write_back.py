@@ -28,3 +28,8 @@ class WriteBack:
         del words, timers
         torch.cuda.empty_cache()  # the submission's process needs memory too
         return max(0.0, medians["contest"] - medians["clean"])
+
+
+def nothing_added(nbytes: int) -> float:
+    """Nanoseconds of a clean flush."""
+    return 0.0

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from nvfp4.cli.problem import load_problem
-from nvfp4.local.flushes import flushes
 from scripts.judge_repeatability import geomean_us, same_share
 
 
@@ -23,7 +22,7 @@ def main() -> int:
     out, rounds = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 3
     problem, submission = load_problem(), Path("submission.py").read_bytes()
     found: dict[str, Any] = {}
-    for flush in flushes:
+    for flush in ("contest", "clean"):
         pairs = [[geomean_us(problem, submission, flush) for _ in range(2)] for _ in range(rounds)]
         worst = max(abs(second / first - 1) for first, second in pairs)
         found[flush] = {"us": pairs, "worst": worst, "passed": worst <= same_share}

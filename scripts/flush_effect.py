@@ -2,8 +2,8 @@
 
     PYTHONPATH=.:harness python -m scripts.flush_effect OUT.json
 
-Run it from the repository root. For each benchmark shape, submission.py, a plain read of the same bytes
-by one kernel, a sum of them by torch, and an empty kernel take turns after each of these:
+Run it from the repository root. For each benchmark shape, submission.py, a plain read of the same
+bytes by one kernel, a sum of them by torch, and an empty kernel take turns after each of these:
 
 - clean: writes four times the L2, then reads it;
 - contest: the judge's, 4 GiB of normal random numbers in one buffer;

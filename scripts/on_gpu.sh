@@ -46,8 +46,7 @@ for part in "${@:-tests}"; do
             python3 -m scripts.retargeting "$out/retarget-self.json" timing
         ;;
     a-against-a) # after both flushes
-        PYTHONPATH=$PYTHONPATH:$PWD/harness \
-            run a-against-a python3 -m scripts.a_against_a "$out/a-against-a.json"
+        run a-against-a python3 -m scripts.a_against_a "$out/a-against-a.json"
         ;;
     flush) # what each flush does to a time
         PYTHONPATH=$PYTHONPATH:$PWD/harness \
