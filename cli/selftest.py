@@ -107,7 +107,7 @@ def _specimen(path: Path, gemv: str) -> Specimen:
 
 
 def run_corpus(
-    problem: Problem, specimens: list[Specimen], device: str, on_cuda: bool
+    problem: Problem, specimens: list[Specimen], device: str, on_cuda: bool, flush: str = "contest"
 ) -> Iterator[Finding]:
     """Judges every specimen; findings are in the order of the specimens.
 
@@ -118,7 +118,7 @@ def run_corpus(
     at_once = min(_most_at_once, os.cpu_count() or 1)
 
     def judge(verdict: Verdict, specimen: Specimen, plan: Plan) -> Verdict:
-        bot = Bot(problem, specimen.source.encode(), device, _secret_seed)
+        bot = Bot(problem, specimen.source.encode(), device, _secret_seed, flush=flush)
         assess(bot, plan, verdict, Observer())
         return verdict
 

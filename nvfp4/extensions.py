@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from nvfp4.capture.imports import when_imported
-from nvfp4.nvcc import REPORT
+
+REPORT = ".retargeted.json"
+"""Is appended to the name of an object: a file with what was rewritten in it."""
 
 _VARIABLE = "PYTORCH_NVCC"
 _OLDEST = 80

@@ -20,9 +20,7 @@ from typing import Any
 
 from nvfp4.capture.cuda import flags
 from nvfp4.capture.cuda.native_build import BuildFailed, build_translated, compiles, output_of
-
-REPORT = ".retargeted.json"
-"""Is appended to the name of the object."""
+from nvfp4.extensions import REPORT
 
 _error = re.compile(r"\b(error|fatal)\b", re.IGNORECASE)
 _of_an_architecture = re.compile(

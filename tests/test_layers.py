@@ -63,13 +63,9 @@ allowed = {
 }
 
 outside_the_bot = {
-    "eval": {"nvfp4.local.extras", "nvfp4.local.facts"},
-    "worker": {
-        "nvfp4.local.gated_calls",
-        "nvfp4.local.landlock",
-        "nvfp4.local.retargeted_calls",
-    },
-    "runner": {"nvfp4.emulation"},
+    "eval": {"nvfp4.local.extras", "nvfp4.local.facts", "nvfp4.local.options"},
+    "worker": {"nvfp4.local.installed_runner", "nvfp4.local.landlock"},
+    "nvfp4.local.emulated_runner": {"nvfp4.emulation"},
     "nvfp4.local.run_alone": {"nvfp4.emulation"},
     "nvfp4.local.facts": {"nvfp4.capture.cuda.toolchain"},
 }

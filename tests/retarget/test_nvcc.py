@@ -106,7 +106,7 @@ class Compiler:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.nvcc = str(find_toolchain().nvcc)
-        self.object, self.report = folder / "k.o", folder / f"k.o{nvcc.REPORT}"
+        self.object, self.report = folder / "k.o", folder / f"k.o{extensions.REPORT}"
 
     def run(self, retarget: str, source: str, *words: str) -> subprocess.CompletedProcess[str]:
         (self.folder / "k.cu").write_text(source)
@@ -241,7 +241,7 @@ def test_loaded_extensions_tell_what_was_rewritten(tmp_path: Path) -> None:
     entry = {"kernel": "k", "rewritten": {}}
     for folder in ("loaded", "other"):
         (tmp_path / folder).mkdir()
-        (tmp_path / folder / f"cuda.cuda.o{nvcc.REPORT}").write_text(json.dumps([entry]))
+        (tmp_path / folder / f"cuda.cuda.o{extensions.REPORT}").write_text(json.dumps([entry]))
     maps = tmp_path / "maps"
     maps.write_text(f"7f00-7f01 r-xp 00000000 08:01 12  {tmp_path}/loaded/gemv.so\n" * 2)
     found = extensions.Extensions(maps)

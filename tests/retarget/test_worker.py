@@ -151,8 +151,9 @@ def test_where_nothing_can_be_rewritten_the_first_error_counts(
 
 
 def test_the_command_passes_the_choice_on(tmp_path: Path) -> None:
-    chosen = Bot(load_problem(), b"", retarget="always")._environment(tmp_path / "flat")
-    assert chosen["NVFP4_RETARGET"] == "always"
+    bot = Bot(load_problem(), b"", retarget="always", flush="clean")
+    chosen = bot._environment(tmp_path / "flat")
+    assert (chosen["NVFP4_RETARGET"], chosen["NVFP4_FLUSH"]) == ("always", "clean")
 
 
 def test_on_the_cpu_there_is_nothing_to_retarget() -> None:
