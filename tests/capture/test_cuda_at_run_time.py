@@ -402,8 +402,9 @@ def test_no_compiler_is_said_in_one_sentence(
     monkeypatch.setattr(libraries, "find_toolchain", missing)
     libraries.library.cache_clear()
     packages._opened.cache_clear()
+    torch_cuda: Any = torch.cuda
     with pytest.raises(MissingToolchain, match="nvcc is missing"):
-        torch.cuda._compile_kernel(CUDA, "fill")  # type: ignore[attr-defined]
+        torch_cuda._compile_kernel(CUDA, "fill")
 
 
 @pytest.mark.parametrize("package", ["pycuda"])
@@ -428,9 +429,9 @@ def test_a_library_that_nvcc_built_is_refused(emulated: Emulation, tmp_path: Pat
 
 
 def test_a_kernel_of_numba_is_refused(emulated: Emulation) -> None:
-    cuda = importlib.import_module("numba.cuda")
+    cuda: Any = importlib.import_module("numba.cuda")
 
-    @cuda.jit  # type: ignore[untyped-decorator]
+    @cuda.jit
     def one(out: Any) -> None:
         out[0] = 1
 
