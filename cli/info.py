@@ -75,7 +75,7 @@ def show_info(console: Console, information: Information) -> None:
             microseconds(each.sol_us),
             b200_floor(each.b200_floor_us),
         )
-    console.print(floors)
+    console.print(floors, "")
     console.print(Text(b200_legend, style="dim"))
 
 
