@@ -75,7 +75,7 @@ def show_info(console: Console, information: Information) -> None:
             microseconds(each.sol_us),
             b200_floor(each.b200_floor_us),
         )
-    console.print(floors)
+    console.print(floors, "")
     console.print(Text(b200_legend, style="dim"))
 
 
@@ -89,8 +89,8 @@ def abilities(device: Device) -> list[str]:
         ]
     lines = ["Correctness and times can be judged on this GPU, with a cold L2 cache."]
     major = int((device.capability or "0").partition(".")[0])
-    if major < 10:
-        lines.append("It has no FP4 conversion (sm_100 has): kernels for the B200 need a fallback.")
+    if 8 <= major < 10:
+        lines.append("Kernels for the B200 run rewritten: it has no FP4 conversion, as sm_100 has.")
     return lines
 
 

@@ -98,7 +98,7 @@ def judging_options(function: F) -> F:
             default="sm_100a",
             show_default=True,
             type=click.Choice(["sm_100a", "sm_90a"]),
-            help="What CuTe DSL kernels are emulated as where there is no GPU, and compiled for "
+            help="What kernels are emulated as where there is no GPU, and compiled for "
             "before they are rewritten.",
         ),
         click.option(

@@ -22,15 +22,15 @@ _shown_findings = 5
 def show(console: Console, verdict: Verdict) -> None:
     """Tables of tests and benchmarks, the score, failures, warnings, and the verdict last."""
     if verdict.tests:
-        console.print(tests_table(verdict.tests))
+        console.print(tests_table(verdict.tests), "")
         error = error_line(verdict)
         if error:
             console.print(error)
     if verdict.benchmarks:
         if not verdict.emulated:
-            console.print(benchmarks_table(verdict))
+            console.print(benchmarks_table(verdict), "")
         else:
-            console.print(emulation_table(verdict))
+            console.print(emulation_table(verdict), "")
             console.print(Text(emulation_legend, style="dim"))
         console.print(Text(b200_legend, style="dim"))
         console.print(score_line(verdict))
