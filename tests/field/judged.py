@@ -27,8 +27,8 @@ import reference
 from cases import Case
 from field.corpus import Entry, load
 from messages import Call, Called, Failure, Load, OpenCase
+from nvfp4.local.emulated_runner import EmulatedRunner
 from opened_case import OpenedCase, generate
-from runner import Runner
 from submission_process import SubmissionFailed
 
 SHAPES = {
@@ -62,7 +62,7 @@ class Judgement:
     lines: set[int] = field(default_factory=set)
 
 
-class Recorder(Runner):
+class Recorder(EmulatedRunner):
     """A runner that keeps the error behind a failure."""
 
     error: BaseException | None = None
