@@ -17,6 +17,7 @@ import torch
 
 from nvfp4 import emulation
 from nvfp4.capture.cuda.nvrtc import nvcc_options
+from nvfp4.capture.cuda.runtime import RUNTIME
 from nvfp4.capture.cuda.toolchain import MissingToolchain, find_toolchain
 from nvfp4.capture.errors import LaunchRefused, UnsupportedCall
 from nvfp4.emulation import Emulation
@@ -403,7 +404,7 @@ def test_no_compiler_is_said_in_one_sentence(
     libraries.library.cache_clear()
     packages._opened.cache_clear()
     with pytest.raises(MissingToolchain, match="nvcc is missing"):
-        torch.cuda._compile_kernel(CUDA, "fill")  # type: ignore[attr-defined]
+        torch.cuda._compile_kernel(CUDA, "fill")
 
 
 @pytest.mark.parametrize("package", ["pycuda"])
@@ -430,9 +431,20 @@ def test_a_library_that_nvcc_built_is_refused(emulated: Emulation, tmp_path: Pat
 def test_a_kernel_of_numba_is_refused(emulated: Emulation) -> None:
     cuda = importlib.import_module("numba.cuda")
 
-    @cuda.jit  # type: ignore[untyped-decorator]
+    @cuda.jit
     def one(out: Any) -> None:
         out[0] = 1
 
     with pytest.raises(UnsupportedCall, match="need a GPU"):
         one[1, 32](torch.zeros(1, device="cuda"))
+
+
+def test_there_is_no_device_after_the_emulation(
+    driver: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert check(driver.cuDeviceGetCount()) == 1
+    with monkeypatch.context() as ended:
+        ended.setattr(RUNTIME, "_run", None)
+        for error, *_ in (driver.cuInit(0), driver.cuDeviceGetCount(), driver.cuCtxSynchronize()):
+            assert error == driver.CUresult.CUDA_ERROR_NO_DEVICE
+    check(driver.cuInit(0))
