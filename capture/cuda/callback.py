@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 
 from nvfp4.capture.cuda import calls, driver_calls, nvrtc_calls, registry
-from nvfp4.capture.cuda.codes import CudaError, in_the_driver
+from nvfp4.capture.cuda.codes import Code, CudaError, in_the_driver
 from nvfp4.capture.cuda.runtime import RUNTIME as _RUNTIME
 
 _ENTRIES = (calls, driver_calls, nvrtc_calls)  # imported, they are registered
@@ -28,6 +28,8 @@ def _runtime(name: bytes, words: int) -> int:
 
 @_KIND
 def _driver(name: bytes, words: int) -> int:
+    if not _RUNTIME.is_on:
+        return Code.NO_DEVICE  # packages keep the library beyond the emulation
     try:
         return registry.call(_RUNTIME, name.decode(), words)
     except CudaError as error:

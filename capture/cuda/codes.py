@@ -14,6 +14,7 @@ class Code(IntEnum):
     INVALID_CONFIGURATION = 9
     INVALID_SYMBOL = 13
     INVALID_DEVICE_FUNCTION = 98
+    NO_DEVICE = 100
     INVALID_DEVICE = 101
     INVALID_KERNEL_IMAGE = 200
     INVALID_PTX = 218
@@ -35,6 +36,7 @@ _TEXTS = {
     9: ("cudaErrorInvalidConfiguration", "invalid configuration argument"),
     13: ("cudaErrorInvalidSymbol", "invalid device symbol"),
     98: ("cudaErrorInvalidDeviceFunction", "invalid device function"),
+    100: ("cudaErrorNoDevice", "no CUDA-capable device is detected"),
     101: ("cudaErrorInvalidDevice", "invalid device ordinal"),
     200: ("cudaErrorInvalidKernelImage", "device kernel image is invalid"),
     218: ("cudaErrorInvalidPtx", "a PTX JIT compilation failed"),
@@ -55,6 +57,7 @@ _DRIVER_NAMES = {
     0: "CUDA_SUCCESS",
     1: "CUDA_ERROR_INVALID_VALUE",
     2: "CUDA_ERROR_OUT_OF_MEMORY",
+    100: "CUDA_ERROR_NO_DEVICE",
     101: "CUDA_ERROR_INVALID_DEVICE",
     200: "CUDA_ERROR_INVALID_IMAGE",
     218: "CUDA_ERROR_INVALID_PTX",

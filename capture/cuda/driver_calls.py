@@ -25,6 +25,11 @@ _HOST_MEMORY, _DEVICE_MEMORY = 1, 2  # CUmemorytype
 _assembled: dict[str, dict[str, Resources]] = {}
 
 
+@entry()
+def driver_init(runtime: CudaRuntime) -> None:
+    """There is a device, as long as there is an emulation."""
+
+
 # Modules
 
 

@@ -93,6 +93,11 @@ class CudaRuntime:
         self._device = self._run = self._find_variable = None
 
     @property
+    def is_on(self) -> bool:
+        """Whether launches go somewhere."""
+        return self._run is not None
+
+    @property
     def device(self) -> Device:
         """The pretended device. Raises LaunchRefused when none is."""
         if self._device is None:

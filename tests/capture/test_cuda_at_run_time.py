@@ -1,14 +1,11 @@
-"""CUDA text that Python compiles at run time: torch's compiler, NVRTC, the driver, cuda.core."""
+"""CUDA text that Python compiles at run time: torch's compiler, NVRTC, the driver."""
 
 from __future__ import annotations
 
 import ctypes
 import importlib
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,8 +14,9 @@ import torch
 
 from nvfp4 import emulation
 from nvfp4.capture.cuda.nvrtc import nvcc_options
+from nvfp4.capture.cuda.runtime import RUNTIME
 from nvfp4.capture.cuda.toolchain import MissingToolchain, find_toolchain
-from nvfp4.capture.errors import LaunchRefused, UnsupportedCall
+from nvfp4.capture.errors import UnsupportedCall
 from nvfp4.emulation import Emulation
 from nvfp4.emulator.errors import OutOfBounds
 
@@ -318,64 +316,6 @@ def test_the_device_is_a_b200(driver: Any) -> None:
     assert driver.cuDeviceGet(1)[0] == driver.CUresult.CUDA_ERROR_INVALID_DEVICE
 
 
-# cuda.core
-
-
-@pytest.fixture(scope="module")
-def core(driver: Any) -> ModuleType:
-    return pytest.importorskip("cuda.core", minversion="1.0")
-
-
-def test_cuda_core(core: Any, tensor: torch.Tensor) -> None:
-    device = core.Device()
-    device.set_current()
-    stream = device.create_stream()
-    options = core.ProgramOptions(std="c++17", arch=f"sm_{device.arch}")
-    program = core.Program(CUDA, code_type="c++", options=options)
-    names = ("scale<float, 3>", "over")
-    compiled = program.compile("cubin", name_expressions=names)
-    tensor += 1
-    config = core.LaunchConfig(grid=1, block=32)
-    scale, over = (compiled.get_kernel(name) for name in names)
-    core.launch(stream, config, scale, tensor.data_ptr(), np.float32(2))
-    stream.sync()
-    assert tensor.tolist() == [6.0] * 32
-    with pytest.raises(OutOfBounds):
-        core.launch(stream, config, over, tensor.data_ptr(), np.int32(32))
-    with pytest.raises(Exception, match="2048 in all"):
-        core.launch(
-            stream, core.LaunchConfig(grid=1, block=2048), scale, tensor.data_ptr(), np.float32(2)
-        )
-    space = device.allocate(64, stream=stream)
-    core.launch(stream, core.LaunchConfig(grid=1, block=16), scale, space, np.float32(2))
-    space.close(stream)
-
-
-# CuPy
-
-
-@pytest.fixture(scope="module")
-def cupy(emulated: Emulation) -> ModuleType:
-    return pytest.importorskip("cupy")
-
-
-def test_raw_kernels_of_cupy(cupy: Any, tensor: torch.Tensor) -> None:
-    fill = cupy.RawKernel(CUDA, "fill", options=("--std=c++17",))
-    with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
-        fill((1,), (32,), (tensor, 30, 1.5))
-    fill((1,), (32,), (tensor.data_ptr(), np.int32(2), np.float64(2.0)))
-    module = cupy.RawModule(code=CUDA, name_expressions=("scale<float, 3>", "over"))
-    scale = module.get_function("scale<float, 3>")
-    scale((1,), (32,), (cupy.asarray(tensor), np.float32(1)))
-    assert tensor.tolist() == [6.0] * 2 + [4.5] * 28 + [0.0] * 2
-    with pytest.raises(OutOfBounds):
-        module.get_function("over")((1,), (1,), (tensor, 32))
-    with pytest.raises(LaunchRefused, match="2048 in all"):
-        fill((1,), (2048,), (tensor, 30, 1.5))
-    with pytest.raises(UnsupportedCall, match="CuPy's arrays need a GPU"):
-        cupy.zeros(4)
-
-
 # The rest
 
 
@@ -402,38 +342,16 @@ def test_no_compiler_is_said_in_one_sentence(
     monkeypatch.setattr(libraries, "find_toolchain", missing)
     libraries.library.cache_clear()
     packages._opened.cache_clear()
-    torch_cuda: Any = torch.cuda
     with pytest.raises(MissingToolchain, match="nvcc is missing"):
-        torch_cuda._compile_kernel(CUDA, "fill")
+        torch.cuda._compile_kernel(CUDA, "fill")
 
 
-@pytest.mark.parametrize("package", ["pycuda"])
-def test_packages_that_need_a_gpu_say_so(
-    emulated: Emulation, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_there_is_no_device_after_the_emulation(
+    driver: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / f"{package}.py").write_text("")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UnsupportedCall, match=r"needs a GPU\n  hint: CUDA text works through"):
-        importlib.import_module(package)
-    assert package not in sys.modules
-
-
-def test_a_library_that_nvcc_built_is_refused(emulated: Emulation, tmp_path: Path) -> None:
-    # As nvcc's host code registers the kernels of a library.
-    source, library = tmp_path / "k.cpp", tmp_path / "libk.so"
-    source.write_text('extern "C" void **__cudaRegisterFatBinary(void *) { return nullptr; }')
-    compiler = find_toolchain().host_compiler
-    subprocess.run([compiler, "-shared", "-fPIC", source, "-o", library], check=True)
-    with pytest.raises(UnsupportedCall, match=r"libk\.so has kernels"):
-        ctypes.CDLL(str(library))
-
-
-def test_a_kernel_of_numba_is_refused(emulated: Emulation) -> None:
-    cuda: Any = importlib.import_module("numba.cuda")
-
-    @cuda.jit
-    def one(out: Any) -> None:
-        out[0] = 1
-
-    with pytest.raises(UnsupportedCall, match="need a GPU"):
-        one[1, 32](torch.zeros(1, device="cuda"))
+    assert check(driver.cuDeviceGetCount()) == 1
+    with monkeypatch.context() as ended:
+        ended.setattr(RUNTIME, "_run", None)
+        for error, *_ in (driver.cuInit(0), driver.cuDeviceGetCount(), driver.cuCtxSynchronize()):
+            assert error == driver.CUresult.CUDA_ERROR_NO_DEVICE
+    check(driver.cuInit(0))
