@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 
@@ -64,6 +64,7 @@ class Judge:
         self._extras = extras
         self._secret = os.urandom(16) if secret_seed is None else str(secret_seed).encode()
         self._failures: list[Exit] = []
+        self._unloaded: SubmissionFailed | None = None
 
     def test(self, cases: list[Case], repetition: Repetition | None = None) -> Exit:
         """Each case once, and a few of them again in another process. Raises CannotRun."""
@@ -144,8 +145,12 @@ class Judge:
 
     def _load(self) -> None:
         """A submission that cannot be loaded fails every case with the reason."""
-        with suppress(SubmissionFailed, OutOfTime):
+        try:
             self._process.load(seconds_left(self._deadline, longest_import_s))
+        except SubmissionFailed as failed:
+            self._unloaded = failed
+        except OutOfTime:  # every case says so for itself
+            return
 
     def _time(
         self,
@@ -198,6 +203,9 @@ class Judge:
 
     @contextmanager
     def _opened(self, case: Case) -> Iterator[OpenedCase]:
+        if self._unloaded:  # it may have taken all the time: the first case tells
+            failed, self._unloaded = self._unloaded, None
+            raise failed
         if time.monotonic() >= self._deadline:
             raise OutOfTime
         opened = OpenedCase(self._process, case, self._device, self._deadline, self._extras.explain)
