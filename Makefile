@@ -12,7 +12,7 @@ eval: $(VENV)/installed
 	$(VENV)/bin/nvfp4 eval $(SUBMISSION)
 
 test: $(VENV)/installed-dev lint
-	$(VENV)/bin/python -m pytest --numprocesses auto --dist loadfile
+	$(VENV)/bin/python -m pytest
 
 # The submissions of tests/field that take long to compile.
 corpus: $(VENV)/installed-dev
