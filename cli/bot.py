@@ -73,6 +73,7 @@ class Bot:
     submission: the file's bytes, read once. device: auto, cpu, emulate, cuda or cuda:N.
     arch, check: what kernels are emulated as where data are on the CPU, and whether with every
     check. retarget: whether they are rewritten for the GPU that is here: auto, always, never.
+    flush: what empties the L2 before a timed call: contest, clean.
     Every run has a freshly staged folder, so that nothing a submission leaves behind reaches the
     next one.
     """
@@ -88,6 +89,7 @@ class Bot:
     strict: bool = False
     keep: Path | None = None
     retarget: str = "auto"
+    flush: str = "contest"
 
     def run_submission(self) -> ProcessResult:
         """``python submission.py``, as the bot does once before anything else, but confined."""
@@ -146,6 +148,7 @@ class Bot:
         environment["NVFP4_CHECK"] = "1" if self.check else "0"
         environment["NVFP4_ORDERS"] = str(self.orders)
         environment["NVFP4_RETARGET"] = self.retarget
+        environment["NVFP4_FLUSH"] = self.flush
         environment["NVFP4_STRICT"] = "1" if self.strict else "0"
         if self.keep is not None:
             environment["NVFP4_KEEP"] = str(self.keep.resolve())

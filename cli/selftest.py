@@ -111,7 +111,12 @@ def _specimen(path: Path, gemv: str) -> Specimen:
 
 
 def run_corpus(
-    problem: Problem, specimens: list[Specimen], device: str, on_cuda: bool, quick: bool
+    problem: Problem,
+    specimens: list[Specimen],
+    device: str,
+    on_cuda: bool,
+    quick: bool = False,
+    flush: str = "contest",
 ) -> Iterator[Finding]:
     """Judges every specimen; findings are in the order of the specimens.
 
@@ -122,7 +127,7 @@ def run_corpus(
     at_once = min(_most_at_once, os.cpu_count() or 1)
 
     def judge(verdict: Verdict, specimen: Specimen, plan: Plan) -> Verdict:
-        bot = Bot(problem, specimen.source.encode(), device)
+        bot = Bot(problem, specimen.source.encode(), device, flush=flush)
         assess(bot, plan, verdict, Observer())
         return verdict
 

@@ -72,7 +72,7 @@ class SubmissionProcess:
     def __init__(
         self, submission: Path, load: Load | None = None, worker: Path | None = None
     ) -> None:
-        self._load_request = load or Load("sm_100a", True, 1)
+        self._load_request = load or Load()
         self._worker = worker or Path(path_of("worker"))
         self.scratch = Path(tempfile.mkdtemp(prefix="nvfp4-"))
         for source in (submission, Path(path_of("task")), Path(path_of("utils"))):
@@ -114,6 +114,7 @@ class SubmissionProcess:
                     str(self._worker),
                     str(theirs.fileno()),
                     str(self._submission),
+                    self._load_request.flush,
                 ],
                 cwd=self.scratch,
                 env=environment,

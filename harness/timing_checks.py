@@ -1,7 +1,7 @@
 """Which times are believed."""
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from device import DeviceLimits
@@ -85,23 +85,14 @@ def refuse_slow_clock(stats: Stats, times: Sequence[CallTime]) -> None:
     refuse_longer(stats, Estimate(stats.mean + excess_ns, cpu_clock_tolerance_ns))
 
 
-def first_consistent_estimate(stats: Stats, estimates: Iterable[Estimate]) -> Estimate | None:
-    """The first estimate that agrees with what was reported, else the last one."""
-    estimate = None
-    for estimate in estimates:
-        if not _is_longer(stats, estimate):
-            break
-    return estimate
-
-
 def refuse_longer(stats: Stats, estimate: Estimate) -> None:
     """Raises SubmissionFailed where a call took longer by the judge's clock than was reported."""
-    if _is_longer(stats, estimate):
+    if is_longer(stats, estimate):
         raise SubmissionFailed(
             f"a call took {estimate.call_ns / 1e3:.1f} us by the judge's clock and "
             f"{stats.mean / 1e3:.1f} us by the times its process sent: they do not agree"
         )
 
 
-def _is_longer(stats: Stats, estimate: Estimate) -> bool:
+def is_longer(stats: Stats, estimate: Estimate) -> bool:
     return estimate.call_ns > stats.mean * (1 + clock_tolerance_share) + estimate.error_ns

@@ -1,6 +1,6 @@
 """The process of a submission: confines itself, then answers the judge's requests.
 
-worker.py SOCKET SUBMISSION
+worker.py SOCKET SUBMISSION FLUSH
 """
 
 import import_guard
@@ -28,15 +28,14 @@ def main() -> None:
         confine = isolation.confine
     channel.send(pack(Greeting(confine())))
     # Only now: torch starts threads, and a thread keeps the rights it was started with.
-    from runner import Runner
-
-    runner = Runner(submission)
     if installed:
-        from nvfp4.local.gated_calls import GatedCalls
-        from nvfp4.local.retargeted_calls import RetargetedCalls
+        from nvfp4.local.installed_runner import installed_runner
 
-        runner.operations.update(GatedCalls(runner).operations)
-        runner.operations.update(RetargetedCalls(runner).operations)
+        runner = installed_runner(submission, sys.argv[3])
+    else:
+        from runner import Runner
+
+        runner = Runner(submission)
     while True:
         try:
             request, fd = channel.receive()

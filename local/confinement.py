@@ -18,9 +18,12 @@ def confine() -> dict[str, str]:
     writable = [Path.cwd(), *([Path(caches)] if caches else [])]
     how = namespaces.enter(writable)
     protections = {**isolation.confine(), "namespaces": how}
-    private = [] if how.startswith("none") else [Path("/tmp"), Path("/dev/shm")]
+    if " mount" in how:
+        writable += [Path("/tmp"), Path("/dev/shm")]  # its own
+    elif namespaces.uses_gpu():
+        writable.append(Path("/dev/shm"))  # through which CUDA shares memory
     try:
-        protections["files"] = confine_files([*writable, *private])
+        protections["files"] = confine_files(writable)
     except OSError as error:
         protections["files"] = f"none: {error}"
     return protections

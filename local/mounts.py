@@ -20,7 +20,6 @@ _private_bytes = 1 << 30
 
 _hidden = ("/tmp", "/var/tmp", "/run", "/var/run")
 _devices = ("null", "zero", "full", "random", "urandom", "tty")
-_gpu_devices = ("nvidia*", "dri")
 _links = {"fd": "fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
 _settings = ("sys", "sysrq-trigger", "irq", "bus", "fs")
 """Below /proc; root could change them even without rights over others."""
@@ -33,11 +32,6 @@ class MountError(OSError):
     """Linux refused a mount."""
 
 
-def uses_gpu() -> bool:
-    """Whether a submission that is started with this environment can reach a GPU."""
-    return os.environ.get("CUDA_VISIBLE_DEVICES") != "" and any(Path("/dev").glob("nvidia[0-9]*"))
-
-
 def show_only(writable: list[Path], sockets: list[str], fresh_proc: bool) -> None:
     """Mounts the view over this process's mount namespace, which must be its own.
 
@@ -47,10 +41,7 @@ def show_only(writable: list[Path], sockets: list[str], fresh_proc: bool) -> Non
     folder = Path.cwd()
     kept = _opened(path for path in _program_folders() if _is_hidden(path))
     given = _opened(writable)
-    gpu = uses_gpu()
-    names = [*_devices, *(_gpu_devices if gpu else ())]
-    devices = _opened(path for name in names for path in sorted(Path("/dev").glob(name)))
-    shared = _opened([Path("/dev/shm")]) if gpu else {}
+    devices = _opened(Path("/dev", name) for name in _devices)
     _mount(None, "/", None, _recursive | _private)
     _set_read_only("/", True, recursive=True)
     for name in _hidden:
@@ -61,7 +52,7 @@ def show_only(writable: list[Path], sockets: list[str], fresh_proc: bool) -> Non
     for path, fd in given.items():
         _bind_again(path, fd)
         _set_read_only(str(path), False)
-    _new_devices(devices, shared)
+    _new_devices(devices)
     if fresh_proc:
         _mount("proc", "/proc", "proc", _nosuid | _nodev | _noexec)
         for name in _settings:
@@ -72,7 +63,7 @@ def show_only(writable: list[Path], sockets: list[str], fresh_proc: bool) -> Non
     for socket in sockets:
         with contextlib.suppress(MountError):  # of a folder that others cannot enter
             _mount("/dev/null", socket, None, _bind)
-    for opened in (kept, given, devices, shared):
+    for opened in (kept, given, devices):
         for fd in opened.values():
             os.close(fd)
     os.chdir(folder)
@@ -113,21 +104,15 @@ def sockets_of_others() -> list[str]:
     return sorted(path for path in named if not _is_hidden(Path(path)))[:_most_sockets]
 
 
-def _new_devices(devices: dict[Path, int], shared: dict[Path, int]) -> None:
-    """/dev with a few devices. shared: /dev/shm of the judge, through which CUDA shares memory
-    between processes; otherwise it is new."""
+def _new_devices(devices: dict[Path, int]) -> None:
+    """/dev with a few devices and a new /dev/shm."""
     _mount("tmpfs", "/dev", "tmpfs", _nosuid | _noexec, "mode=755,size=1048576")
     for path, fd in devices.items():
         _bind_again(path, fd)
     for name, target in _links.items():
         os.symlink(f"/proc/self/{target}", f"/dev/{name}")
-    memory = Path("/dev/shm")
-    if memory in shared:
-        _bind_again(memory, shared[memory])
-        _set_read_only(str(memory), False)
-    else:
-        memory.mkdir()
-        _mount("tmpfs", str(memory), "tmpfs", _nosuid | _nodev, f"mode=1777,{_size()}")
+    os.mkdir("/dev/shm")
+    _mount("tmpfs", "/dev/shm", "tmpfs", _nosuid | _nodev, f"mode=1777,{_size()}")
     _set_read_only("/dev", True)
 
 

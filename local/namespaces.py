@@ -1,5 +1,7 @@
 """A system of its own for a submission: pid, ipc, mount, network, host name and user namespaces.
 
+Where there is a GPU, only the last three: CUDA opens the judge's buffers by what the others hide.
+
     the judge
     └ waits for the status, outside of every namespace
       └ makes the namespaces
@@ -37,6 +39,13 @@ class _NotPossible(Exception):
     """This system does not allow it; ``str`` says why."""
 
 
+def uses_gpu() -> bool:
+    """Whether a submission that is started with this environment can reach a GPU."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
+        return False
+    return any(any(Path("/dev").glob(name)) for name in ("nvidia[0-9]*", "dxg"))
+
+
 def enter(writable: list[Path]) -> str:
     """Continues in a process with namespaces of its own, in which only some folders are writable.
 
@@ -46,6 +55,14 @@ def enter(writable: list[Path]) -> str:
     if sys.platform != "linux":
         return "none: only Linux has namespaces"
     isolation.die_with_parent()
+    if uses_gpu():
+        try:
+            _unshare(_new_user | _new_net | _new_names)
+            how = "own network and user namespaces"
+        except OSError as error:
+            how = f"none: {error}"
+        drop_capabilities()
+        return how
     reasons = []
     for with_pids in (True, False):
         try:

@@ -47,11 +47,36 @@ def run_inside(script: Path) -> None:
     confine()
     import torch  # which starts threads: not before they are confined
 
-    if not torch.cuda.is_available():
-        from nvfp4 import emulation
-
-        emulation.install_stand_in()
     sys.argv = [str(script)]
+    if torch.cuda.is_available():
+        _run_retargeted(script)
+        return
+    from nvfp4 import emulation
+
+    emulation.install_stand_in()
+    runpy.run_path(str(script), run_name="__main__")
+
+
+def _run_retargeted(script: Path) -> None:
+    """Becomes the script; with code for another GPU as the judge's worker would load it."""
+    import torch
+
+    from nvfp4 import extensions
+    from nvfp4.local.architecture_errors import names_an_architecture
+
+    retarget, arch = (os.environ.get(f"NVFP4_{name}", "") for name in ("RETARGET", "ARCH"))
+    if retarget in ("auto", "always"):
+        extensions.start(retarget, arch, torch.cuda.get_device_capability())
+    if retarget != "always":
+        try:
+            runpy.run_path(str(script), run_name="__main__")
+            return
+        except Exception as error:
+            if retarget != "auto" or not names_an_architecture(error):
+                raise
+    from nvfp4.retargeting import install
+
+    install(arch)
     runpy.run_path(str(script), run_name="__main__")
 
 

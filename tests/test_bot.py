@@ -123,6 +123,24 @@ def test_benchmarks_report_statistics_in_nanoseconds(
     assert ended.values["check"] == "pass"
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is emulated")
+@pytest.mark.parametrize("mode", ["benchmark", "leaderboard"])
+def test_an_emulated_kernel_has_counts_for_the_command_and_fails_under_the_bot(
+    mode: str, stage: Stage
+) -> None:
+    pytest.importorskip("cutlass")
+    bot = stage(root / "tests" / "kernels" / "plain.py")
+    lines = [case(128, 256)]
+    ended = bot.run(mode, lines)
+    assert ended.exit_code == 112
+    assert ended.values["benchmark.0.status"] == "fail"
+    assert "there is no GPU here" in ended.values["benchmark.0.error"]
+    assert ended.values["check"] == "fail"
+    ended = bot.run(mode, lines, NVFP4_DEVICE="cpu")
+    assert ended.exit_code == 0
+    assert "emulation" in "".join(ended.values)
+
+
 def test_a_profile_run_reports_a_table_that_can_be_decoded(honest: Bot) -> None:
     ended = honest.run("profile", small)
     assert ended.exit_code == 0, ended.stderr
@@ -247,7 +265,12 @@ def test_a_wrong_call_ends_with_2_and_the_usage(arguments: list[str], honest: Bo
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("POPCORN_SEED", "secret"), ("NVFP4_TIMEOUT_S", "soon"), ("NVFP4_DEVICE", "tpu")],
+    [
+        ("POPCORN_SEED", "secret"),
+        ("NVFP4_TIMEOUT_S", "soon"),
+        ("NVFP4_DEVICE", "tpu"),
+        ("NVFP4_FLUSH", "lukewarm"),
+    ],
 )
 def test_a_bad_variable_ends_with_2_and_is_named(name: str, value: str, honest: Bot) -> None:
     ended = honest.run_raw(["test", "cases.txt"], environment={name: value})
@@ -274,6 +297,7 @@ def test_a_lost_cuda_device_ends_with_110_and_the_next_case_has_a_new_process(
     (bot.folder / "submission.py").write_text(source)
     ended = bot.run("test", [case(m=1), case(m=2)])
     assert ended.values["test.0.error"] == "lost"
+    assert ended.stderr.strip() == "eval.py: test.0: lost"
     assert ended.values["test.1.status"] == "pass"
     assert ended.exit_code == 110
 

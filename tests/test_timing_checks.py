@@ -8,13 +8,13 @@ import pytest
 
 from device import DeviceLimits
 from messages import Called
+from nvfp4.local.gated_timing import first_consistent_estimate
 from stats import Stats, summarise
 from submission_process import SubmissionFailed
 from timing import CallTime
 from timing_checks import (
     Estimate,
     Samples,
-    first_consistent_estimate,
     floor_tolerance,
     most_left_out,
     read_time,

@@ -11,6 +11,7 @@ import contextlib
 import io
 import multiprocessing
 import os
+import re
 import sys
 import time
 import traceback
@@ -26,8 +27,8 @@ import reference
 from cases import Case
 from field.corpus import Entry, load
 from messages import Call, Called, Failure, Load, OpenCase
+from nvfp4.local.emulated_runner import EmulatedRunner
 from opened_case import OpenedCase, generate
-from runner import Runner
 from submission_process import SubmissionFailed
 
 SHAPES = {
@@ -61,7 +62,7 @@ class Judgement:
     lines: set[int] = field(default_factory=set)
 
 
-class Recorder(Runner):
+class Recorder(EmulatedRunner):
     """A runner that keeps the error behind a failure."""
 
     error: BaseException | None = None
@@ -76,7 +77,6 @@ class InProcess:
 
     def __init__(self, submission: Path) -> None:
         self.runner = Recorder(submission)
-        self.ask(Load("sm_100a", True, 4), None)
 
     def ask(self, request: object, fd: int | None) -> Any:
         with contextlib.redirect_stdout(io.StringIO()):
@@ -98,6 +98,7 @@ def judge(entry: Entry) -> Judgement:
     process: InProcess | None = None
     try:
         process = InProcess(entry.path)
+        process.ask(Load("sm_100a", True, 4), None)
         for m, k, l in SHAPES[entry.expectation.on]:
             for full in (False, True) if entry.expectation.on != "full_range" else (True,):
                 called = _call(process, Case("", m, k, l, 1111, full))
@@ -113,6 +114,7 @@ def judge(entry: Entry) -> Judgement:
         source = getattr(where, "source", None)
         users = source.users() if source else None
         judgement.lines = {users.line} if users else _own_lines(error, entry.path)
+        judgement.lines |= _compilers_lines(judgement.message, entry.path)
     return judgement
 
 
@@ -120,6 +122,11 @@ def _own_lines(error: BaseException | None, path: Path) -> set[int]:
     """Lines of the submission in the traceback of an error."""
     frames = traceback.extract_tb(error.__traceback__) if error else []
     return {frame.lineno or 0 for frame in frames if frame.filename == str(path)}
+
+
+def _compilers_lines(message: str, path: Path) -> set[int]:
+    """Lines of the submission that a compiler's message names."""
+    return {int(line) for line in re.findall(rf"{re.escape(path.name)}\((\d+)\): error", message)}
 
 
 def _call(process: InProcess, case: Case) -> Called:
