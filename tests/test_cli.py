@@ -260,8 +260,8 @@ def test_a_profile_shows_the_call(run: Run) -> None:
 
 def test_a_time_limit_ends_an_endless_kernel(run: Run) -> None:
     start = time.monotonic()
-    done = run("test", "endless.py", "--timeout", "4", "--json")
-    assert time.monotonic() - start < 15
+    done = run("test", "endless.py", "--timeout", "10", "--json")
+    assert time.monotonic() - start < 25
     messages = [test["message"] for test in json.loads(done.stdout)["tests"]]
     assert done.returncode == 1
     assert messages[0].startswith("custom_kernel did not finish within")

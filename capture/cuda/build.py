@@ -25,6 +25,7 @@ from nvfp4.capture.cuda.compilers import (
     Resources,
     assemble,
     cache_folder,
+    compiled_once,
     locked,
     own_identity,
     run_compiler,
@@ -237,29 +238,11 @@ class _Compilation:
 
     def _own_object(self, name: str) -> Path:
         """An object of a file beside this one; compiled once."""
-        source = _HERE / name
-        kind = b"slim" if self.slim else b"torch"
-        digest = hashlib.sha256(own_identity(self.tools) + name.encode() + kind).hexdigest()
-        folder = cache_folder() / f"own-{digest[:16]}"
-        target = folder / f"{source.stem}.o"
-        with locked(folder):
-            if not target.is_file():
-                part = target.with_suffix(".part")
-                command = [
-                    *(self.tools.host_compiler, "-std=c++17" if self.slim else "-std=c++20"),
-                    *(
-                        "-O1",
-                        *self._host_flags(),
-                        *self._system_includes(),
-                        "-c",
-                        str(source),
-                        "-o",
-                        str(part),
-                    ),
-                ]
-                self._run(command, name)
-                os.replace(part, target)
-        return target
+        standard = "-std=c++17" if self.slim else "-std=c++20"
+        command = [self.tools.host_compiler, standard, "-O1", "-c"]
+        command += [*self._host_flags(), *self._system_includes(), str(_HERE / name)]
+        headers = "slim" if self.slim else "torch"
+        return compiled_once(self.tools, headers, f"{Path(name).stem}.o", command)
 
     def _resources(self, ptx: Path) -> dict[str, dict[str, int]]:
         limits = flags.register_limit(self.request.cuda_cflags)

@@ -66,6 +66,23 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
+def compiled_once(tools: Toolchain, identity: str, name: str, command: Sequence[str]) -> Path:
+    """The file `name` that a host compiler makes of C++ beside this file; kept for the next process.
+
+    identity: what the file depends on besides the sources and the compilers. command: all but the
+    output. Raises CompileError.
+    """
+    digest = hashlib.sha256(own_identity(tools) + f"{name} {identity}".encode()).hexdigest()
+    folder = cache_folder() / f"own-{digest[:16]}"
+    target = folder / name
+    with locked(folder):
+        if not target.is_file():
+            part = target.with_suffix(".part")
+            run_compiler(tools, [*command, "-o", str(part)], folder, name)
+            os.replace(part, target)
+    return target
+
+
 def run_compiler(tools: Toolchain, command: Sequence[str], work: Path, what: str) -> str:
     """What a compiler printed that ran in the folder `work`. Raises CompileError about `what`."""
     ended = subprocess.run(

@@ -67,16 +67,8 @@ def load_inline(
     if cuda:
         start = "" if no_implicit_headers else _CUDA_START
         sources.append(Source("cuda.cu", start + _joined(cuda, caller)))
-    request = Request(
-        name,
-        tuple(sources),
-        RUNTIME.device.arch,
-        tuple(_texts(extra_cflags)),
-        tuple(_texts(extra_cuda_cflags)),
-        tuple(_texts(extra_ldflags)),
-        tuple(_texts(extra_include_paths)),
-    )
-    return _load(request, is_python_module, caller)
+    flags = extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths
+    return _load(_request(name, sources, *flags), is_python_module, caller)
 
 
 def load(
@@ -98,17 +90,15 @@ def load(
     """Build an extension from files; see `load_inline`."""
     if is_standalone:
         raise UnsupportedCall("load(is_standalone=True) makes a program, which cannot be emulated")
-    files = [Path(each).resolve() for each in _texts(sources)]
-    request = Request(
-        name,
-        tuple(Source(path.name, path.read_text(encoding="utf-8"), path) for path in files),
-        RUNTIME.device.arch,
-        tuple(_texts(extra_cflags)),
-        tuple(_texts(extra_cuda_cflags)),
-        tuple(_texts(extra_ldflags)),
-        tuple(_texts(extra_include_paths)),
-    )
-    return _load(request, is_python_module, _caller())
+    paths = [Path(each).resolve() for each in _texts(sources)]
+    files = [Source(path.name, path.read_text(encoding="utf-8"), path) for path in paths]
+    flags = extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths
+    return _load(_request(name, files, *flags), is_python_module, _caller())
+
+
+def _request(name: str, sources: list[Source], *flags: Strings) -> Request:
+    """flags: for the host compiler, for nvcc, for the linker; then folders of headers."""
+    return Request(name, tuple(sources), RUNTIME.device.arch, *(tuple(_texts(f)) for f in flags))
 
 
 def _texts(given: Strings) -> list[str]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import os
 from pathlib import Path
 
-from nvfp4.capture.cuda.compilers import cache_folder, locked, own_identity, run_compiler
+from nvfp4.capture.cuda.compilers import compiled_once
 from nvfp4.capture.cuda.toolchain import find_toolchain, python_include
 
 _HERE = Path(__file__).parent
@@ -21,19 +19,11 @@ def library(name: str, soname: str = "") -> Path:
     soname: with one, the loader takes the library for any of this name, once it is loaded.
     """
     tools = find_toolchain()
-    digest = hashlib.sha256(own_identity(tools) + f"{name} {soname}".encode()).hexdigest()
-    folder = cache_folder() / f"own-{digest[:16]}"
-    target = folder / f"libnvfp4_{name}.so"
-    with locked(folder):
-        if not target.is_file():
-            part = target.with_suffix(".part")
-            command = [
-                *(tools.host_compiler, "-std=c++17", "-O1", "-fPIC", "-shared"),
-                *("-Wl,-Bsymbolic", *([f"-Wl,-soname,{soname}"] if soname else [])),
-                *("-isystem", str(tools.include), "-isystem", python_include()),
-                *(str(_HERE / source) for source in _SOURCES[name]),
-                *("-o", str(part), "-ldl"),
-            ]
-            run_compiler(tools, command, folder, target.name)
-            os.replace(part, target)
-    return target
+    command = [
+        *(tools.host_compiler, "-std=c++17", "-O1", "-fPIC", "-shared"),
+        *("-Wl,-Bsymbolic", *([f"-Wl,-soname,{soname}"] if soname else [])),
+        *("-isystem", str(tools.include), "-isystem", python_include()),
+        *(str(_HERE / source) for source in _SOURCES[name]),
+        "-ldl",
+    ]
+    return compiled_once(tools, soname, f"libnvfp4_{name}.so", command)

@@ -229,7 +229,7 @@ def test_refused_launches_return_cudas_code(
     errors = driver.CUresult
     assert launched(1025, 0) == errors.CUDA_ERROR_INVALID_VALUE
     assert b"1025 in all" in check(driver.cuGetErrorString(errors.CUDA_ERROR_INVALID_VALUE))
-    assert launched(3, 0) == errors.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
+    assert launched(3, 0) == errors.CUDA_ERROR_INVALID_VALUE
     assert launched(2, 50 * 1024) == errors.CUDA_ERROR_INVALID_VALUE
     which = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     check(driver.cuFuncSetAttribute(look_up, which, 50 * 1024))

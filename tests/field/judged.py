@@ -27,6 +27,7 @@ import reference
 from cases import Case
 from field.corpus import Entry, load
 from messages import Call, Called, Failure, Load, OpenCase
+from nvfp4.emulator.arithmetic import compiled
 from nvfp4.local.emulated_runner import EmulatedRunner
 from opened_case import OpenedCase, generate
 from submission_process import SubmissionFailed
@@ -42,6 +43,8 @@ SHAPES = {
 """The shapes, (m, k, l), on which a submission is judged, by where its fault shows."""
 
 TIME_LIMIT_S = 90.0
+ENDLESS_LIMIT_S = 12.0
+"""Of what is expected to reach the limit."""
 
 CAUSES = {
     "launch_refused": "launch",
@@ -156,8 +159,9 @@ def _work(sender: Any, entry: Entry) -> None:
     sender.send(judge(entry))
 
 
-def judged_apart(entry: Entry, limit_s: float = TIME_LIMIT_S) -> Judgement:
+def judged_apart(entry: Entry) -> Judgement:
     """``judge`` in a process of its own, killed after the time limit."""
+    limit_s = ENDLESS_LIMIT_S if "endless" in entry.expectation.causes else TIME_LIMIT_S
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(False)
     process = context.Process(target=_work, args=(sender, entry))
@@ -176,16 +180,22 @@ def judged_apart(entry: Entry, limit_s: float = TIME_LIMIT_S) -> Judgement:
         process.join()
 
 
-def judged(entries: Iterable[Entry]) -> Iterator[tuple[Entry, Judgement]]:
-    """Every entry with its verdict, several at a time."""
-    import cutlass.cute  # noqa: F401  (once, before the processes fork)
+def prepare() -> None:
+    """Import and compile here what the processes that fork from this one would do each."""
+    import cutlass.cute  # noqa: F401
 
     with contextlib.suppress(ImportError):
         import triton  # noqa: F401
 
-    import nvfp4.emulation  # noqa: F401
+    import nvfp4.emulation
+    import nvfp4.emulator.execution.launch  # noqa: F401
 
     torch.set_num_threads(1)
+    compiled.compile_all()
+
+
+def judged(entries: Iterable[Entry]) -> Iterator[tuple[Entry, Judgement]]:
+    """Every entry with its verdict, several at a time; see `prepare`."""
     listed = list(entries)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         yield from zip(listed, pool.map(judged_apart, listed), strict=True)
@@ -218,6 +228,7 @@ def main() -> None:
         entry for entry in load() if not wanted or {entry.name, entry.name.split("/")[0]} & wanted
     ]
     wrong = 0
+    prepare()
     for entry, got in judged(entries):
         said = complaint(entry, got)
         wrong += said is not None

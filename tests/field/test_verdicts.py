@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("cutlass")
 
 from field.corpus import Entry, load
-from field.judged import Judgement, complaint, judged
+from field.judged import complaint, judged_apart, prepare
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 ENTRIES = [entry for entry in load() if HAS_TRITON or not entry.name.startswith("triton/")]
@@ -32,31 +32,19 @@ QUICK = [entry for entry in ENTRIES if is_quick(entry)]
 SLOW = [entry for entry in ENTRIES if not is_quick(entry)]
 
 
-def verdicts_on(entries: list[Entry]) -> dict[str, Judgement]:
-    """The verdict on each, by name; they are judged side by side."""
-    return {entry.name: judgement for entry, judgement in judged(entries)}
-
-
-@pytest.fixture(scope="module")
-def quick_verdicts() -> dict[str, Judgement]:
-    return verdicts_on(QUICK)
-
-
-@pytest.fixture(scope="module")
-def slow_verdicts() -> dict[str, Judgement]:
-    return verdicts_on(SLOW)
+@pytest.fixture(scope="module", autouse=True)
+def prepared() -> None:
+    prepare()
 
 
 @pytest.mark.parametrize("entry", QUICK, ids=lambda entry: entry.name)
-def test_a_submission_gets_its_verdict(entry: Entry, quick_verdicts: dict[str, Judgement]) -> None:
-    said = complaint(entry, quick_verdicts[entry.name])
+def test_a_submission_gets_its_verdict(entry: Entry) -> None:
+    said = complaint(entry, judged_apart(entry))
     assert said is None, said
 
 
 @pytest.mark.corpus
 @pytest.mark.parametrize("entry", SLOW, ids=lambda entry: entry.name)
-def test_one_of_the_rest_gets_its_verdict(
-    entry: Entry, slow_verdicts: dict[str, Judgement]
-) -> None:
-    said = complaint(entry, slow_verdicts[entry.name])
+def test_one_of_the_rest_gets_its_verdict(entry: Entry) -> None:
+    said = complaint(entry, judged_apart(entry))
     assert said is None, said
