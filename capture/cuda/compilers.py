@@ -67,7 +67,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def compiled_once(tools: Toolchain, identity: str, name: str, command: Sequence[str]) -> Path:
-    """The file `name` that a host compiler makes of C++ beside this file; kept for the next process.
+    """The file `name` that a host compiler makes of C++ beside this file; kept for later.
 
     identity: what the file depends on besides the sources and the compilers. command: all but the
     output. Raises CompileError.
