@@ -12,11 +12,12 @@ eval: $(VENV)/installed
 	$(VENV)/bin/nvfp4 eval $(SUBMISSION)
 
 test: $(VENV)/installed-dev lint
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest -n auto --dist loadfile -m 'not corpus and not alone'
+	$(VENV)/bin/python -m pytest -m alone
 
 # The submissions of tests/field that take long to compile.
 corpus: $(VENV)/installed-dev
-	$(VENV)/bin/python -m pytest -m corpus
+	$(VENV)/bin/python -m pytest -n auto --dist loadfile -m corpus
 
 # The tests again in small, with the oldest version of CuTe DSL and with the installed one.
 versions: $(VENV)/installed-dev

@@ -28,9 +28,9 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value)
 
 
-def close_to_others() -> None:
+def close_to_others(closed: bool = True) -> None:
     """Keeps other processes of the same user from reading or tracing this one."""
-    _prctl(_set_dumpable, 0)
+    _prctl(_set_dumpable, not closed)
 
 
 def adopt_orphans() -> None:
@@ -124,6 +124,29 @@ def command_prefix() -> tuple[str, ...]:
 def describe_prefix() -> str:
     """Begins with "none" where there is none."""
     return " ".join(command_prefix()) or "none: neither unshare nor setpriv works here"
+
+
+def start_worker(
+    arguments: list[str], folder: Path, fd: int, environment: dict[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Python with a script, in a session of its own. fd: inherited. environment: this one's without
+    the bot's variables by default."""
+    if environment is None:
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("POPCORN_", "NVFP4_")) or name == "POPCORN_NCU"
+        }
+    return subprocess.Popen(
+        [*command_prefix(), sys.executable, *arguments],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        pass_fds=[fd],
+        start_new_session=True,
+    )
 
 
 def confine() -> dict[str, str]:

@@ -19,6 +19,10 @@ from messages import Greeting, pack, unpack
 
 
 def main() -> None:
+    if len(sys.argv) == 2:
+        from nvfp4.local.fork_server import serve
+
+        serve(int(sys.argv[1]))  # returns in each worker
     channel = Channel(socket.socket(fileno=int(sys.argv[1])), takes_fds=True)
     submission = Path(sys.argv[2])
     installed = find_spec("nvfp4") is not None

@@ -27,6 +27,8 @@ from conftest import processes_naming, submissions
 from nvfp4.cli.main import main
 from nvfp4.cli.problem import ProblemError, load_problem
 
+pytestmark = pytest.mark.alone  # the judge's own clock must agree with the submission's
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 right = (submissions / "right.py").read_text(encoding="utf-8")

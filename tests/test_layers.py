@@ -64,8 +64,13 @@ allowed = {
 
 outside_the_bot = {
     "eval": {"nvfp4.local.extras", "nvfp4.local.facts", "nvfp4.local.options"},
-    "worker": {"nvfp4.local.confinement", "nvfp4.local.installed_runner"},
-    "submission_process": {"nvfp4.local.variables"},
+    "worker": {
+        "nvfp4.local.confinement",
+        "nvfp4.local.fork_server",
+        "nvfp4.local.installed_runner",
+    },
+    "submission_process": {"nvfp4.local.workers"},
+    "nvfp4.local.fork_server": {"nvfp4.emulation"},
     "nvfp4.local.emulated_runner": {"nvfp4.emulation"},
     "nvfp4.local.run_alone": {"nvfp4.emulation"},
     "nvfp4.local.facts": {"nvfp4.capture.cuda.toolchain"},
