@@ -17,7 +17,14 @@ from cases import Case
 from device import DeviceLimits
 from extras import Clock, Extras, Repetition
 from messages import Profile, Profiled
-from opened_case import NotEnoughMemory, OpenedCase, OutOfTime, generate, seconds_left
+from opened_case import (
+    NotEnoughMemory,
+    OpenedCase,
+    OutOfTime,
+    generate,
+    longest_compile_s,
+    seconds_left,
+)
 from protocol import Exit, ResultPipe
 from stats import Stats, summarise
 from submission_process import SubmissionFailed, SubmissionProcess
@@ -25,9 +32,6 @@ from task import input_t
 
 longest_value_bytes = 3000
 """Of a failure message or the counts of an emulated call."""
-
-longest_import_s = 150.0
-"""CUDA C++ with torch's own headers compiles for a minute and more."""
 
 report_bytes = 14 << 10
 """Of a profile, before base64."""
@@ -146,7 +150,7 @@ class Judge:
     def _load(self) -> None:
         """A submission that cannot be loaded fails every case with the reason."""
         try:
-            self._process.load(seconds_left(self._deadline, longest_import_s))
+            self._process.load(seconds_left(self._deadline, longest_compile_s))
         except SubmissionFailed as failed:
             self._unloaded = failed
         except OutOfTime:  # every case says so for itself

@@ -17,6 +17,9 @@ from reference import default_device
 from timing import CpuTimer, CudaTimer, call_timer
 
 
+pytestmark = pytest.mark.alone
+
+
 def test_a_call_on_the_cpu_is_timed_and_its_result_handed_on() -> None:
     def call() -> str:
         time.sleep(0.02)
