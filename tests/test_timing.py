@@ -16,7 +16,6 @@ from nvfp4.local.write_back import WriteBack, nothing_added
 from reference import default_device
 from timing import CpuTimer, CudaTimer, call_timer
 
-
 pytestmark = pytest.mark.alone
 
 
