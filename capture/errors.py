@@ -11,7 +11,7 @@ class CaptureError(Exception):
     code: the kind of error, for programs.
     """
 
-    code: ClassVar[str] = "not_captured"
+    code: ClassVar[str] = "launch.not_captured"
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -25,16 +25,16 @@ class CaptureError(Exception):
 class LaunchRefused(CaptureError):
     """A launch or an attribute that the CUDA runtime would refuse."""
 
-    code = "refused"
+    code = "launch.refused"
 
 
 class UnsupportedCall(CaptureError):
     """A CUDA function or attribute that is not captured."""
 
-    code = "unsupported_call"
+    code = "launch.unsupported_call"
 
 
 class InvalidTensorMap(CaptureError):
     """A tensor map (TMA descriptor) that the driver would refuse, or that is not supported."""
 
-    code = "tensor_map"
+    code = "launch.tensor_map"

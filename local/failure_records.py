@@ -22,8 +22,8 @@ _texts = ("code", "message", "kernel", "file", "hint")
 _numbers = ("line", "column", "ptx_line")
 _triples = ("cta", "thread")
 
-_families = {"emulator": "kernel", "capture": "launch", "retarget": "retarget"}
-"""First part of the code, by the package whose error it is."""
+_families = {"emulator": "kernel.", "capture": "", "retarget": ""}
+"""What comes before the code of an error, by the package of its class."""
 
 _import_codes = {SyntaxError: "import.syntax", ImportError: "import.module"}
 
@@ -49,8 +49,8 @@ def _code_of_ours(error: BaseException) -> str | None:
     """The code of an error that a package of ours has raised."""
     names = str(type(error).__module__).split(".")
     family = _families.get(names[1]) if names[0] == "nvfp4" and len(names) > 1 else None
-    code = getattr(error, "code", None) if family else None
-    return f"{family}.{code}" if isinstance(code, str) else None
+    code = getattr(error, "code", None)
+    return None if family is None or not isinstance(code, str) else family + code
 
 
 def _of_a_fault(error: BaseException, code: str, submission: Path) -> dict[str, Any]:

@@ -80,4 +80,3 @@ def _plain(finding: dict[Any, Any]) -> dict[str, Any]:
     for name in ("cta", "thread"):
         plain[name] = whole_numbers(finding.get(name))
     return {name: plain[name] for name in _fields}
-

@@ -13,7 +13,7 @@ class RetargetError(Exception):
     code: the kind of error, for programs.
     """
 
-    code: ClassVar[str] = "failed"
+    code: ClassVar[str] = "retarget.failed"
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -30,7 +30,7 @@ class NotRetargetable(RetargetError):
     line: in the PTX text, from 1. source: the line that it was compiled from.
     """
 
-    code = "no_replacement"
+    code = "retarget.no_replacement"
 
     def __init__(
         self, opcode: str, target: str, why: str, line: int, source: SourceLine | None
@@ -47,4 +47,4 @@ class NotRetargetable(RetargetError):
 class DriverError(RetargetError):
     """A call of the CUDA driver that failed."""
 
-    code = "driver"
+    code = "retarget.driver"
