@@ -24,7 +24,7 @@ table = (
     Said(
         "output.mismatch",
         r"(?P<wrong>\d+) of (?P<elements>\d+) elements are wrong",
-        "Elements of c are not within the tolerance. `cause` says why, where that is known.",
+        "Elements of c are not within the tolerance. `causes` says why, where that is known.",
     ),
     Said(
         "output.wrong_kind",

@@ -13,12 +13,12 @@ from nvfp4.cli.text import visible_json
 _texts = ("code", "message", "kernel", "file", "hint")
 _numbers = ("line", "column", "ptx_line")
 _triples = ("cta", "thread")
-keys = ("code", "message", "kernel", "file", "line", "column", "ptx_line", "cta", "thread")
-keys = (*keys, "hint", "arguments", "cause")
+keys = (*_texts, *_numbers, *_triples, "arguments", "causes")
 
 _longest_text = 300
 _longest_name = 60
 _most_arguments = 16
+_most_causes = 4
 _largest = 2**53
 _code = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 _frame = re.compile(r'^  File "([^"\n]+)", line (\d+)', re.MULTILINE)
@@ -39,20 +39,26 @@ def read_failure(
     code, arguments = code_of(message)
     failure: dict[str, Any] = dict.fromkeys(keys)
     failure |= {"code": code, "message": message.partition("\n")[0], "arguments": arguments}
-    told = _read_object(record)
-    if _is_code(told.get("code")):
-        failure |= _believed(told)
-    elif code == unknown:
+    if code == unknown:
         failure |= _of_a_traceback(message)
+    told = _read_json(record)
+    if isinstance(told, dict) and _is_code(told.get("code")):
+        failure |= _believed(told)
     elif code == "finding.strict" and findings:
         place = ("kernel", "file", "line", "cta", "thread", "hint")
         failure |= {name: findings[0].get(name) for name in place}
         failure["arguments"] = {"finding": findings[0]["code"]}
     failure["message"] = failure["message"][:_longest_text]
-    why = _read_object(cause)
-    if _is_code(why.get("code")):
-        failure["cause"] = {"code": why.pop("code"), **_arguments(why)}
+    failure["causes"] = _causes(cause)
     return failure
+
+
+def _causes(text: str | None) -> list[dict[str, Any]]:
+    """Why an output is wrong, one cause or several that explain it equally well."""
+    value = _read_json(text)
+    listed = value if isinstance(value, list) else [value]
+    causes = [each for each in listed if isinstance(each, dict) and _is_code(each.get("code"))]
+    return [{"code": each["code"], **_arguments(each)} for each in causes[:_most_causes]]
 
 
 def _believed(told: dict[str, Any]) -> dict[str, Any]:
@@ -81,12 +87,11 @@ def _of_a_traceback(message: str) -> dict[str, Any]:
     return {**found, "line": int(line) if len(line) < 16 else None}
 
 
-def _read_object(text: str | None) -> dict[str, Any]:
+def _read_json(text: str | None) -> Any:
     try:
-        value = visible_json(text) if text else {}
+        return visible_json(text) if text else None
     except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
+        return None
 
 
 def _arguments(values: object) -> dict[str, Any]:

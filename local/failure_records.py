@@ -65,7 +65,7 @@ def _of_a_fault(error: BaseException, code: str, submission: Path) -> dict[str, 
     if where is None:
         return {**_place(error, submission), **record}
     names = {"cta": "cta", "thread": "thread", "file": "file", "column": "column"}
-    names |= {"line": "source_line", "ptx_line": "line", "kernel": "kernel"}
+    names |= {"line": "source_line", "ptx_line": "line", "kernel": "kernel_name"}
     return record | {name: getattr(where, attribute, None) for name, attribute in names.items()}
 
 
@@ -143,14 +143,15 @@ class FailureRecords:
     """What the judge adds to the report of a failed case: `failure`, and `cause` where the output
     is wrong for a known reason.
 
-    cause: a code with its arguments, such as {"code": "scales.shift", "operand": "sfa"}.
+    causes: those of the last wrong output, each a code with its arguments, such as
+    {"code": "scales.shift", "operand": "sfa", "blocks": 4}.
     """
 
     def __init__(self) -> None:
-        self.cause: dict[str, Any] = {}
+        self.causes: list[dict[str, Any]] = []
 
     def take(self, record: dict[str, Any]) -> dict[str, str]:
         """The lines of the report, as JSON; each is handed out once."""
-        cause, self.cause = self.cause, {}
-        found = {"failure": believed(record), "cause": cause}
+        causes, self.causes = self.causes, []
+        found = {"failure": believed(record), "cause": causes}
         return {name: json.dumps(value) for name, value in found.items() if value}

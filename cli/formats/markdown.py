@@ -60,7 +60,8 @@ def _why(case: Case, verdict: Verdict) -> str:
     if failure is None:
         return _code(case.result.message) if case.result.message else ""
     place = place_of(failure, verdict)
-    cause = f", cause {_code(failure['cause']['code'])}" if failure["cause"] else ""
+    causes = " or ".join(_code(each["code"]) for each in failure["causes"])
+    cause = f", cause {causes}" if causes else ""
     at = f" at {_code(place)}" if place else ""
     return f"{_code(failure['code'])}{at}{cause}: {_code(failure['message'])}"
 

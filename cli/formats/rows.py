@@ -8,7 +8,7 @@ from nvfp4.cli.text import visible
 from nvfp4.cli.verdict import Verdict
 
 columns = (
-    *("kind", "m", "k", "l", "inputs", "status", "code", "cause", "message"),
+    *("kind", "m", "k", "l", "inputs", "status", "code", "causes", "message"),
     *("file", "line", "column", "kernel", "error_share", "findings"),
     *("timed", "runs", "mean_us", "median_us", "std_us", "err_us", "best_us", "worst_us"),
     *("batched_us", "floor_us", "sol_us", "b200_floor_us", "bytes"),
@@ -40,7 +40,7 @@ def _cells(case: Case, verdict: Verdict) -> dict[str, object]:
         names = ("code", "file", "line", "column", "kernel")
         cells |= {name: failure[name] for name in names}
         cells["file"] = path_of(failure["file"], verdict)
-        cells["cause"] = failure["cause"]["code"] if failure["cause"] else None
+        cells["causes"] = " ".join(each["code"] for each in failure["causes"])
     counts = case.benchmark.emulation if case.benchmark else None
     if counts:
         cells |= {name: counts.get(name) for name in columns[-3:]}
