@@ -43,7 +43,7 @@ table = (
     ),
     Said(
         "contract.returned",
-        r"custom_kernel returned (?P<returned>.+?), expected ",
+        r"custom_kernel returned (?!another )(?P<returned>.+?)(?:, expected |$)",
         "custom_kernel returned something else than a tensor like c.",
     ),
     Said(
@@ -177,6 +177,28 @@ setup_codes = {
     "setup.judge": "The judge could not start, or lacks what the submission needs.",
 }
 """Codes of the object `error`, where nothing was judged."""
+
+finding_codes = {
+    "shared_race": "Threads touch one byte of shared memory with no barrier between, one writing.",
+    "global_race": "Threads touch one byte of global memory in no order, one of them writing.",
+    "warp_sync": "Lanes of a warp rely on running together, with no __syncwarp between.",
+    "unset_register": "A register is used before anything has set it.",
+    "unwritten_shared": "Shared memory is read that no thread has written.",
+    "output_dtype": "c has another dtype than float16, which the contest takes.",
+    "tolerance": "An error over the limit, which only the contest's rounding lets through.",
+    "autotune": "One configuration was used of several: without a GPU none can be timed.",
+}
+"""Codes of findings, which fail a case only with ``--strict``."""
+
+warning_codes = {
+    "not_confined": "The submission ran with less confinement than usual.",
+    "fails_alone": "The file fails when it is run by itself, as the contest's bot does first.",
+    "full_range": "Right on the contest's inputs, wrong on full-range inputs.",
+    "extrapolated": "Counts were taken on a sample of the thread blocks.",
+    "cpu_times": "The times are those of this CPU.",
+    "noisy": "The spread of some timings is large.",
+}
+"""Codes of warnings, which never fail a submission."""
 
 _patterns = [(each.code, re.compile(each.pattern, re.DOTALL)) for each in table]
 

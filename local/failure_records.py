@@ -107,7 +107,7 @@ def believed(record: Mapping[str, Any]) -> dict[str, Any]:
     """The known fields of a record, each of its type or left out, the texts cut.
 
     A record comes from the submission's process. What is longer than `longest_bytes` as JSON loses
-    arguments, then its hint.
+    its hint first, then arguments and texts.
     """
     plain: dict[str, Any] = {}
     for name in _texts:
@@ -125,7 +125,7 @@ def believed(record: Mapping[str, Any]) -> dict[str, Any]:
         if (numbers := whole_numbers(record.get(name))) is not None:
             plain[name] = numbers
     plain["arguments"] = _plain_arguments(record.get("arguments"))
-    for name in ("arguments", "hint", "message"):
+    for name in ("hint", "arguments", "message", "kernel", "file"):
         if len(json.dumps(plain)) > longest_bytes:
             plain.pop(name, None)
     return plain

@@ -21,7 +21,6 @@ OLDEST_CUDA = (12, 8)
 class MissingToolchain(CaptureError):
     """This machine cannot compile CUDA C++."""
 
-    code = "setup.no_toolchain"
     failure = "setup"  # no fault of the submission
 
 
