@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -76,6 +77,13 @@ def test_the_schema_names_every_key(kind: Any, part: str) -> None:
 def test_the_schema_names_every_key_of_the_whole_and_of_a_failure() -> None:
     assert properties("verdict") == set(Verdict(Submission("", "")).as_json())
     assert properties("failure") == set(keys)
+
+
+@pytest.mark.parametrize("key", keys)
+def test_every_key_of_a_failure_is_explained(key: str) -> None:
+    page = (root / "docs" / "json.md").read_text(encoding="utf-8")
+    section = page.partition("## A failure\n")[2].partition("\n## ")[0]
+    assert re.search(rf"^\|[^|]*`{key}`", section, re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", [name for name in names if name not in ("passed", "races")])
