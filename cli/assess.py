@@ -62,7 +62,9 @@ def read_submission(submission: Path) -> tuple[Submission, bytes]:
         content = submission.read_bytes()
     except OSError as error:
         raise SetupError(
-            f"cannot read {submission}: {error.strerror}", "Name the file with custom_kernel."
+            f"cannot read {submission}: {error.strerror}",
+            "Name the file with custom_kernel.",
+            "setup.unreadable",
         ) from error
     return Submission(str(submission), hashlib.sha256(content).hexdigest()), content
 
@@ -206,7 +208,8 @@ def judged(process: ProcessResult) -> ProcessResult:
         return process
     last_lines = process.stderr.splitlines()[-1:] or [f"eval.py ended with {process.exit_code}"]
     reason = last_lines[0].removeprefix("eval.py: ")
-    raise SetupError(f"the judge could not start: {reason}", "nvfp4 info shows what is here.")
+    hint = "nvfp4 info shows what is here."
+    raise SetupError(f"the judge could not start: {reason}", hint, "setup.judge")
 
 
 def _why_unjudged(process: ProcessResult) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
@@ -13,10 +12,11 @@ from rich.console import Console
 from nvfp4.cli.assess import Plan, assess, profile, read_submission
 from nvfp4.cli.bot import Bot
 from nvfp4.cli.errors import SetupError
+from nvfp4.cli.formats import format_of, formatted
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.progress import observed
 from nvfp4.cli.render import show
-from nvfp4.cli.verdict import Verdict
+from nvfp4.cli.verdict import Verdict, json_schema
 
 passed_exit, failed_exit = 0, 1
 
@@ -38,7 +38,18 @@ class Options:
     retarget: str
     flush: str
     as_json: bool
+    chosen_format: str | None
     output: Path | None
+
+    @property
+    def format(self) -> str:
+        """What goes to stdout."""
+        return "json" if self.as_json else self.chosen_format or "text"
+
+    @property
+    def for_people(self) -> bool:
+        """Whether stdout takes words beside the verdict."""
+        return self.format == "text"
 
     def bot(self, content: bytes) -> Bot:
         """The bot that runs a submission with these options."""
@@ -61,14 +72,18 @@ class Options:
 def judge_and_show(path: Path, plan: Plan, options: Options) -> int:
     """Judges by the plan, shows the verdict, returns the exit code. Raises SetupError."""
     _check_output(options.output)
-    console = new_console(stderr=options.as_json)
+    console = new_console(stderr=not options.for_people)
     described, content = read_submission(path)
     verdict = Verdict(described)
     with observed(console) as observer:
         assess(options.bot(content), plan, verdict, observer)
-    _hand_out(verdict.as_json(), options)
-    if not options.as_json:
+    if options.for_people:
         show(console, verdict)
+    else:
+        click.echo(formatted(verdict, options.format))
+    if options.output is not None:
+        chosen = "json" if options.as_json else options.chosen_format
+        _write(options.output, formatted(verdict, format_of(options.output, chosen)))
     return passed_exit if verdict.passed else failed_exit
 
 
@@ -76,18 +91,25 @@ def profile_and_show(path: Path, cases: list[str], options: Options) -> int:
     """Profiles one call of each case, shows the reports, returns the exit code. Raises
     SetupError.
     """
+    if options.format not in ("text", "json"):
+        raise SetupError(f"a profile has no format {options.format}", "Use text or json.", "usage")
     _check_output(options.output)
     described, content = read_submission(path)
-    with observed(new_console(stderr=options.as_json)) as observer:
+    with observed(new_console(stderr=not options.for_people)) as observer:
         reports = profile(options.bot(content), cases, observer)
     passed = all(report.passed for report in reports)
     result = {
+        "schema": json_schema,
         "passed": passed,
         "submission": vars(described),
         "reports": [vars(report) for report in reports],
     }
-    _hand_out(result, options)
-    if not options.as_json:
+    text = json.dumps(result, indent=2, allow_nan=False)
+    if options.output is not None:
+        _write(options.output, text)
+    if not options.for_people:
+        click.echo(text)
+    else:
         for report in reports:
             click.echo(f"{report.spec}\n{report.text}\n")
     return passed_exit if passed else failed_exit
@@ -101,13 +123,6 @@ def new_console(stderr: bool = False) -> Console:
             stderr=stderr, highlight=False, width=max(narrowest_columns, console.width)
         )
     return console
-
-
-def _hand_out(result: dict[str, Any], options: Options) -> None:
-    text = json.dumps(result, indent=2, allow_nan=False)
-    if options.as_json:
-        click.echo(text)
-    _write_output(options.output, text)
 
 
 def _check_output(output: Path | None) -> None:
@@ -125,14 +140,11 @@ def _check_output(output: Path | None) -> None:
 
 
 def _not_written(output: Path, error: OSError) -> SetupError:
-    return SetupError(
-        f"cannot write {output}: {error.strerror}", "Name a file in a folder that exists."
-    )
+    message = f"cannot write {output}: {error.strerror}"
+    return SetupError(message, "Name a file in a folder that exists.", "setup.unwritable")
 
 
-def _write_output(output: Path | None, text: str) -> None:
-    if output is None:
-        return
+def _write(output: Path, text: str) -> None:
     try:
         output.write_text(text + "\n", encoding="utf-8")
     except OSError as error:

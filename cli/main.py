@@ -19,6 +19,7 @@ from nvfp4.cli.parameters import (
     shapes_option,
     submission_argument,
 )
+from nvfp4.cli.setup_errors import asks_for_json, print_error
 
 bench_seed = 1111
 setup_exit = 2
@@ -27,11 +28,15 @@ setup_exit = 2
 class Commands(click.Group):
     """A group whose commands end with exit code 2 where nothing could be judged."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[__name__] = asks_for_json(args)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except SetupError as error:
-            click.echo(f"error: {error}\nhint: {error.hint}", err=True)
+        except (SetupError, click.UsageError) as error:
+            print_error(error, as_json=ctx.meta[__name__])
             ctx.exit(setup_exit)
 
 

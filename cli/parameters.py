@@ -8,6 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
+formats = ("text", "json", "junit", "github", "markdown", "csv")
+"""See ``cli.formats``."""
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -130,11 +133,19 @@ def judging_options(function: F) -> F:
             help="Write the PTX of each emulated kernel there, with counts or the fault beside the "
             "lines.",
         ),
-        click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else."),
         click.option(
+            "--format",
+            "chosen_format",
+            type=click.Choice(formats),
+            help="What to print on stdout: tables, or a verdict for programs and nothing else.",
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Short for --format json."),
+        click.option(
+            "-o",
             "--output",
             type=click.Path(dir_okay=False, path_type=Path),
-            help="Write the JSON object to a file too.",
+            help="Write the verdict to a file too: in the format chosen, else that of the ending, "
+            ".json, .xml (JUnit), .md, .csv or .txt.",
         ),
     )
     for option in reversed(options):

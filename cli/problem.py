@@ -12,6 +12,8 @@ submission_source = "@SUBMISSION@"
 class ProblemError(SetupError):
     """task.yml is missing or not what it should be."""
 
+    code = "setup.problem"
+
     def __init__(self, message: str) -> None:
         super().__init__(message, "Restore the file from the repository.")
 

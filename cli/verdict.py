@@ -7,11 +7,15 @@ from typing import Any
 
 from nvfp4.cli.b200 import contest_floor_us, speed_of_light_us
 from nvfp4.cli.emulation import read_counts
+from nvfp4.cli.failure_objects import read_failure
 from nvfp4.cli.findings import read_findings
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.retargeting import read_retargeted
 
 full_range_suffix = "; inputs: full"
+
+json_schema = 2
+"""Version of the JSON object; docs/verdict.schema.json describes it."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class Device:
 @dataclass(frozen=True)
 class TestResult:
     """inputs: contest or full. status: pass, fail or skipped. error_share: the largest error over
-    the allowed one. findings: see docs/json.md.
+    the allowed one. findings, failure: see docs/json.md; every failed test has a failure.
     """
 
     __test__ = False  # not a pytest class, whatever its name says
@@ -61,6 +65,10 @@ class TestResult:
     message: str | None = None
     error_share: float | None = None
     findings: list[dict[str, Any]] = field(default_factory=list)
+    failure: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        _fill_failure(self)
 
 
 @dataclass(frozen=True)
@@ -91,6 +99,16 @@ class BenchmarkResult:
     message: str | None = None
     error_share: float | None = None
     findings: list[dict[str, Any]] = field(default_factory=list)
+    failure: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        _fill_failure(self)
+
+
+def _fill_failure(result: TestResult | BenchmarkResult) -> None:
+    """A case that failed has a failure, if only by the words of its message."""
+    if result.status == "fail" and result.failure is None:
+        object.__setattr__(result, "failure", read_failure(result.message or ""))
 
 
 @dataclass(frozen=True)
@@ -166,6 +184,7 @@ class Verdict:
     def as_json(self) -> dict[str, Any]:
         """The documented JSON object."""
         return {
+            "schema": json_schema,
             "passed": self.passed,
             "submission": asdict(self.submission),
             "device": asdict(self.device) if self.device else None,
@@ -176,6 +195,11 @@ class Verdict:
             "warnings": [asdict(warning) for warning in self.warnings],
             "alone": self.alone,
         }
+
+
+def error_object(code: str, message: str, hint: str | None = None) -> dict[str, Any]:
+    """The documented JSON object where nothing was judged."""
+    return {"schema": json_schema, "error": {"code": code, "message": message, "hint": hint}}
 
 
 def _geometric_mean(values: Sequence[float | None]) -> float | None:
@@ -237,14 +261,16 @@ def read_test(values: dict[str, str], index: int, line: str, not_judged: str) ->
     key = f"test.{index}"
     full = line.endswith(full_range_suffix)
     status = values.get(f"{key}.status")
-    message = values.get(f"{key}.error") or values.get(f"{key}.message")
+    said = values.get(f"{key}.error") or values.get(f"{key}.message")
+    message = unescape(said) if said else None if status else not_judged
     return TestResult(
         spec=line.removesuffix(full_range_suffix),
         inputs="full" if full else "contest",
         status="pass" if status == "pass" else "fail",
         error_share=_number(values, f"{key}.error_share"),
         findings=read_findings(values.get(f"{key}.findings")),
-        message=unescape(message) if message else None if status else not_judged,
+        message=message,
+        failure=None if status == "pass" else _failure(values, key, message),
     )
 
 
@@ -263,7 +289,7 @@ def read_benchmark(
     emulation = read_counts(values.get(f"{key}.emulation"), minimum_bytes)
     status = values.get(f"{key}.status", "pass")
     failed = status != "pass" or (not timed and emulation is None)
-    message = values.get(f"{key}.error") or (not_judged if failed else "")
+    message = unescape(values.get(f"{key}.error") or (not_judged if failed else ""))
     return BenchmarkResult(
         spec=line,
         status="fail" if failed else "pass",
@@ -278,5 +304,11 @@ def read_benchmark(
         emulation=emulation,
         error_share=_number(values, f"{key}.error_share"),
         findings=read_findings(values.get(f"{key}.findings")),
-        message=unescape(message) or None,
+        message=message or None,
+        failure=_failure(values, key, message) if failed else None,
     )
+
+
+def _failure(values: dict[str, str], key: str, message: str | None) -> dict[str, Any]:
+    record, cause = values.get(f"{key}.failure"), values.get(f"{key}.cause")
+    return read_failure(message or "", record, cause, read_findings(values.get(f"{key}.findings")))

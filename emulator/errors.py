@@ -7,6 +7,7 @@ line, kernel, CTA and thread when they are known.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -28,6 +29,11 @@ class SourceLocation:
     cta: tuple[int, int, int] | None = None
     thread: tuple[int, int, int] | None = None
     source: SourceLine | None = None
+
+    @property
+    def kernel_name(self) -> str:
+        """The kernel's name for people."""
+        return short_name(self.kernel)
 
     @property
     def user(self) -> SourceLine | None:
@@ -58,7 +64,7 @@ class SourceLocation:
         lines = self._source_lines()
         if self.line is not None:
             lines.append(_joined(f"PTX line {self.line}", self.instruction))
-        parts = [f"in kernel {short_name(self.kernel)}"]
+        parts = [f"in kernel {self.kernel_name}"]
         if self.cta is not None:
             parts.append(f"CTA {self.cta}")
         if self.thread is not None:
@@ -83,18 +89,25 @@ def _joined(place: str, text: str | None) -> str:
 class EmulatorError(Exception):
     """Base of all errors of the emulator. `str(error)` is the sentence, the place, the hint.
 
-    code: the kind of error, for programs.
+    code: the kind of error, for programs. arguments: what the message says in numbers and names,
+    for programs too.
     """
 
     code: ClassVar[str] = "emulator_error"
 
     def __init__(
-        self, message: str, *, where: SourceLocation | None = None, hint: str | None = None
+        self,
+        message: str,
+        *,
+        where: SourceLocation | None = None,
+        hint: str | None = None,
+        arguments: Mapping[str, int | str] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.where = where
         self.hint = hint
+        self.arguments = dict(arguments or {})
 
     def at(self, where: SourceLocation) -> EmulatorError:
         """Fill in the place unless it is known; returns self, to be raised."""
@@ -104,7 +117,8 @@ class EmulatorError(Exception):
 
     def because(self, consequence: str) -> EmulatorError:
         """The same error with what follows from it."""
-        return type(self)(f"{self.message}; {consequence}", where=self.where, hint=self.hint)
+        message = f"{self.message}; {consequence}"
+        return type(self)(message, where=self.where, hint=self.hint, arguments=self.arguments)
 
     def __str__(self) -> str:
         text = self.message

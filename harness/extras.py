@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -35,7 +35,8 @@ class Repetition(Protocol):
 class Extras:
     """open_clock: raises SubmissionFailed where the worker cannot be clocked. repeat: takes a fresh
     process. observe: adds to the report of a call that was right, or raises SubmissionFailed.
-    untimed: a report in place of times. added_ns: to the floor, for so many bytes."""
+    untimed: a report in place of times. added_ns: to the floor, for so many bytes. failed: adds to
+    the report of a failure, given what the worker said besides its message."""
 
     explain: Explain | None = None
     open_clock: Callable[[], Clock] | None = None
@@ -45,3 +46,4 @@ class Extras:
     added_ns: Callable[[int], float] = lambda _: 0.0
     flush: Flush = contest_flush
     end_case: Callable[[], None] = lambda: None
+    failed: Callable[[dict[str, Any]], dict[str, str]] = lambda _: {}

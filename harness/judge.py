@@ -231,6 +231,7 @@ class Judge:
         try:
             yield report
         except SubmissionFailed as failed:
+            report.update(self._extras.failed(failed.record))
             self._fail(key, str(failed), failed.end, report)
             if failed.end is Exit.TIMED_OUT:  # the rest would hang as long
                 self._deadline = time.monotonic()

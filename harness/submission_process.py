@@ -32,11 +32,14 @@ _look_s = 0.2
 
 
 class SubmissionFailed(Exception):
-    """``str`` is the message for the participant."""
+    """``str`` is the message for the participant. record: what its process said besides."""
 
-    def __init__(self, message: str, end: Exit = Exit.CHECK_FAILED) -> None:
+    def __init__(
+        self, message: str, end: Exit = Exit.CHECK_FAILED, record: Message | None = None
+    ) -> None:
         super().__init__(message)
         self.end = end
+        self.record = record or {}
 
 
 class CannotRun(Exception):
@@ -147,7 +150,7 @@ class SubmissionProcess:
             self.start()
         self.greet(timeout_s)
         if self._load_failure:
-            raise SubmissionFailed(str(self._load_failure), self._load_failure.end)
+            raise self._load_failure
         self._send(self._load_request, None)
         try:
             self.finish(Done, timeout_s)
@@ -215,7 +218,8 @@ class SubmissionProcess:
             lost = answered.kind == "cuda"
             if lost:  # with the CUDA context of that process
                 self.stop()
-            raise SubmissionFailed(answered.message, Exit.CUDA_ERROR if lost else Exit.CHECK_FAILED)
+            end = Exit.CUDA_ERROR if lost else Exit.CHECK_FAILED
+            raise SubmissionFailed(answered.message, end, answered.record)
         assert isinstance(answered, answer)
         return answered
 

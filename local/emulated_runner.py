@@ -7,10 +7,10 @@ import torch
 
 from buffers import output_name
 from messages import Call, Called, Done, Load
-from runner import Runner
+from nvfp4.local.recording_runner import RecordingRunner
 
 
-class EmulatedRunner(Runner):
+class EmulatedRunner(RecordingRunner):
     """Reports of emulated launches come with each call."""
 
     _emulation: Any = None

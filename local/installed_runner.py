@@ -7,6 +7,7 @@ import torch
 from nvfp4.local.emulated_runner import EmulatedRunner
 from nvfp4.local.flushes import flushes
 from nvfp4.local.gated_calls import GatedCalls
+from nvfp4.local.recording_runner import RecordingRunner
 from nvfp4.local.retargeted_calls import RetargetedCalls
 from runner import Runner
 
@@ -16,7 +17,7 @@ def installed_runner(submission: Path, flush: str) -> Runner:
 
     flush: contest or clean.
     """
-    make = Runner if torch.cuda.is_available() else EmulatedRunner
+    make = RecordingRunner if torch.cuda.is_available() else EmulatedRunner
     runner = make(submission, flushes[flush])
     runner.operations.update(GatedCalls(runner).operations)
     runner.operations.update(RetargetedCalls(runner).operations)

@@ -120,6 +120,7 @@ def test_a_right_submission_passes_with_the_documented_object(
     assert evaluated["passed"] is True
     digest = hashlib.sha256((repository / "right.py").read_bytes()).hexdigest()
     assert evaluated["submission"] == {"path": "right.py", "sha256": digest}
+    assert evaluated["schema"] == 2
     keys = "passed submission device tests benchmarks score warnings"
     assert set(keys.split()) <= set(evaluated)
     wanted: dict[str, tuple[type, ...]] = {"kind": (str,), "name": (str,), "torch": (str,)}
@@ -132,7 +133,7 @@ def test_a_right_submission_passes_with_the_documented_object(
 def test_every_test_has_its_line_of_the_object(evaluated: dict[str, Any]) -> None:
     specs = [case(m=m, l=2) for m in (128, 256)]
     assert all(test.pop("error_share") < 1 for test in evaluated["tests"])
-    known: dict[str, Any] = {"status": "pass", "message": None, "findings": []}
+    known: dict[str, Any] = {"status": "pass", "message": None, "findings": [], "failure": None}
     assert evaluated["tests"] == [
         {"spec": spec, "inputs": inputs, **known}
         for inputs in ("contest", "full")

@@ -220,6 +220,7 @@ def _check_writable(batch: Batch, access: Access, requests: Requests) -> None:
                 ReadOnlyMemory,
                 f"write of {access.nbytes} bytes to read-only memory: "
                 + batch.memory.describe(int(requests.address[i])),
+                arguments=_arguments(batch, access, int(requests.address[i]), WRITTEN),
             )
 
 
@@ -227,14 +228,28 @@ def _fault(batch: Batch, access: Access, address: int, lane: int, flag: int) -> 
     at = access.site.lane(batch, lane)
     what = f"{verb(flag)} of {access.nbytes} bytes"
     place = batch.memory.describe(address)
+    arguments = _arguments(batch, access, address, flag)
     if address % access.alignment:
         at.fault(
             Misaligned,
             f"{what} at a misaligned address: {place}",
             hint=f"the address must be a multiple of {access.alignment}",
+            arguments={**arguments, "alignment": access.alignment},
         )
     if address >> WINDOW_SHIFT:
         place = f"address {address:#x}, which no memory has"
     elif address < batch.launch.shared_bytes and access.space != "shared":
         place += " (it looks like a shared-memory offset)"
-    at.fault(OutOfBounds, f"{what} outside every tensor: {place}")
+    at.fault(OutOfBounds, f"{what} outside every tensor: {place}", arguments=arguments)
+
+
+def _arguments(batch: Batch, access: Access, address: int, flag: int) -> dict[str, int | str]:
+    """An access as arguments of its fault; offset: in bytes, from the start of the tensor that is
+    nearest.
+    """
+    arguments: dict[str, int | str] = {"access": verb(flag), "bytes": access.nbytes}
+    found = batch.memory.nearest(address)
+    if found is not None:
+        buffer, offset = found
+        arguments |= {"tensor": buffer.name, "tensor_bytes": buffer.nbytes, "offset": offset}
+    return arguments

@@ -56,6 +56,7 @@ def check_bounds(at: LaneSite, what: str, address: int, nbytes: int, align: int)
             Misaligned,
             f"{what} at misaligned shared address {address:#x}",
             hint=f"the address must be a multiple of {align}",
+            arguments={"address": address, "bytes": nbytes, "alignment": align},
         )
     low, size = at.batch.shared.base, at.batch.shared.size
     if not low <= address <= low + size - nbytes:
@@ -63,6 +64,7 @@ def check_bounds(at: LaneSite, what: str, address: int, nbytes: int, align: int)
             OutOfBounds,
             f"{what} at shared address {address:#x}, outside the CTA's shared memory "
             f"[{low:#x}, {low + size:#x}) of {size} bytes",
+            arguments={"address": address - low, "bytes": nbytes, "shared_bytes": size},
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple, NoReturn
 
@@ -89,9 +90,17 @@ class LaneSite(NamedTuple):
     batch: Batch
     lane: int
 
-    def fault(self, kind: type[EmulatorError], message: str, hint: str | None = None) -> NoReturn:
+    def fault(
+        self,
+        kind: type[EmulatorError],
+        message: str,
+        hint: str | None = None,
+        arguments: Mapping[str, int | str] | None = None,
+    ) -> NoReturn:
         """Raise an error of this lane. Every fault of a running kernel is raised here."""
-        raise self._error(kind, message, hint)
+        error = self._error(kind, message, hint)
+        error.arguments.update(arguments or {})
+        raise error
 
     def note(
         self, kind: type[EmulatorError], message: str, hint: str | None = None, count: int = 1
