@@ -21,7 +21,7 @@ Explain = Callable[[input_t, output_t, output_t], str | None]
 """From inputs, output and reference the likely cause of a wrong output, or None."""
 
 longest_compile_s = 150.0
-"""Import, or the first call of a case: CUDA C++ with torch's own headers takes a minute and more."""
+"""An import, or the first call of a case: CUDA C++ with torch's own headers takes a minute."""
 
 longest_call_s = 60.0
 """Another call."""
