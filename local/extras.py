@@ -62,7 +62,9 @@ def judge_extras(
         added_ns=WriteBack(device).added_ns if on_cuda and flush == "contest" else nothing_added,
         observe=observe,
         end_case=take,
-        repeat=partial(Repetition, submission=submission, device=device, deadline=deadline),
+        repeat=partial(Repetition, submission=submission, device=device, deadline=deadline)
+        if os.environ.get("NVFP4_REPEAT", "1") != "0"
+        else None,
     )
 
 
