@@ -22,15 +22,20 @@ def is_brief(verdict: Verdict) -> bool:
 
 def failed_alike(tests: list[TestResult]) -> bool:
     """Whether there are several tests and all of them failed with the same message."""
-    messages = {_same(each.message or "") for each in tests}
+    messages = {_same(each) for each in tests}
     return len(tests) > 1 and len(messages) == 1 and all(each.status == "fail" for each in tests)
 
 
-def _same(message: str) -> str:
+def returned_wrongly(test: TestResult) -> bool:
+    """Whether custom_kernel returned what is no output of any test."""
+    return (test.message or "").startswith(_returned)
+
+
+def _same(test: TestResult) -> str:
     """What two messages of the same failure have in common."""
-    message = _addresses.sub("", message)
+    message = _addresses.sub("", test.message or "")
     # The expected shape, and often the returned one, is that of the test.
-    return re.sub(r"\d+", "", message) if message.startswith(_returned) else message
+    return re.sub(r"\d+", "", message) if returned_wrongly(test) else message
 
 
 def show_briefly(console: Console, verdict: Verdict) -> None:
@@ -38,7 +43,7 @@ def show_briefly(console: Console, verdict: Verdict) -> None:
     for line in mistake_lines(verdict) if verdict.mistake else alike_lines(verdict.tests):
         console.print(line, soft_wrap=True)
     for line in (*finding_lines(verdict), *warning_lines(verdict)):
-        console.print(line)
+        console.print(line, soft_wrap=True)
     if verdict.mistake:
         console.print(Text("failed: nothing was run", style="bold red"))
     else:

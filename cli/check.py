@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.text import Text
 
 from nvfp4.cli.assess import Plan
-from nvfp4.cli.brief import is_brief, show_briefly
+from nvfp4.cli.brief import is_brief, returned_wrongly, show_briefly
 from nvfp4.cli.problem import Problem, case_line, shape_of
 from nvfp4.cli.render import finding_lines, warning_lines
 from nvfp4.cli.text import first_lines
@@ -36,11 +36,13 @@ def show_check(console: Console, verdict: Verdict, problem: Problem) -> None:
         for line in first_lines(test.message or ""):
             console.print(Text(f"  {line}"), soft_wrap=True)
     for line in (*finding_lines(verdict), *warning_lines(verdict)):
-        console.print(line)
+        console.print(line, soft_wrap=True)
     if test.status == "pass":
         share = f"; {test.error_share:.1%} of the allowed error" if test.error_share else ""
         console.print(Text(f"passed at {shape} with full-range inputs{share}", style="bold green"))
-    elif shape not in map(shape_of, problem.tests + problem.benchmarks):
+    elif not returned_wrongly(test) and shape not in map(
+        shape_of, problem.tests + problem.benchmarks
+    ):
         other = shape_of(problem.tests[-1])
         console.print(
             Text(

@@ -154,7 +154,7 @@ def _missing(tree: ast.Module) -> EntryPointMistake:
     if near is not None:
         found = next(node for node in functions if node.name == near)
         return EntryPointMistake(
-            said, found.lineno, f"did you mean {entry_point} where it says {near}?"
+            said, found.lineno, f"did you mean {entry_point}? It is called {near} here"
         )
     return EntryPointMistake(said, None, f"the judge calls {entry_point}(data) and takes c from it")
 
@@ -192,7 +192,7 @@ def _wrong_function(function: ast.FunctionDef | ast.AsyncFunctionDef) -> EntryPo
     line = function.lineno
     if isinstance(function, ast.AsyncFunctionDef):
         return EntryPointMistake(
-            f"{entry_point} is async, and nobody awaits what it returns", line, "write def alone"
+            f"{entry_point} is async, and nobody awaits what it returns", line, "remove async"
         )
     arguments = function.args
     positional = [*arguments.posonlyargs, *arguments.args]

@@ -100,7 +100,7 @@ def judge(path: Path, plan: Plan, options: Options, observer: Observer) -> Verdi
     if verdict.mistake is None:
         assess(replace(options.bot(content), repeat=plan.repeat), plan, verdict, observer)
     if verdict.mistake is not None:
-        verdict.mistake = replace(verdict.mistake, file=path.name)
+        verdict.mistake = verdict.mistake.of_file(path.name)
     verdict.warnings[:0] = warnings_before(path, content, load_problem())
     return verdict
 

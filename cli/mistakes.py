@@ -6,7 +6,7 @@ import ast
 import tokenize
 import unicodedata
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 
 from nvfp4.cli.entry_point import entry_point_mistake
@@ -50,6 +50,11 @@ class Mistake:
             lines.append(f"hint: {self.hint}")
         return "\n".join(lines)
 
+    def of_file(self, file: str) -> Mistake:
+        """The same where the file has another name than the copy that was judged."""
+        message = self.message.replace(f'File "{self.file}"', f'File "{file}"')
+        return replace(self, file=file, message=message)
+
 
 def first_mistake(file: str, content: bytes) -> Mistake | None:
     """What surely keeps a submission from being judged; None where nothing is sure.
@@ -81,13 +86,6 @@ def first_mistake(file: str, content: bytes) -> Mistake | None:
     return Mistake("entry_point", found.message, file, found.line, None, source, found.hint)
 
 
-def import_mistake(file: str, message: str) -> Mistake | None:
-    """The failure of the import, if that is what the judge's message tells."""
-    if not message.startswith(import_failed):
-        return None
-    return Mistake("import", message, file)
-
-
 def _syntax_mistake(file: str, content: bytes, error: SyntaxError) -> Mistake:
     line = error.lineno or None
     raw = _raw_line(content, line)
@@ -102,12 +100,16 @@ def _unreadable(content: bytes) -> str | None:
     if b"\0" in content:
         return f"byte {content.index(0):,} is zero"
     try:
-        content.decode(tokenize.detect_encoding(BytesIO(content).readline)[0])
-    except SyntaxError as error:  # an encoding that Python does not know
-        return visible(error.msg.partition(" for ")[0])
+        encoding = tokenize.detect_encoding(BytesIO(content).readline)[0]
+    except SyntaxError as error:  # an encoding that Python does not know, or none
+        if "unknown encoding" in error.msg:
+            return visible(error.msg)
+        encoding = "utf-8"
+    try:
+        content.decode(encoding)
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        return f"byte {content[error.start]:#x} in line {line} is not {error.encoding}"
+        return f"byte {content[error.start]:#x} in line {line} is not {encoding.upper()}"
     return None
 
 

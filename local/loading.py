@@ -13,7 +13,6 @@ heading = "the import failed"
 """How the message of a submission that cannot be loaded begins; the command looks for it."""
 
 _entry_point = "custom_kernel"
-_beside = ("eval", "reference")
 _known = ("cuda", "cupy", "cutlass", "numba", "numpy", "task", "torch", "triton", "utils")
 
 
@@ -45,23 +44,22 @@ class Loading:
 def _about_entry_point(module: ModuleType) -> str:
     """Why there is no custom_kernel to call, and what may have been meant."""
     if hasattr(module, _entry_point):
-        kind = type(getattr(module, _entry_point)).__name__
-        return f"{_entry_point} is a {kind}, not a function of data"
+        value = getattr(module, _entry_point)
+        kind = "None" if value is None else f"of type {type(value).__name__}"
+        return f"{_entry_point} is {kind}, and the judge wants to call it"
     names = [
         name
         for name, value in vars(module).items()
         if callable(value) and getattr(value, "__module__", None) == module.__name__
     ]
     close = difflib.get_close_matches(_entry_point, names, n=1, cutoff=0.6)
-    meant = f"; did you mean {_entry_point} where it says {close[0]}?" if close else ""
+    meant = f"\nhint: did you mean {_entry_point}? It is called {close[0]} here" if close else ""
     return f"it defines no function {_entry_point}(data){meant}"
 
 
 def _import_hint(error: ModuleNotFoundError) -> str | None:
     """What to do about a module that is not there."""
     name = (error.name or "").partition(".")[0]
-    if name in _beside:
-        return "of the judge's modules a submission may import task alone"
     close = difflib.get_close_matches(name, [each for each in _known if each != name], n=1)
     if close:
         return f"did you mean {close[0]}?"
