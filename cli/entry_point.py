@@ -25,6 +25,8 @@ _reflection = {
 }
 """Names with which code can bind others that do not stand in the source."""
 
+_endings = ("_exit", "abort", "exit", "kill")
+
 _scopes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _functions = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -221,9 +223,20 @@ def _wrong_function(function: ast.FunctionDef | ast.AsyncFunctionDef) -> EntryPo
         return EntryPointMistake(
             f"{entry_point} has a yield: calling it runs nothing", line, "return c instead"
         )
-    if not any(isinstance(node, ast.Return) and node.value is not None for node in own):
+    if not any(map(_ends_otherwise, own)):
         return EntryPointMistake(f"{entry_point} returns nothing", line, "end it with: return c")
     return None
+
+
+def _ends_otherwise(node: ast.AST) -> bool:
+    """Whether a function with this node may end but by falling off its end."""
+    if isinstance(node, ast.Return):
+        return node.value is not None
+    if isinstance(node, ast.While):
+        return isinstance(node.test, ast.Constant)
+    if isinstance(node, (ast.Name, ast.Attribute)):
+        return (node.id if isinstance(node, ast.Name) else node.attr) in _endings
+    return isinstance(node, ast.Raise)
 
 
 def _own_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:

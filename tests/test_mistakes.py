@@ -49,6 +49,8 @@ legal = {
     "otherwise than as a program": (
         "if __name__ == '__main__':\n    pass\nelse:\n    def custom_kernel(d): return d"
     ),
+    "raises": "def custom_kernel(data): raise NotImplementedError",
+    "runs for ever": "def custom_kernel(data):\n    while True: pass",
     "nested too deep to parse": "-" * 100_000 + "1",
 }
 
@@ -58,22 +60,21 @@ def test_what_may_work_is_no_mistake(name: str) -> None:
     assert first_mistake("submission.py", legal[name].encode()) is None
 
 
-corpus = ("cheats", "field", "honest", "kernels", "submissions")
-
-
-def test_the_submissions_of_the_corpus_have_none() -> None:
-    files = [root / "submission.py"]
-    for name in corpus:
-        files += [
-            path
-            for path in sorted((root / "tests" / name).rglob("*.py"))
-            if b"custom_kernel(data" in path.read_bytes() and "test_" not in path.name
-        ]
-    assert len(files) > 100
-    found = [first_mistake(path.name, path.read_bytes()) for path in files]
-    # It returns nothing in order to fail.
-    expected = {"returns_none.py"}
-    assert {each.file for each in found if each} <= expected, found
+@pytest.mark.parametrize("folder", ["honest", "field", "kernels", "cheats", "submissions"])
+def test_the_submissions_of_the_corpus_have_none(folder: str) -> None:
+    files = [
+        path
+        for path in sorted((root / "tests" / folder).rglob("*.py"))
+        if b"def custom_kernel(" in path.read_bytes() and not path.name.startswith("test_")
+    ]
+    assert len(files) >= 8
+    for path in files:
+        found = first_mistake(path.name, path.read_bytes())
+        # Some of those that must fail do their harm and return nothing.
+        harmful = folder in ("cheats", "submissions")
+        assert found is None or (harmful and found.message == "custom_kernel returns nothing"), (
+            found
+        )
 
 
 def test_a_mistake_has_place_line_caret_and_hint() -> None:
