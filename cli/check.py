@@ -30,24 +30,19 @@ def show_check(console: Console, verdict: Verdict, problem: Problem) -> None:
         show_briefly(console, verdict)
         return
     (test,) = verdict.tests
-    shape = shape_of(test.spec)
-    if test.status != "pass":
+    shape, passed = shape_of(test.spec), test.status == "pass"
+    if not passed:
         console.print(Text(f"failed at {shape} with full-range inputs", style="bold red"))
         for line in first_lines(test.message or ""):
             console.print(Text(f"  {line}"), soft_wrap=True)
-    for line in (*finding_lines(verdict), *warning_lines(verdict)):
-        console.print(line, soft_wrap=True)
-    if test.status == "pass":
+    for note in (*finding_lines(verdict), *warning_lines(verdict)):
+        console.print(note, soft_wrap=True)
+    if passed:
         share = f"; {test.error_share:.1%} of the allowed error" if test.error_share else ""
         console.print(Text(f"passed at {shape} with full-range inputs{share}", style="bold green"))
-    elif not returned_wrongly(test) and shape not in map(
-        shape_of, problem.tests + problem.benchmarks
-    ):
+        return
+    known = shape in map(shape_of, problem.tests + problem.benchmarks)
+    if not known and not returned_wrongly(test):
         other = shape_of(problem.tests[-1])
-        console.print(
-            Text(
-                f"{shape} is valid, but none of the contest's shapes: "
-                f"--shape {other.m},{other.k},{other.l} is one",
-                style="dim",
-            )
-        )
+        hint = f"none of the contest's shapes: --shape {other.m},{other.k},{other.l} is one"
+        console.print(Text(f"{shape} is valid, but {hint}", style="dim"))

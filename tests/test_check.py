@@ -95,9 +95,8 @@ def test_a_failed_import_is_told_once(tmp_path: Path) -> None:
     )
     done = run("eval", path)
     assert done.exit_code == 1
-    lines = done.output.splitlines()
-    assert lines[:7] == [
-        "judging on the CPU: kernels are emulated as sm_100a, they are not timed",
+    lines = [line for line in done.output.splitlines() if not line.startswith("judging on")]
+    assert lines[:6] == [
         "mine.py: the import failed",
         "Traceback, the submission's frames:",
         '  File "mine.py", line 8, in <module>',
@@ -137,7 +136,7 @@ def test_k_takes_shapes() -> None:
     assert shapes("256x7168") == ["256 x 7168 x 1"] * 2
     assert shapes("512") == ["512 x 512 x 2", "512 x 4096 x 2", "512 x 1536 x 2"]
     assert shapes("8x307") == ["128 x 3072 x 1"]
-    for unknown in ("513", "", ".*", "2x512x"):
+    for unknown in ("513", "", ".*", "2x513"):
         with pytest.raises(SetupError, match="no test has a shape like") as caught:
             shapes(unknown)
         assert "128x256x1, 128x1536x1" in caught.value.hint
