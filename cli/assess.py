@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import stat
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,7 @@ from typing import TypeVar
 
 from nvfp4.cli.bot import Bot, ProcessResult, import_timeout_s
 from nvfp4.cli.errors import SetupError
+from nvfp4.cli.mistakes import Mistake, import_failed
 from nvfp4.cli.text import visible
 from nvfp4.cli.verdict import (
     BenchmarkResult,
@@ -22,6 +24,7 @@ from nvfp4.cli.verdict import (
     read_confinement,
     read_device,
     read_test,
+    unescape,
 )
 from nvfp4.cli.warnings import warnings_of
 
@@ -42,23 +45,44 @@ class Observer:
 @dataclass(frozen=True)
 class Plan:
     """What to judge. tests, benchmarks: lines of a case file; mode: that of the benchmarks;
-    run_alone: whether the submission is run by itself first, as the bot does.
+    run_alone: whether the submission is run by itself first, as the bot does. inputs: of the tests.
+    stop_early: whether the first failure ends the tests. repeat: whether some tests run again in a
+    fresh process.
     """
 
     tests: list[str]
     benchmarks: list[str]
     mode: str = "leaderboard"
     run_alone: bool = True
+    inputs: tuple[str, ...] = ("contest", "full")
+    stop_early: bool = False
+    repeat: bool = True
 
     @property
     def all_tests(self) -> list[str]:
         """Every test on the contest's inputs, then every one on full-range inputs."""
-        return self.tests + [line + full_range_suffix for line in self.tests]
+        suffixes = {"contest": "", "full": full_range_suffix}
+        return [line + suffixes[each] for each in self.inputs for line in self.tests]
+
+
+_kinds = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
 
 
 def read_submission(submission: Path) -> tuple[Submission, bytes]:
     """Path and hash of the file, and its bytes. Raises SetupError where it cannot be read."""
     try:
+        kind = submission.stat().st_mode
+        if not stat.S_ISREG(kind):
+            raise SetupError(
+                f"{submission} is {_kinds.get(stat.S_IFMT(kind), 'no file')}, not a file",
+                "Name the file with custom_kernel.",
+            )
         content = submission.read_bytes()
     except OSError as error:
         raise SetupError(
@@ -79,7 +103,7 @@ def assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
         if plan.tests:
             _run_tests(bot, plan, verdict, observer)
         verdict.alone = alone.result() if alone else None
-    if plan.benchmarks:
+    if plan.benchmarks and not verdict.mistake:
         if verdict.contest_tests_passed:
             _run_benchmarks(bot, plan, verdict, observer)
         else:
@@ -134,16 +158,27 @@ def _run_alone(bot: Bot, observer: Observer) -> str | None:
 class _Listener:
     """Tells the observer of the device, each test and each benchmark once it is complete."""
 
-    def __init__(self, observer: Observer, lines: list[str]) -> None:
+    def __init__(self, observer: Observer, lines: list[str], stop_early: bool) -> None:
         self._observer = observer
         self._lines = lines
+        self._stop_early = stop_early
         self._seen: dict[str, str] = {}
+        self.import_failure: str | None = None
+        self.stopped = False
 
-    def __call__(self, key: str, value: str) -> None:
+    def __call__(self, key: str, value: str) -> bool:
+        """Whether the rest need not be judged."""
         self._seen[key] = value
         name, _, last = key.rpartition(".")
-        if last != "complete":
-            return
+        if last == "error" and value.startswith(import_failed):
+            self.import_failure = unescape(value)
+            return True
+        if last == "complete":
+            self._tell(name)
+            self.stopped = self._stop_early and self._seen.get(f"{name}.status") == "fail"
+        return self.stopped
+
+    def _tell(self, name: str) -> None:
         if name == "device":
             device = read_device(self._seen)
             if device:
@@ -169,24 +204,36 @@ def _run_mode(
     read: Callable[[dict[str, str], int, str, str], Result],
     verdict: Verdict,
     observer: Observer,
+    stop_early: bool = False,
 ) -> list[Result]:
     """Runs eval.py over cases and reads a result for each; notes what it says of the device and of
     the confinement. Results that disagree with how eval.py ended fail.
     """
-    process = judged(bot.run_eval(mode, lines, _Listener(observer, lines)))
+    listener = _Listener(observer, lines, stop_early)
+    process = judged(bot.run_eval(mode, lines, listener))
     verdict.device = read_device(process.values)
     verdict.confined = read_confinement(process.values)
+    if listener.import_failure:
+        verdict.mistake = Mistake("import", listener.import_failure, "submission.py")
+        return []
     why = _why_unjudged(process)
     results = [read(process.values, index, line, why) for index, line in enumerate(lines)]
+    if listener.stopped:
+        return [_skipped(each) if each.message == why else each for each in results]
     if all(each.status == "pass" for each in results) and not _said_passed(process):
         return [replace(each, status="fail", message=why) for each in results]
     return results
 
 
+def _skipped(result: Result) -> Result:
+    reason = "not run: another test failed before"
+    return replace(result, status="skipped", message=reason)
+
+
 def _run_tests(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
     lines = plan.all_tests
     observer.phase("tests", len(lines))
-    verdict.tests = _run_mode(bot, "test", lines, read_test, verdict, observer)
+    verdict.tests = _run_mode(bot, "test", lines, read_test, verdict, observer, plan.stop_early)
 
 
 def _run_benchmarks(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:

@@ -35,7 +35,8 @@ longest_line_bytes = 64 << 10
 kept_bytes = 8 << 10
 """Of what a process writes to stderr."""
 
-OnResult = Callable[[str, str], None]
+OnResult = Callable[[str, str], "bool | None"]
+"""Is told each result; True ends the run."""
 
 
 _temporary = "tmp"
@@ -59,11 +60,13 @@ class ProcessResult:
         self.values[key] = value
         return True
 
-    def take_all(self, fd: int, deadline: float, on_result: OnResult | None = None) -> None:
-        """Notes what comes through a result pipe until the writer is gone or the time is up."""
+    def take_all(self, fd: int, deadline: float, on_result: OnResult | None = None) -> bool:
+        """Notes what comes through a result pipe until the writer is gone or the time is up. False
+        where on_result ended it."""
         for key, value in _results(fd, deadline):
-            if self.take(key, value) and on_result:
-                on_result(key, value)
+            if self.take(key, value) and on_result and on_result(key, value):
+                return False
+        return True
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,8 @@ class Bot:
     submission: the file's bytes, read once. device: auto, cpu, emulate, cuda or cuda:N.
     arch, check: what kernels are emulated as where data are on the CPU, and whether with every
     check. retarget: whether they are rewritten for the GPU that is here: auto, always, never.
-    flush: what empties the L2 before a timed call: contest, clean.
+    flush: what empties the L2 before a timed call: contest, clean. repeat: whether some tests run
+    again in a fresh process.
     Every run has a freshly staged folder, so that nothing a submission leaves behind reaches the
     next one.
     """
@@ -90,6 +94,7 @@ class Bot:
     keep: Path | None = None
     retarget: str = "auto"
     flush: str = "contest"
+    repeat: bool = True
 
     def run_submission(self) -> ProcessResult:
         """``python submission.py``, as the bot does once before anything else, but confined."""
@@ -149,6 +154,7 @@ class Bot:
         environment["NVFP4_ORDERS"] = str(self.orders)
         environment["NVFP4_RETARGET"] = self.retarget
         environment["NVFP4_FLUSH"] = self.flush
+        environment["NVFP4_REPEAT"] = "1" if self.repeat else "0"
         environment["NVFP4_STRICT"] = "1" if self.strict else "0"
         if self.keep is not None:
             environment["NVFP4_KEEP"] = str(self.keep.resolve())
@@ -205,8 +211,8 @@ def _run(
     try:
         with watched(process, folder.parent):
             try:
-                ended.take_all(read_fd, deadline, on_result)
-                process.wait(max(0.1, deadline - time.monotonic()))
+                if ended.take_all(read_fd, deadline, on_result):
+                    process.wait(max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 ended.killed = True
             finally:

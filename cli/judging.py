@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import click
 from rich.console import Console
 
-from nvfp4.cli.assess import Plan, assess, profile, read_submission
+from nvfp4.cli.assess import Observer, Plan, ProfileReport, assess, profile, read_submission
 from nvfp4.cli.bot import Bot
+from nvfp4.cli.brief import is_brief, show_briefly
+from nvfp4.cli.check import show_check
+from nvfp4.cli.directives import warnings_before
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.formats import format_of, formatted
+from nvfp4.cli.mistakes import first_mistake
 from nvfp4.cli.problem import load_problem
-from nvfp4.cli.progress import observed
+from nvfp4.cli.progress import observed, quiet
 from nvfp4.cli.render import show
 from nvfp4.cli.verdict import Verdict, json_schema
 
@@ -69,14 +76,23 @@ class Options:
         )
 
 
-def judge_and_show(path: Path, plan: Plan, options: Options) -> int:
+def show_verdict(console: Console, verdict: Verdict) -> None:
+    """Tables, unless one sentence says as much."""
+    (show_briefly if is_brief(verdict) else show)(console, verdict)
+
+
+def judge_and_show(
+    path: Path,
+    plan: Plan,
+    options: Options,
+    show: Callable[[Console, Verdict], None] = show_verdict,
+    observed: Callable[[Console], AbstractContextManager[Observer]] = observed,
+) -> int:
     """Judges by the plan, shows the verdict, returns the exit code. Raises SetupError."""
     _check_output(options.output)
     console = new_console(stderr=not options.for_people)
-    described, content = read_submission(path)
-    verdict = Verdict(described)
     with observed(console) as observer:
-        assess(options.bot(content), plan, verdict, observer)
+        verdict = judge(path, plan, options, observer)
     if options.for_people:
         show(console, verdict)
     else:
@@ -87,6 +103,23 @@ def judge_and_show(path: Path, plan: Plan, options: Options) -> int:
     return passed_exit if verdict.passed else failed_exit
 
 
+def check_and_show(path: Path, plan: Plan, options: Options) -> int:
+    """The same for a check, which shows nothing while it runs."""
+    return judge_and_show(path, plan, options, partial(show_check, problem=load_problem()), quiet)
+
+
+def judge(path: Path, plan: Plan, options: Options, observer: Observer) -> Verdict:
+    """The verdict by the plan; a mistake that parsing finds is all of it. Raises SetupError."""
+    described, content = read_submission(path)
+    verdict = Verdict(described, mistake=first_mistake(path.name, content))
+    if verdict.mistake is None:
+        assess(replace(options.bot(content), repeat=plan.repeat), plan, verdict, observer)
+    if verdict.mistake is not None:
+        verdict.mistake = verdict.mistake.of_file(path.name)
+    verdict.warnings[:0] = warnings_before(path, content, load_problem())
+    return verdict
+
+
 def profile_and_show(path: Path, cases: list[str], options: Options) -> int:
     """Profiles one call of each case, shows the reports, returns the exit code. Raises
     SetupError.
@@ -95,8 +128,12 @@ def profile_and_show(path: Path, cases: list[str], options: Options) -> int:
         raise SetupError(f"a profile has no format {options.format}", "Use text or json.", "usage")
     _check_output(options.output)
     described, content = read_submission(path)
-    with observed(new_console(stderr=not options.for_people)) as observer:
-        reports = profile(options.bot(content), cases, observer)
+    mistake = first_mistake(path.name, content)
+    if mistake is None:
+        with observed(new_console(stderr=not options.for_people)) as observer:
+            reports = profile(options.bot(content), cases, observer)
+    else:
+        reports = [ProfileReport(line, False, mistake.text) for line in cases[:1]]
     passed = all(report.passed for report in reports)
     result = {
         "schema": json_schema,
@@ -130,6 +167,8 @@ def _check_output(output: Path | None) -> None:
     if output is None:
         return
     existed = output.exists()
+    if output.is_fifo():
+        raise SetupError(f"{output} is a pipe, not a file", "Name a file to write to.")
     try:
         with output.open("a", encoding="utf-8"):
             pass

@@ -6,18 +6,21 @@ import json
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.parameters import (
     DeviceType,
+    ShapeType,
     flush_option,
     judging_options,
     shapes_option,
     submission_argument,
+    watch_option,
 )
 from nvfp4.cli.setup_errors import asks_for_json, print_error
 
@@ -50,6 +53,15 @@ def main() -> None:
             signal.signal(number, signal.default_int_handler)
 
 
+def _end(judge: Callable[[], int], submission: Path, watch: bool) -> NoReturn:
+    """Ends with the exit code of a judgement, or of the last of several."""
+    if not watch:
+        sys.exit(judge())
+    from nvfp4.cli.watch import repeatedly
+
+    sys.exit(repeatedly(judge, submission))
+
+
 @main.command("eval")
 @submission_argument
 @click.option(
@@ -60,8 +72,9 @@ def main() -> None:
     help="leaderboard: tests, then benchmarks with new contents for every call. benchmark: "
     "benchmarks alone, contents kept. test: tests alone. profile: a profile of each benchmark.",
 )
+@watch_option
 @judging_options
-def eval_command(submission: Path, mode: str, **options: Any) -> None:
+def eval_command(submission: Path, mode: str, watch: bool, **options: Any) -> None:
     """Judges SUBMISSION: the contest's tests, full-range tests, then the benchmarks.
 
     Exit code 0: it passed; 1: it failed; 2: nothing was judged.
@@ -71,11 +84,15 @@ def eval_command(submission: Path, mode: str, **options: Any) -> None:
     from nvfp4.cli.problem import load_problem
 
     problem = load_problem()
-    if mode == "profile":
-        sys.exit(profile_and_show(submission, problem.benchmarks, Options(**options)))
     tests = problem.tests if mode != "benchmark" else []
     benchmarks = problem.benchmarks if mode != "test" else []
-    sys.exit(judge_and_show(submission, Plan(tests, benchmarks, mode), Options(**options)))
+
+    def judge() -> int:
+        if mode == "profile":
+            return profile_and_show(submission, problem.benchmarks, Options(**options))
+        return judge_and_show(submission, Plan(tests, benchmarks, mode), Options(**options))
+
+    _end(judge, submission, watch)
 
 
 @main.command()
@@ -98,14 +115,67 @@ def bench(submission: Path, shapes: tuple[tuple[int, int, int], ...], **options:
 
 @main.command()
 @submission_argument
+@click.option("-x", "--stop", "stop_early", is_flag=True, help="Stop at the first failure.")
+@click.option(
+    "-k",
+    "--only",
+    "pattern",
+    metavar="SHAPE",
+    help="Only shapes that match, such as 512x4096 or 512x4096x2.",
+)
+@watch_option
 @judging_options
-def test(submission: Path, **options: Any) -> None:
+def test(
+    submission: Path, stop_early: bool, pattern: str | None, watch: bool, **options: Any
+) -> None:
     """Tests SUBMISSION on the contest's inputs and on full-range ones; times nothing."""
     from nvfp4.cli.assess import Plan
     from nvfp4.cli.judging import Options, judge_and_show
-    from nvfp4.cli.problem import load_problem
+    from nvfp4.cli.problem import load_problem, matching
 
-    sys.exit(judge_and_show(submission, Plan(load_problem().tests, []), Options(**options)))
+    tests = load_problem().tests
+    plan = Plan(tests if pattern is None else matching(tests, pattern), [], stop_early=stop_early)
+    _end(lambda: judge_and_show(submission, plan, Options(**options)), submission, watch)
+
+
+@main.command()
+@submission_argument
+@click.option(
+    "--shape", type=ShapeType(), help="The shape to check. Default: an awkward one, 384,640,2."
+)
+@watch_option
+@judging_options
+def check(
+    submission: Path, shape: tuple[int, int, int] | None, watch: bool, **options: Any
+) -> None:
+    """Checks SUBMISSION in seconds: parses, imports and compiles it, then tests one shape.
+
+    The first fault is shown. The shape has two batches and full-range inputs.
+    """
+    from nvfp4.cli.check import check_plan
+    from nvfp4.cli.judging import Options, check_and_show
+
+    plan = check_plan(shape)
+    _end(lambda: check_and_show(submission, plan, Options(**options)), submission, watch)
+
+
+@main.command()
+@click.argument("kind", default="torch", type=click.Choice(["torch", "cute", "cuda", "triton"]))
+@click.option(
+    "-o",
+    "--output",
+    default="submission.py",
+    show_default=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file to write.",
+)
+@click.option("--force", is_flag=True, help="Overwrite the file if there is one.")
+def new(kind: str, output: Path, force: bool) -> None:
+    """Writes a small commented submission that passes every test, to start from."""
+    from nvfp4.cli.new import write_template
+
+    write_template(kind, output, force)
+    click.echo(f"wrote {output}; next: nvfp4 check {output}")
 
 
 @main.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,6 +36,20 @@ class ShapeType(click.ParamType):
         return m, k, l
 
 
+class SecondsType(click.FloatRange):
+    """A number of seconds between two bounds; neither nan nor inf."""
+
+    name = "seconds"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        seconds = float(super().convert(value, param, ctx))
+        if not math.isfinite(seconds):
+            self.fail(f"{value} is not a number of seconds", param, ctx)
+        return seconds
+
+
 class DeviceType(click.ParamType):
     """auto, cpu, emulate, cuda or cuda:N."""
 
@@ -55,6 +70,13 @@ def submission_argument(function: F) -> F:
     return click.argument("submission", default="submission.py", type=click.Path(path_type=Path))(
         function
     )
+
+
+def watch_option(function: F) -> F:
+    """--watch."""
+    return click.option(
+        "--watch", is_flag=True, help="Judge again whenever SUBMISSION changes, until Ctrl-C."
+    )(function)
 
 
 def shapes_option(purpose: str) -> Callable[[F], F]:
@@ -93,7 +115,7 @@ def judging_options(function: F) -> F:
             "--timeout",
             default=170.0,
             show_default=True,
-            type=click.FloatRange(1, 3600),
+            type=SecondsType(1, 3600),
             help="Seconds for the tests and for the benchmarks, each.",
         ),
         click.option(

@@ -58,3 +58,13 @@ def observed(console: Console) -> Iterator[Observer]:
             test=lambda result: on_result(test_line(result)),
             benchmark=lambda result: on_result(benchmark_line(result)),
         )
+
+
+@contextmanager
+def quiet(console: Console) -> Iterator[Observer]:
+    """An observer that shows only that something runs, and on a terminal alone."""
+    if not console.is_terminal:
+        yield Observer()
+        return
+    with console.status("checking"):
+        yield Observer()

@@ -41,9 +41,8 @@ def show(console: Console, verdict: Verdict) -> None:
         console.print(line)
     for line in finding_lines(verdict):
         console.print(line)
-    for warning in verdict.warnings:
-        console.print(Text.assemble(("warning: ", "yellow"), warning.message))
-        console.print(Text(f"  {warning.hint}", style="dim"))
+    for line in warning_lines(verdict):
+        console.print(line)
     console.print(closing_line(verdict))
 
 
@@ -226,6 +225,13 @@ def finding_lines(verdict: Verdict) -> Iterator[Text]:
     hidden = len(summaries) - _shown_findings
     if hidden > 0:
         yield Text(f"and {hidden} more findings; --json shows every one", style="dim")
+
+
+def warning_lines(verdict: Verdict) -> Iterator[Text]:
+    """What the verdict should not be read without."""
+    for warning in verdict.warnings:
+        yield Text.assemble(("warning: ", "yellow"), warning.message)
+        yield Text(f"  {warning.hint}", style="dim")
 
 
 def error_line(verdict: Verdict) -> Text | None:

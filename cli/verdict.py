@@ -9,6 +9,7 @@ from nvfp4.cli.b200 import contest_floor_us, speed_of_light_us
 from nvfp4.cli.emulation import read_counts
 from nvfp4.cli.failure_objects import read_failure
 from nvfp4.cli.findings import read_findings
+from nvfp4.cli.mistakes import Mistake
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.retargeting import read_retargeted
 
@@ -135,7 +136,9 @@ class Warning:
 
 @dataclass
 class Verdict:
-    """Everything ``--json`` shows. alone: how the submission failed when it was run by itself."""
+    """Everything ``--json`` shows. alone: how the submission failed when it was run by itself.
+    mistake: why nothing of it could be judged.
+    """
 
     submission: Submission
     device: Device | None = None
@@ -144,18 +147,20 @@ class Verdict:
     benchmarks: list[BenchmarkResult] = field(default_factory=list)
     warnings: list[Warning] = field(default_factory=list)
     alone: str | None = None
+    mistake: Mistake | None = None
 
     @property
     def contest_tests_passed(self) -> bool:
-        """Whether every test on the contest's own inputs passed."""
-        return all(test.status == "pass" for test in self.tests if test.inputs == "contest")
+        """Whether every test on the contest's own inputs passed; without any, every other one."""
+        contest = [test for test in self.tests if test.inputs == "contest"]
+        return all(test.status == "pass" for test in contest or self.tests)
 
     @property
     def passed(self) -> bool:
         """Whether the leaderboard would take it; full-range tests only warn."""
         judged = bool(self.tests or self.benchmarks)
         benchmarks_passed = all(each.status == "pass" for each in self.benchmarks)
-        return judged and self.contest_tests_passed and benchmarks_passed
+        return judged and not self.mistake and self.contest_tests_passed and benchmarks_passed
 
     @property
     def emulated(self) -> bool:
@@ -194,6 +199,7 @@ class Verdict:
             "score": asdict(self.score),
             "warnings": [asdict(warning) for warning in self.warnings],
             "alone": self.alone,
+            "mistake": asdict(self.mistake) if self.mistake else None,
         }
 
 

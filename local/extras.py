@@ -64,7 +64,9 @@ def judge_extras(
         observe=observe,
         end_case=take,
         failed=FailureRecords().take,
-        repeat=partial(Repetition, submission=submission, device=device, deadline=deadline),
+        repeat=partial(Repetition, submission=submission, device=device, deadline=deadline)
+        if os.environ.get("NVFP4_REPEAT", "1") != "0"
+        else None,
     )
 
 

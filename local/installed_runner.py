@@ -7,6 +7,7 @@ import torch
 from nvfp4.local.emulated_runner import EmulatedRunner
 from nvfp4.local.flushes import flushes
 from nvfp4.local.gated_calls import GatedCalls
+from nvfp4.local.loading import Loading
 from nvfp4.local.recording_runner import RecordingRunner
 from nvfp4.local.retargeted_calls import RetargetedCalls
 from runner import Runner
@@ -21,4 +22,5 @@ def installed_runner(submission: Path, flush: str) -> Runner:
     runner = make(submission, flushes[flush])
     runner.operations.update(GatedCalls(runner).operations)
     runner.operations.update(RetargetedCalls(runner).operations)
+    runner.operations.update(Loading(runner, submission).operations)
     return runner
