@@ -98,6 +98,7 @@ def _run(
             scheduler.run()
             runs += scheduler.runs
     except EmulatorError as error:
+        error.output = "".join(state.output)
         state.fault = error
     return state, runs, numbers.size
 
@@ -143,6 +144,7 @@ def _state(
         races=races,
         tracks_memory=compiled.tracks_memory,
         order=order,
+        deadline=asked.deadline,
     )
 
 

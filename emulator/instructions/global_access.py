@@ -16,13 +16,14 @@ from nvfp4.emulator.errors import (
     ReadOnlyMemory,
 )
 from nvfp4.emulator.instructions.access_shape import Access, count_runs, data_of, verb
+from nvfp4.emulator.instructions.outside import overrun
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.global_races import FENCES, GlobalRaces, Who, channels
 from nvfp4.emulator.state.group import Group
-from nvfp4.emulator.state.memory import READ, WINDOW_SHIFT, WRITTEN
+from nvfp4.emulator.state.memory import NULL_PAGE_BYTES, READ, WINDOW_SHIFT, WRITTEN
 
 _ONE_REQUEST = np.zeros(1, np.int64)
 
@@ -234,7 +235,20 @@ def _fault(batch: Batch, access: Access, address: int, lane: int, flag: int) -> 
             hint=f"the address must be a multiple of {access.alignment}",
         )
     if address >> WINDOW_SHIFT:
-        place = f"address {address:#x}, which no memory has"
-    elif address < batch.launch.shared_bytes and access.space != "shared":
-        place += " (it looks like a shared-memory offset)"
-    at.fault(OutOfBounds, f"{what} outside every tensor: {place}")
+        at.fault(OutOfBounds, f"{what} outside every tensor: an address that no memory has")
+    if address < NULL_PAGE_BYTES:
+        if 0 < address < batch.launch.shared_bytes and access.space != "shared":
+            place += " (it looks like a shared-memory offset)"
+        at.fault(OutOfBounds, f"{what} at {place}", hint=_NULL_HINT)
+    found = batch.memory.nearest(address)
+    why, hint = "", None
+    if found is not None:
+        buffer, offset = found
+        # The first byte that is outside.
+        why, hint = overrun(at, buffer, max(offset, buffer.nbytes) if offset >= 0 else offset)
+    if place.endswith("freed"):
+        why, hint = "", "keep a reference to the tensor until the kernel has run"
+    at.fault(OutOfBounds, f"{what} outside every tensor: {place}{why and '; ' + why}", hint)
+
+
+_NULL_HINT = "the pointer was never set: look at what the launch passes"
