@@ -29,8 +29,8 @@ def overrun(at: LaneSite, buffer: Buffer, offset: int) -> tuple[str, str | None]
     size = view.shape[d]
     has = f"{extent} = {size}" if extent and extent != str(size) else f"{size}"
     plural = _plural(what)
-    said = f"{buffer.name}[{', '.join(map(str, index))}]: {what} {index[d]}, "
-    said += f"{buffer.name} has {has} {plural}"
+    said = f"{buffer.name}[{', '.join(map(str, index))}], "
+    said += f"but {buffer.name} has {has} {plural}"
     if index[d] < 0:
         return said, None
     short = extent if extent and extent != str(size) else str(size)
@@ -55,7 +55,7 @@ def _carried(at: LaneSite, view: View, index: tuple[int, ...]) -> tuple[int, ...
     """The same place with the excess in the next dimension, as a row past the last one of the last
     batch rather than a batch too many; unless a CTA's own number is that of the batch."""
     order = view.outermost_first()
-    if len(order) < 2:
+    if len(order) < 2 or not view.dimensions or view.dimensions[order[0]][0] != "batch":
         return index
     first, second = order[:2]
     if index[first] != view.shape[first] or index[first] in at.batch.coordinates(at.lane)[0]:

@@ -14,6 +14,7 @@ from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.global_races import GlobalRaces
 from nvfp4.emulator.state.memory import GlobalMemory
 from nvfp4.emulator.state.order import Order
+from nvfp4.emulator.state.witness import Witness
 
 
 @dataclass
@@ -47,7 +48,8 @@ class LaunchState:
     undefined_stores: by state space, the PTX line of the first store of undefined bits.
     undefined_results: the instructions, by their index, that have passed on undefined bits.
     output: what the kernel printed. fault: what has stopped the launch.
-    deadline: when to give up, began: when it was begun, both on the monotonic clock.
+    deadline: when to give up, began: when it was begun, both on the monotonic clock. witness: of a
+    race that is looked into.
     """
 
     kernel: str
@@ -73,6 +75,7 @@ class LaunchState:
     output: list[str] = field(default_factory=list)
     fault: EmulatorError | None = None
     deadline: float | None = None
+    witness: Witness | None = None
     began: float = field(default_factory=time.monotonic)
 
     def whole_address(self, space: str, address: Array) -> Array:

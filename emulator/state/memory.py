@@ -113,9 +113,9 @@ class GlobalMemory:
                 best = (gap, buffer)
         return None if best is None else (best[1], address - best[1].address)
 
-    def describe(self, address: int) -> str:
-        """An address in words, `byte 8 of c (4096 bytes), c[4, 0, 0]`. Never the address itself,
-        which is another one in every run."""
+    def describe(self, address: int, element: bool = True) -> str:
+        """An address in words, `c[4, 0, 0], byte 8 of c (4096 bytes)`. Never the address itself,
+        which is another one in every run. element: whether to name that."""
         if address < NULL_PAGE_BYTES:
             return _from_null(address)
         found = self.nearest(address)
@@ -135,8 +135,8 @@ class GlobalMemory:
             place = f"{offset - buffer.nbytes} bytes past the end of {whole}"
         else:
             place = f"byte {offset} of {whole}"
-        element = buffer.view and element_at(buffer, offset)
-        return f"{element}, {place}" if element else place
+        index = element_at(buffer, offset) if element else None
+        return f"{index}, {place}" if index else place
 
     def _freed_at(self, address: int) -> str | None:
         """Memory that was alive once."""
