@@ -138,7 +138,8 @@ def note_issue(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Arra
         shared.readers,
     )
     if fault:
-        _note(site.lane(batch, lanes[bad]), WRITTEN, nbytes, int(offset[bad]), fault, stamp, count)
+        at = site.lane(batch, lanes[bad])
+        _note(at, WRITTEN, nbytes, int(offset[bad]), fault, stamp, count, engine=True)
 
 
 def note_landing(batch: Batch, nbytes: int, offset: Array, lanes: Array) -> None:
@@ -192,12 +193,19 @@ def seen_at(at: LaneSite, offset: int, nbytes: int, stamp: int, engine: bool = F
 
 
 def _note(
-    at: LaneSite, flag: int, nbytes: int, offset: int, fault: int, stamp: int, count: int
+    at: LaneSite,
+    flag: int,
+    nbytes: int,
+    offset: int,
+    fault: int,
+    stamp: int,
+    count: int,
+    engine: bool = False,
 ) -> None:
     address = at.batch.shared.address(offset)
     other = stamped_by(at, stamp, _COPY)
     what = f"{verb(flag)} of {nbytes} bytes at shared address {address:#x} races with {other}"
-    seen = seen_at(at, offset, nbytes, stamp)
+    seen = seen_at(at, offset, nbytes, stamp, engine)
     if fault == races.RACE_IN_WARP:
         at.note(
             MissingWarpSync,
