@@ -73,7 +73,8 @@ class Bot:
     submission: the file's bytes, read once. device: auto, cpu, emulate, cuda or cuda:N.
     arch, check: what kernels are emulated as where data are on the CPU, and whether with every
     check. retarget: whether they are rewritten for the GPU that is here: auto, always, never.
-    flush: what empties the L2 before a timed call: contest, clean.
+    flush: what empties the L2 before a timed call: contest, clean. name: what messages call the
+    submission's file.
     Every run has a freshly staged folder, so that nothing a submission leaves behind reaches the
     next one.
     """
@@ -90,13 +91,16 @@ class Bot:
     keep: Path | None = None
     retarget: str = "auto"
     flush: str = "contest"
+    name: str = "submission.py"
 
     def run_submission(self) -> ProcessResult:
         """``python submission.py``, as the bot does once before anything else, but confined."""
         with self._staged() as folder:
             command = [sys.executable, "-m", "nvfp4.local.run_alone", "submission.py"]
             ended = _run(command, folder, self._environment(folder), import_timeout_s)
-            ended.stderr = _own_frames(ended.stderr, folder / "submission.py")
+            ended.stderr = _own_frames(ended.stderr, folder / "submission.py").replace(
+                "submission.py", self.name
+            )
             return ended
 
     def run_eval(
@@ -149,6 +153,7 @@ class Bot:
         environment["NVFP4_ORDERS"] = str(self.orders)
         environment["NVFP4_RETARGET"] = self.retarget
         environment["NVFP4_FLUSH"] = self.flush
+        environment["NVFP4_NAME"] = self.name
         environment["NVFP4_STRICT"] = "1" if self.strict else "0"
         if self.keep is not None:
             environment["NVFP4_KEEP"] = str(self.keep.resolve())

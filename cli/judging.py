@@ -40,8 +40,8 @@ class Options:
     as_json: bool
     output: Path | None
 
-    def bot(self, content: bytes) -> Bot:
-        """The bot that runs a submission with these options."""
+    def bot(self, content: bytes, name: str = "submission.py") -> Bot:
+        """The bot that runs a submission with these options. name: of the file, for messages."""
         return Bot(
             load_problem(),
             content,
@@ -55,6 +55,7 @@ class Options:
             self.keep,
             self.retarget,
             self.flush,
+            name,
         )
 
 
@@ -65,7 +66,7 @@ def judge_and_show(path: Path, plan: Plan, options: Options) -> int:
     described, content = read_submission(path)
     verdict = Verdict(described)
     with observed(console) as observer:
-        assess(options.bot(content), plan, verdict, observer)
+        assess(options.bot(content, path.name), plan, verdict, observer)
     _hand_out(verdict.as_json(), options)
     if not options.as_json:
         show(console, verdict)
@@ -79,7 +80,7 @@ def profile_and_show(path: Path, cases: list[str], options: Options) -> int:
     _check_output(options.output)
     described, content = read_submission(path)
     with observed(new_console(stderr=options.as_json)) as observer:
-        reports = profile(options.bot(content), cases, observer)
+        reports = profile(options.bot(content, path.name), cases, observer)
     passed = all(report.passed for report in reports)
     result = {
         "passed": passed,

@@ -61,6 +61,7 @@ class TestResult:
     message: str | None = None
     error_share: float | None = None
     findings: list[dict[str, Any]] = field(default_factory=list)
+    output: str | None = None
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ class BenchmarkResult:
     message: str | None = None
     error_share: float | None = None
     findings: list[dict[str, Any]] = field(default_factory=list)
+    output: str | None = None
 
 
 @dataclass(frozen=True)
@@ -244,6 +246,7 @@ def read_test(values: dict[str, str], index: int, line: str, not_judged: str) ->
         status="pass" if status == "pass" else "fail",
         error_share=_number(values, f"{key}.error_share"),
         findings=read_findings(values.get(f"{key}.findings")),
+        output=unescape(values.get(f"{key}.output", "")) or None,
         message=unescape(message) if message else None if status else not_judged,
     )
 
@@ -278,5 +281,6 @@ def read_benchmark(
         emulation=emulation,
         error_share=_number(values, f"{key}.error_share"),
         findings=read_findings(values.get(f"{key}.findings")),
+        output=unescape(values.get(f"{key}.output", "")) or None,
         message=unescape(message) or None,
     )

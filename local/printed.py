@@ -1,14 +1,17 @@
 """What a submission prints, for the verdict: the first lines of a case, and how many there were."""
 
 import ctypes
-import os
+import fcntl
+import struct
 import sys
+import termios
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from typing import Any
 
 most_lines = 20
 _longest_line = 200
+_longest_wait_s = 0.2
 
 
 def flush_output() -> None:
@@ -26,3 +29,30 @@ def send_lines_at_once() -> None:
         library = ctypes.CDLL(None)
         stdout = ctypes.c_void_p.in_dll(library, "stdout")
         library.setvbuf(stdout, None, 1, 1 << 12)
+
+
+def taken(stream: Any) -> str:
+    """What has come from a submission's process since the last time; see most_lines.
+
+    stream: that of its stdout, which counts the ``lines`` and keeps the ``first`` bytes.
+    """
+    _wait_until_read(stream)
+    first, count = stream.first.decode("utf-8", "replace"), stream.lines
+    stream.first, stream.lines = b"", 0
+    lines = first.splitlines()
+    shown = [line[:_longest_line] for line in lines[:most_lines]]
+    more = max(count, len(lines)) - len(shown)
+    if more > 0:
+        shown.append(f"... and {more:,} more lines")
+    return "\n".join(shown).rstrip()
+
+
+def _wait_until_read(stream: Any) -> None:
+    """What was printed before an answer may still be in the pipe when the answer is here."""
+    end = time.monotonic() + _longest_wait_s
+    with suppress(OSError, ValueError):
+        while time.monotonic() < end:
+            waiting = fcntl.ioctl(stream._stream.fileno(), termios.FIONREAD, b"\0" * 4)
+            if not struct.unpack("i", waiting)[0]:
+                break
+            time.sleep(0.001)
