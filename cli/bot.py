@@ -77,7 +77,7 @@ class Bot:
     arch, check: what kernels are emulated as where data are on the CPU, and whether with every
     check. retarget: whether they are rewritten for the GPU that is here: auto, always, never.
     flush: what empties the L2 before a timed call: contest, clean. repeat: whether some tests run
-    again in a fresh process.
+    again in a fresh process. name: what messages call the submission's file.
     Every run has a freshly staged folder, so that nothing a submission leaves behind reaches the
     next one.
     """
@@ -95,13 +95,16 @@ class Bot:
     retarget: str = "auto"
     flush: str = "contest"
     repeat: bool = True
+    name: str = "submission.py"
 
     def run_submission(self) -> ProcessResult:
         """``python submission.py``, as the bot does once before anything else, but confined."""
         with self._staged() as folder:
             command = [sys.executable, "-m", "nvfp4.local.run_alone", "submission.py"]
             ended = _run(command, folder, self._environment(folder), import_timeout_s)
-            ended.stderr = _own_frames(ended.stderr, folder / "submission.py")
+            ended.stderr = _own_frames(ended.stderr, folder / "submission.py").replace(
+                "submission.py", self.name
+            )
             return ended
 
     def run_eval(
@@ -155,6 +158,7 @@ class Bot:
         environment["NVFP4_RETARGET"] = self.retarget
         environment["NVFP4_FLUSH"] = self.flush
         environment["NVFP4_REPEAT"] = "1" if self.repeat else "0"
+        environment["NVFP4_NAME"] = self.name
         environment["NVFP4_STRICT"] = "1" if self.strict else "0"
         if self.keep is not None:
             environment["NVFP4_KEEP"] = str(self.keep.resolve())

@@ -58,8 +58,8 @@ class Options:
         """Whether stdout takes words beside the verdict."""
         return self.format == "text"
 
-    def bot(self, content: bytes) -> Bot:
-        """The bot that runs a submission with these options."""
+    def bot(self, content: bytes, name: str = "submission.py") -> Bot:
+        """The bot that runs a submission with these options. name: of the file, for messages."""
         return Bot(
             load_problem(),
             content,
@@ -73,6 +73,7 @@ class Options:
             self.keep,
             self.retarget,
             self.flush,
+            name=name,
         )
 
 
@@ -113,7 +114,9 @@ def judge(path: Path, plan: Plan, options: Options, observer: Observer) -> Verdi
     described, content = read_submission(path)
     verdict = Verdict(described, mistake=first_mistake(path.name, content))
     if verdict.mistake is None:
-        assess(replace(options.bot(content), repeat=plan.repeat), plan, verdict, observer)
+        assess(
+            replace(options.bot(content, path.name), repeat=plan.repeat), plan, verdict, observer
+        )
     if verdict.mistake is not None:
         verdict.mistake = verdict.mistake.of_file(path.name)
     verdict.warnings[:0] = warnings_before(path, content, load_problem())
@@ -131,7 +134,7 @@ def profile_and_show(path: Path, cases: list[str], options: Options) -> int:
     mistake = first_mistake(path.name, content)
     if mistake is None:
         with observed(new_console(stderr=not options.for_people)) as observer:
-            reports = profile(options.bot(content), cases, observer)
+            reports = profile(options.bot(content, path.name), cases, observer)
     else:
         reports = [ProfileReport(line, False, mistake.text) for line in cases[:1]]
     passed = all(report.passed for report in reports)

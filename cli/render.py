@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nvfp4.cli.findings import summarise
+from nvfp4.cli.output import output_lines
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.retargeting import retargeting_lines
 from nvfp4.cli.text import first_lines
@@ -40,6 +41,8 @@ def show(console: Console, verdict: Verdict) -> None:
     for line in failure_lines(verdict):
         console.print(line)
     for line in finding_lines(verdict):
+        console.print(line)
+    for line in output_lines(verdict):
         console.print(line)
     for line in warning_lines(verdict):
         console.print(line)

@@ -67,6 +67,7 @@ class TestResult:
     error_share: float | None = None
     findings: list[dict[str, Any]] = field(default_factory=list)
     failure: dict[str, Any] | None = None
+    output: str | None = None
 
     def __post_init__(self) -> None:
         _fill_failure(self)
@@ -101,6 +102,7 @@ class BenchmarkResult:
     error_share: float | None = None
     findings: list[dict[str, Any]] = field(default_factory=list)
     failure: dict[str, Any] | None = None
+    output: str | None = None
 
     def __post_init__(self) -> None:
         _fill_failure(self)
@@ -275,6 +277,7 @@ def read_test(values: dict[str, str], index: int, line: str, not_judged: str) ->
         status="pass" if status == "pass" else "fail",
         error_share=_number(values, f"{key}.error_share"),
         findings=read_findings(values.get(f"{key}.findings")),
+        output=unescape(values.get(f"{key}.output", "")) or None,
         message=message,
         failure=None if status == "pass" else _failure(values, key, message),
     )
@@ -310,6 +313,7 @@ def read_benchmark(
         emulation=emulation,
         error_share=_number(values, f"{key}.error_share"),
         findings=read_findings(values.get(f"{key}.findings")),
+        output=unescape(values.get(f"{key}.output", "")) or None,
         message=message or None,
         failure=_failure(values, key, message) if failed else None,
     )

@@ -20,7 +20,7 @@ class SourceLocation:
     """Place of a fault.
 
     line: in the PTX text, from 1. cta, thread: (x, y, z). source: the line that the instruction
-    was compiled from, with those it was inlined into.
+    was compiled from, with those it was inlined into. grid, block: of the launch.
     """
 
     kernel: str
@@ -29,6 +29,8 @@ class SourceLocation:
     cta: tuple[int, int, int] | None = None
     thread: tuple[int, int, int] | None = None
     source: SourceLine | None = None
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
 
     @property
     def kernel_name(self) -> str:
@@ -86,11 +88,37 @@ def _joined(place: str, text: str | None) -> str:
     return f"{place}: {text}" if text else place
 
 
+@dataclass(frozen=True)
+class Seen:
+    """One access of a race. space: global or shared. address: as the space's instructions use it,
+    without windows. cta, thread: linear; thread is the block's size for the copy engine. line: of
+    the PTX. other: (CTA, thread) of the other access.
+    """
+
+    space: str
+    address: int
+    nbytes: int
+    cta: int
+    thread: int
+    line: int
+    other: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Related:
+    """Another place that belongs to a fault, and what is there."""
+
+    message: str
+    where: SourceLocation
+
+
 class EmulatorError(Exception):
-    """Base of all errors of the emulator. `str(error)` is the sentence, the place, the hint.
+    """Base of all errors of the emulator. `str(error)` is the sentence, the place, the hint;
+    `rendering.rendered` shows it as a compiler would.
 
     code: the kind of error, for programs. arguments: what the message says in numbers and names,
-    for programs too.
+    for programs too. related: other places that belong to it. output: what the kernel had printed.
+    seen: for a race, where exactly it is, until `related` says who else.
     """
 
     code: ClassVar[str] = "emulator_error"
@@ -108,6 +136,9 @@ class EmulatorError(Exception):
         self.where = where
         self.hint = hint
         self.arguments = dict(arguments or {})
+        self.related: list[Related] = []
+        self.output = ""
+        self.seen: Seen | None = None
 
     def at(self, where: SourceLocation) -> EmulatorError:
         """Fill in the place unless it is known; returns self, to be raised."""
@@ -118,7 +149,9 @@ class EmulatorError(Exception):
     def because(self, consequence: str) -> EmulatorError:
         """The same error with what follows from it."""
         message = f"{self.message}; {consequence}"
-        return type(self)(message, where=self.where, hint=self.hint, arguments=self.arguments)
+        error = type(self)(message, where=self.where, hint=self.hint, arguments=self.arguments)
+        error.related, error.output, error.seen = self.related, self.output, self.seen
+        return error
 
     def __str__(self) -> str:
         text = self.message

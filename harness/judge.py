@@ -241,8 +241,6 @@ class Judge:
             self._fail(key, str(error), Exit.CHECK_FAILED, report)
         else:
             self._write(key, report)
-        finally:
-            self._extras.end_case()
 
     def _fail(self, key: str, message: str, end: Exit, report: dict[str, str]) -> None:
         if end is not Exit.CHECK_FAILED and end not in self._failures:
@@ -251,6 +249,7 @@ class Judge:
         self._write(key, {**report, "status": "fail", "error": message})
 
     def _write(self, key: str, report: dict[str, str]) -> None:
+        self._extras.end_case(report)
         for name, value in report.items():
             self._pipe.write(f"{key}.{name}", value, longest_bytes=longest_value_bytes)
         if report:

@@ -47,17 +47,20 @@ class CannotRun(Exception):
 
 
 class _Tail(threading.Thread):
-    """Reads a stream to its end and keeps the last of it."""
+    """Reads a stream to its end, counts lines, and keeps the first and the last of it."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         super().__init__(daemon=True)
         self._stream = stream
-        self._kept = b""
+        self._kept = self.first = b""
+        self.lines = 0
         self.start()
 
     def run(self) -> None:
         while chunk := os.read(self._stream.fileno(), 1 << 16):
             self._kept = (self._kept + chunk)[-_tail_bytes:]
+            self.first = (self.first + chunk)[:_tail_bytes]
+            self.lines += chunk.count(b"\n")
 
     def text(self, wait_s: float) -> str:
         self.join(wait_s)
@@ -106,7 +109,7 @@ class SubmissionProcess:
         with theirs:
             self._process = start(arguments, self.scratch, theirs.fileno())
         assert self._process.stdout and self._process.stderr
-        self._stdout, self._stderr = _Tail(self._process.stdout), _Tail(self._process.stderr)
+        self.stdout, self._stderr = _Tail(self._process.stdout), _Tail(self._process.stderr)
         self._channel = Channel(ours)
         self.confined = {}
         self._loaded = False
@@ -250,7 +253,7 @@ class SubmissionProcess:
             code: int | None = process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             code = None
-        tail = self._stderr.text(wait_s=1) or self._stdout.text(wait_s=1)
+        tail = self._stderr.text(wait_s=1) or self.stdout.text(wait_s=1)
         self.stop()
         if code is None:
             ended = "closed its connection to the judge"

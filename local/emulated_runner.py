@@ -6,11 +6,24 @@ from typing import Any
 import torch
 
 from buffers import output_name
+from layout import layouts
 from messages import Call, Called, Done, Load
-from nvfp4.local.recording_runner import RecordingRunner
+from nvfp4.local.reporting_runner import ReportingRunner
+
+_scale_dimensions = (
+    ("row % 32", "32"), ("row // 32 % 4", "4"), ("row // 128", "rest_m"),
+    ("k block % 4", "4"), ("k block // 4", "rest_k"), ("batch", "l"),
+)  # fmt: skip
+_dimensions = {
+    **dict.fromkeys(("a", "b"), (("row", "m"), ("byte of k", "k/2"), ("batch", "l"))),
+    **dict.fromkeys(("sfa", "sfb"), (("row", "m"), ("k block", "k/16"), ("batch", "l"))),
+    **dict.fromkeys(("sfa_permuted", "sfb_permuted"), _scale_dimensions),
+    "c": (("row", "m"), ("column", "n"), ("batch", "l")),
+}
+"""What the indices of each tensor count, and how the contest calls its extents."""
 
 
-class EmulatedRunner(RecordingRunner):
+class EmulatedRunner(ReportingRunner):
     """Reports of emulated launches come with each call."""
 
     _emulation: Any = None
@@ -31,17 +44,28 @@ class EmulatedRunner(RecordingRunner):
             from nvfp4 import emulation
 
             self._emulation = emulation.install_stand_in(
-                self._submission, request.arch, request.check, request.orders, request.keep
+                self._submission,
+                request.arch,
+                request.check,
+                request.orders,
+                request.keep,
+                self.name,
             )
         return super()._load(request, fd)
 
     def _call(self, request: Call, fd: int | None) -> Called:
-        self._emulation.begin_call("x".join(map(str, self.shape)))
+        self._emulation.begin_call("x".join(map(str, self.shape)), self.watch.deadline)
+        known = layouts(*self.shape)
         for name, tensor in self.buffers.tensors.items():
             if name != output_name:
                 # Launches may write c alone.
                 self._emulation.register(
-                    name, tensor.data_ptr(), tensor.numel(), writable=name == "c"
+                    name,
+                    tensor.data_ptr(),
+                    tensor.numel(),
+                    writable=name == "c",
+                    view=known[name].view(tensor),
+                    dimensions=_dimensions[name],
                 )
         answer = super()._call(request, fd)
         reports = [each.to_dict() for each in self._emulation.launches]

@@ -15,6 +15,7 @@ from nvfp4.local.failure_records import FailureRecords
 from nvfp4.local.findings import findings_of
 from nvfp4.local.flushes import flushes
 from nvfp4.local.gated_timing import GatedClock
+from nvfp4.local.last_words import tell_more
 from nvfp4.local.listings import take_listings
 from nvfp4.local.options import called_by_the_command
 from nvfp4.local.repeat import Repetition
@@ -42,9 +43,10 @@ def judge_extras(
     keep = os.environ.get("NVFP4_KEEP")
     retargeted = RetargetedKernels(pipe)
 
-    def take() -> None:
+    def end_case(report: dict[str, str]) -> None:
         if keep:
             take_listings(process.scratch / "kept", Path(keep))
+        tell_more(report, process, submission)
 
     def observe(opened: OpenedCase, called: Called, report: dict[str, str]) -> None:
         retargeted.note(called.launches)
@@ -62,7 +64,7 @@ def judge_extras(
         flush=flushes[flush],
         added_ns=WriteBack(device).added_ns if on_cuda and flush == "contest" else nothing_added,
         observe=observe,
-        end_case=take,
+        end_case=end_case,
         failed=FailureRecords().take,
         repeat=partial(Repetition, submission=submission, device=device, deadline=deadline)
         if os.environ.get("NVFP4_REPEAT", "1") != "0"

@@ -8,7 +8,8 @@ from nvfp4.local.emulated_runner import EmulatedRunner
 from nvfp4.local.flushes import flushes
 from nvfp4.local.gated_calls import GatedCalls
 from nvfp4.local.loading import Loading
-from nvfp4.local.recording_runner import RecordingRunner
+from nvfp4.local.printed import send_lines_at_once
+from nvfp4.local.reporting_runner import ReportingRunner
 from nvfp4.local.retargeted_calls import RetargetedCalls
 from runner import Runner
 
@@ -18,7 +19,8 @@ def installed_runner(submission: Path, flush: str) -> Runner:
 
     flush: contest or clean.
     """
-    make = RecordingRunner if torch.cuda.is_available() else EmulatedRunner
+    send_lines_at_once()
+    make = ReportingRunner if torch.cuda.is_available() else EmulatedRunner
     runner = make(submission, flushes[flush])
     runner.operations.update(GatedCalls(runner).operations)
     runner.operations.update(RetargetedCalls(runner).operations)

@@ -11,7 +11,7 @@ import numpy as np
 
 from nvfp4.capture.launch import Buffer, Dim3, Launch
 from nvfp4.emulator.compiler.kernel import CompiledKernel
-from nvfp4.emulator.errors import EmulatorError, LaunchError
+from nvfp4.emulator.errors import EmulatorError, LaunchError, Related, Seen
 from nvfp4.emulator.execution.experiment import compare_orders, restore
 from nvfp4.emulator.execution.module import LoadedModule
 from nvfp4.emulator.execution.schedule import Scheduler
@@ -25,6 +25,7 @@ from nvfp4.emulator.state.global_races import GlobalRaces
 from nvfp4.emulator.state.launch_state import LaunchState, check_shape
 from nvfp4.emulator.state.memory import READ, WRITTEN, GlobalMemory, isolated
 from nvfp4.emulator.state.order import Order
+from nvfp4.emulator.state.witness import Witness
 
 # Large enough to hide what a call of NumPy costs, small enough that a handful of registers of this
 # many lanes and 4 bytes stay in a core's L2 cache.
@@ -49,8 +50,14 @@ def launch(
         compiled = module.kernel(asked.kernel, check, memory=True)
     watch: list[Buffer] = []
 
-    def run(order: Order) -> tuple[LaunchState, Array, int]:
-        return _run(module, compiled, asked, check, sample_ctas, order, watch)
+    def run(order: Order, witness: Witness | None = None) -> tuple[LaunchState, Array, int]:
+        return _run(module, compiled, asked, check, sample_ctas, order, watch, witness)
+
+    def testify(seen: Seen, written: list[Buffer]) -> tuple[Related | None, LaunchState]:
+        watch.extend(written)
+        witness = Witness(seen)
+        state = run(Order(), witness)[0]
+        return witness.other(), state
 
     state, runs, ran = run(Order())
     missed = state.races is not None and state.races.missed()
@@ -65,7 +72,7 @@ def launch(
             compiled = module.kernel(asked.kernel, check, memory=True)
         restore(state.memory.kept)
         state, runs, ran = run(Order())
-    compare_orders(lambda order: run(order)[0], state, orders, worlds)
+    compare_orders(lambda order: run(order)[0], testify, state, orders, worlds)
     x, y, z = asked.grid
     report = _report(state, compiled, runs, ran, x * y * z)
     report.findings += [noted(note, asked.kernel) for note in asked.notes]
@@ -82,12 +89,14 @@ def _run(
     sample_ctas: int | None,
     order: Order,
     watch: list[Buffer],
+    witness: Witness | None,
 ) -> tuple[LaunchState, Array, int]:
     """One run in an order: its state, how many warps ran each block, and how many CTAs.
 
     watch: buffers to look for races in from the start, others from their first write on.
     """
     state = _state(module, compiled, asked, check, order, watch)
+    state.witness = witness
     x, y, z = asked.grid
     numbers = order.ctas(_ctas(x * y * z, sample_ctas))
     runs = np.zeros(len(compiled.blocks), np.int64)
@@ -98,6 +107,7 @@ def _run(
             scheduler.run()
             runs += scheduler.runs
     except EmulatorError as error:
+        error.output = "".join(state.output)
         state.fault = error
     return state, runs, numbers.size
 
@@ -143,6 +153,7 @@ def _state(
         races=races,
         tracks_memory=compiled.tracks_memory,
         order=order,
+        deadline=asked.deadline,
     )
 
 

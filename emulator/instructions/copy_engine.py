@@ -16,7 +16,12 @@ from nvfp4.capture.launch import Buffer
 from nvfp4.emulator.errors import OutOfBounds, ReadOnlyMemory, SharedRace, UninitialisedShared
 from nvfp4.emulator.instructions import mbarrier_objects
 from nvfp4.emulator.instructions.access_shape import verb
-from nvfp4.emulator.instructions.shared_access import check_bounds, stamped_by
+from nvfp4.emulator.instructions.shared_access import (
+    check_bounds,
+    seen_at,
+    stamped_by,
+    testify_of_copy,
+)
 from nvfp4.emulator.instructions.site import LaneSite, Site
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import races
@@ -99,6 +104,7 @@ def note(at: LaneSite, offset: int, nbytes: int, flag: int) -> None:
     if not shared.checked:
         return
     cta, thread = divmod(at.lane, threads)
+    testify_of_copy(at, offset, nbytes, flag == WRITTEN)
     byte, fault, stamp = races.note_engine(
         offset,
         nbytes,
@@ -129,6 +135,7 @@ def note(at: LaneSite, offset: int, nbytes: int, flag: int) -> None:
         f"{stamped_by(at, stamp, 'another asynchronous copy')}: nothing orders the copy after "
         "that access",
         hint="wait at a barrier before the copy is issued",
+        seen=seen_at(at, byte, 1, stamp, engine=True),
     )
 
 
