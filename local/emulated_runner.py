@@ -35,7 +35,8 @@ class EmulatedRunner(Runner):
             )
         return super()._load(request, fd)
 
-    def _call(self, request: Call, fd: int | None) -> Called:
+    def begin_call(self) -> Any:
+        """Kernels may use the case's buffers; returns the emulation."""
         self._emulation.begin_call("x".join(map(str, self.shape)))
         for name, tensor in self.buffers.tensors.items():
             if name != output_name:
@@ -43,6 +44,10 @@ class EmulatedRunner(Runner):
                 self._emulation.register(
                     name, tensor.data_ptr(), tensor.numel(), writable=name == "c"
                 )
+        return self._emulation
+
+    def _call(self, request: Call, fd: int | None) -> Called:
+        emulation = self.begin_call()
         answer = super()._call(request, fd)
-        reports = [each.to_dict() for each in self._emulation.launches]
+        reports = [each.to_dict() for each in emulation.launches]
         return dataclasses.replace(answer, launches=reports)

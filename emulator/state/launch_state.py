@@ -13,6 +13,7 @@ from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.global_races import GlobalRaces
 from nvfp4.emulator.state.memory import GlobalMemory
 from nvfp4.emulator.state.order import Order
+from nvfp4.emulator.state.tally import Tally
 
 
 @dataclass
@@ -45,7 +46,8 @@ class LaunchState:
     tracked, also the stores that have written some), as a kind of finding and where in words.
     undefined_stores: by state space, the PTX line of the first store of undefined bits.
     undefined_results: the instructions, by their index, that have passed on undefined bits.
-    output: what the kernel printed. fault: what has stopped the launch.
+    output: what the kernel printed. fault: what has stopped the launch. tally: counts by
+    instruction, if somebody wants them.
     """
 
     kernel: str
@@ -70,6 +72,7 @@ class LaunchState:
     traffic: Traffic = field(default_factory=Traffic)
     output: list[str] = field(default_factory=list)
     fault: EmulatorError | None = None
+    tally: Tally | None = None
 
     def whole_address(self, space: str, address: Array) -> Array:
         """Host addresses of parameters or constants. A compiler may keep 32 bits of an address in
