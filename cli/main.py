@@ -14,6 +14,7 @@ import click
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.parameters import (
     DeviceType,
+    explain_options,
     flush_option,
     judging_options,
     shapes_option,
@@ -101,6 +102,21 @@ def test(submission: Path, **options: Any) -> None:
     from nvfp4.cli.problem import load_problem
 
     sys.exit(judge_and_show(submission, Plan(load_problem().tests, []), Options(**options)))
+
+
+@main.command()
+@submission_argument
+@shapes_option("explain", "the first of the contest's three benchmarks")
+@explain_options
+def explain(submission: Path, shapes: tuple[tuple[int, int, int], ...], **options: Any) -> None:
+    """Shows what each line of SUBMISSION costs, and what to change in the costliest.
+
+    One call of a shape is emulated, of a large grid a sample of its thread blocks; nothing is
+    judged or timed. Exit code 1: the call failed.
+    """
+    from nvfp4.cli.explain import ExplainOptions, explain_and_show
+
+    sys.exit(explain_and_show(submission, shapes, ExplainOptions(**options)))
 
 
 @main.command()
