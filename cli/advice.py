@@ -22,6 +22,9 @@ _too_often = 0.3
 _many_instructions = 4.0
 """Of a lane for each element of a: more are spent on decoding one value at a time."""
 
+_rarely = 20
+"""Times as often as it moves an address must stay where it is, to be called invariant."""
+
 _wide_bytes = 16
 _shown_opcodes = 3
 
@@ -98,8 +101,8 @@ def kernel_notes(kernel: Kernel) -> Iterator[str]:
     threads = kernel.block[0] * kernel.block[1] * kernel.block[2]
     if threads % 32:
         yield (
-            f"a block of {threads} threads leaves {-threads % 32} of its last warp's 32 lanes idle: "
-            "take a multiple of 32"
+            f"a block of {threads} threads leaves {-threads % 32} lanes of its last warp idle: take "
+            "a multiple of 32"
         )
     if kernel.spilled_bytes:
         yield (
@@ -148,9 +151,9 @@ def _divergence(line: Line, context: _Context) -> Iterator[Advice]:
     if line.divergences:
         yield Advice(
             "divergence",
-            f"warps diverge here {line.divergences:,} times, and {_percent(line.idle, context.slots)} "
-            "of the cost are lanes that wait for the others of their warp; let all threads of a "
-            "warp take the same way and the same number of steps",
+            f"warps diverge here {line.divergences:,} times, and "
+            f"{_percent(line.idle, context.slots)} of the cost are lanes that wait for the others "
+            "of their warp; let all threads of a warp take the same way and as many steps",
             line.idle,
             {"divergences": line.divergences, "idle_instructions": line.idle},
         )
@@ -158,7 +161,7 @@ def _divergence(line: Line, context: _Context) -> Iterator[Advice]:
 
 def _repeated(line: Line, context: _Context) -> Iterator[Advice]:
     for access in line.accesses:
-        if access.repeats * 2 < access.requests:
+        if access.repeats * 2 < access.requests or access.moves * _rarely > access.repeats:
             continue
         times = access.requests / max(access.requests - access.repeats, 1)
         yield Advice(
@@ -185,8 +188,8 @@ def _redundant(line: Line, context: _Context) -> Iterator[Advice]:
             change = "let a thread keep what it has loaded for several rows"
         yield Advice(
             "redundant_load",
-            f"each byte of {read.buffer} is loaded {least}{_number(read.times)} times by the launch; "
-            f"{change}",
+            f"each byte of {read.buffer} is loaded {least}{_number(read.times)} times by the "
+            f"launch; {change}",
             (sectors + loads) * (1 - 1 / read.times),
             {"buffer": read.buffer, "times": read.times},
         )
@@ -235,8 +238,8 @@ def _decoding(line: Line, context: _Context) -> Iterator[Advice]:
     if by_hand == max(_bit_work(each.opcodes) for each in kernel.lines):
         yield Advice(
             "scalar_conversions",
-            f"{_percent(by_hand, kernel.instructions)} of the instructions take values apart bit by "
-            "bit here; cvt.rn.f16x2.e2m1x2 decodes two values at once",
+            f"{_percent(by_hand, kernel.instructions)} of the instructions take values apart bit "
+            "by bit here; cvt.rn.f16x2.e2m1x2 decodes two values at once",
             by_hand / 2,
             {"instructions": by_hand},
         )

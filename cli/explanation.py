@@ -34,6 +34,7 @@ class Access:
     passes: int
     least_passes: int
     repeats: int
+    moves: int
     stride_bytes: int | None
     conflict_ways: int | None
     conflict_bank: int | None

@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class AccessCost:
-    """The accesses of a line with one opcode; the counts are those of `state.tally.SiteTally`, the
+    """The accesses of a line with one opcode and one stride; the counts are those of `state.tally.SiteTally`, the
     conflict is its worst one.
     """
 
@@ -20,6 +20,7 @@ class AccessCost:
     passes: int
     least_passes: int
     repeats: int
+    moves: int
     stride_bytes: int | None
     conflict_ways: int | None = None
     conflict_bank: int | None = None
@@ -128,9 +129,9 @@ def _sum(one: KernelCost, other: KernelCost) -> KernelCost:
 
 
 def _line_sum(one: LineCost, other: LineCost) -> LineCost:
-    accesses = {(each.opcode, each.nbytes): each for each in one.accesses}
+    accesses = {_kind(each): each for each in one.accesses}
     for access in other.accesses:
-        key = access.opcode, access.nbytes
+        key = _kind(access)
         accesses[key] = _access_sum(accesses[key], access) if key in accesses else access
     reads = {each.buffer: each for each in one.reads}
     for read in other.reads:
@@ -153,7 +154,12 @@ def _line_sum(one: LineCost, other: LineCost) -> LineCost:
     )
 
 
-_added = ("requests", "sectors", "least_sectors", "passes", "least_passes", "repeats")
+def _kind(access: AccessCost) -> tuple[str, int, int | None]:
+    """Accesses of a kind are counted together."""
+    return access.opcode, access.nbytes, access.stride_bytes
+
+
+_added = ("requests", "sectors", "least_sectors", "passes", "least_passes", "repeats", "moves")
 
 
 def _access_sum(one: AccessCost, other: AccessCost) -> AccessCost:

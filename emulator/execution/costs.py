@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable
 
 from nvfp4.capture.launch import Launch
@@ -21,6 +21,9 @@ from nvfp4.emulator.source import shown
 from nvfp4.emulator.state.tally import SiteTally, Tally, Touched
 
 Place = tuple[str | None, int | None]
+
+_Kind = tuple[str, int, int | None]
+"""Opcode, bytes at each address, bytes between the addresses of neighbouring threads."""
 
 _NOTICEABLE_IDLE = 0.02
 """Of the lanes of a block: fewer are not worth a branch's while."""
@@ -104,26 +107,26 @@ class _Lines:
                 self.ptx_lines[instruction.line] = (before + count, line.file, line.line)
 
     def _access(self) -> None:
-        by_line: dict[Place, dict[tuple[str, int], list[SiteTally]]] = defaultdict(dict)
+        by_line: dict[Place, dict[_Kind, list[SiteTally]]] = defaultdict(dict)
         for instruction in self.code:
             site = self.tally.site(instruction)
             line = self._line(instruction)
             line.divergences += self._scaled(site.divergences)
             if site.requests:
-                key = instruction.opcode, site.nbytes
+                key = instruction.opcode, site.nbytes, site.stride_bytes
                 by_line[_place(instruction)].setdefault(key, []).append(site)
         for place, sites in by_line.items():
             self.lines[place].accesses = [
-                self._access_cost(*key, group) for key, group in sites.items()
+                self._access_cost(kind, group) for kind, group in sites.items()
             ]
 
-    def _access_cost(self, opcode: str, nbytes: int, sites: list[SiteTally]) -> AccessCost:
+    def _access_cost(self, kind: _Kind, sites: list[SiteTally]) -> AccessCost:
         def total(name: str) -> int:
             return self._scaled(sum(getattr(site, name) for site in sites))
 
         conflicts = [site.conflict for site in sites if site.conflict is not None]
         worst = max(conflicts, key=lambda each: each.ways, default=None)
-        strides = Counter(site.stride_bytes for site in sites if site.stride_bytes is not None)
+        opcode, nbytes, stride_bytes = kind
         return AccessCost(
             opcode,
             nbytes,
@@ -133,7 +136,8 @@ class _Lines:
             total("passes"),
             total("least_passes"),
             total("repeats"),
-            strides.most_common(1)[0][0] if strides else None,
+            total("moves"),
+            stride_bytes,
             worst.ways if worst else None,
             worst.bank if worst else None,
             worst.lanes if worst else (),

@@ -40,7 +40,7 @@ class SiteTally:
     nbytes: at each address. requests: a warp's accesses, each counted once. sectors: distinct
     32-byte sectors within each request; least_sectors: what as many bytes next to each other would
     need. passes, least_passes: of shared memory. repeats: requests for the addresses that the same
-    threads have asked for the last time they came here. stride_bytes: between the addresses of
+    threads have asked for the last time they came here; moves: for others than then. stride_bytes: between the addresses of
     neighbouring threads, None where there are no two. divergences: warps whose threads went
     different ways.
     """
@@ -52,6 +52,7 @@ class SiteTally:
     passes: int = 0
     least_passes: int = 0
     repeats: int = 0
+    moves: int = 0
     stride_bytes: int | None = None
     divergences: int = 0
     conflict: BankConflict | None = None
@@ -119,8 +120,10 @@ class Tally:
             site.stride_bytes = _stride(address, request)
         if not reads:
             return
-        if site.last is not None and site.last[0] == batch and _same(site.last[1], address):
-            site.repeats += requests * copies
+        if site.last is not None and site.last[0] == batch:
+            same = _same(site.last[1], address)
+            site.repeats += requests * copies * same
+            site.moves += requests * copies * (not same)
         site.last = (batch, address.copy())
         self._mark(instruction, nbytes, memory, address, distinct * copies)
 
