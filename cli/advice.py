@@ -152,7 +152,7 @@ def _divergence(line: Line, context: _Context) -> Iterator[Advice]:
         yield Advice(
             "divergence",
             f"warps diverge here {line.divergences:,} times, and "
-            f"{_percent(line.idle, context.slots)} of the cost are lanes that wait for the others "
+            f"{_percent(line.idle, context.slots)} of the cost goes to lanes that wait for the others "
             "of their warp; let all threads of a warp take the same way and as many steps",
             line.idle,
             {"divergences": line.divergences, "idle_instructions": line.idle},
@@ -204,12 +204,11 @@ def _narrow(line: Line, context: _Context) -> Iterator[Advice]:
         if not 0 < access.nbytes <= 4 or not access.sectors or not access.opcode.startswith("ld"):
             continue
         name = "byte" if access.nbytes == 1 else "bytes"
-        # A load comes with an address to compute.
         yield Advice(
             "narrow_load",
             f"each load brings a thread {access.nbytes} {name}; {_wide_bytes} at once take fewer "
             "instructions",
-            2 * access.requests * (1 - access.nbytes / _wide_bytes),
+            access.requests * (1 - access.nbytes / _wide_bytes),
             {"nbytes": access.nbytes},
         )
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.text import Text
 
 from nvfp4.cli.advice import CostlyLine, costly_lines
@@ -34,6 +33,8 @@ instructions_a_launch = 4_000_000
 
 seed = 1111
 staged_name = "submission.py"
+
+widest_sentence = 100
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,8 @@ def _shown(
             yield Text(line)
     yield Text(f"\n{legend}\n", style="dim")
     yield Text(_heading(explained.costly), style="bold")
-    for line in costly_sentences(explained.costly, len(explained.kernels) > 1):
+    several = len(explained.kernels) > 1
+    for line in costly_sentences(explained.costly, several, min(columns, widest_sentence)):
         yield Text(line)
     yield Text(cost_legend, style="dim")
 

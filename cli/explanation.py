@@ -78,6 +78,7 @@ class Line:
     registers: int
     divergences: int
     idle: float
+    callers: list[int]
     opcodes: dict[str, int]
     accesses: list[Access]
     reads: list[Read]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from textwrap import wrap
 
 from nvfp4.cli.advice import CostlyLine, kernel_notes
 from nvfp4.cli.explanation import Code, Kernel, Line
 
 narrowest_source = 24
 """Columns that a line of source gets however narrow the terminal is."""
+
+_shown_callers = 4
 
 headings = (" line", " share", " instr", "sectors", " req x", " bank", "  div.", "regs")
 
@@ -144,12 +147,15 @@ def short_count(count: float) -> str:
     return f"{count:.0f}"
 
 
-def costly_sentences(costly: list[CostlyLine], several: bool) -> Iterator[str]:
+def costly_sentences(costly: list[CostlyLine], several: bool, columns: int) -> Iterator[str]:
     """A numbered sentence for each line. several: kernels, so that each is named."""
     for number, each in enumerate(costly, 1):
         kernel = f" of {each.kernel.kernel}" if several else ""
-        place = f"line {each.line.line}"
-        yield f"{number}. {place}{kernel}, {each.share:.0%} of the cost: {each.sentence}"
+        callers = ", ".join(map(str, sorted(each.line.callers)[:_shown_callers]))
+        called = f" (called from {callers})" if callers else ""
+        place = f"line {each.line.line}{called}{kernel}"
+        sentence = f"{number}. {place}, {each.share:.0%} of the cost: {each.sentence}"
+        yield from wrap(sentence, columns, subsequent_indent="   ")
 
 
 def _extents(extents: list[int]) -> str:

@@ -42,7 +42,8 @@ class ReadCost:
 class LineCost:
     """Counts of a line over the launch.
 
-    file, line: of the user's source; both None for what comes from no line that is known. opcodes:
+    file, line: of the user's source; both None for what comes from no line that is known. callers:
+    lines of the same file into which the code of this one was inlined, the nearest ones. opcodes:
     warp instructions by opcode. lanes: active threads, summed over the warp instructions.
     registers: 32-bit registers that are live there at most. divergences: branches at which a warp's
     threads went different ways; idle: warp instructions that would be saved if the threads that go
@@ -56,6 +57,7 @@ class LineCost:
     registers: int = 0
     divergences: int = 0
     idle: float = 0.0
+    callers: list[int] = field(default_factory=list)
     opcodes: dict[str, int] = field(default_factory=dict)
     accesses: list[AccessCost] = field(default_factory=list)
     reads: list[ReadCost] = field(default_factory=list)

@@ -95,6 +95,9 @@ class _Lines:
         for block, warps, lanes in zip(self.blocks, self.runs, self.tally.lanes, strict=True):
             for index, instruction in enumerate(block.code, block.start):
                 line = self._line(instruction)
+                caller = _caller(instruction)
+                if caller is not None and caller not in line.callers:
+                    line.callers.append(caller)
                 count = self._scaled(warps)
                 line.instructions += count
                 line.lanes += self._scaled(lanes)
@@ -190,6 +193,13 @@ class _Lines:
             seen.update(front)
             front = [p for index in front for p in before[index] if p not in seen]
         return None
+
+
+def _caller(instruction: Instruction) -> int | None:
+    """The line of the user's file from which the function of the user's line was called."""
+    user = instruction.source.users() if instruction.source else None
+    outer = user.caller.users() if user and user.caller else None
+    return outer.line if user and outer and outer.file == user.file else None
 
 
 def _place(instruction: Instruction) -> Place:

@@ -48,7 +48,7 @@ __global__ void warps(const uint4* a, const uint4* b, const uint8_t* sfa, const 
 #pragma unroll
             for (int byte = 0; byte < 4; byte++) {
                 uint32_t p = decoded(x[word] >> 8 * byte), q = decoded(y[word] >> 8 * byte);
-                __half2 both = __hmul2(reinterpret_cast<__half2&>(p), reinterpret_cast<__half2&>(q));
+                __half2 both = __hmul2((__half2&)p, (__half2&)q);
                 float2 two = __half22float2(both);
                 total += (two.x + two.y) * scale(sfa + 2 * i + word / 2);
             }
