@@ -101,8 +101,8 @@ def kernel_notes(kernel: Kernel) -> Iterator[str]:
     threads = kernel.block[0] * kernel.block[1] * kernel.block[2]
     if threads % 32:
         yield (
-            f"a block of {threads} threads leaves {-threads % 32} lanes of its last warp idle: take "
-            "a multiple of 32"
+            f"a block of {threads} threads leaves {-threads % 32} lanes of its last warp idle: "
+            "take a multiple of 32"
         )
     if kernel.spilled_bytes:
         yield (
@@ -152,8 +152,8 @@ def _divergence(line: Line, context: _Context) -> Iterator[Advice]:
         yield Advice(
             "divergence",
             f"warps diverge here {line.divergences:,} times, and "
-            f"{_percent(line.idle, context.slots)} of the cost goes to lanes that wait for the others "
-            "of their warp; let all threads of a warp take the same way and as many steps",
+            f"{_percent(line.idle, context.slots)} of the cost goes to lanes that wait for the "
+            "others of their warp; let all threads of a warp take the same way and as many steps",
             line.idle,
             {"divergences": line.divergences, "idle_instructions": line.idle},
         )

@@ -111,10 +111,8 @@ def explain(content: bytes, cases: list[str], options: ExplainOptions) -> list[E
         raise SetupError(f"nothing was explained: {last[0]}", "nvfp4 info shows what is here.")
     try:
         results = read_explanations(text)
-    except BadExplanation as error:
-        return [
-            _failed(case, f"the submission's process sent bad counts: {error}") for case in cases
-        ]
+    except BadExplanation as bad:
+        return [_failed(case, f"the submission's process sent bad counts: {bad}") for case in cases]
     if len(results) != len(cases):  # it could not be loaded
         error = results[0]["error"] if results else None
         return [_failed(case, error or "no counts came") for case in cases]

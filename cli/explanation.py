@@ -142,8 +142,8 @@ def read_explanations(text: str) -> list[dict[str, Any]]:
     """An object for each case: `kernels` as Kernel records, or `error`. Raises BadExplanation."""
     try:
         cases = visible_json(text)
-    except (ValueError, RecursionError) as error:
-        raise BadExplanation("the counts are not JSON") from error
+    except (ValueError, RecursionError):
+        raise BadExplanation("the counts are not JSON") from None
     found = []
     for case in _list(cases):
         if not isinstance(case, dict):

@@ -133,10 +133,11 @@ def b200_floor(value_us: float | None) -> str:
 
 
 emulation_legend = (
-    "MB: distinct 32-byte sectors; x min: over the least a kernel must move; req x: how often warps\n"
-    "ask for a sector; M instr: millions of warp instructions of the PTX; /elem: a lane's for each\n"
-    "element of a; bank: shared-memory conflicts; div.: branches at which a warp diverges; memory,\n"
-    "issue: the least time a B200 needs for the bytes at 8 TB/s and for the instructions at full rate"
+    "MB: distinct 32-byte sectors; x min: over the least a kernel must move; req x: how often\n"
+    "warps ask for each; M instr: millions of warp instructions of the PTX; /elem: a lane's for\n"
+    "each element of a; bank: shared-memory conflicts; div.: branches at which a warp diverges;\n"
+    "memory, issue: the least time a B200 needs for the bytes at 8 TB/s and for the instructions\n"
+    "at full rate"
 )
 
 

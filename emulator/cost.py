@@ -8,8 +8,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class AccessCost:
-    """The accesses of a line with one opcode and one stride; the counts are those of `state.tally.SiteTally`, the
-    conflict is its worst one.
+    """The accesses of a line with one opcode and one stride; the counts are those of
+    `state.tally.SiteTally`, the conflict is the worst one.
     """
 
     opcode: str

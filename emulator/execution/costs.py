@@ -18,7 +18,7 @@ from nvfp4.emulator.ptx.pressure import live_registers
 from nvfp4.emulator.ptx.program import SHARED_BASE, Instruction
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.source import shown
-from nvfp4.emulator.state.tally import SiteTally, Tally, Touched
+from nvfp4.emulator.state.tally import SiteTally, Tally, Touched, place_of
 
 Place = tuple[str | None, int | None]
 
@@ -98,9 +98,9 @@ class _Lines:
                 caller = _caller(instruction)
                 if caller is not None and caller not in line.callers:
                     line.callers.append(caller)
-                count = self._scaled(warps)
+                count = self._scaled(int(warps))
                 line.instructions += count
-                line.lanes += self._scaled(lanes)
+                line.lanes += self._scaled(int(lanes))
                 line.registers = max(line.registers, live[index])
                 if count:
                     line.opcodes[instruction.opcode] = (
@@ -147,10 +147,7 @@ class _Lines:
         )
 
     def _read(self) -> None:
-        places = {}
-        for instruction in self.code:
-            user = instruction.source.users() if instruction.source else None
-            places[(user.file, user.line) if user else instruction.line] = _place(instruction)
+        places = {place_of(instruction): _place(instruction) for instruction in self.code}
         merged: dict[tuple[Place, str], list[Touched]] = defaultdict(list)
         for (place, _), touched in self.tally.read.items():
             merged[places[place], touched.name].append(touched)

@@ -6,7 +6,7 @@ hundreds of loads at one line.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +17,10 @@ from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.memory import GlobalMemory
 from nvfp4.emulator.state.native import BANKS, compiled
 
-SECTOR_BYTES = 32
 WARP = 32
+
+Place = tuple[str, int] | int
+"""(file, line) of the user's source, or the line of PTX where that is not known."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,9 @@ class SiteTally:
     nbytes: at each address. requests: a warp's accesses, each counted once. sectors: distinct
     32-byte sectors within each request; least_sectors: what as many bytes next to each other would
     need. passes, least_passes: of shared memory. repeats: requests for the addresses that the same
-    threads have asked for the last time they came here; moves: for others than then. stride_bytes: between the addresses of
-    neighbouring threads, None where there are no two. divergences: warps whose threads went
-    different ways.
+    threads have asked for the last time they came here; moves: for others than then.
+    stride_bytes: between the addresses of neighbouring threads, None where there are no two.
+    divergences: warps whose threads went different ways.
     """
 
     nbytes: int = 0
@@ -83,7 +85,7 @@ class Tally:
 
     def __init__(self, blocks: int) -> None:
         self.lanes = np.zeros(blocks, np.int64)
-        self.read: dict[tuple[Hashable, int], Touched] = {}
+        self.read: dict[tuple[Place, int], Touched] = {}
         self._sites: dict[int, SiteTally] = {}
 
     def site(self, instruction: Instruction) -> SiteTally:
@@ -176,7 +178,7 @@ class Tally:
         _mark_bytes(touched.bits, address, np.uint64(buffer.address), nbytes)
 
 
-def place_of(instruction: Instruction) -> tuple[str, int] | int:
+def place_of(instruction: Instruction) -> Place:
     """(file, line) of the user's source, or the line of PTX where that is not known."""
     user = instruction.source.users() if instruction.source else None
     return (user.file, user.line) if user else instruction.line

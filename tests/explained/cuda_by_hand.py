@@ -23,7 +23,7 @@ __global__ void warps(const uint32_t* a, const volatile uint8_t* factor, __half*
     for (int i = lane; i < words; i += 32) {
         uint32_t word = a[(long)row * words + i];
         uint32_t twice;
-        asm volatile("ld.global.u8 %0, [%1];" : "=r"(twice) : "l"(factor));  // <- invariant
+        asm volatile("ld.global.u8 %0, [%1];" : "=r"(twice) : "l"(factor));  // <- loop_invariant_load
         for (int j = 0; j < 8; j++)
             total += by_hand(word >> 4 * j & 15) * twice;
     }

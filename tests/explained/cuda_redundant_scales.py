@@ -17,10 +17,10 @@ __device__ float scale(const uint8_t* at)
     uint32_t pair;
     asm volatile("{\n\t"
                  ".reg .b16 both;\n\t"
-                 "ld.global.nc.u8 both, [%1];\n\t"  // <- redundant_load
+                 "ld.global.nc.u8 both, [%1];\n\t"
                  "cvt.rn.f16x2.e4m3x2 %0, both;\n\t"
                  "}"
-                 : "=r"(pair) : "l"(at));
+                 : "=r"(pair) : "l"(at));  // <- redundant_load
     return __low2float(reinterpret_cast<__half2&>(pair));
 }
 
