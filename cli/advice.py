@@ -264,8 +264,13 @@ def _blameless(line: Line) -> str:
         said.append("no bank conflicts")
     total = max(sum(line.opcodes.values()), 1)
     most = sorted(line.opcodes.items(), key=lambda each: -each[1])[:_shown_opcodes]
-    mix = ", ".join(f"{count / total:.0%} {opcode}" for opcode, count in most)
+    mix = ", ".join(f"{count / total:.0%} {_without_hints(opcode)}" for opcode, count in most)
     return f"no waste was found{''.join(f', {each}' for each in said)}: {mix}"
+
+
+def _without_hints(opcode: str) -> str:
+    """Without what it tells the caches."""
+    return ".".join(part for part in opcode.split(".") if "::" not in part)
 
 
 def _verb(access: Access) -> str:

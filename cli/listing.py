@@ -14,6 +14,9 @@ narrowest_source = 24
 
 _shown_callers = 4
 
+_code_columns = 18
+"""In front of PTX and SASS; counts stand under those of the source."""
+
 headings = (" line", " share", " instr", "sectors", " req x", " bank", "  div.", "regs")
 
 legend = """\
@@ -112,16 +115,12 @@ def _code(kernel: Kernel, file: str | None, number: int | None, layout: Layout) 
     def here(codes: list[Code]) -> list[Code]:
         return [each for each in codes if (each.file, each.line) == (file, number)]
 
-    width = len(" ".join(headings))
     for code in here(kernel.ptx) if layout.ptx else ():
-        count = short_count(code.count or 0)
         yield _cut(
-            f"{count:>{len(' '.join(headings[:3]))}}{'':{width - 19}} |     ",
-            code.text,
-            layout.columns,
+            f"{short_count(code.count or 0):>{_code_columns}}  PTX   ", code.text, layout.columns
         )
     for code in here(kernel.sass) if layout.sass else ():
-        yield _cut(f"{'SASS':>{width}} |     ", code.text, layout.columns)
+        yield _cut(f"{'':{_code_columns}}  SASS  ", code.text, layout.columns)
 
 
 def _folded() -> str:

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-"""Values are taken apart bit by bit, and a factor is fetched in every step of the loop."""
+"""Values are taken apart bit by bit, and the same factor is fetched for each of them."""
 
 from torch.utils.cpp_extension import load_inline
 
@@ -11,21 +11,27 @@ SRC = r"""
 
 __device__ float by_hand(uint32_t code)
 {
-    uint32_t exponent = code >> 1 & 3, mantissa = code & 1;  // <- scalar_conversions
-    float value = exponent ? (2 + mantissa) * 0.25f * (1u << exponent) : 0.5f * mantissa;
+    uint32_t exponent = code >> 1 & 3, mantissa = code & 1;
+    float value = exponent ? (2 + mantissa) * 0.25f * (1u << exponent)  // <- scalar_conversions
+                           : 0.5f * mantissa;
     return code & 8 ? -value : value;
 }
 
-__global__ void warps(const uint32_t* a, const volatile uint8_t* factor, __half* c, int words)
+__device__ __forceinline__ uint32_t byte_at(const uint8_t* at)
+{
+    uint32_t value;
+    asm volatile("ld.global.u8 %0, [%1];" : "=r"(value) : "l"(at));  // <- loop_invariant_load
+    return value;
+}
+
+__global__ void warps(const uint32_t* a, const uint8_t* factor, __half* c, int words)
 {
     int lane = threadIdx.x, row = blockIdx.x * blockDim.y + threadIdx.y;
     float total = 0;
     for (int i = lane; i < words; i += 32) {
         uint32_t word = a[(long)row * words + i];
-        uint32_t twice;
-        asm volatile("ld.global.u8 %0, [%1];" : "=r"(twice) : "l"(factor));  // <- loop_invariant_load
         for (int j = 0; j < 8; j++)
-            total += by_hand(word >> 4 * j & 15) * twice;
+            total += by_hand(word >> 4 * j & 15) * byte_at(factor);
     }
     for (int distance = 16; distance; distance /= 2)
         total += __shfl_xor_sync(~0u, total, distance);
