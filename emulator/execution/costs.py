@@ -149,8 +149,8 @@ class _Lines:
     def _read(self) -> None:
         places = {place_of(instruction): _place(instruction) for instruction in self.code}
         merged: dict[tuple[Place, str], list[Touched]] = defaultdict(list)
-        for (place, _), touched in self.tally.read.items():
-            merged[places[place], touched.name].append(touched)
+        for (key, _), touched in self.tally.read.items():
+            merged[places[key], touched.name].append(touched)
         for (place, name), parts in merged.items():
             requested = sum(part.requested for part in parts)
             distinct = sum(part.distinct for part in parts)
