@@ -121,6 +121,19 @@ class Bot:
                 environment["POPCORN_SEED"] = str(self.seed)
             return _run(command, folder, environment, limit_s, on_result or _ignore)
 
+    def run_explain(
+        self, cases: list[str], instructions: int, wanted: list[str]
+    ) -> tuple[ProcessResult, str]:
+        """How ``python -m nvfp4.local.explain`` ended, and the JSON that it left; see there."""
+        with self._staged() as folder:
+            case_file, target = folder.parent / "cases.txt", folder.parent / "explained.json"
+            case_file.write_text("".join(f"{case}\n" for case in cases), encoding="utf-8")
+            command = [sys.executable, "-m", "nvfp4.local.explain", str(case_file), str(target)]
+            command += [str(instructions), *wanted]
+            ended = _run(command, folder, self._environment(folder), self.timeout_s + grace_s)
+            text = target.read_text(encoding="utf-8") if target.is_file() else ""
+            return ended, text
+
     @contextmanager
     def _staged(self) -> Iterator[Path]:
         """A flat folder with the files task.yml names, the submission among them.

@@ -16,6 +16,7 @@ from nvfp4.cli.errors import SetupError
 from nvfp4.cli.parameters import (
     DeviceType,
     ShapeType,
+    explain_options,
     flush_option,
     judging_options,
     shapes_option,
@@ -176,6 +177,21 @@ def new(kind: str, output: Path, force: bool) -> None:
 
     write_template(kind, output, force)
     click.echo(f"wrote {output}; next: nvfp4 check {output}")
+
+
+@main.command()
+@submission_argument
+@shapes_option("explain", "the first of the contest's three benchmarks")
+@explain_options
+def explain(submission: Path, shapes: tuple[tuple[int, int, int], ...], **options: Any) -> None:
+    """Shows what each line of SUBMISSION costs, and what to change in the costliest.
+
+    One call of a shape is emulated, of a large grid a sample of its thread blocks; nothing is
+    judged or timed. Exit code 1: the call failed.
+    """
+    from nvfp4.cli.explain import ExplainOptions, explain_and_show
+
+    sys.exit(explain_and_show(submission, shapes, ExplainOptions(**options)))
 
 
 @main.command()

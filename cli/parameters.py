@@ -16,7 +16,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class ShapeType(click.ParamType):
-    """M,K,L as three whole numbers; k a multiple of 64."""
+    """M,K,L as three whole numbers, or MxKxL; k a multiple of 64."""
 
     name = "M,K,L"
 
@@ -26,7 +26,7 @@ class ShapeType(click.ParamType):
         if isinstance(value, tuple):
             return value
         try:
-            m, k, l = (int(part) for part in value.split(","))
+            m, k, l = (int(part) for part in value.lower().replace("x", ",").split(","))
         except ValueError:
             self.fail(f"{value!r} is not M,K,L, such as 7168,16384,1", param, ctx)
         if m < 1 or l < 1:
@@ -79,14 +79,14 @@ def watch_option(function: F) -> F:
     )(function)
 
 
-def shapes_option(purpose: str) -> Callable[[F], F]:
-    """--shape M,K,L, any number of times."""
+def shapes_option(purpose: str, default: str = "the three of the contest") -> Callable[[F], F]:
+    """--shape M,K,L, any number of times. default: which are taken without, in words."""
     return click.option(
         "--shape",
         "shapes",
         multiple=True,
         type=ShapeType(),
-        help=f"A shape to {purpose}, may be repeated. Default: the three of the contest.",
+        help=f"A shape to {purpose}, may be repeated. Default: {default}.",
     )
 
 
@@ -168,6 +168,44 @@ def judging_options(function: F) -> F:
             type=click.Path(dir_okay=False, path_type=Path),
             help="Write the verdict to a file too: in the format chosen, else that of the ending, "
             ".json, .xml (JUnit), .md, .csv or .txt.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def explain_options(function: F) -> F:
+    """The options of `explain`, but for shapes."""
+    options = (
+        click.option(
+            "--arch",
+            default="sm_100a",
+            show_default=True,
+            type=click.Choice(["sm_100a", "sm_90a"]),
+            help="What kernels are emulated as.",
+        ),
+        click.option(
+            "--top",
+            default=5,
+            show_default=True,
+            type=click.IntRange(1, 100),
+            help="How many lines get a sentence.",
+        ),
+        click.option("--ptx", is_flag=True, help="Show the PTX of each line, with counts."),
+        click.option("--sass", is_flag=True, help="Show the machine code of each line."),
+        click.option(
+            "--timeout",
+            default=170.0,
+            show_default=True,
+            type=click.FloatRange(1, 3600),
+            help="Seconds for all shapes.",
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else."),
+        click.option(
+            "--output",
+            type=click.Path(dir_okay=False, path_type=Path),
+            help="Write the JSON object to a file too.",
         ),
     )
     for option in reversed(options):

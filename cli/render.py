@@ -135,10 +135,11 @@ def b200_floor(value_us: float | None) -> str:
 
 
 emulation_legend = (
-    "MB: distinct 32-byte sectors; x min: over the least a kernel must move; M instr: millions of\n"
-    "warp instructions of the PTX; /elem: a lane's for each element of a; bank: shared-memory\n"
-    "conflicts; div.: branches at which a warp diverges; memory, issue: the least time a B200\n"
-    "needs for the bytes at 8 TB/s and for the instructions at full rate"
+    "MB: distinct 32-byte sectors; x min: over the least a kernel must move; req x: how often\n"
+    "warps ask for each; M instr: millions of warp instructions of the PTX; /elem: a lane's for\n"
+    "each element of a; bank: shared-memory conflicts; div.: branches at which a warp diverges;\n"
+    "memory, issue: the least time a B200 needs for the bytes at 8 TB/s and for the instructions\n"
+    "at full rate"
 )
 
 
@@ -147,10 +148,11 @@ def emulation_table(verdict: Verdict) -> Table:
     arch = verdict.device.emulates if verdict.device else ""
     table = new_table(f"Benchmarks, emulated as {arch}: counts, no times")
     table.add_column("m x k x l", no_wrap=True)
-    table.add_column("result", no_wrap=True)
-    headings = ("MB", "x min", "M instr", "/elem", "bank", "div.")
-    for heading in (*headings, "memory us", "issue us", "SOL us", "floor us"):
-        table.add_column(f"B200\n{heading}" if heading.endswith("us") else heading, justify="right")
+    table.add_column("", no_wrap=True)
+    headings = ("MB", "x\nmin", "req\nx", "M\ninstr", "/elem", "bank", "div.")
+    bounds = ("memory", "issue", "SOL", "floor")
+    for heading in (*headings, *(f"B200\n{bound}\nus" for bound in bounds)):
+        table.add_column(heading, justify="right")
     for benchmark in verdict.benchmarks:
         shape, counts = shape_of(benchmark.spec), benchmark.emulation
         if counts is None:
@@ -162,6 +164,7 @@ def emulation_table(verdict: Verdict) -> Table:
             _status(benchmark.status),
             f"{counts['distinct_bytes'] / 1e6:.1f}",
             f"{counts['distinct_bytes'] / (counts['minimum_bytes'] or math.nan):.3f}",
+            _ratio(counts.get("sectors_requested"), counts["sectors_distinct"]),
             f"{instructions / 1e6:.2f}",
             f"{32 * instructions / (shape.m * shape.k * shape.l):.2f}",
             f"{counts['bank_conflicts']:,}",
@@ -301,6 +304,10 @@ def _gbps(benchmark: BenchmarkResult) -> str:
         return "-"
     gbps = benchmark.bytes / benchmark.mean_us / 1e3
     return f"{gbps:,.0f}" if gbps >= 100 else f"{gbps:.3g}"
+
+
+def _ratio(count: float | None, whole: float) -> str:
+    return f"{count / whole:.2f}" if count and whole else "-"
 
 
 def _percent(part: float | None, whole: float | None) -> str:

@@ -53,7 +53,8 @@ class EmulatedRunner(ReportingRunner):
             )
         return super()._load(request, fd)
 
-    def _call(self, request: Call, fd: int | None) -> Called:
+    def begin_call(self) -> Any:
+        """Kernels may use the case's buffers; returns the emulation."""
         self._emulation.begin_call("x".join(map(str, self.shape)), self.watch.deadline)
         known = layouts(*self.shape)
         for name, tensor in self.buffers.tensors.items():
@@ -67,6 +68,10 @@ class EmulatedRunner(ReportingRunner):
                     view=known[name].view(tensor),
                     dimensions=_dimensions[name],
                 )
+        return self._emulation
+
+    def _call(self, request: Call, fd: int | None) -> Called:
+        emulation = self.begin_call()
         answer = super()._call(request, fd)
-        reports = [each.to_dict() for each in self._emulation.launches]
+        reports = [each.to_dict() for each in emulation.launches]
         return dataclasses.replace(answer, launches=reports)

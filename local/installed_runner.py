@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 
 from nvfp4.local.emulated_runner import EmulatedRunner
+from nvfp4.local.explained_calls import ExplainedCalls
 from nvfp4.local.flushes import flushes
 from nvfp4.local.gated_calls import GatedCalls
 from nvfp4.local.loading import Loading
@@ -21,7 +22,9 @@ def installed_runner(submission: Path, flush: str) -> Runner:
     """
     send_lines_at_once()
     make = ReportingRunner if torch.cuda.is_available() else EmulatedRunner
-    runner = make(submission, flushes[flush])
+    runner: Runner = make(submission, flushes[flush])
+    if isinstance(runner, EmulatedRunner):
+        runner.operations.update(ExplainedCalls(runner, submission.parent).operations)
     runner.operations.update(GatedCalls(runner).operations)
     runner.operations.update(RetargetedCalls(runner).operations)
     runner.operations.update(Loading(runner, submission).operations)

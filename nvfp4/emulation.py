@@ -23,7 +23,8 @@ from nvfp4.capture import cuda, cutedsl, standin
 from nvfp4.capture.imports import when_imported
 from nvfp4.capture.launch import Buffer, Launch, View
 from nvfp4.capture.torch_memory import ProcessMemory
-from nvfp4.emulator import DEFAULT_ORDERS, LaunchReport, Worlds
+from nvfp4.emulator import DEFAULT_ORDERS, KernelCost, LaunchReport, Worlds
+from nvfp4.emulator.cost import merged
 from nvfp4.emulator.errors import EmulatorError
 from nvfp4.emulator.listing import annotated_ptx, ptx_with_fault
 from nvfp4.emulator.names import short_name
@@ -138,6 +139,8 @@ class StandInEmulation(Emulation):
         name: str = "",
     ) -> None:
         super().__init__(arch, check, None, orders)
+        self.costs: list[KernelCost] = []
+        self._most_instructions: int | None = None
         self._listings = submission.parent / LISTINGS if submission and keep else None
         self._call = ""
         if submission:
@@ -163,6 +166,17 @@ class StandInEmulation(Emulation):
         # What the submission has kept may be used in this call.
         self._worlds.forget_all_but(self._memory.known())
 
+    def count_by_line(self, most_instructions: int | None) -> None:
+        """From now on a launch leaves its cost in `costs` and no report. It runs only until so
+        many warp instructions are executed. None: no longer.
+        """
+        self.costs.clear()
+        self._most_instructions = most_instructions
+
+    def costs_by_kernel(self) -> list[KernelCost]:
+        """The costs since `count_by_line`, those of several launches of a kernel added up."""
+        return merged(self.costs)
+
     def output(self, tensor: torch.Tensor) -> torch.Tensor:
         """A CPU tensor on the memory of what the call returns. Raises the finding on which its
         contents depend."""
@@ -183,6 +197,9 @@ class StandInEmulation(Emulation):
             raise cause
 
     def _run(self, launch: Launch) -> None:
+        if self._most_instructions is not None and not launch.trial:
+            self.costs.append(emulator.cost_of(launch, self._most_instructions))
+            return
         number = len(self.launches) + 1
         try:
             super()._run(launch)

@@ -25,6 +25,7 @@ from nvfp4.emulator.state.global_races import GlobalRaces
 from nvfp4.emulator.state.launch_state import LaunchState, check_shape
 from nvfp4.emulator.state.memory import READ, WRITTEN, GlobalMemory, isolated
 from nvfp4.emulator.state.order import Order
+from nvfp4.emulator.state.tally import Tally
 from nvfp4.emulator.state.witness import Witness
 
 # Large enough to hide what a call of NumPy costs, small enough that a handful of registers of this
@@ -112,6 +113,46 @@ def _run(
     return state, runs, numbers.size
 
 
+def run_sample(
+    module: LoadedModule,
+    compiled: CompiledKernel,
+    asked: Launch,
+    tally: Tally,
+    most_instructions: int | None,
+) -> tuple[LaunchState, Array, int]:
+    """Run batches of neighbouring CTAs, spread over the grid, until that many warp instructions are
+    executed; all of them, in order, without a limit. Findings are not looked for.
+
+    Returns what `_run` does.
+    """
+    state = _state(module, compiled, asked, False, Order(), [], tally)
+    numbers = np.arange(math.prod(asked.grid), dtype=np.int64)
+    runs = np.zeros(len(compiled.blocks), np.int64)
+    sizes = np.array([block.kinds.total() for block in compiled.blocks])
+    size = _batch_size(state, asked.block)
+    starts = list(range(0, numbers.size, size))
+    ran = 0
+    try:
+        for start in starts if most_instructions is None else _spread(starts):
+            batch = numbers[start : start + size]
+            scheduler = Scheduler(compiled, Batch(state, batch))
+            scheduler.run()
+            runs += scheduler.runs
+            ran += batch.size
+            if most_instructions is not None and int(runs @ sizes) >= most_instructions:
+                break
+    except EmulatorError as error:
+        state.fault = error
+    return state, runs, ran
+
+
+def _spread(starts: list[int]) -> list[int]:
+    """The same in an order in which those taken so far are always spread over all."""
+    width = len(starts).bit_length()
+    order = sorted(range(len(starts)), key=lambda index: f"{index:0{width}b}"[::-1])
+    return [starts[index] for index in order]
+
+
 def _state(
     module: LoadedModule,
     compiled: CompiledKernel,
@@ -119,6 +160,7 @@ def _state(
     check: bool,
     order: Order,
     watch: list[Buffer],
+    tally: Tally | None = None,
 ) -> LaunchState:
     """A launch before its first batch. Raises LaunchError."""
     kernel, grid, block, shared_bytes = asked.kernel, asked.grid, asked.block, asked.shared_bytes
@@ -154,6 +196,7 @@ def _state(
         tracks_memory=compiled.tracks_memory,
         order=order,
         deadline=asked.deadline,
+        tally=tally,
     )
 
 

@@ -98,12 +98,16 @@ class Scheduler:
         changes = self._standstill.changes
         number = place % len(blocks)
         turn = place - number
+        tally = batch.launch.tally
         spent = 0
         while True:
             block = blocks[number]
             runs[number] += group.warps
+            if tally is not None:
+                tally.lanes[number] += group.lanes.size
             spent += 1
             group.dirty |= block.writes
+            divided_before = batch.traffic.divergent_branches
             following = block.run(batch, group, group.registers)
             if following is None:
                 # The lanes exited, or wait in a barrier: they come back in other groups.
@@ -116,6 +120,9 @@ class Scheduler:
             if type(following) is not int:
                 if following is not None:
                     self._diverge(group, following, turn)
+                if tally is not None:
+                    divided = batch.traffic.divergent_branches - divided_before
+                    tally.site(block.end.instruction).divergences += divided
                 break
             number = following
             place = turn + number

@@ -64,6 +64,8 @@ def global_range(
     """
     memory, traffic = at.batch.memory, at.batch.traffic
     buffer = buffer_of(at, "copy", address, span_bytes or nbytes)
+    if at.batch.launch.tally is not None:
+        at.batch.launch.tally.copied(at.site.instruction, address, nbytes)
     if flag == WRITTEN:
         if not buffer.writable:
             at.fault(ReadOnlyMemory, f"copy to read-only memory: {memory.describe(address)}")

@@ -235,6 +235,24 @@ def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: i
             traffic.global_written_bytes += nbytes * lanes
         else:
             traffic.global_read_bytes += nbytes * lanes
+        if batch.launch.tally is not None:
+            _tally(batch, access, requests, sectors, flag)
+
+
+def _tally(batch: Batch, access: Access, requests: Requests, sectors: int, flag: int) -> None:
+    tally = batch.launch.tally
+    assert tally is not None
+    tally.global_access(
+        access.site.instruction,
+        access.nbytes,
+        batch.memory,
+        requests.address,
+        requests.request,
+        requests.copies,
+        sectors,
+        int(batch.numbers[0]),
+        flag == READ and not access.strong,
+    )
 
 
 def _check_writable(batch: Batch, access: Access, requests: Requests) -> None:

@@ -43,6 +43,9 @@ def locate(batch: Batch, access: Access, address: Array, lanes: Array, flag: int
     passes, ideal = native.bank_wavefronts(address, request, nbytes)
     traffic.bank_conflicts += passes - ideal
     traffic.shared_requests += count_runs(request)
+    if batch.launch.tally is not None:
+        instruction = access.site.instruction
+        batch.launch.tally.shared_access(instruction, nbytes, address, lanes, passes, ideal)
     if flag == WRITTEN:
         traffic.shared_bytes_written += nbytes * lanes.size
     else:

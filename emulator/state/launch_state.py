@@ -14,6 +14,7 @@ from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.global_races import GlobalRaces
 from nvfp4.emulator.state.memory import GlobalMemory
 from nvfp4.emulator.state.order import Order
+from nvfp4.emulator.state.tally import Tally
 from nvfp4.emulator.state.witness import Witness
 
 
@@ -47,7 +48,8 @@ class LaunchState:
     tracked, also the stores that have written some), as a kind of finding and where in words.
     undefined_stores: by state space, the PTX line of the first store of undefined bits.
     undefined_results: the instructions, by their index, that have passed on undefined bits.
-    output: what the kernel printed. fault: what has stopped the launch.
+    output: what the kernel printed. fault: what has stopped the launch. tally: counts by
+    instruction, if somebody wants them.
     deadline: when to give up, began: when it was begun, both on the monotonic clock. witness: of a
     race that is looked into.
     """
@@ -77,6 +79,7 @@ class LaunchState:
     deadline: float | None = None
     witness: Witness | None = None
     began: float = field(default_factory=time.monotonic)
+    tally: Tally | None = None
 
     def whole_address(self, space: str, address: Array) -> Array:
         """Host addresses of parameters or constants. A compiler may keep 32 bits of an address in

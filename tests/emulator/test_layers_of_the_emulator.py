@@ -17,6 +17,7 @@ ORDER = (
     "errors",
     "findings",
     "report",
+    "cost",
     "ptx",
     "arithmetic",
     "state",
