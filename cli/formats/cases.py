@@ -60,6 +60,8 @@ def place_of(failure: dict[str, Any] | None, verdict: Verdict) -> str:
 
 def summary_of(verdict: Verdict) -> str:
     """``passed: 20 of 20 tests, 3 of 3 benchmarks, geometric mean 25.611 us``."""
+    if verdict.mistake:
+        return f"failed: {verdict.mistake.message.splitlines()[-1]}"
     parts = []
     for what, results in (("tests", verdict.tests), ("benchmarks", verdict.benchmarks)):
         right = sum(each.status == "pass" for each in results)

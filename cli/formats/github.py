@@ -15,6 +15,10 @@ _most_annotations = 10
 def write(verdict: Verdict) -> str:
     """A line for each failure (the same one once), finding and warning; the verdict last."""
     lines = list(_failures(verdict))
+    if verdict.mistake:
+        title = {"title": f"nvfp4: {verdict.mistake.code}"}
+        place = _place(vars(verdict.mistake), verdict)
+        lines.append(_command("error", {**place, **title}, verdict.mistake.message))
     lines += _findings(verdict)
     for warning in verdict.warnings:
         message = f"{warning.message}\n{warning.hint}"

@@ -4,6 +4,7 @@ import re
 from xml.etree import ElementTree as Xml
 
 from nvfp4.cli.formats.cases import Case, cases_of, place_of
+from nvfp4.cli.mistakes import Mistake
 from nvfp4.cli.verdict import Verdict
 
 _not_xml = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -24,6 +25,8 @@ def write(verdict: Verdict) -> str:
             for each in of_kind:
                 _add(suite, each, verdict)
             _count(suite)
+    if verdict.mistake:
+        _add_mistake(Xml.SubElement(root, "testsuite", name="submission"), verdict.mistake)
     _count(root)
     Xml.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + Xml.tostring(root, "unicode")
@@ -51,6 +54,15 @@ def _add(suite: Xml.Element, case: Case, verdict: Verdict) -> None:
     benchmark = case.benchmark
     if benchmark and benchmark.mean_us is not None:
         entry.set("time", f"{benchmark.mean_us / 1e6:.9f}")
+
+
+def _add_mistake(suite: Xml.Element, mistake: Mistake) -> None:
+    """What kept the submission from being judged, as a case that failed."""
+    entry = Xml.SubElement(suite, "testcase", classname="nvfp4.submission", name="can be judged")
+    first_line = _xml(mistake.message.partition("\n")[0])
+    failure = Xml.SubElement(entry, "failure", type=_xml(mistake.code), message=first_line)
+    failure.text = _xml(mistake.text)
+    _count(suite)
 
 
 def _count(element: Xml.Element) -> None:
