@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import tokenize
 import unicodedata
 import warnings
@@ -52,7 +53,8 @@ class Mistake:
 
     def of_file(self, file: str) -> Mistake:
         """The same where the file has another name than the copy that was judged."""
-        message = self.message.replace(f'File "{self.file}"', f'File "{file}"')
+        alone = rf"(?<![\w./-]){re.escape(self.file)}\b"
+        message = re.sub(alone, lambda _: file, self.message)
         return replace(self, file=file, message=message)
 
 

@@ -29,8 +29,8 @@ class Loading:
             return self._load(request, fd)
         except Refused as refused:
             module = sys.modules.get("submission")
-            message = _about_entry_point(module) if module else str(refused)
-            return Failure("contract", f"{heading}: {message}")
+            more = _about_entry_point(module) if module else ""
+            return Failure("contract", f"{heading}: {refused}{more}")
         except SystemExit as stop:
             return Failure("exit", f"{heading}: the submission called sys.exit({stop.code!r})")
         except Exception as error:
@@ -42,19 +42,17 @@ class Loading:
 
 
 def _about_entry_point(module: ModuleType) -> str:
-    """Why there is no custom_kernel to call, and what may have been meant."""
+    """What there is in place of a function custom_kernel."""
     if hasattr(module, _entry_point):
         value = getattr(module, _entry_point)
-        kind = "None" if value is None else f"of type {type(value).__name__}"
-        return f"{_entry_point} is {kind}, and the judge wants to call it"
+        return f": it is {'None' if value is None else 'of type ' + type(value).__name__}"
     names = [
         name
         for name, value in vars(module).items()
         if callable(value) and getattr(value, "__module__", None) == module.__name__
     ]
-    close = difflib.get_close_matches(_entry_point, names, n=1, cutoff=0.6)
-    meant = f"\nhint: did you mean {_entry_point}? It is called {close[0]} here" if close else ""
-    return f"it defines no function {_entry_point}(data){meant}"
+    close = difflib.get_close_matches(_entry_point, names, n=1)
+    return f"\nhint: did you mean {_entry_point}? It is called {close[0]} here" if close else ""
 
 
 def _import_hint(error: ModuleNotFoundError) -> str | None:

@@ -199,7 +199,7 @@ def test_watch_judges_again_when_an_editor_replaces_the_file(tmp_path: Path) -> 
     threading.Thread(target=read, daemon=True).start()
 
     def until(wanted: str) -> None:
-        seen = []
+        seen: list[str] = []
         while wanted not in (seen or [""])[-1]:
             seen.append(lines.get(timeout=60))
 

@@ -212,8 +212,9 @@ def test_a_submission_that_cannot_be_imported_fails_with_its_own_frames(run: Run
     done = run("eval", "broken.py", "--json")
     content = json.loads(done.stdout)
     assert done.returncode == 1
-    message = content["tests"][0]["message"]
-    assert re.findall(r'File "(.+?)", line (\d+)', message) == [("submission.py", "3")]
+    message = content["mistake"]["message"]
+    assert content["tests"] == []
+    assert re.findall(r'File "(.+?)", line (\d+)', message) == [("broken.py", "3")]
     assert message.endswith("ValueError: no luck")
 
 
