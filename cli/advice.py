@@ -22,6 +22,9 @@ _too_often = 0.3
 _many_instructions = 4.0
 """Of a lane for each element of a: more are spent on decoding one value at a time."""
 
+_much_decoding = 0.15
+"""Of the instructions, at one line."""
+
 _rarely = 20
 """Times as often as it moves an address must stay where it is, to be called invariant."""
 
@@ -232,7 +235,9 @@ def _decoding(line: Line, context: _Context) -> Iterator[Advice]:
             {"conversions": count},
         )
     by_hand = _bit_work(line.opcodes)
-    if packed or not by_hand or 32 * kernel.instructions < _many_instructions * elements:
+    if packed or by_hand < _much_decoding * kernel.instructions:
+        return
+    if 32 * kernel.instructions < _many_instructions * elements:
         return
     if by_hand == max(_bit_work(each.opcodes) for each in kernel.lines):
         yield Advice(

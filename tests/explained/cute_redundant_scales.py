@@ -25,7 +25,7 @@ def word(address):
 
 def scale(address):
     text = "{ .reg .b16 byte; ld.global.nc.u8 byte, [$1]; cvt.u32.u16 $0, byte; }"
-    return Uint32(load(address, text, T.i32()))
+    return Uint32(load(address, text, T.i32()))  # <- redundant_load
 
 
 @cute.kernel
@@ -37,7 +37,7 @@ def kernel(a: Int64, sfa: Int64, mC: cute.Tensor, words: Int32):
     for i in cutlass.range(lane, words, 32):
         values = word(a + 4 * (row * words + i))
         for byte in cutlass.range_constexpr(4):
-            factor = scale(sfa + (row * words + i) // 2)  # <- redundant_load
+            factor = scale(sfa + (row * words + i) // 2)
             total += ((values >> (8 * byte)) & Uint32(15)) * factor
     for offset in (16, 8, 4, 2, 1):
         total += cute.arch.shuffle_sync_bfly(total, offset=offset)
