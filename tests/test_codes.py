@@ -109,7 +109,7 @@ def first_arguments(path: Path, name: str) -> set[str]:
         node.args[0].value
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == name and node.args
-        if isinstance(node.args[0], ast.Constant)
+        if isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str)
     }
 
 

@@ -41,7 +41,7 @@ def raised(source: str) -> BaseException:
 def test_a_fault_has_its_code_its_place_and_its_arguments() -> None:
     line = SourceLine("/scratch/submission.py", 40, 9)
     where = SourceLocation("gemv", 475, "st.global", (1, 0, 0), (32, 0, 0), line)
-    arguments = {"tensor": "c", "offset": 256}
+    arguments: dict[str, int | str] = {"tensor": "c", "offset": 256}
     fault = OutOfBounds("write outside", where=where, hint="a guard", arguments=arguments)
     assert believed(record_of(fault, submission, imported=True)) == {
         "code": "kernel.out_of_bounds",
