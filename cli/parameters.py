@@ -12,7 +12,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class ShapeType(click.ParamType):
-    """M,K,L as three whole numbers; k a multiple of 64."""
+    """M,K,L or MxKxL as three whole numbers; k a multiple of 64."""
 
     name = "M,K,L"
 
@@ -22,7 +22,7 @@ class ShapeType(click.ParamType):
         if isinstance(value, tuple):
             return value
         try:
-            m, k, l = (int(part) for part in value.split(","))
+            m, k, l = (int(part) for part in value.lower().replace("x", ",").split(","))
         except ValueError:
             self.fail(f"{value!r} is not M,K,L, such as 7168,16384,1", param, ctx)
         if m < 1 or l < 1:

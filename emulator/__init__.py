@@ -16,6 +16,7 @@ from nvfp4.capture.launch import Buffer, Dim3, Launch, ListedMemory
 from nvfp4.emulator.errors import EmulatorError, UnsupportedInstruction
 from nvfp4.emulator.execution.worlds import Worlds
 from nvfp4.emulator.report import LaunchReport
+from nvfp4.emulator.state.watch import Watch, watching
 
 DEFAULT_ORDERS = 4
 """In how many orders a launch with findings runs."""
@@ -25,10 +26,12 @@ __all__ = [
     "Buffer",
     "EmulatorError",
     "LaunchReport",
+    "Watch",
     "Worlds",
     "run",
     "run_ptx",
     "variable",
+    "watching",
 ]
 
 

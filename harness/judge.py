@@ -237,7 +237,7 @@ class Judge:
         else:
             self._write(key, report)
         finally:
-            self._extras.end_case()
+            self._extras.end_case(key)
 
     def _fail(self, key: str, message: str, end: Exit, report: dict[str, str]) -> None:
         if end is not Exit.CHECK_FAILED and end not in self._failures:

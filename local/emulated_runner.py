@@ -1,13 +1,16 @@
 """A runner on a stand-in for CUDA, whose kernels are emulated."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from buffers import output_name
 from messages import Call, Called, Done, Load
+from nvfp4.local.watch_messages import WatchedCall
 from runner import Runner
+from timing import Flush, contest_flush
 
 
 class EmulatedRunner(Runner):
@@ -15,6 +18,10 @@ class EmulatedRunner(Runner):
 
     _emulation: Any = None
     expected_device = "cuda"
+
+    def __init__(self, submission: Path, flush: Flush = contest_flush) -> None:
+        super().__init__(submission, flush)
+        self.operations[WatchedCall] = self._watched_call
 
     def adopt(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor of the stand-in on the same memory."""
@@ -46,3 +53,12 @@ class EmulatedRunner(Runner):
         answer = super()._call(request, fd)
         reports = [each.to_dict() for each in self._emulation.launches]
         return dataclasses.replace(answer, launches=reports)
+
+    def _watched_call(self, request: WatchedCall, fd: int | None) -> Called:
+        """A call whose reports are those who wrote an element of c."""
+        m, _, _ = self.shape
+        c = self.buffers.tensors["c"]
+        element = request.batch * m + request.row
+        with self._emulation.watching(c.data_ptr() + 2 * element, 2) as watch:
+            answer = self._call(Call(), fd)
+        return dataclasses.replace(answer, launches=[vars(each) for each in watch.writers])

@@ -9,7 +9,7 @@ import torch
 
 from extras import Extras
 from messages import Called
-from nvfp4.local.diagnosis import likely_cause
+from nvfp4.local.causes import Causes
 from nvfp4.local.emulated_counts import total_counts
 from nvfp4.local.findings import findings_of
 from nvfp4.local.flushes import flushes
@@ -41,7 +41,10 @@ def judge_extras(
     keep = os.environ.get("NVFP4_KEEP")
     retargeted = RetargetedKernels(pipe)
 
-    def take() -> None:
+    causes = Causes(pipe)
+
+    def end_case(key: str) -> None:
+        causes.report(key)
         if keep:
             take_listings(process.scratch / "kept", Path(keep))
 
@@ -55,13 +58,13 @@ def judge_extras(
             raise SubmissionFailed(f"{found[0]['message']} (--strict)")
 
     return Extras(
-        explain=likely_cause,
+        explain=causes.explain,
         open_clock=partial(GatedClock, process, device, deadline) if on_cuda else None,
         untimed=_timed if on_cuda else _counts,
         flush=flushes[flush],
         added_ns=WriteBack(device).added_ns if on_cuda and flush == "contest" else nothing_added,
         observe=observe,
-        end_case=take,
+        end_case=end_case,
         repeat=partial(Repetition, submission=submission, device=device, deadline=deadline),
     )
 

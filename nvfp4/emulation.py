@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 
@@ -72,6 +73,10 @@ class Emulation:
     def register(self, name: str, address: int, nbytes: int, writable: bool = True) -> None:
         """Memory other than torch tensors that kernels may touch; `name` is for messages."""
         self._memory.register(Buffer(name, address, nbytes, writable))
+
+    def watching(self, address: int, nbytes: int) -> AbstractContextManager[emulator.Watch]:
+        """Have launches note who writes these bytes."""
+        return emulator.watching(address, nbytes)
 
     def clear(self) -> None:
         """Forget the reports and the registered memory."""

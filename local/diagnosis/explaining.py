@@ -132,7 +132,7 @@ def _explain(inputs: Inputs, mismatch: Mismatch, kept: bool) -> list[Explanation
         lambda: mismatch.explanations(places.from_places(mismatch), places.tried(m, l)),
         lambda: _of_misreadings(inputs, mismatch),
         lambda: mismatch.explanations(k_sums.summed(inputs, mismatch), k_sums.tried(k)),
-        lambda: mismatch.explanations(k_sums.solved(inputs, mismatch), 1),
+        lambda: mismatch.explanations(k_sums.solved(inputs, mismatch), k),
         lambda: [each for each in [accumulated_in_float16(inputs, mismatch)] if each],
     ]
     found: list[Explanation] = []
