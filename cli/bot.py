@@ -111,10 +111,20 @@ class Bot:
         self, mode: str, cases: list[str], on_result: OnResult | None = None
     ) -> ProcessResult:
         """``python eval.py MODE CASEFILE``; on_result gets every result as it is written."""
+        return self._judged(["eval.py", mode], cases, on_result)
+
+    def run_debug(self, case: str, row: int, batch: int) -> ProcessResult:
+        """One case and what is known of c[row, 0, batch]; see ``local.debugging``."""
+        return self._judged(["-m", "nvfp4.local.debugging", str(row), str(batch)], [case])
+
+    def _judged(
+        self, arguments: list[str], cases: list[str], on_result: OnResult | None = None
+    ) -> ProcessResult:
+        """Python with these arguments and a case file, in the judge's folder."""
         with self._staged() as folder:
             case_file = folder.parent / "cases.txt"  # a submission sees the other folder
             case_file.write_text("".join(f"{case}\n" for case in cases), encoding="utf-8")
-            command = [sys.executable, "eval.py", mode, f"../{case_file.name}"]
+            command = [sys.executable, *arguments, f"../{case_file.name}"]
             limit_s = self.timeout_s + grace_s
             environment = self._environment(folder)
             if self.seed is not None:

@@ -286,3 +286,38 @@ def tune(
     if not submission.is_file():
         raise SetupError(f"{submission} does not exist", "Name the submission to tune.")
     sys.exit(run_tuner(load_problem(), submission, shapes, device, calls, state, write))
+
+
+@main.command()
+@submission_argument
+@click.option("--shape", required=True, type=ShapeType(), help="The shape of the case.")
+@click.option("--row", required=True, type=int, help="Row of c, from 0.")
+@click.option("--batch", default=0, show_default=True, type=int, help="Batch of c, from 0.")
+@click.option("--full", is_flag=True, help="On full-range inputs, not the contest's.")
+@click.option("--case-seed", default=bench_seed, show_default=True, help="Seed of the case.")
+@click.option("--all-blocks", is_flag=True, help="Show every k block.")
+@judging_options
+def debug(
+    submission: Path,
+    shape: tuple[int, int, int],
+    row: int,
+    batch: int,
+    full: bool,
+    case_seed: int,
+    all_blocks: bool,
+    **options: Any,
+) -> None:
+    r"""Shows what one element of c is made of: its exact sum by k block, and who wrote it.
+
+    The writer (kernel, CTA, thread, line) is known where kernels are emulated. Exit code 0: the
+    element is right; 1: it is wrong or the submission failed.
+
+    \b
+    nvfp4 debug submission.py --shape 512x1536x2 --row 37 --batch 1
+    nvfp4 debug submission.py --shape 128x256x1 --row 0 --full --all-blocks
+    """
+    from nvfp4.cli.debug import Element, debug_and_show
+    from nvfp4.cli.judging import Options
+
+    element = Element(*shape, row, batch, full, case_seed)
+    sys.exit(debug_and_show(submission, element, Options(**options), all_blocks))

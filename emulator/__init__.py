@@ -17,6 +17,7 @@ from nvfp4.emulator.cost import KernelCost
 from nvfp4.emulator.errors import EmulatorError, UnsupportedInstruction
 from nvfp4.emulator.execution.worlds import Worlds
 from nvfp4.emulator.report import LaunchReport
+from nvfp4.emulator.state.watch import Watch, watching
 
 DEFAULT_ORDERS = 4
 """In how many orders a launch with findings runs."""
@@ -27,11 +28,13 @@ __all__ = [
     "EmulatorError",
     "KernelCost",
     "LaunchReport",
+    "Watch",
     "Worlds",
     "cost_of",
     "run",
     "run_ptx",
     "variable",
+    "watching",
 ]
 
 

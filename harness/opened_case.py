@@ -18,7 +18,7 @@ from task import input_t, output_t
 T = TypeVar("T")
 
 Explain = Callable[[input_t, output_t, output_t], str | None]
-"""From inputs, output and reference the likely cause of a wrong output, or None."""
+"""From inputs, output and reference what explains a wrong output, or None."""
 
 longest_compile_s = 150.0
 """An import, or the first call of a case: CUDA C++ with torch's own headers takes a minute."""
@@ -115,8 +115,8 @@ class OpenedCase:
         expected = reference.ref_kernel(data)
         passed, message = reference.check_implementation(data, output, expected)
         if not passed:
-            cause = self._explain(data, output, expected) if self._explain else None
-            raise SubmissionFailed(f"{message}\nlikely cause: {cause}" if cause else message)
+            why = self._explain(data, output, expected) if self._explain else None
+            raise SubmissionFailed(f"{message}\n{why}" if why else message)
         self.error_share = max(self.error_share, reference.error_share(output, expected))
 
     def output(self) -> torch.Tensor:

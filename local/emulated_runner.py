@@ -1,6 +1,7 @@
 """A runner on a stand-in for CUDA, whose kernels are emulated."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,6 +10,8 @@ from buffers import output_name
 from layout import layouts
 from messages import Call, Called, Done, Load
 from nvfp4.local.reporting_runner import ReportingRunner
+from nvfp4.local.watch_messages import WatchedCall
+from timing import Flush, contest_flush
 
 _scale_dimensions = (
     ("row % 32", "32"), ("row // 32 % 4", "4"), ("row // 128", "rest_m"),
@@ -28,6 +31,10 @@ class EmulatedRunner(ReportingRunner):
 
     _emulation: Any = None
     expected_device = "cuda"
+
+    def __init__(self, submission: Path, flush: Flush = contest_flush) -> None:
+        super().__init__(submission, flush)
+        self.operations[WatchedCall] = self._watched_call
 
     def adopt(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor of the stand-in on the same memory."""
@@ -75,3 +82,12 @@ class EmulatedRunner(ReportingRunner):
         answer = super()._call(request, fd)
         reports = [each.to_dict() for each in emulation.launches]
         return dataclasses.replace(answer, launches=reports)
+
+    def _watched_call(self, request: WatchedCall, fd: int | None) -> Called:
+        """A call whose reports are those who wrote an element of c."""
+        m, _, _ = self.shape
+        c = self.buffers.tensors["c"]
+        element = request.batch * m + request.row
+        with self._emulation.watching(c.data_ptr() + 2 * element, 2) as watch:
+            answer = self._call(Call(), fd)
+        return dataclasses.replace(answer, launches=[vars(each) for each in watch.writers])

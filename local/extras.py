@@ -9,7 +9,7 @@ import torch
 
 from extras import Extras
 from messages import Called
-from nvfp4.local.diagnosis import likely_cause
+from nvfp4.local.diagnosis import diagnose
 from nvfp4.local.emulated_counts import total_counts
 from nvfp4.local.failure_records import FailureRecords
 from nvfp4.local.findings import findings_of
@@ -24,6 +24,7 @@ from nvfp4.local.write_back import WriteBack, nothing_added
 from opened_case import OpenedCase
 from protocol import ResultPipe
 from submission_process import SubmissionFailed, SubmissionProcess
+from task import input_t, output_t
 
 
 def judge_extras(
@@ -43,6 +44,13 @@ def judge_extras(
     keep = os.environ.get("NVFP4_KEEP")
     retargeted = RetargetedKernels(pipe)
 
+    failures = FailureRecords()
+
+    def explain(data: input_t, output: output_t, ref: output_t) -> str:
+        diagnosis = diagnose(data, output, ref)
+        failures.causes = diagnosis.causes()
+        return diagnosis.text
+
     def end_case(report: dict[str, str]) -> None:
         if keep:
             take_listings(process.scratch / "kept", Path(keep))
@@ -58,14 +66,14 @@ def judge_extras(
             raise SubmissionFailed(f"{found[0]['message']} (--strict)")
 
     return Extras(
-        explain=likely_cause,
+        explain=explain,
         open_clock=partial(GatedClock, process, device, deadline) if on_cuda else None,
         untimed=_timed if on_cuda else _counts,
         flush=flushes[flush],
         added_ns=WriteBack(device).added_ns if on_cuda and flush == "contest" else nothing_added,
         observe=observe,
         end_case=end_case,
-        failed=FailureRecords().take,
+        failed=failures.take,
         repeat=partial(Repetition, submission=submission, device=device, deadline=deadline)
         if os.environ.get("NVFP4_REPEAT", "1") != "0"
         else None,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -89,6 +90,10 @@ class Emulation:
             strides = tuple(each * view.element_size() for each in view.stride())
             seen = View(tuple(view.shape), strides, 0, dimensions)
         self._memory.register(Buffer(name, address, nbytes, writable, seen))
+
+    def watching(self, address: int, nbytes: int) -> AbstractContextManager[emulator.Watch]:
+        """Have launches note who writes these bytes."""
+        return emulator.watching(address, nbytes)
 
     def clear(self) -> None:
         """Forget the reports and the registered memory."""
@@ -255,8 +260,9 @@ def install_stand_in(
 ) -> StandInEmulation:
     """`install`, and a CUDA device for torch, as code written for a GPU expects it.
 
-    submission: the file that messages call by its name alone, or by `name` if given. keep: write the PTX of each launch,
-    with counts or the fault beside the lines, to the folder LISTINGS beside the submission.
-    Without CuTe DSL there is only the device. Raises RuntimeError where there is a real one.
+    submission: the file that messages call by its name alone, or by `name` if given. keep: write
+    the PTX of each launch, with counts or the fault beside the lines, to the folder LISTINGS beside
+    the submission. Without CuTe DSL there is only the device. Raises RuntimeError where there is a
+    real one.
     """
     return StandInEmulation(arch, check, orders, submission, keep, name)

@@ -45,10 +45,10 @@ def compare_orders(
 ) -> None:
     """Run a launch again after a first run in `Order()` and compare what it wrote.
 
-    run: executes the launch in an order. testify: finds the other place of a race. state: of the first run. orders: how many orders there are
-    in all, the first included. worlds: what earlier launches left; gets what this one leaves.
-    Memory is left as the first run left it. Raises the fault of the first run, or the finding
-    behind a fault that not all runs have.
+    run: executes the launch in an order. testify: finds the other place of a race. state: of the
+    first run. orders: how many orders there are in all, the first included. worlds: what earlier
+    launches left; gets what this one leaves. Memory is left as the first run left it. Raises the
+    fault of the first run, or the finding behind a fault that not all runs have.
     """
     undefined = [error for error in state.findings if isinstance(error, _UNDEFINED)]
     races = [e for e in state.findings if not isinstance(e, (*_UNDEFINED, MissingWarpSync))]

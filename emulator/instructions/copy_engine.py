@@ -23,8 +23,9 @@ from nvfp4.emulator.instructions.shared_access import (
     testify_of_copy,
 )
 from nvfp4.emulator.instructions.site import LaneSite, Site
+from nvfp4.emulator.instructions.watching import note_writer
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state import races
+from nvfp4.emulator.state import races, watch
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.memory import READ, SHARED_WINDOW, WRITTEN
 
@@ -70,6 +71,9 @@ def global_range(
         if not buffer.writable:
             at.fault(ReadOnlyMemory, f"copy to read-only memory: {memory.describe(address)}")
         memory.keep_contents(address, address)
+        watched = watch.current()
+        if watched is not None:
+            note_writer(watched, at, np.array([address], np.uint64), span_bytes or nbytes)
     if flag == READ:
         traffic.global_read_bytes += nbytes
     else:

@@ -19,8 +19,9 @@ from nvfp4.emulator.errors import (
 from nvfp4.emulator.instructions.access_shape import Access, count_runs, data_of, verb
 from nvfp4.emulator.instructions.outside import overrun
 from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.instructions.watching import last_lane, note_writer
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state import native
+from nvfp4.emulator.state import native, watch
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.global_races import FENCES, GlobalRaces, Who, channels
 from nvfp4.emulator.state.group import Group
@@ -227,6 +228,8 @@ def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: i
             _check_writable(batch, access, requests)
         if address.size:
             memory.keep_contents(int(address.min()), int(address.max()))
+        if watch.current() is not None:
+            _note_writer(batch, access, requests)
     if access.counted:
         traffic = batch.traffic
         traffic.sectors_requested += sectors * requests.copies
@@ -253,6 +256,15 @@ def _tally(batch: Batch, access: Access, requests: Requests, sectors: int, flag:
         int(batch.numbers[0]),
         flag == READ and not access.strong,
     )
+
+
+def _note_writer(batch: Batch, access: Access, requests: Requests) -> None:
+    watched = watch.current()
+    assert watched is not None
+    i = last_lane(watched, requests.address, access.nbytes)
+    if i is not None:
+        at = access.site.lane(batch, requests.lane(i))
+        note_writer(watched, at, requests.address[i : i + 1], access.nbytes)
 
 
 def _check_writable(batch: Batch, access: Access, requests: Requests) -> None:

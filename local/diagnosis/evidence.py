@@ -17,7 +17,7 @@ _margin_bits = 10.0
 
 _least_chance = 2.0**-11
 
-_sampled_batches = 3
+_sampled_batches = 2
 _quick_rows, _slow_rows = 8, 32
 _worth_a_look = 0.4
 _worth_telling = 0.25

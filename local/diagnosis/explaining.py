@@ -59,21 +59,16 @@ class Diagnosis:
             lines.append(f"likely cause: {self.cause}")
         return "\n".join(lines)
 
-    def record(self) -> dict[str, Any]:
-        """For programs: the code of the cause with its arguments, or of what the output is like."""
-        named = self.explanations if self.cause else []
-        first: dict[str, Any] = {"code": self.contents[0][0] if self.contents else "output.wrong"}
-        if named:
-            first = named[0].cause.record()
-        return {
-            **first,
-            "explains": named[0].explained if named else 0,
-            "or": [each.cause.record() for each in named[1:]],
-            "wrong": self.wrong,
-            "elements": self.elements,
-            "error_share": self.error_share if np.isfinite(self.error_share) else None,
-            "where": {"text": self.region.text, **self.region.exact},
-        }
+    def causes(self) -> list[dict[str, Any]]:
+        """For programs: each cause with its code and arguments, or what the output is like. The
+        first also has how much it explains.
+        """
+        named = [each.cause.record() for each in self.explanations] if self.cause else []
+        if not named:
+            named = [{"code": self.contents[0][0] if self.contents else "output.wrong"}]
+        explained = self.explanations[0].explained if self.cause and self.explanations else 0
+        first = {"explains": explained, "wrong": self.wrong, "elements": self.elements}
+        return [{**named[0], **first, "where": self.region.text}, *named[1:]]
 
 
 def diagnose(data: input_t, output: output_t, ref: output_t) -> Diagnosis:
@@ -132,7 +127,7 @@ def _explain(inputs: Inputs, mismatch: Mismatch, kept: bool) -> list[Explanation
         lambda: mismatch.explanations(places.from_places(mismatch), places.tried(m, l)),
         lambda: _of_misreadings(inputs, mismatch),
         lambda: mismatch.explanations(k_sums.summed(inputs, mismatch), k_sums.tried(k)),
-        lambda: mismatch.explanations(k_sums.solved(inputs, mismatch), 1),
+        lambda: mismatch.explanations(k_sums.solved(inputs, mismatch), k),
         lambda: [each for each in [accumulated_in_float16(inputs, mismatch)] if each],
     ]
     found: list[Explanation] = []

@@ -15,7 +15,7 @@ _rows = 6
 _good_share = 0.6
 _kept = 4
 _seeds = 3
-_most_unknowns = 160
+_least_unknowns, _most_unknowns = 3, 160
 _spare = 1.5
 _clear = 0.2
 
@@ -30,13 +30,20 @@ def summed(inputs: Inputs, mismatch: Mismatch) -> Iterator[Hypothesis]:
     places = mismatch.quick(_rows)
     got = np.concatenate([mismatch.got[rows, batch] for batch, rows in places])
     products = np.concatenate([inputs.operands(batch, rows).products() for batch, rows in places])
-    yield from _ends(inputs, got, products)
-    yield from _shares(inputs, got, products)
-    yield from _ranges(inputs, got, products)
+    seen: set[bytes] = set()
+    for pattern in (_ends, _shares, _ranges):
+        for why, counts in pattern(got, products):
+            # The same elements in other words: the first ones are the plainest.
+            if counts.tobytes() not in seen:
+                seen.add(counts.tobytes())
+                yield _counted(inputs, why, counts)
+
+
+Pattern = Iterator[tuple[Cause, Array]]
+"""Causes, and how often each element is added up: whole numbers [k]."""
 
 
 def _counted(inputs: Inputs, why: Cause, counts: Array) -> Hypothesis:
-    """counts: how often each element is added up, whole numbers [k]."""
 
     def predict(batch: int, rows: Array) -> Array:
         operands = inputs.operands(batch, rows)
@@ -61,11 +68,14 @@ def _good(got: Array, predicted: Array) -> Array:
 
 
 def _roundest(places: Array) -> list[int]:
-    """Of neighbouring places the one that a kernel would stop at: the roundest ones."""
-    return sorted(places.tolist(), key=lambda place: -(place & -place))[:_kept]
+    """Of neighbouring places the one that a kernel would stop at: the roundest."""
+    places = np.sort(places)
+    runs = np.split(places, np.flatnonzero(np.diff(places) != 1) + 1)
+    ends = [max(run.tolist(), key=lambda place: place & -place) for run in runs if run.size]
+    return sorted(ends, key=lambda place: -(place & -place))[:_kept]
 
 
-def _ends(inputs: Inputs, got: Array, products: Array) -> Iterator[Hypothesis]:
+def _ends(got: Array, products: Array) -> Pattern:
     """The sum without its head or tail, or with one of them twice."""
     k = products.shape[1]
     heads = np.cumsum(products, axis=1)[:, :-1]  # of the elements before 1, 2, ..., k - 1
@@ -89,10 +99,10 @@ def _ends(inputs: Inputs, got: Array, products: Array) -> Iterator[Hypothesis]:
             if code == "k.tail_dropped":
                 left = k - first
                 arguments["what"] = f"the last {left} of k = {k} elements are missing"
-            yield _counted(inputs, cause(code, **arguments), counts)
+            yield cause(code, **arguments), counts
 
 
-def _shares(inputs: Inputs, got: Array, products: Array) -> Iterator[Hypothesis]:
+def _shares(got: Array, products: Array) -> Pattern:
     """One of n shares of lanes, warps or stages alone, missing, or twice."""
     k = products.shape[1]
     total = products.sum(axis=1)[:, None]
@@ -113,11 +123,8 @@ def _shares(inputs: Inputs, got: Array, products: Array) -> Iterator[Hypothesis]
             ):
                 for share in _good(got, predicted)[:_kept].tolist():
                     chosen = np.arange(k) // elements % shares == share
-                    yield _counted(
-                        inputs,
-                        _share_cause(code, elements, shares, share),
-                        np.where(chosen, mine, others),
-                    )
+                    why = _share_cause(code, elements, shares, share)
+                    yield why, np.where(chosen, mine, others)
             shares *= 2
         elements *= 2
 
@@ -133,7 +140,7 @@ def _share_cause(code: str, elements: int, shares: int, share: int) -> Cause:
     return cause(code, **arguments)
 
 
-def _ranges(inputs: Inputs, got: Array, products: Array) -> Iterator[Hypothesis]:
+def _ranges(got: Array, products: Array) -> Pattern:
     """Blocks i to j of 16 elements missing or twice."""
     k = products.shape[1]
     blocks = products.reshape(got.size, -1, 16).sum(axis=2)
@@ -154,18 +161,19 @@ def _ranges(inputs: Inputs, got: Array, products: Array) -> Iterator[Hypothesis]
             inside = np.arange(k) // 16
             chosen = (inside >= first) & (inside < end)
             why = cause(code, blocks=f"{first} to {end - 1}" if end > first + 1 else f"{first}")
-            yield _counted(inputs, why, np.where(chosen, 1 + sign, 1))
+            yield why, np.where(chosen, 1 + sign, 1)
 
 
 def solved(inputs: Inputs, mismatch: Mismatch) -> Iterator[Hypothesis]:
     """How often each k block is counted, from as many wrong rows as there are unknowns."""
     _, k, _ = inputs.shape
+    most = min(_most_unknowns, int(mismatch.finite.sum() / _spare))
+    if most < _least_unknowns:
+        return
     elements = 16
-    while -(-k // elements) > min(_most_unknowns, mismatch.finite.sum() / _spare):
+    while -(-k // elements) > most:
         elements *= 2
     unknowns = -(-k // elements)
-    if unknowns < 3:
-        return
     places = []
     left = int(_spare * unknowns) + 1
     for batch in range(mismatch.got.shape[1]):

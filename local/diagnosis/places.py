@@ -108,8 +108,8 @@ def _maps(m: int, rows: Array, fits: Array) -> Iterator[tuple[str, RowMap]]:
             yield f"row i // {size}", lambda i, n=size: i // n
             yield f"row i * {size}", lambda i, n=size: i * n
             yield f"row i * {size} % {m}", lambda i, n=size: i * n % m
-        name = f"row {m - 1} - i" if size == m else f"row i - i % {size} + {size - 1} - i % {size}"
-        yield name, lambda i, n=size: i - i % n + n - 1 - i % n
+        if size & (size - 1):  # of a power of two it is i ^ (size - 1)
+            yield f"row {m - 1} - i", lambda i, n=size: n - 1 - i
         yield from _transposed(size, m)
 
 

@@ -289,13 +289,19 @@ def _other_rows(
 
 def _sums_of_b(operands: Operands, b: Array, sfb: Array) -> Array:
     scale = e4m3_values[operands.sfa] * e4m3_values[operands.sfb]
-    return (unpacked(operands.a) * np.repeat(scale, 16, axis=1)) @ unpacked(b).T
+    weights = unpacked(operands.a) * np.repeat(scale, 16, axis=1)
+    return _times(weights, unpacked(b))
 
 
 def _sums_of_sfb(operands: Operands, b: Array, sfb: Array) -> Array:
-    return (operands.unscaled() * e4m3_values[operands.sfa]) @ e4m3_values[sfb].T
+    return _times(operands.unscaled() * e4m3_values[operands.sfa], e4m3_values[sfb])
 
 
 def _sums_of_both(operands: Operands, b: Array, sfb: Array) -> Array:
     scaled = unpacked(operands.a) * np.repeat(e4m3_values[operands.sfa], 16, axis=1)
-    return scaled @ (unpacked(b) * np.repeat(e4m3_values[sfb], 16, axis=1)).T
+    return _times(scaled, unpacked(b) * np.repeat(e4m3_values[sfb], 16, axis=1))
+
+
+def _times(rows: Array, others: Array) -> Array:
+    """All scalar products. Too small for the threads of a matrix product to be worth while."""
+    return np.einsum("rk,nk->rn", rows, others)

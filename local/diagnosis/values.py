@@ -30,7 +30,10 @@ def from_values(inputs: Inputs, mismatch: Mismatch, kept: bool) -> Iterator[Hypo
     factor = _factor(mismatch)
     if factor is not None:
         with np.errstate(over="ignore", invalid="ignore"):
-            yield Hypothesis(cause("output.factor", factor=factor), _table(want * factor))
+            yield Hypothesis(
+                cause("output.factor", factor=int(factor) if factor == int(factor) else factor),
+                _table(want * factor),
+            )
     bfloat16 = torch.from_numpy(want).bfloat16().double().numpy()
     yield Hypothesis(cause("output.rounded", dtype="bfloat16"), _table(bfloat16), True)
     float8 = torch.from_numpy(want).to(torch.float8_e4m3fn).double().numpy()

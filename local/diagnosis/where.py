@@ -9,7 +9,7 @@ import numpy as np
 
 from nvfp4.local.diagnosis.inputs import Array
 
-_dense = 0.9
+_dense, _half = 0.9, 0.5
 _few = 4
 
 
@@ -86,19 +86,24 @@ def _rows(rows: Array, wrong: Array) -> tuple[Array, str, dict[str, Any]]:
     m = rows.size
     numbers = np.flatnonzero(rows)
     first, end = int(numbers[0]), int(numbers[-1]) + 1
+    everything = np.ones(m, bool), "every row", {"rows": [0, m]}
     if wrong.mean() >= _dense:
-        return np.ones(m, bool), "every row", {"rows": [0, m]}
+        return everything
     interval = np.zeros(m, bool)
     interval[first:end] = True
-    if wrong[interval].mean() >= _dense:
-        return interval, _interval(first, end, m), {"rows": [first, end]}
-    if numbers.size > 2:
-        periodic = _periodic(rows, wrong)
-        if periodic is not None:
-            return periodic
-    if numbers.size <= _few:
-        words = "row " if numbers.size == 1 else "rows "
-        return rows, words + ", ".join(map(str, numbers)), {"listed_rows": numbers.tolist()}
+    part = interval, _interval(first, end, m), {"rows": [first, end]}
+    for density in (_dense, _half):
+        if density == _half and wrong.mean() >= _half:
+            return everything
+        if wrong[interval].mean() >= density:
+            return part
+        if numbers.size > 2:
+            periodic = _periodic(rows, wrong, density)
+            if periodic is not None:
+                return periodic
+        if numbers.size <= _few:
+            words = "row " if numbers.size == 1 else "rows "
+            return rows, words + ", ".join(map(str, numbers)), {"listed_rows": numbers.tolist()}
     return rows, f"{numbers.size} scattered rows from {first} to {end - 1}", {"rows": [first, end]}
 
 
@@ -112,7 +117,9 @@ def _interval(first: int, end: int, m: int) -> str:
     return f"rows {first} to {end - 1}"
 
 
-def _periodic(rows: Array, wrong: Array) -> tuple[Array, str, dict[str, Any]] | None:
+def _periodic(
+    rows: Array, wrong: Array, density: float
+) -> tuple[Array, str, dict[str, Any]] | None:
     """An interval of each tile of so many rows."""
     m = rows.size
     period = 2
@@ -121,7 +128,7 @@ def _periodic(rows: Array, wrong: Array) -> tuple[Array, str, dict[str, Any]] | 
         rest = np.unique(number[rows] % period)
         first, end = int(rest[0]), int(rest[-1]) + 1
         inside = (number % period >= first) & (number % period < end)
-        if (first, end) != (0, period) and wrong[inside].mean() >= _dense:
+        if (first, end) != (0, period) and wrong[inside].mean() >= density:
             exact = {"period": period, "rows_of_period": [first, end]}
             return inside, _of_period(first, end, period), exact
         period *= 2
