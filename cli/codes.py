@@ -191,6 +191,8 @@ finding_codes = {
 """Codes of findings, which fail a case only with ``--strict``."""
 
 warning_codes = {
+    "other_leaderboard": "Its directive names another leaderboard.",
+    "other_problem": "The task.yml beside it is that of another problem.",
     "not_confined": "The submission ran with less confinement than usual.",
     "fails_alone": "The file fails when it is run by itself, as the contest's bot does first.",
     "full_range": "Right on the contest's inputs, wrong on full-range inputs.",

@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from nvfp4.cli.brief import is_brief, show_briefly
+from nvfp4.cli.brief import show_briefly
 from nvfp4.cli.render import show
 from nvfp4.cli.verdict import Verdict
 
@@ -15,5 +15,5 @@ def write(verdict: Verdict) -> str:
     """The tables and sentences, a hundred columns wide."""
     page = io.StringIO()
     console = Console(file=page, width=_columns, highlight=False, color_system=None)
-    (show_briefly if is_brief(verdict) else show)(console, verdict)
+    (show_briefly if verdict.mistake else show)(console, verdict)
     return page.getvalue()
