@@ -154,6 +154,7 @@ def _find(specimen: Specimen, verdict: Verdict) -> Finding:
     """What a verdict says of a specimen."""
     results: list[TestResult | BenchmarkResult] = [*verdict.tests, *verdict.benchmarks]
     said = [each.message for each in results if each.status == "fail" and each.message]
+    said += [verdict.mistake.message] if verdict.mistake else []
     if specimen.caught is None:
         how = _one_line(said[0]) if said else _times(verdict)
         return Finding(specimen, "passed" if verdict.passed else "failed", how)
