@@ -40,7 +40,7 @@ texts: dict[str, str] = {
     "index",
     "scales.permuted_as_plain": "{operand} is read as if it were unpermuted",
     "scales.permuted_index": "{operand} is read with a wrong index: {mistake}",
-    "scales.shift": "{operand}: {what}",
+    "scales.shift": "{what}",
     "operands.shift": "{operand}: element k takes the value of element {place}",
     "batches.first": "every batch reads {operand} of batch 0",
     "batches.unpadded": "{operand} is read as if it had one row a batch: it is padded to 128 rows",

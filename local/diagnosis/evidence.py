@@ -82,6 +82,12 @@ class Mismatch:
         """Fewer rows of the same batches."""
         return [(batch, _spread(each, rows)) for batch, each in self.sampled]
 
+    def spread(self, count: int) -> list[tuple[int, Array]]:
+        """So many rows with wrong finite elements, or all, of every batch alike."""
+        l = self.got.shape[1]
+        left = [(batch, _spread(self.rows(batch), -(-count // l))) for batch in range(l)]
+        return [(batch, rows) for batch, rows in left if rows.size]
+
     def matches(self, hypothesis: Hypothesis, places: Iterable[tuple[int, Array]]) -> Array:
         """Where the prediction holds: bool, one after the other."""
         found = []
@@ -97,8 +103,13 @@ class Mismatch:
 
     def agreement(self, hypothesis: Hypothesis) -> int:
         """How many elements are as predicted, right ones included."""
+        return int(self.explained_by(hypothesis).sum())
+
+    def explained_by(self, hypothesis: Hypothesis) -> Array:
+        """Where in c the prediction holds: bool [m, l]."""
         m, l = self.got.shape
-        return int(self.matches(hypothesis, ((b, np.arange(m)) for b in range(l))).sum())
+        columns = [(batch, np.arange(m)) for batch in range(l)]
+        return self.matches(hypothesis, columns).reshape(l, m).T
 
     def explain(self, hypothesis: Hypothesis, tried: int) -> Explanation | None:
         """How much the hypothesis explains, if that can hardly be luck.
@@ -122,7 +133,7 @@ class Mismatch:
     def worth_checking(self, hypotheses: Iterable[Hypothesis]) -> list[Hypothesis]:
         """Those that explain a sample to a good part, the best first."""
         passed = []
-        quick = self.quick()
+        quick = self.quick()[-1:]
         for each in hypotheses:
             if self.matches(each, quick).mean() >= _worth_a_look:
                 share = float(self.matches(each, self.sampled).mean())
@@ -139,7 +150,8 @@ class Mismatch:
 
 def _spread(rows: Array, count: int) -> Array:
     """So many rows, evenly spread."""
-    return rows[np.unique(np.linspace(0, rows.size - 1, min(count, rows.size)).astype(int))]
+    places = np.linspace(0, rows.size - 1, min(count, rows.size))
+    return rows[np.unique(places.astype(int))]
 
 
 def rounded(values: Array) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -21,14 +22,19 @@ from task import input_t, output_t
 most_named = 3
 """Causes that fit equally well; of more none is named."""
 
+most_parts = 2
+"""Mistakes at once, each in elements of its own."""
+
 _values_tried = 40
+_endless = 1e300
 
 
 @dataclass(frozen=True)
 class Diagnosis:
     """wrong, elements: how many of how many. error_share: the largest error over the allowed one,
     infinity for NaN and infinity. contents: what is special about the output as a whole, a code
-    and a sentence. explanations: those that fit best, equally well.
+    and a sentence. parts: for some of the wrong elements each, those
+    explanations that fit best, equally well.
     """
 
     wrong: int
@@ -36,39 +42,52 @@ class Diagnosis:
     error_share: float
     region: Region
     contents: list[tuple[str, str]]
-    explanations: list[Explanation]
+    parts: list[list[Explanation]]
 
     @property
     def cause(self) -> str | None:
-        """The likely causes, joined by "or"."""
-        if not self.explanations or len(self.explanations) > most_named:
-            return None
-        named = ", or ".join(each.cause.text for each in self.explanations)
-        explained = self.explanations[0].explained
-        if explained == self.wrong:
-            return named
-        return f"{named} (explains {explained} of {self.wrong} wrong elements)"
+        """The likely causes; those of the same elements are joined by "or"."""
+        named = []
+        for explanations in self.parts:
+            causes = ", or ".join(each.cause.text for each in explanations)
+            explained = explanations[0].explained
+            if explained < self.wrong:
+                causes += f" (explains {explained} of {self.wrong} wrong elements)"
+            named.append(causes)
+        return "; and ".join(named) or None
 
     @property
     def text(self) -> str:
         """Lines for the participant."""
         share = f"; the largest error is {self.error_share:.3g} times the allowed one"
-        lines = [f"wrong: {self.region.text}" + share * bool(np.isfinite(self.error_share))]
+        lines = [f"wrong: {self.region.text}" + share * bool(math.isfinite(self.error_share))]
         lines += [sentence for _, sentence in self.contents]
         if self.cause:
             lines.append(f"likely cause: {self.cause}")
         return "\n".join(lines)
 
-    def causes(self) -> list[dict[str, Any]]:
-        """For programs: each cause with its code and arguments, or what the output is like. The
-        first also has how much it explains.
-        """
-        named = [each.cause.record() for each in self.explanations] if self.cause else []
-        if not named:
-            named = [{"code": self.contents[0][0] if self.contents else "output.wrong"}]
-        explained = self.explanations[0].explained if self.cause and self.explanations else 0
-        first = {"explains": explained, "wrong": self.wrong, "elements": self.elements}
-        return [{**named[0], **first, "where": self.region.text}, *named[1:]]
+    def record(self) -> dict[str, Any]:
+        """For programs: the code of the cause with its arguments, or of what the output is like."""
+        first: dict[str, Any] = {"code": self.contents[0][0] if self.contents else "output.wrong"}
+        records = [_part_record(part) for part in self.parts] or [
+            {**first, "explains": 0, "or": []}
+        ]
+        return {
+            **records[0],
+            "and": records[1:],
+            "wrong": self.wrong,
+            "elements": self.elements,
+            "error_share": self.error_share if math.isfinite(self.error_share) else None,
+            "where": {"text": self.region.text, **self.region.exact},
+        }
+
+
+def _part_record(part: list[Explanation]) -> dict[str, Any]:
+    return {
+        **part[0].cause.record(),
+        "explains": part[0].explained,
+        "or": [each.cause.record() for each in part[1:]],
+    }
 
 
 def diagnose(data: input_t, output: output_t, ref: output_t) -> Diagnosis:
@@ -78,19 +97,24 @@ def diagnose(data: input_t, output: output_t, ref: output_t) -> Diagnosis:
     mismatch = Mismatch(got, want, wrong)
     contents = list(_contents(mismatch))
     constant = any(code in ("output.zero", "output.constant") for code, _ in contents)
-    explanations: list[Explanation] = []
+    parts: list[list[Explanation]] = []
     if mismatch.sampled and not constant:
         # Where c itself is at hand, nobody knows what it held before.
         kept = output.data_ptr() != data[6].data_ptr()
-        explanations = _explain(read_inputs(data), mismatch, kept)
+        parts = _parts(read_inputs(data), mismatch, kept)
     return Diagnosis(
         int(wrong.sum()),
         wrong.size,
-        reference.error_share(output, ref),
+        _share(output, ref),
         region(wrong),
         contents,
-        explanations,
+        parts,
     )
+
+
+def _share(output: output_t, ref: output_t) -> float:
+    share = reference.error_share(output, ref)
+    return share if share < _endless else math.inf
 
 
 def likely_cause(data: input_t, output: output_t, ref: output_t) -> str | None:
@@ -106,7 +130,9 @@ def _contents(mismatch: Mismatch) -> Iterator[tuple[str, str]]:
         ("output.infinite", "infinite", np.isinf(got) & wrong),
     ):
         if there.any():
-            which = "every element is" if there.all() else f"{int(there.sum())} elements are"
+            count = int(there.sum())
+            which = "one element is" if count == 1 else f"{count} elements are"
+            which = "every element is" if there.all() else which
             row, batch = (int(each) for each in np.argwhere(there)[0])
             place = f": {region(there).text}, the first is c[{row}, 0, {batch}]"
             yield code, f"{which} {name}{'' if there.all() else place}"
@@ -118,6 +144,19 @@ def _contents(mismatch: Mismatch) -> Iterator[tuple[str, str]]:
         yield ("output.constant" if value else "output.zero"), f"{which} {value:g}"
 
 
+def _parts(inputs: Inputs, mismatch: Mismatch, kept: bool) -> list[list[Explanation]]:
+    """Explanations of the wrong elements, then of those that these leave."""
+    parts: list[list[Explanation]] = []
+    while mismatch.sampled and len(parts) < most_parts:
+        found = _explain(inputs, mismatch, kept)
+        if not found or len(found) > most_named:
+            break
+        parts.append(found)
+        explained = mismatch.explained_by(found[0].hypothesis)
+        mismatch = Mismatch(mismatch.got, mismatch.want, mismatch.wrong & ~explained)
+    return parts
+
+
 def _explain(inputs: Inputs, mismatch: Mismatch, kept: bool) -> list[Explanation]:
     """The explanations that fit best. The plainer kinds come first: where one of them explains
     everything, the others are not tried. kept: whether the inputs have c as it was before."""
@@ -127,7 +166,7 @@ def _explain(inputs: Inputs, mismatch: Mismatch, kept: bool) -> list[Explanation
         lambda: mismatch.explanations(places.from_places(mismatch), places.tried(m, l)),
         lambda: _of_misreadings(inputs, mismatch),
         lambda: mismatch.explanations(k_sums.summed(inputs, mismatch), k_sums.tried(k)),
-        lambda: mismatch.explanations(k_sums.solved(inputs, mismatch), k),
+        lambda: mismatch.explanations(k_sums.solved(inputs, mismatch), k)[:1],
         lambda: [each for each in [accumulated_in_float16(inputs, mismatch)] if each],
     ]
     found: list[Explanation] = []

@@ -18,6 +18,9 @@ _seeds = 3
 _least_unknowns, _most_unknowns = 3, 160
 _spare = 1.5
 _clear = 0.2
+_rows_a_block = 3
+_most_often = 3
+_coarser = (64, 128, 256)
 
 
 def tried(k: int) -> int:
@@ -31,7 +34,7 @@ def summed(inputs: Inputs, mismatch: Mismatch) -> Iterator[Hypothesis]:
     got = np.concatenate([mismatch.got[rows, batch] for batch, rows in places])
     products = np.concatenate([inputs.operands(batch, rows).products() for batch, rows in places])
     seen: set[bytes] = set()
-    for pattern in (_ends, _shares, _ranges):
+    for pattern in (_ends, _ranges, _shares):
         for why, counts in pattern(got, products):
             # The same elements in other words: the first ones are the plainest.
             if counts.tobytes() not in seen:
@@ -155,9 +158,10 @@ def _ranges(got: Array, products: Array) -> Pattern:
             hits = agrees(got[:, None], total[:, None] + sign * inner).sum(axis=0)
             for at in np.flatnonzero(hits >= _good_share * got.size).tolist():
                 found[int(i[at]), int(j[at])] = int(hits[at])
-        for first, end in sorted(found, key=lambda span: (-found[span], span[1] - span[0]))[:_kept]:
-            if first == 0 or end * 16 == k:
-                continue  # a head or a tail
+        inner_spans = [span for span in found if span[0] and span[1] * 16 < k]
+        # Blocks of zeros beside them may be missing too, or not.
+        inner_spans.sort(key=lambda span: (-found[span], span[1] - span[0]))
+        for first, end in inner_spans[:1]:
             inside = np.arange(k) // 16
             chosen = (inside >= first) & (inside < end)
             why = cause(code, blocks=f"{first} to {end - 1}" if end > first + 1 else f"{first}")
@@ -165,44 +169,50 @@ def _ranges(got: Array, products: Array) -> Pattern:
 
 
 def solved(inputs: Inputs, mismatch: Mismatch) -> Iterator[Hypothesis]:
-    """How often each k block is counted, from as many wrong rows as there are unknowns."""
+    """How often each k block is counted, from as many wrong rows as it takes."""
     _, k, _ = inputs.shape
     most = min(_most_unknowns, int(mismatch.finite.sum() / _spare))
-    if most < _least_unknowns:
-        return
-    elements = 16
-    while -(-k // elements) > most:
-        elements *= 2
-    unknowns = -(-k // elements)
-    places = []
-    left = int(_spare * unknowns) + 1
-    for batch in range(mismatch.got.shape[1]):
-        rows = mismatch.rows(batch)[:left]
-        if rows.size:
-            places.append((batch, rows))
-            left -= rows.size
-    sums, difference = [], []
+    finest = 16
+    while -(-k // finest) > max(most, 1):
+        finest *= 2
+    places = mismatch.spread(_rows_a_block * -(-k // finest))
+    sums = []
     for batch, rows in places:
-        operands = inputs.operands(batch, rows)
-        products = operands.products()
-        padded = np.pad(products, ((0, 0), (0, unknowns * elements - k)))
-        sums.append(padded.reshape(rows.size, unknowns, elements).sum(axis=2))
-        difference.append(mismatch.got[rows, batch] - products.sum(axis=1))
-    matrix, vector = np.concatenate(sums), np.concatenate(difference)
-    # Every row counts alike, however large its result, and so does every block.
+        products = inputs.operands(batch, rows).products()
+        sums.append(products.reshape(rows.size, -1, 16).sum(axis=2))
+    blocks = np.concatenate(sums)
     got = np.concatenate([mismatch.got[rows, batch] for batch, rows in places])
+    # Of a few large blocks more is known than of many small ones.
+    for elements in sorted({finest, *_coarser}, reverse=True):
+        if elements < finest:
+            continue
+        unknowns = -(-k // elements)
+        if not _least_unknowns <= unknowns <= most:
+            continue
+        each = elements // 16
+        padded = np.pad(blocks, ((0, 0), (0, unknowns * each - blocks.shape[1])))
+        counts = _counts(padded.reshape(got.size, unknowns, each).sum(axis=2), got)
+        if (counts == 1).all() or counts.min() < 0 or counts.max() > _most_often:
+            continue
+        by_block = np.repeat(counts, each)[: k // 16]
+        yield _counted(inputs, _counts_cause(by_block), np.repeat(by_block, 16))
+
+
+def _counts(sums: Array, got: Array) -> Array:
+    """Whole numbers of times that each column is added up; 1 where that is not clear.
+
+    sums: float64 [rows, unknowns]; got: float64 [rows].
+    """
+    # Every row counts alike, however large its result, and so does every block.
     weight = 1 / (1 + np.abs(got))
-    matrix, vector = matrix * weight[:, None], vector * weight
+    matrix, vector = sums * weight[:, None], (got - sums.sum(axis=1)) * weight
     size = np.linalg.norm(matrix, axis=0) + 1e-30
     matrix = matrix / size
-    square = matrix.T @ matrix + 1e-12 * np.eye(unknowns)
+    square = matrix.T @ matrix + 1e-12 * np.eye(size.size)
     solution = np.linalg.solve(square, matrix.T @ vector) / size
-    counts = np.rint(solution)
-    counts = np.where(np.abs(solution - counts) < _clear, counts, 0).astype(int) + 1
-    if (counts == 1).all() or counts.min() < 0 or counts.max() > 3:
-        return
-    by_element = np.repeat(counts, elements)[:k]
-    yield _counted(inputs, _counts_cause(np.repeat(counts, elements // 16)[: k // 16]), by_element)
+    whole = np.rint(solution)
+    with np.errstate(invalid="ignore"):
+        return np.where(np.abs(solution - whole) < _clear, whole, 0).astype(int) + 1
 
 
 def _counts_cause(counts: Array) -> Cause:

@@ -13,7 +13,7 @@ from nvfp4.local.diagnosis.inputs import Array, Inputs
 _rows = 48
 _least_wrong = 8
 _tail = 8.0
-_alike = 3.0
+_alike = 1.5
 _alike_share = 0.2
 
 
@@ -48,8 +48,8 @@ def accumulated_in_float16(inputs: Inputs, mismatch: Mismatch) -> Explanation | 
         f"{_rms(mine):.1f} steps of float16 (root mean square) where adding the {k} products in "
         f"float16, {best}, gives {_rms(sizes[best]):.1f}; add in float32",
     )
-    want = mismatch.want
-    return Explanation(why, mismatch.count, Hypothesis(why, lambda batch, rows: want[rows, batch]))
+    got = mismatch.got
+    return Explanation(why, mismatch.count, Hypothesis(why, lambda batch, rows: got[rows, batch]))
 
 
 def _rms(values: Array) -> float:

@@ -78,7 +78,8 @@ def _correlation(weights: Array, values: Array) -> Array:
 
 
 def _reach(length: int, edge: Edge) -> int:
-    return 2 * length if edge == "next row" else length - 1
+    """How far is tried. What wraps is as far ahead as it is behind."""
+    return {"next row": 2 * length, "wraps": length // 2, "zero": length - 1}[edge]
 
 
 def _window(storage: Array, first: int, length: int, reach: int, edge: Edge) -> Array:
@@ -197,7 +198,7 @@ def _shifted_permuted(
             "scales.shift",
             operand=f"{name}_permuted",
             bytes=offset,
-            what=f"scales are read {abs(offset)} bytes {way} their place",
+            what=f"{name}_permuted is read {abs(offset)} bytes {way} its place",
         )
 
         def read(inputs: Inputs, batch: int, rows: Array, offset: int = offset) -> Operands:

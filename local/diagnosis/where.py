@@ -9,8 +9,13 @@ import numpy as np
 
 from nvfp4.local.diagnosis.inputs import Array
 
-_dense, _half = 0.9, 0.5
+_dense, _half = 0.9, 0.4
 _few = 4
+_least_left = 32
+
+
+Part = tuple[Array, str, dict[str, Any]]
+"""Rows as bool [m], in words, and in numbers."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +63,9 @@ def _flat(wrong: Array) -> Region | None:
         return None
     if first % m == 0 and end % m == 0:
         return None
-    if end == wrong.size and first:
+    if end == wrong.size and first >= _least_left:
         words = f"all but the first {first} elements of c"
-    elif first == 0:
+    elif first == 0 and wrong.size - end >= _least_left:
         words = f"the first {end} elements of c"
     else:
         return None
@@ -81,7 +86,7 @@ def _batches(batches: Array) -> str:
     return f"{batches.size} batches"
 
 
-def _rows(rows: Array, wrong: Array) -> tuple[Array, str, dict[str, Any]]:
+def _rows(rows: Array, wrong: Array) -> Part:
     """The rows in a plain pattern that holds all wrong ones, in words and in numbers."""
     m = rows.size
     numbers = np.flatnonzero(rows)
