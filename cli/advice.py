@@ -19,6 +19,9 @@ _shared_operands = ("b", "sfb", "sfb_permuted")
 _too_often = 0.3
 """Of all sectors: how much of them may be loads of what all rows share."""
 
+_rows_to_spare = 16 * 148
+"""Sixteen for each SM of a B200."""
+
 _many_instructions = 4.0
 """Of a lane for each element of a: more are spent on decoding one value at a time."""
 
@@ -182,7 +185,7 @@ def _redundant(line: Line, context: _Context) -> Iterator[Advice]:
         if read.times < _bad_ratio + 0.4:
             continue
         sectors = line.sectors * read.requested_bytes / requested
-        if _is_shared(read) and sectors < _too_often * context.sectors:
+        if _is_shared(read) and not _too_many(sectors, context):
             continue
         loads = sum(each.requests for each in line.accesses) * read.requested_bytes / requested
         least = "at least " if context.kernel.ctas_run < context.kernel.ctas_total else ""
@@ -196,6 +199,12 @@ def _redundant(line: Line, context: _Context) -> Iterator[Advice]:
             (sectors + loads) * (1 - 1 / read.times),
             {"buffer": read.buffer, "times": read.times},
         )
+
+
+def _too_many(sectors: float, context: _Context) -> bool:
+    """Whether loads of what all rows share could be fewer: with few rows, each needs its thread."""
+    rows = context.shape.m * context.shape.l
+    return rows >= _rows_to_spare and sectors >= _too_often * context.sectors
 
 
 def _is_shared(read: Read) -> bool:
