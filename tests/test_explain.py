@@ -75,7 +75,11 @@ def test_an_uncoalesced_load_says_how_many_sectors_would_do() -> None:
 
 
 def test_a_bank_conflict_names_the_lanes() -> None:
-    conflict = {"conflict_ways": 8, "conflict_bank": 0, "conflict_lanes": [0, 4, 8, 12]}
+    conflict: dict[str, Any] = {
+        "conflict_ways": 8,
+        "conflict_bank": 0,
+        "conflict_lanes": [0, 4, 8, 12],
+    }
     shared = access("ld.shared.b32", sectors=0, least_sectors=0, passes=8000, least_passes=1000)
     (found,) = costly(line(accesses=[replace(shared, **conflict)]))
     assert found.sentence == (
