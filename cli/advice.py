@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -276,9 +277,12 @@ def _blameless(line: Line) -> str:
     said += [f"each byte of {read.buffer} once" for read in line.reads if read.times < 1.05]
     if line.passes and line.passes <= 1.05 * line.least_passes:
         said.append("no bank conflicts")
-    total = max(sum(line.opcodes.values()), 1)
-    most = sorted(line.opcodes.items(), key=lambda each: -each[1])[:_shown_opcodes]
-    mix = ", ".join(f"{count / total:.0%} {_without_hints(opcode)}" for opcode, count in most)
+    opcodes: Counter[str] = Counter()
+    for opcode, count in line.opcodes.items():
+        opcodes[_without_hints(opcode)] += count
+    total = max(opcodes.total(), 1)
+    most = opcodes.most_common(_shown_opcodes)
+    mix = ", ".join(f"{count / total:.0%} {opcode}" for opcode, count in most)
     return f"no waste was found{''.join(f', {each}' for each in said)}: {mix}"
 
 

@@ -118,6 +118,14 @@ def test_a_branch_pays_for_what_its_warps_wait_for() -> None:
     assert not costly(line(), replace(branch, idle=5.0))[0].advice
 
 
+def test_a_line_without_waste_says_what_it_does() -> None:
+    opcodes = {"ld.global.L1::no_allocate.v4.b32": 600, "ld.global.v4.b32": 300, "add.s64": 100}
+    (found,) = costly(line(opcodes=opcodes, accesses=[access()], reads=[Read("a", 500, 500)]))
+    assert found.sentence == (
+        "no waste was found, full sectors, each byte of a once: 90% ld.global.v4.b32, 10% add.s64"
+    )
+
+
 def test_small_waste_is_not_mentioned() -> None:
     small = line(9, instructions=5, accesses=[access(requests=5, sectors=160, least_sectors=20)])
     busy = line(instructions=100_000)
