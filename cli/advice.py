@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,9 @@ _shared_operands = ("b", "sfb", "sfb_permuted")
 
 _too_often = 0.3
 """Of all sectors: how much of them may be loads of what all rows share."""
+
+_rows_to_spare = 16 * 148
+"""Sixteen for each SM of a B200."""
 
 _many_instructions = 4.0
 """Of a lane for each element of a: more are spent on decoding one value at a time."""
@@ -182,7 +186,7 @@ def _redundant(line: Line, context: _Context) -> Iterator[Advice]:
         if read.times < _bad_ratio + 0.4:
             continue
         sectors = line.sectors * read.requested_bytes / requested
-        if _is_shared(read) and sectors < _too_often * context.sectors:
+        if _is_shared(read) and not _too_many(sectors, context):
             continue
         loads = sum(each.requests for each in line.accesses) * read.requested_bytes / requested
         least = "at least " if context.kernel.ctas_run < context.kernel.ctas_total else ""
@@ -196,6 +200,12 @@ def _redundant(line: Line, context: _Context) -> Iterator[Advice]:
             (sectors + loads) * (1 - 1 / read.times),
             {"buffer": read.buffer, "times": read.times},
         )
+
+
+def _too_many(sectors: float, context: _Context) -> bool:
+    """Whether loads of what all rows share could be fewer: with few rows, each needs its thread."""
+    rows = context.shape.m * context.shape.l
+    return rows >= _rows_to_spare and sectors >= _too_often * context.sectors
 
 
 def _is_shared(read: Read) -> bool:
@@ -267,9 +277,12 @@ def _blameless(line: Line) -> str:
     said += [f"each byte of {read.buffer} once" for read in line.reads if read.times < 1.05]
     if line.passes and line.passes <= 1.05 * line.least_passes:
         said.append("no bank conflicts")
-    total = max(sum(line.opcodes.values()), 1)
-    most = sorted(line.opcodes.items(), key=lambda each: -each[1])[:_shown_opcodes]
-    mix = ", ".join(f"{count / total:.0%} {_without_hints(opcode)}" for opcode, count in most)
+    opcodes: Counter[str] = Counter()
+    for opcode, count in line.opcodes.items():
+        opcodes[_without_hints(opcode)] += count
+    total = max(opcodes.total(), 1)
+    most = opcodes.most_common(_shown_opcodes)
+    mix = ", ".join(f"{count / total:.0%} {opcode}" for opcode, count in most)
     return f"no waste was found{''.join(f', {each}' for each in said)}: {mix}"
 
 
