@@ -1,0 +1,24 @@
+"""The counter is never equal to its end."""
+
+import torch
+
+SOURCE = r"""
+#include <cuda_fp16.h>
+__global__ void gemv(__half* c, int end) {
+  const int row = blockIdx.x * blockDim.x + threadIdx.x;
+  float sum = 0;
+  for (int i = 0; i != end; i += 3) {
+    sum += 0.5f * sum + i;
+  }
+  c[row] = __float2half(sum);
+}
+"""
+
+kernel = torch.cuda._compile_kernel(SOURCE, "gemv")
+
+
+def custom_kernel(data):
+    a, _, _, _, _, _, c = data
+    m, _, l = c.shape
+    kernel(grid=(m * l // 128, 1, 1), block=(128, 1, 1), args=[c, 100])
+    return c
