@@ -14,7 +14,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,31 +48,32 @@ def message_of(source: Path) -> str:
 
     reference.default_device = lambda: torch.device("cpu")
     case = Case("", *SHAPE, 1111, False)
-    printed = io.StringIO()
-    process = InProcess(source)
-    said = "passed"
+    process, printed, said = InProcess(source), io.StringIO(), "passed"
+    watch = process.runner.watch
     with contextlib.redirect_stdout(printed):
         try:
-            runner = process.runner
-            for request in (Load("sm_100a", True, 4), None):
-                if request is not None:
-                    answer = runner.answer(request, None)
-                    if type(answer).__name__ == "Failure":
-                        raise SubmissionFailed(answer.message)
-                    continue
-                data = generate(case, case.seed)
-                opened = OpenedCase(process, case, torch.device("cpu"), time.monotonic() + 600)
-                if source.stem in ENDLESS_S:
-                    runner.watch.deadline = time.monotonic() + ENDLESS_S[source.stem]
-                opened.fill(opened.buffers, data)
-                answer = runner.answer(Call(), None)
-                if not isinstance(answer, Called):
-                    raise SubmissionFailed(answer.message)
-                opened.check_output(opened.buffers.tensors["c"], data)
+            request(process.runner.answer, Load("sm_100a", True, 4))
+            data = generate(case, case.seed)
+            opened = OpenedCase(process, case, torch.device("cpu"), time.monotonic() + 600)  # type: ignore[arg-type]
+            if source.stem in ENDLESS_S:
+                watch.deadline = time.monotonic() + ENDLESS_S[source.stem]
+            opened.fill(opened.buffers, data)
+            assert isinstance(request(process.runner.answer, Call()), Called)
         except SubmissionFailed as failed:
             said = str(failed)
     output = plain(printed.getvalue(), source, source.name).strip()
     return f"{said}\n\noutput:\n{output}\n" if output else f"{said}\n"
+
+
+def request(answer: Callable[[object, int | None], object], asked: object) -> object:
+    """The answer of a runner. Raises SubmissionFailed."""
+    from messages import Failure
+    from submission_process import SubmissionFailed
+
+    given = answer(asked, None)
+    if isinstance(given, Failure):
+        raise SubmissionFailed(given.message)
+    return given
 
 
 def _work(sender: Any, source: Path) -> None:

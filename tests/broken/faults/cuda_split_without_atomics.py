@@ -6,7 +6,7 @@ SOURCE = r"""
 #include <cuda_fp16.h>
 __global__ void gemv(__half* c) {
   const int row = blockIdx.x * blockDim.x + threadIdx.x;
-  c[row] = c[row] + __float2half(1.0f + blockIdx.y);
+  c[row] = __float2half(__half2float(c[row]) + 1.0f + blockIdx.y);
 }
 """
 
