@@ -1,10 +1,10 @@
 """An error as compilers print them: place, message, the line with a caret, then what belongs to it.
 
-    submission.py:26:18: error: read of 16 bytes outside every tensor: ... [out_of_bounds]
-       26 |     rA.store(gA[None, 0].load())
-          |              ^
-      in kernel gemv, CTA (1, 0, 0) of (2, 1, 1), thread (32, 0, 0) of (128, 1, 1)
-      hint: ...
+submission.py:26:18: error: read of 16 bytes outside every tensor: ... [out_of_bounds]
+26 |     rA.store(gA[None, 0].load())
+|              ^
+in kernel gemv, CTA (1, 0, 0) of (2, 1, 1), thread (32, 0, 0) of (128, 1, 1)
+hint: ...
 """
 
 from __future__ import annotations

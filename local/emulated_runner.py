@@ -15,9 +15,9 @@ _scale_dimensions = (
     ("k block % 4", "4"), ("k block // 4", "rest_k"), ("batch", "l"),
 )  # fmt: skip
 _dimensions = {
-    **{name: (("row", "m"), ("byte of k", "k/2"), ("batch", "l")) for name in ("a", "b")},
-    **{name: (("row", "m"), ("k block", "k/16"), ("batch", "l")) for name in ("sfa", "sfb")},
-    **{name: _scale_dimensions for name in ("sfa_permuted", "sfb_permuted")},
+    **dict.fromkeys(("a", "b"), (("row", "m"), ("byte of k", "k/2"), ("batch", "l"))),
+    **dict.fromkeys(("sfa", "sfb"), (("row", "m"), ("k block", "k/16"), ("batch", "l"))),
+    **dict.fromkeys(("sfa_permuted", "sfb_permuted"), _scale_dimensions),
     "c": (("row", "m"), ("column", "n"), ("batch", "l")),
 }
 """What the indices of each tensor count, and how the contest calls its extents."""

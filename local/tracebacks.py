@@ -25,9 +25,7 @@ def explained(error: BaseException, submission: Path, name: str) -> str:
     return cut(plain(text, submission, name))
 
 
-def own_frames(
-    error: BaseException, submission: Path, name: str
-) -> list[traceback.FrameSummary]:
+def own_frames(error: BaseException, submission: Path, name: str) -> list[traceback.FrameSummary]:
     """The frames of an error's traceback in the submission, innermost last."""
     stack = traceback.extract_tb(error.__traceback__)
     frames = [frame for frame in stack if frame.filename == str(submission)]
@@ -71,7 +69,9 @@ def _of_a_kernel(
     if frames:
         last = frames[-1]
         column = getattr(last, "colno", None)
-        launched = SourceLine(str(submission), last.lineno or 0, 0 if column is None else column + 1)
+        launched = SourceLine(
+            str(submission), last.lineno or 0, 0 if column is None else column + 1
+        )
     if not isinstance(error, EmulatorError):
         message, hint = getattr(error, "message", str(error)), getattr(error, "hint", None)
         error = LaunchError(message, hint=hint)

@@ -14,7 +14,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,8 @@ ENDLESS_S = {"cuda_counter_steps_over_its_end": 8.0}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def imported() -> Iterator[None]:
+def imported() -> None:
     prepare()
-    yield
 
 
 def message_of(source: Path) -> str:

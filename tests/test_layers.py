@@ -68,6 +68,11 @@ outside_the_bot = {
     "submission_process": {"nvfp4.local.variables"},
     "nvfp4.local.emulated_runner": {"nvfp4.emulation"},
     "nvfp4.local.run_alone": {"nvfp4.emulation"},
+    "nvfp4.local.tracebacks": {
+        "nvfp4.emulator.errors",
+        "nvfp4.emulator.rendering",
+        "nvfp4.emulator.source",
+    },
     "nvfp4.local.facts": {"nvfp4.capture.cuda.toolchain"},
 }
 """Who asks for more where nvfp4 is installed: the judge and its worker, each in one place."""

@@ -11,8 +11,8 @@ def kernel(c: cute.Tensor):
     tidx, _, _ = cute.arch.thread_idx()
     bidx, l, _ = cute.arch.block_idx()
     total = cute.make_rmem_tensor((1,), Float32)
-    for i in cutlass.range_constexpr(4):
-        total[0] += Float32(i)
+    for i in cutlass.range(tidx % 4 + 1):
+        total[0] += Float32(i) * c[i, l].to(Float32)
     c[bidx * 128 + tidx, l] = total[0].to(Float16)
 
 
