@@ -35,7 +35,8 @@ class Repetition(Protocol):
 class Extras:
     """open_clock: raises SubmissionFailed where the worker cannot be clocked. repeat: takes a fresh
     process. observe: adds to the report of a call that was right, or raises SubmissionFailed.
-    untimed: a report in place of times. end_case: adds to a report. added_ns: to the floor, for so many bytes."""
+    untimed: a report in place of times. added_ns: to the floor, for so many bytes. end_case: adds
+    to a report."""
 
     explain: Explain | None = None
     open_clock: Callable[[], Clock] | None = None

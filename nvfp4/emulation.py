@@ -238,8 +238,9 @@ def install_stand_in(
 ) -> StandInEmulation:
     """`install`, and a CUDA device for torch, as code written for a GPU expects it.
 
-    submission: the file that messages call by its name alone, or by `name` if given. keep: write the PTX of each launch,
-    with counts or the fault beside the lines, to the folder LISTINGS beside the submission.
+    submission: the file that messages call by its name alone, or by `name` if given. keep: write
+    the PTX of each launch, with counts or the fault beside the lines, to the folder LISTINGS beside
+    the submission.
     Without CuTe DSL there is only the device. Raises RuntimeError where there is a real one.
     """
     return StandInEmulation(arch, check, orders, submission, keep, name)

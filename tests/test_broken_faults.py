@@ -25,7 +25,7 @@ FOLDER = Path(__file__).parent / "broken" / "faults"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
 SHAPE = (256, 512, 2)
 TIME_LIMIT_S = 240.0
-ENDLESS_S = {"cuda_counter_steps_over_its_end": 8.0}
+ENDLESS_S = {"cute_counter_steps_over_its_end": 8.0}
 """When a kernel that does not end is given up."""
 
 

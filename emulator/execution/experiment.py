@@ -45,8 +45,9 @@ def compare_orders(
 ) -> None:
     """Run a launch again after a first run in `Order()` and compare what it wrote.
 
-    run: executes the launch in an order. testify: finds the other place of a race. state: of the first run. orders: how many orders there are
-    in all, the first included. worlds: what earlier launches left; gets what this one leaves.
+    run: executes the launch in an order. testify: finds the other place of a race. state: of the
+    first run. orders: how many orders there are in all, the first included. worlds: what earlier
+    launches left; gets what this one leaves.
     Memory is left as the first run left it. Raises the fault of the first run, or the finding
     behind a fault that not all runs have.
     """

@@ -24,6 +24,7 @@ ORDER = (
     "compiler",
     "execution",
     "listing",
+    "rendering",
     "",
 )
 
