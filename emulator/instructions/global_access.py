@@ -306,7 +306,7 @@ def _fault(batch: Batch, access: Access, address: int, lane: int, flag: int) -> 
         # The first byte that is outside.
         why, hint = overrun(at, buffer, max(offset, buffer.nbytes) if offset >= 0 else offset)
     if place.endswith("freed"):
-        why, hint = "", "keep a reference to the tensor until the kernel has run"
+        why, hint = "", "keep it until the kernel has run, as by a reference to the tensor"
     if why:
         place = f"{batch.memory.describe(address, element=False)}: {why}"
     at.fault(OutOfBounds, f"{what} outside every tensor, {place}", hint, arguments)

@@ -20,7 +20,7 @@ def overrun(at: LaneSite, buffer: Buffer, offset: int) -> tuple[str, str | None]
     index = view.index(offset) if view else None
     if view is None or index is None or not buffer.name.isidentifier():
         return "", None
-    index = _carried(at, view, index)
+    index, formulas = _as_meant(at, view, index)
     wrong = [d for d, size in enumerate(view.shape) if not 0 <= index[d] < size]
     if not wrong:
         return "", None
@@ -34,7 +34,7 @@ def overrun(at: LaneSite, buffer: Buffer, offset: int) -> tuple[str, str | None]
     if index[d] < 0:
         return said, None
     short = extent if extent and extent != str(size) else str(size)
-    for formula, cover, axis in _formulas(at, index[d]):
+    for formula, cover, axis in formulas:
         needed = -(-size // cover)
         grid = at.batch.launch.grid[_AXES.index(axis)]
         said += f"; {what} = {formula}"
@@ -51,24 +51,46 @@ def overrun(at: LaneSite, buffer: Buffer, offset: int) -> tuple[str, str | None]
     return said, f"guard the access with {what} < {short}"
 
 
-def _carried(at: LaneSite, view: View, index: tuple[int, ...]) -> tuple[int, ...]:
-    """The same place with the excess in the next dimension, as a row past the last one of the last
-    batch rather than a batch too many; unless a CTA's own number is that of the batch."""
+Formula = tuple[str, int, str]
+"""How an index came about, in words; how many indices a CTA covers; the axis of the grid."""
+
+
+def _as_meant(
+    at: LaneSite, view: View, index: tuple[int, ...]
+) -> tuple[tuple[int, ...], list[Formula]]:
+    """The index as the kernel probably meant it, and how it came about if that is clear.
+
+    A batch too many is the same place as a row past the last one of the last batch. The latter is
+    more common; it is clear where another of the CTA's numbers is that of the batch.
+    """
     order = view.outermost_first()
-    if len(order) < 2 or not view.dimensions or view.dimensions[order[0]][0] != "batch":
-        return index
-    first, second = order[:2]
-    if index[first] != view.shape[first] or index[first] in at.batch.coordinates(at.lane)[0]:
-        return index
-    carried = list(index)
-    carried[first] -= 1
-    carried[second] += view.shape[second]
-    return tuple(carried)
+    cta = at.batch.coordinates(at.lane)[0]
+    if len(order) > 1 and view.dimensions and view.dimensions[order[0]][0] == "batch":
+        first, second = order[:2]
+        if index[first] != view.shape[first]:
+            return index, []
+        carried = list(index)
+        carried[first] -= 1
+        carried[second] += view.shape[second]
+        formulas = [
+            (formula, cover, axis)
+            for formula, cover, axis in _formulas(at, carried[second])
+            if carried[first] in _others(cta, axis)
+        ]
+        if not formulas and index[first] in cta[1:]:
+            axis = _AXES[cta.index(index[first], 1)]
+            return index, [(f"CTA {axis}", 1, axis)]
+        return tuple(carried), formulas
+    wrong = [d for d, size in enumerate(view.shape) if not 0 <= index[d] < size]
+    return index, list(_formulas(at, index[wrong[0]])) if wrong else []
 
 
-def _formulas(at: LaneSite, value: int) -> Iterator[tuple[str, int, str]]:
-    """Usual ways in which a CTA and a thread make an index, those that make this one: (in words,
-    indices that a CTA covers, the axis of the grid)."""
+def _others(cta: tuple[int, int, int], axis: str) -> tuple[int, ...]:
+    return tuple(number for name, number in zip(_AXES, cta, strict=True) if name != axis)
+
+
+def _formulas(at: LaneSite, value: int) -> Iterator[Formula]:
+    """Usual ways in which a CTA and a thread make an index, those that make this one."""
     cta, thread = at.batch.coordinates(at.lane)
     block = at.batch.launch.block
     warps = math.ceil(math.prod(block) / 32)

@@ -113,7 +113,7 @@ class Use:
         for instruction in reads:
             site = Site(self.site.kernel, instruction)
             user = self._user(site)
-            if user is None or (user.file, user.line) in seen:
+            if user is None or user.near or (user.file, user.line) in seen:
                 continue
             seen.add((user.file, user.line))
             if own is None or (user.file, user.line) != (own.file, own.line):

@@ -25,6 +25,7 @@ ORDER = (
     "compiler",
     "execution",
     "listing",
+    "rendering",
     "",
 )
 
