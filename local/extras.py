@@ -11,7 +11,7 @@ from extras import Extras
 from messages import Called
 from nvfp4.local.diagnosis import likely_cause
 from nvfp4.local.emulated_counts import total_counts
-from nvfp4.local.failure_records import FailureRecords
+from nvfp4.local.failure_records import reported
 from nvfp4.local.findings import findings_of
 from nvfp4.local.flushes import flushes
 from nvfp4.local.gated_timing import GatedClock
@@ -63,7 +63,7 @@ def judge_extras(
         added_ns=WriteBack(device).added_ns if on_cuda and flush == "contest" else nothing_added,
         observe=observe,
         end_case=take,
-        failed=FailureRecords().take,
+        failed=reported,
         repeat=partial(Repetition, submission=submission, device=device, deadline=deadline),
     )
 
