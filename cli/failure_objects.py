@@ -54,11 +54,31 @@ def read_failure(
 
 
 def _causes(text: str | None) -> list[dict[str, Any]]:
-    """Why an output is wrong, one cause or several that explain it equally well."""
+    """Why an output is wrong: an object with a code, or a list of them. One may hold others, in
+    "and" such as explain other elements, in "or" such as explain the same ones as well.
+    """
     value = _read_json(text)
-    listed = value if isinstance(value, list) else [value]
-    causes = [each for each in listed if isinstance(each, dict) and _is_code(each.get("code"))]
-    return [{"code": each["code"], **_arguments(each)} for each in causes[:_most_causes]]
+    found = []
+    for each in _list(value) or [value]:
+        found += [each, *_list(each.get("and"))] if isinstance(each, dict) else []
+    causes = []
+    for each in filter(_is_cause, found[:_most_causes]):
+        others = [_cause(other) for other in filter(_is_cause, _list(each.get("or")))]
+        causes.append({**_cause(each), "or": others[:_most_causes]})
+    return causes
+
+
+def _is_cause(value: object) -> bool:
+    return isinstance(value, dict) and _is_code(value.get("code"))
+
+
+def _cause(value: dict[str, Any]) -> dict[str, Any]:
+    known = {name: each for name, each in value.items() if name not in ("or", "and", "code")}
+    return {"code": value["code"], **_arguments(known)}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _believed(told: dict[str, Any]) -> dict[str, Any]:

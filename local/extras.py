@@ -9,9 +9,9 @@ import torch
 
 from extras import Extras
 from messages import Called
-from nvfp4.local.diagnosis import diagnose
+from nvfp4.local.causes import Causes
 from nvfp4.local.emulated_counts import total_counts
-from nvfp4.local.failure_records import FailureRecords
+from nvfp4.local.failure_records import reported
 from nvfp4.local.findings import findings_of
 from nvfp4.local.flushes import flushes
 from nvfp4.local.gated_timing import GatedClock
@@ -24,7 +24,6 @@ from nvfp4.local.write_back import WriteBack, nothing_added
 from opened_case import OpenedCase
 from protocol import ResultPipe
 from submission_process import SubmissionFailed, SubmissionProcess
-from task import input_t, output_t
 
 
 def judge_extras(
@@ -44,16 +43,12 @@ def judge_extras(
     keep = os.environ.get("NVFP4_KEEP")
     retargeted = RetargetedKernels(pipe)
 
-    failures = FailureRecords()
-
-    def explain(data: input_t, output: output_t, ref: output_t) -> str:
-        diagnosis = diagnose(data, output, ref)
-        failures.causes = diagnosis.causes()
-        return diagnosis.text
+    causes = Causes()
 
     def end_case(report: dict[str, str]) -> None:
         if keep:
             take_listings(process.scratch / "kept", Path(keep))
+        causes.tell(report)
         tell_more(report, process, submission)
 
     def observe(opened: OpenedCase, called: Called, report: dict[str, str]) -> None:
@@ -66,14 +61,14 @@ def judge_extras(
             raise SubmissionFailed(f"{found[0]['message']} (--strict)")
 
     return Extras(
-        explain=explain,
+        explain=causes.explain,
         open_clock=partial(GatedClock, process, device, deadline) if on_cuda else None,
         untimed=_timed if on_cuda else _counts,
         flush=flushes[flush],
         added_ns=WriteBack(device).added_ns if on_cuda and flush == "contest" else nothing_added,
         observe=observe,
         end_case=end_case,
-        failed=failures.take,
+        failed=reported,
         repeat=partial(Repetition, submission=submission, device=device, deadline=deadline)
         if os.environ.get("NVFP4_REPEAT", "1") != "0"
         else None,

@@ -139,19 +139,7 @@ def _plain_arguments(arguments: object) -> dict[str, Any]:
     return {name[:_longest_name]: value for name, value in kept[:_most_arguments]}
 
 
-class FailureRecords:
-    """What the judge adds to the report of a failed case: `failure`, and `cause` where the output
-    is wrong for a known reason.
-
-    causes: those of the last wrong output, each a code with its arguments, such as
-    {"code": "scales.shift", "operand": "sfa", "blocks": 4}.
-    """
-
-    def __init__(self) -> None:
-        self.causes: list[dict[str, Any]] = []
-
-    def take(self, record: dict[str, Any]) -> dict[str, str]:
-        """The lines of the report, as JSON; each is handed out once."""
-        causes, self.causes = self.causes, []
-        found = {"failure": believed(record), "cause": causes}
-        return {name: json.dumps(value) for name, value in found.items() if value}
+def reported(record: dict[str, Any]) -> dict[str, str]:
+    """What the judge adds to the report of a failed case: `failure`, as JSON."""
+    plain = believed(record)
+    return {"failure": json.dumps(plain)} if plain else {}

@@ -17,7 +17,7 @@ from nvfp4.cli.failure_objects import keys, read_failure
 from nvfp4.cli.verdict import TestResult
 from nvfp4.emulator.errors import MemoryFault, OutOfBounds, SourceLocation
 from nvfp4.emulator.source import SourceLine
-from nvfp4.local.failure_records import FailureRecords, believed, longest_bytes, record_of
+from nvfp4.local.failure_records import believed, longest_bytes, record_of, reported
 
 submission = Path("/scratch/submission.py")
 
@@ -107,13 +107,12 @@ def test_a_long_record_keeps_its_code_and_its_place() -> None:
     assert len(json.dumps(plain)) <= longest_bytes
 
 
-def test_causes_are_handed_out_once() -> None:
-    records = FailureRecords()
-    records.causes = [{"code": "scales.shift", "operand": "sfa", "blocks": 4}]
-    assert json.loads(records.take({})["cause"]) == [
-        {"code": "scales.shift", "operand": "sfa", "blocks": 4}
-    ]
-    assert records.take({}) == {}
+def test_nothing_is_reported_where_nothing_was_told() -> None:
+    assert reported({}) == reported({"message": "no code"}) == {}
+    assert json.loads(reported({"code": "a", "line": -1})["failure"]) == {
+        "code": "a",
+        "arguments": {},
+    }
 
 
 @given(st.text(), st.text() | records.map(json.dumps), st.text() | values.map(json.dumps))
@@ -137,9 +136,14 @@ def test_what_is_no_code_is_not_taken(code: object) -> None:
 @pytest.mark.parametrize(
     ("cause", "expected"),
     [
-        ('{"code": "scales.shift", "blocks": 4}', [{"code": "scales.shift", "blocks": 4}]),
-        ('[{"code": "a"}, {"code": "b"}, 5]', [{"code": "a"}, {"code": "b"}]),
-        ('{"code": "a", "nested": {"b": 1}, "rows": [1, 2]}', [{"code": "a", "rows": [1, 2]}]),
+        ('{"code": "scales.shift", "n": 4}', [{"code": "scales.shift", "n": 4, "or": []}]),
+        ('[{"code": "a"}, {"code": "b"}, 5]', [{"code": "a", "or": []}, {"code": "b", "or": []}]),
+        ('{"code": "a", "x": {"b": 1}, "y": [1, 2]}', [{"code": "a", "y": [1, 2], "or": []}]),
+        (
+            '{"code": "a", "or": [{"code": "b", "n": 1}, 5], "and": [{"code": "c", "or": 7}]}',
+            [{"code": "a", "or": [{"code": "b", "n": 1}]}, {"code": "c", "or": []}],
+        ),
+        ('{"code": "a", "or": {}, "and": "b"}', [{"code": "a", "or": []}]),
         ("{", []),
         ("[" * 100_000, []),
         (None, []),

@@ -52,7 +52,7 @@ def verdict_with(text: str) -> Verdict:
     """A verdict in which everything that a submission can say is this text."""
     told = {"code": "call.exception", "message": text, "file": text, "kernel": text, "line": 3}
     failure = read_failure(text, json.dumps({**told, "hint": text, "arguments": {text: text}}))
-    failure["causes"] = [{"code": "scales.shift", "operand": text}]
+    failure["causes"] = [{"code": "scales.shift", "operand": text, "or": []}]
     finding: dict[str, Any] = {"code": text, "message": text, "kernel": text, "file": text}
     finding |= {"line": 4, "count": 1, "hint": text, "cta": None, "thread": None}
     test = TestResult(case(), "contest", "fail", text, 0.5, [finding], failure)

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 from recorded_verdicts import every_verdict, names, recorded_verdict
 
-from nvfp4.cli.failure_objects import keys
+from nvfp4.cli.failure_objects import keys, read_failure
 from nvfp4.cli.main import main
 from nvfp4.cli.verdict import (
     BenchmarkResult,
@@ -92,6 +92,17 @@ def test_a_failure_without_its_object_is_no_verdict(name: str) -> None:
     for case in [*content["tests"], *content["benchmarks"]]:
         case["status"] = "pass" if case["status"] == "fail" else "fail"
     assert mistakes(json.loads(json.dumps(content)))
+
+
+def test_causes_are_as_the_schema_says() -> None:
+    content = recorded_verdict("mismatch").as_json()
+    cause = '{"code": "scales.shift", "operand": "sfa", "blocks": 4, "or": [{"code": "b"}]}'
+    told = read_failure("1 of 2 elements are wrong", None, cause)
+    assert told["causes"][0]["or"] == [{"code": "b"}]
+    content["tests"][0]["failure"] = told
+    assert mistakes(content) == []
+    told["causes"][0]["or"] = ["b"]
+    assert mistakes(content)
 
 
 def test_another_version_is_no_verdict() -> None:
