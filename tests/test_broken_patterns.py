@@ -28,10 +28,10 @@ def message_of(path: Path) -> str:
             for _ in range(2)
         )
     output = module.custom_kernel(given).clone()
-    expected = reference.ref_kernel(data)  # type: ignore[arg-type]
-    passed, message = reference.check_implementation(data, output, expected)  # type: ignore[arg-type]
+    expected = reference.ref_kernel(data)
+    passed, message = reference.check_implementation(data, output, expected)
     assert not passed
-    return f"{message}\n{diagnose(data, output, expected).text}\n"  # type: ignore[arg-type]
+    return f"{message}\n{diagnose(data, output, expected).text}\n"
 
 
 @pytest.mark.parametrize("path", sorted(folder.glob("*.py")), ids=lambda path: path.stem)

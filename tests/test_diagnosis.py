@@ -8,14 +8,14 @@ import time
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nvfp4.local.diagnosis import diagnose, likely_cause
 from nvfp4.local.diagnosis.causes import texts
 from nvfp4.local.diagnosis.evidence import Hypothesis
 from nvfp4.local.diagnosis.explaining import Diagnosis
-from nvfp4.local.diagnosis.inputs import Array, read_inputs
+from nvfp4.local.diagnosis.inputs import Array, e4m3_values, read_inputs, unpacked
 from nvfp4.local.diagnosis.misreadings import misreadings
 from nvfp4.local.diagnosis.where import region
 from reference import check_implementation, generate_full_range_input, generate_input, ref_kernel
@@ -94,7 +94,7 @@ def test_a_misreading_is_named_and_no_other(full: input_t, text: str) -> None:
 @pytest.mark.parametrize("operand", ["sfa", "sfb"])
 def test_scales_at_any_offset_are_named(full: input_t, operand: str, blocks: int) -> None:
     inputs = read_inputs(full)
-    m, k, l = inputs.shape
+    m, _, l = inputs.shape
     flat = getattr(inputs, operand).reshape(-1)
     stored = np.concatenate([np.zeros(64, np.uint8), flat, np.zeros(64, np.uint8)])
     moved = stored[64 + blocks :][: flat.size].reshape(getattr(inputs, operand).shape)
@@ -112,14 +112,11 @@ def test_scales_at_any_offset_are_named(full: input_t, operand: str, blocks: int
 @pytest.mark.parametrize("elements", [-16, -1, 1, 3, 32])
 def test_elements_at_an_offset_are_named(full: input_t, terms: Array, elements: int) -> None:
     inputs = read_inputs(full)
-    m, k, l = inputs.shape
-    value = np.divide(1.0, 1.0)
-    from nvfp4.local.diagnosis.inputs import e4m3_values, unpacked
-
+    m, _, l = inputs.shape
     out = np.zeros((m, l))
     for b in range(l):
         scale = np.repeat(e4m3_values[inputs.sfa[b]] * e4m3_values[inputs.sfb[b, 0]], 16, axis=1)
-        moved = np.roll(unpacked(inputs.a[b]), -elements, axis=1) * value
+        moved = np.roll(unpacked(inputs.a[b]), -elements, axis=1)
         out[:, b] = (moved * unpacked(inputs.b[b, 0]) * scale).sum(axis=1)
     record = diagnosed(full, output_of(out)).record()
     assert record["code"] == "operands.shift"
@@ -144,7 +141,7 @@ def test_the_codes_of_the_parts_of_a_sum(full: input_t, terms: Array) -> None:
 
 
 def test_missing_k_blocks_are_solved_for() -> None:
-    data = generate_full_range_input(512, 1024, 1, 3)
+    data = generate_input(512, 1024, 1, 3)
     kept = np.isin(np.arange(16), [0, 3, 4, 9, 10, 15], invert=True)
     sums = (products(data) * np.repeat(kept, 64)).sum(axis=2)
     record = diagnosed(data, output_of(sums)).record()
@@ -212,9 +209,11 @@ def test_two_mistakes_in_rows_of_their_own_are_both_named(seed: int) -> None:
 
 def test_two_mistakes_in_the_same_rows_are_not_guessed_at(full: input_t, terms: Array) -> None:
     both = np.roll(terms[:, :, :448].sum(axis=2), 1, axis=0)
-    assert codes(full, output_of(both)) == []
+    found = diagnosed(full, output_of(both))
+    assert all(part[0].explained < found.wrong for part in found.parts)
 
 
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**32), many=st.booleans())
 def test_garbage_has_no_cause(seed: int, many: bool) -> None:
     data = (generate_full_range_input if many else generate_input)(128, 128, 2, 1)
@@ -223,6 +222,7 @@ def test_garbage_has_no_cause(seed: int, many: bool) -> None:
     assert codes(data, garbage) == []
 
 
+@settings(max_examples=15)
 @given(row=st.integers(0, 127), batch=st.integers(0, 1), value=st.floats(-1000, 1000, width=16))
 def test_one_wrong_element_has_a_place_and_no_cause(row: int, batch: int, value: float) -> None:
     data = generate_full_range_input(128, 128, 2, 1)

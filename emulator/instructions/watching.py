@@ -30,7 +30,7 @@ def note_writer(watch: Watch, at: LaneSite, address: Array, nbytes: int) -> None
             thread,
             shown(user.file) if user else None,
             user.line if user else None,
-            user.text if user else place.text,
+            user.text if user else at.site.instruction.text,
         )
     )
 

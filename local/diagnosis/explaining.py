@@ -75,10 +75,12 @@ class Diagnosis:
         return {
             **records[0],
             "and": records[1:],
-            "wrong": self.wrong,
-            "elements": self.elements,
-            "error_share": self.error_share if math.isfinite(self.error_share) else None,
-            "where": {"text": self.region.text, **self.region.exact},
+            "output": {
+                "wrong": self.wrong,
+                "elements": self.elements,
+                "error_share": self.error_share if math.isfinite(self.error_share) else None,
+                "where": {"text": self.region.text, **self.region.exact},
+            },
         }
 
 
@@ -166,7 +168,7 @@ def _explain(inputs: Inputs, mismatch: Mismatch, kept: bool) -> list[Explanation
         lambda: mismatch.explanations(places.from_places(mismatch), places.tried(m, l)),
         lambda: _of_misreadings(inputs, mismatch),
         lambda: mismatch.explanations(k_sums.summed(inputs, mismatch), k_sums.tried(k)),
-        lambda: mismatch.explanations(k_sums.solved(inputs, mismatch), k)[:1],
+        lambda: _fullest(mismatch.explanations(k_sums.solved(inputs, mismatch), k)),
         lambda: [each for each in [accumulated_in_float16(inputs, mismatch)] if each],
     ]
     found: list[Explanation] = []
@@ -175,6 +177,11 @@ def _explain(inputs: Inputs, mismatch: Mismatch, kept: bool) -> list[Explanation
         if any(each.explained == mismatch.count for each in found):
             break
     return _best(found, mismatch)
+
+
+def _fullest(found: list[Explanation]) -> list[Explanation]:
+    """The first of those that explain most: the others say the same in smaller blocks."""
+    return [max(found, key=lambda each: each.explained)] if found else []
 
 
 def _of_misreadings(inputs: Inputs, mismatch: Mismatch) -> list[Explanation]:

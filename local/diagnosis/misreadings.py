@@ -48,9 +48,8 @@ class WithTables(Operands):
     def exact(self) -> Array:
         """The sums of blocks in float32, which holds all but whole numbers' largest exactly."""
         a, b = (self._fp4(name) for name in ("a", "b"))
-        sfa, sfb = (
-            self.scales.get(name, e4m3_values)[getattr(self, name)] for name in ("sfa", "sfb")
-        )
+        tables = {"sfa": e4m3_values, "sfb": e4m3_values, **self.scales}
+        sfa, sfb = tables["sfa"][self.sfa], tables["sfb"][self.sfb]
         with np.errstate(over="ignore", invalid="ignore"):
             blocks = np.einsum("rjk,jk->rj", a.reshape(a.shape[0], -1, 16), b.reshape(-1, 16))
             return (blocks * sfa * sfb).sum(axis=1)

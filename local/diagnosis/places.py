@@ -98,19 +98,36 @@ def _maps(m: int, rows: Array, fits: Array) -> Iterator[tuple[str, RowMap]]:
     while bit < m:
         for flipped in {bit, 2 * bit - 1, 3 * bit}:
             if flipped < m:
-                yield f"row i ^ {flipped}", lambda i, x=flipped: i ^ x
+                yield f"row i ^ {flipped}", _flipped(flipped)
         bit *= 2
     sizes = [2**n for n in range(1, m.bit_length()) if 2**n <= m] + ([m] if m & (m - 1) else [])
     for size in sizes:
         if size < m:
-            yield f"row i % {size}", lambda i, n=size: i % n
-            yield f"row i - i % {size}", lambda i, n=size: i - i % n
-            yield f"row i // {size}", lambda i, n=size: i // n
-            yield f"row i * {size}", lambda i, n=size: i * n
-            yield f"row i * {size} % {m}", lambda i, n=size: i * n % m
+            yield from _of_groups(size, m)
         if size & (size - 1):  # of a power of two it is i ^ (size - 1)
-            yield f"row {m - 1} - i", lambda i, n=size: n - 1 - i
+            yield f"row {m - 1} - i", _reversed(size)
         yield from _transposed(size, m)
+
+
+def _flipped(bits: int) -> RowMap:
+    return lambda i: i ^ bits
+
+
+def _reversed(size: int) -> RowMap:
+    return lambda i: size - 1 - i
+
+
+def _shifted(offset: int, wrap: int = 0) -> RowMap:
+    return lambda i: (i + offset) % wrap if wrap else i + offset
+
+
+def _of_groups(size: int, m: int) -> Iterator[tuple[str, RowMap]]:
+    """Rows by their number in a group of so many, or by the group's."""
+    yield f"row i % {size}", lambda i: i % size
+    yield f"row i - i % {size}", lambda i: i - i % size
+    yield f"row i // {size}", lambda i: i // size
+    yield f"row i * {size}", lambda i: i * size
+    yield f"row i * {size} % {m}", lambda i: i * size % m
 
 
 def _transposed(size: int, m: int) -> Iterator[tuple[str, RowMap]]:
@@ -138,7 +155,7 @@ def _offsets(m: int, rows: Array, fits: Array) -> Iterator[tuple[str, RowMap]]:
     best = np.argsort(-counts, kind="stable")[:4]
     for offset in (best - m).tolist():
         if offset:
-            yield f"row {signed('i', offset)}", lambda i, s=offset: i + s
+            yield f"row {signed('i', offset)}", _shifted(offset)
     for offset in np.argsort(-wrapped, kind="stable")[:2].tolist():
         if offset and wrapped[offset] > max(counts[offset + m], counts[offset]):
-            yield f"row (i + {offset}) % {m}", lambda i, s=offset: (i + s) % m
+            yield f"row (i + {offset}) % {m}", _shifted(offset, m)

@@ -69,7 +69,7 @@ def _as_large(mine: Array, theirs: Array) -> bool:
 def _orders(products: Array) -> Iterator[tuple[str, Array]]:
     """Sums in float16 in a few orders: float64 [rows]."""
     with np.errstate(over="ignore", invalid="ignore"):
-        halves = products.astype(np.float16)
+        halves: Array = products.astype(np.float16)
         blocks = products.reshape(products.shape[0], -1, 16).sum(axis=2).astype(np.float16)
         yield "one after the other", _serial(halves)
         yield "block after block", _serial(blocks)
@@ -77,7 +77,7 @@ def _orders(products: Array) -> Iterator[tuple[str, Array]]:
             width = -(-halves.shape[1] // threads) * threads
             padded = np.pad(halves, ((0, 0), (0, width - halves.shape[1])))
             turns = padded.reshape(halves.shape[0], -1, threads)
-            partial = np.zeros(turns[:, 0].shape, np.float16)
+            partial: Array = np.zeros(turns[:, 0].shape, np.float16)
             for turn in range(turns.shape[1]):
                 partial = partial + turns[:, turn]
             while partial.shape[1] > 1:

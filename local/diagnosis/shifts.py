@@ -220,7 +220,7 @@ def _shifted_elements(
     inputs: Inputs, mismatch: Mismatch, places: list[tuple[int, Array]], name: str, edge: Edge
 ) -> Iterator[Hypothesis]:
     _, k, _ = inputs.shape
-    reach = k if edge == "next row" else k - 1
+    reach = min(k, _reach(k, edge))
     hits, total = np.zeros(2 * reach + 1), 0
     for batch, rows in places:
         operands = inputs.operands(batch, rows)

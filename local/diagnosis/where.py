@@ -44,14 +44,15 @@ def region(wrong: Array) -> Region:
     """The plainest region that holds all wrong elements and few others. wrong: bool [m, l]."""
     _, l = wrong.shape
     batches = np.flatnonzero(wrong.any(axis=0))
-    flat = _flat(wrong)
-    if flat is not None:
-        return flat
     rows = wrong[:, batches].any(axis=1)
     chosen, words, exact = _rows(rows, wrong[:, batches])
     which = "" if l == 1 else "every batch" if batches.size == l else _batches(batches)
     exact["batches"] = batches.tolist()
-    return Region(words, which, int(wrong.sum()), int(chosen.sum()) * batches.size, exact)
+    elements = int(chosen.sum()) * batches.size
+    flat = _flat(wrong)
+    if flat is not None and flat.elements < elements:
+        return flat
+    return Region(words, which, int(wrong.sum()), elements, exact)
 
 
 def _flat(wrong: Array) -> Region | None:
@@ -65,7 +66,7 @@ def _flat(wrong: Array) -> Region | None:
         return None
     if end == wrong.size and first >= _least_left:
         words = f"all but the first {first} elements of c"
-    elif first == 0 and wrong.size - end >= _least_left:
+    elif first == 0 and min(end, wrong.size - end) >= _least_left:
         words = f"the first {end} elements of c"
     else:
         return None

@@ -15,13 +15,13 @@ def unpack(packed: torch.Tensor) -> torch.Tensor:
 
 
 def custom_kernel(data: input_t) -> output_t:
-    a, b, sfa, sfb, sfa_permuted, sfb_permuted, c = data
-    m, _, l = c.shape
-    for batch in range(l):
+    a, b, sfa, sfb, _, _, c = data
+    total = torch.zeros(c.shape[0], dtype=torch.float64)
+    for batch in range(c.shape[2]):
         scale_a = sfa[:, :, batch].float()
         scale_b = sfb[:1, :, batch].float()
         scales = (scale_a * scale_b).repeat_interleave(16, dim=1)
         products = unpack(a[:, :, batch]) * unpack(b[:1, :, batch]) * scales
-        total = products.double().sum(1) + (total if batch else 0)
+        total += products.double().sum(1)
         c[:, 0, batch] = total.half()
     return c

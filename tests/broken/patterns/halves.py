@@ -20,9 +20,8 @@ def unpack_pairs(packed: torch.Tensor) -> torch.Tensor:
 
 
 def custom_kernel(data: input_t) -> output_t:
-    a, b, sfa, sfb, sfa_permuted, sfb_permuted, c = data
-    m, _, l = c.shape
-    for batch in range(l):
+    a, b, sfa, sfb, _, _, c = data
+    for batch in range(c.shape[2]):
         scale_a = sfa[:, :, batch].float()
         scale_b = sfb[:1, :, batch].float()
         scales = (scale_a * scale_b).repeat_interleave(16, dim=1)

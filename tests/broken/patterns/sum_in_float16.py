@@ -15,7 +15,7 @@ def unpack(packed: torch.Tensor) -> torch.Tensor:
 
 
 def custom_kernel(data: input_t) -> output_t:
-    a, b, sfa, sfb, sfa_permuted, sfb_permuted, c = data
+    a, b, sfa, sfb, _, _, c = data
     m, _, l = c.shape
     for batch in range(l):
         scale_a = sfa[:, :, batch].float()

@@ -15,8 +15,8 @@ def unpack(packed: torch.Tensor) -> torch.Tensor:
 
 
 def custom_kernel(data: input_t) -> output_t:
-    a, b, sfa, sfb, sfa_permuted, sfb_permuted, c = data
-    m, _, l = c.shape
+    a, b, sfa, sfb, _, _, c = data
+    l = c.shape[2]
     for batch in range(l):
         scale_a = sfa[:, :, batch].float()
         scale_b = sfb[:1, :, batch].float()
