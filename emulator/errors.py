@@ -157,6 +157,9 @@ class EmulatorError(Exception):
         text = self.message
         if self.where is not None:
             text += f"\n  {self.where}"
+        for each in self.related:
+            place = each.where.user or f"PTX line {each.where.line}"
+            text += f"\n  {place}: {each.message}"
         if self.hint is not None:
             text += f"\n  hint: {self.hint}"
         return text

@@ -37,9 +37,9 @@ def deadlock(
             waits.append((barrier_before(waiting.block), waiting.lanes, status))
     on_mbarrier = False
     for site, lanes in held:
-        status = _status_of_mbarrier(batch, site, lanes)
-        on_mbarrier |= status is not None
-        waits.append((site, lanes, status or f"at {site.instruction.text}"))
+        lacking = _status_of_mbarrier(batch, site)
+        on_mbarrier |= lacking is not None
+        waits.append((site, lanes, lacking or f"at {site.instruction.text}"))
     site, lanes, status = waits[-1]
     message = f"no thread can go on: {_threads(batch, lanes)} wait {status}"
     ended = _ended(batch, lanes) if counted else ""
@@ -64,10 +64,10 @@ def _located(site: Site, batch: Batch, lanes: Array) -> SourceLocation:
     return replace(where, thread=None)
 
 
-def _status_of_mbarrier(batch: Batch, site: Site, lanes: Array) -> str | None:
+def _status_of_mbarrier(batch: Batch, site: Site) -> str | None:
     """What an mbarrier lacks; None for another instruction."""
     wait = batch.kept(Waits).latest.get(site.instruction.line)
-    return wait and wait.status(batch)
+    return wait.status(batch) if wait else None
 
 
 def _arrivals(arrivals: Sequence[tuple[Site, int]]) -> Iterator[Related]:

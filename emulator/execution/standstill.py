@@ -83,7 +83,8 @@ class Standstill:
 
     def error(self, runs: Array, groups: Mapping[int, Group]) -> EmulatorError:
         """What is raised when `look` has answered yes. groups: those that can run."""
-        sites = list(self.polling(runs)) or [self._loop(runs)]
+        reads = list(self.polling(runs))
+        sites = reads or [self._loop(runs)]
         group = next(iter(groups.values()))
         where = sites[0].lane(self.batch, int(group.lanes[0])).location()
         times = int((runs - self._before).max()) // max(1, group.warps)
@@ -92,6 +93,9 @@ class Standstill:
             f"{times:,} rounds and nothing has changed the memory that it reads, nor can anybody"
         )
         hint = "somebody has to write what the loop waits for"
+        if not reads:
+            message = f"the kernel never leaves this loop: {times:,} rounds have changed nothing"
+            hint = "the loop's condition never becomes false"
         x, y, z = self.batch.launch.grid
         last = int(self.batch.numbers.max())
         if x * y * z > last + 1:
@@ -109,7 +113,7 @@ class Standstill:
         done = int(self.batch.numbers.min())
         x, y, z = self.batch.launch.grid
         return RunawayKernel(
-            f"the kernel still runs after {seconds:.0f} s: {times:,} rounds of this loop, in "
+            f"the kernel is still running after {seconds:.0f} s: {times:,} rounds of this loop, in "
             f"CTA {done} of {x * y * z}",
             where=site.lane(self.batch, int(group.lanes[0])).location(),
             hint="does the loop's condition ever become false? If it does, the shape is too large "

@@ -11,7 +11,7 @@ def kernel(c: cute.Tensor):
     bidx, l, _ = cute.arch.block_idx()
     row = bidx * 128 + tidx
     i = Int32(0)
-    while i != 101:
+    while i != c.shape[0] + 1:
         c[row, l] = i.to(Float16)
         i += 2
 
