@@ -8,10 +8,10 @@ from typing import ClassVar
 class CaptureError(Exception):
     """Base of the errors of this package. `str(error)` is the sentence, then the hint.
 
-    code: the kind of error, for programs.
+    verdict_code: the kind of error, as a verdict calls it.
     """
 
-    code: ClassVar[str] = "launch.not_captured"
+    verdict_code: ClassVar[str] = "launch.not_captured"
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -25,16 +25,16 @@ class CaptureError(Exception):
 class LaunchRefused(CaptureError):
     """A launch or an attribute that the CUDA runtime would refuse."""
 
-    code = "launch.refused"
+    verdict_code = "launch.refused"
 
 
 class UnsupportedCall(CaptureError):
     """A CUDA function or attribute that is not captured."""
 
-    code = "launch.unsupported_call"
+    verdict_code = "launch.unsupported_call"
 
 
 class InvalidTensorMap(CaptureError):
     """A tensor map (TMA descriptor) that the driver would refuse, or that is not supported."""
 
-    code = "launch.tensor_map"
+    verdict_code = "launch.tensor_map"

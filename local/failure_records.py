@@ -22,9 +22,6 @@ _texts = ("code", "message", "kernel", "file", "hint")
 _numbers = ("line", "column", "ptx_line")
 _triples = ("cta", "thread")
 
-_families = {"emulator": "kernel.", "capture": "", "retarget": ""}
-"""What comes before the code of an error, by the package of its class."""
-
 _import_codes = {SyntaxError: "import.syntax", ImportError: "import.module"}
 
 
@@ -47,10 +44,13 @@ def record_of(error: BaseException, submission: Path, imported: bool) -> dict[st
 
 def _code_of_ours(error: BaseException) -> str | None:
     """The code of an error that a package of ours has raised."""
-    names = str(type(error).__module__).split(".")
-    family = _families.get(names[1]) if names[0] == "nvfp4" and len(names) > 1 else None
-    code = getattr(error, "code", None)
-    return None if family is None or not isinstance(code, str) else family + code
+    module = str(type(error).__module__)
+    if not module.startswith("nvfp4."):
+        return None
+    code = getattr(error, "verdict_code", None)
+    if code is None and module.startswith("nvfp4.emulator."):
+        code = f"kernel.{getattr(error, 'code', 'fault')}"
+    return code if isinstance(code, str) else None
 
 
 def _of_a_fault(error: BaseException, code: str, submission: Path) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from nvfp4.emulator.source import SourceLine
 class RetargetError(Exception):
     """Base of the errors of this package. `str(error)` is the sentence, the place, the hint.
 
-    code: the kind of error, for programs.
+    verdict_code: the kind of error, as a verdict calls it.
     """
 
-    code: ClassVar[str] = "retarget.failed"
+    verdict_code: ClassVar[str] = "retarget.failed"
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -30,7 +30,7 @@ class NotRetargetable(RetargetError):
     line: in the PTX text, from 1. source: the line that it was compiled from.
     """
 
-    code = "retarget.no_replacement"
+    verdict_code = "retarget.no_replacement"
 
     def __init__(
         self, opcode: str, target: str, why: str, line: int, source: SourceLine | None
@@ -47,4 +47,4 @@ class NotRetargetable(RetargetError):
 class DriverError(RetargetError):
     """A call of the CUDA driver that failed."""
 
-    code = "retarget.driver"
+    verdict_code = "retarget.driver"

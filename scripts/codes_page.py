@@ -33,9 +33,14 @@ def subclasses(kind: type[Exception]) -> Iterator[type[Exception]]:
             yield from subclasses(each)
 
 
-def codes_of(kind: type[Exception], prefix: str) -> dict[str, str]:
+def codes_of(kind: type[Exception]) -> dict[str, str]:
     """Code to meaning, for a family of errors."""
-    return {f"{prefix}{getattr(each, 'code', '')}": _meaning(each) for each in subclasses(kind)}
+    return {_code_of(each): _meaning(each) for each in subclasses(kind)}
+
+
+def _code_of(kind: type[Exception]) -> str:
+    code: str = getattr(kind, "verdict_code", "") or f"kernel.{getattr(kind, 'code', '')}"
+    return code
 
 
 def _meaning(kind: type[Exception]) -> str:
@@ -58,17 +63,17 @@ def page() -> str:
                 "Faults of a kernel",
                 "`failure.code` where the emulator stopped a launch. With the place; accesses to "
                 "memory with `arguments`.",
-                codes_of(EmulatorError, "kernel."),
+                codes_of(EmulatorError),
             ),
             _section(
                 "Launches and builds",
                 "`failure.code` where a launch or a build was refused before a kernel ran.",
-                codes_of(CaptureError, ""),
+                codes_of(CaptureError),
             ),
             _section(
                 "Retargeting",
                 "`failure.code` on a GPU that a kernel was not compiled for.",
-                codes_of(nvfp4.retarget.errors.RetargetError, ""),
+                codes_of(nvfp4.retarget.errors.RetargetError),
             ),
             _section("Exceptions", "`failure.code` where Python raised.", own_records),
             _section(

@@ -29,7 +29,7 @@ _FRAME = re.compile(r"(\d+) bytes stack frame")
 class CompileError(CaptureError):
     """A compiler's errors, in the submission's own lines."""
 
-    code = "build.compiler"
+    verdict_code = "build.compiler"
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ _OUTPUT = ("-o", "--output-file")
 class BuildFailed(CaptureError):
     """A step failed; what it printed stands on stderr, unless the message is not empty."""
 
-    code = "build.failed"
+    verdict_code = "build.failed"
 
 
 def compiles(words: Sequence[str]) -> bool:
