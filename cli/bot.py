@@ -11,11 +11,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from nvfp4.cli.activity import read_activity
 from nvfp4.cli.janitor import clear, watched
 from nvfp4.cli.problem import Problem, submission_source
 from nvfp4.cli.text import visible
@@ -29,6 +31,9 @@ grace_s = 10.0
 stop_s = 3.0
 """How long eval.py has to end its worker and clear away before it is killed."""
 
+look_s = 0.2
+"""How often to look what a silent process is doing."""
+
 longest_line_bytes = 64 << 10
 """More than any line that eval.py writes: the rest of a longer one is left out."""
 
@@ -37,8 +42,9 @@ kept_bytes = 8 << 10
 
 OnResult = Callable[[str, str], None]
 
-
 _temporary = "tmp"
+
+_running: set[subprocess.Popen[bytes]] = set()
 
 
 @dataclass
@@ -59,9 +65,17 @@ class ProcessResult:
         self.values[key] = value
         return True
 
-    def take_all(self, fd: int, deadline: float, on_result: OnResult | None = None) -> None:
-        """Notes what comes through a result pipe until the writer is gone or the time is up."""
-        for key, value in _results(fd, deadline):
+    def take_all(
+        self,
+        fd: int,
+        deadline: float,
+        on_result: OnResult | None = None,
+        look: Callable[[], None] | None = None,
+    ) -> None:
+        """Notes what comes through a result pipe until the writer is gone or the time is up; looks
+        now and then while nothing comes.
+        """
+        for key, value in _results(fd, deadline, look):
             if self.take(key, value) and on_result:
                 on_result(key, value)
 
@@ -100,9 +114,15 @@ class Bot:
             return ended
 
     def run_eval(
-        self, mode: str, cases: list[str], on_result: OnResult | None = None
+        self,
+        mode: str,
+        cases: list[str],
+        on_result: OnResult | None = None,
+        on_activity: Callable[[str], None] | None = None,
     ) -> ProcessResult:
-        """``python eval.py MODE CASEFILE``; on_result gets every result as it is written."""
+        """``python eval.py MODE CASEFILE``; on_result gets every result as it is written,
+        on_activity what the submission is busy with, now and then.
+        """
         with self._staged() as folder:
             case_file = folder.parent / "cases.txt"  # a submission sees the other folder
             case_file.write_text("".join(f"{case}\n" for case in cases), encoding="utf-8")
@@ -111,7 +131,13 @@ class Bot:
             environment = self._environment(folder)
             if self.seed is not None:
                 environment["POPCORN_SEED"] = str(self.seed)
-            return _run(command, folder, environment, limit_s, on_result or _ignore)
+
+            def look() -> None:
+                word = read_activity(folder.parent / _temporary)
+                if word and on_activity:
+                    on_activity(word)
+
+            return _run(command, folder, environment, limit_s, on_result or _ignore, look)
 
     @contextmanager
     def _staged(self) -> Iterator[Path]:
@@ -182,6 +208,7 @@ def _run(
     environment: dict[str, str],
     timeout_s: float,
     on_result: OnResult | None = None,
+    look: Callable[[], None] | None = None,
 ) -> ProcessResult:
     """Runs a command with a result pipe where somebody listens; kills it after the time limit."""
     read_fd, write_fd = os.pipe()
@@ -198,6 +225,7 @@ def _run(
         start_new_session=True,
     )
     os.close(write_fd)
+    _running.add(process)
     assert process.stderr
     errors = _Tail(process.stderr)
     ended = ProcessResult(exit_code=-1, stderr="")
@@ -205,7 +233,7 @@ def _run(
     try:
         with watched(process, folder.parent):
             try:
-                ended.take_all(read_fd, deadline, on_result)
+                ended.take_all(read_fd, deadline, on_result, look)
                 process.wait(max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 ended.killed = True
@@ -216,6 +244,7 @@ def _run(
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        _running.discard(process)
     ended.exit_code = process.returncode
     ended.stderr = visible(errors.text())
     return ended
@@ -240,6 +269,33 @@ class _Tail(threading.Thread):
         return self._kept.decode("utf-8", "replace").strip()
 
 
+def stop_running() -> None:
+    """Ends every process that another thread waits for; that thread clears away."""
+    processes = [process for process in list(_running) if process.poll() is None]
+    for process in processes:
+        process.terminate()
+    deadline = time.monotonic() + stop_s
+    for process in processes:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, deadline - time.monotonic()))
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextmanager
+def side_by_side(count: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads for bots; an interrupt ends what they run and starts nothing more."""
+    pool = ThreadPoolExecutor(count)
+    try:
+        yield pool
+    except (KeyboardInterrupt, GeneratorExit):
+        pool.shutdown(wait=False, cancel_futures=True)
+        stop_running()
+        raise
+    finally:
+        pool.shutdown()
+
+
 def _ask_to_stop(process: subprocess.Popen[bytes]) -> None:
     """Lets a process that still runs clear away."""
     if process.poll() is None:
@@ -248,12 +304,18 @@ def _ask_to_stop(process: subprocess.Popen[bytes]) -> None:
             process.wait(stop_s)
 
 
-def _results(fd: int, deadline: float) -> Iterator[tuple[str, str]]:
+def _results(
+    fd: int, deadline: float, look: Callable[[], None] | None = None
+) -> Iterator[tuple[str, str]]:
     """Key and value of every line, until the writer is gone or the time is up."""
     pending = b""
     with selectors.DefaultSelector() as selector:
         selector.register(fd, selectors.EVENT_READ)
-        while (left_s := deadline - time.monotonic()) > 0 and selector.select(left_s):
+        while (left_s := deadline - time.monotonic()) > 0:
+            if not selector.select(min(left_s, look_s) if look else left_s):
+                if look:
+                    look()
+                continue
             chunk = os.read(fd, 1 << 16)
             if not chunk:
                 return

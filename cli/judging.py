@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
+from nvfp4.cli import interrupts
 from nvfp4.cli.assess import Plan, assess, profile, read_submission
 from nvfp4.cli.bot import Bot
+from nvfp4.cli.console import new_console
 from nvfp4.cli.errors import SetupError
+from nvfp4.cli.gpu import has_gpu
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.progress import observed
 from nvfp4.cli.render import show
 from nvfp4.cli.verdict import Verdict
 
 passed_exit, failed_exit = 0, 1
-
-narrowest_columns = 100
 
 
 @dataclass(frozen=True)
@@ -66,17 +67,21 @@ def judge_and_show(path: Path, plan: Plan, options: Options) -> int:
     verdict = Verdict(described)
     with observed(console) as observer:
         assess(options.bot(content), plan, verdict, observer)
-    _hand_out(verdict.as_json(), options)
     if not options.as_json:
         show(console, verdict)
+    _hand_out(verdict.as_json(), options)
+    if verdict.interrupted:
+        return interrupts.exit_code()
     return passed_exit if verdict.passed else failed_exit
 
 
 def profile_and_show(path: Path, cases: list[str], options: Options) -> int:
-    """Profiles one call of each case, shows the reports, returns the exit code. Raises
-    SetupError.
+    """Profiles one call of each case on a GPU, or explains it without one; shows the reports,
+    returns the exit code. Raises SetupError.
     """
     _check_output(options.output)
+    if not has_gpu(options.device):
+        return _explain(path, cases, options)
     described, content = read_submission(path)
     with observed(new_console(stderr=options.as_json)) as observer:
         reports = profile(options.bot(content), cases, observer)
@@ -86,21 +91,20 @@ def profile_and_show(path: Path, cases: list[str], options: Options) -> int:
         "submission": vars(described),
         "reports": [vars(report) for report in reports],
     }
-    _hand_out(result, options)
     if not options.as_json:
         for report in reports:
             click.echo(f"{report.spec}\n{report.text}\n")
+    _hand_out(result, options)
     return passed_exit if passed else failed_exit
 
 
-def new_console(stderr: bool = False) -> Console:
-    """A console that is wide enough for the tables where nobody looks at a terminal."""
-    console = Console(stderr=stderr, highlight=False)
-    if not console.is_terminal:
-        console = Console(
-            stderr=stderr, highlight=False, width=max(narrowest_columns, console.width)
-        )
-    return console
+def _explain(path: Path, cases: list[str], options: Options) -> int:
+    try:
+        explain = import_module("nvfp4.cli.explain")
+    except ModuleNotFoundError:
+        raise SetupError("a profile needs a GPU", "nvfp4 eval shows counts without one.") from None
+    exit_code: int = explain.explain_and_show(path, cases, options)
+    return exit_code
 
 
 def _hand_out(result: dict[str, Any], options: Options) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 import click
 
 from nvfp4.cli.errors import SetupError
+from nvfp4.cli.group import Commands
 from nvfp4.cli.parameters import (
     DeviceType,
     flush_option,
@@ -21,28 +20,12 @@ from nvfp4.cli.parameters import (
 )
 
 bench_seed = 1111
-setup_exit = 2
-
-
-class Commands(click.Group):
-    """A group whose commands end with exit code 2 where nothing could be judged."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except SetupError as error:
-            click.echo(f"error: {error}\nhint: {error.hint}", err=True)
-            ctx.exit(setup_exit)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="nvfp4")
 def main() -> None:
     """Judges submissions to the NVFP4 GEMV contest on the GPU you have, or on none."""
-    if threading.current_thread() is threading.main_thread():
-        # A signal that ends the command ends the judge too, as Ctrl-C does.
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.default_int_handler)
 
 
 @main.command("eval")
@@ -109,8 +92,8 @@ def test(submission: Path, **options: Any) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else.")
 def info(device: str, flush: str, as_json: bool) -> None:
     """Shows the device, its measured limits, and the floor of each benchmark."""
+    from nvfp4.cli.console import new_console
     from nvfp4.cli.info import inspect, show_info
-    from nvfp4.cli.judging import new_console
     from nvfp4.cli.problem import load_problem
 
     information = inspect(load_problem(), device, flush)
@@ -127,19 +110,23 @@ def info(device: str, flush: str, as_json: bool) -> None:
     is_flag=True,
     help="Judge a few that stand for the rest, without benchmarks, in a minute.",
 )
+@click.option("--list", "list_only", is_flag=True, help="List them, judge nothing.")
 @click.option("--device", default="auto", type=DeviceType(), help="Where to judge.")
 @flush_option
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else.")
-def selftest(names: tuple[str, ...], quick: bool, device: str, flush: str, as_json: bool) -> None:
+def selftest(
+    names: tuple[str, ...], quick: bool, list_only: bool, device: str, flush: str, as_json: bool
+) -> None:
     """Judges honest submissions, which must pass, and cheats, which must be caught.
 
     NAMES picks some of the corpus; all of it is judged without, or a few with --quick. Exit 1 if
     the judge was fooled, or failed an honest submission.
     """
+    from nvfp4.cli.console import new_console
     from nvfp4.cli.info import inspect
-    from nvfp4.cli.judging import failed_exit, new_console, passed_exit
+    from nvfp4.cli.judging import failed_exit, passed_exit
     from nvfp4.cli.problem import load_problem
-    from nvfp4.cli.selftest import load_corpus, run_corpus, show_findings
+    from nvfp4.cli.selftest import load_corpus, run_corpus, show_corpus, show_findings
 
     problem = load_problem()
     corpus = load_corpus(problem)
@@ -150,6 +137,9 @@ def selftest(names: tuple[str, ...], quick: bool, device: str, flush: str, as_js
     chosen = [each for each in corpus if each.name in names]
     if not names:
         chosen = [each for each in corpus if each.quick or not quick]
+    if list_only:
+        show_corpus(chosen)
+        return
     on_cuda = inspect(problem, device).device.kind == "cuda"
     findings = run_corpus(problem, chosen, device, on_cuda, quick, flush)
     good = show_findings(new_console(), findings, as_json)

@@ -1,5 +1,6 @@
 """A runner on a stand-in for CUDA, whose kernels are emulated."""
 
+import contextlib
 import dataclasses
 from typing import Any
 
@@ -27,13 +28,20 @@ class EmulatedRunner(Runner):
         return seen
 
     def _load(self, request: Load, fd: int | None) -> Done:
-        if self._emulation is None:
-            from nvfp4 import emulation
+        from nvfp4 import emulation
 
+        if self._emulation is None:
             self._emulation = emulation.install_stand_in(
                 self._submission, request.arch, request.check, request.orders, request.keep
             )
-        return super()._load(request, fd)
+            emulation.activity.tell(self._note)
+        with emulation.activity.busy("importing"):
+            return super()._load(request, fd)
+
+    def _note(self, word: str) -> None:
+        """For cli/activity.py; the submission can do as it likes with the file."""
+        with contextlib.suppress(OSError):
+            (self._submission.parent / "activity").write_text(word)
 
     def _call(self, request: Call, fd: int | None) -> Called:
         self._emulation.begin_call("x".join(map(str, self.shape)))
