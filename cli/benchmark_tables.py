@@ -115,7 +115,7 @@ def _counts(benchmarks: list[BenchmarkResult]) -> list[Column]:
             "x min",
             [_ratio(row, "distinct_bytes", "minimum_bytes", 3) for row in rows],
             1,
-            "MB over the least a kernel must move",
+            "distinct bytes over the least a kernel must move",
         ),
         column(
             "req x",
@@ -142,17 +142,18 @@ def _counts(benchmarks: list[BenchmarkResult]) -> list[Column]:
             6,
             "branches at which a warp diverges",
         ),
+        column("launches", [_number(row, "launches") for row in rows], 8, "of kernels in a call"),
         column(
             "memory\n>= us",
             [_bound(row, "b200_memory_us") for row in rows],
             1,
-            "a bound, not a time: no B200 moves these bytes faster, at 8 TB/s",
+            "a bound, not a time: no B200 moves these bytes in less",
         ),
         column(
             "issue\n>= us",
             [_bound(row, "b200_issue_us") for row in rows],
             1,
-            "a bound: no B200 issues these instructions faster",
+            "the same for issuing these instructions",
         ),
     ]
 
@@ -176,7 +177,7 @@ def _each(row: dict[str, Any], elements: int) -> str:
 
 
 def _number(row: dict[str, Any], name: str) -> str:
-    return f"{row[name]:,}" if row else ""
+    return f"{row[name]:,}" if name in row else ""
 
 
 def _bound(row: dict[str, Any], name: str) -> str:

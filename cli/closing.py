@@ -33,7 +33,9 @@ def _failed(verdict: Verdict) -> str:
         failed = [each for each in results if each.status == "fail"]
         if failed:
             count = f"{len(failed)} of {several(len(results), noun)}"
-            return f"failed: {count}{_taken(verdict)}, first: {_case(failed[0])}"
+            left = sum(each.status == "skipped" for each in results)
+            others = f"; {several(left, noun)} not run" if left else ""
+            return f"failed: {count}{_taken(verdict)}, first: {_case(failed[0])}{others}"
     return f"failed: nothing was judged{_taken(verdict)}"
 
 

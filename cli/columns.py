@@ -74,9 +74,13 @@ def table(columns: Sequence[Column], width: int | None, rule: str = "─") -> li
 
 
 def legend(columns: Sequence[Column], width: int | None) -> str:
-    """The notes of the columns, as lines of prose; empty without notes."""
+    """The notes of the columns: prose on a screen, a line each where there is none; empty without
+    notes.
+    """
     noted = [f"{_one_line(each)}: {each.note}" for each in columns if each.note]
-    return textwrap.fill("; ".join(noted), min(width or _widest_prose, _widest_prose))
+    if width is None:
+        return "\n".join(noted)
+    return textwrap.fill("; ".join(noted), min(width, _widest_prose))
 
 
 def _width(columns: Sequence[Column]) -> int:

@@ -3,6 +3,7 @@
 from typing import NoReturn
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.text import Text
 
 
@@ -30,6 +31,12 @@ def rule_of(console: Console) -> str:
 
 
 def say(console: Console, text: Text | str = "", style: str = "") -> None:
-    """Prints text as it is, not as markup: wrapped between words on a terminal, not elsewhere."""
+    """Prints text as it is, not as markup: wrapped between words on a terminal, where an indented
+    line stays indented, and not elsewhere.
+    """
     line = Text(text, style=style) if isinstance(text, str) else text
-    console.print(line, soft_wrap=not console.is_terminal)
+    indent = len(line.plain) - len(line.plain.lstrip(" "))
+    if console.is_terminal and line.cell_len > console.width > 4 * indent > 0:
+        console.print(Padding(line[indent:], (0, 0, 0, indent), expand=False))
+    else:
+        console.print(line, soft_wrap=not console.is_terminal)

@@ -19,8 +19,21 @@ unread_exit = 141
 _no_room = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
+class Command(click.Command):
+    """A command whose epilog is examples, a line each."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes them as they are, not wrapped."""
+        if self.epilog:
+            with formatter.section("Examples"):
+                for line in self.epilog.strip().splitlines():
+                    formatter.write(f"{'':>{formatter.current_indent}}{line.strip()}\n")
+
+
 class Commands(click.Group):
     """A group whose commands end with exit code 2 where nothing could be judged."""
+
+    command_class = Command
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Runs a command and writes out what it has printed, while an error can still be told."""

@@ -130,7 +130,7 @@ def _check_output(output: Path | None) -> None:
 
 def _not_written(output: Path, error: OSError) -> SetupError:
     return SetupError(
-        f"cannot write {output}: {error.strerror}", "Name a file in a folder that exists."
+        f"cannot write {output}: {error.strerror}", "Name a file that can be written."
     )
 
 

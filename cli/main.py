@@ -28,7 +28,7 @@ def main() -> None:
     """Judges submissions to the NVFP4 GEMV contest on the GPU you have, or on none."""
 
 
-@main.command("eval")
+@main.command("eval", epilog="nvfp4 eval mine.py\nnvfp4 eval mine.py --json --output verdict.json")
 @submission_argument
 @click.option(
     "--mode",
@@ -56,7 +56,9 @@ def eval_command(submission: Path, mode: str, **options: Any) -> None:
     sys.exit(judge_and_show(submission, Plan(tests, benchmarks, mode), Options(**options)))
 
 
-@main.command()
+@main.command(
+    epilog="nvfp4 bench mine.py\nnvfp4 bench mine.py --shape 7168,16384,1 --shape 512,4096,2"
+)
 @submission_argument
 @shapes_option("time")
 @judging_options
@@ -74,7 +76,7 @@ def bench(submission: Path, shapes: tuple[tuple[int, int, int], ...], **options:
     sys.exit(judge_and_show(submission, plan, Options(**options)))
 
 
-@main.command()
+@main.command(epilog="nvfp4 test mine.py\nnvfp4 test mine.py --device cpu --strict --keep listings")
 @submission_argument
 @judging_options
 def test(submission: Path, **options: Any) -> None:
@@ -86,7 +88,7 @@ def test(submission: Path, **options: Any) -> None:
     sys.exit(judge_and_show(submission, Plan(load_problem().tests, []), Options(**options)))
 
 
-@main.command()
+@main.command(epilog="nvfp4 info\nnvfp4 info --device cpu --json")
 @click.option("--device", default="auto", type=DeviceType(), help="Which device to describe.")
 @flush_option
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else.")
@@ -103,7 +105,7 @@ def info(device: str, flush: str, as_json: bool) -> None:
         show_info(new_console(), information)
 
 
-@main.command()
+@main.command(epilog="nvfp4 selftest --quick\nnvfp4 selftest --list")
 @click.argument("names", nargs=-1)
 @click.option(
     "--quick",
@@ -146,7 +148,9 @@ def selftest(
     sys.exit(passed_exit if good else failed_exit)
 
 
-@main.command()
+@main.command(
+    epilog="nvfp4 tune mine.py --shape 7168,16384,1 --calls 200\nnvfp4 tune mine.py --write"
+)
 @submission_argument
 @shapes_option("tune for")
 @click.option("--device", default="auto", type=DeviceType(), help="auto, cuda or cuda:N.")

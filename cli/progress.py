@@ -1,8 +1,9 @@
 """Progress while a judgement runs: live rows on a terminal, a line for each case elsewhere."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import ParamSpec
 
 from rich.console import Console
 from rich.live import Live
@@ -16,6 +17,8 @@ from nvfp4.cli.quantities import seconds
 from nvfp4.cli.render import benchmark_line, device_line, test_line
 from nvfp4.cli.tests_table import styles
 from nvfp4.cli.verdict import BenchmarkResult, Device, TestResult
+
+P = ParamSpec("P")
 
 _refresh_s = 0.25
 _lines_around = 4
@@ -65,6 +68,16 @@ def _refreshed(live: Live) -> Iterator[None]:
 def _observer(console: Console, course: Course, live: Live | None = None) -> Observer:
     announced: set[str] = set()
 
+    def shown(tell: Callable[P, None]) -> Callable[P, None]:
+        """The same, and the rows show it at once."""
+
+        def told(*arguments: P.args, **named: P.kwargs) -> None:
+            tell(*arguments, **named)
+            if live:
+                live.refresh()
+
+        return told
+
     def on_device(device: Device) -> None:
         course.on_device(device)
         if device.name not in announced:
@@ -82,14 +95,14 @@ def _observer(console: Console, course: Course, live: Live | None = None) -> Obs
             say(console, _with_time(benchmark_line(result), course, row))
 
     return Observer(
-        phase=course.phase,
-        alone=course.alone,
-        device=on_device,
-        loaded=course.loaded,
-        started=course.started,
-        activity=course.activity,
-        test=on_test,
-        benchmark=on_benchmark,
+        phase=shown(course.phase),
+        alone=shown(course.alone),
+        device=shown(on_device),
+        loaded=shown(course.loaded),
+        started=shown(course.started),
+        activity=shown(course.activity),
+        test=shown(on_test),
+        benchmark=shown(on_benchmark),
     )
 
 

@@ -1,5 +1,7 @@
 """A verdict as tables for people."""
 
+from collections.abc import Iterator
+
 from rich.console import Console
 from rich.text import Text
 
@@ -24,11 +26,8 @@ def show(console: Console, verdict: Verdict) -> None:
         _show_benchmarks(console, verdict)
     for text in retargeting_lines(verdict.device.retargeted if verdict.device else []):
         say(console, text, "dim")
-    for line in (*failure_lines(verdict), *finding_lines(verdict)):
+    for line in (*failure_lines(verdict), *finding_lines(verdict), *warning_lines(verdict)):
         say(console, line)
-    for warning in verdict.warnings:
-        say(console, Text.assemble(("warning: ", "yellow"), warning.message))
-        say(console, f"  {warning.hint}", "dim")
     say(console, closing_line(verdict))
 
 
@@ -54,6 +53,13 @@ def _show_benchmarks(console: Console, verdict: Verdict) -> None:
     show_table(console, title(verdict), benchmark_columns(verdict))
     if not verdict.emulated:
         say(console, score_line(verdict))
+
+
+def warning_lines(verdict: Verdict) -> Iterator[Text]:
+    """What the verdict should not be read without."""
+    for warning in verdict.warnings:
+        yield Text.assemble(("warning: ", "yellow"), warning.message)
+        yield Text(f"  {warning.hint}", style="dim")
 
 
 def device_line(device: Device) -> Text:

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from bot import case, problem, root
 from click.testing import CliRunner
 from conftest import processes_naming, submissions
 
+from nvfp4.cli.judging import Options
 from nvfp4.cli.main import main
 from nvfp4.cli.problem import ProblemError, load_problem
 
@@ -251,11 +253,39 @@ def test_the_device_and_its_floors_are_shown(run: Run) -> None:
     assert floor["floor_us"] > 0
 
 
+@pytest.mark.gpu
 def test_a_profile_shows_the_call(run: Run) -> None:
     done = run("eval", "right.py", "--mode", "profile")
     assert done.returncode == 0, done.stderr
     assert "custom_kernel" in done.stdout
     assert case(256, 512) in done.stdout
+
+
+@pytest.mark.parametrize("device", ["cpu", "emulate"])
+def test_a_profile_without_a_gpu_is_an_explanation(
+    device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def explain_and_show(submission: Path, shapes: list[str], options: Options) -> int:
+        asked.append((submission, shapes, options.device))
+        return 1
+
+    explain = ModuleType("nvfp4.cli.explain")
+    vars(explain)["explain_and_show"] = explain_and_show
+    monkeypatch.setitem(sys.modules, "nvfp4.cli.explain", explain)
+    mine = str(tmp_path / "mine.py")
+    done = CliRunner().invoke(main, ["eval", mine, "--mode", "profile", "--device", device])
+    assert done.exit_code == 1
+    assert asked == [(Path(mine), load_problem().benchmarks, device)]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+def test_a_verdict_that_finds_no_room_in_its_file_is_still_shown(run: Run) -> None:
+    done = run("test", "right.py", "-o", "/dev/full")
+    assert done.returncode == 2
+    assert done.stdout.splitlines()[-1].startswith("passed: 4 tests in ")
+    assert done.stderr.splitlines()[0] == "error: cannot write /dev/full: No space left on device"
 
 
 def test_a_time_limit_ends_an_endless_kernel(run: Run) -> None:
@@ -285,7 +315,7 @@ def test_an_interrupt_leaves_no_process_behind(repository: Path, tmp_path: Path)
         time.sleep(0.1)
     time.sleep(1)
     process.send_signal(signal.SIGINT)
-    assert process.wait(10) == 1
+    assert process.wait(10) == 130
     deadline = time.monotonic() + 5
     while processes_naming(str(tmp_path)) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -132,10 +132,8 @@ def test_a_failed_benchmark_keeps_its_times_and_takes_the_score_away() -> None:
 def test_a_skipped_benchmark_shows_no_numbers() -> None:
     skipped = BenchmarkResult(timed.spec, "skipped", message="not run")
     text = shown(verdict(both("fail", "fail", "wrong"), [skipped]))
-    cells = row(text, "7168 x 16384 x 1")
-    assert cells[1] == "skipped"
-    assert not any(character.isdigit() for character in "".join(cells[1:]))
-    assert "not run" not in text
+    assert "Benchmarks: not run" in text.splitlines()
+    assert "7168" not in text
 
 
 def test_tests_stand_in_one_row_for_both_kinds_of_inputs() -> None:
