@@ -97,7 +97,7 @@ def evaluated(run: Run, repository: Path) -> dict[str, Any]:
 def test_help_answers_at_once_and_loads_nothing_heavy() -> None:
     times = []
     for _ in range(3):
-        start = time.monotonic()
+        before = os.times()
         done = subprocess.run(
             [sys.executable, "-X", "importtime", "-m", "nvfp4", "--help"],
             cwd=root,
@@ -105,8 +105,10 @@ def test_help_answers_at_once_and_loads_nothing_heavy() -> None:
             text=True,
             check=True,
         )
-        times.append(time.monotonic() - start)
-    assert min(times) < 0.3
+        after = os.times()
+        used = (after.children_user, after.children_system)
+        times.append(sum(used) - before.children_user - before.children_system)
+    assert min(times) < 0.3  # of the CPU, which others may use as well
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "click" in loaded
     assert not loaded & {"torch", "cutlass", "yaml", "numpy", "rich", "emulator"}

@@ -87,7 +87,7 @@ def moments(columns: int) -> Iterator[tuple[str, Terminal]]:
     try:
         with ours, ours.makefile("rwb", buffering=0) as told:
             while True:
-                ready, _, _ = select.select([master, ours], [], [], 60)
+                ready, _, _ = select.select([master, ours.fileno()], [], [], 60)
                 assert ready, "it hangs"
                 if master in ready:
                     try:

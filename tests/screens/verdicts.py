@@ -71,8 +71,8 @@ def emulated(line: str) -> BenchmarkResult:
     least = elements(line) * 9 // 16
     counts = (
         f'{{"sectors_distinct": {least // 32 + 900}, "sectors_requested": {least // 16}, '
-        f'"launches": 2, "warp_instructions_total": {elements(line) // 16}, "bank_conflicts": 1234567, '
-        '"divergent_branches": 5376}'
+        f'"launches": 2, "warp_instructions_total": {elements(line) // 16}, '
+        '"bank_conflicts": 1234567, "divergent_branches": 5376}'
     )
     return BenchmarkResult(line, "pass", bytes=least, emulation=read_counts(counts, least))
 
