@@ -29,7 +29,7 @@ _lines_around = 4
 def observed(console: Console, course: Course | None = None) -> Iterator[Observer]:
     """An observer that shows the course on the console."""
     course = course or Course()
-    if not console.is_terminal or console.is_dumb_terminal:
+    if not console.is_interactive:
         yield _observer(console, course)
         return
     with (

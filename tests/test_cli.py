@@ -199,7 +199,8 @@ def test_piped_output_is_plain_lines_without_colours(run: Run) -> None:
     assert "\x1b" not in done.stdout + done.stderr
     assert "\r" not in done.stdout
     assert "c was not written" in done.stdout
-    assert done.stdout.splitlines()[-1] == "failed: 0 of 2 contest tests passed"
+    *_, last = done.stdout.splitlines()
+    assert re.fullmatch(r"failed: 4 of 4 tests in .+, first: 128 x 256 x 2, contest inputs", last)
 
 
 def test_no_color_is_respected_where_colour_is_forced(run: Run) -> None:
@@ -207,6 +208,10 @@ def test_no_color_is_respected_where_colour_is_forced(run: Run) -> None:
     plain = run("info", FORCE_COLOR="1", NO_COLOR="1")
     assert plain.returncode == forced.returncode == 0, plain.stderr
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", plain.stdout)
+    judged = run("test", "right.py", FORCE_COLOR="1")
+    assert "\x1b[32mpass" in judged.stdout
+    assert "\x1b[?25l" not in judged.stdout  # a pipe has no cursor
+    assert len([line for line in judged.stdout.splitlines() if line.startswith("test ")]) == 4
 
 
 def test_a_submission_that_cannot_be_imported_fails_with_its_own_frames(run: Run) -> None:

@@ -123,6 +123,7 @@ def written(name: str, encoding: str = "utf-8", columns: int | None = None) -> s
     console = Output(
         file=file,
         force_terminal=columns is not None,
+        force_interactive=columns is not None,
         width=columns,
         highlight=False,
         color_system="standard" if columns else None,
