@@ -284,11 +284,11 @@ def stop_running() -> None:
 
 @contextmanager
 def side_by_side(count: int) -> Iterator[ThreadPoolExecutor]:
-    """Threads for bots; an interrupt ends what they run and starts nothing more."""
+    """Threads for bots; an interrupt or an error ends what they run and starts nothing more."""
     pool = ThreadPoolExecutor(count)
     try:
         yield pool
-    except (KeyboardInterrupt, GeneratorExit):
+    except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
         stop_running()
         raise

@@ -48,9 +48,13 @@ def _interrupted(verdict: Verdict) -> str:
             for status, word in counts.items()
             if (count := sum(each.status == status for each in results))
         ]
+        if all(each.status == "skipped" for each in results):
+            said = ["none judged"] if results else []
         if said:
             parts.append(f"of {several(len(results), noun)} {', '.join(said)}")
-    return f"interrupted{_taken(verdict, 'after')}: {'; '.join(parts) or 'nothing was judged'}"
+    judged = any(each.status != "skipped" for each in (*verdict.tests, *verdict.benchmarks))
+    what = "; ".join(parts) if judged else "nothing was judged"
+    return f"interrupted{_taken(verdict, 'after')}: {what}"
 
 
 def _taken(verdict: Verdict, preposition: str = "in") -> str:
