@@ -140,7 +140,7 @@ def selftest(
     if not names:
         chosen = [each for each in corpus if each.quick or not quick]
     if list_only:
-        show_corpus(chosen)
+        show_corpus(new_console(), chosen)
         return
     on_cuda = inspect(problem, device).device.kind == "cuda"
     findings = run_corpus(problem, chosen, device, on_cuda, quick, flush)

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import click
 from rich.console import Console
 from rich.text import Text
 
@@ -205,18 +204,18 @@ def show_findings(console: Console, findings: Iterable[Finding], as_json: bool) 
             }
             for each in seen
         ]
-        click.echo(json.dumps({"passed": good, "findings": rows}, indent=2))
+        print(json.dumps({"passed": good, "findings": rows}, indent=2))
     else:
         summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
         say(console, summary, "bold green" if good else "bold red")
     return good
 
 
-def show_corpus(specimens: list[Specimen]) -> None:
+def show_corpus(console: Console, specimens: list[Specimen]) -> None:
     """Prints family, name and strategy of each."""
     for each in specimens:
         family = "honest" if each.family is None else f"cheat {each.family}"
-        click.echo(f"{family:<9} {each.name:<20} {each.strategy}")
+        say(console, f"{family:<9} {each.name:<20} {each.strategy}")
 
 
 def finding_line(finding: Finding) -> Text:

@@ -195,6 +195,13 @@ def test_the_list_of_commands_fits_and_nothing_is_cut() -> None:
         assert max(map(len, text.splitlines())) <= columns
 
 
+def test_the_corpus_is_listed_and_nothing_is_judged() -> None:
+    lines = CliRunner().invoke(main, ["selftest", "--list", "skipped_nibbles", "colours"]).output
+    honest, cheat = lines.splitlines()
+    assert honest.split()[:2] == ["honest", "colours"]
+    assert cheat.split()[:3:2] == ["cheat", "skipped_nibbles"]
+
+
 @pytest.mark.parametrize("command", main.commands)
 def test_every_command_has_two_examples(command: str) -> None:
     text = CliRunner().invoke(main, [command, "--help"], terminal_width=40).output
