@@ -40,7 +40,7 @@ def _failed(verdict: Verdict) -> str:
 
 
 def _interrupted(verdict: Verdict) -> str:
-    parts = []
+    parts, judged = [], False
     for noun, results in (("test", verdict.tests), ("benchmark", verdict.benchmarks)):
         counts = {"pass": "passed", "fail": "failed", "skipped": "not judged"}
         said = [
@@ -50,9 +50,10 @@ def _interrupted(verdict: Verdict) -> str:
         ]
         if all(each.status == "skipped" for each in results):
             said = ["none judged"] if results else []
+        else:
+            judged = True
         if said:
             parts.append(f"of {several(len(results), noun)} {', '.join(said)}")
-    judged = any(each.status != "skipped" for each in (*verdict.tests, *verdict.benchmarks))
     what = "; ".join(parts) if judged else "nothing was judged"
     return f"interrupted{_taken(verdict, 'after')}: {what}"
 

@@ -194,3 +194,33 @@ def test_a_verdict_of_nothing_has_not_passed() -> None:
 )
 def test_times_have_the_digits_that_mean_something(value: float | None, text: str) -> None:
     assert microseconds(value) == text
+
+
+@pytest.mark.parametrize(
+    ("tests", "benchmarks", "said"),
+    [
+        (["skipped"] * 2, ["skipped"], "nothing was judged"),
+        (
+            ["pass", "skipped"],
+            ["skipped"],
+            "of 2 tests 1 passed, 1 not judged; of 1 benchmark none judged",
+        ),
+        (["pass", "fail"], [], "of 2 tests 1 passed, 1 failed"),
+    ],
+)
+def test_an_interrupted_verdict_counts_what_was_judged(
+    tests: list[str], benchmarks: list[str], said: str
+) -> None:
+    made = verdict(
+        [TestResult(case(), "contest", status) for status in tests],
+        [BenchmarkResult(case(), status) for status in benchmarks],
+    )
+    made.interrupted, made.elapsed_s = True, 5.0
+    assert shown(made).splitlines()[-1] == f"interrupted after 5.0 s: {said}"
+    assert not made.passed
+
+
+def test_tests_that_were_not_run_after_a_failure_are_told() -> None:
+    made = verdict(both("fail", "skipped", "wrong"))
+    closing = "failed: 1 of 2 tests, first: 128 x 256 x 1, contest inputs; 1 test not run"
+    assert shown(made).splitlines()[-1] == closing
