@@ -11,11 +11,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from nvfp4.cli.activity import read_activity
 from nvfp4.cli.janitor import clear, watched
 from nvfp4.cli.problem import Problem, submission_source
 from nvfp4.cli.text import visible
@@ -29,6 +31,9 @@ grace_s = 10.0
 stop_s = 3.0
 """How long eval.py has to end its worker and clear away before it is killed."""
 
+look_s = 0.2
+"""How often to look what a silent process is doing."""
+
 longest_line_bytes = 64 << 10
 """More than any line that eval.py writes: the rest of a longer one is left out."""
 
@@ -38,8 +43,9 @@ kept_bytes = 8 << 10
 OnResult = Callable[[str, str], "bool | None"]
 """Is told each result; True ends the run."""
 
-
 _temporary = "tmp"
+
+_running: set[subprocess.Popen[bytes]] = set()
 
 
 @dataclass
@@ -60,10 +66,17 @@ class ProcessResult:
         self.values[key] = value
         return True
 
-    def take_all(self, fd: int, deadline: float, on_result: OnResult | None = None) -> bool:
-        """Notes what comes through a result pipe until the writer is gone or the time is up. False
-        where on_result ended it."""
-        for key, value in _results(fd, deadline):
+    def take_all(
+        self,
+        fd: int,
+        deadline: float,
+        on_result: OnResult | None = None,
+        look: Callable[[], None] | None = None,
+    ) -> bool:
+        """Notes what comes through a result pipe until the writer is gone or the time is up; looks
+        now and then while nothing comes. False where on_result ended it.
+        """
+        for key, value in _results(fd, deadline, look):
             if self.take(key, value) and on_result and on_result(key, value):
                 return False
         return True
@@ -108,17 +121,27 @@ class Bot:
             return ended
 
     def run_eval(
-        self, mode: str, cases: list[str], on_result: OnResult | None = None
+        self,
+        mode: str,
+        cases: list[str],
+        on_result: OnResult | None = None,
+        on_activity: Callable[[str], None] | None = None,
     ) -> ProcessResult:
-        """``python eval.py MODE CASEFILE``; on_result gets every result as it is written."""
-        return self._judged(["eval.py", mode], cases, on_result)
+        """``python eval.py MODE CASEFILE``; on_result gets every result as it is written,
+        on_activity what the submission is busy with, now and then.
+        """
+        return self._judged(["eval.py", mode], cases, on_result, on_activity)
 
     def run_debug(self, case: str, row: int, batch: int) -> ProcessResult:
         """One case and what is known of c[row, 0, batch]; see ``local.debugging``."""
         return self._judged(["-m", "nvfp4.local.debugging", str(row), str(batch)], [case])
 
     def _judged(
-        self, arguments: list[str], cases: list[str], on_result: OnResult | None = None
+        self,
+        arguments: list[str],
+        cases: list[str],
+        on_result: OnResult | None = None,
+        on_activity: Callable[[str], None] | None = None,
     ) -> ProcessResult:
         """Python with these arguments and a case file, in the judge's folder."""
         with self._staged() as folder:
@@ -129,7 +152,13 @@ class Bot:
             environment = self._environment(folder)
             if self.seed is not None:
                 environment["POPCORN_SEED"] = str(self.seed)
-            return _run(command, folder, environment, limit_s, on_result or _ignore)
+
+            def look() -> None:
+                word = read_activity(folder.parent / _temporary)
+                if word and on_activity:
+                    on_activity(word)
+
+            return _run(command, folder, environment, limit_s, on_result or _ignore, look)
 
     def run_explain(
         self, cases: list[str], instructions: int, wanted: list[str]
@@ -215,6 +244,7 @@ def _run(
     environment: dict[str, str],
     timeout_s: float,
     on_result: OnResult | None = None,
+    look: Callable[[], None] | None = None,
 ) -> ProcessResult:
     """Runs a command with a result pipe where somebody listens; kills it after the time limit."""
     read_fd, write_fd = os.pipe()
@@ -231,6 +261,7 @@ def _run(
         start_new_session=True,
     )
     os.close(write_fd)
+    _running.add(process)
     assert process.stderr
     errors = _Tail(process.stderr)
     ended = ProcessResult(exit_code=-1, stderr="")
@@ -238,7 +269,7 @@ def _run(
     try:
         with watched(process, folder.parent):
             try:
-                if ended.take_all(read_fd, deadline, on_result):
+                if ended.take_all(read_fd, deadline, on_result, look):
                     process.wait(max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 ended.killed = True
@@ -249,6 +280,7 @@ def _run(
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        _running.discard(process)
     ended.exit_code = process.returncode
     ended.stderr = visible(errors.text())
     return ended
@@ -273,6 +305,33 @@ class _Tail(threading.Thread):
         return self._kept.decode("utf-8", "replace").strip()
 
 
+def stop_running() -> None:
+    """Ends every process that another thread waits for; that thread clears away."""
+    processes = [process for process in list(_running) if process.poll() is None]
+    for process in processes:
+        process.terminate()
+    deadline = time.monotonic() + stop_s
+    for process in processes:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, deadline - time.monotonic()))
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextmanager
+def side_by_side(count: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads for bots; an interrupt or an error ends what they run and starts nothing more."""
+    pool = ThreadPoolExecutor(count)
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        stop_running()
+        raise
+    finally:
+        pool.shutdown()
+
+
 def _ask_to_stop(process: subprocess.Popen[bytes]) -> None:
     """Lets a process that still runs clear away."""
     if process.poll() is None:
@@ -281,12 +340,18 @@ def _ask_to_stop(process: subprocess.Popen[bytes]) -> None:
             process.wait(stop_s)
 
 
-def _results(fd: int, deadline: float) -> Iterator[tuple[str, str]]:
+def _results(
+    fd: int, deadline: float, look: Callable[[], None] | None = None
+) -> Iterator[tuple[str, str]]:
     """Key and value of every line, until the writer is gone or the time is up."""
     pending = b""
     with selectors.DefaultSelector() as selector:
         selector.register(fd, selectors.EVENT_READ)
-        while (left_s := deadline - time.monotonic()) > 0 and selector.select(left_s):
+        while (left_s := deadline - time.monotonic()) > 0:
+            if not selector.select(min(left_s, look_s) if look else left_s):
+                if look:
+                    look()
+                continue
             chunk = os.read(fd, 1 << 16)
             if not chunk:
                 return

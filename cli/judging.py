@@ -12,13 +12,16 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from nvfp4.cli import interrupts
 from nvfp4.cli.assess import Observer, Plan, ProfileReport, assess, profile, read_submission
 from nvfp4.cli.bot import Bot
 from nvfp4.cli.brief import is_brief, show_briefly
 from nvfp4.cli.check import show_check
+from nvfp4.cli.console import new_console
 from nvfp4.cli.directives import warnings_before
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.formats import format_of, formatted
+from nvfp4.cli.gpu import has_gpu
 from nvfp4.cli.mistakes import first_mistake
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.progress import observed, quiet
@@ -26,8 +29,6 @@ from nvfp4.cli.render import show
 from nvfp4.cli.verdict import Verdict, json_schema
 
 passed_exit, failed_exit = 0, 1
-
-narrowest_columns = 100
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,8 @@ def judge_and_show(
     if options.output is not None:
         chosen = "json" if options.as_json else options.chosen_format
         _write(options.output, formatted(verdict, format_of(options.output, chosen)))
+    if verdict.interrupted:
+        return interrupts.exit_code()
     return passed_exit if verdict.passed else failed_exit
 
 
@@ -124,12 +127,14 @@ def judge(path: Path, plan: Plan, options: Options, observer: Observer) -> Verdi
 
 
 def profile_and_show(path: Path, cases: list[str], options: Options) -> int:
-    """Profiles one call of each case, shows the reports, returns the exit code. Raises
-    SetupError.
+    """Profiles one call of each case on a GPU, or explains it without one; shows the reports,
+    returns the exit code. Raises SetupError.
     """
     if options.format not in ("text", "json"):
         raise SetupError(f"a profile has no format {options.format}", "Use text or json.", "usage")
     _check_output(options.output)
+    if not has_gpu(options.device):
+        return _explain(path, cases, options)
     described, content = read_submission(path)
     mistake = first_mistake(path.name, content)
     if mistake is None:
@@ -145,24 +150,20 @@ def profile_and_show(path: Path, cases: list[str], options: Options) -> int:
         "reports": [vars(report) for report in reports],
     }
     text = json.dumps(result, indent=2, allow_nan=False)
-    if options.output is not None:
-        _write(options.output, text)
     if not options.for_people:
         click.echo(text)
     else:
         for report in reports:
             click.echo(f"{report.spec}\n{report.text}\n")
+    if options.output is not None:
+        _write(options.output, text)
     return passed_exit if passed else failed_exit
 
 
-def new_console(stderr: bool = False) -> Console:
-    """A console that is wide enough for the tables where nobody looks at a terminal."""
-    console = Console(stderr=stderr, highlight=False)
-    if not console.is_terminal:
-        console = Console(
-            stderr=stderr, highlight=False, width=max(narrowest_columns, console.width)
-        )
-    return console
+def _explain(path: Path, cases: list[str], options: Options) -> int:
+    from nvfp4.cli.explain import explain_and_show
+
+    return explain_and_show(path, cases, options)
 
 
 def _check_output(output: Path | None) -> None:
@@ -183,7 +184,7 @@ def _check_output(output: Path | None) -> None:
 
 def _not_written(output: Path, error: OSError) -> SetupError:
     message = f"cannot write {output}: {error.strerror}"
-    return SetupError(message, "Name a file in a folder that exists.", "setup.unwritable")
+    return SetupError(message, "Name a file that can be written.", "setup.unwritable")
 
 
 def _write(output: Path, text: str) -> None:

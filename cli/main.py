@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,6 +11,7 @@ from typing import Any, NoReturn
 import click
 
 from nvfp4.cli.errors import SetupError
+from nvfp4.cli.group import Commands
 from nvfp4.cli.parameters import (
     DeviceType,
     ShapeType,
@@ -23,35 +22,14 @@ from nvfp4.cli.parameters import (
     submission_argument,
     watch_option,
 )
-from nvfp4.cli.setup_errors import asks_for_json, print_error
 
 bench_seed = 1111
-setup_exit = 2
-
-
-class Commands(click.Group):
-    """A group whose commands end with exit code 2 where nothing could be judged."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.meta[__name__] = asks_for_json(args)
-        return super().parse_args(ctx, args)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except (SetupError, click.UsageError) as error:
-            print_error(error, as_json=ctx.meta[__name__])
-            ctx.exit(setup_exit)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="nvfp4")
 def main() -> None:
     """Judges submissions to the NVFP4 GEMV contest on the GPU you have, or on none."""
-    if threading.current_thread() is threading.main_thread():
-        # A signal that ends the command ends the judge too, as Ctrl-C does.
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.default_int_handler)
 
 
 def _end(judge: Callable[[], int], submission: Path, watch: bool) -> NoReturn:
@@ -63,7 +41,7 @@ def _end(judge: Callable[[], int], submission: Path, watch: bool) -> NoReturn:
     sys.exit(repeatedly(judge, submission))
 
 
-@main.command("eval")
+@main.command("eval", epilog="nvfp4 eval mine.py\nnvfp4 eval mine.py --json --output verdict.json")
 @submission_argument
 @click.option(
     "--mode",
@@ -96,7 +74,9 @@ def eval_command(submission: Path, mode: str, watch: bool, **options: Any) -> No
     _end(judge, submission, watch)
 
 
-@main.command()
+@main.command(
+    epilog="nvfp4 bench mine.py\nnvfp4 bench mine.py --shape 7168,16384,1 --shape 512,4096,2"
+)
 @submission_argument
 @shapes_option("time")
 @judging_options
@@ -114,7 +94,7 @@ def bench(submission: Path, shapes: tuple[tuple[int, int, int], ...], **options:
     sys.exit(judge_and_show(submission, plan, Options(**options)))
 
 
-@main.command()
+@main.command(epilog="nvfp4 test mine.py\nnvfp4 test mine.py --device cpu --strict --keep listings")
 @submission_argument
 @click.option("-x", "--stop", "stop_early", is_flag=True, help="Stop at the first failure.")
 @click.option(
@@ -194,14 +174,14 @@ def explain(submission: Path, shapes: tuple[tuple[int, int, int], ...], **option
     sys.exit(explain_and_show(submission, shapes, ExplainOptions(**options)))
 
 
-@main.command()
+@main.command(epilog="nvfp4 info\nnvfp4 info --device cpu --json")
 @click.option("--device", default="auto", type=DeviceType(), help="Which device to describe.")
 @flush_option
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else.")
 def info(device: str, flush: str, as_json: bool) -> None:
     """Shows the device, its measured limits, and the floor of each benchmark."""
+    from nvfp4.cli.console import new_console
     from nvfp4.cli.info import inspect, show_info
-    from nvfp4.cli.judging import new_console
     from nvfp4.cli.problem import load_problem
 
     information = inspect(load_problem(), device, flush)
@@ -211,26 +191,30 @@ def info(device: str, flush: str, as_json: bool) -> None:
         show_info(new_console(), information)
 
 
-@main.command()
+@main.command(epilog="nvfp4 selftest --quick\nnvfp4 selftest --list")
 @click.argument("names", nargs=-1)
 @click.option(
     "--quick",
     is_flag=True,
     help="Judge a few that stand for the rest, without benchmarks, in a minute.",
 )
+@click.option("--list", "list_only", is_flag=True, help="List them, judge nothing.")
 @click.option("--device", default="auto", type=DeviceType(), help="Where to judge.")
 @flush_option
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else.")
-def selftest(names: tuple[str, ...], quick: bool, device: str, flush: str, as_json: bool) -> None:
+def selftest(
+    names: tuple[str, ...], quick: bool, list_only: bool, device: str, flush: str, as_json: bool
+) -> None:
     """Judges honest submissions, which must pass, and cheats, which must be caught.
 
     NAMES picks some of the corpus; all of it is judged without, or a few with --quick. Exit 1 if
     the judge was fooled, or failed an honest submission.
     """
+    from nvfp4.cli.console import new_console
     from nvfp4.cli.info import inspect
-    from nvfp4.cli.judging import failed_exit, new_console, passed_exit
+    from nvfp4.cli.judging import failed_exit, passed_exit
     from nvfp4.cli.problem import load_problem
-    from nvfp4.cli.selftest import load_corpus, run_corpus, show_findings
+    from nvfp4.cli.selftest import load_corpus, run_corpus, show_corpus, show_findings
 
     problem = load_problem()
     corpus = load_corpus(problem)
@@ -241,13 +225,18 @@ def selftest(names: tuple[str, ...], quick: bool, device: str, flush: str, as_js
     chosen = [each for each in corpus if each.name in names]
     if not names:
         chosen = [each for each in corpus if each.quick or not quick]
+    if list_only:
+        show_corpus(new_console(), chosen)
+        return
     on_cuda = inspect(problem, device).device.kind == "cuda"
     findings = run_corpus(problem, chosen, device, on_cuda, quick, flush)
     good = show_findings(new_console(), findings, as_json)
     sys.exit(passed_exit if good else failed_exit)
 
 
-@main.command()
+@main.command(
+    epilog="nvfp4 tune mine.py --shape 7168,16384,1 --calls 200\nnvfp4 tune mine.py --write"
+)
 @submission_argument
 @shapes_option("tune for")
 @click.option("--device", default="auto", type=DeviceType(), help="auto, cuda or cuda:N.")

@@ -203,6 +203,7 @@ def explain_options(function: F) -> F:
         ),
         click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else."),
         click.option(
+            "-o",
             "--output",
             type=click.Path(dir_okay=False, path_type=Path),
             help="Write the JSON object to a file too.",

@@ -54,8 +54,9 @@ class Device:
 
 @dataclass(frozen=True)
 class TestResult:
-    """inputs: contest or full. status: pass, fail or skipped. error_share: the largest error over
-    the allowed one. findings, failure: see docs/json.md; every failed test has a failure.
+    """inputs: contest or full. status: pass, fail, or skipped where it was not judged.
+    error_share: the largest error over the allowed one. findings, failure: see docs/json.md; every
+    failed test has a failure.
     """
 
     __test__ = False  # not a pytest class, whatever its name says
@@ -140,6 +141,7 @@ class Warning:
 class Verdict:
     """Everything ``--json`` shows. alone: how the submission failed when it was run by itself.
     mistake: why nothing of it could be judged.
+    interrupted: whether the user stopped it. elapsed_s: how long all of it took, None if unknown.
     """
 
     submission: Submission
@@ -150,6 +152,8 @@ class Verdict:
     warnings: list[Warning] = field(default_factory=list)
     alone: str | None = None
     mistake: Mistake | None = None
+    interrupted: bool = False
+    elapsed_s: float | None = None
 
     @property
     def contest_tests_passed(self) -> bool:
@@ -160,14 +164,17 @@ class Verdict:
     @property
     def passed(self) -> bool:
         """Whether the leaderboard would take it; full-range tests only warn."""
-        judged = bool(self.tests or self.benchmarks)
+        judged = bool(self.tests or self.benchmarks) and not self.interrupted
         benchmarks_passed = all(each.status == "pass" for each in self.benchmarks)
         return judged and not self.mistake and self.contest_tests_passed and benchmarks_passed
 
     @property
     def emulated(self) -> bool:
-        """Whether a benchmark was emulated and so not timed."""
-        return any(each.emulation for each in self.benchmarks)
+        """Whether kernels are emulated here and so not timed, be it that none got so far."""
+        if any(each.emulation for each in self.benchmarks):
+            return True
+        on_gpu = self.device is not None and self.device.kind == "cuda"
+        return not on_gpu and not any(each.timed for each in self.benchmarks)
 
     @property
     def score(self) -> Score:

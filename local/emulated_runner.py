@@ -1,5 +1,6 @@
 """A runner on a stand-in for CUDA, whose kernels are emulated."""
 
+import contextlib
 import dataclasses
 from pathlib import Path
 from typing import Any
@@ -47,9 +48,9 @@ class EmulatedRunner(ReportingRunner):
         return seen
 
     def _load(self, request: Load, fd: int | None) -> Done:
-        if self._emulation is None:
-            from nvfp4 import emulation
+        from nvfp4 import emulation
 
+        if self._emulation is None:
             self._emulation = emulation.install_stand_in(
                 self._submission,
                 request.arch,
@@ -58,7 +59,14 @@ class EmulatedRunner(ReportingRunner):
                 request.keep,
                 self.name,
             )
-        return super()._load(request, fd)
+            emulation.activity.tell(self._note)
+        with emulation.activity.busy("importing"):
+            return super()._load(request, fd)
+
+    def _note(self, word: str) -> None:
+        """For cli/activity.py; the submission can do as it likes with the file."""
+        with contextlib.suppress(OSError):
+            (self._submission.parent / "activity").write_text(word)
 
     def begin_call(self) -> Any:
         """Kernels may use the case's buffers; returns the emulation."""

@@ -20,7 +20,7 @@ from types import TracebackType
 import torch
 
 from nvfp4 import emulator
-from nvfp4.capture import cuda, cutedsl, standin
+from nvfp4.capture import activity, cuda, cutedsl, standin
 from nvfp4.capture.imports import when_imported
 from nvfp4.capture.launch import Buffer, Launch, View
 from nvfp4.capture.torch_memory import ProcessMemory
@@ -116,6 +116,7 @@ class Emulation:
     ) -> None:
         self.uninstall()
 
+    @activity.busy("emulating")
     def _run(self, launch: Launch) -> None:
         if launch.trial:
             emulator.run(launch, check=False)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from nvfp4.capture.activity import busy
 from nvfp4.capture.cuda.compilers import (
     CompileError,
     cache_folder,
@@ -128,6 +129,7 @@ def _one_word(option: str) -> str:
     return re.sub(r"^(-[IDU])\s+", r"\1", option)
 
 
+@busy("compiling")
 def _compile(program: Program, tools: Toolchain, folder: Path) -> dict[str, object]:
     virtual = program.arch.replace("sm_", "compute_")
     references = "".join(
