@@ -12,10 +12,11 @@ import click
 from rich.console import Console
 
 from nvfp4.cli.assess import read_submission
+from nvfp4.cli.columns import Column, table
+from nvfp4.cli.console import columns_of, new_console, rule_of, say
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging import Options, failed_exit, passed_exit
 from nvfp4.cli.problem import case_line
-from nvfp4.cli.render import new_table
 from nvfp4.cli.text import first_lines, visible_json
 from nvfp4.cli.verdict import full_range_suffix, unescape
 
@@ -68,7 +69,7 @@ def debug_and_show(path: Path, element: Element, options: Options, every_block: 
     elif failure is not None:
         click.echo("\n".join(first_lines(unescape(failure))))
     else:
-        _show(Console(highlight=False), element, found, every_block)
+        _show(new_console(), element, found, every_block)
     return failed_exit if failure is not None or found["wrong"] else passed_exit
 
 
@@ -159,10 +160,7 @@ def _show_blocks(console: Console, found: dict[str, Any], every_block: bool) -> 
         shown = {0, 1, 2, len(blocks) - 2, len(blocks) - 1}
         for number in sorted(remarks)[: most_blocks // 3]:
             shown |= {number - 1, number, number + 1} & set(range(len(blocks)))
-    table = new_table("Exact sums by k block")
-    for heading in ("block", "elements", "its sum", "sum so far"):
-        table.add_column(heading, justify="right")
-    table.add_column("")
+    rows: list[tuple[str, str, str, str, str]] = []
     running, left_out = 0.0, False
     for number, part in enumerate(blocks):
         running += part
@@ -170,10 +168,17 @@ def _show_blocks(console: Console, found: dict[str, Any], every_block: bool) -> 
             first = number * block_elements
             span = f"{first}-{first + block_elements - 1}"
             remark = remarks.get(number, "")
-            table.add_row(str(number), span, f"{part:.8g}", f"{running:.8g}", remark)
+            rows.append((str(number), span, f"{part:.8g}", f"{running:.8g}", remark))
         elif not left_out:
-            table.add_row("...", "", "", "", "")
+            rows.append(("...", "", "", "", ""))
         left_out = number not in shown
-    console.print(table)
+    headings = ("block", "elements", "its sum", "sum so far", "remark")
+    columns = [
+        Column(heading, [row[index] for row in rows], right=heading != "remark")
+        for index, heading in enumerate(headings)
+    ]
+    say(console, "Exact sums by k block", "bold")
+    for line in table(columns, columns_of(console), rule_of(console)):
+        say(console, line)
     if len(shown) < len(blocks):
-        console.print(f"{len(shown)} of {len(blocks)} blocks; --all-blocks shows every one")
+        say(console, f"{len(shown)} of {len(blocks)} blocks; --all-blocks shows every one")

@@ -119,7 +119,7 @@ def test(
     _end(lambda: judge_and_show(submission, plan, Options(**options)), submission, watch)
 
 
-@main.command()
+@main.command(epilog="nvfp4 check mine.py\nnvfp4 check mine.py --shape 384,640,2 --watch")
 @submission_argument
 @click.option(
     "--shape", type=ShapeType(), help="The shape to check. Default: an awkward one, 384,640,2."
@@ -140,7 +140,7 @@ def check(
     _end(lambda: check_and_show(submission, plan, Options(**options)), submission, watch)
 
 
-@main.command()
+@main.command(epilog="nvfp4 new cute\nnvfp4 new cuda -o mine.py")
 @click.argument("kind", default="torch", type=click.Choice(["torch", "cute", "cuda", "triton"]))
 @click.option(
     "-o",
@@ -159,7 +159,9 @@ def new(kind: str, output: Path, force: bool) -> None:
     click.echo(f"wrote {output}; next: nvfp4 check {output}")
 
 
-@main.command()
+@main.command(
+    epilog="nvfp4 explain mine.py\nnvfp4 explain mine.py --shape 7168x2048x4 --top 3 --ptx"
+)
 @submission_argument
 @shapes_option("explain", "the first of the contest's three benchmarks")
 @explain_options
@@ -277,7 +279,9 @@ def tune(
     sys.exit(run_tuner(load_problem(), submission, shapes, device, calls, state, write))
 
 
-@main.command()
+@main.command(
+    epilog="nvfp4 debug mine.py --shape 512x4096x2 --row 7\nnvfp4 debug mine.py --shape 512x4096x2 --row 7 --batch 1 --full"
+)
 @submission_argument
 @click.option("--shape", required=True, type=ShapeType(), help="The shape of the case.")
 @click.option("--row", required=True, type=int, help="Row of c, from 0.")

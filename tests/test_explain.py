@@ -286,7 +286,7 @@ def test_options_of_a_judging_command_will_do(
     path = tmp_path / "broken.py"
     path.write_text("def custom_kernel(data):\n    raise ValueError('oh')\n")
     options = Options(
-        "auto", None, 60.0, "sm_100a", True, 4, False, None, "auto", "contest", True,
+        "auto", None, 60.0, "sm_100a", True, 4, False, None, "auto", "contest", True, None,
         tmp_path / "out.json",
     )  # fmt: skip
     assert explain_and_show(path, [(128, 256, 1)], options) == 1
