@@ -11,11 +11,12 @@ from typing import Any
 import click
 from rich.console import Console
 
+from nvfp4.cli import exits
 from nvfp4.cli.assess import read_submission
 from nvfp4.cli.columns import Column, table
 from nvfp4.cli.console import columns_of, new_console, rule_of, say
 from nvfp4.cli.errors import SetupError
-from nvfp4.cli.judging import Options, failed_exit, passed_exit
+from nvfp4.cli.judging import Options
 from nvfp4.cli.problem import case_line
 from nvfp4.cli.text import first_lines, visible_json
 from nvfp4.cli.verdict import full_range_suffix, unescape
@@ -70,7 +71,7 @@ def debug_and_show(path: Path, element: Element, options: Options, every_block: 
         click.echo("\n".join(first_lines(unescape(failure))))
     else:
         _show(new_console(), element, found, every_block)
-    return failed_exit if failure is not None or found["wrong"] else passed_exit
+    return exits.failed if failure is not None or found["wrong"] else exits.passed
 
 
 def _read(text: str | None) -> dict[str, Any]:

@@ -11,12 +11,13 @@ from typing import Any
 import click
 from rich.text import Text
 
+from nvfp4.cli import exits
 from nvfp4.cli.advice import CostlyLine, costly_lines
 from nvfp4.cli.assess import read_submission
 from nvfp4.cli.bot import Bot
+from nvfp4.cli.console import new_console
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.explanation import BadExplanation, Kernel, read_explanations
-from nvfp4.cli.judging import failed_exit, new_console, passed_exit
 from nvfp4.cli.listing import (
     Layout,
     cost_legend,
@@ -98,7 +99,7 @@ def explain_and_show(
         for each in found:
             for line in _shown(each, submission.name, source, chosen, console.width):
                 console.print(line, soft_wrap=True)
-    return passed_exit if passed else failed_exit
+    return exits.passed if passed else exits.failed
 
 
 def explain(content: bytes, cases: list[str], options: ExplainOptions) -> list[Explained]:

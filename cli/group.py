@@ -9,13 +9,9 @@ from typing import Any, NoReturn
 
 import click
 
-from nvfp4.cli import interrupts
+from nvfp4.cli import exits, interrupts
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.setup_errors import asks_for_json, print_error
-
-setup_exit = 2
-unread_exit = 141
-"""As a shell reports a program that a broken pipe has ended."""
 
 _no_room = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
@@ -64,7 +60,7 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except (SetupError, click.UsageError) as error:
             print_error(error, as_json=ctx.meta[__name__])
-            ctx.exit(setup_exit)
+            ctx.exit(exits.setup)
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             ctx.exit(interrupts.exit_code())
@@ -93,9 +89,9 @@ def _end_unread(error: OSError) -> NoReturn:
     for fd in (1, 2) if isinstance(error, BrokenPipeError) else (1,):
         os.dup2(nowhere, fd)
     if isinstance(error, BrokenPipeError):
-        sys.exit(unread_exit)
+        sys.exit(exits.unread)
     try:
         os.write(2, f"error: the output cannot be written: {error.strerror}\n".encode())
     except OSError:
         os.dup2(nowhere, 2)
-    sys.exit(setup_exit)
+    sys.exit(exits.setup)

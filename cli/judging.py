@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from nvfp4.cli import interrupts
+from nvfp4.cli import exits, interrupts
 from nvfp4.cli.assess import Observer, Plan, ProfileReport, assess, profile, read_submission
 from nvfp4.cli.bot import Bot
 from nvfp4.cli.brief import is_brief, show_briefly
@@ -27,8 +27,6 @@ from nvfp4.cli.problem import load_problem
 from nvfp4.cli.progress import observed, quiet
 from nvfp4.cli.render import show
 from nvfp4.cli.verdict import Verdict, json_schema
-
-passed_exit, failed_exit = 0, 1
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,7 @@ def judge_and_show(
         _write(options.output, formatted(verdict, format_of(options.output, chosen)))
     if verdict.interrupted:
         return interrupts.exit_code()
-    return passed_exit if verdict.passed else failed_exit
+    return exits.passed if verdict.passed else exits.failed
 
 
 def check_and_show(path: Path, plan: Plan, options: Options) -> int:
@@ -133,10 +131,12 @@ def profile_and_show(path: Path, cases: list[str], options: Options) -> int:
     if options.format not in ("text", "json"):
         raise SetupError(f"a profile has no format {options.format}", "Use text or json.", "usage")
     _check_output(options.output)
-    if not has_gpu(options.device):
-        return _explain(path, cases, options)
     described, content = read_submission(path)
     mistake = first_mistake(path.name, content)
+    if mistake is None and not has_gpu(options.device):
+        from nvfp4.cli.explain import explain_and_show
+
+        return explain_and_show(path, cases, options)
     if mistake is None:
         with observed(new_console(stderr=not options.for_people)) as observer:
             reports = profile(options.bot(content, path.name), cases, observer)
@@ -157,13 +157,7 @@ def profile_and_show(path: Path, cases: list[str], options: Options) -> int:
             click.echo(f"{report.spec}\n{report.text}\n")
     if options.output is not None:
         _write(options.output, text)
-    return passed_exit if passed else failed_exit
-
-
-def _explain(path: Path, cases: list[str], options: Options) -> int:
-    from nvfp4.cli.explain import explain_and_show
-
-    return explain_and_show(path, cases, options)
+    return exits.passed if passed else exits.failed
 
 
 def _check_output(output: Path | None) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import click
 
+from nvfp4.cli import exits
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.group import Commands
 from nvfp4.cli.parameters import (
@@ -214,7 +215,6 @@ def selftest(
     """
     from nvfp4.cli.console import new_console
     from nvfp4.cli.info import inspect
-    from nvfp4.cli.judging import failed_exit, passed_exit
     from nvfp4.cli.problem import load_problem
     from nvfp4.cli.selftest import load_corpus, run_corpus, show_corpus, show_findings
 
@@ -233,7 +233,7 @@ def selftest(
     on_cuda = inspect(problem, device).device.kind == "cuda"
     findings = run_corpus(problem, chosen, device, on_cuda, quick, flush)
     good = show_findings(new_console(), findings, as_json)
-    sys.exit(passed_exit if good else failed_exit)
+    sys.exit(exits.passed if good else exits.failed)
 
 
 @main.command(
@@ -280,7 +280,8 @@ def tune(
 
 
 @main.command(
-    epilog="nvfp4 debug mine.py --shape 512x4096x2 --row 7\nnvfp4 debug mine.py --shape 512x4096x2 --row 7 --batch 1 --full"
+    epilog="nvfp4 debug mine.py --shape 512x4096x2 --row 7\n"
+    "nvfp4 debug mine.py --shape 512x4096x2 --row 7 --batch 1 --full"
 )
 @submission_argument
 @click.option("--shape", required=True, type=ShapeType(), help="The shape of the case.")

@@ -10,9 +10,10 @@ from pathlib import Path
 import click
 from watchfiles import watch
 
+from nvfp4.cli import exits
 from nvfp4.cli.errors import SetupError
 
-setup_exit, interrupted_exit = 2, 130
+interrupted_exit = 130
 debounce_ms = 150
 """An editor writes a file in several steps."""
 
@@ -63,7 +64,7 @@ def _attempt(judge: Callable[[], int]) -> int:
         return judge()
     except SetupError as error:
         click.echo(f"error: {error}\nhint: {error.hint}", err=True)
-        return setup_exit
+        return exits.setup
 
 
 def _say_waiting(path: Path) -> None:
