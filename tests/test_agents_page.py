@@ -25,7 +25,7 @@ right = (submissions / "right.py").read_text(encoding="utf-8")
 sources = {
     "right": f"{right}\ncustom_kernel = gemv\n",
     "twice": f"{right}\ndef custom_kernel(data):\n    return gemv(data) * 2\n",
-    "raises": "def custom_kernel(data):\n    a, b = data\n",
+    "raises": "def custom_kernel(data):\n    a, b = data\n    return a\n",
 }
 
 

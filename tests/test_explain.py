@@ -252,7 +252,13 @@ def wasteful() -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("path", wasteful())
+def slow_in_cuda(path: Path) -> Any:
+    """One of those that nvcc compiles stands for the rest, which `make corpus` judges."""
+    rest = path.stem.startswith("cuda") and path.stem != "cuda_by_hand"
+    return pytest.param(path, marks=pytest.mark.corpus if rest else (), id=path.stem)
+
+
+@pytest.mark.parametrize("path", map(slow_in_cuda, wasteful()))
 def test_waste_is_found_at_its_line(path: Path) -> None:
     if path.stem.startswith("cute"):
         pytest.importorskip("cutlass")
@@ -264,7 +270,7 @@ def test_waste_is_found_at_its_line(path: Path) -> None:
     assert wanted <= found
 
 
-@pytest.mark.parametrize(("m", "k"), [(7168, 16384), (256, 7168)])
+@pytest.mark.parametrize(("m", "k"), [(256, 7168)])
 def test_a_tuned_kernel_is_not_accused(m: int, k: int) -> None:
     pytest.importorskip("cutlass")
     found = explained(root / "submission.py", m, k, top=10)

@@ -12,7 +12,7 @@ SRC = r"""
 __device__ float by_hand(uint32_t code)
 {
     uint32_t exponent = code >> 1 & 3, mantissa = code & 1;
-    float value = exponent ? (2 + mantissa) * 0.25f * (1u << exponent)  // <- scalar_conversions
+    float value = exponent ? (2 + mantissa) * 0.25f * (1u << exponent)
                            : 0.5f * mantissa;
     return code & 8 ? -value : value;
 }
