@@ -240,25 +240,23 @@ def marked(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def wasteful() -> list[Any]:
+    """Of those in CUDA C++ one stands for the rest, which `make corpus` takes."""
     try:
         find_toolchain()
         nvcc = True
     except MissingToolchain:
         nvcc = False
     without_nvcc = pytest.mark.skipif(not nvcc, reason="CUDA C++ cannot be compiled here")
-    return [
-        pytest.param(path, id=path.stem, marks=without_nvcc if "cuda" in path.stem else ())
-        for path in sorted(KERNELS.glob("cu*.py"))
-    ]
+    found = []
+    for path in sorted(KERNELS.glob("cu*.py")):
+        marks = [without_nvcc] if "cuda" in path.stem else []
+        if "cuda" in path.stem and path.stem != "cuda_by_hand":
+            marks.append(pytest.mark.corpus)
+        found.append(pytest.param(path, id=path.stem, marks=marks))
+    return found
 
 
-def slow_in_cuda(path: Path) -> Any:
-    """One of those that nvcc compiles stands for the rest, which `make corpus` judges."""
-    rest = path.stem.startswith("cuda") and path.stem != "cuda_by_hand"
-    return pytest.param(path, marks=pytest.mark.corpus if rest else (), id=path.stem)
-
-
-@pytest.mark.parametrize("path", map(slow_in_cuda, wasteful()))
+@pytest.mark.parametrize("path", wasteful())
 def test_waste_is_found_at_its_line(path: Path) -> None:
     if path.stem.startswith("cute"):
         pytest.importorskip("cutlass")
