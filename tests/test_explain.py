@@ -240,7 +240,7 @@ def marked(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def wasteful() -> list[Any]:
-    """Of those in CUDA C++ one stands for the rest, which `make corpus` takes."""
+    """A few; `make corpus` takes the rest."""
     try:
         find_toolchain()
         nvcc = True
@@ -250,7 +250,7 @@ def wasteful() -> list[Any]:
     found = []
     for path in sorted(KERNELS.glob("cu*.py")):
         marks = [without_nvcc] if "cuda" in path.stem else []
-        if "cuda" in path.stem and path.stem != "cuda_by_hand":
+        if path.stem not in ("cuda_by_hand", "cute_bank_conflict", "cute_divergent_tail"):
             marks.append(pytest.mark.corpus)
         found.append(pytest.param(path, id=path.stem, marks=marks))
     return found
