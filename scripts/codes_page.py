@@ -24,9 +24,7 @@ added. `python -m scripts.codes_page > docs/codes.md` writes this page from the 
 
 
 def subclasses(kind: type[Exception]) -> Iterator[type[Exception]]:
-    """A class and all that are derived from it, in the order of their definition, without those
-    that are bases alone.
-    """
+    """A class and all that are derived from it, without those that are bases alone."""
     if not (kind.__doc__ or "").startswith("Base of"):
         yield kind
     for each in kind.__subclasses__():
@@ -36,7 +34,8 @@ def subclasses(kind: type[Exception]) -> Iterator[type[Exception]]:
 
 def codes_of(kind: type[Exception]) -> dict[str, str]:
     """Code to meaning, for a family of errors."""
-    return {_code_of(each): _meaning(each) for each in subclasses(kind)}
+    found = {_code_of(each): _meaning(each) for each in subclasses(kind)}
+    return dict(sorted(found.items()))
 
 
 def _code_of(kind: type[Exception]) -> str:

@@ -105,6 +105,7 @@ def moments(columns: int) -> Iterator[tuple[str, Terminal]]:
         os.close(master)
 
 
+@pytest.mark.alone  # the rows count tenths of seconds
 @pytest.mark.parametrize("columns", sizes)
 def test_a_terminal_shows_live_rows_and_then_the_verdict(columns: int) -> None:
     seen = []
