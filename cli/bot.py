@@ -145,8 +145,7 @@ class Bot:
     ) -> ProcessResult:
         """Python with these arguments and a case file, in the judge's folder."""
         with self._staged() as folder:
-            case_file = folder.parent / "cases.txt"  # a submission sees the other folder
-            case_file.write_text("".join(f"{case}\n" for case in cases), encoding="utf-8")
+            case_file = _write_cases(folder, cases)
             command = [sys.executable, *arguments, f"../{case_file.name}"]
             limit_s = self.timeout_s + grace_s
             environment = self._environment(folder)
@@ -165,8 +164,7 @@ class Bot:
     ) -> tuple[ProcessResult, str]:
         """How ``python -m nvfp4.local.explain`` ended, and the JSON that it left; see there."""
         with self._staged() as folder:
-            case_file, target = folder.parent / "cases.txt", folder.parent / "explained.json"
-            case_file.write_text("".join(f"{case}\n" for case in cases), encoding="utf-8")
+            case_file, target = _write_cases(folder, cases), folder.parent / "explained.json"
             command = [sys.executable, "-m", "nvfp4.local.explain", str(case_file), str(target)]
             command += [str(instructions), *wanted]
             ended = _run(command, folder, self._environment(folder), self.timeout_s + grace_s)
@@ -219,6 +217,13 @@ class Bot:
         elif number:
             environment["CUDA_VISIBLE_DEVICES"] = number
         return environment
+
+
+def _write_cases(folder: Path, cases: list[str]) -> Path:
+    """A case file beside the staged folder, which a submission sees."""
+    case_file = folder.parent / "cases.txt"
+    case_file.write_text("".join(f"{case}\n" for case in cases), encoding="utf-8")
+    return case_file
 
 
 def _own_frames(stderr: str, submission: Path) -> str:

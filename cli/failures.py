@@ -13,14 +13,18 @@ _shown_failures = 3
 _shown_findings = 5
 
 
-def failure_lines(verdict: Verdict) -> Iterator[Text]:
-    """The messages of the first failures; equal ones once."""
-    shown: dict[str, int] = {}
-    results: list[tuple[str, TestResult | BenchmarkResult]] = [
+def named_results(verdict: Verdict) -> list[tuple[str, TestResult | BenchmarkResult]]:
+    """Every case with what it is in words, in the order in which they were judged."""
+    return [
         *((f"test, {test.inputs} inputs", test) for test in verdict.tests),
         *(("benchmark", benchmark) for benchmark in verdict.benchmarks),
     ]
-    for what, result in results:
+
+
+def failure_lines(verdict: Verdict) -> Iterator[Text]:
+    """The messages of the first failures; equal ones once."""
+    shown: dict[str, int] = {}
+    for what, result in named_results(verdict):
         if result.status != "fail" or not result.message:
             continue
         # The same fault lies at another address in each case.

@@ -4,19 +4,16 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict
+from nvfp4.cli.failures import named_results
+from nvfp4.cli.verdict import Verdict
 
 _shown_outputs = 3
 
 
 def output_lines(verdict: Verdict) -> Iterator[Text]:
     """What was printed in each case, equal outputs once, with the first case that has it."""
-    results: list[tuple[str, TestResult | BenchmarkResult]] = [
-        *((f"test, {test.inputs} inputs", test) for test in verdict.tests),
-        *(("benchmark", benchmark) for benchmark in verdict.benchmarks),
-    ]
     cases: dict[str, list[str]] = {}
-    for what, result in results:
+    for what, result in named_results(verdict):
         if result.output:
             cases.setdefault(result.output, []).append(f"{what}, {result.spec}")
     for output, names in list(cases.items())[:_shown_outputs]:

@@ -22,6 +22,7 @@ from messages import Call, Called
 from nvfp4.local.diagnosis import diagnose
 from nvfp4.local.diagnosis.inputs import read_inputs
 from nvfp4.local.options import read_options
+from nvfp4.local.variables import default_timeout_s
 from nvfp4.local.watch_messages import WatchedCall
 from opened_case import NotEnoughMemory, OpenedCase, OutOfTime, generate
 from protocol import Exit, ResultPipe
@@ -77,7 +78,7 @@ def main(arguments: list[str]) -> Exit:
     row, batch, case_file = int(arguments[0]), int(arguments[1]), Path(arguments[2])
     pipe = ResultPipe(int(os.environ.pop("POPCORN_FD")))
     seed = os.environ.pop("POPCORN_SEED", None)
-    options = read_options(170.0)
+    options = read_options(default_timeout_s)
     deadline = time.monotonic() + options["timeout_s"]
     isolation.adopt_orphans()
     isolation.close_to_others()

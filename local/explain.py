@@ -21,9 +21,7 @@ from typing import Any
 
 import isolation
 from nvfp4.local.options import read_options
-
-default_timeout_s = 170.0
-longest_import_s = 150.0
+from nvfp4.local.variables import default_timeout_s
 
 
 def explained(case_file: Path, instructions: int, wanted: list[str]) -> list[dict[str, Any]]:
@@ -36,9 +34,10 @@ def explained(case_file: Path, instructions: int, wanted: list[str]) -> list[dic
     results = []
     with SubmissionProcess(Path("submission.py"), options["load"]) as process:
         from nvfp4.local.explained_calls import Explain
+        from opened_case import longest_compile_s
 
         request = Explain(instructions, "ptx" in wanted, "sass" in wanted)
-        process.load(longest_import_s)
+        process.load(longest_compile_s)
         for case in read_cases(case_file):
             result: dict[str, Any] = {"spec": case.spec}
             try:
