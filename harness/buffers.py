@@ -1,7 +1,6 @@
 """The tensors that the judge and the worker share.
 
-They lie in an anonymous file, or in memory of a device, that both map; a descriptor of it travels
-over the socket.
+They lie in an anonymous file or in memory of a device. Both map it by a descriptor.
 """
 
 import fcntl

@@ -1,4 +1,4 @@
-"""Memory of a CUDA device that another process opens by a descriptor: of torch's IPC handle."""
+"""CUDA memory that another process opens by a descriptor: of torch's IPC handle."""
 
 import base64
 import json
