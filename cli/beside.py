@@ -1,4 +1,4 @@
-"""Benchmarks beside the tests: where kernels are emulated, nothing is timed that could be disturbed."""
+"""Benchmarks beside the tests: of emulated kernels nothing is timed that could be disturbed."""
 
 import contextlib
 import os
