@@ -120,7 +120,7 @@ class Bot:
         with self._staged() as folder:
             command = [sys.executable, "-m", "nvfp4.local.run_alone", "submission.py"]
             ended = _run(
-                command, self._harness, folder, self._environment(folder), import_timeout_s
+                command, folder, self._environment(folder), import_timeout_s, harness=self._harness
             )
             ended.stderr = _own_frames(ended.stderr, folder / "submission.py").replace(
                 "submission.py", self.name
@@ -165,7 +165,7 @@ class Bot:
                     on_activity(word)
 
             return _run(
-                command, self._harness, folder, environment, limit_s, on_result or _ignore, look
+                command, folder, environment, limit_s, on_result or _ignore, look, self._harness
             )
 
     def run_explain(
@@ -177,7 +177,11 @@ class Bot:
             command = [sys.executable, "-m", "nvfp4.local.explain", str(case_file), str(target)]
             command += [str(instructions), *wanted]
             ended = _run(
-                command, self._harness, folder, self._environment(folder), self.timeout_s + grace_s
+                command,
+                folder,
+                self._environment(folder),
+                self.timeout_s + grace_s,
+                harness=self._harness,
             )
             text = target.read_text(encoding="utf-8") if target.is_file() else ""
             return ended, text
@@ -256,17 +260,20 @@ def _ignore(key: str, value: str) -> None:
 
 def _run(
     command: list[str],
-    harness: Path,
     folder: Path,
     environment: dict[str, str],
     timeout_s: float,
     on_result: OnResult | None = None,
     look: Callable[[], None] | None = None,
+    harness: Path | None = None,
 ) -> ProcessResult:
-    """Runs a command with a result pipe where somebody listens; kills it after the time limit."""
+    """Runs a command with a result pipe where somebody listens; kills it after the time limit.
+
+    harness: of a judge, which may be forked.
+    """
     read_fd, write_fd = os.pipe()
     try:
-        process = start(command, harness, folder, environment, write_fd if on_result else None)
+        process = start(command, folder, environment, write_fd if on_result else None, harness)
     finally:
         os.close(write_fd)
     _running.add(process)

@@ -144,15 +144,17 @@ class _JudgeServer:
 
 def start(
     command: list[str],
-    harness: Path,
     folder: Path,
     environment: dict[str, str],
     results: int | None,
+    harness: Path | None,
 ) -> Process:
-    """Starts Python's command in a folder. results: a file that it gets as POPCORN_FD."""
-    with contextlib.suppress(NoServer):
-        server = _JudgeServer.of(harness, environment)
-        return server.fork(command[1:], folder, environment, results)
+    """Starts Python's command in a folder. results: a file that it gets as POPCORN_FD. harness:
+    where the modules of a judge are; None if the command is none."""
+    if harness is not None:
+        with contextlib.suppress(NoServer):
+            server = _JudgeServer.of(harness, environment)
+            return server.fork(command[1:], folder, environment, results)
     if results is not None:
         environment = {**environment, "POPCORN_FD": str(results)}
     return subprocess.Popen(

@@ -70,6 +70,7 @@ outside_the_bot = {
         "nvfp4.local.installed_runner",
     },
     "submission_process": {"nvfp4.local.workers"},
+    "buffers": {"nvfp4.local.device_memory"},
     "nvfp4.local.fork_server": {"nvfp4.emulation"},
     "nvfp4.local.judge_server": {"nvfp4.emulation", "nvfp4.emulator.execution.launch"},
     "nvfp4.local.emulated_runner": {"nvfp4.emulation"},

@@ -27,6 +27,7 @@ ORDER = (
     "listing",
     "rendering",
     "",
+    "preparation",
 )
 
 
