@@ -106,6 +106,9 @@ def _become_judge(channel: int, out: int, err: int) -> None:
         os.environ["POPCORN_FD"] = str(fd)
     tempfile.tempdir = None
     os.chdir(request["folder"])
+    # Its modules are loaded; what it starts and copies comes from the staged folder.
+    import_guard = sys.modules["import_guard"]
+    vars(import_guard).update(_folder=request["folder"], _problem=request["folder"])
     arguments = request["arguments"]
     if arguments[0] == "-m":
         sys.path.insert(0, request["folder"])

@@ -28,7 +28,7 @@ def start_worker(
     which it inherits."""
     environment = variables(Path(arguments[2]), scratch)
     ours = arguments[0] == path_of("worker")
-    if ours and sys.platform == "linux" and (_ForkServer.prepared or not uses_gpu()):
+    if ours and sys.platform == "linux" and (_ForkServer.is_prepared() or not uses_gpu()):
         server = _ForkServer.of(arguments[0], environment)
         try:
             return server.start(arguments, scratch, fd, environment)
@@ -43,6 +43,11 @@ class _ForkServer:
     _running: ClassVar[dict[str, "_ForkServer"]] = {}
     prepared: ClassVar[list[socket.socket]] = []
     """The socket of one that runs already, forked before this process knew a secret."""
+
+    @classmethod
+    def is_prepared(cls) -> bool:
+        """Whether there is one that has not touched a GPU."""
+        return bool(cls.prepared or cls._running)
 
     @classmethod
     def of(cls, script: str, environment: dict[str, str]) -> "_ForkServer":
