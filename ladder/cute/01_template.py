@@ -4,10 +4,10 @@
 
 Idea: CTAs of 128 threads, tiles of (128, 1, 64). A thread walks along its row, converts everything
 to f32 and adds up a * sfa * b * sfb. The permuted scales are read through the blocked layout, in
-which a scale repeats for 16 elements: each of the 64 elements loads its own.
+which a scale repeats for 16 elements: each of the 64 elements has its own.
 Buys: nothing yet; every number has the type and the place that it has in the problem.
-Costs: 64 scale loads and conversions where 4 would do, three multiplications an element, and some
-200 registers for the converted tile. m / 128 CTAs are 56 for 148 SMs. Sums are f32.
+Costs: 64 conversions of scales where 4 would do, and three multiplications an element. Lanes of a
+warp read 32 bytes each of 32 far-apart rows. m / 128 CTAs are 56 for 148 SMs. Sums are f32.
 """
 
 import functools
