@@ -57,7 +57,7 @@ def scales(address, shape):
 
 
 @cute.jit
-def gemv(a: Int64, b: Int64, sfa: Int64, sfb: Int64, c: Int64, m: Int32, k: Int32, l: Int32):
+def launch(a: Int64, b: Int64, sfa: Int64, sfb: Int64, c: Int64, m: Int32, k: Int32, l: Int32):
     k = cute.assume(k, divby=64)
     mA = tensor(Float4E2M1FN, a, m, k, l)
     mB = tensor(Float4E2M1FN, b, 128, k, l)
@@ -69,7 +69,7 @@ def gemv(a: Int64, b: Int64, sfa: Int64, sfb: Int64, c: Int64, m: Int32, k: Int3
 
 @functools.cache
 def compiled():
-    return cute.compile(gemv, *[Int64(0)] * 5, *[Int32(0)] * 3)
+    return cute.compile(launch, *[Int64(0)] * 5, *[Int32(0)] * 3)
 
 
 def custom_kernel(data: input_t) -> output_t:
