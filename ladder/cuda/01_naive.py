@@ -4,9 +4,9 @@
 
 Idea: none. Sign, exponent and mantissa are taken apart and put together by ldexpf.
 Buys: a place to begin, which shows what the formats are.
-Costs: more than forty instructions an element, a load for every byte, and lanes of a warp that read
-a byte each of 32 far-apart rows: 32 sectors for 32 bytes. 56 CTAs for 148 SMs. Block sums are exact,
-sums f32; a NaN among the scales would be read as 480.
+Costs: more than forty instructions an element, a load for every byte, and lanes of a warp that
+read a byte each of 32 far-apart rows: 32 sectors for 32 bytes. 56 CTAs for 148 SMs. Block sums are
+exact, sums f32; a NaN among the scales would be read as 480.
 """
 
 from torch.utils.cpp_extension import load_inline
