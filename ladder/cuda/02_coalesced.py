@@ -7,7 +7,8 @@ b: they fetch a tile of 32 blocks of it once, together. Shuffles add the lanes u
 Buys: a warp's load touches 8 neighbouring sectors instead of 32 far-apart ones, and the next
 seven loads hit them again. 16 times the CTAs, twice the threads each.
 Costs: 288 bytes of shared memory and two barriers a tile. Decoding is as slow as before. Partial
-sums in f16 lose digits: full-range inputs fail.
+sums in f16 lose digits: full-range inputs fail, and the contest's come to 98 % of the allowed error
+at k = 16384.
 """
 
 from torch.utils.cpp_extension import load_inline
