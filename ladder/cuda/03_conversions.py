@@ -5,7 +5,7 @@
 Idea: sm_100 converts a byte of two E2M1 values to f16x2 by one instruction. cuda_fp4.h and
 cuda_fp8.h have functions for it. Values that come as f16x2 are multiplied as f16x2: a half sums 8
 products, multiples of 1/4 up to 36, and is exact.
-Buys: five of six instructions. Half a conversion and half a multiply-add an element replace forty.
+Buys: six of seven instructions. Half a conversion and half a multiply-add an element replace forty.
 Costs: needs sm_100. What is left are loads of single bytes. The lanes are still added in f16, so
 full-range inputs fail.
 """

@@ -5,7 +5,7 @@
 Idea: a word is unpacked to its four bytes by one `mov`, each byte converted, each pair multiplied
 and added. In C++ a byte goes through shifts and 16-bit registers to the conversion function and
 back.
-Buys: the shifts and moves around every conversion, a third of all instructions and more.
+Buys: the shifts and moves around every conversion, almost half of all instructions.
 Costs: text that the compiler cannot see into. Accuracy is as before.
 """
 
