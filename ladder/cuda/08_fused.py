@@ -4,8 +4,8 @@
 
 Idea: decoding, scales, products and sums of four blocks stand in one text, in the order in which
 ptxas shall see them: 16 words and 4 pairs of scales go in, the sum comes out.
-Buys: what ptxas makes of it: 22.9 to 22.3 us as published. The PTX gets no shorter, because the
-compiler had left no packing between the small texts.
+Buys: what ptxas makes of it: 22.9 to 22.3 us as published. The PTX gets hardly shorter: the
+compiler had left little packing between the small texts.
 Costs: 21 operands live at once, and nobody likes to read it. Accuracy is as before.
 """
 

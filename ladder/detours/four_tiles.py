@@ -3,8 +3,8 @@
 """From cuda/07_two_tiles: four tiles of k are under way before the first is used.
 
 Idea: if two tiles are better than one, more are better still: 144 bytes a thread.
-Costs: registers for each tile (42 here, 40 with two, whose loop nvcc 13.0 unrolls further), and idle
-slots where a row's tiles are no multiple of 4 x threads_k. Accuracy is as before.
+Costs: registers for each tile (42 here; 40 with two, whose loop nvcc 13.0 unrolls further), and
+idle slots where a row's tiles are no multiple of 4 x threads_k. Accuracy is as before.
 Outcome: no gain, as published. What counts is bytes under way an SM, and all warps together had
 enough of them.
 """
