@@ -6,13 +6,18 @@ VENV ?= .venv
 SUBMISSION ?= submission.py
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(if $(CONSTRAINT),--constraint $(CONSTRAINT))
 
-.PHONY: eval test versions lint clean
+.PHONY: eval test corpus versions lint clean
 
 eval: $(VENV)/installed
 	$(VENV)/bin/nvfp4 eval $(SUBMISSION)
 
 test: $(VENV)/installed-dev lint
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest -n auto --dist loadfile -m 'not corpus and not alone'
+	$(VENV)/bin/python -m pytest -m alone
+
+# The submissions of tests/field that take long to compile.
+corpus: $(VENV)/installed-dev
+	$(VENV)/bin/python -m pytest -n auto --dist loadfile -m corpus
 
 # The tests again in small, with the oldest version of CuTe DSL and with the installed one.
 versions: $(VENV)/installed-dev

@@ -1,9 +1,7 @@
 """The judge, called by the contest's bot: ``python3 eval.py MODE CASEFILE``.
 
 POPCORN_FD is the pipe that takes the results. Mode info, which is ours, measures the device and
-runs no submission. The command nvfp4 sets NVFP4_DEVICE (auto, cuda or cpu), NVFP4_TIMEOUT_S of a
-mode, and NVFP4_ARCH, NVFP4_CHECK=0, NVFP4_ORDERS and NVFP4_STRICT=1 for emulated kernels.
-NVFP4_RETARGET (auto, always, never): whether kernels for NVFP4_ARCH are rewritten for this GPU.
+runs no submission. Where nvfp4 is installed, local/options.py says what else may be set.
 """
 
 import os
@@ -17,10 +15,9 @@ if __name__ == "__main__":
 
     import_guard.keep_to_modules()
 
-import math
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -57,36 +54,27 @@ class Environment:
     """What the bot and the command set. load: how the submission is imported."""
 
     secret_seed: int | None
-    device: str
-    timeout_s: float
-    load: Load
-    strict: bool
+    device: str = "auto"
+    timeout_s: float = default_timeout_s
+    load: Load = field(default_factory=Load)
+    strict: bool = False
 
 
 def read_environment() -> Environment:
     """Removes the seed. Raises SetupError."""
     seed = os.environ.pop("POPCORN_SEED", None)
-    get = os.environ.get
     try:
         secret_seed = int(seed) if seed else None
-        timeout_s = float(get("NVFP4_TIMEOUT_S", default_timeout_s))
-        orders = int(get("NVFP4_ORDERS", 4))
-        if orders < 1 or not 0 < timeout_s < math.inf:
-            raise ValueError
     except ValueError:
-        raise SetupError(
-            "POPCORN_SEED must be a whole number, NVFP4_ORDERS a positive one, "
-            "NVFP4_TIMEOUT_S a positive number of seconds",
-            Exit.USAGE,
-        ) from None
-    device = get("NVFP4_DEVICE", "auto")
-    if device not in ("auto", "cuda", "cpu"):
-        raise SetupError(f"NVFP4_DEVICE={device!r} is not auto, cuda or cpu", Exit.USAGE)
-    check, keep = get("NVFP4_CHECK", "1") != "0", "NVFP4_KEEP" in os.environ
-    retarget = get("NVFP4_RETARGET", "auto")
-    load = Load(get("NVFP4_ARCH", "sm_100a"), check, orders, keep, retarget)
-    strict = get("NVFP4_STRICT", "0") != "0"
-    return Environment(secret_seed, device, timeout_s, load, strict)
+        raise SetupError("POPCORN_SEED must be a whole number", Exit.USAGE) from None
+    if find_spec("nvfp4") is None:  # under the contest's bot
+        return Environment(secret_seed)
+    from nvfp4.local.options import read_options
+
+    try:
+        return Environment(secret_seed, **read_options(default_timeout_s))
+    except ValueError as error:
+        raise SetupError(str(error), Exit.USAGE) from None
 
 
 def run_mode(
@@ -103,11 +91,11 @@ def run_mode(
 
         device = _device(environment)
         cases = _cases(case_file, environment)
-        _report_facts(pipe, device, environment.load.arch)
+        _report_facts(pipe, device, environment.load)
         _report_confinement(pipe, process)
         deadline = started + environment.timeout_s
-        extras = _extras(process, submission, device, deadline, environment.strict, pipe)
-        judge = Judge(process, pipe, device, deadline, environment.secret_seed, extras)
+        extras = _extras(process, submission, device, deadline, environment, pipe)
+        judge = Judge(process, pipe, device, deadline, extras)
         if mode == "test":
             if extras.repeat is None:
                 return judge.test(cases)
@@ -117,7 +105,7 @@ def run_mode(
             return judge.profile(cases)
         if mode == "info":
             process.stop()  # nothing runs beside the measurement
-        limits = measure_limits(device)
+        limits = measure_limits(device, extras.flush)
         for name, value in vars(limits).items():
             pipe.write(f"device.{name}", value)
         if mode == "info":
@@ -130,16 +118,17 @@ def _extras(
     submission: Path,
     device: "torch.device",
     deadline: float,
-    strict: bool,
+    environment: Environment,
     pipe: ResultPipe,
 ) -> "Extras":
     from extras import Extras
 
-    if find_spec("nvfp4") is None:  # under the contest's bot
+    if find_spec("nvfp4") is None:
         return Extras()
     from nvfp4.local.extras import judge_extras
 
-    return judge_extras(process, submission, device, deadline, strict, pipe)
+    load, strict = environment.load, environment.strict
+    return judge_extras(process, submission, device, deadline, load.flush, strict, pipe)
 
 
 def _cases(case_file: Path, environment: Environment) -> "list[Case]":
@@ -161,12 +150,12 @@ def _device(environment: Environment) -> "torch.device":
     return device
 
 
-def _report_facts(pipe: ResultPipe, device: "torch.device", arch: str) -> None:
+def _report_facts(pipe: ResultPipe, device: "torch.device", load: Load) -> None:
     if find_spec("nvfp4") is None:
         return
     from nvfp4.local.facts import device_facts
 
-    for name, value in vars(device_facts(device, arch)).items():
+    for name, value in vars(device_facts(device, load)).items():
         pipe.write(f"device.{name}", "" if value is None else value)
     pipe.complete("device")
 
@@ -224,5 +213,6 @@ def main(arguments: list[str]) -> Exit:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _stop)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _stop)
     sys.exit(main(sys.argv[1:]))

@@ -95,13 +95,20 @@ def _as_scales(
     return plain.view(torch.float8_e4m3fn), permuted.view(torch.float8_e4m3fn)
 
 
+def _patches(l: int, rows: int, k_blocks: int) -> torch.Tensor:
+    """Half of the 64 rectangles of each batch, at random, bool [l, rows, k//16]."""
+    device = default_device()
+    i, j = (torch.arange(size, device=device) * 8 // size for size in (rows, k_blocks))
+    return (torch.rand((l, 8, 8), device=device) < 0.5)[:, i[:, None], j]
+
+
 def generate_full_range_input(m: int, k: int, l: int, seed: int) -> input_t:
     """Inputs that use the whole format, unlike the contest's, with results finite in float16.
 
     Both nibbles take all 16 codes, scales every finite E4M3 code of both signs. The magnitude codes
     of sfa and sfb in a block column have caps with a constant sum: where sfa may be 448, sfb is
-    small. If a result still overflows, smaller caps are tried. Raises ValueError for a shape
-    outside the problem.
+    small. If a result still overflows, smaller caps are tried. Patches look like the
+    contest's, so that no sample tells. Raises ValueError for a shape outside the problem.
     """
     k_blocks, device = k // sf_vec_size, default_device()
     for cap_sum in range(136, 0, -8):
@@ -111,16 +118,25 @@ def generate_full_range_input(m: int, k: int, l: int, seed: int) -> input_t:
             lowest, min(cap_sum, _e4m3_max_code) + 1, (1, 1, k_blocks), device=device
         )
 
-        def scales(rows: int, cap: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        def scales(
+            rows: int, cap: torch.Tensor, plain: torch.Tensor
+        ) -> tuple[torch.Tensor, torch.Tensor]:
+            contest = torch.tensor([0, 0x38, 0x40], dtype=torch.uint8, device=device)  # 0, 1, 2
+            small = contest[torch.randint(0, 3, (l, rows, k_blocks), device=device)]
             uniform = torch.rand((l, rows, k_blocks), device=device)
             magnitude = (uniform * (cap + 1)).to(torch.uint8).clamp(max=_e4m3_max_code)
             sign = torch.randint(0, 2, (l, rows, k_blocks), dtype=torch.uint8, device=device)
             storage_shape = _scale_storage_shape(rows, k_blocks, l)
             storage = torch.zeros(storage_shape, dtype=torch.uint8, device=device)
-            return _as_scales(magnitude | (sign << 7), storage)
+            codes = torch.where(plain, small * (small <= cap), magnitude | (sign << 7))
+            return _as_scales(codes, storage)
 
-        sfa, sfa_permuted = scales(m, sfa_cap)
-        sfb, sfb_permuted = scales(n_padded, cap_sum - sfa_cap)
+        plain_a, plain_b = (_patches(l, rows, k_blocks) for rows in (m, n_padded))
+        for packed, plain in ((a, plain_a), (b, plain_b)):
+            raw = packed.view(torch.uint8).permute(2, 0, 1)
+            raw &= torch.where(plain, 3, 255).to(torch.uint8).repeat_interleave(8, dim=2)
+        sfa, sfa_permuted = scales(m, sfa_cap, plain_a)
+        sfb, sfb_permuted = scales(n_padded, cap_sum - sfa_cap, plain_b)
         data = a, b, sfa, sfb, sfa_permuted, sfb_permuted, c
         if bool(torch.isfinite(ref_kernel(data)).all()):
             return data

@@ -1,11 +1,13 @@
 """The submission against what a user would run instead, in one process, by the judge's timer.
 
     PYTHONPATH=harness python -m benchmarks.compare                    the contest's three shapes
+    PYTHONPATH=harness python -m benchmarks.compare --flush clean      no dirty lines in the cache
     PYTHONPATH=harness python -m benchmarks.compare --sweep plot.png   1 MB to 1 GB of weights
 
 Run it from the repository root on a machine with a GPU. Candidates take turns; a time is the median
 of single calls on a cold L2 cache. The floor is the bytes a call must move over the bandwidth of
-the largest plain read, plus an empty kernel's time. Exits 1 if the submission is wrong.
+the largest plain read, plus an empty kernel's time, plus what the contest's flush adds to a plain
+read of the same bytes. Exits 1 if the submission is wrong.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ from benchmarks import alternatives, plots
 from benchmarks.baselines import Baselines
 from cases import Case, parse_case
 from nvfp4.cli.problem import load_problem
+from nvfp4.local.flushes import flushes
+from nvfp4.local.write_back import WriteBack, nothing_added
 from nvfp4.tuner.space import load_submission
 
 Call = Callable[[], object]
@@ -35,8 +39,12 @@ Call = Callable[[], object]
 class Clock:
     """Median times of single calls, in microseconds."""
 
-    def __init__(self) -> None:
-        self._timer = timing.CudaTimer(torch.device("cuda"))
+    def __init__(self, flush: str) -> None:
+        """flush: contest or clean."""
+        device = torch.device("cuda")
+        self.flush = flush
+        self._timer = timing.CudaTimer(device, flushes[flush])
+        self._added_ns = WriteBack(device).added_ns if flush == "contest" else nothing_added
 
     def medians_us(self, calls: dict[str, Call], repeats: int) -> dict[str, float]:
         """The calls take turns, after one each that may compile."""
@@ -46,6 +54,10 @@ class Clock:
         for _, (name, call) in itertools.product(range(repeats), calls.items()):
             times[name].append(self._timer.time(call)[1].call_ns / 1e3)
         return {name: statistics.median(values) for name, values in times.items()}
+
+    def added_us(self, nbytes: int) -> float:
+        """What the flush adds to a plain read of so many bytes."""
+        return self._added_ns(nbytes) / 1e3
 
     def median_us(self, call: Call) -> float:
         """Of seven calls."""
@@ -106,7 +118,8 @@ def table(submission: Any, baselines: Baselines, clock: Clock, repeats: int) -> 
         calls["empty kernel"] = baselines.empty
         calls["plain read"] = functools.partial(baselines.read, case.bytes)
         times = clock.medians_us(calls, repeats)
-        floors.append(baselines.floor_us(case.bytes, times.pop("empty kernel")))
+        floor_us = baselines.floor_us(case.bytes, times.pop("empty kernel"))
+        floors.append(floor_us + clock.added_us(case.bytes))
         for name, value in times.items():
             rows.setdefault(name, []).append(value)
         del data, calls
@@ -114,7 +127,7 @@ def table(submission: Any, baselines: Baselines, clock: Clock, repeats: int) -> 
     floor = statistics.geometric_mean(floors)
     ours = rows["submission.py"]
     shapes = "  ".join(f"{f'{case.m}x{case.k}x{case.l}':>13}" for case in cases)
-    print(f"\n{'us':24}{shapes}   geomean  / floor   / ours")
+    print(f"\n{f'us, {clock.flush} flush':24}{shapes}   geomean  / floor   / ours")
     print(f"{'floor':24}" + "  ".join(f"{v:13.2f}" for v in floors) + f"  {floor:8.2f}")
     for name, values in sorted(rows.items(), key=lambda row: statistics.fmean(row[1])):
         mean = statistics.geometric_mean(values)
@@ -159,7 +172,7 @@ def sweep(submission: Any, baselines: Baselines, clock: Clock, path: pathlib.Pat
     points = []
     for case, *pair in zip(cases, *rounds, strict=True):
         ours, plain = (min(times[name] for times in pair) for name in ("ours", "plain"))
-        floor = baselines.floor_us(case.bytes, empty_us)
+        floor = baselines.floor_us(case.bytes, empty_us) + clock.added_us(case.bytes)
         points.append(plots.Point(f"{case.m}x{case.k}x{case.l}", case.bytes, ours, floor, plain))
     for point in sorted(points, key=lambda p: p.bytes):
         print(
@@ -178,11 +191,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--submission", type=pathlib.Path, default=pathlib.Path("submission.py"))
     parser.add_argument("--repeats", type=int, default=50)
+    parser.add_argument("--flush", choices=list(flushes), default="contest")
     parser.add_argument("--sweep", type=pathlib.Path, help="draw the sweep into this PNG instead")
     arguments = parser.parse_args()
     submission = load_submission(arguments.submission)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
-    baselines, clock = Baselines(), Clock()
+    baselines, clock = Baselines(), Clock(arguments.flush)
     if arguments.sweep:
         sweep(submission, baselines, clock, arguments.sweep)
         return 0

@@ -33,19 +33,27 @@ class Device:
             6: 65535,  # MaxGridDimY
             7: 65535,  # MaxGridDimZ
             8: 48 * 1024,  # MaxSharedMemoryPerBlock
+            9: 64 * 1024,  # TotalConstantMemory
             10: 32,  # WarpSize
             12: 65536,  # MaxRegistersPerBlock
             16: self.multiprocessors,
+            18: 0,  # Integrated
+            31: 1,  # ConcurrentKernels
             38: self.l2_bytes,
             39: self.threads_per_multiprocessor,
+            41: 1,  # UnifiedAddressing
             75: self.capability[0],
             76: self.capability[1],
             81: self.shared_bytes_per_multiprocessor,
             82: 65536,  # MaxRegistersPerMultiprocessor
+            83: 1,  # ManagedMemory
+            89: 1,  # ConcurrentManagedAccess
             95: 1,  # CooperativeLaunch
             97: self.shared_bytes_per_block,  # MaxSharedMemoryPerBlockOptin
+            102: 0,  # VirtualMemoryManagementSupported
             106: 32,  # MaxBlocksPerMultiprocessor
             111: 1024,  # ReservedSharedMemoryPerBlock
+            115: 1,  # MemoryPoolsSupported
             120: 1,  # ClusterLaunch
         }
         object.__setattr__(self, "attributes", attributes)

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _ENTRY = re.compile(r"\.entry\s+([\w$%]+)\s*(?:\((.*?)\))?", re.DOTALL)
-_DIRECTIVES = r"\.entry\s+{}\b\s*(?:\(.*?\))?([^{{]*)\{{"
+_DIRECTIVES = r"\.entry\s+{}\b\s*(?:\([^)]*\))?([^{{;]*)\{{"  # not of a declaration
 _MOST_THREADS = re.compile(r"\.(?:maxntid|reqntid)\s+([\d\s,]+)")
+_VARIABLE = r"^[^/\n]*\.(?:global|const)\s[^=;/]*\s{}\s*[\[=;]"
 _PARAMETER = re.compile(r"\s\.[busf](\d+)\b[^\[]*?[\w$%]+\s*(?:\[\s*(\d+)\s*\])?\s*$")
 
 
@@ -50,3 +51,8 @@ def most_threads(ptx: str, kernel: str) -> int | None:
     found = re.search(_DIRECTIVES.format(re.escape(kernel)), _COMMENT.sub(" ", ptx), re.DOTALL)
     bound = _MOST_THREADS.search(found[1]) if found else None
     return math.prod(int(each) for each in bound[1].split(",")) if bound else None
+
+
+def declares_variable(ptx: str, name: str) -> bool:
+    """Whether a module has a variable of this name in global or constant memory."""
+    return bool(re.search(_VARIABLE.format(re.escape(name)), ptx, re.MULTILINE))

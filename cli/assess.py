@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from nvfp4.cli.bot import Bot, ProcessResult, import_timeout_s
 from nvfp4.cli.errors import SetupError
+from nvfp4.cli.text import visible
 from nvfp4.cli.verdict import (
     BenchmarkResult,
     Device,
@@ -113,7 +114,7 @@ def _read_profile(values: dict[str, str], index: int, line: str, not_judged: str
     if encoded is None:
         message = read_benchmark(values, index, line, not_judged).message
         return ProfileReport(line, False, message or not_judged)
-    return ProfileReport(line, True, base64.b64decode(encoded).decode("utf-8", "replace"))
+    return ProfileReport(line, True, visible(base64.b64decode(encoded).decode("utf-8", "replace")))
 
 
 def _run_alone(bot: Bot, observer: Observer) -> str | None:

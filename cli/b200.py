@@ -7,6 +7,14 @@ _speed_of_light_us = {
 }
 """The contest's own figures for its benchmarks, for a B200 at 1.5 GHz."""
 
+_contest_floor_us = {
+    (7168, 16384, 1): 14.9,
+    (4096, 7168, 8): 27.2,
+    (7168, 2048, 4): 8.7,
+}
+"""About the least that the contest's clock can show: measured by others on a B200, as reads after a
+flush that leaves the L2 to be written back (5.35 TB/s), plus an empty kernel."""
+
 _memory_bytes_per_us = 8e6
 """8 TB/s, the memory bandwidth of a B200 by its datasheet."""
 
@@ -18,6 +26,11 @@ def speed_of_light_us(m: int, k: int, l: int, nbytes: int | None) -> float | Non
     """The contest's figure for a shape; for any other, its bytes over the memory bandwidth."""
     by_bytes = None if nbytes is None else memory_us(nbytes)
     return _speed_of_light_us.get((m, k, l), by_bytes)
+
+
+def contest_floor_us(m: int, k: int, l: int) -> float | None:
+    """What a leaderboard time of a shape can approach; None for shapes that nobody measured."""
+    return _contest_floor_us.get((m, k, l))
 
 
 def memory_us(nbytes: float) -> float:

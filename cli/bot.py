@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from nvfp4.cli.janitor import clear, watched
 from nvfp4.cli.problem import Problem, submission_source
+from nvfp4.cli.text import visible
 
 import_timeout_s = 120.0
 """The bot's limit for the one run of the submission by itself."""
@@ -28,6 +31,9 @@ stop_s = 3.0
 
 longest_line_bytes = 64 << 10
 """More than any line that eval.py writes: the rest of a longer one is left out."""
+
+kept_bytes = 8 << 10
+"""Of what a process writes to stderr."""
 
 OnResult = Callable[[str, str], None]
 
@@ -67,6 +73,7 @@ class Bot:
     submission: the file's bytes, read once. device: auto, cpu, emulate, cuda or cuda:N.
     arch, check: what kernels are emulated as where data are on the CPU, and whether with every
     check. retarget: whether they are rewritten for the GPU that is here: auto, always, never.
+    flush: what empties the L2 before a timed call: contest, clean.
     Every run has a freshly staged folder, so that nothing a submission leaves behind reaches the
     next one.
     """
@@ -82,6 +89,7 @@ class Bot:
     strict: bool = False
     keep: Path | None = None
     retarget: str = "auto"
+    flush: str = "contest"
 
     def run_submission(self) -> ProcessResult:
         """``python submission.py``, as the bot does once before anything else, but confined."""
@@ -96,11 +104,13 @@ class Bot:
     ) -> ProcessResult:
         """``python eval.py MODE CASEFILE``; on_result gets every result as it is written."""
         with self._staged() as folder:
-            case_file = folder / "cases.txt"
+            case_file = folder.parent / "cases.txt"  # a submission sees the other folder
             case_file.write_text("".join(f"{case}\n" for case in cases), encoding="utf-8")
-            command = [sys.executable, "eval.py", mode, case_file.name]
+            command = [sys.executable, "eval.py", mode, f"../{case_file.name}"]
             limit_s = self.timeout_s + grace_s
             environment = self._environment(folder)
+            if self.seed is not None:
+                environment["POPCORN_SEED"] = str(self.seed)
             return _run(command, folder, environment, limit_s, on_result or _ignore)
 
     @contextmanager
@@ -121,7 +131,7 @@ class Bot:
                     shutil.copy(self.problem.folder / source, folder / name)
             yield folder
         finally:
-            shutil.rmtree(both, ignore_errors=True)
+            clear(both)
 
     def _environment(self, folder: Path) -> dict[str, str]:
         ours = ("POPCORN_", "NVFP4_")
@@ -138,6 +148,7 @@ class Bot:
         environment["NVFP4_CHECK"] = "1" if self.check else "0"
         environment["NVFP4_ORDERS"] = str(self.orders)
         environment["NVFP4_RETARGET"] = self.retarget
+        environment["NVFP4_FLUSH"] = self.flush
         environment["NVFP4_STRICT"] = "1" if self.strict else "0"
         if self.keep is not None:
             environment["NVFP4_KEEP"] = str(self.keep.resolve())
@@ -145,8 +156,6 @@ class Bot:
             environment["CUDA_VISIBLE_DEVICES"] = ""
         elif number:
             environment["CUDA_VISIBLE_DEVICES"] = number
-        if self.seed is not None:
-            environment["POPCORN_SEED"] = str(self.seed)
         return environment
 
 
@@ -175,39 +184,60 @@ def _run(
     on_result: OnResult | None = None,
 ) -> ProcessResult:
     """Runs a command with a result pipe where somebody listens; kills it after the time limit."""
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        read_fd, write_fd = os.pipe()
-        if on_result:
-            environment = {**environment, "POPCORN_FD": str(write_fd)}
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=errors,
-            pass_fds=[write_fd] if on_result else [],
-            start_new_session=True,
-        )
-        os.close(write_fd)
-        ended = ProcessResult(exit_code=-1, stderr="")
-        deadline = time.monotonic() + timeout_s
-        try:
-            ended.take_all(read_fd, deadline, on_result)
-            process.wait(max(0.1, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            ended.killed = True
-        finally:
+    read_fd, write_fd = os.pipe()
+    if on_result:
+        environment = {**environment, "POPCORN_FD": str(write_fd)}
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        pass_fds=[write_fd] if on_result else [],
+        start_new_session=True,
+    )
+    os.close(write_fd)
+    assert process.stderr
+    errors = _Tail(process.stderr)
+    ended = ProcessResult(exit_code=-1, stderr="")
+    deadline = time.monotonic() + timeout_s
+    try:
+        with watched(process, folder.parent):
             try:
-                _ask_to_stop(process)
+                ended.take_all(read_fd, deadline, on_result)
+                process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                ended.killed = True
             finally:
-                os.close(read_fd)
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-        ended.exit_code = process.returncode
-        ended.stderr = _tail(errors)
-        return ended
+                _ask_to_stop(process)
+    finally:
+        os.close(read_fd)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    ended.exit_code = process.returncode
+    ended.stderr = visible(errors.text())
+    return ended
+
+
+class _Tail(threading.Thread):
+    """Reads a stream to its end and keeps the last of it."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        super().__init__(daemon=True)
+        self._stream = stream
+        self._kept = b""
+        self.start()
+
+    def run(self) -> None:
+        while chunk := os.read(self._stream.fileno(), 1 << 16):
+            self._kept = (self._kept + chunk)[-kept_bytes:]
+
+    def text(self) -> str:
+        """What came, when the process has ended; others may still hold the stream."""
+        self.join(1.0)
+        return self._kept.decode("utf-8", "replace").strip()
 
 
 def _ask_to_stop(process: subprocess.Popen[bytes]) -> None:
@@ -232,10 +262,4 @@ def _results(fd: int, deadline: float) -> Iterator[tuple[str, str]]:
             for line in lines:
                 key, separator, value = line.decode("utf-8", "replace").partition(":")
                 if separator:
-                    yield key.strip(), value.strip()
-
-
-def _tail(file: IO[bytes], limit_bytes: int = 8 << 10) -> str:
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - limit_bytes))
-    return file.read().decode("utf-8", "replace").strip()
+                    yield visible(key.strip()), visible(value.strip())

@@ -1,9 +1,9 @@
 """What an emulated call would cost a B200."""
 
-import json
 from typing import Any
 
 from nvfp4.cli.b200 import issue_us, memory_us
+from nvfp4.cli.text import visible_json
 
 sector_bytes = 32
 
@@ -36,7 +36,7 @@ def read_counts(text: str | None, minimum_bytes: int | None) -> dict[str, Any] |
     if text is None:
         return None
     try:
-        counts = json.loads(text)
+        counts = visible_json(text)
     except (ValueError, RecursionError):
         return None
     if not isinstance(counts, dict) or not all(_is_count(counts.get(name)) for name in _needed):

@@ -1,9 +1,10 @@
 """What a kernel did that the manual forbids and hardware tolerates, as the judge reports it."""
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+
+from nvfp4.cli.text import visible_json
 
 _texts = ("code", "message", "kernel", "file", "hint")
 
@@ -11,7 +12,7 @@ _texts = ("code", "message", "kernel", "file", "hint")
 def read_findings(text: str | None) -> list[dict[str, Any]]:
     """The findings of a case; what is not one is left out."""
     try:
-        found = json.loads(text) if text else []
+        found = visible_json(text) if text else []
     except (ValueError, RecursionError):
         return []
     return [each for each in found if _is_finding(each)] if isinstance(found, list) else []

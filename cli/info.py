@@ -5,12 +5,13 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from nvfp4.cli.assess import judged
 from nvfp4.cli.bot import Bot
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.problem import Problem, shape_of
-from nvfp4.cli.render import microseconds, new_table
+from nvfp4.cli.render import b200_floor, b200_legend, flushed, microseconds, new_table
 from nvfp4.cli.verdict import BenchmarkResult, Device, read_benchmark, read_confinement, read_device
 
 
@@ -24,15 +25,15 @@ class Information:
 
     def as_json(self) -> dict[str, Any]:
         """device as ``nvfp4 eval --json`` has it; floors by benchmark."""
-        wanted = ("spec", "bytes", "floor_us", "sol_us")
+        wanted = ("spec", "bytes", "floor_us", "sol_us", "b200_floor_us")
         floors = [{name: getattr(each, name) for name in wanted} for each in self.benchmarks]
         return {"device": asdict(self.device), "confined": self.confined, "floors": floors}
 
 
-def inspect(problem: Problem, device: str) -> Information:
+def inspect(problem: Problem, device: str, flush: str = "contest") -> Information:
     """Has the judge measure the device. Raises SetupError."""
     lines = problem.benchmarks
-    ended = judged(Bot(problem, b"", device).run_eval("info", lines))
+    ended = judged(Bot(problem, b"", device, flush=flush).run_eval("info", lines))
     found = read_device(ended.values)
     if found is None:
         raise SetupError(f"the judge saw no device: {ended.stderr}", "Is torch installed here?")
@@ -63,8 +64,8 @@ def show_info(console: Console, information: Information) -> None:
     console.print(facts)
     for line in abilities(device):
         console.print(line)
-    floors = new_table("Floors: no kernel is faster here, in us")
-    for heading in ("m x k x l", "MB", "floor here", "B200 SOL"):
+    floors = new_table(f"Floors: no kernel is faster here, in us{flushed(device)}")
+    for heading in ("m x k x l", "MB", "floor here", "B200 SOL", "B200 floor"):
         floors.add_column(heading, justify="right")
     for each in information.benchmarks:
         floors.add_row(
@@ -72,8 +73,10 @@ def show_info(console: Console, information: Information) -> None:
             f"{(each.bytes or 0) / 1e6:.1f}",
             microseconds(each.floor_us),
             microseconds(each.sol_us),
+            b200_floor(each.b200_floor_us),
         )
-    console.print(floors)
+    console.print(floors, "")
+    console.print(Text(b200_legend, style="dim"))
 
 
 def abilities(device: Device) -> list[str]:
@@ -86,8 +89,8 @@ def abilities(device: Device) -> list[str]:
         ]
     lines = ["Correctness and times can be judged on this GPU, with a cold L2 cache."]
     major = int((device.capability or "0").partition(".")[0])
-    if major < 10:
-        lines.append("It has no FP4 conversion (sm_100 has): kernels for the B200 need a fallback.")
+    if 8 <= major < 10:
+        lines.append("Kernels for the B200 run rewritten: it has no FP4 conversion, as sm_100 has.")
     return lines
 
 

@@ -36,6 +36,7 @@ class Options:
     strict: bool
     keep: Path | None
     retarget: str
+    flush: str
     as_json: bool
     output: Path | None
 
@@ -53,6 +54,7 @@ class Options:
             self.strict,
             self.keep,
             self.retarget,
+            self.flush,
         )
 
 

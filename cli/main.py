@@ -14,6 +14,7 @@ import click
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.parameters import (
     DeviceType,
+    flush_option,
     judging_options,
     shapes_option,
     submission_argument,
@@ -40,7 +41,8 @@ def main() -> None:
     """Judges submissions to the NVFP4 GEMV contest on the GPU you have, or on none."""
     if threading.current_thread() is threading.main_thread():
         # A signal that ends the command ends the judge too, as Ctrl-C does.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.default_int_handler)
 
 
 @main.command("eval")
@@ -103,14 +105,15 @@ def test(submission: Path, **options: Any) -> None:
 
 @main.command()
 @click.option("--device", default="auto", type=DeviceType(), help="Which device to describe.")
+@flush_option
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else.")
-def info(device: str, as_json: bool) -> None:
+def info(device: str, flush: str, as_json: bool) -> None:
     """Shows the device, its measured limits, and the floor of each benchmark."""
     from nvfp4.cli.info import inspect, show_info
     from nvfp4.cli.judging import new_console
     from nvfp4.cli.problem import load_problem
 
-    information = inspect(load_problem(), device)
+    information = inspect(load_problem(), device, flush)
     if as_json:
         click.echo(json.dumps(information.as_json(), indent=2))
     else:
@@ -119,13 +122,19 @@ def info(device: str, as_json: bool) -> None:
 
 @main.command()
 @click.argument("names", nargs=-1)
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Judge a few that stand for the rest, without benchmarks, in a minute.",
+)
 @click.option("--device", default="auto", type=DeviceType(), help="Where to judge.")
+@flush_option
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else.")
-def selftest(names: tuple[str, ...], device: str, as_json: bool) -> None:
+def selftest(names: tuple[str, ...], quick: bool, device: str, flush: str, as_json: bool) -> None:
     """Judges honest submissions, which must pass, and cheats, which must be caught.
 
-    NAMES picks some of the corpus; all of it is judged without. Exit 1 if the judge was fooled, or
-    failed an honest submission.
+    NAMES picks some of the corpus; all of it is judged without, or a few with --quick. Exit 1 if
+    the judge was fooled, or failed an honest submission.
     """
     from nvfp4.cli.info import inspect
     from nvfp4.cli.judging import failed_exit, new_console, passed_exit
@@ -138,9 +147,11 @@ def selftest(names: tuple[str, ...], device: str, as_json: bool) -> None:
     if unknown:
         known = ", ".join(specimen.name for specimen in corpus)
         raise SetupError(f"{', '.join(sorted(unknown))} is not in the corpus", f"It has {known}.")
-    chosen = [each for each in corpus if not names or each.name in names]
+    chosen = [each for each in corpus if each.name in names]
+    if not names:
+        chosen = [each for each in corpus if each.quick or not quick]
     on_cuda = inspect(problem, device).device.kind == "cuda"
-    findings = run_corpus(problem, chosen, device, on_cuda)
+    findings = run_corpus(problem, chosen, device, on_cuda, quick, flush)
     good = show_findings(new_console(), findings, as_json)
     sys.exit(passed_exit if good else failed_exit)
 

@@ -65,6 +65,18 @@ def shapes_option(purpose: str) -> Callable[[F], F]:
     )
 
 
+def flush_option(function: F) -> F:
+    """--flush contest or clean."""
+    return click.option(
+        "--flush",
+        default="contest",
+        show_default=True,
+        type=click.Choice(["contest", "clean"]),
+        help="What empties the L2 cache of a GPU before a timed call. contest: as on the "
+        "leaderboard, with lines that the call must write back. clean: without such lines.",
+    )(function)
+
+
 def judging_options(function: F) -> F:
     """The options of every command that judges."""
     options = (
@@ -86,7 +98,7 @@ def judging_options(function: F) -> F:
             default="sm_100a",
             show_default=True,
             type=click.Choice(["sm_100a", "sm_90a"]),
-            help="What CuTe DSL kernels are emulated as where there is no GPU, and compiled for "
+            help="What kernels are emulated as where there is no GPU, and compiled for "
             "before they are rewritten.",
         ),
         click.option(
@@ -97,6 +109,7 @@ def judging_options(function: F) -> F:
             help="Rewrite kernels of --arch for the GPU that is here. auto: where they do not run "
             "on it as they are.",
         ),
+        flush_option,
         click.option(
             "--check/--no-check",
             default=True,

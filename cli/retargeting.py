@@ -1,8 +1,9 @@
 """Kernels that were rewritten for the GPU at hand, as the judge reports them."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
+
+from nvfp4.cli.text import visible_json
 
 _texts = ("kernel", "source", "target")
 _shown_kernels = 3
@@ -12,7 +13,7 @@ _shown_opcodes = 4
 def read_retargeted(text: str | None) -> list[dict[str, Any]]:
     """The kernels; what is none is left out."""
     try:
-        found = json.loads(text) if text else []
+        found = visible_json(text) if text else []
     except (ValueError, RecursionError):
         return []
     return [each for each in found if _is_kernel(each)] if isinstance(found, list) else []

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from nvfp4.cli.b200 import speed_of_light_us
+from nvfp4.cli.b200 import contest_floor_us, speed_of_light_us
 from nvfp4.cli.emulation import read_counts
 from nvfp4.cli.findings import read_findings
 from nvfp4.cli.problem import shape_of
@@ -26,8 +26,8 @@ class Submission:
 class Device:
     """Bandwidth in GB/s, times in microseconds; None where nothing was measured.
 
-    emulates: the architecture that kernels are emulated as, None on a GPU. nvcc: a version, or
-    "none: ..." with the reason.
+    emulates: the architecture that kernels are emulated as, None on a GPU. flush: contest or clean,
+    None without a GPU. nvcc: a version, or "none: ..." with the reason.
     retargeted: the kernels that were rewritten for this GPU; see ``cli.retargeting``.
     """
 
@@ -41,6 +41,7 @@ class Device:
     triton: str | None = None
     nvcc: str | None = None
     emulates: str | None = None
+    flush: str | None = None
     read_gbps: float | None = None
     empty_us: float | None = None
     retargeted: list[dict[str, Any]] = field(default_factory=list)
@@ -66,7 +67,8 @@ class TestResult:
 class BenchmarkResult:
     """Times in microseconds, None where nothing was timed. bytes: the least a kernel must move.
 
-    batched_us: a call of many queued back to back, by the judge's own clock.
+    batched_us: a call of many queued back to back, by the judge's own clock. sol_us, b200_floor_us:
+    see ``cli.b200``.
     emulation: counts of the call's launches where it was emulated; see ``cli.emulation``.
     """
 
@@ -84,6 +86,7 @@ class BenchmarkResult:
     bytes: int | None = None
     floor_us: float | None = None
     sol_us: float | None = None
+    b200_floor_us: float | None = None
     emulation: dict[str, Any] | None = None
     message: str | None = None
     error_share: float | None = None
@@ -99,6 +102,7 @@ class Score:
     geomean_us: float | None
     floor_geomean_us: float | None
     sol_geomean_us: float | None
+    b200_floor_geomean_us: float | None
     reason: str | None = None
 
 
@@ -155,6 +159,7 @@ class Verdict:
             _geometric_mean(means),
             _geometric_mean([each.floor_us for each in self.benchmarks]),
             _geometric_mean([each.sol_us for each in self.benchmarks]),
+            _geometric_mean([each.b200_floor_us for each in self.benchmarks]),
             reason,
         )
 
@@ -269,6 +274,7 @@ def read_benchmark(
         bytes=minimum_bytes,
         floor_us=None if emulation else _microseconds(values, f"{key}.floor"),
         sol_us=speed_of_light_us(shape.m, shape.k, shape.l, minimum_bytes),
+        b200_floor_us=contest_floor_us(shape.m, shape.k, shape.l),
         emulation=emulation,
         error_share=_number(values, f"{key}.error_share"),
         findings=read_findings(values.get(f"{key}.findings")),

@@ -14,8 +14,6 @@ from collections.abc import Sequence
 
 from nvfp4.capture.launch import Buffer, Dim3, Launch, ListedMemory
 from nvfp4.emulator.errors import EmulatorError, UnsupportedInstruction
-from nvfp4.emulator.execution.launch import launch as _launch
-from nvfp4.emulator.execution.module import load_module
 from nvfp4.emulator.execution.worlds import Worlds
 from nvfp4.emulator.report import LaunchReport
 
@@ -53,6 +51,10 @@ def run(
 
     Raises EmulatorError; its subclasses in emulator.errors tell what went wrong.
     """
+    # Numba takes half a second, which whoever only may launch something need not spend.
+    from nvfp4.emulator.execution.launch import launch as execute
+    from nvfp4.emulator.execution.module import load_module
+
     if launch.cluster != (1, 1, 1):
         raise UnsupportedInstruction(
             f"{launch.kernel} is launched in clusters of {launch.cluster} CTAs",
@@ -60,7 +62,7 @@ def run(
         )
     own = Worlds()
     found = own if worlds is None else worlds
-    report = _launch(load_module(launch.ptx), launch, check, orders, sample_ctas, found)
+    report = execute(load_module(launch.ptx), launch, check, orders, sample_ctas, found)
     cause = own.first_cause()
     if cause is not None:
         raise cause
@@ -71,6 +73,8 @@ def variable(ptx: str, name: str) -> Buffer:
     """The memory of a __device__ or __constant__ variable of a module, whose value lasts from
     launch to launch. Raises LaunchError if there is none.
     """
+    from nvfp4.emulator.execution.module import load_module
+
     return load_module(ptx).variable(name)
 
 

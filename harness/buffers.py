@@ -5,6 +5,7 @@ CUDA each is an allocation of the judge that the worker opens by its IPC handle.
 """
 
 import base64
+import fcntl
 import mmap
 import os
 import tempfile
@@ -77,7 +78,8 @@ def _mapped_bytes(sizes: dict[str, int]) -> int:
 
 def _anonymous_file(nbytes: int) -> int:
     if hasattr(os, "memfd_create"):
-        fd = os.memfd_create("nvfp4")
+        fd = os.memfd_create("nvfp4", os.MFD_ALLOW_SEALING)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
     else:
         with tempfile.TemporaryFile() as file:
             fd = os.dup(file.fileno())

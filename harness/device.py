@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from timing import CallTimer, call_timer
+from timing import CallTimer, Flush, call_timer, contest_flush
 
 _warm_up_calls = 3
 _empty_calls = 100
@@ -44,15 +44,19 @@ def free_memory_bytes(device: torch.device) -> int:
     return int(available_kib.group(1)) << 10 if available_kib else 0
 
 
-def measure_limits(device: torch.device) -> DeviceLimits:
+def measure_limits(device: torch.device, flush: Flush = contest_flush) -> DeviceLimits:
     """Takes less than a second."""
-    timer = call_timer(device)
+    timer = call_timer(device, flush)
     for _ in range(_warm_up_calls):
         timer.time(lambda: _launch_nothing(device))
     times = [timer.time(lambda: _launch_nothing(device))[1] for _ in range(_empty_calls)]
     empty_ns = statistics.median(each.call_ns for each in times)
     settle_ns = statistics.median(each.settled_ns - each.call_ns for each in times)
-    return DeviceLimits(_read_gbps(timer, device, empty_ns), empty_ns, settle_ns)
+    limits = DeviceLimits(_read_gbps(timer, device, empty_ns), empty_ns, settle_ns)
+    if device.type == "cuda":
+        del timer
+        torch.cuda.empty_cache()  # the submission's process needs memory too
+    return limits
 
 
 def _launch_nothing(device: torch.device) -> None:

@@ -2,44 +2,46 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
 from cases import Case
 from messages import Called
 from opened_case import Explain, OpenedCase
+from stats import Stats
 from submission_process import SubmissionProcess
-from timing_checks import Estimate
+from timing import Flush, contest_flush
 
 
 class Clock(Protocol):
     """The judge's own clock for calls on a GPU."""
 
-    def estimates(self, opened: OpenedCase, seeds: Iterator[int]) -> Iterator[Estimate]:
-        """What a call takes, ever costlier and more certain."""
+    def check(self, opened: OpenedCase, stats: Stats, seeds: Iterator[int]) -> dict[str, str]:
+        """What is to be reported. Raises SubmissionFailed where ``stats`` cannot be true."""
 
 
 class Repetition(Protocol):
     """A fresh process of the same submission."""
 
-    def choose(self, count: int, digest: int) -> list[int]:
-        """Which of so many cases are repeated."""
+    def choose(self, cases: list[Case], digest: int) -> list[int]:
+        """Which cases are repeated."""
 
-    def refuse_other_output(self, case: Case, output: torch.Tensor) -> None:
-        """Runs a case again. Raises SubmissionFailed."""
+    def refuse_other_output(self, case: Case, output: torch.Tensor, fresh_seed: int) -> None:
+        """Runs a case again, and with other contents. Raises SubmissionFailed."""
 
 
 @dataclass(frozen=True)
 class Extras:
     """open_clock: raises SubmissionFailed where the worker cannot be clocked. repeat: takes a fresh
-    process. find: warnings about a case that passed; strict: they fail it. count: the sum of the
-    reports of emulated launches. end_case: called after every case."""
+    process. observe: adds to the report of a call that was right, or raises SubmissionFailed.
+    untimed: a report in place of times. added_ns: to the floor, for so many bytes."""
 
     explain: Explain | None = None
     open_clock: Callable[[], Clock] | None = None
     repeat: Callable[[SubmissionProcess], Repetition] | None = None
-    find: Callable[[OpenedCase, Called], list[dict[str, Any]]] | None = None
-    strict: bool = False
-    count: Callable[[list[Any]], dict[str, Any]] | None = None
+    observe: Callable[[OpenedCase, Called, dict[str, str]], None] = lambda *_: None
+    untimed: Callable[[Called], dict[str, str]] = lambda _: {}
+    added_ns: Callable[[int], float] = lambda _: 0.0
+    flush: Flush = contest_flush
     end_case: Callable[[], None] = lambda: None

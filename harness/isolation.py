@@ -11,7 +11,7 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 open_files = 4096
@@ -22,37 +22,15 @@ data_share = 0.8
 
 _set_parent_death_signal, _set_dumpable, _set_child_subreaper = 1, 4, 36  # PR_SET_...
 
-ConfineFiles = Callable[[list[Path]], str]
-"""Makes files read-only, but not these folders; returns how. Raises OSError."""
-
-_caches = "XDG_CACHE_HOME"
-
-
-def cache_environment(scratch: Path) -> dict[str, str]:
-    """Sends temporary files to the scratch folder and compilers' caches to one of the user's."""
-    folder = Path(os.environ.get(_caches) or Path.home() / ".cache") / "nvfp4"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        folder = scratch / "cache"
-    compilers = ("TRITON", "TORCHINDUCTOR", "CUTE_DSL", "NUMBA")
-    names = (
-        *(f"{each}_CACHE_DIR" for each in compilers),
-        "CUDA_CACHE_PATH",
-        "TORCH_EXTENSIONS_DIR",
-    )
-    caches = {name: str(folder / name.lower()) for name in names}
-    return {**caches, _caches: str(folder), "TMPDIR": str(scratch)}
-
 
 def _prctl(option: int, value: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value)
 
 
-def close_to_others() -> None:
+def close_to_others(closed: bool = True) -> None:
     """Keeps other processes of the same user from reading or tracing this one."""
-    _prctl(_set_dumpable, 0)
+    _prctl(_set_dumpable, not closed)
 
 
 def adopt_orphans() -> None:
@@ -129,7 +107,9 @@ def limit_resources() -> str:
 @functools.cache
 def command_prefix() -> tuple[str, ...]:
     """A command that starts another in a user and a network namespace, or at least without
-    capabilities; empty where neither is possible."""
+    capabilities; empty where neither is possible, or nvfp4 does more."""
+    if find_spec("nvfp4") is not None:
+        return ()
     prefixes = (
         ("unshare", "--user", "--map-current-user", "--net"),
         ("setpriv", "--bounding-set=-all", "--no-new-privs"),
@@ -142,23 +122,34 @@ def command_prefix() -> tuple[str, ...]:
 
 
 def describe_prefix() -> str:
-    """What the prefix takes away; begins with "none" where there is none."""
-    prefix = command_prefix()
-    if not prefix:
-        return "none: neither unshare nor setpriv works here"
-    return "no network, no rights over others" if prefix[0] == "unshare" else "no capabilities"
+    """Begins with "none" where there is none."""
+    return " ".join(command_prefix()) or "none: neither unshare nor setpriv works here"
 
 
-def confine(scratch: Path, confine_files: ConfineFiles | None = None) -> dict[str, str]:
-    """Confines this process, whose variables include those of ``cache_environment``.
+def start_worker(
+    arguments: list[str], folder: Path, fd: int, environment: dict[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Python with a script, in a session of its own. fd: inherited. environment: this one's without
+    the bot's variables by default."""
+    if environment is None:
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("POPCORN_", "NVFP4_")) or name == "POPCORN_NCU"
+        }
+    return subprocess.Popen(
+        [*command_prefix(), sys.executable, *arguments],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        pass_fds=[fd],
+        start_new_session=True,
+    )
 
-    Returns what is in force: mechanism to description; "none: ..." says why there is none.
-    """
+
+def confine() -> dict[str, str]:
+    """Returns what is in force: mechanism to description; "none: ..." says why there is none."""
     die_with_parent()
-    protections = {"resources": limit_resources(), "files": "none: nvfp4 is not installed"}
-    if confine_files is not None:
-        try:
-            protections["files"] = confine_files([scratch, Path(os.environ[_caches])])
-        except OSError as error:
-            protections["files"] = f"none: {error}"
-    return protections
+    return {"resources": limit_resources(), "files": "none: nvfp4 is not installed"}

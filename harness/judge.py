@@ -2,11 +2,11 @@
 
 import base64
 import hashlib
-import json
 import os
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 
@@ -16,7 +16,7 @@ import timing_checks
 from cases import Case
 from device import DeviceLimits
 from extras import Clock, Extras, Repetition
-from messages import Called, Profile, Profiled
+from messages import Profile, Profiled
 from opened_case import NotEnoughMemory, OpenedCase, OutOfTime, generate, seconds_left
 from protocol import Exit, ResultPipe
 from stats import Stats, summarise
@@ -44,13 +44,6 @@ class Schedule:
 schedules = {"cuda": Schedule(10, 100), "cpu": Schedule(1, 5)}
 
 
-def write_floor(pipe: ResultPipe, key: str, case: Case, limits: DeviceLimits) -> None:
-    """What is known of a benchmark before it runs."""
-    pipe.write(f"{key}.spec", case.spec)
-    pipe.write(f"{key}.bytes", case.bytes)
-    pipe.write(f"{key}.floor", limits.floor_ns(case.bytes))
-
-
 class Judge:
     """Writes every verdict to the pipe; a method for each mode."""
 
@@ -60,7 +53,6 @@ class Judge:
         pipe: ResultPipe,
         device: torch.device,
         deadline: float,
-        secret_seed: int | None,
         extras: Extras,
     ) -> None:
         """deadline: on the monotonic clock, in seconds."""
@@ -69,8 +61,9 @@ class Judge:
         self._device = device
         self._deadline = deadline
         self._extras = extras
-        self._secret = os.urandom(16) if secret_seed is None else str(secret_seed).encode()
+        self._secret = os.urandom(16)
         self._failures: list[Exit] = []
+        self._unloaded: SubmissionFailed | None = None
 
     def test(self, cases: list[Case], repetition: Repetition | None = None) -> Exit:
         """Each case once, and a few of them again in another process. Raises CannotRun."""
@@ -83,13 +76,14 @@ class Judge:
             with self._reported(key) as report, self._opened(case) as opened:
                 called, _ = opened.judged_call(generate(case, case.seed))
                 opened.check_again()
-                self._observe(opened, called, report)
+                self._extras.observe(opened, called, report)
                 outputs.append(opened.output())
                 report["status"] = "pass"
         if repetition is not None and not self._failures:
-            for index in repetition.choose(len(cases), self._call_seed(len(cases), 0)):
+            for index in repetition.choose(cases, self._call_seed(len(cases), 0)):
                 with self._reported(f"test.{index}"):
-                    repetition.refuse_other_output(cases[index], outputs[index])
+                    fresh_seed = self._call_seed(index, 0)
+                    repetition.refuse_other_output(cases[index], outputs[index], fresh_seed)
         return self._end()
 
     def benchmark(self, cases: list[Case], limits: DeviceLimits, fresh_contents: bool) -> Exit:
@@ -98,37 +92,32 @@ class Judge:
         fresh_contents: every call sees new contents and every output is checked; otherwise the
         first and the last. Raises CannotRun.
         """
-        own_clock = self._own_clock()  # before the submission is loaded
+        floors = self._floors(cases, limits)
+        own_clock = self._own_clock()  # all before the submission is loaded
         self._load()
         self._pipe.write("benchmark-count", len(cases))
         for index, case in enumerate(cases):
             key = f"benchmark.{index}"
-            write_floor(self._pipe, key, case, limits)
+            self._write_floor(key, case, floors[index])
             with self._reported(key) as report, self._opened(case) as opened:
-                data = generate(case, case.seed)
+                data = generate(case, self._call_seed(index, 0) if fresh_contents else case.seed)
                 first, _ = opened.judged_call(data)
-                self._observe(opened, first, report)
-                if first.launches and self._extras.count and self._device.type == "cpu":
-                    # An emulated kernel has counts and no time of its own.
-                    report["emulation"] = json.dumps(self._extras.count(first.launches))
-                    report["status"] = "pass"
+                self._extras.observe(opened, first, report)
+                untimed = self._extras.untimed(first)
+                if untimed:
+                    report.update(untimed)
                     continue
                 stats = self._time(opened, data, index, limits, fresh_contents)
                 if own_clock is not None:
                     seeds = (self._call_seed(index, -1 - call) for call in count())
-                    estimate = timing_checks.first_consistent_estimate(
-                        stats, own_clock.estimates(opened, seeds)
-                    )
-                    if estimate is not None:
-                        timing_checks.refuse_longer(stats, estimate)
-                        report["batched"] = str(estimate.call_ns)
+                    report.update(own_clock.check(opened, stats, seeds))
                 report.update({name: str(value) for name, value in vars(stats).items()})
         return self._end()
 
     def describe(self, cases: list[Case], limits: DeviceLimits) -> Exit:
         """The floor of each case, without a call."""
-        for index, case in enumerate(cases):
-            write_floor(self._pipe, f"benchmark.{index}", case, limits)
+        for index, floor_ns in enumerate(self._floors(cases, limits)):
+            self._write_floor(f"benchmark.{index}", cases[index], floor_ns)
         return self._end()
 
     def profile(self, cases: list[Case]) -> Exit:
@@ -145,18 +134,23 @@ class Judge:
                 self._pipe.write(f"{key}.report", encoded, longest_bytes=2 * report_bytes)
         return self._end()
 
+    def _floors(self, cases: list[Case], limits: DeviceLimits) -> list[float]:
+        return [limits.floor_ns(each.bytes) + self._extras.added_ns(each.bytes) for each in cases]
+
+    def _write_floor(self, key: str, case: Case, floor_ns: float) -> None:
+        """What is known of a benchmark before it runs."""
+        self._pipe.write(f"{key}.spec", case.spec)
+        self._pipe.write(f"{key}.bytes", case.bytes)
+        self._pipe.write(f"{key}.floor", floor_ns)
+
     def _load(self) -> None:
         """A submission that cannot be loaded fails every case with the reason."""
-        with suppress(SubmissionFailed, OutOfTime):
+        try:
             self._process.load(seconds_left(self._deadline, longest_import_s))
-
-    def _observe(self, opened: OpenedCase, called: Called, report: dict[str, str]) -> None:
-        report["error_share"] = f"{opened.error_share:.6g}"
-        found = self._extras.find(opened, called) if self._extras.find else []
-        if found:
-            report["findings"] = json.dumps(found)
-        if found and self._extras.strict:
-            raise SubmissionFailed(f"{found[0]['message']} (--strict)")
+        except SubmissionFailed as failed:
+            self._unloaded = failed
+        except OutOfTime:  # every case says so for itself
+            return
 
     def _time(
         self,
@@ -165,13 +159,14 @@ class Judge:
         index: int,
         limits: DeviceLimits,
         fresh_contents: bool,
+        attempts: int = 3,
     ) -> Stats:
-        """After a first call on ``data``."""
+        """After a first call on ``data``; again if a busy CPU delays answers."""
         schedule = schedules[self._device.type]
         samples = timing_checks.Samples(schedule.timed_calls)
         for call in count(1):
             if fresh_contents:
-                data = generate(opened.case, self._call_seed(index, call))
+                data = generate(opened.case, self._call_seed(index, call + attempts * 10**6))
             answer, wall_ns = opened.judged_call(data, check=fresh_contents)
             if call >= schedule.warm_up_calls:
                 samples.add(timing_checks.read_time(answer, wall_ns))
@@ -185,7 +180,12 @@ class Judge:
         timing_checks.refuse_unfinished(stats, times, limits)
         timing_checks.refuse_impossible(stats, limits.floor_ns(opened.case.bytes))
         if self._device.type == "cpu":
-            timing_checks.refuse_slow_clock(stats, times)
+            try:
+                timing_checks.refuse_slow_clock(stats, times)
+            except SubmissionFailed:
+                if attempts == 1:
+                    raise
+                return self._time(opened, data, index, limits, fresh_contents, attempts - 1)
         return stats
 
     def _own_clock(self) -> Clock | None:
@@ -202,13 +202,16 @@ class Judge:
         return own_clock
 
     def _call_seed(self, case_index: int, call: int) -> int:
-        """Unforeseeable: from the secret seed, or random without one."""
+        """Unforeseeable."""
         text = f"{case_index}/{call}".encode()
-        digest = hashlib.blake2b(text, key=self._secret[:64], digest_size=8).digest()
+        digest = hashlib.blake2b(text, key=self._secret, digest_size=8).digest()
         return int.from_bytes(digest, "little") % 2**63
 
     @contextmanager
     def _opened(self, case: Case) -> Iterator[OpenedCase]:
+        if self._unloaded:  # it may have taken all the time: the first case tells
+            failed, self._unloaded = self._unloaded, None
+            raise failed
         if time.monotonic() >= self._deadline:
             raise OutOfTime
         opened = OpenedCase(self._process, case, self._device, self._deadline, self._extras.explain)
@@ -237,6 +240,8 @@ class Judge:
             self._extras.end_case()
 
     def _fail(self, key: str, message: str, end: Exit, report: dict[str, str]) -> None:
+        if end is not Exit.CHECK_FAILED and end not in self._failures:
+            print(f"eval.py: {key}: {message}", file=sys.stderr)  # which the bot shows
         self._failures.append(end)
         self._write(key, {**report, "status": "fail", "error": message})
 

@@ -15,13 +15,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Load:
-    """Import the submission. arch, check, orders: of emulated kernels. retarget: see eval.py."""
+    """Import the submission. arch, check, orders, keep: of emulated kernels. retarget, flush: see
+    eval.py."""
 
-    arch: str
-    check: bool
-    orders: int
+    arch: str = "sm_100a"
+    check: bool = True
+    orders: int = 4
     keep: bool = False
     retarget: str = "auto"
+    flush: str = "contest"
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from messages import (
     Profiled,
 )
 from task import input_t, output_t
-from timing import CallTimer, CudaTimer, call_timer
+from timing import CallTimer, CudaTimer, Flush, call_timer, contest_flush
 
 CustomKernel = Callable[[input_t], output_t]
 
@@ -43,17 +43,18 @@ class Refused(Exception):
 class Runner:
     """operations: what carries out a kind of request, given the record and its descriptor."""
 
-    def __init__(self, submission: Path) -> None:
+    expected_device = ""
+
+    def __init__(self, submission: Path, flush: Flush = contest_flush) -> None:
         self._submission = submission
         self.device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
         self._kernel: CustomKernel | None = None
         # Before the import of the submission, which may replace what the timer is made of.
-        self._timer: CallTimer = call_timer(self.device)
+        self._timer: CallTimer = call_timer(self.device, flush)
         self.shape = (0, 0, 0)
         self.buffers = SharedBuffers({})
         self.handles: dict[str, list[object]] = {}
         self._last_output: Any = None
-        self._emulation: Any = None
         self.output_dtype = torch.float16
         self.operations: dict[type, Callable[[Any, int | None], object]] = {
             Load: self._load,
@@ -80,12 +81,20 @@ class Runner:
         return self._kernel
 
     def data(self, buffers: SharedBuffers) -> input_t:
-        """What custom_kernel gets, on a stand-in for CUDA if need be."""
-        adopt = self._emulation.adopt if self._emulation else lambda tensor: tensor
+        """What custom_kernel gets."""
         a, b, sfa, sfb, sfa_permuted, sfb_permuted, c = (
-            adopt(each.view(buffers.tensors[name])) for name, each in layouts(*self.shape).items()
+            self.adopt(each.view(buffers.tensors[name]))
+            for name, each in layouts(*self.shape).items()
         )
         return a, b, sfa, sfb, sfa_permuted, sfb_permuted, c
+
+    def adopt(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor of the judge as the submission gets it."""
+        return tensor
+
+    def host_view(self, output: torch.Tensor) -> torch.Tensor:
+        """What the submission returned, as the judge can read it."""
+        return output
 
     def place(self, buffers: SharedBuffers) -> torch.Tensor:
         """Where the judge reads an output [m, 1, l]."""
@@ -95,7 +104,7 @@ class Runner:
     def refuse_other_outputs(self, output: Any) -> None:
         """Raises Refused for what the contest would not accept."""
         m, _, l = self.shape
-        device = self.device.type if self._emulation is None else self._emulation.device_type
+        device = self.expected_device or self.device.type
         returned = None
         if output is None:
             returned = "None"
@@ -122,8 +131,6 @@ class Runner:
                 raise Refused("custom_kernel set aside L2 cache, which would survive the flush")
 
     def _load(self, request: Load, fd: int | None) -> Done:
-        if self.device.type == "cpu" and self._emulation is None:
-            self._emulation = _emulate(request, self._submission)
         spec = importlib.util.spec_from_file_location("submission", self._submission)
         if spec is None or spec.loader is None:
             raise Refused(f"{self._submission.name} is not a Python file")
@@ -145,13 +152,10 @@ class Runner:
 
     def _call(self, request: Call, fd: int | None) -> Called:
         kernel, data = self.kernel, self.data(self.buffers)
-        self._forget_launches()
         output, time = self._timer.time(lambda: kernel(data))
         self._last_output = output
         self._hand_over(output)
-        launches = self._emulation.launches if self._emulation else []
-        reports = [each.to_dict() for each in launches]
-        return Called(time.call_ns, time.settled_ns, time.late, self._dtype_name, reports)
+        return Called(time.call_ns, time.settled_ns, time.late, self._dtype_name, [])
 
     @property
     def _dtype_name(self) -> str:
@@ -161,23 +165,11 @@ class Runner:
         self._hand_over(self._last_output)
         return Done()
 
-    def _forget_launches(self) -> None:
-        """No launches yet; they may write c alone."""
-        if self._emulation is None:
-            return
-        self._emulation.begin_call("x".join(map(str, self.shape)))
-        for name, tensor in self.buffers.tensors.items():
-            if name != output_name:
-                self._emulation.register(
-                    name, tensor.data_ptr(), tensor.numel(), writable=name == "c"
-                )
-
     def _hand_over(self, output: Any) -> None:
         """Copies an output to where the judge reads it."""
         self.refuse_other_outputs(output)
         self.output_dtype = output.dtype
-        host = output if self._emulation is None else self._emulation.output(output)
-        _copy(self.place(self.buffers), host)
+        _copy(self.place(self.buffers), self.host_view(output))
         self.settle()
 
     def _profile(self, request: Profile, fd: int | None) -> Profiled:
@@ -210,17 +202,6 @@ class Runner:
                 first_line = str(lost).splitlines()[0]
                 return Failure("cuda", f"{text}\n{first_line}" if first_line not in text else text)
         return Failure("exception", text)
-
-
-def _emulate(request: Load, submission: Path) -> Any:
-    """A stand-in for the missing GPU that emulates kernels; None without nvfp4."""
-    if importlib.util.find_spec("nvfp4") is None:
-        return None
-    from nvfp4 import emulation
-
-    return emulation.install_stand_in(
-        submission, request.arch, request.check, request.orders, request.keep
-    )
 
 
 def own_traceback(error: BaseException, submission: Path) -> str:

@@ -8,12 +8,13 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar
 
 import isolation
 from channel import BadMessage, Channel, ChannelClosed, ChannelTimeout, Message
@@ -70,13 +71,13 @@ class SubmissionProcess:
     def __init__(
         self, submission: Path, load: Load | None = None, worker: Path | None = None
     ) -> None:
-        self._load_request = load or Load("sm_100a", True, 1)
+        self._load_request = load or Load()
         self._worker = worker or Path(path_of("worker"))
         self.scratch = Path(tempfile.mkdtemp(prefix="nvfp4-"))
         for source in (submission, Path(path_of("task")), Path(path_of("utils"))):
             shutil.copy(source, self.scratch / source.name)
         self._submission = self.scratch / submission.name
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Any = None  # as subprocess.Popen
         self._loaded = False
         self._requests = 0
         self._asked: object = None
@@ -89,33 +90,18 @@ class SubmissionProcess:
 
     def __exit__(self, *error: object) -> None:
         self.stop()
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        with suppress(RecursionError):
+            shutil.rmtree(self.scratch, ignore_errors=True)
 
     def start(self) -> None:
         ours, theirs = socket.socketpair()
-        environment = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("POPCORN_", "NVFP4_")) or name == "POPCORN_NCU"
-        }
-        environment.update(isolation.cache_environment(self.scratch))
+        arguments = [str(self._worker), str(theirs.fileno()), str(self._submission)]
+        arguments.append(self._load_request.flush)
+        start: Any = isolation.start_worker
+        if find_spec("nvfp4"):
+            from nvfp4.local.workers import start_worker as start
         with theirs:
-            self._process = subprocess.Popen(
-                [
-                    *isolation.command_prefix(),
-                    sys.executable,
-                    str(self._worker),
-                    str(theirs.fileno()),
-                    str(self._submission),
-                ],
-                cwd=self.scratch,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
+            self._process = start(arguments, self.scratch, theirs.fileno())
         assert self._process.stdout and self._process.stderr
         self._stdout, self._stderr = _Tail(self._process.stdout), _Tail(self._process.stderr)
         self._channel = Channel(ours)
@@ -174,18 +160,22 @@ class SubmissionProcess:
         """Whether ``finish`` would return or raise within ``wait_s``."""
         return self._channel.has_something(wait_s)
 
-    def greet(self, timeout_s: float) -> dict[str, str]:
+    def greet(self, timeout_s: float, attempts: int = 2) -> dict[str, str]:
         """How the worker is confined; see ``isolation.confine``. Raises SubmissionFailed."""
         if not self.confined:
             try:
                 greeting = unpack(self._receive(timeout_s), Greeting)
             except ChannelClosed:
-                raise self._died() from None
+                died = self._died()
+                if attempts == 1:
+                    raise died from None
+                self.start()  # it has not seen the submission
+                return self.greet(timeout_s, attempts - 1)
             except (ChannelTimeout, BadMessage) as error:
                 self.stop()
                 raise SubmissionFailed(f"the worker did not start: {error!r}") from None
             said = {str(name): str(how) for name, how in greeting.confined.items()}
-            self.confined = {**said, "namespaces": isolation.describe_prefix()}
+            self.confined = {"namespaces": isolation.describe_prefix(), **said}
         return self.confined
 
     def _send(self, request: object, fd: int | None) -> None:

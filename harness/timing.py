@@ -1,8 +1,8 @@
-"""Times single calls on a cold cache.
+"""Times single calls on a cold cache, in the order of the contest's benchmark.
 
-On CUDA an L2 flush, which still runs while the host queues the call, hides the host's launch
-overhead. Two events on the current stream bracket the call; a third follows a device-wide
-synchronize and shows work that runs elsewhere.
+On CUDA an L2 flush follows a synchronize. It still runs while the host queues the call and so hides
+the host's launch overhead. Two events on the current stream bracket the call; a third follows a
+device-wide synchronize and shows work that runs elsewhere.
 """
 
 import ctypes
@@ -18,8 +18,12 @@ import torch
 
 T = TypeVar("T")
 
-_spin_cycles = 1_000_000  # about half a millisecond
-_most_flush_buffers, _event_sets = 8, 32
+Flush = Callable[[torch.device], Callable[[], None]]
+"""Sets up what replaces the contents of a device's L2, asynchronously."""
+
+spin_cycles = 1_000_000  # about half a millisecond
+_event_sets = 32
+_contest_bytes = 4 << 30
 _persisting_l2_cache_size = 6  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE
 
 
@@ -40,23 +44,25 @@ class CallTimer(Protocol):
         """The result of one call and its time."""
 
 
-def _flush_buffers(device: torch.device) -> tuple[torch.Tensor, ...]:
-    """int64, each four times the L2 and 256 MiB at least; all at most a quarter of free memory."""
-    l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size
-    most_bytes = torch.cuda.mem_get_info(device)[0] // 4
-    nbytes = min(max(4 * l2_bytes, 256 << 20), most_bytes)
-    count = min(_most_flush_buffers, most_bytes // nbytes)
-    return torch.zeros(count, nbytes // 8, dtype=torch.int64, device=device).unbind()
+def contest_flush(device: torch.device) -> Callable[[], None]:
+    """Fills 4 GiB, or a quarter of free memory, with random numbers as the contest does: the timed
+    call writes back what is left of them in the L2.
+    """
+    nbytes = min(_contest_bytes, torch.cuda.mem_get_info(device)[0] // 4)
+    buffer = torch.empty(nbytes // 4, dtype=torch.float32, device=device)
+    generator = torch.Generator(device)
+
+    def flush() -> None:
+        torch.cuda._sleep(spin_cycles)  # before, so that nothing else is written meanwhile
+        buffer.normal_(generator=generator)
+
+    return flush
 
 
 class CudaTimer:
-    """Takes turns with several flush buffers and events: where one lies in memory changes a short
-    call by some tenths of a percent."""
-
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, flush: Flush = contest_flush) -> None:
         self._device = device
-        self._flushes = itertools.cycle(_flush_buffers(device))
-        self._sink = torch.empty((), dtype=torch.int64, device=device)
+        self._replace_contents = flush(device)
         self._driver = ctypes.CDLL("libcuda.so.1")
         self._persisting_at_first = self._persisting_l2_bytes()
         # Kept: a submission may replace the attributes of torch.
@@ -68,16 +74,9 @@ class CudaTimer:
         self._clock_ns = time.perf_counter_ns
 
     def flush(self) -> None:
-        """Replaces what the L2 holds, persisting lines included; asynchronous.
-
-        Reads what it has written, so that the timed call need not write back its lines. Then spins,
-        while the host queues the call.
-        """
+        """Replaces what the L2 holds, persisting lines included; asynchronous."""
         self._driver.cuCtxResetPersistingL2Cache()
-        buffer = next(self._flushes)
-        buffer.zero_()
-        torch.sum(buffer, dim=0, out=self._sink)
-        torch.cuda._sleep(_spin_cycles)
+        self._replace_contents()
 
     def synchronize(self) -> None:
         self._synchronize(self._device)
@@ -135,5 +134,5 @@ class CpuTimer:
         return result, CallTime(call_ns, call_ns)
 
 
-def call_timer(device: torch.device) -> CallTimer:
-    return CudaTimer(device) if device.type == "cuda" else CpuTimer()
+def call_timer(device: torch.device, flush: Flush = contest_flush) -> CallTimer:
+    return CudaTimer(device, flush) if device.type == "cuda" else CpuTimer()

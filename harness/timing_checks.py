@@ -1,7 +1,7 @@
 """Which times are believed."""
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from device import DeviceLimits
@@ -81,27 +81,18 @@ def refuse_unfinished(stats: Stats, times: Sequence[CallTime], limits: DeviceLim
 
 def refuse_slow_clock(stats: Stats, times: Sequence[CallTime]) -> None:
     """Raises SubmissionFailed where calls on a CPU took much longer than was reported."""
-    excess_ns = statistics.median(each.wall_ns - each.call_ns for each in times)
+    excess_ns = statistics.mean(each.wall_ns - each.call_ns for each in times)
     refuse_longer(stats, Estimate(stats.mean + excess_ns, cpu_clock_tolerance_ns))
-
-
-def first_consistent_estimate(stats: Stats, estimates: Iterable[Estimate]) -> Estimate | None:
-    """The first estimate that agrees with what was reported, else the last one."""
-    estimate = None
-    for estimate in estimates:
-        if not _is_longer(stats, estimate):
-            break
-    return estimate
 
 
 def refuse_longer(stats: Stats, estimate: Estimate) -> None:
     """Raises SubmissionFailed where a call took longer by the judge's clock than was reported."""
-    if _is_longer(stats, estimate):
+    if is_longer(stats, estimate):
         raise SubmissionFailed(
             f"a call took {estimate.call_ns / 1e3:.1f} us by the judge's clock and "
             f"{stats.mean / 1e3:.1f} us by the times its process sent: they do not agree"
         )
 
 
-def _is_longer(stats: Stats, estimate: Estimate) -> bool:
+def is_longer(stats: Stats, estimate: Estimate) -> bool:
     return estimate.call_ns > stats.mean * (1 + clock_tolerance_share) + estimate.error_ns

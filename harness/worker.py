@@ -1,6 +1,6 @@
 """The process of a submission: confines itself, then answers the judge's requests.
 
-worker.py SOCKET SUBMISSION
+worker.py SOCKET SUBMISSION FLUSH
 """
 
 import import_guard
@@ -19,25 +19,27 @@ from messages import Greeting, pack, unpack
 
 
 def main() -> None:
+    if len(sys.argv) == 2:
+        from nvfp4.local.fork_server import serve
+
+        serve(int(sys.argv[1]))  # returns in each worker
     channel = Channel(socket.socket(fileno=int(sys.argv[1])), takes_fds=True)
     submission = Path(sys.argv[2])
     installed = find_spec("nvfp4") is not None
-    confine_files: isolation.ConfineFiles | None = None
     if installed:
-        from nvfp4.local import landlock
-
-        confine_files = landlock.confine_files
-    channel.send(pack(Greeting(isolation.confine(submission.parent, confine_files))))
+        from nvfp4.local.confinement import confine
+    else:
+        confine = isolation.confine
+    channel.send(pack(Greeting(confine())))
     # Only now: torch starts threads, and a thread keeps the rights it was started with.
-    from runner import Runner
-
-    runner = Runner(submission)
     if installed:
-        from nvfp4.local.gated_calls import GatedCalls
-        from nvfp4.local.retargeted_calls import RetargetedCalls
+        from nvfp4.local.installed_runner import installed_runner
 
-        runner.operations.update(GatedCalls(runner).operations)
-        runner.operations.update(RetargetedCalls(runner).operations)
+        runner = installed_runner(submission, sys.argv[3])
+    else:
+        from runner import Runner
+
+        runner = Runner(submission)
     while True:
         try:
             request, fd = channel.receive()

@@ -1,9 +1,9 @@
 """What an installed nvfp4 adds to the judge."""
 
+import json
 import os
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -12,13 +12,16 @@ from messages import Called
 from nvfp4.local.diagnosis import likely_cause
 from nvfp4.local.emulated_counts import total_counts
 from nvfp4.local.findings import findings_of
+from nvfp4.local.flushes import flushes
 from nvfp4.local.gated_timing import GatedClock
 from nvfp4.local.listings import take_listings
+from nvfp4.local.options import called_by_the_command
 from nvfp4.local.repeat import Repetition
 from nvfp4.local.retargeted_kernels import RetargetedKernels
+from nvfp4.local.write_back import WriteBack, nothing_added
 from opened_case import OpenedCase
 from protocol import ResultPipe
-from submission_process import SubmissionProcess
+from submission_process import SubmissionFailed, SubmissionProcess
 
 
 def judge_extras(
@@ -26,11 +29,13 @@ def judge_extras(
     submission: Path,
     device: torch.device,
     deadline: float,
+    flush: str,
     strict: bool,
     pipe: ResultPipe,
 ) -> Extras:
-    """process: that of the submission. deadline: on the monotonic clock, in seconds. strict:
-    whether findings fail a case. pipe: takes what is known of the device only later.
+    """process: that of the submission. deadline: on the monotonic clock, in seconds. flush: contest
+    or clean. strict: whether findings fail a case. pipe: takes what is known of the device only
+    later.
     """
     on_cuda = device.type == "cuda"
     keep = os.environ.get("NVFP4_KEEP")
@@ -40,16 +45,38 @@ def judge_extras(
         if keep:
             take_listings(process.scratch / "kept", Path(keep))
 
-    def find(opened: OpenedCase, called: Called) -> list[dict[str, Any]]:
+    def observe(opened: OpenedCase, called: Called, report: dict[str, str]) -> None:
         retargeted.note(called.launches)
-        return findings_of(opened, called)
+        report["error_share"] = f"{opened.error_share:.6g}"
+        found = findings_of(opened, called)
+        if found:
+            report["findings"] = json.dumps(found)
+        if found and strict:
+            raise SubmissionFailed(f"{found[0]['message']} (--strict)")
 
     return Extras(
         explain=likely_cause,
         open_clock=partial(GatedClock, process, device, deadline) if on_cuda else None,
-        count=total_counts,
-        find=find,
-        strict=strict,
+        untimed=_timed if on_cuda else _counts,
+        flush=flushes[flush],
+        added_ns=WriteBack(device).added_ns if on_cuda and flush == "contest" else nothing_added,
+        observe=observe,
         end_case=take,
         repeat=partial(Repetition, submission=submission, device=device, deadline=deadline),
     )
+
+
+def _timed(called: Called) -> dict[str, str]:
+    """Nothing: kernels on a GPU have a time."""
+    return {}
+
+
+def _counts(called: Called) -> dict[str, str]:
+    """What emulated kernels did, which have no time. Raises SubmissionFailed under the bot, which
+    ranks by times.
+    """
+    if not called.launches:
+        return {}
+    if not called_by_the_command():
+        raise SubmissionFailed("there is no GPU here, and a kernel that is emulated has no time")
+    return {"emulation": json.dumps(total_counts(called.launches)), "status": "pass"}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from messages import Load
 from nvfp4.capture.cuda.toolchain import MissingToolchain, find_toolchain
 
 
@@ -15,7 +16,8 @@ from nvfp4.capture.cuda.toolchain import MissingToolchain, find_toolchain
 class DeviceFacts:
     """kind: cuda or cpu. capability: as "9.0". Versions as strings; None for what is not there.
 
-    emulates: the architecture that kernels are emulated as, None on a GPU. nvcc: of CUDA C++
+    emulates: the architecture that kernels are emulated as, None on a GPU. flush: before a timed
+    call on a GPU. nvcc: of CUDA C++
     submissions; "none: ..." says why they cannot be judged without a GPU.
     """
 
@@ -29,10 +31,12 @@ class DeviceFacts:
     triton: str | None
     nvcc: str
     emulates: str | None
+    flush: str | None
 
 
-def device_facts(device: torch.device, arch: str = "sm_100a") -> DeviceFacts:
-    """Name and versions of a device; ``arch`` is what kernels are emulated as without a GPU."""
+def device_facts(device: torch.device, load: Load | None = None) -> DeviceFacts:
+    """Name and versions of a device, and what ``load`` says of it."""
+    load = load or Load()
     if device.type == "cuda":
         major, minor = torch.cuda.get_device_capability(device)
         name, capability = torch.cuda.get_device_name(device), f"{major}.{minor}"
@@ -48,7 +52,8 @@ def device_facts(device: torch.device, arch: str = "sm_100a") -> DeviceFacts:
         cutlass_dsl=_package_version("nvidia-cutlass-dsl"),
         triton=_package_version("triton"),
         nvcc=_nvcc_version(),
-        emulates=arch if device.type == "cpu" else None,
+        emulates=load.arch if device.type == "cpu" else None,
+        flush=load.flush if device.type == "cuda" else None,
     )
 
 

@@ -7,7 +7,7 @@ for or leaves out: all that the calls compute, they compute while the clock runs
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -18,12 +18,14 @@ from cases import Case
 from device import free_memory_bytes, wait_until_idle
 from layout import layouts, total_bytes
 from messages import Done
+from nvfp4.local.flushes import clean_flush
 from nvfp4.local.gate import Gate
 from nvfp4.local.queue_messages import AwaitQueue, CloseQueue, OpenQueue, QueueCalls
 from opened_case import OpenedCase, generate, seconds_left
+from stats import Stats
 from submission_process import SubmissionFailed, SubmissionProcess
 from timing import CudaTimer
-from timing_checks import Estimate
+from timing_checks import Estimate, is_longer, refuse_longer
 
 few_calls, many_calls, least_calls = 56, 448, 16
 
@@ -73,7 +75,7 @@ class GatedClock:
         self._device = device
         self._deadline = deadline
         self._gate = Gate(device)
-        self._timer = CudaTimer(device) if device.type == "cuda" else None
+        self._timer = CudaTimer(device, clean_flush) if device.type == "cuda" else None
         # Copied beside the outputs, so that an empty queue costs what any other does.
         self._nothing = torch.zeros(2, 1, dtype=torch.uint8, device=device)
         self._empty_queue_ns = self._measure_empty(alone=False)
@@ -82,6 +84,16 @@ class GatedClock:
     def _measure_empty(self, alone: bool) -> float:
         empty = [self._clock([], [], alone) for _ in range(_empty_queues)]
         return statistics.median(each.all_ns for each in empty)
+
+    def check(self, opened: OpenedCase, stats: Stats, seeds: Iterator[int]) -> dict[str, str]:
+        """The time of a call among many as `batched`, nanoseconds. Raises SubmissionFailed where
+        it is longer than the submission's process said.
+        """
+        estimate = first_consistent_estimate(stats, self.estimates(opened, seeds))
+        if estimate is None:
+            return {}
+        refuse_longer(stats, estimate)
+        return {"batched": str(estimate.call_ns)}
 
     def estimates(self, opened: OpenedCase, seeds: Iterator[int]) -> Iterator[Estimate]:
         """Estimates, each costlier and more certain than the one before; every output is checked.
@@ -218,6 +230,15 @@ class GatedClock:
 
     def _finish(self) -> None:
         self._process.finish(Done, seconds_left(self._deadline))
+
+
+def first_consistent_estimate(stats: Stats, estimates: Iterable[Estimate]) -> Estimate | None:
+    """The first estimate that agrees with what was reported, else the last one."""
+    estimate = None
+    for estimate in estimates:
+        if not is_longer(stats, estimate):
+            break
+    return estimate
 
 
 def _withhold(case: Case, buffers: SharedBuffers) -> list[tuple[torch.Tensor, torch.Tensor]]:

@@ -1,9 +1,8 @@
 """Files out of reach of a submission, by Linux's Landlock."""
 
-import os
 from pathlib import Path
 
-_writable_devices = ("null", "zero", "full", "random", "urandom", "tty", "dri", "shm")
+_writable_devices = ("null", "zero", "full", "random", "urandom", "tty", "dri")
 
 
 def confine_files(writable: list[Path]) -> str:
@@ -16,7 +15,7 @@ def confine_files(writable: list[Path]) -> str:
         from py_landlock import AccessFs, Landlock, LandlockError, Scope
     except ImportError as error:
         raise OSError("the package py-landlock is not installed") from error
-    own_process = Path("/proc", str(os.getpid()))  # where CUDA names its threads
+    own_process = Path("/proc/self").resolve()  # where CUDA names its threads
     devices = [
         path
         for path in Path("/dev").glob("*")

@@ -1,4 +1,5 @@
-"""Cases run once more in a fresh process: the same inputs must give the same output."""
+"""Cases run once more in a fresh process: the same inputs must give the same output, and others the
+right one."""
 
 from pathlib import Path
 
@@ -37,17 +38,23 @@ class Repetition:
         self._deadline = deadline
         self._atomics = declares_atomics(submission)
 
-    def choose(self, count: int, digest: int) -> list[int]:
-        """Which of so many cases are repeated: a few at random."""
-        indices = list(range(count))
-        chosen = []
-        for _ in range(min(repeated_cases, count)):
-            digest, place = divmod(digest, len(indices))
-            chosen.append(indices.pop(place))
+    def choose(self, cases: list[Case], digest: int) -> list[int]:
+        """Which cases are repeated: one at random of each kind of inputs, two at least."""
+        groups = [
+            [index for index, case in enumerate(cases) if case.full_range == full]
+            for full in (False, True)
+        ]
+        chosen: list[int] = []
+        for group in (*filter(None, groups), list(range(len(cases)))):
+            left = [index for index in group if index not in chosen]
+            if left and len(chosen) < repeated_cases:
+                digest, place = divmod(digest, len(left))
+                chosen.append(left[place])
         return chosen
 
-    def refuse_other_output(self, case: Case, output: torch.Tensor) -> None:
-        """Runs a case again. Raises SubmissionFailed if its output differs.
+    def refuse_other_output(self, case: Case, output: torch.Tensor, fresh_seed: int) -> None:
+        """Runs a case again, and once more with contents that nobody could foresee. Raises
+        SubmissionFailed if its output differs, or is wrong then.
 
         output: float16 [m, 1, l], from the process before.
         """
@@ -55,6 +62,7 @@ class Repetition:
         try:
             opened.judged_call(generate(case, case.seed))
             repeated = opened.output()
+            opened.judged_call(generate(case, fresh_seed))
         finally:
             opened.close()
         if same_bits(repeated, output):

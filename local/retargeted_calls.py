@@ -1,20 +1,18 @@
 """The worker's side of `--retarget`: a submission that does not fit this GPU is rewritten."""
 
 import dataclasses
-import re
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from messages import Call, Called, Load, Profile
+from nvfp4 import extensions
+from nvfp4.local.architecture_errors import names_an_architecture, shorten_build_errors
 from runner import Refused, Runner
 
-_of_an_architecture = re.compile(
-    r"\bsm_\d+|\bcompute_\d+|\barch|ptxas|nvvm|kernel image|NO_BINARY|INVALID_PTX|UNSUPPORTED_PTX"
-    r"|compute capability|tcgen05|tensor memory|blackwell|not supported on",
-    re.IGNORECASE,
-)
+most_kernels = 8
+"""Of which the judge is told."""
 
 
 class RetargetedCalls:
@@ -24,6 +22,7 @@ class RetargetedCalls:
         self._runner = runner
         self._request = Load("", False, 1)
         self._retargeting: Any = None
+        self._extensions = extensions.Extensions()
         self._plainly = {kind: runner.operations[kind] for kind in (Load, Call, Profile)}
         self.operations: dict[type, Callable[[Any, int | None], object]] = {}
         if runner.device.type == "cuda":
@@ -31,15 +30,23 @@ class RetargetedCalls:
 
     def _load(self, request: Load, fd: int | None) -> object:
         self._request = request
+        if request.retarget != "never":
+            extensions.start(request.retarget, request.arch, torch.cuda.get_device_capability())
         if request.retarget == "always" and self._retargeting is None:
             self._start()
         return self._natively_first(request, fd)
 
     def _call(self, request: Call, fd: int | None) -> object:
         answer = self._natively_first(request, fd)
-        if self._retargeting is None or not isinstance(answer, Called):
+        if not isinstance(answer, Called):
             return answer
-        return dataclasses.replace(answer, launches=self._retargeting.kernels())
+        return dataclasses.replace(answer, launches=self._rewritten())
+
+    def _rewritten(self) -> list[dict[str, Any]]:
+        """What was rewritten so far; equal entries once."""
+        found = self._extensions.kernels()
+        found += self._retargeting.kernels() if self._retargeting else []
+        return [each for n, each in enumerate(found) if each not in found[:n]][:most_kernels]
 
     def _natively_first(self, request: Any, fd: int | None) -> object:
         """Carries out a request; where it fails because of the architecture, once more after the
@@ -51,6 +58,7 @@ class RetargetedCalls:
         except Refused:
             raise
         except Exception as error:
+            shorten_build_errors(error)
             if not self._may_be_retargeted(error):
                 raise
             try:
@@ -75,14 +83,3 @@ class RetargetedCalls:
         except RuntimeError:  # the device is lost
             return False
         return names_an_architecture(error)
-
-
-def names_an_architecture(error: BaseException | None) -> bool:
-    """Whether an error, or one that led to it, says that code and GPU do not fit."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        if _of_an_architecture.search(f"{type(error).__name__}: {error}"):
-            return True
-        error = error.__cause__ or error.__context__
-    return False

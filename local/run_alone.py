@@ -5,6 +5,7 @@
 The current folder is the script's: it holds task.py and the modules of the judge.
 """
 
+import contextlib
 import os
 import runpy
 import signal
@@ -13,6 +14,9 @@ import sys
 from pathlib import Path
 
 import isolation
+from nvfp4.local.variables import variables
+
+_look_s = 0.2
 
 
 def run_confined(script: Path) -> int:
@@ -23,30 +27,56 @@ def run_confined(script: Path) -> int:
     isolation.die_with_parent()
     isolation.adopt_orphans()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    command = [
-        *isolation.command_prefix(),
-        *(sys.executable, "-m", "nvfp4.local.run_alone", "--inside", str(script)),
-    ]
+    command = [sys.executable, "-m", "nvfp4.local.run_alone", "--inside", str(script)]
     try:
-        return subprocess.run(
-            command, env={**os.environ, **isolation.cache_environment(script.parent)}
-        ).returncode
+        process = subprocess.Popen(command, env=variables(script, script.parent))
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(_look_s)
+            if len(isolation.descendants(os.getpid())) > isolation.processes:
+                print(f"it started more than {isolation.processes} processes", file=sys.stderr)
+                return 1
     finally:
         isolation.kill_children()
 
 
 def run_inside(script: Path) -> None:
-    """Confines this process and becomes the script, with a stand-in where there is no GPU."""
-    from nvfp4.local.landlock import confine_files
+    """Confined to its folder, becomes the script, with a stand-in where there is no GPU."""
+    from nvfp4.local.confinement import confine
 
-    isolation.confine(script.parent, confine_files)
+    confine()
     import torch  # which starts threads: not before they are confined
 
-    if not torch.cuda.is_available():
-        from nvfp4 import emulation
-
-        emulation.install_stand_in()
     sys.argv = [str(script)]
+    if torch.cuda.is_available():
+        _run_retargeted(script)
+        return
+    from nvfp4 import emulation
+
+    emulation.install_stand_in()
+    runpy.run_path(str(script), run_name="__main__")
+
+
+def _run_retargeted(script: Path) -> None:
+    """Becomes the script; with code for another GPU as the judge's worker would load it."""
+    import torch
+
+    from nvfp4 import extensions
+    from nvfp4.local.architecture_errors import names_an_architecture
+
+    retarget, arch = (os.environ.get(f"NVFP4_{name}", "") for name in ("RETARGET", "ARCH"))
+    if retarget in ("auto", "always"):
+        extensions.start(retarget, arch, torch.cuda.get_device_capability())
+    if retarget != "always":
+        try:
+            runpy.run_path(str(script), run_name="__main__")
+            return
+        except Exception as error:
+            if retarget != "auto" or not names_an_architecture(error):
+                raise
+    from nvfp4.retargeting import install
+
+    install(arch)
     runpy.run_path(str(script), run_name="__main__")
 
 

@@ -105,12 +105,7 @@ class Emulation:
 
 
 class StandInEmulation(Emulation):
-    """The same on a stand-in for a CUDA device: torch's tensors say that they are CUDA.
-
-    device_type: of the tensors that a submission gets and returns.
-    """
-
-    device_type = "cuda"
+    """The same on a stand-in for a CUDA device: torch's tensors say that they are CUDA."""
 
     def __init__(
         self, arch: str, check: bool, orders: int, submission: Path | None, keep: bool

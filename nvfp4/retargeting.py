@@ -2,7 +2,7 @@
 
 from nvfp4 import retargeting
 
-with retargeting.install("sm_100a") as retargeted:  # CuTe DSL code runs unchanged in here
+with retargeting.install("sm_100a") as retargeted:  # CuTe DSL and Triton run unchanged in here
     ...
     print(retargeted.kernels())
 """
@@ -22,9 +22,6 @@ from nvfp4.capture.launch import Launch
 from nvfp4.retarget import target_of
 from nvfp4.retarget.executor import Executor
 
-MOST_KERNELS = 8
-"""Of which `Retargeting.kernels` tells."""
-
 
 class Retargeting:
     """Rewrites what is compiled for `arch`; a context manager that uninstalls.
@@ -40,7 +37,8 @@ class Retargeting:
         self._stop: list[Callable[[], None]] = []
 
     def start(self) -> None:
-        """Takes over CuTe DSL once it is imported, and says that the GPU is one of `arch`."""
+        """Takes over CuTe DSL and Triton once they are imported, and says that the GPU is one of
+        `arch`."""
         asked = torch.cuda.get_device_capability
         torch.cuda.get_device_capability = lambda device=None: self._capability
 
@@ -50,10 +48,16 @@ class Retargeting:
         self._stop.append(forget)
         # Before user code imports it, so that it compiles for `arch`.
         self._stop.append(when_imported("cutlass", self._take_cute_dsl))
+        self._stop.append(when_imported("triton", self._take_triton))
 
     def _take_cute_dsl(self) -> None:
         # Its host code launches as ever, which costs nothing: only what it loads is rewritten.
         self._stop.append(start_loading(self._executor.translate, self.arch))
+
+    def _take_triton(self) -> None:
+        from nvfp4.capture.triton.loading import start_loading as start
+
+        self._stop.append(start(self._executor.translate, self._executor.explain, self.arch))
 
     def run(self, launch: Launch) -> None:
         """Queues a captured launch on torch's current stream, for front ends that hand over whole
@@ -62,20 +66,11 @@ class Retargeting:
         self._executor.run(launch, torch.cuda.current_stream().cuda_stream)
 
     def kernels(self) -> list[dict[str, Any]]:
-        """What was rewritten so far, equal entries once: `kernel`, `source`, `target`,
-        `instructions`, `rewritten` (opcode to how often), `added` (instructions).
-        """
-        found: list[dict[str, Any]] = []
-        for report in self._executor.reports:
-            for kernel in report.to_dict()["kernels"]:
-                short = {"kernel": kernel.pop("short_name")}
-                entry = {**kernel, **short, "source": report.source, "target": report.target}
-                if entry not in found:
-                    found.append(entry)
-        return found[:MOST_KERNELS]
+        """What was rewritten so far; see `retarget.report.RewriteReport.entries`."""
+        return [entry for report in self._executor.reports for entry in report.entries()]
 
     def uninstall(self) -> None:
-        """Leaves CuTe DSL and torch as they were."""
+        """Leaves CuTe DSL, Triton and torch as they were."""
         while self._stop:
             self._stop.pop()()
 
@@ -94,8 +89,9 @@ class Retargeting:
 def install(arch: str = "sm_100a") -> Retargeting:
     """Run what is compiled for `arch` on this GPU from now on.
 
-    Raises ValueError for an unknown architecture or a GPU before sm_80, DriverError without a
-    driver, and UnsupportedVersion where the installed CuTe DSL does not fit.
+    CUDA C++ extensions are another matter: see `nvfp4.extensions`. Raises ValueError for an unknown
+    architecture or a GPU before sm_80, DriverError without a driver, and UnsupportedVersion where
+    the installed CuTe DSL does not fit.
     """
     target = target_of(torch.cuda.get_device_capability())
     retargeting = Retargeting(arch, str(target))

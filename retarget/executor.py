@@ -36,6 +36,10 @@ class Executor:
             self._modules[ptx] = self._driver.load(self.translate(ptx))
         return self._modules[ptx]
 
+    def explain(self, ptx: str) -> None:
+        """Raises DriverError with the driver's words for translated PTX that it does not take."""
+        self._driver.load(ptx)
+
     def run(self, launch: Launch, stream: int = 0) -> None:
         """Queues one launch on a stream (a CUstream, 0 for the default one).
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from nvfp4.emulator.names import short_name
@@ -35,14 +35,18 @@ class RewriteReport:
         """The kernels in which something was rewritten."""
         return [kernel for kernel in self.kernels if kernel.rewritten]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, each kernel with its short name, too."""
-        kernels = [
-            asdict(kernel)
-            | {
-                "short_name": short_name(kernel.kernel),
+    def entries(self) -> list[dict[str, Any]]:
+        """Plain values of each kernel: `kernel` (its short name), `source`, `target`,
+        `instructions`, `rewritten` (opcode to how often), `added` (instructions).
+        """
+        return [
+            {
+                "kernel": short_name(kernel.kernel),
+                "source": self.source,
+                "target": self.target,
+                "instructions": kernel.instructions,
                 "rewritten": dict(kernel.rewritten.most_common()),
+                "added": kernel.added,
             }
             for kernel in self.kernels
         ]
-        return {"source": self.source, "target": self.target, "kernels": kernels}

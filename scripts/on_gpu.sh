@@ -2,7 +2,11 @@
 # What to run on a machine with a GPU before a release; the outputs go to the folder OUT.
 # nvfp4 need not be installed.
 #
-#     scripts/on_gpu.sh OUT [tests|eval|selftest|repeatability|submissions|retarget ...]
+#     scripts/on_gpu.sh OUT [PART ...]
+#
+# PART: tests, eval, selftest, selftest-clean, repeatability, submissions, retarget,
+# retarget-submissions, retarget-self, a-against-a, flush, compare. Each takes ten minutes at most;
+# some write OUT/PART.json. FILES names the files of retarget-submissions, if not all are wanted.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$1
@@ -25,11 +29,34 @@ for part in "${@:-tests}"; do
     tests) run tests python3 -m pytest -q -m "gpu or blackwell" ;;
     eval) run eval python3 -m nvfp4 eval submission.py ;;
     selftest) run selftest python3 -m nvfp4 selftest --json ;;
+    selftest-clean) run selftest-clean python3 -m nvfp4 selftest --flush clean --json ;;
     repeatability) run repeatability python3 -m scripts.judge_repeatability --rounds 10 ;;
     submissions) # CUDA C++ and Triton, native and emulated
         mapfile -t files < <(grep -l "^#!EXPECT pass" tests/field/{cuda,triton}/*.py)
         PYTHONPATH=$PYTHONPATH:$PWD/harness \
             run submissions python3 -m scripts.fidelity.submissions "$out/submissions.json" "${files[@]}"
+        ;;
+    retarget-submissions) # whole files for sm_100a: bits, tests, times, what was rewritten
+        # shellcheck disable=SC2086
+        PYTHONPATH=$PYTHONPATH:$PWD/harness run retarget-submissions \
+            python3 -m scripts.retargeting.submissions "$out/retarget-submissions.json" ${FILES:-}
+        ;;
+    retarget-self) # submission.py native, from its own PTX, and from sm_100a's
+        PYTHONPATH=$PYTHONPATH:$PWD/harness:$PWD/tests:$PWD/tests/retarget run retarget-self \
+            python3 -m scripts.retargeting "$out/retarget-self.json" timing
+        ;;
+    a-against-a) # after both flushes
+        run a-against-a python3 -m scripts.a_against_a "$out/a-against-a.json"
+        ;;
+    flush) # what each flush does to a time
+        PYTHONPATH=$PYTHONPATH:$PWD/harness \
+            run flush python3 -m scripts.flush_effect "$out/flush.json"
+        ;;
+    compare) # own, Triton, cuBLAS and torch after both flushes
+        for flush in contest clean; do
+            PYTHONPATH=$PYTHONPATH:$PWD/harness \
+                run "compare-$flush" python3 -m benchmarks.compare --flush "$flush"
+        done
         ;;
     retarget)
         PYTHONPATH=$PYTHONPATH:$PWD/harness:$PWD/tests:$PWD/tests/retarget \

@@ -56,11 +56,12 @@ def honest(stage: Callable[[Path | bytes | str], Bot]) -> Bot:
 
 
 def processes_naming(text: str) -> list[str]:
-    """Command lines of all processes that run and have ``text`` in them (Linux)."""
+    """Command lines and folders of all processes that run and have ``text`` in them (Linux)."""
     lines = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            lines.append(path.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
+            command = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            lines.append(f"{command} in {(path / 'cwd').readlink()}/")
     return [line for line in lines if text in line]
 
 

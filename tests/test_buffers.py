@@ -87,3 +87,12 @@ def test_a_cuda_allocation_is_opened_in_another_process() -> None:
     )
     expected = torch.arange(256, device=device).to(torch.uint8).flip(0)
     assert torch.equal(buffers.tensors[output_name][:256], expected)
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="there are no sealed files")
+def test_the_other_side_cannot_cut_the_file_short() -> None:
+    buffers = create_buffers(8, 64, 1, torch.device("cpu"))
+    assert buffers.fd is not None
+    with pytest.raises(PermissionError):
+        os.ftruncate(buffers.fd, 0)
+    buffers.close()

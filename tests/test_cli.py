@@ -27,6 +27,8 @@ from conftest import processes_naming, submissions
 from nvfp4.cli.main import main
 from nvfp4.cli.problem import ProblemError, load_problem
 
+pytestmark = pytest.mark.alone  # the judge's own clock must agree with the submission's
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 right = (submissions / "right.py").read_text(encoding="utf-8")
@@ -260,8 +262,8 @@ def test_a_profile_shows_the_call(run: Run) -> None:
 
 def test_a_time_limit_ends_an_endless_kernel(run: Run) -> None:
     start = time.monotonic()
-    done = run("test", "endless.py", "--timeout", "4", "--json")
-    assert time.monotonic() - start < 15
+    done = run("test", "endless.py", "--timeout", "10", "--json")
+    assert time.monotonic() - start < 25
     messages = [test["message"] for test in json.loads(done.stdout)["tests"]]
     assert done.returncode == 1
     assert messages[0].startswith("custom_kernel did not finish within")

@@ -303,9 +303,11 @@ def test_a_time_limit_that_ends_before_the_first_queue_is_reported_case_by_case(
         def begin(self, *asked: object, **options: object) -> None:
             raise AssertionError("nothing is asked after the time limit")
 
+        load = begin
+
     worker: Any = SlowToStart()
     extras = Extras(open_clock=lambda: GatedClock(worker, cpu, 0.0))
-    late = Judge(worker, recorder.pipe, torch.device("cuda"), 0.0, 1, extras)
+    late = Judge(worker, recorder.pipe, torch.device("cuda"), 0.0, extras)
     assert late.benchmark([case], DeviceLimits(1000.0, 0.0, 0.0), True) == Exit.TIMED_OUT
     values = recorder.values()
     assert values["benchmark.0.error"] == "not judged: the time limit was reached"

@@ -161,6 +161,19 @@ def test_full_range_results_are_finite_of_both_signs_and_of_many_sizes(wide: inp
     assert ref.abs().max() > 100 * ref.abs().median() or ref.abs().max() > 1000
 
 
+@pytest.mark.parametrize("shape", [(128, 256, 1), (384, 7168, 2)])
+def test_full_range_inputs_look_like_the_contest_s_in_patches(shape: tuple[int, int, int]) -> None:
+    corners = []
+    for seed in range(12):
+        a, _, sfa, _, _, _, _ = generate_full_range_input(*shape, seed)
+        blocks = raw(a)[:, :, 0].reshape(shape[0], -1, 8)
+        plain = (blocks < 4).all(dim=2)
+        assert 0.05 < plain.float().mean() < 0.95
+        assert set(sfa[:, :, 0].float()[plain].abs().unique().tolist()) >= {0.0, 1.0}
+        corners.append(bool(plain[0, 0]))
+    assert {True, False} == set(corners), "a corner tells nothing"
+
+
 @given(m=st.integers(1, 40), blocks=st.integers(1, 40), seed=st.integers(0, 2**63 - 1))
 def test_full_range_results_are_finite_for_any_seed(m: int, blocks: int, seed: int) -> None:
     data = generate_full_range_input(m, 64 * blocks, 1, seed)

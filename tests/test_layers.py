@@ -45,7 +45,7 @@ reading_ptx = {"nvfp4.emulator.errors", "nvfp4.emulator.names", "nvfp4.emulator.
 allowed = {
     "harness": {"task", "reference", *members("harness")},
     "local": {
-        *{"task", "reference", "nvfp4.retargeting"},
+        *{"task", "reference", "nvfp4.extensions", "nvfp4.retargeting"},
         *members("harness"),
         *members("local"),
     },
@@ -63,13 +63,15 @@ allowed = {
 }
 
 outside_the_bot = {
-    "eval": {"nvfp4.local.extras", "nvfp4.local.facts"},
+    "eval": {"nvfp4.local.extras", "nvfp4.local.facts", "nvfp4.local.options"},
     "worker": {
-        "nvfp4.local.gated_calls",
-        "nvfp4.local.landlock",
-        "nvfp4.local.retargeted_calls",
+        "nvfp4.local.confinement",
+        "nvfp4.local.fork_server",
+        "nvfp4.local.installed_runner",
     },
-    "runner": {"nvfp4.emulation"},
+    "submission_process": {"nvfp4.local.workers"},
+    "nvfp4.local.fork_server": {"nvfp4.emulation"},
+    "nvfp4.local.emulated_runner": {"nvfp4.emulation"},
     "nvfp4.local.run_alone": {"nvfp4.emulation"},
     "nvfp4.local.facts": {"nvfp4.capture.cuda.toolchain"},
 }

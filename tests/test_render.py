@@ -10,7 +10,7 @@ import pytest
 from bot import case
 from rich.console import Console
 
-from nvfp4.cli.render import failure_lines, microseconds, show
+from nvfp4.cli.render import benchmarks_table, failure_lines, microseconds, show
 from nvfp4.cli.verdict import (
     BenchmarkResult,
     Device,
@@ -36,6 +36,7 @@ timed = BenchmarkResult(
     bytes=66_000_000,
     floor_us=11.4,
     sol_us=8.622,
+    b200_floor_us=14.9,
 )
 
 
@@ -86,10 +87,26 @@ def test_a_benchmark_on_a_gpu_is_shown_in_microseconds_with_its_share_of_the_flo
         "11.400",
         "55.6%",
         "8.622",
+        "14.9",
     ):
         assert value in cells, value
     assert "geometric mean: 20.500 us" in text
     assert text.splitlines()[-1] == "passed"
+
+
+def test_the_table_has_room_in_a_hundred_columns_and_names_the_flush() -> None:
+    wide = replace(timed, worst_us=1234.5, batched_us=20.123, mean_us=199.4, floor_us=199.4)
+    made = verdict([], [wide] * 3)
+    made.device = replace(gpu, flush="contest")
+    table = benchmarks_table(made)
+    console = Console(file=io.StringIO(), width=100, color_system=None)
+    console.print(table)
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "…" not in text
+    assert "after the contest's flush" in text
+    made.device = replace(gpu, flush="clean")
+    assert "after a clean flush" in str(benchmarks_table(made).title)
 
 
 def test_times_that_are_all_long_are_shown_in_milliseconds() -> None:

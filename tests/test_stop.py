@@ -17,6 +17,8 @@ from conftest import processes_naming, with_the_judge
 import nvfp4.cli.bot
 from nvfp4.cli.problem import load_problem
 
+pytestmark = pytest.mark.alone  # a limit of seconds
+
 endless = b"open('started', 'w').close()\nwhile True:\n    pass\n"
 
 

@@ -219,6 +219,7 @@ def test_an_endless_loop_is_a_time_out_and_what_was_judged_is_kept(stage: Stage)
     assert re.fullmatch(r"custom_kernel did not finish within [\d.]+ s", message(ended, 1))
     assert message(ended, 2) == "not judged: the time limit was reached"
     assert ended.values["check"] == "fail"
+    assert ended.stderr.strip() == f"eval.py: test.1: {message(ended, 1)}", "the bot shows it"
 
 
 def test_an_import_that_does_not_end_is_a_time_out(stage: Stage) -> None:

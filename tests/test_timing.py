@@ -11,6 +11,8 @@ import torch
 from device import DeviceLimits, measure_limits
 from judge import schedules
 from nvfp4.local.facts import device_facts
+from nvfp4.local.flushes import flushes
+from nvfp4.local.write_back import WriteBack, nothing_added
 from reference import default_device
 from timing import CpuTimer, CudaTimer, call_timer
 
@@ -66,26 +68,28 @@ def test_the_schedule_warms_up_and_repeats(kind: str) -> None:
 
 
 @pytest.mark.gpu
-def test_events_time_the_kernel_and_not_the_flush() -> None:
+@pytest.mark.parametrize("flush", flushes)
+def test_events_time_the_kernel_and_not_the_flush(flush: str) -> None:
     device = torch.device("cuda", 0)
-    timer = call_timer(device)
+    timer = call_timer(device, flushes[flush])
     assert isinstance(timer, CudaTimer)
     small = torch.zeros(1024, device=device)
     for _ in range(5):
         timer.time(small.sum)
     best_ns = min(timer.time(small.sum)[1].call_ns for _ in range(20))
-    flush = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    flush[0].record()
+    events = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    events[0].record()
     timer.flush()
-    flush[1].record()
+    events[1].record()
     torch.cuda.synchronize()
-    assert best_ns < flush[0].elapsed_time(flush[1]) * 1e6 / 2
+    assert best_ns < events[0].elapsed_time(events[1]) * 1e6 / 2
 
 
 @pytest.mark.gpu
-def test_a_timed_call_finds_a_cold_cache() -> None:
+@pytest.mark.parametrize("flush", flushes)
+def test_a_timed_call_finds_a_cold_cache(flush: str) -> None:
     device = torch.device("cuda", 0)
-    timer = call_timer(device)
+    timer = call_timer(device, flushes[flush])
     in_cache = torch.randn(4 << 20, device=device)  # 16 MiB, less than the L2 of any judged GPU
     for _ in range(5):
         timer.time(in_cache.sum)
@@ -101,6 +105,25 @@ def test_a_timed_call_finds_a_cold_cache() -> None:
         torch.cuda.synchronize()
         warm_ns = min(warm_ns, start.elapsed_time(end) * 1e6)
     assert cold_ns > 1.1 * warm_ns
+
+
+@pytest.mark.gpu
+def test_the_contest_s_flush_leaves_something_to_write_back() -> None:
+    added_ns = WriteBack(torch.device("cuda", 0)).added_ns
+    assert 100 < added_ns(64 << 20) < 50e3
+    assert nothing_added(64 << 20) == 0
+
+
+@pytest.mark.gpu
+def test_the_contest_s_flush_needs_a_quarter_of_free_memory_at_most() -> None:
+    device = torch.device("cuda", 0)
+    torch.cuda.empty_cache()
+    free_bytes = torch.cuda.mem_get_info(device)[0]
+    before = torch.cuda.memory_reserved(device)
+    timer = CudaTimer(device)
+    timer.flush()
+    taken = torch.cuda.memory_reserved(device) - before
+    assert taken <= min(4 << 30, free_bytes // 4) + (64 << 20)
 
 
 @pytest.mark.gpu

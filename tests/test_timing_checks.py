@@ -8,13 +8,13 @@ import pytest
 
 from device import DeviceLimits
 from messages import Called
+from nvfp4.local.gated_timing import first_consistent_estimate
 from stats import Stats, summarise
 from submission_process import SubmissionFailed
 from timing import CallTime
 from timing_checks import (
     Estimate,
     Samples,
-    first_consistent_estimate,
     floor_tolerance,
     most_left_out,
     read_time,
@@ -65,6 +65,12 @@ def test_calls_that_took_longer_than_reported_are_refused(wall_ns: float, believ
     else:
         with pytest.raises(SubmissionFailed, match="by the judge's clock and 100000"):
             refuse_slow_clock(steady(1e8), times)
+
+
+def test_two_of_five_calls_cannot_be_free() -> None:
+    times = [CallTime(1e8, 1e8, wall_ns=wall_ns) for wall_ns in (1e8, 1e8, 1e8, 2e8, 2e8)]
+    with pytest.raises(SubmissionFailed, match="by the judge's clock"):
+        refuse_slow_clock(steady(1e8), times)
 
 
 def test_the_first_estimate_that_agrees_is_believed() -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from nvfp4.capture.cuda.runtime import RUNTIME, FindVariable
+from nvfp4.capture.cuda import packages
+from nvfp4.capture.cuda.runtime import RUNTIME, FindVariable, checked
 from nvfp4.capture.device import device_for
 from nvfp4.capture.imports import when_imported
 from nvfp4.capture.launch import Launch, ListedMemory, Memory
@@ -32,24 +33,27 @@ def start(
     RUNTIME.begin(device_for(arch), run, memory or ListedMemory(), find_variable)
     replaced: list[tuple[Any, str, Any]] = []
 
-    def replace() -> None:
+    def put(owner: Any, name: str, value: Any) -> None:
+        replaced.append((owner, name, getattr(owner, name)))
+        setattr(owner, name, value)
+
+    def adapt_extensions() -> None:
         import torch._ops
         import torch.utils.cpp_extension as theirs
 
         from nvfp4.capture.cuda import extension
 
         for name in ("load", "load_inline"):
-            replaced.append((theirs, name, getattr(theirs, name)))
-            setattr(theirs, name, getattr(extension, name))
+            put(theirs, name, getattr(extension, name))
         # Operators that C++ registers are called through torch, not through a module of ours.
         for kind in (torch._ops.OpOverloadPacket, torch._ops.OpOverload):
-            replaced.append((kind, "__call__", kind.__call__))
-            kind.__call__ = extension.checked(kind.__call__)
+            put(kind, "__call__", checked(kind.__call__))
 
-    forget = when_imported("torch.utils.cpp_extension", replace)
+    forget = [when_imported("torch.utils.cpp_extension", adapt_extensions), *packages.hook(put)]
 
     def stop() -> None:
-        forget()
+        for each in forget:
+            each()
         while replaced:
             owner, name, original = replaced.pop()
             setattr(owner, name, original)

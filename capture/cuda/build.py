@@ -6,8 +6,6 @@ same, for its errors and for the number of registers, which a launch depends on.
 
 from __future__ import annotations
 
-import fcntl
-import functools
 import hashlib
 import json
 import os
@@ -15,26 +13,28 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nvfp4.capture.cuda import flags, headers_of_torch
-from nvfp4.capture.cuda.source_lines import SHOWN_AS
+from nvfp4.capture.cuda.compilers import (
+    CompileError,
+    Resources,
+    assemble,
+    cache_folder,
+    compiled_once,
+    locked,
+    own_identity,
+    run_compiler,
+)
 from nvfp4.capture.cuda.toolchain import Toolchain, find_toolchain, python_include
-from nvfp4.capture.errors import CaptureError
 
 _HERE = Path(__file__).parent
 SLIM_HEADERS = _HERE / "headers"
 _LIBRARY_HEADERS = _HERE / "library_headers"
-_LONGEST_ERROR_LINES = 24
-_ENTRY = re.compile(r"Compiling entry function '([^']+)'")
-_USED = re.compile(r"Used (\d+) registers")
-_SHARED = re.compile(r"(\d+) bytes smem")
-_FRAME = re.compile(r"(\d+) bytes stack frame")
 _CUDA_FUNCTION = re.compile(
     r"^(?:__cuda|cuda[A-Z]|cu[A-Z]|cublas|cusparse|cusolver|cudnn|curand|cufft|nvrtc)\w*$"
 )
@@ -44,10 +44,6 @@ _MISSING_NAME = re.compile(
     r"no instance|no matching|not a member|incomplete|not a template|unrecognized|"
     r"no suitable|cannot convert|could not convert|no operator|ambiguous|not a type|not a class"
 )
-
-
-class CompileError(CaptureError):
-    """A compiler's errors, in the submission's own lines."""
 
 
 @dataclass(frozen=True)
@@ -81,17 +77,6 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Resources:
-    """What ptxas says that a kernel needs: registers and local memory of a thread, static shared
-    memory of a block.
-    """
-
-    registers: int = 0
-    shared_bytes: int = 0
-    local_bytes: int = 0
-
-
-@dataclass(frozen=True)
 class Built:
     """library: the shared object. ptx: texts of its modules. resources: of each kernel.
 
@@ -104,17 +89,11 @@ class Built:
     headers: str = "slim"
 
 
-def cache_folder() -> Path:
-    """Where builds are kept; of this user."""
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "nvfp4-cuda"
-
-
 def build(request: Request) -> Built:
     """Compile, or find what was compiled before. Raises MissingToolchain and CompileError."""
     tools = find_toolchain()
     folder = cache_folder() / _key(request, tools)
-    with _locked(folder):
+    with locked(folder):
         record = folder / "built.json"
         if not record.is_file():
             record.write_text(json.dumps(_build(request, tools, folder)), encoding="utf-8")
@@ -132,7 +111,7 @@ def _key(request: Request, tools: Toolchain) -> str:
     for source in described["sources"]:
         source["path"] = None  # what it says matters, not where it lies
     digest.update(json.dumps(described, sort_keys=True, default=str).encode())
-    digest.update(_own_identity(tools))
+    digest.update(own_identity(tools))
     folders = {source.path.parent for source in request.sources if source.path}
     for path in (each for folder in sorted(folders) for each in sorted(folder.glob("*"))):
         if path.is_file() and path.stat().st_size < 1 << 20:
@@ -142,25 +121,6 @@ def _key(request: Request, tools: Toolchain) -> str:
             stat = path.stat()
             digest.update(f"{path} {stat.st_size} {stat.st_mtime_ns}".encode())
     return digest.hexdigest()[:32]
-
-
-@functools.cache
-def _own_identity(tools: Toolchain) -> bytes:
-    """Of the compilers, of torch and of the C++ beside this file."""
-    digest = hashlib.sha256(tools.identity.encode() + headers_of_torch.identity().encode())
-    for path in sorted(_HERE.rglob("*")):
-        if path.suffix in (".cpp", ".h", ".inl", ".def", ".cuh"):
-            digest.update(path.name.encode() + path.read_bytes())
-    return digest.digest()
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One process builds; the others wait and find it built."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _build(request: Request, tools: Toolchain, folder: Path) -> dict[str, Any]:
@@ -278,46 +238,16 @@ class _Compilation:
 
     def _own_object(self, name: str) -> Path:
         """An object of a file beside this one; compiled once."""
-        source = _HERE / name
-        kind = b"slim" if self.slim else b"torch"
-        digest = hashlib.sha256(_own_identity(self.tools) + name.encode() + kind).hexdigest()
-        folder = cache_folder() / f"own-{digest[:16]}"
-        target = folder / f"{source.stem}.o"
-        with _locked(folder):
-            if not target.is_file():
-                part = target.with_suffix(".part")
-                command = [
-                    *(self.tools.host_compiler, "-std=c++17" if self.slim else "-std=c++20"),
-                    *(
-                        "-O1",
-                        *self._host_flags(),
-                        *self._system_includes(),
-                        "-c",
-                        str(source),
-                        "-o",
-                        str(part),
-                    ),
-                ]
-                self._run(command, name)
-                os.replace(part, target)
-        return target
+        standard = "-std=c++17" if self.slim else "-std=c++20"
+        command = [self.tools.host_compiler, standard, "-O1", "-c"]
+        command += [*self._host_flags(), *self._system_includes(), str(_HERE / name)]
+        headers = "slim" if self.slim else "torch"
+        return compiled_once(self.tools, headers, f"{Path(name).stem}.o", command)
 
     def _resources(self, ptx: Path) -> dict[str, dict[str, int]]:
-        """Of each kernel. Raises CompileError for what ptxas refuses."""
-        command = [
-            *(str(self.tools.ptxas), f"-arch={self.request.arch}", "-v"),
-            *flags.register_limit(self.request.cuda_cflags),
-            *(str(ptx), "-o", os.devnull),
-        ]
-        _, *said = _ENTRY.split(self._run(command, ptx.name))
-        patterns = {"registers": _USED, "shared_bytes": _SHARED, "local_bytes": _FRAME}
-        return {
-            kernel: {
-                name: int(found[1]) if (found := pattern.search(text)) else 0
-                for name, pattern in patterns.items()
-            }
-            for kernel, text in zip(said[::2], said[1::2], strict=True)
-        }
+        limits = flags.register_limit(self.request.cuda_cflags)
+        used = assemble(self.tools, ptx, self.request.arch, limits)
+        return {kernel: asdict(each) for kernel, each in used.items()}
 
     def _link(self, objects: list[Path]) -> Path:
         library = self.work / f"{self.request.name}.so"
@@ -346,29 +276,7 @@ class _Compilation:
         return sorted(name for name in names if _CUDA_FUNCTION.match(name))
 
     def _run(self, command: Sequence[str], what: str) -> str:
-        """What a compiler printed. Raises CompileError."""
-        ended = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            cwd=self.work,
-            env=self.tools.environment,
-            errors="replace",
-        )
-        said = ended.stderr + ended.stdout
-        if ended.returncode != 0:
-            raise CompileError(f"{what} cannot be compiled:\n{self._for_people(said)}")
-        return said
-
-    def _for_people(self, said: str) -> str:
-        """Errors with the participant's names and lines; notes and warnings only without errors."""
-        said = said.replace(SHOWN_AS, "").replace(f"{self.work}/", "")
-        lines = [line for line in said.splitlines() if line.strip()]
-        first = next((i for i, line in enumerate(lines) if "error" in line.lower()), 0)
-        chosen = lines[first : first + _LONGEST_ERROR_LINES]
-        if len(lines) - first > _LONGEST_ERROR_LINES:
-            chosen.append("...")
-        return "\n".join(chosen)
+        return run_compiler(self.tools, command, self.work, what)
 
 
 def _with_standard(given: list[str], slim: bool) -> list[str]:
@@ -378,3 +286,21 @@ def _with_standard(given: list[str], slim: bool) -> list[str]:
         return given
     others = [word for word in given if word not in chosen]
     return ["-std=c++17" if slim else "-std=c++20", *others]
+
+
+def build_shared_objects() -> None:
+    """Compile what every extension with the slim headers is linked to. Raises MissingToolchain and
+    CompileError.
+    """
+    folder = cache_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    shared = _Compilation(Request("shared", (), ""), find_toolchain(), folder, slim=True)
+    try:
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(shared._own_object, shared._own_sources()))
+    finally:
+        shutil.rmtree(shared.work, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    build_shared_objects()

@@ -7,45 +7,13 @@ for what CUDA refuses. runtime.cpp calls some under names of its own.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from typing import Any
 
-from nvfp4.capture.cuda.codes import Code, error_name
-from nvfp4.capture.cuda.runtime import CudaError, CudaRuntime
+from nvfp4.capture.cuda.codes import Code, CudaError, error_name
+from nvfp4.capture.cuda.registry import entry, store
+from nvfp4.capture.cuda.runtime import CudaRuntime
 from nvfp4.capture.errors import InvalidTensorMap, UnsupportedCall
 from nvfp4.capture.launch import Buffer, Dim3
 from nvfp4.capture.tensormap import encode_tensor_map
-
-Function = Callable[..., "int | None"]
-
-_FUNCTIONS: dict[str, tuple[Function, int]] = {}
-# What may be called after a fault; all else fails as on a lost device.
-_ALWAYS = {
-    *("register_module", "register_function", "register_variable", "register_managed"),
-    *("error_text", "error_name", "cudaGetLastError", "cudaPeekAtLastError", "cudaFree"),
-    *("device_number", "device_name", "cudaMemGetInfo", "cudaDeviceGetAttribute", "new_handle"),
-}
-
-
-def call(runtime: CudaRuntime, name: str, words: int) -> int:
-    """Carry out a function whose arguments are 64-bit words at an address; its error code."""
-    function, count = _FUNCTIONS[name]
-    if name not in _ALWAYS:
-        runtime.raise_if_lost()
-    return function(runtime, *(ctypes.c_uint64 * count).from_address(words)) or 0
-
-
-def _function(name: str | None = None) -> Callable[[Function], Function]:
-    def register(function: Function) -> Function:
-        count = function.__code__.co_argcount - 1
-        _FUNCTIONS[name or function.__name__] = (function, count)
-        return function
-
-    return register
-
-
-def _store(address: int, value: int, kind: Any = ctypes.c_uint64) -> None:
-    kind.from_address(address).value = value
 
 
 def _dim3(address: int) -> Dim3:
@@ -60,22 +28,22 @@ def _signed(word: int) -> int:
 # Modules
 
 
-@_function()
+@entry()
 def register_module(runtime: CudaRuntime, handle: int) -> None:
-    _store(handle, runtime.register_module())
+    store(handle, runtime.register_module())
 
 
-@_function()
+@entry()
 def register_function(runtime: CudaRuntime, module: int, function: int, name: int) -> None:
     runtime.register_function(module, function, ctypes.string_at(name).decode())
 
 
-@_function()
+@entry()
 def register_variable(runtime: CudaRuntime, module: int, shadow: int, name: int, size: int) -> None:
     runtime.register_variable(module, shadow, ctypes.string_at(name).decode())
 
 
-@_function()
+@entry()
 def register_managed(runtime: CudaRuntime, module: int, pointer: int, name: int, size: int) -> None:
     raise UnsupportedCall(
         f"__managed__ variables ({ctypes.string_at(name).decode()}) are not emulated",
@@ -86,7 +54,7 @@ def register_managed(runtime: CudaRuntime, module: int, pointer: int, name: int,
 # Launches
 
 
-@_function()
+@entry()
 def launch(
     runtime: CudaRuntime,
     function: int,
@@ -101,7 +69,7 @@ def launch(
     runtime.launch(function, *dims, arguments, shared_bytes)
 
 
-@_function()
+@entry()
 def launch_cooperative(
     runtime: CudaRuntime,
     function: int,
@@ -117,7 +85,7 @@ def launch_cooperative(
     )
 
 
-@_function("cudaFuncSetAttribute")
+@entry("cudaFuncSetAttribute")
 def set_function_attribute(runtime: CudaRuntime, function: int, which: int, value: int) -> None:
     kernel = runtime.kernel(function)
     if which != 8:  # cudaFuncAttributeMaxDynamicSharedMemorySize
@@ -132,7 +100,7 @@ def set_function_attribute(runtime: CudaRuntime, function: int, which: int, valu
     kernel.dynamic_shared_limit = value
 
 
-@_function()
+@entry()
 def function_numbers(runtime: CudaRuntime, function: int, numbers: int) -> None:
     kernel = runtime.kernel(function)
     used, device = kernel.resources, runtime.device
@@ -166,34 +134,34 @@ def _blocks_per_multiprocessor(
     )
 
 
-@_function()
+@entry()
 def occupancy(
     runtime: CudaRuntime, blocks: int, function: int, threads: int, shared_bytes: int
 ) -> None:
     count = _blocks_per_multiprocessor(runtime, function, threads, shared_bytes)
-    _store(blocks, count, ctypes.c_int32)
+    store(blocks, count, ctypes.c_int32)
 
 
-@_function()
+@entry()
 def available_shared(
     runtime: CudaRuntime, target: int, function: int, blocks: int, threads: int
 ) -> None:
     device, used = runtime.device, runtime.kernel(function).resources
     share = device.shared_bytes_per_multiprocessor // max(blocks, 1) - device.attributes[111]
-    _store(target, max(0, min(share, device.shared_bytes_per_block) - used.shared_bytes))
+    store(target, max(0, min(share, device.shared_bytes_per_block) - used.shared_bytes))
 
 
 # Memory
 
 
-@_function()
+@entry()
 def cudaMalloc(runtime: CudaRuntime, target: int, size: int) -> None:
     if size > runtime.device.memory_bytes:
         raise CudaError(Code.MEMORY_ALLOCATION, f"{size} bytes")
-    _store(target, runtime.allocate(size) if size else 0)
+    store(target, runtime.allocate(size) if size else 0)
 
 
-@_function()
+@entry()
 def cudaFree(runtime: CudaRuntime, address: int) -> None:
     if address and not runtime.free(address):
         raise CudaError(Code.INVALID_VALUE, f"cudaFree of {address:#x}, which is not allocated")
@@ -210,7 +178,7 @@ def _on_device(runtime: CudaRuntime, address: int, size: int, doing: str) -> Buf
     return buffer
 
 
-@_function()
+@entry()
 def cudaMemset(runtime: CudaRuntime, address: int, value: int, size: int) -> None:
     if not size:
         return
@@ -219,7 +187,7 @@ def cudaMemset(runtime: CudaRuntime, address: int, value: int, size: int) -> Non
     ctypes.memset(address, value & 0xFF, size)
 
 
-@_function()
+@entry()
 def cudaMemset2D(
     runtime: CudaRuntime, address: int, pitch: int, value: int, width: int, height: int
 ) -> None:
@@ -227,7 +195,7 @@ def cudaMemset2D(
         cudaMemset(runtime, address + row * pitch, value, width)
 
 
-@_function()
+@entry()
 def cudaMemcpy(runtime: CudaRuntime, to: int, source: int, size: int, kind: int) -> None:
     if not size:
         return
@@ -240,7 +208,7 @@ def cudaMemcpy(runtime: CudaRuntime, to: int, source: int, size: int, kind: int)
     ctypes.memmove(to, source, size)
 
 
-@_function()
+@entry()
 def cudaMemcpy2D(
     runtime: CudaRuntime,
     to: int,
@@ -265,78 +233,78 @@ def _symbol_range(runtime: CudaRuntime, shadow: int, size: int, offset: int) -> 
     return variable.address + offset
 
 
-@_function()
+@entry()
 def copy_to_symbol(runtime: CudaRuntime, shadow: int, source: int, size: int, offset: int) -> None:
     ctypes.memmove(_symbol_range(runtime, shadow, size, offset), source, size)
 
 
-@_function()
+@entry()
 def copy_from_symbol(runtime: CudaRuntime, to: int, shadow: int, size: int, offset: int) -> None:
     ctypes.memmove(to, _symbol_range(runtime, shadow, size, offset), size)
 
 
-@_function()
+@entry()
 def symbol(runtime: CudaRuntime, shadow: int, address: int, size: int) -> None:
     variable = runtime.variable(shadow)
-    _store(address, variable.address)
-    _store(size, variable.nbytes)
+    store(address, variable.address)
+    store(size, variable.nbytes)
 
 
-@_function()
+@entry()
 def is_device_memory(runtime: CudaRuntime, address: int, answer: int) -> None:
-    _store(answer, runtime.buffer_at(address) is not None, ctypes.c_int32)
+    store(answer, runtime.buffer_at(address) is not None, ctypes.c_int32)
 
 
-@_function()
+@entry()
 def cudaMemGetInfo(runtime: CudaRuntime, free: int, total: int) -> None:
-    _store(free, runtime.device.memory_bytes)
-    _store(total, runtime.device.memory_bytes)
+    store(free, runtime.device.memory_bytes)
+    store(total, runtime.device.memory_bytes)
 
 
 # Streams, events and the device
 
 
-@_function()
+@entry()
 def new_handle(runtime: CudaRuntime, target: int) -> None:
-    _store(target, runtime.new_handle())
+    store(target, runtime.new_handle())
 
 
-@_function()
+@entry()
 def no_graphs(runtime: CudaRuntime) -> None:
     raise CudaError(Code.NOT_SUPPORTED, "CUDA graphs cannot be captured without a GPU")
 
 
-@_function()
+@entry()
 def no_time(runtime: CudaRuntime) -> None:
     raise CudaError(
         Code.NOT_SUPPORTED, "cudaEventElapsedTime: no time can be measured without a GPU"
     )
 
 
-@_function()
+@entry()
 def cudaSetDevice(runtime: CudaRuntime, device: int) -> None:
     if device:
         raise CudaError(Code.INVALID_DEVICE, f"device {device}; there is device 0 alone")
 
 
-@_function()
+@entry()
 def cudaDeviceSynchronize(runtime: CudaRuntime) -> None:
     """All work is done; after a fault `call` has raised already."""
 
 
-@_function()
+@entry()
 def cudaDeviceGetAttribute(runtime: CudaRuntime, target: int, which: int) -> None:
     if which not in runtime.device.attributes:
         raise UnsupportedCall(f"host code asks for device attribute {which}, which is not known")
-    _store(target, runtime.device.attributes[which], ctypes.c_int32)
+    store(target, runtime.device.attributes[which], ctypes.c_int32)
 
 
-@_function()
+@entry()
 def device_number(runtime: CudaRuntime, target: int, which: int) -> None:
-    _store(target, runtime.device.attributes.get(which, 0), ctypes.c_int32)
+    store(target, runtime.device.attributes.get(which, 0), ctypes.c_int32)
 
 
-@_function()
+@entry()
 def device_name(runtime: CudaRuntime, target: int, size: int) -> None:
     name = runtime.device.name.encode()[: size - 1] + b"\0"
     ctypes.memmove(target, name, len(name))
@@ -345,27 +313,27 @@ def device_name(runtime: CudaRuntime, target: int, size: int) -> None:
 # Errors
 
 
-@_function("cudaGetLastError")
+@entry("cudaGetLastError")
 def get_last_error(runtime: CudaRuntime) -> int:
     return runtime.take_last_error(clear=True)
 
 
-@_function("cudaPeekAtLastError")
+@entry("cudaPeekAtLastError")
 def peek_at_last_error(runtime: CudaRuntime) -> int:
     return runtime.take_last_error(clear=False)
 
 
-@_function()
+@entry()
 def error_text(runtime: CudaRuntime, code: int, target: int) -> None:
-    _store(target, runtime.text(runtime.describe(code)))
+    store(target, runtime.text(runtime.describe(code)))
 
 
-@_function("error_name")
+@entry("error_name")
 def name_of_error(runtime: CudaRuntime, code: int, target: int) -> None:
-    _store(target, runtime.text(error_name(code)))
+    store(target, runtime.text(error_name(code)))
 
 
-@_function()
+@entry()
 def unsupported(runtime: CudaRuntime, name: int) -> None:
     raise UnsupportedCall(
         f"host code calls {ctypes.string_at(name).decode()}, which is not emulated",
@@ -373,7 +341,7 @@ def unsupported(runtime: CudaRuntime, name: int) -> None:
     )
 
 
-@_function()
+@entry()
 def tensor_map(
     runtime: CudaRuntime,
     target: int,

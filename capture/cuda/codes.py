@@ -1,4 +1,4 @@
-"""The CUDA runtime's error codes that can occur here (driver_types.h)."""
+"""The error codes of the CUDA runtime that can occur here (driver_types.h), and the driver's."""
 
 from __future__ import annotations
 
@@ -14,9 +14,14 @@ class Code(IntEnum):
     INVALID_CONFIGURATION = 9
     INVALID_SYMBOL = 13
     INVALID_DEVICE_FUNCTION = 98
+    NO_DEVICE = 100
     INVALID_DEVICE = 101
-    ILLEGAL_STATE = 401
+    INVALID_KERNEL_IMAGE = 200
+    INVALID_PTX = 218
+    FILE_NOT_FOUND = 301
     INVALID_RESOURCE_HANDLE = 400
+    ILLEGAL_STATE = 401
+    NOT_FOUND = 500
     LAUNCH_OUT_OF_RESOURCES = 701
     LAUNCH_FAILURE = 719
     COOPERATIVE_LAUNCH_TOO_LARGE = 720
@@ -31,9 +36,14 @@ _TEXTS = {
     9: ("cudaErrorInvalidConfiguration", "invalid configuration argument"),
     13: ("cudaErrorInvalidSymbol", "invalid device symbol"),
     98: ("cudaErrorInvalidDeviceFunction", "invalid device function"),
+    100: ("cudaErrorNoDevice", "no CUDA-capable device is detected"),
     101: ("cudaErrorInvalidDevice", "invalid device ordinal"),
+    200: ("cudaErrorInvalidKernelImage", "device kernel image is invalid"),
+    218: ("cudaErrorInvalidPtx", "a PTX JIT compilation failed"),
+    301: ("cudaErrorFileNotFound", "file not found"),
     400: ("cudaErrorInvalidResourceHandle", "invalid resource handle"),
     401: ("cudaErrorIllegalState", "the operation cannot be performed in the present state"),
+    500: ("cudaErrorSymbolNotFound", "named symbol not found"),
     700: ("cudaErrorIllegalAddress", "an illegal memory access was encountered"),
     701: ("cudaErrorLaunchOutOfResources", "too many resources requested for launch"),
     719: ("cudaErrorLaunchFailure", "unspecified launch failure"),
@@ -41,6 +51,43 @@ _TEXTS = {
     801: ("cudaErrorNotSupported", "operation not supported"),
     912: ("cudaErrorInvalidClusterSize", "cluster misconfiguration"),
 }
+
+
+_DRIVER_NAMES = {
+    0: "CUDA_SUCCESS",
+    1: "CUDA_ERROR_INVALID_VALUE",
+    2: "CUDA_ERROR_OUT_OF_MEMORY",
+    100: "CUDA_ERROR_NO_DEVICE",
+    101: "CUDA_ERROR_INVALID_DEVICE",
+    200: "CUDA_ERROR_INVALID_IMAGE",
+    218: "CUDA_ERROR_INVALID_PTX",
+    301: "CUDA_ERROR_FILE_NOT_FOUND",
+    400: "CUDA_ERROR_INVALID_HANDLE",
+    401: "CUDA_ERROR_ILLEGAL_STATE",
+    500: "CUDA_ERROR_NOT_FOUND",
+    700: "CUDA_ERROR_ILLEGAL_ADDRESS",
+    701: "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
+    719: "CUDA_ERROR_LAUNCH_FAILED",
+    720: "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
+    801: "CUDA_ERROR_NOT_SUPPORTED",
+    912: "CUDA_ERROR_INVALID_CLUSTER_SIZE",
+}
+
+_IN_THE_DRIVER = {
+    Code.INVALID_CONFIGURATION: Code.INVALID_VALUE,
+    Code.INVALID_SYMBOL: Code.NOT_FOUND,
+    Code.INVALID_DEVICE_FUNCTION: Code.INVALID_RESOURCE_HANDLE,
+}
+
+
+def in_the_driver(code: Code) -> Code:
+    """What the driver (CUresult, cuda.h) says for an error of the runtime."""
+    return _IN_THE_DRIVER.get(code, code)
+
+
+def driver_error_name(code: int) -> str:
+    """The enumerator's name in CUresult."""
+    return _DRIVER_NAMES.get(code, f"CUDA_ERROR_{code}")
 
 
 def error_name(code: int) -> str:
@@ -51,3 +98,12 @@ def error_name(code: int) -> str:
 def error_text(code: int) -> str:
     """What cudaGetErrorString says."""
     return _TEXTS.get(code, ("", f"error {code}"))[1]
+
+
+class CudaError(Exception):
+    """What a function of the CUDA runtime returns. message: more than the code says, for people."""
+
+    def __init__(self, code: Code, message: str = "") -> None:
+        super().__init__(message or error_text(code))
+        self.code = code
+        self.message = message

@@ -7,18 +7,18 @@ that talks to the runtime beside this file.
 from __future__ import annotations
 
 import ctypes
-import functools
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, TypeAlias
 
-from nvfp4.capture.cuda.build import Built, CompileError, Request, Source, build
-from nvfp4.capture.cuda.runtime import RUNTIME
-from nvfp4.capture.cuda.source_lines import SHOWN_AS, with_line_directives
+from nvfp4.capture.cuda.build import Built, Request, Source, build
+from nvfp4.capture.cuda.compilers import CompileError
+from nvfp4.capture.cuda.runtime import RUNTIME, checked
+from nvfp4.capture.cuda.source_lines import SHOWN_AS, in_file
 from nvfp4.capture.errors import UnsupportedCall
 
 _CPP_START = "#include <torch/extension.h>\n"
@@ -67,16 +67,8 @@ def load_inline(
     if cuda:
         start = "" if no_implicit_headers else _CUDA_START
         sources.append(Source("cuda.cu", start + _joined(cuda, caller)))
-    request = Request(
-        name,
-        tuple(sources),
-        RUNTIME.device.arch,
-        tuple(_texts(extra_cflags)),
-        tuple(_texts(extra_cuda_cflags)),
-        tuple(_texts(extra_ldflags)),
-        tuple(_texts(extra_include_paths)),
-    )
-    return _load(request, is_python_module, caller)
+    flags = extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths
+    return _load(_request(name, sources, *flags), is_python_module, caller)
 
 
 def load(
@@ -98,17 +90,15 @@ def load(
     """Build an extension from files; see `load_inline`."""
     if is_standalone:
         raise UnsupportedCall("load(is_standalone=True) makes a program, which cannot be emulated")
-    files = [Path(each).resolve() for each in _texts(sources)]
-    request = Request(
-        name,
-        tuple(Source(path.name, path.read_text(encoding="utf-8"), path) for path in files),
-        RUNTIME.device.arch,
-        tuple(_texts(extra_cflags)),
-        tuple(_texts(extra_cuda_cflags)),
-        tuple(_texts(extra_ldflags)),
-        tuple(_texts(extra_include_paths)),
-    )
-    return _load(request, is_python_module, _caller())
+    paths = [Path(each).resolve() for each in _texts(sources)]
+    files = [Source(path.name, path.read_text(encoding="utf-8"), path) for path in paths]
+    flags = extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths
+    return _load(_request(name, files, *flags), is_python_module, _caller())
+
+
+def _request(name: str, sources: list[Source], *flags: Strings) -> Request:
+    """flags: for the host compiler, for nvcc, for the linker; then folders of headers."""
+    return Request(name, tuple(sources), RUNTIME.device.arch, *(tuple(_texts(f)) for f in flags))
 
 
 def _texts(given: Strings) -> list[str]:
@@ -127,12 +117,7 @@ def _caller() -> FrameType:
 
 def _joined(sources: list[str], caller: FrameType) -> str:
     """Sources one after the other, each with the lines it has in the caller's file."""
-    path = Path(caller.f_code.co_filename)
-    try:
-        python_text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return "\n".join(sources)
-    return "\n".join(with_line_directives(each, python_text, path.name) for each in sources) + "\n"
+    return "\n".join(in_file(each, Path(caller.f_code.co_filename)) for each in sources) + "\n"
 
 
 def _bindings(functions: str | Iterable[str] | dict[str, str] | None, guarded: bool) -> str:
@@ -190,19 +175,3 @@ def _import(name: str, library: Path) -> ModuleType:
         if callable(value) and not isinstance(value, type):
             setattr(module, attribute, checked(value))
     return module
-
-
-def checked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of compiled code that raises what the runtime had to keep."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            result = function(*args, **kwargs)
-        except Exception as error:
-            RUNTIME.raise_pending(error)
-            raise
-        RUNTIME.raise_pending()
-        return result
-
-    return call

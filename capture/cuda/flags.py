@@ -89,3 +89,42 @@ def linked(flags: Iterable[str] | str | None) -> list[str]:
         for word in _words(flags)
         if not word.startswith("-l") or not (word[2:] in libraries or word[2:].startswith(prefixes))
     ]
+
+
+_ARCHITECTURES = (
+    *("-gencode", "--generate-code", "-arch", "--gpu-architecture", "-code", "--gpu-code"),
+)
+_DEVICE_LINKING = re.compile(
+    r"-dc|--device-c|-rdc(=true)?|--relocatable-device-code(=true)?|-dlto|-dw|--device-w"
+)
+_MADE = re.compile(r"\b((?:sm|compute)_\d+[af]?)\b|\b(native|all|all-major)\b")
+_CODE = re.compile(r"code=(?:\[([^\]]*)\]|(.*))")
+
+
+def split_architectures(words: Iterable[str]) -> tuple[list[str], list[str]]:
+    """nvcc's arguments without those that choose an architecture, and what code those ask for.
+
+    The second is empty where the choice is nvcc's own.
+    """
+    others: list[str] = []
+    asked: list[str] = []
+    codes: list[str] = []
+    left = iter(words)
+    for word in left:
+        name, _, value = word.partition("=")
+        if name not in _ARCHITECTURES:
+            others.append(word)
+            continue
+        value = value or next(left, "")
+        if name in ("-code", "--gpu-code"):
+            codes.append(value)
+        else:
+            found = _CODE.search(value)
+            asked.append((found[1] or found[2]) if found else value)
+    # -code says what is made for -arch.
+    return others, [match[0] for value in codes or asked for match in _MADE.finditer(value)]
+
+
+def device_linking(words: Iterable[str]) -> str | None:
+    """The argument that leaves device code to be linked later, if there is one."""
+    return next((word for word in words if _DEVICE_LINKING.fullmatch(word)), None)

@@ -5,54 +5,19 @@
 // toolkit that compiled the submission are included, so that the compiler checks each signature and
 // structures have the layout of that version.
 
-#include <Python.h>
+#include "call_python.h"
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <type_traits>
 #include <vector>
 
 namespace {
 
-using Callback = int (*)(const char *name, const uint64_t *words);
-
-Callback find_callback() {
-  PyGILState_STATE state = PyGILState_Ensure();
-  PyObject *module = PyImport_ImportModule("nvfp4.capture.cuda.callback");
-  PyObject *address = module ? PyObject_GetAttrString(module, "ADDRESS") : nullptr;
-  void *found = address ? PyLong_AsVoidPtr(address) : nullptr;
-  if (!found) {
-    PyErr_Print();
-    std::abort();
-  }
-  Py_XDECREF(address);
-  Py_XDECREF(module);
-  PyGILState_Release(state);
-  return reinterpret_cast<Callback>(found);
-}
-
-template <class T>
-uint64_t word(T value) {
-  if constexpr (std::is_pointer_v<T>) {
-    return reinterpret_cast<uint64_t>(value);
-  } else if constexpr (std::is_enum_v<T>) {
-    return static_cast<uint64_t>(static_cast<std::underlying_type_t<T>>(value));
-  } else {
-    static_assert(std::is_integral_v<T>);
-    return static_cast<uint64_t>(value);
-  }
-}
-
 template <class... Arguments>
 cudaError_t ask(const char *name, Arguments... arguments) {
-  static const Callback callback = find_callback();
-  const uint64_t words[] = {word(arguments)..., 0};
-  return static_cast<cudaError_t>(callback(name, words));
+  return static_cast<cudaError_t>(call_python("RUNTIME", name, arguments...));
 }
 
 cudaError_t launch(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared,

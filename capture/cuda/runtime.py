@@ -8,18 +8,26 @@ with `raise_pending`.
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from nvfp4.capture.cuda.build import Built, Resources
-from nvfp4.capture.cuda.codes import Code, error_text
+from nvfp4.capture.cuda.build import Built
+from nvfp4.capture.cuda.codes import Code, CudaError, error_text
+from nvfp4.capture.cuda.compilers import Resources
+from nvfp4.capture.cuda.kernel import Kernel, refuse_as_cuda_does
 from nvfp4.capture.device import Device
 from nvfp4.capture.errors import LaunchRefused
 from nvfp4.capture.launch import Buffer, Dim3, Launch, ListedMemory, Memory
-from nvfp4.capture.signature import most_threads, parameter_bytes, parameters_at
+from nvfp4.capture.signature import (
+    declares_variable,
+    most_threads,
+    parameter_bytes,
+    parameters_at,
+)
 
 _ALIGNMENT_BYTES = 256
 
@@ -27,30 +35,13 @@ FindVariable = Callable[[str, str], Buffer]
 """Where a variable of a module lies, by the module's PTX and its name."""
 
 
-class CudaError(Exception):
-    """What a function of the CUDA runtime returns. message: more than the code says, for people."""
-
-    def __init__(self, code: Code, message: str = "") -> None:
-        super().__init__(message or error_text(code))
-        self.code = code
-        self.message = message
-
-
-@dataclass
-class Kernel:
-    """A __global__ function of a loaded module. most_threads: by its launch bounds."""
-
-    ptx: str
-    name: str
-    parameter_bytes: tuple[int, ...]
-    most_threads: int | None
-    resources: Resources
-    dynamic_shared_limit: int
-
-
 @dataclass
 class _Module:
-    built: Built
+    """ptx: texts. resources: of each kernel. functions: handles of kernels that were asked for."""
+
+    ptx: tuple[str, ...]
+    resources: dict[str, Resources]
+    functions: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -102,6 +93,11 @@ class CudaRuntime:
         self._device = self._run = self._find_variable = None
 
     @property
+    def is_on(self) -> bool:
+        """Whether launches go somewhere."""
+        return self._run is not None
+
+    @property
     def device(self) -> Device:
         """The pretended device. Raises LaunchRefused when none is."""
         if self._device is None:
@@ -126,12 +122,16 @@ class CudaRuntime:
 
     def fail(self, error: CudaError, launching: bool) -> Code:
         """An error that CUDA returns, and remembers as the last one."""
-        self.errors.last = error.code
-        if error.message:
-            self.errors.said[error.code] = error.message
+        self.errors.last = self.refuse(error.code, error.message)
         if launching:
             self.errors.refused = f"{error_text(error.code)}: {error.message}"
         return error.code
+
+    def refuse(self, code: Code, message: str) -> Code:
+        """An error that the driver returns; its functions keep no last error."""
+        self.errors.said.pop(code, None)
+        self.errors.said[code] = message  # the last one
+        return code
 
     def take_last_error(self, clear: bool) -> Code:
         """cudaGetLastError, cudaPeekAtLastError."""
@@ -158,7 +158,6 @@ class CudaRuntime:
         """
         errors = self.errors
         refused, errors.refused = errors.refused, None
-        errors.said.clear()
         if self._broken is not None:
             error, self._broken = self._broken, None
             errors.last = Code.SUCCESS
@@ -187,25 +186,64 @@ class CudaRuntime:
         built = getattr(self._loading, "built", None)
         if built is None:
             raise LaunchRefused("a library with kernels was loaded that was not built here")
-        handle = next(self._handles)
-        self._modules[handle] = _Module(built)
+        return self.add_module(built.ptx, built.resources)
+
+    def add_module(self, ptx: tuple[str, ...], resources: dict[str, Resources]) -> int:
+        """A handle for a module of PTX texts. resources: what ptxas says of each kernel."""
+        handle = self.new_handle()
+        self._modules[handle] = _Module(ptx, resources)
         return handle
+
+    def drop_module(self, handle: int) -> None:
+        """Forget a module and its kernels. Raises CudaError."""
+        for function in self._module(handle).functions.values():
+            del self._kernels[function]
+        del self._modules[handle]
+
+    def _module(self, handle: int) -> _Module:
+        if handle not in self._modules:
+            raise CudaError(Code.INVALID_RESOURCE_HANDLE, "no such module is loaded")
+        return self._modules[handle]
 
     def register_function(self, module: int, function: int, name: str) -> None:
         """The host's address of a kernel."""
-        built = self._modules[module].built
-        for text in built.ptx:
+        kernel = self._find_kernel(self._module(module), name)
+        if kernel is not None:
+            self._kernels[function] = kernel
+
+    def _find_kernel(self, module: _Module, name: str) -> Kernel | None:
+        for text in module.ptx:
             sizes = parameter_bytes(text, name)
             if sizes is not None:
-                used = built.resources.get(name, Resources())
+                used = module.resources.get(name, Resources())
                 allowed = self.device.attributes[8] - used.shared_bytes
-                bound = most_threads(text, name)
-                self._kernels[function] = Kernel(text, name, sizes, bound, used, allowed)
-                return
+                return Kernel(text, name, sizes, most_threads(text, name), used, allowed)
+        return None
+
+    def function(self, module: int, name: str) -> int:
+        """A handle of a kernel of a module, the same each time. Raises CudaError."""
+        known = self._module(module)
+        if name not in known.functions:
+            kernel = self._find_kernel(known, name)
+            if kernel is None:
+                raise CudaError(Code.NOT_FOUND, f"the module has no kernel {name}")
+            handle = self.new_handle()
+            self._kernels[handle] = kernel
+            known.functions[name] = handle
+        return known.functions[name]
+
+    def variable_of(self, module: int, name: str) -> Buffer:
+        """The memory of a __device__ or __constant__ variable of a module. Raises CudaError."""
+        for text in self._module(module).ptx:
+            if self._find_variable is not None and declares_variable(text, name):
+                found = self._find_variable(text, name)
+                self._found_variables[found.address] = found
+                return found
+        raise CudaError(Code.NOT_FOUND, f"the module has no variable {name}")
 
     def register_variable(self, module: int, address: int, name: str) -> None:
         """The host's shadow of a __device__ or __constant__ variable."""
-        for text in self._modules[module].built.ptx:
+        for text in self._module(module).ptx:
             if name in text:
                 self._variables[address] = (text, name)
                 return
@@ -230,12 +268,12 @@ class CudaRuntime:
 
     # Memory
 
-    def allocate(self, size: int) -> int:
-        """The address of new memory, aligned as cudaMalloc aligns."""
+    def allocate(self, size: int, by: str = "cudaMalloc") -> int:
+        """The address of new memory, aligned as cudaMalloc aligns. by: for messages."""
         space = (ctypes.c_uint8 * (size + _ALIGNMENT_BYTES))()
         start = ctypes.addressof(space)
         address = -(-start // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
-        name = f"the {size} bytes of cudaMalloc"
+        name = f"the {size} bytes of {by}"
         self._allocated[address] = space, Buffer(name, address, size)
         return address
 
@@ -282,48 +320,20 @@ class CudaRuntime:
         self._run(launch)
 
 
-def refuse_as_cuda_does(
-    kernel: Kernel, device: Device, grid: Dim3, block: Dim3, cluster: Dim3, shared_bytes: int
-) -> None:
-    """Raises CudaError for a launch that cannot be, with CUDA's code for it.
-
-    Source: scripts/fidelity/launch_errors.cu on an H200, CUDA 13.0, driver 580, 2026-11-21. Older
-    releases say cudaErrorInvalidConfiguration for some of them.
-    """
-    attributes = device.attributes
-    threads = block[0] * block[1] * block[2]
-    name = kernel.name
-    invalid = Code.INVALID_VALUE
-    if threads < 1 or min(grid) < 1:
-        raise CudaError(invalid, f"{name}: a grid of {grid} blocks of {block} threads")
-    if threads > attributes[1] or any(n > attributes[2 + i] for i, n in enumerate(block)):
-        raise CudaError(
-            invalid, f"{name}: blocks of {block} threads, {threads} in all; 1024 are the most"
-        )
-    if any(n > attributes[5 + i] for i, n in enumerate(grid)):
-        raise CudaError(invalid, f"{name}: a grid of {grid} blocks is too large")
-    if kernel.most_threads is not None and threads > kernel.most_threads:
-        raise CudaError(
-            invalid,
-            f"{name}: {threads} threads a block, but __launch_bounds__ says {kernel.most_threads}",
-        )
-    # Registers are given to warps, in units of 8 a thread.
-    registers = kernel.resources.registers
-    if -(-registers // 8) * 8 * -(-threads // 32) * 32 > attributes[12]:
-        raise CudaError(
-            Code.LAUNCH_OUT_OF_RESOURCES,
-            f"{name}: {threads} threads of {registers} registers; a block has {attributes[12]}",
-        )
-    if shared_bytes > kernel.dynamic_shared_limit:
-        raise CudaError(
-            Code.INVALID_VALUE,
-            f"{name}: {shared_bytes} bytes of dynamic shared memory, but "
-            f"{kernel.dynamic_shared_limit} are allowed; cudaFuncSetAttribute raises the limit",
-        )
-    if any(g % c for g, c in zip(grid, cluster, strict=True)):
-        raise CudaError(
-            Code.INVALID_CLUSTER_SIZE, f"{name}: a grid of {grid} in clusters of {cluster}"
-        )
-
-
 RUNTIME = CudaRuntime()
+
+
+def checked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of compiled code that raises what the runtime had to keep."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            result = function(*args, **kwargs)
+        except Exception as error:
+            RUNTIME.raise_pending(error)
+            raise
+        RUNTIME.raise_pending()
+        return result
+
+    return call

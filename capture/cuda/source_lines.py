@@ -6,12 +6,22 @@ nvcc then names the participant's own file and line, in its errors and in the PT
 from __future__ import annotations
 
 from difflib import SequenceMatcher
+from pathlib import Path
 
 SHOWN_AS = "/python-file/"
 """Stands for the folder of a Python file, so that a cached PTX fits wherever the file lies."""
 
 _LEAST_CHARACTERS = 6
 """What a run of equal lines must have besides spaces, to be no accident."""
+
+
+def in_file(source: str, path: Path) -> str:
+    """`with_line_directives` for a Python file; the source as it is where that cannot be read."""
+    try:
+        python_text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return source
+    return with_line_directives(source, python_text, path.name)
 
 
 def with_line_directives(source: str, python_text: str, file_name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import threading
 from types import TracebackType
@@ -44,6 +45,11 @@ class Stream:
     def __cuda_stream__(self) -> tuple[int, int]:
         """The protocol of cuda-core: version and handle."""
         return 0, self.cuda_stream
+
+    @property
+    def _as_parameter_(self) -> ctypes.c_void_p:
+        """For functions of ctypes."""
+        return ctypes.c_void_p(self.cuda_stream)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Stream) and self.cuda_stream == other.cuda_stream

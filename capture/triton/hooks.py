@@ -22,7 +22,6 @@ class UnsupportedVersion(CaptureError, ImportError):
 def install(session: Session) -> Patches:
     """Replace Triton's driver, and what would measure time. Raises ImportError without Triton."""
     import triton
-    from triton.runtime import driver as holder
 
     patches = Patches()
     # Read when something is compiled; it is part of the key of Triton's cache.
@@ -33,9 +32,16 @@ def install(session: Session) -> Patches:
         active: Any = _replace(patches, session)
     except (AttributeError, ImportError) as error:
         active = _Refusing(unsupported(triton.__version__, str(error)))
-    # Until 3.4 the attribute itself, then what a property keeps.
-    patches.set(holder, "_active" if "_active" in vars(holder) else "active", active)
+    use_driver(patches, active)
     return patches
+
+
+def use_driver(patches: Patches, driver: Any) -> None:
+    """Make `driver` Triton's."""
+    from triton.runtime import driver as holder
+
+    # Until 3.4 the attribute itself, then what a property keeps.
+    patches.set(holder, "_active" if "_active" in vars(holder) else "active", driver)
 
 
 def unsupported(version: str, reason: str) -> UnsupportedVersion:

@@ -244,6 +244,12 @@ def kernel(name: str) -> Ufunc:
     return compiled
 
 
+def compile_all() -> None:
+    """Every ufunc that has a name: for a process that others are to fork from."""
+    for name in _SCALARS:
+        kernel(name)
+
+
 @cache
 def dp4a(a_signed: bool, b_signed: bool) -> Ufunc:
     """c plus the dot product of four bytes of a and b, modulo 2**32."""

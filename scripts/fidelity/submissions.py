@@ -1,6 +1,8 @@
-"""Whole submissions on a GPU and emulated for its architecture: outputs compared bit by bit.
+"""Whole submissions on a GPU and emulated: outputs compared bit by bit.
 
 python -m scripts.fidelity.submissions OUT.json FILE ...
+
+Emulated for sm_90a; `compared` also takes another architecture, whose code the GPU runs rewritten.
 
 Each file is imported twice, each time in a process of its own: on the GPU, and on the stand-in with
 the GPU hidden. Both get the ten contest shapes with the contest's inputs and with full-range ones.
@@ -15,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -33,15 +36,23 @@ def cases() -> list[dict[str, int]]:
     return listed
 
 
-def outputs(path: Path, emulated: bool) -> list[torch.Tensor]:
-    """c of each case, [m, 1, l] on the CPU, for both kinds of inputs."""
+def outputs(path: Path, kind: str, arch: str) -> list[torch.Tensor]:
+    """c of each case, [m, 1, l] on the CPU, for both kinds of inputs.
+
+    kind: native, retargeted or emulated.
+    """
     import reference
 
     reference.default_device = lambda: torch.device("cpu")
-    if emulated:
+    if kind == "retargeted":
+        from nvfp4 import extensions, retargeting
+
+        extensions.start("always", arch, torch.cuda.get_device_capability())
+        retargeting.install(arch)
+    if kind == "emulated":
         from nvfp4 import emulation
 
-        standin = emulation.install_stand_in(path, "sm_90a", check=False)
+        standin = emulation.install_stand_in(path, arch, check=False)
         there, back = standin.adopt, standin.host_view
     else:
         there, back = _on_gpu, torch.Tensor.cpu
@@ -65,24 +76,20 @@ def _on_gpu(tensor: torch.Tensor) -> torch.Tensor:
     return raw.cuda().view(tensor.dtype)
 
 
-def _child(kind: str, path: Path, target: Path) -> None:
-    torch.save(outputs(path, kind == "emulated"), target)
-
-
-def _run(kind: str, path: Path, folder: Path) -> dict[str, Any]:
+def _run(kind: str, path: Path, folder: Path, arch: str) -> dict[str, Any]:
     """Outputs of one file in a process of its own; why there are none."""
     target = folder / f"{path.parent.name}_{path.stem}_{kind}.pt"
     environment = dict(os.environ)
     if kind == "emulated":
         environment |= {"CUDA_VISIBLE_DEVICES": "", "XDG_CACHE_HOME": str(folder / "cache")}
     else:
-        environment["TORCH_EXTENSIONS_DIR"] = str(folder / f"native_{path.stem}")
-        # Their flags name the B200's architecture.
-        here = folder / f"here_{path.parent.name}" / path.name
-        here.parent.mkdir(exist_ok=True)
-        here.write_text(path.read_text().replace("100a", "90a"))
-        path = here
-    command = [sys.executable, "-m", "scripts.fidelity.submissions", "--child", kind]
+        environment["TORCH_EXTENSIONS_DIR"] = str(folder / f"{kind}_{path.stem}")
+        if kind == "native":  # their flags name the B200's architecture
+            here = folder / f"here_{path.parent.name}" / path.name
+            here.parent.mkdir(exist_ok=True)
+            here.write_text(path.read_text().replace("100a", "90a"))
+            path = here
+    command = [sys.executable, "-m", "scripts.fidelity.submissions", "--child", kind, arch]
     began = time.monotonic()
     try:
         ended = subprocess.run(
@@ -102,8 +109,8 @@ def _run(kind: str, path: Path, folder: Path) -> dict[str, Any]:
 def compare(path: Path, native: dict[str, Any], emulated: dict[str, Any]) -> dict[str, Any]:
     """How many of the outputs have the same bits."""
     result: dict[str, Any] = {"file": f"{path.parent.name}/{path.name}"}
-    result["seconds"] = {"native": native["seconds"], "emulated": emulated["seconds"]}
-    for kind, ended in (("native", native), ("emulated", emulated)):
+    result["seconds"] = {"device": native["seconds"], "emulated": emulated["seconds"]}
+    for kind, ended in (("device", native), ("emulated", emulated)):
         if ended["said"]:
             result["failed"] = f"{kind}: {ended['said']}"
             return result
@@ -117,25 +124,30 @@ def compare(path: Path, native: dict[str, Any], emulated: dict[str, Any]) -> dic
     return result
 
 
+def compared(files: list[Path], arch: str, retargeted: bool) -> Iterator[dict[str, Any]]:
+    """The comparison of each file."""
+    on_device = "retargeted" if retargeted else "native"
+    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(JOBS) as pool:
+        started = [
+            [pool.submit(_run, kind, path, Path(name), arch) for kind in (on_device, "emulated")]
+            for path in files
+        ]
+        for path, pair in zip(files, started, strict=True):
+            yield compare(path, *(each.result() for each in pair))
+
+
 def main() -> None:
     """Compares the files and writes a JSON list."""
     if sys.argv[1] == "--child":
-        _child(sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4]))
+        kind, arch, path, target = sys.argv[2:]
+        torch.save(outputs(Path(path), kind, arch), target)
         return
     out, files = Path(sys.argv[1]), [Path(each).resolve() for each in sys.argv[2:]]
     results = []
-    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(JOBS) as pool:
-        folder = Path(name)
-        started = {
-            (path, kind): pool.submit(_run, kind, path, folder)
-            for path in files
-            for kind in ("native", "emulated")
-        }
-        for path in files:
-            native, emulated = (started[path, kind].result() for kind in ("native", "emulated"))
-            results.append(compare(path, native, emulated))
-            print(json.dumps(results[-1])[:600], flush=True)
-            out.write_text(json.dumps(results, indent=1))
+    for result in compared(files, "sm_90a", retargeted=False):
+        results.append(result)
+        print(json.dumps(result)[:600], flush=True)
+        out.write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

@@ -41,8 +41,8 @@ def to_cuda(raw: list[torch.Tensor]) -> Any:
 
 
 def bits(output: torch.Tensor) -> torch.Tensor:
-    """float16 [m, 1, l] as integers on the CPU."""
-    return output.contiguous().view(torch.int16).cpu()
+    """float16 [m, 1, l] as integers on the CPU, in memory of their own."""
+    return output.contiguous().view(torch.int16).cpu().clone()
 
 
 def record(seconds: float) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from kernels_of_rows import DTYPES, HEADER, THREADS, Array, Row, columns_of, kernel, results
+from kernels_of_rows import HEADER, THREADS, Array, Row, columns_of, kernel, pattern, results
 from rows import ROWS
 from test_memory_and_warps import PROGRAMS, contents, run
 
@@ -40,7 +40,7 @@ def compare_row(executor: Executor, row: Row) -> dict[str, Any] | None:
     """None where all bits are the same, else the first operands where they are not."""
     text, columns = HEADER + kernel(row, "k", False), columns_of(row)
     want = results(text, "k", row, columns)
-    start = np.zeros(len(want), DTYPES[row.result])
+    start = pattern(len(want), row)
     blocks = len(want) // THREADS
     got = launched(executor, text, THREADS, blocks, [*columns, start]).view(want.dtype)
     different = np.flatnonzero(got != want)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nvfp4.capture.signature import parameter_bytes
+from nvfp4.capture.signature import declares_variable, most_threads, parameter_bytes
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,29 @@ def test_sizes_of_parameters(parameters: str, sizes: tuple[int, ...]) -> None:
     assert parameter_bytes(text, "k") == sizes
     assert parameter_bytes(text, "other") == (1,)
     assert parameter_bytes(text, "missing") is None
+
+
+def test_launch_bounds_are_those_of_the_definition() -> None:
+    ptx = """
+.visible .entry k(.param .u64 k_param_0);
+.visible .entry other() .maxntid 64 { ret; }
+.visible .entry k(.param .u64 k_param_0) .maxntid 2, 3 { ret; }
+"""
+    assert most_threads(ptx, "k") == 6
+    assert most_threads(ptx, "other") == 64
+    assert most_threads(ptx, "absent") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "declared"),
+    [
+        (".visible .const .align 4 .b8 table[8];", True),
+        (".global .align 4 .u32 table = 3;", True),
+        (".global .align 4 .u32 other = table;", False),
+        ("// .global .u32 table;", False),
+        (".global .u32 table_2;", False),
+        (".visible .entry table() { ret; }", False),
+    ],
+)
+def test_variables_of_a_module(text: str, declared: bool) -> None:
+    assert declares_variable(f".version 8.6\n{text}\n", "table") is declared

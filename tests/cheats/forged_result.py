@@ -3,6 +3,7 @@
 # family: 1
 # caught: sent a bad message|ended with exit code 0|closed its connection
 # strategy: write result lines to every inherited descriptor, then exit(0)
+# quick: yes
 
 import contextlib
 import os

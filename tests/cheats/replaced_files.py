@@ -1,7 +1,7 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
 # family: 5
-# caught: PermissionError
+# caught: PermissionError|Read-only file system
 # strategy: overwrite the judge's files for the next mode
 
 import os

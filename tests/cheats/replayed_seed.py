@@ -3,6 +3,7 @@
 # family: 13
 # caught: elements are wrong
 # strategy: draw the inputs of the public seed again instead of reading them
+# quick: yes
 
 import torch
 

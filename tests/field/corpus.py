@@ -19,6 +19,7 @@ CAUSES = frozenset(
         "mismatch",
         "out_of_bounds",
         "shared_race",
+        "trap",
         "unset_register",
         "unwritten_global",
         "unwritten_output",

@@ -11,6 +11,7 @@ import contextlib
 import io
 import multiprocessing
 import os
+import re
 import sys
 import time
 import traceback
@@ -26,8 +27,9 @@ import reference
 from cases import Case
 from field.corpus import Entry, load
 from messages import Call, Called, Failure, Load, OpenCase
+from nvfp4.emulator.arithmetic import compiled
+from nvfp4.local.emulated_runner import EmulatedRunner
 from opened_case import OpenedCase, generate
-from runner import Runner
 from submission_process import SubmissionFailed
 
 SHAPES = {
@@ -41,6 +43,8 @@ SHAPES = {
 """The shapes, (m, k, l), on which a submission is judged, by where its fault shows."""
 
 TIME_LIMIT_S = 90.0
+ENDLESS_LIMIT_S = 12.0
+"""Of what is expected to reach the limit."""
 
 CAUSES = {
     "launch_refused": "launch",
@@ -61,7 +65,7 @@ class Judgement:
     lines: set[int] = field(default_factory=set)
 
 
-class Recorder(Runner):
+class Recorder(EmulatedRunner):
     """A runner that keeps the error behind a failure."""
 
     error: BaseException | None = None
@@ -76,7 +80,6 @@ class InProcess:
 
     def __init__(self, submission: Path) -> None:
         self.runner = Recorder(submission)
-        self.ask(Load("sm_100a", True, 4), None)
 
     def ask(self, request: object, fd: int | None) -> Any:
         with contextlib.redirect_stdout(io.StringIO()):
@@ -98,6 +101,7 @@ def judge(entry: Entry) -> Judgement:
     process: InProcess | None = None
     try:
         process = InProcess(entry.path)
+        process.ask(Load("sm_100a", True, 4), None)
         for m, k, l in SHAPES[entry.expectation.on]:
             for full in (False, True) if entry.expectation.on != "full_range" else (True,):
                 called = _call(process, Case("", m, k, l, 1111, full))
@@ -113,6 +117,7 @@ def judge(entry: Entry) -> Judgement:
         source = getattr(where, "source", None)
         users = source.users() if source else None
         judgement.lines = {users.line} if users else _own_lines(error, entry.path)
+        judgement.lines |= _compilers_lines(judgement.message, entry.path)
     return judgement
 
 
@@ -120,6 +125,11 @@ def _own_lines(error: BaseException | None, path: Path) -> set[int]:
     """Lines of the submission in the traceback of an error."""
     frames = traceback.extract_tb(error.__traceback__) if error else []
     return {frame.lineno or 0 for frame in frames if frame.filename == str(path)}
+
+
+def _compilers_lines(message: str, path: Path) -> set[int]:
+    """Lines of the submission that a compiler's message names."""
+    return {int(line) for line in re.findall(rf"{re.escape(path.name)}\((\d+)\): error", message)}
 
 
 def _call(process: InProcess, case: Case) -> Called:
@@ -149,8 +159,9 @@ def _work(sender: Any, entry: Entry) -> None:
     sender.send(judge(entry))
 
 
-def judged_apart(entry: Entry, limit_s: float = TIME_LIMIT_S) -> Judgement:
+def judged_apart(entry: Entry) -> Judgement:
     """``judge`` in a process of its own, killed after the time limit."""
+    limit_s = ENDLESS_LIMIT_S if "endless" in entry.expectation.causes else TIME_LIMIT_S
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(False)
     process = context.Process(target=_work, args=(sender, entry))
@@ -169,16 +180,22 @@ def judged_apart(entry: Entry, limit_s: float = TIME_LIMIT_S) -> Judgement:
         process.join()
 
 
-def judged(entries: Iterable[Entry]) -> Iterator[tuple[Entry, Judgement]]:
-    """Every entry with its verdict, several at a time."""
-    import cutlass.cute  # noqa: F401  (once, before the processes fork)
+def prepare() -> None:
+    """Import and compile here what the processes that fork from this one would do each."""
+    import cutlass.cute  # noqa: F401
 
     with contextlib.suppress(ImportError):
         import triton  # noqa: F401
 
-    import nvfp4.emulation  # noqa: F401
+    import nvfp4.emulation
+    import nvfp4.emulator.execution.launch  # noqa: F401
 
     torch.set_num_threads(1)
+    compiled.compile_all()
+
+
+def judged(entries: Iterable[Entry]) -> Iterator[tuple[Entry, Judgement]]:
+    """Every entry with its verdict, several at a time; see `prepare`."""
     listed = list(entries)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         yield from zip(listed, pool.map(judged_apart, listed), strict=True)
@@ -211,6 +228,7 @@ def main() -> None:
         entry for entry in load() if not wanted or {entry.name, entry.name.split("/")[0]} & wanted
     ]
     wrong = 0
+    prepare()
     for entry, got in judged(entries):
         said = complaint(entry, got)
         wrong += said is not None

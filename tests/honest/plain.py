@@ -1,6 +1,7 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
 # strategy: plain torch
+# quick: yes
 
 from gemv import gemv
 

@@ -65,12 +65,17 @@ def kernel(row: Row, name: str, guarded: bool) -> str:
     )
 
 
+def pattern(count: int, row: Row) -> Array:
+    """What the result holds before."""
+    numbers = np.arange(count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return numbers.astype(DTYPES[row.result])
+
+
 def results(text: str, name: str, row: Row, columns: list[Array]) -> Array:
     """What a kernel makes of its sources; its result starts as a pattern."""
     count = len(columns[0])
     assert count % THREADS == 0
-    dtype = DTYPES[row.result]
-    target = (np.arange(count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)).astype(dtype)
+    target = pattern(count, row)
     arrays = [*(np.ascontiguousarray(column) for column in columns), target]
     run_ptx(
         text,

@@ -64,14 +64,14 @@ def test_before_sm_90_nothing_is_said_of_clusters() -> None:
 def test_the_report_counts_by_kernel() -> None:
     report = rewrite(MODULE, "sm_90a").report
     assert (report.source, report.target) == ("sm_100a", "sm_90a")
-    kernels = report.to_dict()["kernels"]
-    assert kernels == [
+    arch = {"source": "sm_100a", "target": "sm_90a"}
+    assert report.entries() == [
         {
-            **{"kernel": "k", "short_name": "k", "instructions": 5},
+            **{"kernel": "k", **arch, "instructions": 5},
             **{"rewritten": {"fma.rn.f32x2": 1}, "added": 5},
         },
         {
-            **{"kernel": "helper", "short_name": "helper", "instructions": 3},
+            **{"kernel": "helper", **arch, "instructions": 3},
             **{"rewritten": {"add.rn.f32x2": 2}, "added": 8},
         },
     ]

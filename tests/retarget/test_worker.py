@@ -16,7 +16,8 @@ from nvfp4.cli.bot import Bot
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.retargeting import read_retargeted, retargeting_lines
 from nvfp4.local import retargeted_calls
-from nvfp4.local.retargeted_calls import RetargetedCalls, names_an_architecture
+from nvfp4.local.architecture_errors import names_an_architecture, shorten_build_errors
+from nvfp4.local.retargeted_calls import RetargetedCalls
 from nvfp4.local.retargeted_kernels import RetargetedKernels
 from protocol import ResultPipe
 from runner import Refused
@@ -54,12 +55,14 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Any:
     def make(runner: FakeRunner) -> RetargetedCalls:
         def start(self: Any) -> None:
             runner.retargeted = True
-            self._retargeting = SimpleNamespace(kernels=lambda: [KERNEL])
+            self._retargeting = SimpleNamespace(kernels=lambda: [KERNEL, KERNEL])
 
         monkeypatch.setattr(RetargetedCalls, "_start", start)
         return RetargetedCalls(runner)  # type: ignore[arg-type]
 
     monkeypatch.setattr(retargeted_calls.torch.cuda, "synchronize", lambda *_: None)
+    monkeypatch.setattr(retargeted_calls.torch.cuda, "get_device_capability", lambda: (9, 0))
+    monkeypatch.setattr(retargeted_calls.extensions, "start", lambda *_: None)
     return make
 
 
@@ -148,8 +151,9 @@ def test_where_nothing_can_be_rewritten_the_first_error_counts(
 
 
 def test_the_command_passes_the_choice_on(tmp_path: Path) -> None:
-    chosen = Bot(load_problem(), b"", retarget="always")._environment(tmp_path / "flat")
-    assert chosen["NVFP4_RETARGET"] == "always"
+    bot = Bot(load_problem(), b"", retarget="always", flush="clean")
+    chosen = bot._environment(tmp_path / "flat")
+    assert (chosen["NVFP4_RETARGET"], chosen["NVFP4_FLUSH"]) == ("always", "clean")
 
 
 def test_on_the_cpu_there_is_nothing_to_retarget() -> None:
@@ -165,6 +169,18 @@ def test_an_architecture_may_be_named_by_the_cause() -> None:
     assert names_an_architecture(error)
     error.__cause__ = error
     assert not names_an_architecture(error)
+
+
+def test_a_failed_build_is_final_and_told_in_short() -> None:
+    command = "nvcc -gencode=arch=compute_90,code=sm_90 " + "-I/some/folder " * 40
+    text = f"Error building extension 'gemv': [1/2] {command}\n{command}\nk.cu(3): error: sm_100\n"
+    error = RuntimeError(text.replace("[1/2] ", "[1/2] \n"))
+    assert not names_an_architecture(error)
+    shorten_build_errors(error)
+    assert str(error) == "Error building extension 'gemv': [1/2] \nk.cu(3): error: sm_100"
+    other = ValueError(command)
+    shorten_build_errors(other)
+    assert str(other) == command
 
 
 def written(tmp_path: Path, *reports: list[Any]) -> list[str]:

@@ -69,7 +69,7 @@ gemv(const uint4* A, const uint4* B, const uint16_t* SA, const uint16_t* SB, __h
     acc += __shfl_xor_sync(~0u, acc, 4);
     acc += __shfl_xor_sync(~0u, acc, 2);
     acc += __shfl_xor_sync(~0u, acc, 1);
-    if (lane == 0) C[r] = __float2half_rn(acc);
+    if (lane == 0) C[r] = __float2half_rn(acc);  // # <- fault
 }
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, mod)

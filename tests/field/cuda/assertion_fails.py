@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT fail cause=exception
+#!EXPECT fail cause=trap
 """An assertion in the kernel does not hold: k = 256 has 16 blocks."""
 
 from __future__ import annotations

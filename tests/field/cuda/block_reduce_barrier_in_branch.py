@@ -54,7 +54,8 @@ __global__ void row_kernel(const unsigned char* a, const unsigned char* b,
     sum += dot * (__half2float(sx) * __half2float(sy));
   }
 
-  for (int mask = 16; mask > 0; mask >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, mask);
+  for (int mask = 16; mask > 0; mask >>= 1)
+    sum += __shfl_xor_sync(0xffffffffu, sum, mask);  // # <- fault
   if (lane == 0) partial[warp] = sum;
   __syncthreads();  // # <- fault
   if (tid == 0) {

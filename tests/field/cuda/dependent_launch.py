@@ -32,12 +32,12 @@ __device__ float scale(uint8_t code) {
 __global__ void decode_vector(const uint8_t* b, const uint8_t* sfb, float2* vector, int packed) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     const size_t l = blockIdx.y;
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
     if (i < packed) {
         const float2 v = values(b[l * 128 * packed + i]);
         const float s = scale(sfb[(l * 128 * packed + i) / 8]);
         vector[l * packed + i] = make_float2(v.x * s, v.y * s);
     }
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
 __global__ void rows(const uint32_t* a, const uint8_t* sfa, const float2* vector, __half* c, int m,

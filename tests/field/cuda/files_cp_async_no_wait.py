@@ -22,7 +22,7 @@ __device__ inline float dot_block(const __nv_fp4x2_storage_t* x, const __nv_fp4x
   __half2 sum = __float2half2_rn(0.f);
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    const __half2 u = __half2(__nv_cvt_fp4x2_to_halfraw2(x[i], __NV_E2M1));  // # <- fault
+    const __half2 u = __half2(__nv_cvt_fp4x2_to_halfraw2(x[i], __NV_E2M1));
     const __half2 v = __half2(__nv_cvt_fp4x2_to_halfraw2(y[i], __NV_E2M1));
     sum = __hfma2(u, v, sum);
   }
@@ -69,7 +69,7 @@ staged(const uint8_t* a, const uint8_t* b, const uint8_t* sfa, const uint8_t* sf
       const int i = tile * TILE + block * 8;
       if (i >= bytes) break;
       const uint8_t* x = &tiles[tile & 1][row][block * 8];
-      const float dot = nvfp4::dot_block(x, b + vector_row * bytes + i);  // # <- fault
+      const float dot = nvfp4::dot_block(x, b + vector_row * bytes + i);
       acc += dot * nvfp4::scale(sfa[(global_row * bytes + i) / 8]) *
              nvfp4::scale(sfb[(vector_row * bytes + i) / 8]);
     }

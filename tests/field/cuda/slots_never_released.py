@@ -35,7 +35,7 @@ __device__ void await(uint64_t *bar, unsigned phase)
                  "again_%%=:\\n"
                  "mbarrier.try_wait.parity.shared.b64 done, [%%0], %%1;\\n"
                  "@!done bra again_%%=;\\n"
-                 "}\\n" : : "r"(address(bar)), "r"(phase) : "memory");
+                 "}\\n" : : "r"(address(bar)), "r"(phase) : "memory");  // # <- fault
 }
 
 __device__ float e2m1_dot(unsigned char x, unsigned char y)

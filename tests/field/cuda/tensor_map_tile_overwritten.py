@@ -40,7 +40,7 @@ __device__ void tma_load(uint32_t dst, const CUtensorMap* map, int x, int y, int
   asm volatile(  // # <- fault
       "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
       "[%0], [%1, {%2, %3, %4}], [%5];"  // # <- fault
-      ::"r"(dst), "l"(map), "r"(x), "r"(y), "r"(z), "r"(bar) : "memory");
+      ::"r"(dst), "l"(map), "r"(x), "r"(y), "r"(z), "r"(bar) : "memory");  // # <- fault
 }
 
 // Four threads a row of the tile, 32 bytes each.

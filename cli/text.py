@@ -1,0 +1,38 @@
+"""Text that a submission may have written, as a terminal may show it."""
+
+import json
+import unicodedata
+from typing import Any
+
+most_lines = 40
+"""Of a message."""
+
+
+def visible(text: str) -> str:
+    r"""Control and format characters, but line breaks and tabs, become escapes such as \x1b."""
+    return "".join(
+        c if c in "\n\t" or unicodedata.category(c)[0] != "C" else ascii(c)[1:-1] for c in text
+    )
+
+
+def visible_json(text: str) -> Any:
+    """The value of a JSON text with every string visible. Raises ValueError, RecursionError."""
+    return _visible_parts(json.loads(text))
+
+
+def _visible_parts(value: Any) -> Any:
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, list):
+        return [_visible_parts(each) for each in value]
+    if isinstance(value, dict):
+        return {visible(name): _visible_parts(each) for name, each in value.items()}
+    return value
+
+
+def first_lines(text: str) -> list[str]:
+    """The lines of a message; of a long one the first, and how many are left out."""
+    lines = text.split("\n")
+    if len(lines) <= most_lines:
+        return lines
+    return [*lines[:most_lines], f"... and {len(lines) - most_lines} more lines"]

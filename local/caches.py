@@ -1,0 +1,99 @@
+"""Compilers' caches, which hold code: each submission has its own, so that none runs another's.
+
+A new one begins as a copy of what trusted code has compiled (``capture.cuda.build`` as a program):
+a worker can write its own copy only.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+kept_s = 14 * 24 * 3600.0
+kept_bytes = 4 << 30
+
+_folder_variable = "XDG_CACHE_HOME"
+_compilers = ("TRITON", "TORCHINDUCTOR", "CUTE_DSL", "NUMBA")
+_build_s = 60.0
+
+
+def cache_variables(submission: Path, scratch: Path) -> dict[str, str]:
+    """Variables that send temporary files to scratch and compilers' caches to the submission's
+    folder, which is made if need be."""
+    content = submission.read_bytes()
+    folder = _root() / "submissions" / hashlib.sha256(content).hexdigest()[:32]
+    try:
+        _prepare(folder, for_extensions=b"cpp_extension" in content)
+    except OSError:  # such as a full disk
+        folder = scratch / "cache"
+    names = (
+        *(f"{each}_CACHE_DIR" for each in _compilers),
+        "CUDA_CACHE_PATH",
+        "TORCH_EXTENSIONS_DIR",
+    )
+    caches = {name: str(folder / name.lower()) for name in names}
+    return {**caches, _folder_variable: str(folder), "TMPDIR": str(scratch)}
+
+
+def _root() -> Path:
+    return Path(os.environ.get(_folder_variable) or Path.home() / ".cache") / "nvfp4"
+
+
+def _prepare(folder: Path, for_extensions: bool) -> None:
+    """Makes the folder of a submission, and deletes others that are old. Raises OSError."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    trusted = _root() / "trusted"
+    with open(folder.parent / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            if for_extensions:
+                _build_trusted(trusted)
+            part = folder.with_suffix(".part")
+            shutil.rmtree(part, ignore_errors=True)
+            shutil.copytree(trusted, part) if trusted.is_dir() else part.mkdir()
+            part.rename(folder)
+        os.utime(folder)
+        prune(folder.parent, kept_s, kept_bytes)
+
+
+def _build_trusted(folder: Path) -> None:
+    """Compiles what all extensions share, in a process without code of a submission."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        folder.mkdir(exist_ok=True)
+        subprocess.run(
+            [sys.executable, "-m", "nvfp4.capture.cuda.build"],
+            env={**os.environ, _folder_variable: str(folder)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_build_s,
+        )
+
+
+def prune(folder: Path, longest_s: float, most_bytes: int) -> None:
+    """Deletes subfolders not used for so long, then the oldest until the rest takes so little."""
+    found = []
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):
+            if path.is_dir() and not path.is_symlink():
+                found.append((path.stat().st_mtime, path))
+    left_bytes = most_bytes
+    for number, (used, path) in enumerate(sorted(found, reverse=True)):
+        left_bytes -= size_bytes(path)
+        if number and (used < time.time() - longest_s or left_bytes < 0):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def size_bytes(folder: Path) -> int:
+    """What the files below a folder take."""
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(parent, name)).st_size
+    return total

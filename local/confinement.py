@@ -1,0 +1,29 @@
+"""All that confines a submission's process where nvfp4 is installed."""
+
+import os
+from pathlib import Path
+
+import isolation
+from nvfp4.local import namespaces
+from nvfp4.local.landlock import confine_files
+
+
+def confine() -> dict[str, str]:
+    """Confines this process to its current folder and to the folder of XDG_CACHE_HOME.
+
+    Goes on in a child; see ``namespaces.enter``. Returns what is in force: mechanism to
+    description; "none: ..." says why there is none.
+    """
+    caches = os.environ.get("XDG_CACHE_HOME")
+    writable = [Path.cwd(), *([Path(caches)] if caches else [])]
+    how = namespaces.enter(writable)
+    protections = {**isolation.confine(), "namespaces": how}
+    if " mount" in how:
+        writable += [Path("/tmp"), Path("/dev/shm")]  # its own
+    elif namespaces.uses_gpu():
+        writable.append(Path("/dev/shm"))  # through which CUDA shares memory
+    try:
+        protections["files"] = confine_files(writable)
+    except OSError as error:
+        protections["files"] = f"none: {error}"
+    return protections

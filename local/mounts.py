@@ -1,0 +1,159 @@
+"""What a submission's process sees of the file system, in a mount namespace of its own.
+
+Everything is read-only, but for a few folders. /tmp, /run and /dev are new, so that neither files
+nor sockets of others lie there.
+"""
+
+import contextlib
+import ctypes
+import os
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+_nosuid, _nodev, _noexec, _bind, _recursive, _private = 2, 4, 8, 1 << 12, 1 << 14, 1 << 18
+_mount_setattr = 442  # the same on every architecture
+_at_fdcwd, _at_recursive, _read_only = -100, 0x8000, 1
+
+_private_bytes = 1 << 30
+"""Of /tmp and of /dev/shm, which take memory."""
+
+_hidden = ("/tmp", "/var/tmp", "/run", "/var/run")
+_devices = ("null", "zero", "full", "random", "urandom", "tty")
+_links = {"fd": "fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
+_settings = ("sys", "sysrq-trigger", "irq", "bus", "fs")
+"""Below /proc; root could change them even without rights over others."""
+
+_libraries_in_run = ("/run/opengl-driver", "/run/current-system", "/run/booted-system")
+_most_sockets = 500
+
+
+class MountError(OSError):
+    """Linux refused a mount."""
+
+
+def show_only(writable: list[Path], sockets: list[str], fresh_proc: bool) -> None:
+    """Mounts the view over this process's mount namespace, which must be its own.
+
+    sockets: files to hide. fresh_proc: this process is in a pid namespace of its own. The current
+    folder stays. Raises MountError.
+    """
+    folder = Path.cwd()
+    kept = _opened(path for path in _program_folders() if _is_hidden(path))
+    given = _opened(writable)
+    devices = _opened(Path("/dev", name) for name in _devices)
+    _mount(None, "/", None, _recursive | _private)
+    _set_read_only("/", True, recursive=True)
+    for name in _hidden:
+        if os.path.isdir(name) and not os.path.islink(name):
+            _mount("tmpfs", name, "tmpfs", _nosuid | _nodev, f"mode=1777,{_size()}")
+    for path, fd in kept.items():
+        _bind_again(path, fd)
+    for path, fd in given.items():
+        _bind_again(path, fd)
+        _set_read_only(str(path), False)
+    _new_devices(devices)
+    if fresh_proc:
+        _mount("proc", "/proc", "proc", _nosuid | _nodev | _noexec)
+        for name in _settings:
+            setting = f"/proc/{name}"
+            if os.path.exists(setting):
+                _mount(setting, setting, None, _bind | _recursive)
+                _set_read_only(setting, True, recursive=True)
+    for socket in sockets:
+        with contextlib.suppress(MountError):  # of a folder that others cannot enter
+            _mount("/dev/null", socket, None, _bind)
+    for opened in (kept, given, devices):
+        for fd in opened.values():
+            os.close(fd)
+    os.chdir(folder)
+
+
+def _size() -> str:
+    return f"size={_private_bytes}"
+
+
+def _opened(paths: Iterable[Path]) -> dict[Path, int]:
+    """Each path that exists, with a descriptor that finds it when something is mounted over it."""
+    found = {}
+    for path in paths:
+        with contextlib.suppress(OSError):
+            found[path] = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    return found
+
+
+def _program_folders() -> list[Path]:
+    """Where Python finds what it imports and runs, and libraries of the system in /run."""
+    script = os.path.dirname(os.path.abspath(sys.argv[0]))
+    places = [sys.prefix, sys.base_prefix, os.path.dirname(sys.executable), script, *sys.path]
+    places += [os.path.dirname(os.path.dirname(os.path.abspath(__file__))), *_libraries_in_run]
+    real = sorted({Path(os.path.realpath(place)) for place in places})
+    # A folder in another comes with it.
+    return [path for path in real if not any(other in path.parents for other in real)]
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(Path(hidden) in path.parents for hidden in _hidden)
+
+
+def sockets_of_others() -> list[str]:
+    """Sockets of this network namespace in the file system, but for those hidden anyway."""
+    with open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
+        paths = {fields[7] for line in file if len(fields := line.split(None, 7)) == 8}
+    named = {path.strip() for path in paths if path.startswith("/")}
+    return sorted(path for path in named if not _is_hidden(Path(path)))[:_most_sockets]
+
+
+def _new_devices(devices: dict[Path, int]) -> None:
+    """/dev with a few devices and a new /dev/shm."""
+    _mount("tmpfs", "/dev", "tmpfs", _nosuid | _noexec, "mode=755,size=1048576")
+    for path, fd in devices.items():
+        _bind_again(path, fd)
+    for name, target in _links.items():
+        os.symlink(f"/proc/self/{target}", f"/dev/{name}")
+    os.mkdir("/dev/shm")
+    _mount("tmpfs", "/dev/shm", "tmpfs", _nosuid | _nodev, f"mode=1777,{_size()}")
+    _set_read_only("/dev", True)
+
+
+def _bind_again(path: Path, fd: int) -> None:
+    """Shows what a descriptor was opened for, where a new mount hides it."""
+    source = f"/proc/self/fd/{fd}"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir() if os.path.isdir(source) else path.touch()
+    _mount(source, str(path), None, _bind | _recursive)
+
+
+def _mount(
+    source: str | None, target: str, kind: str | None, flags: int, options: str | None = None
+) -> None:
+    """mount(2). Raises MountError."""
+    words = [None if word is None else word.encode() for word in (source, target, kind, options)]
+    _call(
+        lambda libc: libc.mount(words[0], words[1], words[2], ctypes.c_ulong(flags), words[3]),
+        f"mount {target}",
+    )
+
+
+def _set_read_only(target: str, value: bool, recursive: bool = False) -> None:
+    """Whether a mount may be written, and those below it. Raises MountError."""
+    attributes = (ctypes.c_uint64 * 4)(_read_only * value, _read_only * (not value), 0, 0)
+    flags = _at_recursive if recursive else 0
+    _call(
+        lambda libc: libc.syscall(
+            ctypes.c_long(_mount_setattr),
+            ctypes.c_long(_at_fdcwd),
+            target.encode(),
+            ctypes.c_long(flags),
+            attributes,
+            ctypes.c_size_t(ctypes.sizeof(attributes)),
+        ),
+        f"mount_setattr {target}",
+    )
+
+
+def _call(function: Callable[[ctypes.CDLL], int], what: str) -> None:
+    if function(ctypes.CDLL(None, use_errno=True)) != 0:
+        number = ctypes.get_errno()
+        raise MountError(number, f"{what}: {os.strerror(number)}")

@@ -1,0 +1,24 @@
+"""The environment of a submission's process: variables from a list, for others may hold secrets."""
+
+import os
+import re
+from pathlib import Path
+
+from nvfp4.local.caches import cache_variables
+
+_passed = re.compile(
+    r"\w*PATH|HOME|USER|LANG|LC_\w+|TZ|CC|CXX|VIRTUAL_ENV|CONDA_PREFIX|POPCORN_NCU"
+    r"|NVIDIA_VISIBLE_DEVICES|(CUDA|CUTE_DSL|MKL|NUMBA|OMP|PYTHON|TORCH|TRITON)\w*"
+)
+
+
+def variables(submission: Path, scratch: Path) -> dict[str, str]:
+    """What a submission gets whose folder for temporary files is ``scratch``."""
+    # ncu needs many of its own.
+    every, ours = os.environ.get("POPCORN_NCU") == "1", ("POPCORN_S", "POPCORN_F", "NVFP4_")
+    passed = {
+        name: value
+        for name, value in os.environ.items()
+        if _passed.fullmatch(name) or (every and not name.startswith(ours))
+    }
+    return {**passed, **cache_variables(submission, scratch)}

@@ -1,0 +1,147 @@
+"""Starts the processes of submissions: without a GPU, by a fork server that has loaded torch.
+
+The server knows nothing of the judge: neither seeds nor results.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import IO, ClassVar
+
+import isolation
+from import_guard import path_of
+from nvfp4.local.namespaces import uses_gpu
+from nvfp4.local.variables import variables
+
+_look_s = 0.005
+
+
+def start_worker(
+    arguments: list[str], scratch: Path, fd: int
+) -> "subprocess.Popen[bytes] | ForkedProcess":
+    """The worker's script with its arguments: script, socket, submission and more. fd: the socket,
+    which it inherits."""
+    environment = variables(Path(arguments[2]), scratch)
+    ours = arguments[0] == path_of("worker")
+    if ours and sys.platform == "linux" and not uses_gpu():
+        server = _ForkServer.of(arguments[0], environment)
+        try:
+            return server.start(arguments, scratch, fd, environment)
+        except OSError:
+            server.forget()  # it was killed: the next one gets another
+    return isolation.start_worker(arguments, scratch, fd, environment)
+
+
+class _ForkServer:
+    """The judge's side of ``fork_server.serve``."""
+
+    _running: ClassVar[dict[str, "_ForkServer"]] = {}
+
+    @classmethod
+    def of(cls, script: str, environment: dict[str, str]) -> "_ForkServer":
+        """The one for a worker's script, in an environment without secrets."""
+        if script not in cls._running:
+            cls._running[script] = cls(script, environment)
+        return cls._running[script]
+
+    def __init__(self, script: str, environment: dict[str, str]) -> None:
+        isolation.adopt_orphans()  # workers are this process's children in the end
+        self._script = script
+        self._waiting: list[ForkedProcess] = []
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            subprocess.Popen(
+                [sys.executable, script, str(theirs.fileno())],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+
+    def forget(self) -> None:
+        self._running.pop(self._script, None)
+
+    def start(
+        self, arguments: list[str], folder: Path, fd: int, environment: dict[str, str]
+    ) -> "ForkedProcess":
+        """Returns before the server has answered. Raises OSError."""
+        request = {"arguments": arguments, "folder": str(folder), "environment": environment}
+        out, out_of_worker = os.pipe()
+        err, err_of_worker = os.pipe()
+        try:
+            socket.send_fds(
+                self._socket, [json.dumps(request).encode()], [fd, out_of_worker, err_of_worker]
+            )
+        except OSError:
+            os.close(out)
+            os.close(err)
+            raise
+        finally:
+            os.close(out_of_worker)
+            os.close(err_of_worker)
+        process = ForkedProcess(self, os.fdopen(out, "rb"), os.fdopen(err, "rb"))
+        self._waiting.append(process)
+        return process
+
+    def take_answers(self, process: "ForkedProcess") -> None:
+        """Waits until a process has its number, -1 where it never started."""
+        while process in self._waiting:
+            said = self._socket.recv(64)
+            started = self._waiting[:1] if said else self._waiting[:]
+            del self._waiting[: len(started)]
+            for each in started:
+                each.number = int(said) if said else -1
+            if not said:
+                self.forget()
+
+
+class ForkedProcess:
+    """What of ``subprocess.Popen`` the judge uses."""
+
+    def __init__(self, server: _ForkServer, stdout: IO[bytes], stderr: IO[bytes]) -> None:
+        self.number: int | None = None
+        self.returncode: int | None = None
+        self.stdout, self.stderr = stdout, stderr
+        self._server = server
+
+    @property
+    def pid(self) -> int:
+        """Waits until it has started. Raises ProcessLookupError if it has not."""
+        if self.number is None:
+            self._server.take_answers(self)
+        if self.number in (None, -1):
+            self.returncode = 1
+            raise ProcessLookupError
+        return self.number or -1
+
+    def poll(self) -> int | None:
+        """As of Popen."""
+        if self.returncode is None:
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except (ChildProcessError, ProcessLookupError):
+                self.returncode = 1 if self.returncode is None else self.returncode
+            else:
+                self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """As of Popen. Raises subprocess.TimeoutExpired."""
+        deadline = time.monotonic() + (timeout or 0)
+        while (code := self.poll()) is None:
+            if timeout is not None and time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("worker", timeout)
+            time.sleep(_look_s)
+        return code
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """As of Popen."""
+        if self.poll() is None:
+            os.kill(self.pid, number)

@@ -1,0 +1,249 @@
+"""The stand-in for nvcc: what it compiles as it is, and what it rewrites."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from bot import root
+
+from nvfp4 import extensions, nvcc
+from nvfp4.capture.cuda.flags import device_linking, split_architectures
+from nvfp4.capture.cuda.toolchain import MissingToolchain, find_toolchain
+
+HOPPER, BLACKWELL = (f"-gencode=arch=compute_{n},code=sm_{n}" for n in ("90", "100a"))
+
+NARROW = r"""
+__global__ void narrow(const unsigned* in, unsigned* out) {
+  unsigned halves;
+  asm("{ .reg .b8 a, b, c, d; mov.b32 {a, b, c, d}, %1; cvt.rn.f16x2.e2m1x2 %0, a; }"
+      : "=r"(halves) : "r"(in[threadIdx.x]));
+  out[threadIdx.x] = halves;
+}
+void run(const unsigned* in, unsigned* out) { narrow<<<1, 32>>>(in, out); }
+"""
+PLAIN = (
+    "__global__ void plain(int* out) { *out = 1; }\nvoid run(int* out) { plain<<<1, 1>>>(out); }"
+)
+TENSOR_MEMORY = """
+__global__ void waits() {
+  asm volatile("tcgen05.wait::ld.sync.aligned;");
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "codes"),
+    [
+        ("-O3", []),
+        (HOPPER, ["sm_90"]),
+        ("-gencode arch=compute_100a,code=sm_100a", ["sm_100a"]),
+        ("--generate-code=arch=compute_100a,code=[sm_100a,sm_90]", ["sm_100a", "sm_90"]),
+        ("-arch=sm_100a", ["sm_100a"]),
+        ("-arch compute_90 -code=sm_90,sm_100", ["sm_90", "sm_100"]),
+        ("--gpu-architecture=native", ["native"]),
+        (f"{HOPPER} {BLACKWELL}", ["sm_90", "sm_100a"]),
+    ],
+)  # fmt: skip
+def test_what_code_the_arguments_ask_for(words: str, codes: list[str]) -> None:
+    others = ["-O3", "-lineinfo"]
+    given = ["-O3", *(word for word in words.split() if word != "-O3"), "-lineinfo"]
+    assert split_architectures(given) == (others, codes)
+
+
+@pytest.mark.parametrize(
+    ("code", "number", "runs"),
+    [
+        ("sm_90", 90, True),
+        ("sm_90a", 90, True),
+        ("sm_80", 90, False),
+        ("compute_80", 90, True),
+        ("sm_80", 86, True),
+        ("sm_100a", 90, False),
+        ("compute_100a", 120, False),
+        ("sm_100f", 103, True),
+        ("sm_100f", 120, False),
+        ("native", 90, True),
+    ],
+)
+def test_what_a_gpu_runs(code: str, number: int, runs: bool) -> None:
+    assert nvcc.runs_on([code], number) is runs
+    assert nvcc.runs_on(["sm_75", code], number) is runs
+    assert nvcc.runs_on([], number)
+
+
+@pytest.mark.parametrize(
+    ("word", "links"), [("-dc", True), ("-rdc=true", True), ("-rdc=false", False), ("-c", False)]
+)
+def test_device_code_that_is_linked_later_is_seen(word: str, links: bool) -> None:
+    assert (device_linking(["-O3", word]) == word) is links
+
+
+@pytest.mark.parametrize(
+    ("said", "fits"),
+    [
+        ("ptxas k.ptx, line 34; error : cvt with .e2m1x2 not supported on .target 'sm_90'", False),
+        ('k.cu(3): error: identifier "__ffma2_rn" is undefined', False),
+        ("k.cu(3): error: expected a ';'", True),
+        ("nvcc warning : sm_75 is old\nk.cu(3): error: expected a ';'", True),
+    ],
+)
+def test_which_errors_may_be_of_the_architecture(said: str, fits: bool) -> None:
+    assert nvcc.fits_not(said) is not fits
+
+
+class Compiler:
+    """Runs the program on a source in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.nvcc = str(find_toolchain().nvcc)
+        self.object, self.report = folder / "k.o", folder / f"k.o{extensions.REPORT}"
+
+    def run(self, retarget: str, source: str, *words: str) -> subprocess.CompletedProcess[str]:
+        (self.folder / "k.cu").write_text(source)
+        program = [sys.executable, str(root / "nvfp4/nvcc.py"), retarget, "sm_100a", "90", "rules"]
+        return subprocess.run(
+            [*program, self.nvcc, *words, "-c", "k.cu", "-o", "k.o"],
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": str(root)},
+            capture_output=True,
+            text=True,
+        )
+
+    def images(self) -> list[tuple[int, int]]:
+        """(kind, architecture) of each image of the fat binary; kind 1 is PTX, 2 machine code."""
+        data, found, at = self.object.read_bytes(), [], -1
+        magic = struct.pack("<I", 0xBA55ED50)
+        while (at := data.find(magic, at + 1)) >= 0:
+            _, header_bytes, size = struct.unpack_from("<HHQ", data, at + 4)
+            image = at + header_bytes
+            while image < at + header_bytes + size:
+                kind, _, image_header, nbytes = struct.unpack_from("<HHIQ", data, image)
+                found.append((kind, *struct.unpack_from("<I", data, image + 28)))
+                image += image_header + nbytes
+        return found
+
+    def reported(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(self.report.read_text())
+        return found
+
+
+@pytest.fixture
+def compiler(tmp_path: Path) -> Compiler:
+    try:
+        return Compiler(tmp_path)
+    except MissingToolchain as missing:
+        pytest.skip(str(missing))
+
+
+def test_what_compiles_as_it_is_stays_as_it_is(compiler: Compiler) -> None:
+    compiler.report.write_text("[]")  # of a build before
+    ended = compiler.run("auto", PLAIN, HOPPER)
+    assert ended.returncode == 0, ended.stderr
+    assert compiler.images() == [(2, 90)]
+    assert not compiler.report.exists()
+
+
+def test_what_ptxas_refuses_is_rewritten(compiler: Compiler) -> None:
+    words = "--use_fast_math -maxrregcount=64 -lineinfo -std=c++17 -Xptxas -v -MD -MF k.d"
+    ended = compiler.run("auto", NARROW, HOPPER, *words.split(), "-Xcompiler", "-fPIC")
+    assert ended.returncode == 0, ended.stderr
+    assert "for 'sm_90a'" in ended.stderr, "options reach the assembler"
+    assert "maximum register limit 256" in ended.stderr
+    assert compiler.images() == [(2, 90)]
+    (kernel,) = compiler.reported()
+    assert (kernel["kernel"], kernel["source"], kernel["target"]) == ("narrow", "sm_100a", "sm_90a")
+    assert kernel["rewritten"] == {"cvt.rn.f16x2.e2m1x2": 1}
+    depends = (compiler.folder / "k.d").read_text()
+    assert depends.startswith("k.o: k.cu")
+    assert "cuda_runtime.h" in depends
+
+
+def test_code_for_another_gpu_alone_is_rewritten_at_once(compiler: Compiler) -> None:
+    ended = compiler.run("auto", PLAIN, BLACKWELL)
+    assert ended.returncode == 0, ended.stderr
+    assert compiler.images() == [(2, 90)]
+    assert [kernel["rewritten"] for kernel in compiler.reported()] == [{}]
+
+
+def test_always_rewrites_what_would_compile(compiler: Compiler) -> None:
+    ended = compiler.run("always", PLAIN, HOPPER)
+    assert ended.returncode == 0, ended.stderr
+    assert len(compiler.reported()) == 1
+
+
+def test_what_cannot_be_rewritten_is_refused_by_name_and_line(compiler: Compiler) -> None:
+    ended = compiler.run("auto", TENSOR_MEMORY, HOPPER)
+    assert ended.returncode == 1
+    assert "tcgen05.wait::ld.sync.aligned cannot run on sm_90a" in ended.stderr
+    assert "k.cu:3" in ended.stderr
+    assert not compiler.object.exists()
+    assert not compiler.report.exists()
+
+
+def test_where_both_fail_the_first_errors_are_shown(compiler: Compiler) -> None:
+    ended = compiler.run("auto", "void f() { nowhere(); }", HOPPER)
+    assert ended.returncode == 1
+    assert 'identifier "nowhere" is undefined' in ended.stderr
+
+
+def test_device_code_to_be_linked_is_refused(compiler: Compiler) -> None:
+    ended = compiler.run("always", PLAIN, "-rdc=true")
+    assert ended.returncode == 1
+    assert "-rdc=true: device code that is linked later cannot be retargeted" in ended.stderr
+
+
+@pytest.fixture
+def torch_s(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """torch.utils.cpp_extension, as far as it matters, on a machine with CUDA."""
+    module = ModuleType("torch.utils.cpp_extension")
+    module.CUDA_HOME = "/opt/cuda"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch.utils.cpp_extension", module)
+    # Not set, and removed again.
+    monkeypatch.setenv("PYTORCH_NVCC", "")
+    monkeypatch.delenv("PYTORCH_NVCC")
+    return module
+
+
+def test_torch_is_told_what_to_call(torch_s: ModuleType) -> None:
+    extensions.start("auto", "sm_100a", (9, 0))
+    python, program, *words, _, compiler = shlex.split(os.environ["PYTORCH_NVCC"])
+    assert (python, Path(program)) == (sys.executable, root / "nvfp4/nvcc.py")
+    assert words == ["auto", "sm_100a", "90"]
+    assert compiler == "/opt/cuda/bin/nvcc"
+    first = os.environ.pop("PYTORCH_NVCC")
+    extensions.start("always", "sm_100a", (9, 0))
+    assert os.environ["PYTORCH_NVCC"] == first.replace(" auto ", " always ")
+
+
+@pytest.mark.parametrize("capability", [(7, 5), (10, 0)], ids=["too old", "its own"])
+def test_nothing_is_offered(capability: tuple[int, int], torch_s: ModuleType) -> None:
+    extensions.start("auto", "sm_100a", capability)
+    assert "PYTORCH_NVCC" not in os.environ
+
+
+def test_a_compiler_of_the_user_stays(torch_s: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTORCH_NVCC", "ccache nvcc")
+    extensions.start("auto", "sm_100a", (9, 0))
+    assert os.environ["PYTORCH_NVCC"] == "ccache nvcc"
+
+
+def test_loaded_extensions_tell_what_was_rewritten(tmp_path: Path) -> None:
+    entry = {"kernel": "k", "rewritten": {}}
+    for folder in ("loaded", "other"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"cuda.cuda.o{extensions.REPORT}").write_text(json.dumps([entry]))
+    maps = tmp_path / "maps"
+    maps.write_text(f"7f00-7f01 r-xp 00000000 08:01 12  {tmp_path}/loaded/gemv.so\n" * 2)
+    found = extensions.Extensions(maps)
+    assert found.kernels() == [entry]
+    assert found.kernels() == [entry], "once a library"

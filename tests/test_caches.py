@@ -1,0 +1,96 @@
+"""Compilers' caches: one for each submission, old ones deleted."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import with_the_judge
+
+from nvfp4.local.caches import cache_variables, prune, size_bytes
+
+
+@pytest.fixture
+def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    return tmp_path / "caches" / "nvfp4"
+
+
+def variables(text: str, folder: Path) -> dict[str, str]:
+    (folder / "submission.py").write_text(text)
+    return cache_variables(folder / "submission.py", folder)
+
+
+def test_each_submission_has_a_cache_of_its_own(caches: Path, tmp_path: Path) -> None:
+    one, other = variables("a = 1\n", tmp_path), variables("a = 2\n", tmp_path)
+    assert set(one) == set(other) > {"XDG_CACHE_HOME", "NUMBA_CACHE_DIR", "TMPDIR"}
+    assert one["TMPDIR"] == other["TMPDIR"] == str(tmp_path)
+    assert one["XDG_CACHE_HOME"] != other["XDG_CACHE_HOME"]
+    for each in (one, other):
+        folder = each.pop("XDG_CACHE_HOME")
+        del each["TMPDIR"]
+        assert Path(folder).is_dir()
+        assert all(path.startswith(f"{folder}/") for path in each.values())
+    again = variables("a = 1\n", tmp_path)
+    assert again["NUMBA_CACHE_DIR"] == one["NUMBA_CACHE_DIR"]
+
+
+def test_a_cache_begins_with_what_trusted_code_has_compiled(caches: Path, tmp_path: Path) -> None:
+    (caches / "trusted" / "nvfp4-cuda").mkdir(parents=True)
+    (caches / "trusted" / "nvfp4-cuda" / "object").write_text("code")
+    copy = Path(variables("a = 1\n", tmp_path)["XDG_CACHE_HOME"], "nvfp4-cuda", "object")
+    copy.write_text("other code")
+    assert (caches / "trusted" / "nvfp4-cuda" / "object").read_text() == "code"
+    other = Path(variables("a = 2\n", tmp_path)["XDG_CACHE_HOME"], "nvfp4-cuda", "object")
+    assert other.read_text() == "code"
+
+
+def test_where_no_cache_can_be_made_the_scratch_folder_has_it(caches: Path, tmp_path: Path) -> None:
+    caches.parent.write_text("no folder")
+    assert variables("a = 1\n", tmp_path)["XDG_CACHE_HOME"] == str(tmp_path / "cache")
+
+
+def test_a_submission_writes_its_own_cache_and_no_other(caches: Path, tmp_path: Path) -> None:
+    other = Path(variables("a = 1\n", tmp_path)["XDG_CACHE_HOME"])
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "submission.py").write_text(
+        "import os\n"
+        "open(os.environ['XDG_CACHE_HOME'] + '/own', 'w').close()\n"
+        "try:\n"
+        f"    open({str(other / 'poison')!r}, 'w').close()\n"
+        "except OSError:\n"
+        "    print('refused')\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-m", "nvfp4.local.run_alone", "submission.py"],
+        cwd=folder,
+        env={**with_the_judge, "XDG_CACHE_HOME": str(caches.parent)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "refused\n", "")
+    assert list(other.iterdir()) == []
+    assert [path.name for path in (caches / "submissions").glob("*/own")] == ["own"]
+
+
+def make(folder: Path, nbytes: int, age_s: float) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "file").write_bytes(bytes(nbytes))
+    os.utime(folder, (time.time() - age_s,) * 2)
+    return folder
+
+
+def test_old_caches_and_those_that_are_too_much_are_deleted(tmp_path: Path) -> None:
+    new, second, third = (make(tmp_path / f"{i}", 100, 10.0 * i) for i in range(3))
+    old = make(tmp_path / "old", 1, 1000.0)
+    prune(tmp_path, 500.0, 250)
+    assert [path.exists() for path in (new, second, third, old)] == [True, True, False, False]
+    prune(tmp_path, 500.0, 10)
+    assert [path.exists() for path in (new, second)] == [True, False], "the newest is in use"
+    assert size_bytes(tmp_path) == 100

@@ -1,0 +1,232 @@
+"""What a submission can reach of the system it runs on: nothing of others."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bot import Bot, case
+from conftest import processes_naming, with_the_judge
+
+import nvfp4.cli.bot
+from nvfp4.cli.problem import load_problem
+
+
+def run_alone(source: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    (folder / "submission.py").write_text(source)
+    return subprocess.run(
+        [sys.executable, "-m", "nvfp4.local.run_alone", "submission.py"],
+        cwd=folder,
+        env={**with_the_judge, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def inside(source: str, folder: Path, **environment: str) -> dict:
+    """What a script prints as JSON, confined."""
+    ended = run_alone(f"import json, os\n{source}\n", folder, **environment)
+    assert ended.returncode == 0, ended.stderr
+    found: dict = json.loads(ended.stdout)
+    return found
+
+
+probe = """
+import contextlib, socket, subprocess
+
+def attempt(action):
+    try:
+        action()
+        return "done"
+    except Exception as error:
+        return type(error).__name__
+
+def write(path):
+    with open(path, "w") as file:
+        file.write("x")
+
+def connect(path):
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as one:
+        one.connect(path)
+
+outside = os.environ["OUTSIDE_PATH"]
+print(json.dumps({
+    "processes": [name for name in os.listdir("/proc") if name.isdecimal()],
+    "namespaces": {name: os.readlink("/proc/self/ns/" + name)
+                   for name in os.listdir("/proc/self/ns")},
+    "interfaces": [name for _, name in socket.if_nameindex()],
+    "tmp": os.listdir("/tmp"),
+    "shm": os.listdir("/dev/shm"),
+    "dev": os.listdir("/dev"),
+    "variables": sorted(os.environ),
+    "capabilities": [l for l in open("/proc/self/status") if l.startswith(("CapEff", "CapBnd"))],
+    "compiler": subprocess.run(["g++", "--version"], capture_output=True).returncode,
+    "write": attempt(lambda: write(outside + "/file")),
+    "chmod": attempt(lambda: os.chmod(outside + "/file", 0o777)),
+    "utime": attempt(lambda: os.utime(outside + "/file")),
+    "xattr": attempt(lambda: os.setxattr(outside + "/file", "user.x", b"1")),
+    "socket": attempt(lambda: connect(outside + "/socket")),
+    "settings": attempt(lambda: write("/proc/sys/kernel/core_pattern")),
+    "mount": attempt(lambda: subprocess.run(["mount", "-t", "tmpfs", "x", "/tmp"], check=True)),
+    "judge": attempt(lambda: os.sched_setaffinity(int(os.environ["JUDGE_PATH"]), {0})),
+    "own file": attempt(lambda: write("file")),
+    "own tmp": attempt(lambda: write("/tmp/file")),
+    "own shm": attempt(lambda: write("/dev/shm/file")),
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict]:
+    """What a script finds that runs confined. Files and a socket lie outside of /tmp."""
+    outside = Path.home() / ".cache" / f"nvfp4-test-{os.getpid()}"
+    outside.mkdir(parents=True)
+    (outside / "file").write_text("kept")
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(outside / "socket"))
+    listening.listen()
+    try:
+        variables = {"OUTSIDE_PATH": str(outside), "JUDGE_PATH": str(os.getpid())}
+        yield inside(probe, tmp_path_factory.mktemp("alone"), SECRET_TOKEN="hush", **variables)
+        assert (outside / "file").read_text() == "kept"
+    finally:
+        listening.close()
+        for path in outside.iterdir():
+            path.unlink()
+        outside.rmdir()
+
+
+@pytest.fixture(scope="module")
+def namespaced(seen: dict) -> dict:
+    if seen["namespaces"]["pid"] == os.readlink("/proc/self/ns/pid"):
+        pytest.skip("this system has no user namespaces")
+    return seen
+
+
+def test_a_submission_has_namespaces_of_its_own(namespaced: dict) -> None:
+    for name in ("pid", "ipc", "mnt", "net", "user", "uts"):
+        assert namespaced["namespaces"][name] != os.readlink(f"/proc/self/ns/{name}"), name
+    assert len(namespaced["processes"]) == 2
+    assert namespaced["interfaces"] == ["lo"]
+
+
+def test_a_submission_has_no_rights_of_root(namespaced: dict) -> None:
+    assert [line.split()[1] for line in namespaced["capabilities"]] == ["0" * 16] * 2
+    assert namespaced["mount"] == "CalledProcessError"
+    assert namespaced["settings"] in ("OSError", "PermissionError")
+
+
+def test_temporary_folders_and_shared_memory_are_private(namespaced: dict) -> None:
+    assert [name for name in namespaced["tmp"] if not name.startswith("pytest-")] == []
+    assert namespaced["shm"] == []
+    assert set(namespaced["dev"]) >= {"null", "zero", "urandom", "shm"}
+    assert not [name for name in namespaced["dev"] if name.startswith(("sd", "vd", "kvm", "mem"))]
+    own = {namespaced[f"own {name}"] for name in ("file", "tmp", "shm")}
+    assert own == {"done"}
+    assert not Path("/tmp/file").exists()
+    assert not Path("/dev/shm/file").exists()
+
+
+def test_files_of_others_cannot_be_changed(namespaced: dict) -> None:
+    assert {namespaced[name] for name in ("write", "chmod", "utime", "xattr")} == {"OSError"}
+
+
+def test_sockets_and_processes_of_others_cannot_be_reached(namespaced: dict) -> None:
+    assert namespaced["socket"] == "ConnectionRefusedError"
+    assert namespaced["judge"] == "ProcessLookupError"
+
+
+def test_only_listed_variables_are_passed_on(seen: dict) -> None:
+    assert "SECRET_TOKEN" not in seen["variables"]
+    assert {"PATH", "TMPDIR"} <= set(seen["variables"])
+    assert not [name for name in seen["variables"] if name.startswith(("NVFP4_", "POPCORN_"))]
+
+
+def test_programs_that_a_submission_needs_are_there(seen: dict) -> None:
+    assert seen["compiler"] == 0
+
+
+def test_the_judge_says_what_is_in_force(tmp_path: Path) -> None:
+    ended = Bot.stage(tmp_path / "flat", b"").run("test", [case()])
+    confined = {key: value for key, value in ended.values.items() if key.startswith("confined.")}
+    assert set(confined) == {"confined.resources", "confined.files", "confined.namespaces"}
+    own = confined["confined.namespaces"]
+    assert own.startswith(("own pid, ipc, mount, network and user", "own ipc", "none: "))
+
+
+seeking = """
+import os
+
+def custom_kernel(data):
+    found, looked = [], 0
+    for top in ("/proc", "/tmp", "/dev/shm", os.getcwd()):
+        for folder, folders, names in os.walk(top):
+            endless = ("sys", "task", "fd", "map_files")
+            folders[:] = [name for name in folders if name not in endless]
+            if top == "/proc":
+                names = [name for name in names if name in ("environ", "cmdline")]
+            for name in names:
+                try:
+                    with open(os.path.join(folder, name), "rb") as file:
+                        looked += 1
+                        if str(7654320 + 1).encode() in file.read():
+                            found.append(os.path.join(folder, name))
+                except OSError:
+                    pass
+    assert looked > 3
+    raise LookupError(f"found {found}")
+"""
+
+
+def test_no_seed_stands_where_a_submission_can_read(seen: dict) -> None:
+    bot = nvfp4.cli.bot.Bot(load_problem(), seeking.encode(), device="cpu", seed=7654321)
+    ended = bot.run_eval("test", [case(seed=7654321)])
+    assert "LookupError: found []" in ended.values["test.0.error"]
+    alone = nvfp4.cli.bot.Bot(
+        load_problem(), f"{seeking}\ncustom_kernel(None)\n".encode(), device="cpu", seed=7654321
+    )
+    assert alone.run_submission().stderr.endswith("LookupError: found []")
+
+
+def wait_until(condition: object, limit_s: float = 60) -> None:
+    assert callable(condition)
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_judge_that_is_killed_takes_everything_with_it(tmp_path: Path) -> None:
+    bot = Bot.stage(
+        tmp_path / "flat",
+        b"import os, signal\n"
+        b"if os.fork() == 0:\n    os.setsid()\n    signal.pause()\n"
+        b"open('started', 'w').close()\nsignal.pause()\n",
+    )
+    (bot.folder / "cases.txt").write_text(case() + "\n")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    read_fd, write_fd = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "eval.py", "test", "cases.txt"],
+        cwd=bot.folder,
+        env={**os.environ, "POPCORN_FD": str(write_fd), "TMPDIR": str(scratch)},
+        pass_fds=[write_fd],
+    )
+    os.close(write_fd)
+    wait_until(lambda: list(scratch.rglob("started")))
+    assert processes_naming(f"{scratch}/")
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    os.close(read_fd)
+    wait_until(lambda: not processes_naming(f"{scratch}/"), 5)
+    assert str(scratch) not in Path("/proc/self/mountinfo").read_text()

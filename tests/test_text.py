@@ -1,0 +1,129 @@
+"""What a submission writes reaches a terminal as text, and bounded."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from bot import case, root
+from conftest import processes_naming
+from rich.console import Console
+
+from nvfp4.cli.bot import Bot
+from nvfp4.cli.findings import read_findings
+from nvfp4.cli.janitor import clear
+from nvfp4.cli.problem import load_problem
+from nvfp4.cli.render import show
+from nvfp4.cli.text import first_lines, most_lines, visible
+from nvfp4.cli.verdict import Submission, TestResult, Verdict
+
+escape = "\x1b[2J\x1b[1;1Hpassed\r\x9b1A\u202e"
+
+
+def test_control_characters_become_visible() -> None:
+    assert visible("a\tb\nc é \u00a0") == "a\tb\nc é \u00a0"
+    assert visible(escape) == r"\x1b[2J\x1b[1;1Hpassed\r\x9b1A\u202e"
+
+
+def test_findings_are_visible_too() -> None:
+    text = r'[{"code": "x", "message": "a\u001b[2J", "hint": null}]'
+    assert all("\x1b" not in str(each) for each in read_findings(text))
+
+
+def test_a_long_message_is_shown_in_part() -> None:
+    message = "\n".join("passed" for _ in range(1000))
+    assert first_lines(message)[-1] == f"... and {1000 - most_lines} more lines"
+    failed = TestResult(spec=case(), inputs="contest", status="fail", message=message)
+    verdict = Verdict(Submission("s.py", ""))
+    verdict.tests = [failed, TestResult(case(), "full", "fail", message)]
+    written = io.StringIO()
+    show(Console(file=written, width=100), verdict)
+    assert written.getvalue().count("passed") < 2 * most_lines
+
+
+def test_what_a_run_by_itself_writes_is_bounded_and_visible(tmp_path: Path) -> None:
+    source = (
+        "import os, sys\n"
+        "for fd in (1, 2):\n"
+        "    for _ in range(2000):\n"
+        "        os.write(fd, bytes(1 << 16))\n"
+        f"sys.exit({escape!r})\n"
+    )
+    ended = Bot(load_problem(), source.encode(), device="cpu").run_submission()
+    assert ended.exit_code == 1
+    assert ended.stderr.endswith(visible(escape))
+    assert len(ended.stderr) < 5 * (8 << 10)
+    assert "\0" not in ended.stderr
+
+
+def test_a_message_of_a_test_is_visible(tmp_path: Path) -> None:
+    source = f"def custom_kernel(data):\n    raise ValueError({escape!r})\n"
+    ended = Bot(load_problem(), source.encode(), device="cpu").run_eval("test", [case()])
+    assert visible(escape) in ended.values["test.0.error"]
+    assert not any("\x1b" in value for value in ended.values.values())
+
+
+def test_a_folder_of_any_depth_is_cleared(tmp_path: Path) -> None:
+    top = tmp_path / "top"
+    top.mkdir()
+    here = os.getcwd()
+    os.chdir(top)
+    try:
+        for _ in range(3000):
+            os.mkdir("d")
+            os.chdir("d")
+        os.chmod(".", 0)
+    finally:
+        os.chdir(here)
+    clear(top)
+    assert not top.exists()
+
+
+def test_a_worker_that_nests_folders_is_cleared_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    source = (
+        "import os\nfor _ in range(3000):\n    os.mkdir('d')\n    os.chdir('d')\n"
+        "raise ValueError('deep')\n"
+    )
+    ended = Bot(load_problem(), source.encode(), device="cpu").run_eval("test", [case()])
+    assert "ValueError: deep" in ended.values["test.0.error"]
+    assert ended.exit_code == 112, ended.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("how", [signal.SIGHUP, signal.SIGKILL])
+def test_a_command_that_is_killed_leaves_neither_folder_nor_process(
+    how: signal.Signals, tmp_path: Path
+) -> None:
+    (tmp_path / "endless.py").write_bytes(
+        b"def custom_kernel(data):\n    open('started', 'w').close()\n    while True: pass\n"
+    )
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nvfp4", "test", str(tmp_path / "endless.py")],
+        cwd=root,
+        env={**os.environ, "TMPDIR": str(scratch)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 120
+    while not list(scratch.rglob("started")):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    process.send_signal(how)
+    process.wait(30)
+    deadline = time.monotonic() + 30
+    while list(scratch.iterdir()) or processes_naming(f"{scratch}/"):
+        assert time.monotonic() < deadline, processes_naming(f"{scratch}/")
+        time.sleep(0.1)

@@ -1,0 +1,109 @@
+"""Workers that are forked from a process that has loaded torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import isolation
+from messages import Call, Called, Done, OpenCase
+from nvfp4.local.workers import ForkedProcess
+from submission_process import SubmissionFailed, SubmissionProcess
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks workers"),
+    pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU each worker starts by itself"),
+]
+
+source = """
+import json, os, random, sys
+import numpy, torch
+
+def targets():
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            yield os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            pass
+
+def custom_kernel(data):
+    raise ValueError(json.dumps({
+        "python": random.random(),
+        "numpy": numpy.random.rand(),
+        "folder": os.getcwd(),
+        "temporary": __import__("tempfile").gettempdir(),
+        "variables": sorted({*os.environ, *(
+            each.partition("=")[0] for each in open("/proc/self/environ").read().split(chr(0)))}),
+        "sockets": sum(each.startswith("socket:") for each in targets()),
+        "threads": len(os.listdir("/proc/self/task")),
+        "arguments": sys.argv[0],
+    }))
+"""
+
+
+@pytest.fixture
+def submission(tmp_path: Path) -> Path:
+    path = tmp_path / "submission.py"
+    path.write_text(source)
+    return path
+
+
+def said(process: SubmissionProcess) -> dict:
+    """What the submission says of the process it runs in."""
+    from buffers import create_buffers
+
+    buffers = create_buffers(128, 64, 1, torch.device("cpu"))
+    process.request(OpenCase(128, 64, 1, buffers.handles), Done, 60, buffers.fd)
+    with pytest.raises(SubmissionFailed) as failed:
+        process.request(Call(), Called, 60)
+    buffers.close()
+    found: dict = json.loads(str(failed.value).partition("ValueError: ")[2])
+    return found
+
+
+def test_two_workers_share_neither_numbers_nor_files(
+    submission: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET_TOKEN", "hush")
+    with SubmissionProcess(submission) as one, SubmissionProcess(submission) as other:
+        first, second = said(one), said(other)
+    assert first["python"] != second["python"]
+    assert first["numpy"] != second["numpy"]
+    assert first["folder"] != second["folder"]
+    assert first["temporary"] == first["folder"]
+    assert "SECRET_TOKEN" not in first["variables"]
+    assert first["sockets"] == 1
+    assert Path(first["arguments"]).name == "worker.py"
+
+
+def test_a_worker_that_is_killed_is_replaced(submission: Path) -> None:
+    with SubmissionProcess(submission) as process:
+        process.load(60)
+        worker = process._process
+        assert isinstance(worker, ForkedProcess)
+        os.kill(worker.pid, signal.SIGKILL)
+        assert process.answered(10)  # the connection is closed with the last of its processes
+        with pytest.raises(SubmissionFailed, match="SIGKILL"):
+            process.request(Call(), Called, 60)
+        assert said(process)["sockets"] == 1
+
+
+def test_a_fork_server_that_is_killed_is_replaced(submission: Path) -> None:
+    with SubmissionProcess(submission) as process:
+        process.load(60)
+        server = [
+            pid
+            for pid in isolation.descendants(os.getpid())
+            if b"worker.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
+            and Path(f"/proc/{pid}/cmdline").read_bytes().count(b"\0") == 3
+        ]
+        for pid in server:
+            os.kill(pid, signal.SIGKILL)
+        process.stop()
+        assert said(process)["sockets"] == 1
