@@ -15,7 +15,7 @@ test: $(VENV)/installed-dev lint
 	$(VENV)/bin/python -m pytest -n auto --dist loadfile -m 'not corpus and not alone'
 	$(VENV)/bin/python -m pytest -m alone
 
-# The submissions of tests/field that take long to compile.
+# The tests that take long, such as the submissions of tests/field in CUDA C++.
 corpus: $(VENV)/installed-dev
 	$(VENV)/bin/python -m pytest -n auto --dist loadfile -m corpus
 

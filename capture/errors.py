@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 
 class CaptureError(Exception):
-    """Base of the errors of this package. `str(error)` is the sentence, then the hint."""
+    """Base of the errors of this package. `str(error)` is the sentence, then the hint.
+
+    verdict_code: the kind of error, as a verdict calls it.
+    """
+
+    verdict_code: ClassVar[str] = "launch.not_captured"
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -18,10 +25,16 @@ class CaptureError(Exception):
 class LaunchRefused(CaptureError):
     """A launch or an attribute that the CUDA runtime would refuse."""
 
+    verdict_code = "launch.refused"
+
 
 class UnsupportedCall(CaptureError):
     """A CUDA function or attribute that is not captured."""
 
+    verdict_code = "launch.unsupported_call"
+
 
 class InvalidTensorMap(CaptureError):
     """A tensor map (TMA descriptor) that the driver would refuse, or that is not supported."""
+
+    verdict_code = "launch.tensor_map"

@@ -10,13 +10,44 @@ Dim3 = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
+class View:
+    """How a tensor lies in a buffer, for messages. strides: in bytes. offset: of its first element.
+
+    dimensions: by dimension what an index counts and what the extent is called, ("row", "m").
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+    dimensions: tuple[tuple[str, str], ...] = ()
+
+    def outermost_first(self) -> list[int]:
+        """The dimensions with more than one index, by falling stride."""
+        wide = [d for d, size in enumerate(self.shape) if size > 1 and self.strides[d] > 0]
+        return sorted(wide, key=lambda d: -self.strides[d])
+
+    def index(self, offset: int) -> tuple[int, ...] | None:
+        """Index of the element that holds a byte of the buffer. Outside the tensor the outermost
+        index goes on. None for a tensor without dimensions.
+        """
+        order = self.outermost_first() or [d for d in range(len(self.shape)) if self.strides[d]][:1]
+        if not order:
+            return None
+        found, rest = [0] * len(self.shape), offset - self.offset
+        for d in order:
+            found[d], rest = divmod(rest, self.strides[d])
+        return tuple(found)
+
+
+@dataclass(frozen=True)
 class Buffer:
-    """A live range of memory: [address, address + nbytes). `name` is for messages."""
+    """A live range of memory: [address, address + nbytes). `name` is for messages, as is `view`."""
 
     name: str
     address: int
     nbytes: int
     writable: bool = True
+    view: View | None = field(default=None, compare=False)
 
     @property
     def end(self) -> int:
@@ -26,6 +57,9 @@ class Buffer:
 
 class Memory(Protocol):
     """The global memory that a launch may touch."""
+
+    def freed(self) -> list[Buffer]:
+        """What was known and is not there any more, the latest first; for messages."""
 
     def known(self) -> list[Buffer]:
         """What can be told without a search."""
@@ -39,6 +73,10 @@ class ListedMemory:
 
     def __init__(self, buffers: Sequence[Buffer] = ()) -> None:
         self._buffers = list(buffers)
+
+    def freed(self) -> list[Buffer]:
+        """Nothing is ever freed."""
+        return []
 
     def known(self) -> list[Buffer]:
         """All of it."""
@@ -70,7 +108,8 @@ class Launch:
     ptx: the text of the module. parameters: the bytes of each kernel parameter in order,
     little-endian; pointers are host addresses, tensor maps the hardware's 128 bytes
     (`capture.tensormap`). shared_bytes: dynamic shared memory. trial: host code only tries whether
-    this runs; what it leaves in memory counts, a report does not.
+    this runs; what it leaves in memory counts, a report does not. deadline: when to give up, on the
+    monotonic clock.
     """
 
     ptx: str
@@ -83,3 +122,4 @@ class Launch:
     memory: Memory = field(default_factory=ListedMemory)
     notes: tuple[Note, ...] = ()
     trial: bool = False
+    deadline: float | None = None

@@ -5,17 +5,32 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
+from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
-from nvfp4.capture.launch import Buffer
+from nvfp4.capture.launch import Buffer, View
+
+_REMEMBERED = 64
+"""Freed tensors, for messages."""
 
 
 class LiveTensors:
     """Torch's CPU tensors, found through the garbage collector and remembered weakly."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Any, str]] = {}
+        self._known: dict[int, tuple[Any, Buffer]] = {}
+        self._freed: deque[Buffer] = deque(maxlen=_REMEMBERED)
+
+    def freed(self) -> list[Buffer]:
+        """Storages of tensors seen before that are gone, the latest first."""
+        self.known()
+        return list(reversed(self._freed))
+
+    def note(self, tensor: Any) -> None:
+        """Remember a tensor now, as it may be gone before a search finds it."""
+        self._remember(tensor)
 
     def search(self) -> Iterator[list[Buffer]]:
         """Storages of live CPU tensors, after a look at one more generation of the garbage
@@ -33,28 +48,41 @@ class LiveTensors:
     def known(self) -> list[Buffer]:
         """Storages of the tensors seen so far that are still alive."""
         largest: dict[int, Buffer] = {}
-        for key, (reference, name) in list(self._known.items()):
+        for key, (reference, seen) in list(self._known.items()):
             tensor = reference()
             if tensor is None:
                 del self._known[key]
+                self._freed.append(seen)
                 continue
             storage = tensor.untyped_storage()
             address, nbytes = storage.data_ptr(), storage.nbytes()
             held = largest.get(address)
             if address and nbytes and (held is None or held.nbytes < nbytes):
-                largest[address] = Buffer(name, address, nbytes)
+                largest[address] = replace(seen, address=address, nbytes=nbytes)
         return list(largest.values())
 
     def _remember(self, tensor: Any) -> None:
         try:
             if tensor.device.type != kernel_memory() or tensor.layout is not _torch().strided:
                 return
-            tensor.untyped_storage().data_ptr()
+            storage = tensor.untyped_storage()
+            address, nbytes = storage.data_ptr(), storage.nbytes()
+            width = tensor.element_size()
+            strides = tuple(each * width for each in tensor.stride())
+            view = View(tuple(tensor.shape), strides, tensor.storage_offset() * width)
         except (RuntimeError, NotImplementedError, AttributeError, TypeError):
             return  # fake, functional and other tensors without storage
         shape = "x".join(map(str, tensor.shape)) or "scalar"
         name = f"the {shape} {str(tensor.dtype).removeprefix('torch.')} tensor"
-        self._known[id(tensor)] = (weakref.ref(tensor), name)
+        seen = self._known.get(id(tensor))
+        if seen is not None and seen[0]() is None:  # another object had this id
+            self._freed.append(seen[1])
+        self._known[id(tensor)] = (weakref.ref(tensor), Buffer(name, address, nbytes, view=view))
+
+
+def remember(tensor: Any) -> None:
+    """Know a tensor from now on, so that messages can name its memory once it is freed."""
+    _live_tensors.note(tensor)
 
 
 def kernel_memory() -> str:
@@ -97,6 +125,10 @@ class ProcessMemory:
     def clear(self) -> None:
         """Forgets what was registered."""
         self._registered.clear()
+
+    def freed(self) -> list[Buffer]:
+        """Tensors seen by earlier searches that are gone, the latest first."""
+        return _live_tensors.freed()
 
     def known(self) -> list[Buffer]:
         """What is registered, and the tensors seen by earlier searches."""

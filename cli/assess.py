@@ -2,14 +2,16 @@
 
 import base64
 import hashlib
+import stat
+import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from nvfp4.cli.bot import Bot, ProcessResult, import_timeout_s
+from nvfp4.cli.bot import Bot, ProcessResult, import_timeout_s, side_by_side
 from nvfp4.cli.errors import SetupError
+from nvfp4.cli.mistakes import Mistake, import_failed
 from nvfp4.cli.text import visible
 from nvfp4.cli.verdict import (
     BenchmarkResult,
@@ -22,6 +24,7 @@ from nvfp4.cli.verdict import (
     read_confinement,
     read_device,
     read_test,
+    unescape,
 )
 from nvfp4.cli.warnings import warnings_of
 
@@ -29,12 +32,25 @@ judged_exits = {0: "passed", 110: "CUDA error", 112: "check failed", 114: "timeo
 """Exit codes of eval.py when it has judged; any other means that it could not."""
 
 
+interrupted = "not judged: interrupted"
+
+
 @dataclass
 class Observer:
-    """Is told what happens while it happens. phase: a title and how many cases it has."""
+    """Is told what happens while it happens.
 
-    phase: Callable[[str, int], None] = field(default=lambda title, cases: None)
+    phase: a title (import, tests, benchmarks, profile) and the lines of its cases. alone: that the
+    submission has run by itself, and how it failed then or None. loaded: that the submission is
+    imported. started: that a case of the phase begins, by its number. activity: what the
+    submission's process is busy with, as in ``cli.activity``.
+    """
+
+    phase: Callable[[str, list[str]], None] = field(default=lambda title, lines: None)
+    alone: Callable[[str | None], None] = field(default=lambda failure: None)
     device: Callable[[Device], None] = field(default=lambda device: None)
+    loaded: Callable[[], None] = field(default=lambda: None)
+    started: Callable[[int], None] = field(default=lambda index: None)
+    activity: Callable[[str], None] = field(default=lambda word: None)
     test: Callable[[TestResult], None] = field(default=lambda result: None)
     benchmark: Callable[[BenchmarkResult], None] = field(default=lambda result: None)
 
@@ -42,27 +58,50 @@ class Observer:
 @dataclass(frozen=True)
 class Plan:
     """What to judge. tests, benchmarks: lines of a case file; mode: that of the benchmarks;
-    run_alone: whether the submission is run by itself first, as the bot does.
+    run_alone: whether the submission is run by itself first, as the bot does. inputs: of the tests.
+    stop_early: whether the first failure ends the tests. repeat: whether some tests run again in a
+    fresh process.
     """
 
     tests: list[str]
     benchmarks: list[str]
     mode: str = "leaderboard"
     run_alone: bool = True
+    inputs: tuple[str, ...] = ("contest", "full")
+    stop_early: bool = False
+    repeat: bool = True
 
     @property
     def all_tests(self) -> list[str]:
         """Every test on the contest's inputs, then every one on full-range inputs."""
-        return self.tests + [line + full_range_suffix for line in self.tests]
+        suffixes = {"contest": "", "full": full_range_suffix}
+        return [line + suffixes[each] for each in self.inputs for line in self.tests]
+
+
+_kinds = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
 
 
 def read_submission(submission: Path) -> tuple[Submission, bytes]:
     """Path and hash of the file, and its bytes. Raises SetupError where it cannot be read."""
     try:
+        kind = submission.stat().st_mode
+        if not stat.S_ISREG(kind):
+            raise SetupError(
+                f"{submission} is {_kinds.get(stat.S_IFMT(kind), 'no file')}, not a file",
+                "Name the file with custom_kernel.",
+            )
         content = submission.read_bytes()
     except OSError as error:
         raise SetupError(
-            f"cannot read {submission}: {error.strerror}", "Name the file with custom_kernel."
+            f"cannot read {submission}: {error.strerror}",
+            "Name the file with custom_kernel.",
+            "setup.unreadable",
         ) from error
     return Submission(str(submission), hashlib.sha256(content).hexdigest()), content
 
@@ -70,23 +109,39 @@ def read_submission(submission: Path) -> tuple[Submission, bytes]:
 def assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
     """Judges by the plan and fills the verdict. Raises SetupError.
 
-    The submission runs by itself while the tests run, but never during a benchmark.
+    The submission runs by itself while the tests run, but never during a benchmark. An interrupt
+    ends the judgement; the cases that were not judged then say so.
     """
-    with ThreadPoolExecutor(1) as pool:
+    started = time.monotonic()
+    try:
+        _assess(bot, plan, verdict, observer)
+    except KeyboardInterrupt:
+        verdict.interrupted = True
+        if not verdict.tests:
+            tests = (read_test({}, 0, line, interrupted) for line in plan.all_tests)
+            verdict.tests = [_left_out(test, interrupted) for test in tests]
+        if not verdict.benchmarks:
+            verdict.benchmarks = _skipped(plan.benchmarks, interrupted)
+    verdict.elapsed_s = (verdict.elapsed_s or 0.0) + time.monotonic() - started
+    verdict.warnings = warnings_of(verdict)
+
+
+def _assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
+    with side_by_side(1) as pool:
         alone = pool.submit(_run_alone, bot, observer) if plan.run_alone else None
         if plan.tests:
             _run_tests(bot, plan, verdict, observer)
         verdict.alone = alone.result() if alone else None
-    if plan.benchmarks:
+    if plan.benchmarks and not verdict.mistake:
         if verdict.contest_tests_passed:
             _run_benchmarks(bot, plan, verdict, observer)
         else:
             reason = "not run: a test on the contest's inputs failed"
-            verdict.benchmarks = [
-                BenchmarkResult(spec=line, status="skipped", message=reason)
-                for line in plan.benchmarks
-            ]
-    verdict.warnings = warnings_of(verdict)
+            verdict.benchmarks = _skipped(plan.benchmarks, reason)
+
+
+def _skipped(lines: list[str], reason: str) -> list[BenchmarkResult]:
+    return [BenchmarkResult(spec=line, status="skipped", message=reason) for line in lines]
 
 
 @dataclass(frozen=True)
@@ -103,7 +158,7 @@ def profile(bot: Bot, cases: list[str], observer: Observer) -> list[ProfileRepor
     failure = _run_alone(bot, observer)
     if failure is not None:
         return [ProfileReport(line, False, failure) for line in cases]
-    observer.phase("profile", len(cases))
+    observer.phase("profile", cases)
     ended = judged(bot.run_eval("profile", cases))
     why = _why_unjudged(ended)
     return [_read_profile(ended.values, index, line, why) for index, line in enumerate(cases)]
@@ -119,8 +174,13 @@ def _read_profile(values: dict[str, str], index: int, line: str, not_judged: str
 
 def _run_alone(bot: Bot, observer: Observer) -> str | None:
     """The bot's first step, whose result it ignores; how the submission failed it, or None."""
-    observer.phase("import", 1)
-    ended = bot.run_submission()
+    observer.phase("import", [])
+    failure = _failure_alone(bot.run_submission())
+    observer.alone(failure)
+    return failure
+
+
+def _failure_alone(ended: ProcessResult) -> str | None:
     if ended.killed:
         return f"python submission.py did not end within {import_timeout_s:.0f} s"
     if ended.exit_code != 0:
@@ -129,68 +189,122 @@ def _run_alone(bot: Bot, observer: Observer) -> str | None:
     return None
 
 
-class _Listener:
-    """Tells the observer of the device, each test and each benchmark once it is complete."""
+Result = TypeVar("Result", TestResult, BenchmarkResult)
+Read = Callable[[dict[str, str], int, str, str], Result]
 
-    def __init__(self, observer: Observer, lines: list[str]) -> None:
+
+class _Listener:
+    """Tells the observer of the device, and of each case when it begins and once it is complete.
+
+    seen: every value so far. complete: the numbers of the cases that are.
+    """
+
+    def __init__(self, observer: Observer, lines: list[str], stop_early: bool) -> None:
         self._observer = observer
         self._lines = lines
-        self._seen: dict[str, str] = {}
+        self._stop_early = stop_early
+        self.import_failure: str | None = None
+        self.stopped = False
+        self.seen: dict[str, str] = {}
+        self.complete: set[int] = set()
 
-    def __call__(self, key: str, value: str) -> None:
-        self._seen[key] = value
+    def __call__(self, key: str, value: str) -> bool:
+        """Whether the rest need not be judged."""
+        self.seen[key] = value
         name, _, last = key.rpartition(".")
-        if last != "complete":
-            return
-        if name == "device":
-            device = read_device(self._seen)
+        if last == "error" and value.startswith(import_failed):
+            self.import_failure = unescape(value)
+            return True
+        self._tell(key, name, last)
+        if last == "complete":
+            self.stopped = self._stop_early and self.seen.get(f"{name}.status") == "fail"
+        return self.stopped
+
+    def _tell(self, key: str, name: str, last: str) -> None:
+        if key in ("test-count", "benchmark-count"):
+            self._observer.loaded()
+        elif last == "complete" and name == "device":
+            device = read_device(self.seen)
             if device:
                 self._observer.device(device)
-            return
         kind, _, number = name.partition(".")
-        if not number.isdecimal() or int(number) >= len(self._lines):
+        if number.isdecimal() and int(number) < len(self._lines):
+            self._on_case(kind, int(number), last)
+
+    def _on_case(self, kind: str, index: int, last: str) -> None:
+        line = self._lines[index]
+        if last == "spec":
+            self._observer.started(index)
+        if last != "complete":
             return
-        index, line = int(number), self._lines[int(number)]
+        self.complete.add(index)
         if kind == "test":
-            self._observer.test(read_test(self._seen, index, line, ""))
+            self._observer.test(read_test(self.seen, index, line, ""))
         elif kind == "benchmark":
-            self._observer.benchmark(read_benchmark(self._seen, index, line, ""))
+            self._observer.benchmark(read_benchmark(self.seen, index, line, ""))
 
-
-Result = TypeVar("Result", TestResult, BenchmarkResult)
+    def results(self, read: Read[Result]) -> list[Result]:
+        """What is known of each case now that nothing more comes."""
+        known = enumerate(self._lines)
+        results = [read(self.seen, index, line, interrupted) for index, line in known]
+        return [
+            each if index in self.complete else _left_out(each, interrupted)
+            for index, each in enumerate(results)
+        ]
 
 
 def _run_mode(
     bot: Bot,
     mode: str,
     lines: list[str],
-    read: Callable[[dict[str, str], int, str, str], Result],
+    read: Read[Result],
+    results: list[Result],
     verdict: Verdict,
     observer: Observer,
-) -> list[Result]:
+    stop_early: bool = False,
+) -> None:
     """Runs eval.py over cases and reads a result for each; notes what it says of the device and of
-    the confinement. Results that disagree with how eval.py ended fail.
+    the confinement. Results that disagree with how eval.py ended fail. An interrupt leaves those
+    that are known so far.
     """
-    process = judged(bot.run_eval(mode, lines, _Listener(observer, lines)))
+    listener = _Listener(observer, lines, stop_early)
+    try:
+        process = judged(bot.run_eval(mode, lines, listener, observer.activity))
+    except KeyboardInterrupt:
+        verdict.device = read_device(listener.seen)
+        verdict.confined = read_confinement(listener.seen)
+        results[:] = listener.results(read)
+        raise
     verdict.device = read_device(process.values)
     verdict.confined = read_confinement(process.values)
+    if listener.import_failure:
+        verdict.mistake = Mistake("import", listener.import_failure, "submission.py")
+        return
     why = _why_unjudged(process)
-    results = [read(process.values, index, line, why) for index, line in enumerate(lines)]
+    results[:] = [read(process.values, index, line, why) for index, line in enumerate(lines)]
+    if listener.stopped:
+        reason = "not run: another test failed before"
+        results[:] = [_left_out(each, reason) if each.message == why else each for each in results]
+        return
     if all(each.status == "pass" for each in results) and not _said_passed(process):
-        return [replace(each, status="fail", message=why) for each in results]
-    return results
+        results[:] = [replace(each, status="fail", message=why) for each in results]
+
+
+def _left_out(result: Result, reason: str) -> Result:
+    return replace(result, status="skipped", message=reason, failure=None)
 
 
 def _run_tests(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
     lines = plan.all_tests
-    observer.phase("tests", len(lines))
-    verdict.tests = _run_mode(bot, "test", lines, read_test, verdict, observer)
+    observer.phase("tests", lines)
+    stop = plan.stop_early
+    _run_mode(bot, "test", lines, read_test, verdict.tests, verdict, observer, stop)
 
 
 def _run_benchmarks(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
     lines = plan.benchmarks
-    observer.phase("benchmarks", len(lines))
-    verdict.benchmarks = _run_mode(bot, plan.mode, lines, read_benchmark, verdict, observer)
+    observer.phase("benchmarks", lines)
+    _run_mode(bot, plan.mode, lines, read_benchmark, verdict.benchmarks, verdict, observer)
 
 
 def _said_passed(process: ProcessResult) -> bool:
@@ -206,7 +320,8 @@ def judged(process: ProcessResult) -> ProcessResult:
         return process
     last_lines = process.stderr.splitlines()[-1:] or [f"eval.py ended with {process.exit_code}"]
     reason = last_lines[0].removeprefix("eval.py: ")
-    raise SetupError(f"the judge could not start: {reason}", "nvfp4 info shows what is here.")
+    hint = "nvfp4 info shows what is here."
+    raise SetupError(f"the judge could not start: {reason}", hint, "setup.judge")
 
 
 def _why_unjudged(process: ProcessResult) -> str:

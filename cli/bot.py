@@ -11,11 +11,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from nvfp4.cli.activity import read_activity
 from nvfp4.cli.janitor import clear, watched
 from nvfp4.cli.problem import Problem, submission_source
 from nvfp4.cli.text import visible
@@ -29,16 +31,21 @@ grace_s = 10.0
 stop_s = 3.0
 """How long eval.py has to end its worker and clear away before it is killed."""
 
+look_s = 0.2
+"""How often to look what a silent process is doing."""
+
 longest_line_bytes = 64 << 10
 """More than any line that eval.py writes: the rest of a longer one is left out."""
 
 kept_bytes = 8 << 10
 """Of what a process writes to stderr."""
 
-OnResult = Callable[[str, str], None]
-
+OnResult = Callable[[str, str], "bool | None"]
+"""Is told each result; True ends the run."""
 
 _temporary = "tmp"
+
+_running: set[subprocess.Popen[bytes]] = set()
 
 
 @dataclass
@@ -59,11 +66,20 @@ class ProcessResult:
         self.values[key] = value
         return True
 
-    def take_all(self, fd: int, deadline: float, on_result: OnResult | None = None) -> None:
-        """Notes what comes through a result pipe until the writer is gone or the time is up."""
-        for key, value in _results(fd, deadline):
-            if self.take(key, value) and on_result:
-                on_result(key, value)
+    def take_all(
+        self,
+        fd: int,
+        deadline: float,
+        on_result: OnResult | None = None,
+        look: Callable[[], None] | None = None,
+    ) -> bool:
+        """Notes what comes through a result pipe until the writer is gone or the time is up; looks
+        now and then while nothing comes. False where on_result ended it.
+        """
+        for key, value in _results(fd, deadline, look):
+            if self.take(key, value) and on_result and on_result(key, value):
+                return False
+        return True
 
 
 @dataclass(frozen=True)
@@ -73,7 +89,8 @@ class Bot:
     submission: the file's bytes, read once. device: auto, cpu, emulate, cuda or cuda:N.
     arch, check: what kernels are emulated as where data are on the CPU, and whether with every
     check. retarget: whether they are rewritten for the GPU that is here: auto, always, never.
-    flush: what empties the L2 before a timed call: contest, clean.
+    flush: what empties the L2 before a timed call: contest, clean. repeat: whether some tests run
+    again in a fresh process. name: what messages call the submission's file.
     Every run has a freshly staged folder, so that nothing a submission leaves behind reaches the
     next one.
     """
@@ -90,28 +107,69 @@ class Bot:
     keep: Path | None = None
     retarget: str = "auto"
     flush: str = "contest"
+    repeat: bool = True
+    name: str = "submission.py"
 
     def run_submission(self) -> ProcessResult:
         """``python submission.py``, as the bot does once before anything else, but confined."""
         with self._staged() as folder:
             command = [sys.executable, "-m", "nvfp4.local.run_alone", "submission.py"]
             ended = _run(command, folder, self._environment(folder), import_timeout_s)
-            ended.stderr = _own_frames(ended.stderr, folder / "submission.py")
+            ended.stderr = _own_frames(ended.stderr, folder / "submission.py").replace(
+                "submission.py", self.name
+            )
             return ended
 
     def run_eval(
-        self, mode: str, cases: list[str], on_result: OnResult | None = None
+        self,
+        mode: str,
+        cases: list[str],
+        on_result: OnResult | None = None,
+        on_activity: Callable[[str], None] | None = None,
     ) -> ProcessResult:
-        """``python eval.py MODE CASEFILE``; on_result gets every result as it is written."""
+        """``python eval.py MODE CASEFILE``; on_result gets every result as it is written,
+        on_activity what the submission is busy with, now and then.
+        """
+        return self._judged(["eval.py", mode], cases, on_result, on_activity)
+
+    def run_debug(self, case: str, row: int, batch: int) -> ProcessResult:
+        """One case and what is known of c[row, 0, batch]; see ``local.debugging``."""
+        return self._judged(["-m", "nvfp4.local.debugging", str(row), str(batch)], [case])
+
+    def _judged(
+        self,
+        arguments: list[str],
+        cases: list[str],
+        on_result: OnResult | None = None,
+        on_activity: Callable[[str], None] | None = None,
+    ) -> ProcessResult:
+        """Python with these arguments and a case file, in the judge's folder."""
         with self._staged() as folder:
-            case_file = folder.parent / "cases.txt"  # a submission sees the other folder
-            case_file.write_text("".join(f"{case}\n" for case in cases), encoding="utf-8")
-            command = [sys.executable, "eval.py", mode, f"../{case_file.name}"]
+            case_file = _write_cases(folder, cases)
+            command = [sys.executable, *arguments, f"../{case_file.name}"]
             limit_s = self.timeout_s + grace_s
             environment = self._environment(folder)
             if self.seed is not None:
                 environment["POPCORN_SEED"] = str(self.seed)
-            return _run(command, folder, environment, limit_s, on_result or _ignore)
+
+            def look() -> None:
+                word = read_activity(folder.parent / _temporary)
+                if word and on_activity:
+                    on_activity(word)
+
+            return _run(command, folder, environment, limit_s, on_result or _ignore, look)
+
+    def run_explain(
+        self, cases: list[str], instructions: int, wanted: list[str]
+    ) -> tuple[ProcessResult, str]:
+        """How ``python -m nvfp4.local.explain`` ended, and the JSON that it left; see there."""
+        with self._staged() as folder:
+            case_file, target = _write_cases(folder, cases), folder.parent / "explained.json"
+            command = [sys.executable, "-m", "nvfp4.local.explain", str(case_file), str(target)]
+            command += [str(instructions), *wanted]
+            ended = _run(command, folder, self._environment(folder), self.timeout_s + grace_s)
+            text = target.read_text(encoding="utf-8") if target.is_file() else ""
+            return ended, text
 
     @contextmanager
     def _staged(self) -> Iterator[Path]:
@@ -149,6 +207,8 @@ class Bot:
         environment["NVFP4_ORDERS"] = str(self.orders)
         environment["NVFP4_RETARGET"] = self.retarget
         environment["NVFP4_FLUSH"] = self.flush
+        environment["NVFP4_REPEAT"] = "1" if self.repeat else "0"
+        environment["NVFP4_NAME"] = self.name
         environment["NVFP4_STRICT"] = "1" if self.strict else "0"
         if self.keep is not None:
             environment["NVFP4_KEEP"] = str(self.keep.resolve())
@@ -157,6 +217,13 @@ class Bot:
         elif number:
             environment["CUDA_VISIBLE_DEVICES"] = number
         return environment
+
+
+def _write_cases(folder: Path, cases: list[str]) -> Path:
+    """A case file beside the staged folder, which a submission sees."""
+    case_file = folder.parent / "cases.txt"
+    case_file.write_text("".join(f"{case}\n" for case in cases), encoding="utf-8")
+    return case_file
 
 
 def _own_frames(stderr: str, submission: Path) -> str:
@@ -182,6 +249,7 @@ def _run(
     environment: dict[str, str],
     timeout_s: float,
     on_result: OnResult | None = None,
+    look: Callable[[], None] | None = None,
 ) -> ProcessResult:
     """Runs a command with a result pipe where somebody listens; kills it after the time limit."""
     read_fd, write_fd = os.pipe()
@@ -198,6 +266,7 @@ def _run(
         start_new_session=True,
     )
     os.close(write_fd)
+    _running.add(process)
     assert process.stderr
     errors = _Tail(process.stderr)
     ended = ProcessResult(exit_code=-1, stderr="")
@@ -205,8 +274,8 @@ def _run(
     try:
         with watched(process, folder.parent):
             try:
-                ended.take_all(read_fd, deadline, on_result)
-                process.wait(max(0.1, deadline - time.monotonic()))
+                if ended.take_all(read_fd, deadline, on_result, look):
+                    process.wait(max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 ended.killed = True
             finally:
@@ -216,6 +285,7 @@ def _run(
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        _running.discard(process)
     ended.exit_code = process.returncode
     ended.stderr = visible(errors.text())
     return ended
@@ -240,6 +310,33 @@ class _Tail(threading.Thread):
         return self._kept.decode("utf-8", "replace").strip()
 
 
+def stop_running() -> None:
+    """Ends every process that another thread waits for; that thread clears away."""
+    processes = [process for process in list(_running) if process.poll() is None]
+    for process in processes:
+        process.terminate()
+    deadline = time.monotonic() + stop_s
+    for process in processes:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, deadline - time.monotonic()))
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextmanager
+def side_by_side(count: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads for bots; an interrupt or an error ends what they run and starts nothing more."""
+    pool = ThreadPoolExecutor(count)
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        stop_running()
+        raise
+    finally:
+        pool.shutdown()
+
+
 def _ask_to_stop(process: subprocess.Popen[bytes]) -> None:
     """Lets a process that still runs clear away."""
     if process.poll() is None:
@@ -248,12 +345,18 @@ def _ask_to_stop(process: subprocess.Popen[bytes]) -> None:
             process.wait(stop_s)
 
 
-def _results(fd: int, deadline: float) -> Iterator[tuple[str, str]]:
+def _results(
+    fd: int, deadline: float, look: Callable[[], None] | None = None
+) -> Iterator[tuple[str, str]]:
     """Key and value of every line, until the writer is gone or the time is up."""
     pending = b""
     with selectors.DefaultSelector() as selector:
         selector.register(fd, selectors.EVENT_READ)
-        while (left_s := deadline - time.monotonic()) > 0 and selector.select(left_s):
+        while (left_s := deadline - time.monotonic()) > 0:
+            if not selector.select(min(left_s, look_s) if look else left_s):
+                if look:
+                    look()
+                continue
             chunk = os.read(fd, 1 << 16)
             if not chunk:
                 return

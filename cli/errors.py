@@ -2,8 +2,13 @@
 
 
 class SetupError(Exception):
-    """Nothing was judged: one sentence says why, ``hint`` what to do about it."""
+    """Nothing was judged: one sentence says why, ``hint`` what to do about it. code: for programs,
+    see docs/codes.md.
+    """
 
-    def __init__(self, message: str, hint: str) -> None:
+    code = "setup"
+
+    def __init__(self, message: str, hint: str, code: str | None = None) -> None:
         super().__init__(message)
         self.hint = hint
+        self.code = code or self.code

@@ -1,17 +1,21 @@
 """What this machine can do: device, versions, measured limits, floors."""
 
+import textwrap
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from nvfp4.cli.assess import judged
+from nvfp4.cli.benchmark_tables import b200_floor, b200_floor_note, b200_sol_note, flushed
 from nvfp4.cli.bot import Bot
+from nvfp4.cli.columns import Column
+from nvfp4.cli.console import columns_of, say
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.problem import Problem, shape_of
-from nvfp4.cli.render import b200_floor, b200_legend, flushed, microseconds, new_table
+from nvfp4.cli.quantities import microseconds
+from nvfp4.cli.render import show_table
 from nvfp4.cli.verdict import BenchmarkResult, Device, read_benchmark, read_confinement, read_device
 
 
@@ -44,7 +48,6 @@ def inspect(problem: Problem, device: str, flush: str = "contest") -> Informatio
 def show_info(console: Console, information: Information) -> None:
     """Facts, abilities and floors as tables."""
     device = information.device
-    facts = Table(show_header=False, box=None)
     rows = {
         "device": device.name,
         "compute capability": device.capability or "none: no CUDA device",
@@ -59,24 +62,47 @@ def show_info(console: Console, information: Information) -> None:
     }
     for mechanism, how in information.confined.items():
         rows[f"confined: {mechanism}"] = how
-    for name, value in rows.items():
-        facts.add_row(name, value)
-    console.print(facts)
+    for line in _facts(rows, columns_of(console)):
+        say(console, line)
     for line in abilities(device):
-        console.print(line)
-    floors = new_table(f"Floors: no kernel is faster here, in us{flushed(device)}")
-    for heading in ("m x k x l", "MB", "floor here", "B200 SOL", "B200 floor"):
-        floors.add_column(heading, justify="right")
-    for each in information.benchmarks:
-        floors.add_row(
-            str(shape_of(each.spec)),
-            f"{(each.bytes or 0) / 1e6:.1f}",
-            microseconds(each.floor_us),
-            microseconds(each.sol_us),
-            b200_floor(each.b200_floor_us),
-        )
-    console.print(floors, "")
-    console.print(Text(b200_legend, style="dim"))
+        say(console, line)
+    say(console)
+    show_table(
+        console,
+        f"Floors: no kernel is faster here, in us{flushed(device)}",
+        _floor_columns(information.benchmarks),
+    )
+
+
+def _facts(rows: dict[str, str], width: int | None) -> Iterator[str]:
+    """A name and a value a line, a long value below itself."""
+    indent = max(map(len, rows)) + 2
+    for name, value in rows.items():
+        line = f"{name:<{indent}}{value}"
+        if width is None or width < 2 * indent:
+            yield line
+        else:
+            yield textwrap.fill(line, width, subsequent_indent=" " * indent)
+
+
+def _floor_columns(benchmarks: list[BenchmarkResult]) -> list[Column]:
+    return [
+        Column("m x k x l", [str(shape_of(each.spec)) for each in benchmarks]),
+        Column("MB", [f"{(each.bytes or 0) / 1e6:.1f}" for each in benchmarks], 3),
+        Column("floor here", [microseconds(each.floor_us) for each in benchmarks]),
+        Column(
+            "B200 SOL",
+            [microseconds(each.sol_us) for each in benchmarks],
+            rank=1,
+            note=b200_sol_note,
+        ),
+        Column(
+            "B200 floor",
+            [b200_floor(each.b200_floor_us) for each in benchmarks],
+            rank=2,
+            note=b200_floor_note,
+        ),
+    ]
 
 
 def abilities(device: Device) -> list[str]:

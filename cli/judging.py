@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
 
-from nvfp4.cli.assess import Plan, assess, profile, read_submission
+from nvfp4.cli import exits, interrupts
+from nvfp4.cli.assess import Observer, Plan, ProfileReport, assess, profile, read_submission
 from nvfp4.cli.bot import Bot
+from nvfp4.cli.brief import is_brief, show_briefly
+from nvfp4.cli.check import show_check
+from nvfp4.cli.console import new_console
+from nvfp4.cli.directives import warnings_before
 from nvfp4.cli.errors import SetupError
+from nvfp4.cli.formats import format_of, formatted
+from nvfp4.cli.gpu import has_gpu
+from nvfp4.cli.mistakes import first_mistake
 from nvfp4.cli.problem import load_problem
-from nvfp4.cli.progress import observed
+from nvfp4.cli.progress import observed, quiet
 from nvfp4.cli.render import show
-from nvfp4.cli.verdict import Verdict
-
-passed_exit, failed_exit = 0, 1
-
-narrowest_columns = 100
+from nvfp4.cli.verdict import Verdict, json_schema
 
 
 @dataclass(frozen=True)
@@ -38,10 +44,21 @@ class Options:
     retarget: str
     flush: str
     as_json: bool
+    chosen_format: str | None
     output: Path | None
 
-    def bot(self, content: bytes) -> Bot:
-        """The bot that runs a submission with these options."""
+    @property
+    def format(self) -> str:
+        """What goes to stdout."""
+        return "json" if self.as_json else self.chosen_format or "text"
+
+    @property
+    def for_people(self) -> bool:
+        """Whether stdout takes words beside the verdict."""
+        return self.format == "text"
+
+    def bot(self, content: bytes, name: str = "submission.py") -> Bot:
+        """The bot that runs a submission with these options. name: of the file, for messages."""
         return Bot(
             load_problem(),
             content,
@@ -55,59 +72,92 @@ class Options:
             self.keep,
             self.retarget,
             self.flush,
+            name=name,
         )
 
 
-def judge_and_show(path: Path, plan: Plan, options: Options) -> int:
+def show_verdict(console: Console, verdict: Verdict) -> None:
+    """Tables, unless one sentence says as much."""
+    (show_briefly if is_brief(verdict) else show)(console, verdict)
+
+
+def judge_and_show(
+    path: Path,
+    plan: Plan,
+    options: Options,
+    show: Callable[[Console, Verdict], None] = show_verdict,
+    observed: Callable[[Console], AbstractContextManager[Observer]] = observed,
+) -> int:
     """Judges by the plan, shows the verdict, returns the exit code. Raises SetupError."""
     _check_output(options.output)
-    console = new_console(stderr=options.as_json)
-    described, content = read_submission(path)
-    verdict = Verdict(described)
+    console = new_console(stderr=not options.for_people)
     with observed(console) as observer:
-        assess(options.bot(content), plan, verdict, observer)
-    _hand_out(verdict.as_json(), options)
-    if not options.as_json:
+        verdict = judge(path, plan, options, observer)
+    if options.for_people:
         show(console, verdict)
-    return passed_exit if verdict.passed else failed_exit
+    else:
+        click.echo(formatted(verdict, options.format))
+    if options.output is not None:
+        chosen = "json" if options.as_json else options.chosen_format
+        _write(options.output, formatted(verdict, format_of(options.output, chosen)))
+    if verdict.interrupted:
+        return interrupts.exit_code()
+    return exits.passed if verdict.passed else exits.failed
+
+
+def check_and_show(path: Path, plan: Plan, options: Options) -> int:
+    """The same for a check, which shows nothing while it runs."""
+    return judge_and_show(path, plan, options, partial(show_check, problem=load_problem()), quiet)
+
+
+def judge(path: Path, plan: Plan, options: Options, observer: Observer) -> Verdict:
+    """The verdict by the plan; a mistake that parsing finds is all of it. Raises SetupError."""
+    described, content = read_submission(path)
+    verdict = Verdict(described, mistake=first_mistake(path.name, content))
+    if verdict.mistake is None:
+        assess(
+            replace(options.bot(content, path.name), repeat=plan.repeat), plan, verdict, observer
+        )
+    if verdict.mistake is not None:
+        verdict.mistake = verdict.mistake.of_file(path.name)
+    verdict.warnings[:0] = warnings_before(path, content, load_problem())
+    return verdict
 
 
 def profile_and_show(path: Path, cases: list[str], options: Options) -> int:
-    """Profiles one call of each case, shows the reports, returns the exit code. Raises
-    SetupError.
+    """Profiles one call of each case on a GPU, or explains it without one; shows the reports,
+    returns the exit code. Raises SetupError.
     """
+    if options.format not in ("text", "json"):
+        raise SetupError(f"a profile has no format {options.format}", "Use text or json.", "usage")
     _check_output(options.output)
     described, content = read_submission(path)
-    with observed(new_console(stderr=options.as_json)) as observer:
-        reports = profile(options.bot(content), cases, observer)
+    mistake = first_mistake(path.name, content)
+    if mistake is None and not has_gpu(options.device):
+        from nvfp4.cli.explain import explain_and_show
+
+        return explain_and_show(path, cases, options)
+    if mistake is None:
+        with observed(new_console(stderr=not options.for_people)) as observer:
+            reports = profile(options.bot(content, path.name), cases, observer)
+    else:
+        reports = [ProfileReport(line, False, mistake.text) for line in cases[:1]]
     passed = all(report.passed for report in reports)
     result = {
+        "schema": json_schema,
         "passed": passed,
         "submission": vars(described),
         "reports": [vars(report) for report in reports],
     }
-    _hand_out(result, options)
-    if not options.as_json:
+    text = json.dumps(result, indent=2, allow_nan=False)
+    if not options.for_people:
+        click.echo(text)
+    else:
         for report in reports:
             click.echo(f"{report.spec}\n{report.text}\n")
-    return passed_exit if passed else failed_exit
-
-
-def new_console(stderr: bool = False) -> Console:
-    """A console that is wide enough for the tables where nobody looks at a terminal."""
-    console = Console(stderr=stderr, highlight=False)
-    if not console.is_terminal:
-        console = Console(
-            stderr=stderr, highlight=False, width=max(narrowest_columns, console.width)
-        )
-    return console
-
-
-def _hand_out(result: dict[str, Any], options: Options) -> None:
-    text = json.dumps(result, indent=2, allow_nan=False)
-    if options.as_json:
-        click.echo(text)
-    _write_output(options.output, text)
+    if options.output is not None:
+        _write(options.output, text)
+    return exits.passed if passed else exits.failed
 
 
 def _check_output(output: Path | None) -> None:
@@ -115,6 +165,8 @@ def _check_output(output: Path | None) -> None:
     if output is None:
         return
     existed = output.exists()
+    if output.is_fifo():
+        raise SetupError(f"{output} is a pipe, not a file", "Name a file to write to.")
     try:
         with output.open("a", encoding="utf-8"):
             pass
@@ -125,14 +177,11 @@ def _check_output(output: Path | None) -> None:
 
 
 def _not_written(output: Path, error: OSError) -> SetupError:
-    return SetupError(
-        f"cannot write {output}: {error.strerror}", "Name a file in a folder that exists."
-    )
+    message = f"cannot write {output}: {error.strerror}"
+    return SetupError(message, "Name a file that can be written.", "setup.unwritable")
 
 
-def _write_output(output: Path | None, text: str) -> None:
-    if output is None:
-        return
+def _write(output: Path, text: str) -> None:
     try:
         output.write_text(text + "\n", encoding="utf-8")
     except OSError as error:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+formats = ("text", "json", "junit", "github", "markdown", "csv")
+"""See ``cli.formats``."""
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class ShapeType(click.ParamType):
-    """M,K,L as three whole numbers; k a multiple of 64."""
+    """M,K,L as three whole numbers, or MxKxL; k a multiple of 64."""
 
     name = "M,K,L"
 
@@ -22,7 +26,7 @@ class ShapeType(click.ParamType):
         if isinstance(value, tuple):
             return value
         try:
-            m, k, l = (int(part) for part in value.split(","))
+            m, k, l = (int(part) for part in value.lower().replace("x", ",").split(","))
         except ValueError:
             self.fail(f"{value!r} is not M,K,L, such as 7168,16384,1", param, ctx)
         if m < 1 or l < 1:
@@ -30,6 +34,20 @@ class ShapeType(click.ParamType):
         if k < 64 or k % 64:
             self.fail(f"k must be a positive multiple of 64 in {value!r}", param, ctx)
         return m, k, l
+
+
+class SecondsType(click.FloatRange):
+    """A number of seconds between two bounds; neither nan nor inf."""
+
+    name = "seconds"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        seconds = float(super().convert(value, param, ctx))
+        if not math.isfinite(seconds):
+            self.fail(f"{value} is not a number of seconds", param, ctx)
+        return seconds
 
 
 class DeviceType(click.ParamType):
@@ -54,14 +72,21 @@ def submission_argument(function: F) -> F:
     )
 
 
-def shapes_option(purpose: str) -> Callable[[F], F]:
-    """--shape M,K,L, any number of times."""
+def watch_option(function: F) -> F:
+    """--watch."""
+    return click.option(
+        "--watch", is_flag=True, help="Judge again whenever SUBMISSION changes, until Ctrl-C."
+    )(function)
+
+
+def shapes_option(purpose: str, default: str = "the three of the contest") -> Callable[[F], F]:
+    """--shape M,K,L, any number of times. default: which are taken without, in words."""
     return click.option(
         "--shape",
         "shapes",
         multiple=True,
         type=ShapeType(),
-        help=f"A shape to {purpose}, may be repeated. Default: the three of the contest.",
+        help=f"A shape to {purpose}, may be repeated. Default: {default}.",
     )
 
 
@@ -90,7 +115,7 @@ def judging_options(function: F) -> F:
             "--timeout",
             default=170.0,
             show_default=True,
-            type=click.FloatRange(1, 3600),
+            type=SecondsType(1, 3600),
             help="Seconds for the tests and for the benchmarks, each.",
         ),
         click.option(
@@ -130,8 +155,55 @@ def judging_options(function: F) -> F:
             help="Write the PTX of each emulated kernel there, with counts or the fault beside the "
             "lines.",
         ),
+        click.option(
+            "--format",
+            "chosen_format",
+            type=click.Choice(formats),
+            help="What to print on stdout: tables, or a verdict for programs and nothing else.",
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Short for --format json."),
+        click.option(
+            "-o",
+            "--output",
+            type=click.Path(dir_okay=False, path_type=Path),
+            help="Write the verdict to a file too: in the format chosen, else that of the ending, "
+            ".json, .xml (JUnit), .md, .csv or .txt.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def explain_options(function: F) -> F:
+    """The options of `explain`, but for shapes."""
+    options = (
+        click.option(
+            "--arch",
+            default="sm_100a",
+            show_default=True,
+            type=click.Choice(["sm_100a", "sm_90a"]),
+            help="What kernels are emulated as.",
+        ),
+        click.option(
+            "--top",
+            default=5,
+            show_default=True,
+            type=click.IntRange(1, 100),
+            help="How many lines get a sentence.",
+        ),
+        click.option("--ptx", is_flag=True, help="Show the PTX of each line, with counts."),
+        click.option("--sass", is_flag=True, help="Show the machine code of each line."),
+        click.option(
+            "--timeout",
+            default=170.0,
+            show_default=True,
+            type=click.FloatRange(1, 3600),
+            help="Seconds for all shapes.",
+        ),
         click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else."),
         click.option(
+            "-o",
             "--output",
             type=click.Path(dir_okay=False, path_type=Path),
             help="Write the JSON object to a file too.",

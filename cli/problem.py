@@ -1,16 +1,22 @@
 """The problem folder: where it lies and what task.yml says."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nvfp4.cli.errors import SetupError
 
+leaderboard = "nvfp4_gemv"
+"""The contest's name for this problem."""
+
 submission_source = "@SUBMISSION@"
 
 
 class ProblemError(SetupError):
     """task.yml is missing or not what it should be."""
+
+    code = "setup.problem"
 
     def __init__(self, message: str) -> None:
         super().__init__(message, "Restore the file from the repository.")
@@ -57,6 +63,20 @@ def shape_of(line: str) -> Shape:
     pairs = (part.split(":") for part in line.split(";"))
     values = {name.strip(): value.strip() for name, value in pairs}
     return Shape(int(values["m"]), int(values["k"]), int(values["l"]))
+
+
+def matching(lines: list[str], pattern: str) -> list[str]:
+    """The cases whose shape has the pattern in it, such as 512x4096: as whole numbers, or else
+    anywhere. Raises SetupError where there is none."""
+    wanted = re.sub(r"[\s,*x]+", "x", pattern.strip().lower())
+    shapes = [str(shape_of(line)).replace(" ", "") for line in lines]
+    for found in (rf"(?<!\d){re.escape(wanted)}(?!\d)", re.escape(wanted)):
+        if wanted and any(re.search(found, shape) for shape in shapes):
+            each = zip(lines, shapes, strict=True)
+            return [line for line, shape in each if re.search(found, shape)]
+    raise SetupError(
+        f"no test has a shape like {pattern!r}", f"There are {', '.join(dict.fromkeys(shapes))}."
+    )
 
 
 def problem_folder() -> Path:

@@ -5,7 +5,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +12,8 @@ from rich.console import Console
 from rich.text import Text
 
 from nvfp4.cli.assess import Observer, Plan, assess
-from nvfp4.cli.bot import Bot
+from nvfp4.cli.bot import Bot, side_by_side
+from nvfp4.cli.console import say
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.problem import Problem, case_line
 from nvfp4.cli.verdict import BenchmarkResult, Submission, TestResult, Verdict
@@ -144,9 +144,9 @@ def run_corpus(
             judge(verdict, specimen, Plan([], benchmarks, run_alone=False))
         return _find(specimen, verdict)
 
-    with ThreadPoolExecutor(at_once) as pool:
+    with side_by_side(at_once) as pool:
         verdicts = list(pool.map(test, specimens))
-    with ThreadPoolExecutor(1 if on_cuda else at_once) as pool:
+    with side_by_side(1 if on_cuda else at_once) as pool:
         yield from pool.map(benchmark, specimens, verdicts)
 
 
@@ -154,6 +154,7 @@ def _find(specimen: Specimen, verdict: Verdict) -> Finding:
     """What a verdict says of a specimen."""
     results: list[TestResult | BenchmarkResult] = [*verdict.tests, *verdict.benchmarks]
     said = [each.message for each in results if each.status == "fail" and each.message]
+    said += [verdict.mistake.message] if verdict.mistake else []
     if specimen.caught is None:
         how = _one_line(said[0]) if said else _times(verdict)
         return Finding(specimen, "passed" if verdict.passed else "failed", how)
@@ -190,7 +191,7 @@ def show_findings(console: Console, findings: Iterable[Finding], as_json: bool) 
     for finding in findings:
         seen.append(finding)
         if not as_json:
-            console.print(finding_line(finding))
+            say(console, finding_line(finding))
     good = all(finding.expected for finding in seen)
     counts = Counter(finding.verdict for finding in seen)
     if as_json:
@@ -207,8 +208,15 @@ def show_findings(console: Console, findings: Iterable[Finding], as_json: bool) 
         print(json.dumps({"passed": good, "findings": rows}, indent=2))
     else:
         summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-        console.print(Text(summary, style="bold green" if good else "bold red"))
+        say(console, summary, "bold green" if good else "bold red")
     return good
+
+
+def show_corpus(console: Console, specimens: list[Specimen]) -> None:
+    """Prints family, name and strategy of each."""
+    for each in specimens:
+        family = "honest" if each.family is None else f"cheat {each.family}"
+        say(console, f"{family:<9} {each.name:<20} {each.strategy}")
 
 
 def finding_line(finding: Finding) -> Text:

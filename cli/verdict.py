@@ -7,11 +7,16 @@ from typing import Any
 
 from nvfp4.cli.b200 import contest_floor_us, speed_of_light_us
 from nvfp4.cli.emulation import read_counts
+from nvfp4.cli.failure_objects import read_failure
 from nvfp4.cli.findings import read_findings
+from nvfp4.cli.mistakes import Mistake
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.retargeting import read_retargeted
 
 full_range_suffix = "; inputs: full"
+
+json_schema = 2
+"""Version of the JSON object; docs/verdict.schema.json describes it."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +54,9 @@ class Device:
 
 @dataclass(frozen=True)
 class TestResult:
-    """inputs: contest or full. status: pass, fail or skipped. error_share: the largest error over
-    the allowed one. findings: see docs/json.md.
+    """inputs: contest or full. status: pass, fail, or skipped where it was not judged.
+    error_share: the largest error over the allowed one. findings, failure: see docs/json.md; every
+    failed test has a failure.
     """
 
     __test__ = False  # not a pytest class, whatever its name says
@@ -61,6 +67,11 @@ class TestResult:
     message: str | None = None
     error_share: float | None = None
     findings: list[dict[str, Any]] = field(default_factory=list)
+    failure: dict[str, Any] | None = None
+    output: str | None = None
+
+    def __post_init__(self) -> None:
+        _fill_failure(self)
 
 
 @dataclass(frozen=True)
@@ -91,6 +102,17 @@ class BenchmarkResult:
     message: str | None = None
     error_share: float | None = None
     findings: list[dict[str, Any]] = field(default_factory=list)
+    failure: dict[str, Any] | None = None
+    output: str | None = None
+
+    def __post_init__(self) -> None:
+        _fill_failure(self)
+
+
+def _fill_failure(result: TestResult | BenchmarkResult) -> None:
+    """A case that failed has a failure, if only by the words of its message."""
+    if result.status == "fail" and result.failure is None:
+        object.__setattr__(result, "failure", read_failure(result.message or ""))
 
 
 @dataclass(frozen=True)
@@ -117,7 +139,10 @@ class Warning:
 
 @dataclass
 class Verdict:
-    """Everything ``--json`` shows. alone: how the submission failed when it was run by itself."""
+    """Everything ``--json`` shows. alone: how the submission failed when it was run by itself.
+    mistake: why nothing of it could be judged.
+    interrupted: whether the user stopped it. elapsed_s: how long all of it took, None if unknown.
+    """
 
     submission: Submission
     device: Device | None = None
@@ -126,23 +151,30 @@ class Verdict:
     benchmarks: list[BenchmarkResult] = field(default_factory=list)
     warnings: list[Warning] = field(default_factory=list)
     alone: str | None = None
+    mistake: Mistake | None = None
+    interrupted: bool = False
+    elapsed_s: float | None = None
 
     @property
     def contest_tests_passed(self) -> bool:
-        """Whether every test on the contest's own inputs passed."""
-        return all(test.status == "pass" for test in self.tests if test.inputs == "contest")
+        """Whether every test on the contest's own inputs passed; without any, every other one."""
+        contest = [test for test in self.tests if test.inputs == "contest"]
+        return all(test.status == "pass" for test in contest or self.tests)
 
     @property
     def passed(self) -> bool:
         """Whether the leaderboard would take it; full-range tests only warn."""
-        judged = bool(self.tests or self.benchmarks)
+        judged = bool(self.tests or self.benchmarks) and not self.interrupted
         benchmarks_passed = all(each.status == "pass" for each in self.benchmarks)
-        return judged and self.contest_tests_passed and benchmarks_passed
+        return judged and not self.mistake and self.contest_tests_passed and benchmarks_passed
 
     @property
     def emulated(self) -> bool:
-        """Whether a benchmark was emulated and so not timed."""
-        return any(each.emulation for each in self.benchmarks)
+        """Whether kernels are emulated here and so not timed, be it that none got so far."""
+        if any(each.emulation for each in self.benchmarks):
+            return True
+        on_gpu = self.device is not None and self.device.kind == "cuda"
+        return not on_gpu and not any(each.timed for each in self.benchmarks)
 
     @property
     def score(self) -> Score:
@@ -166,6 +198,7 @@ class Verdict:
     def as_json(self) -> dict[str, Any]:
         """The documented JSON object."""
         return {
+            "schema": json_schema,
             "passed": self.passed,
             "submission": asdict(self.submission),
             "device": asdict(self.device) if self.device else None,
@@ -175,7 +208,13 @@ class Verdict:
             "score": asdict(self.score),
             "warnings": [asdict(warning) for warning in self.warnings],
             "alone": self.alone,
+            "mistake": asdict(self.mistake) if self.mistake else None,
         }
+
+
+def error_object(code: str, message: str, hint: str | None = None) -> dict[str, Any]:
+    """The documented JSON object where nothing was judged."""
+    return {"schema": json_schema, "error": {"code": code, "message": message, "hint": hint}}
 
 
 def _geometric_mean(values: Sequence[float | None]) -> float | None:
@@ -237,14 +276,17 @@ def read_test(values: dict[str, str], index: int, line: str, not_judged: str) ->
     key = f"test.{index}"
     full = line.endswith(full_range_suffix)
     status = values.get(f"{key}.status")
-    message = values.get(f"{key}.error") or values.get(f"{key}.message")
+    said = values.get(f"{key}.error") or values.get(f"{key}.message")
+    message = unescape(said) if said else None if status else not_judged
     return TestResult(
         spec=line.removesuffix(full_range_suffix),
         inputs="full" if full else "contest",
         status="pass" if status == "pass" else "fail",
         error_share=_number(values, f"{key}.error_share"),
         findings=read_findings(values.get(f"{key}.findings")),
-        message=unescape(message) if message else None if status else not_judged,
+        output=unescape(values.get(f"{key}.output", "")) or None,
+        message=message,
+        failure=None if status == "pass" else _failure(values, key, message),
     )
 
 
@@ -263,7 +305,7 @@ def read_benchmark(
     emulation = read_counts(values.get(f"{key}.emulation"), minimum_bytes)
     status = values.get(f"{key}.status", "pass")
     failed = status != "pass" or (not timed and emulation is None)
-    message = values.get(f"{key}.error") or (not_judged if failed else "")
+    message = unescape(values.get(f"{key}.error") or (not_judged if failed else ""))
     return BenchmarkResult(
         spec=line,
         status="fail" if failed else "pass",
@@ -278,5 +320,12 @@ def read_benchmark(
         emulation=emulation,
         error_share=_number(values, f"{key}.error_share"),
         findings=read_findings(values.get(f"{key}.findings")),
-        message=unescape(message) or None,
+        output=unescape(values.get(f"{key}.output", "")) or None,
+        message=message or None,
+        failure=_failure(values, key, message) if failed else None,
     )
+
+
+def _failure(values: dict[str, str], key: str, message: str | None) -> dict[str, Any]:
+    record, cause = values.get(f"{key}.failure"), values.get(f"{key}.cause")
+    return read_failure(message or "", record, cause, read_findings(values.get(f"{key}.findings")))

@@ -28,7 +28,7 @@ def _not_confined(verdict: Verdict) -> Warning | None:
 
 def _full_range(verdict: Verdict) -> Warning | None:
     tests = [test for test in verdict.tests if test.inputs == "full"]
-    failed = sum(test.status != "pass" for test in tests)
+    failed = sum(test.status == "fail" for test in tests)
     if not failed or not verdict.contest_tests_passed:
         return None
     return Warning(

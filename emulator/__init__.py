@@ -13,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nvfp4.capture.launch import Buffer, Dim3, Launch, ListedMemory
+from nvfp4.emulator.cost import KernelCost
 from nvfp4.emulator.errors import EmulatorError, UnsupportedInstruction
 from nvfp4.emulator.execution.worlds import Worlds
 from nvfp4.emulator.report import LaunchReport
+from nvfp4.emulator.state.watch import Watch, watching
 
 DEFAULT_ORDERS = 4
 """In how many orders a launch with findings runs."""
@@ -24,11 +26,15 @@ __all__ = [
     "DEFAULT_ORDERS",
     "Buffer",
     "EmulatorError",
+    "KernelCost",
     "LaunchReport",
+    "Watch",
     "Worlds",
+    "cost_of",
     "run",
     "run_ptx",
     "variable",
+    "watching",
 ]
 
 
@@ -55,11 +61,7 @@ def run(
     from nvfp4.emulator.execution.launch import launch as execute
     from nvfp4.emulator.execution.module import load_module
 
-    if launch.cluster != (1, 1, 1):
-        raise UnsupportedInstruction(
-            f"{launch.kernel} is launched in clusters of {launch.cluster} CTAs",
-            hint="only clusters of one CTA are emulated",
-        )
+    _refuse_clusters(launch)
     own = Worlds()
     found = own if worlds is None else worlds
     report = execute(load_module(launch.ptx), launch, check, orders, sample_ctas, found)
@@ -67,6 +69,25 @@ def run(
     if cause is not None:
         raise cause
     return report
+
+
+def cost_of(launch: Launch, most_instructions: int) -> KernelCost:
+    """What one launch costs by line of source. Runs as many of its CTAs as execute that many warp
+    instructions. Raises EmulatorError.
+    """
+    from nvfp4.emulator.execution.costs import cost_of as run_for_costs
+    from nvfp4.emulator.execution.module import load_module
+
+    _refuse_clusters(launch)
+    return run_for_costs(load_module(launch.ptx), launch, most_instructions)
+
+
+def _refuse_clusters(launch: Launch) -> None:
+    if launch.cluster != (1, 1, 1):
+        raise UnsupportedInstruction(
+            f"{launch.kernel} is launched in clusters of {launch.cluster} CTAs",
+            hint="only clusters of one CTA are emulated",
+        )
 
 
 def variable(ptx: str, name: str) -> Buffer:

@@ -7,6 +7,7 @@ line, kernel, CTA and thread when they are known.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,7 +20,7 @@ class SourceLocation:
     """Place of a fault.
 
     line: in the PTX text, from 1. cta, thread: (x, y, z). source: the line that the instruction
-    was compiled from, with those it was inlined into.
+    was compiled from, with those it was inlined into. grid, block: of the launch.
     """
 
     kernel: str
@@ -28,6 +29,13 @@ class SourceLocation:
     cta: tuple[int, int, int] | None = None
     thread: tuple[int, int, int] | None = None
     source: SourceLine | None = None
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+
+    @property
+    def kernel_name(self) -> str:
+        """The kernel's name for people."""
+        return short_name(self.kernel)
 
     @property
     def user(self) -> SourceLine | None:
@@ -58,7 +66,7 @@ class SourceLocation:
         lines = self._source_lines()
         if self.line is not None:
             lines.append(_joined(f"PTX line {self.line}", self.instruction))
-        parts = [f"in kernel {short_name(self.kernel)}"]
+        parts = [f"in kernel {self.kernel_name}"]
         if self.cta is not None:
             parts.append(f"CTA {self.cta}")
         if self.thread is not None:
@@ -80,21 +88,57 @@ def _joined(place: str, text: str | None) -> str:
     return f"{place}: {text}" if text else place
 
 
-class EmulatorError(Exception):
-    """Base of all errors of the emulator. `str(error)` is the sentence, the place, the hint.
+@dataclass(frozen=True)
+class Seen:
+    """One access of a race. space: global or shared. address: as the space's instructions use it,
+    without windows. cta, thread: linear; thread is the block's size for the copy engine. line: of
+    the PTX. other: (CTA, thread) of the other access.
+    """
 
-    code: the kind of error, for programs.
+    space: str
+    address: int
+    nbytes: int
+    cta: int
+    thread: int
+    line: int
+    other: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Related:
+    """Another place that belongs to a fault, and what is there."""
+
+    message: str
+    where: SourceLocation
+
+
+class EmulatorError(Exception):
+    """Base of all errors of the emulator. `str(error)` is the sentence, the place, the hint;
+    `rendering.rendered` shows it as a compiler would.
+
+    code: the kind of error, for programs. arguments: what the message says in numbers and names,
+    for programs too. related: other places that belong to it. output: what the kernel had printed.
+    seen: for a race, where exactly it is, until `related` says who else.
     """
 
     code: ClassVar[str] = "emulator_error"
 
     def __init__(
-        self, message: str, *, where: SourceLocation | None = None, hint: str | None = None
+        self,
+        message: str,
+        *,
+        where: SourceLocation | None = None,
+        hint: str | None = None,
+        arguments: Mapping[str, int | str] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.where = where
         self.hint = hint
+        self.arguments = dict(arguments or {})
+        self.related: list[Related] = []
+        self.output = ""
+        self.seen: Seen | None = None
 
     def at(self, where: SourceLocation) -> EmulatorError:
         """Fill in the place unless it is known; returns self, to be raised."""
@@ -104,12 +148,18 @@ class EmulatorError(Exception):
 
     def because(self, consequence: str) -> EmulatorError:
         """The same error with what follows from it."""
-        return type(self)(f"{self.message}; {consequence}", where=self.where, hint=self.hint)
+        message = f"{self.message}; {consequence}"
+        error = type(self)(message, where=self.where, hint=self.hint, arguments=self.arguments)
+        error.related, error.output, error.seen = self.related, self.output, self.seen
+        return error
 
     def __str__(self) -> str:
         text = self.message
         if self.where is not None:
             text += f"\n  {self.where}"
+        for each in self.related:
+            place = each.where.user or f"PTX line {each.where.line}"
+            text += f"\n  {place}: {each.message}"
         if self.hint is not None:
             text += f"\n  hint: {self.hint}"
         return text

@@ -24,6 +24,14 @@ def short_name(kernel: str) -> str:
     return name if len(name) <= LONGEST else _without_arguments(name)
 
 
+_MANGLED = re.compile(r"\b(?:_Z\w{3,}|kernel_cutlass_\w+?_\d+)\b")
+
+
+def readable(text: str) -> str:
+    """A text with every mangled name in it shortened."""
+    return _MANGLED.sub(lambda found: short_name(found[0]), text)
+
+
 def demangled(name: str) -> str:
     """The qualified name and template arguments of a C++ function, without its parameters.
 

@@ -13,6 +13,8 @@ _LIBRARY = re.compile(
     r"|/cuda[^/]*/(?:.*/)?include/"
 )
 _PACKAGES = re.compile(r".*/(?:(?:site|dist|dsl|python)[-_]packages|include)/")
+_TEMPORARY = re.compile(r".*/(nvfp4|captured)-[^/]*/")
+"""Where nobody finds a file any more once it is read in a message."""
 _names: dict[str, str] = {}
 
 
@@ -47,6 +49,12 @@ class SourceLine:
         linecache.checkcache(self.file)
         return linecache.getline(self.file, self.line).strip()
 
+    @property
+    def raw(self) -> str:
+        """The line as it stands in the file, without its end; tabs are single spaces."""
+        linecache.checkcache(self.file)
+        return linecache.getline(self.file, self.line).rstrip().replace("\t", " ")
+
     def __str__(self) -> str:
         column = f":{self.column}" if self.column else ""
         near = "near " if self.near else ""
@@ -72,5 +80,7 @@ def shown(path: str) -> str:
         return name
     if is_library(path):
         return _PACKAGES.sub("", path)
+    if _TEMPORARY.match(path):
+        return os.path.basename(path)
     here = os.path.join(os.getcwd(), "")
     return path[len(here) :] if path.startswith(here) else path

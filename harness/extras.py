@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -35,7 +35,9 @@ class Repetition(Protocol):
 class Extras:
     """open_clock: raises SubmissionFailed where the worker cannot be clocked. repeat: takes a fresh
     process. observe: adds to the report of a call that was right, or raises SubmissionFailed.
-    untimed: a report in place of times. added_ns: to the floor, for so many bytes."""
+    untimed: a report in place of times. added_ns: to the floor, for so many bytes. end_case: adds
+    to a report. failed: adds to that of a failure, given what the worker said besides its message.
+    """
 
     explain: Explain | None = None
     open_clock: Callable[[], Clock] | None = None
@@ -44,4 +46,5 @@ class Extras:
     untimed: Callable[[Called], dict[str, str]] = lambda _: {}
     added_ns: Callable[[int], float] = lambda _: 0.0
     flush: Flush = contest_flush
-    end_case: Callable[[], None] = lambda: None
+    end_case: Callable[[dict[str, str]], None] = lambda _: None
+    failed: Callable[[dict[str, Any]], dict[str, str]] = lambda _: {}

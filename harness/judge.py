@@ -17,7 +17,14 @@ from cases import Case
 from device import DeviceLimits
 from extras import Clock, Extras, Repetition
 from messages import Profile, Profiled
-from opened_case import NotEnoughMemory, OpenedCase, OutOfTime, generate, seconds_left
+from opened_case import (
+    NotEnoughMemory,
+    OpenedCase,
+    OutOfTime,
+    generate,
+    longest_compile_s,
+    seconds_left,
+)
 from protocol import Exit, ResultPipe
 from stats import Stats, summarise
 from submission_process import SubmissionFailed, SubmissionProcess
@@ -25,9 +32,6 @@ from task import input_t
 
 longest_value_bytes = 3000
 """Of a failure message or the counts of an emulated call."""
-
-longest_import_s = 150.0
-"""CUDA C++ with torch's own headers compiles for a minute and more."""
 
 report_bytes = 14 << 10
 """Of a profile, before base64."""
@@ -146,7 +150,7 @@ class Judge:
     def _load(self) -> None:
         """A submission that cannot be loaded fails every case with the reason."""
         try:
-            self._process.load(seconds_left(self._deadline, longest_import_s))
+            self._process.load(seconds_left(self._deadline, longest_compile_s))
         except SubmissionFailed as failed:
             self._unloaded = failed
         except OutOfTime:  # every case says so for itself
@@ -227,6 +231,7 @@ class Judge:
         try:
             yield report
         except SubmissionFailed as failed:
+            report.update(self._extras.failed(failed.record))
             self._fail(key, str(failed), failed.end, report)
             if failed.end is Exit.TIMED_OUT:  # the rest would hang as long
                 self._deadline = time.monotonic()
@@ -236,8 +241,6 @@ class Judge:
             self._fail(key, str(error), Exit.CHECK_FAILED, report)
         else:
             self._write(key, report)
-        finally:
-            self._extras.end_case()
 
     def _fail(self, key: str, message: str, end: Exit, report: dict[str, str]) -> None:
         if end is not Exit.CHECK_FAILED and end not in self._failures:
@@ -246,6 +249,7 @@ class Judge:
         self._write(key, {**report, "status": "fail", "error": message})
 
     def _write(self, key: str, report: dict[str, str]) -> None:
+        self._extras.end_case(report)
         for name, value in report.items():
             self._pipe.write(f"{key}.{name}", value, longest_bytes=longest_value_bytes)
         if report:

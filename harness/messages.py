@@ -5,7 +5,7 @@ On the channel a record is a JSON object with the name of its class under "is".
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from channel import BadMessage, Message
@@ -85,10 +85,11 @@ class Profiled:
 @dataclass(frozen=True)
 class Failure:
     """kind: contract, exit, exception, cuda if the device is lost, setup if this machine lacks
-    something."""
+    something. record: see ``Extras.failed``."""
 
     kind: str
     message: str
+    record: dict[str, Any] = field(default_factory=dict)
 
 
 def pack(record: object) -> Message:
@@ -100,10 +101,10 @@ def unpack(message: Message, *kinds: type[T]) -> T:
     for kind in kinds:
         if message.get("is") == kind.__name__:
             values = {}
-            for field in fields(kind):  # type: ignore[arg-type]
-                values[field.name] = value = message.get(field.name)
-                wanted = str(field.type).partition("[")[0]
+            for each in fields(kind):  # type: ignore[arg-type]
+                values[each.name] = value = message.get(each.name)
+                wanted = str(each.type).partition("[")[0]
                 if type(value).__name__ != wanted:
-                    raise BadMessage(f"{kind.__name__} has no {field.name} of type {wanted}")
+                    raise BadMessage(f"{kind.__name__} has no {each.name} of type {wanted}")
             return kind(**values)
     raise BadMessage(f"a message is no {' or '.join(kind.__name__ for kind in kinds)}")

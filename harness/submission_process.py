@@ -32,11 +32,14 @@ _look_s = 0.2
 
 
 class SubmissionFailed(Exception):
-    """``str`` is the message for the participant."""
+    """``str`` is the message for the participant. record: what its process said besides."""
 
-    def __init__(self, message: str, end: Exit = Exit.CHECK_FAILED) -> None:
+    def __init__(
+        self, message: str, end: Exit = Exit.CHECK_FAILED, record: Message | None = None
+    ) -> None:
         super().__init__(message)
         self.end = end
+        self.record = record or {}
 
 
 class CannotRun(Exception):
@@ -44,17 +47,20 @@ class CannotRun(Exception):
 
 
 class _Tail(threading.Thread):
-    """Reads a stream to its end and keeps the last of it."""
+    """Reads a stream to its end, counts lines, and keeps the first and the last of it."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         super().__init__(daemon=True)
         self._stream = stream
-        self._kept = b""
+        self._kept = self.first = b""
+        self.lines = 0
         self.start()
 
     def run(self) -> None:
         while chunk := os.read(self._stream.fileno(), 1 << 16):
             self._kept = (self._kept + chunk)[-_tail_bytes:]
+            self.first = (self.first + chunk)[:_tail_bytes]
+            self.lines += chunk.count(b"\n")
 
     def text(self, wait_s: float) -> str:
         self.join(wait_s)
@@ -103,7 +109,7 @@ class SubmissionProcess:
         with theirs:
             self._process = start(arguments, self.scratch, theirs.fileno())
         assert self._process.stdout and self._process.stderr
-        self._stdout, self._stderr = _Tail(self._process.stdout), _Tail(self._process.stderr)
+        self.stdout, self._stderr = _Tail(self._process.stdout), _Tail(self._process.stderr)
         self._channel = Channel(ours)
         self.confined = {}
         self._loaded = False
@@ -147,7 +153,7 @@ class SubmissionProcess:
             self.start()
         self.greet(timeout_s)
         if self._load_failure:
-            raise SubmissionFailed(str(self._load_failure), self._load_failure.end)
+            raise self._load_failure
         self._send(self._load_request, None)
         try:
             self.finish(Done, timeout_s)
@@ -215,7 +221,8 @@ class SubmissionProcess:
             lost = answered.kind == "cuda"
             if lost:  # with the CUDA context of that process
                 self.stop()
-            raise SubmissionFailed(answered.message, Exit.CUDA_ERROR if lost else Exit.CHECK_FAILED)
+            end = Exit.CUDA_ERROR if lost else Exit.CHECK_FAILED
+            raise SubmissionFailed(answered.message, end, answered.record)
         assert isinstance(answered, answer)
         return answered
 
@@ -246,7 +253,7 @@ class SubmissionProcess:
             code: int | None = process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             code = None
-        tail = self._stderr.text(wait_s=1) or self._stdout.text(wait_s=1)
+        tail = self._stderr.text(wait_s=1) or self.stdout.text(wait_s=1)
         self.stop()
         if code is None:
             ended = "closed its connection to the judge"

@@ -1,20 +1,41 @@
 """A runner on a stand-in for CUDA, whose kernels are emulated."""
 
+import contextlib
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from buffers import output_name
+from layout import layouts
 from messages import Call, Called, Done, Load
-from runner import Runner
+from nvfp4.local.reporting_runner import ReportingRunner
+from nvfp4.local.watch_messages import WatchedCall
+from timing import Flush, contest_flush
+
+_scale_dimensions = (
+    ("row % 32", "32"), ("row // 32 % 4", "4"), ("row // 128", "rest_m"),
+    ("k block % 4", "4"), ("k block // 4", "rest_k"), ("batch", "l"),
+)  # fmt: skip
+_dimensions = {
+    **dict.fromkeys(("a", "b"), (("row", "m"), ("byte of k", "k/2"), ("batch", "l"))),
+    **dict.fromkeys(("sfa", "sfb"), (("row", "m"), ("k block", "k/16"), ("batch", "l"))),
+    **dict.fromkeys(("sfa_permuted", "sfb_permuted"), _scale_dimensions),
+    "c": (("row", "m"), ("column", "n"), ("batch", "l")),
+}
+"""What the indices of each tensor count, and how the contest calls its extents."""
 
 
-class EmulatedRunner(Runner):
+class EmulatedRunner(ReportingRunner):
     """Reports of emulated launches come with each call."""
 
     _emulation: Any = None
     expected_device = "cuda"
+
+    def __init__(self, submission: Path, flush: Flush = contest_flush) -> None:
+        super().__init__(submission, flush)
+        self.operations[WatchedCall] = self._watched_call
 
     def adopt(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor of the stand-in on the same memory."""
@@ -27,22 +48,54 @@ class EmulatedRunner(Runner):
         return seen
 
     def _load(self, request: Load, fd: int | None) -> Done:
+        from nvfp4 import emulation
+
         if self._emulation is None:
-            from nvfp4 import emulation
-
             self._emulation = emulation.install_stand_in(
-                self._submission, request.arch, request.check, request.orders, request.keep
+                self._submission,
+                request.arch,
+                request.check,
+                request.orders,
+                request.keep,
+                self.name,
             )
-        return super()._load(request, fd)
+            emulation.activity.tell(self._note)
+        with emulation.activity.busy("importing"):
+            return super()._load(request, fd)
 
-    def _call(self, request: Call, fd: int | None) -> Called:
-        self._emulation.begin_call("x".join(map(str, self.shape)))
+    def _note(self, word: str) -> None:
+        """For cli/activity.py; the submission can do as it likes with the file."""
+        with contextlib.suppress(OSError):
+            (self._submission.parent / "activity").write_text(word)
+
+    def begin_call(self) -> Any:
+        """Kernels may use the case's buffers; returns the emulation."""
+        self._emulation.begin_call("x".join(map(str, self.shape)), self.watch.deadline)
+        known = layouts(*self.shape)
         for name, tensor in self.buffers.tensors.items():
             if name != output_name:
                 # Launches may write c alone.
                 self._emulation.register(
-                    name, tensor.data_ptr(), tensor.numel(), writable=name == "c"
+                    name,
+                    tensor.data_ptr(),
+                    tensor.numel(),
+                    writable=name == "c",
+                    view=known[name].view(tensor),
+                    dimensions=_dimensions[name],
                 )
+        return self._emulation
+
+    def _call(self, request: Call, fd: int | None) -> Called:
+        emulation = self.begin_call()
         answer = super()._call(request, fd)
-        reports = [each.to_dict() for each in self._emulation.launches]
+        reports = [each.to_dict() for each in emulation.launches]
         return dataclasses.replace(answer, launches=reports)
+
+    def _watched_call(self, request: WatchedCall, fd: int | None) -> Called:
+        """A call whose reports are those who wrote an element of c."""
+        m, _, _ = self.shape
+        c = self.buffers.tensors["c"]
+        element = request.batch * m + request.row
+        with self._emulation.watching(c.data_ptr() + 2 * element, 2) as watch:
+            answer = self._call(Call(), fd)
+        return dataclasses.replace(answer, launches=[vars(each) for each in watch.writers])

@@ -9,11 +9,13 @@ import torch
 
 from extras import Extras
 from messages import Called
-from nvfp4.local.diagnosis import likely_cause
+from nvfp4.local.causes import Causes
 from nvfp4.local.emulated_counts import total_counts
+from nvfp4.local.failure_records import reported
 from nvfp4.local.findings import findings_of
 from nvfp4.local.flushes import flushes
 from nvfp4.local.gated_timing import GatedClock
+from nvfp4.local.last_words import tell_more
 from nvfp4.local.listings import take_listings
 from nvfp4.local.options import called_by_the_command
 from nvfp4.local.repeat import Repetition
@@ -41,9 +43,13 @@ def judge_extras(
     keep = os.environ.get("NVFP4_KEEP")
     retargeted = RetargetedKernels(pipe)
 
-    def take() -> None:
+    causes = Causes()
+
+    def end_case(report: dict[str, str]) -> None:
         if keep:
             take_listings(process.scratch / "kept", Path(keep))
+        causes.tell(report)
+        tell_more(report, process, submission)
 
     def observe(opened: OpenedCase, called: Called, report: dict[str, str]) -> None:
         retargeted.note(called.launches)
@@ -55,14 +61,17 @@ def judge_extras(
             raise SubmissionFailed(f"{found[0]['message']} (--strict)")
 
     return Extras(
-        explain=likely_cause,
+        explain=causes.explain,
         open_clock=partial(GatedClock, process, device, deadline) if on_cuda else None,
         untimed=_timed if on_cuda else _counts,
         flush=flushes[flush],
         added_ns=WriteBack(device).added_ns if on_cuda and flush == "contest" else nothing_added,
         observe=observe,
-        end_case=take,
-        repeat=partial(Repetition, submission=submission, device=device, deadline=deadline),
+        end_case=end_case,
+        failed=reported,
+        repeat=partial(Repetition, submission=submission, device=device, deadline=deadline)
+        if os.environ.get("NVFP4_REPEAT", "1") != "0"
+        else None,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from messages import Called
+from nvfp4.local.plain_values import whole_number, whole_numbers
 from opened_case import OpenedCase
 
 longest_bytes = 2000
@@ -75,10 +76,7 @@ def _plain(finding: dict[Any, Any]) -> dict[str, Any]:
     if plain["file"]:
         plain["file"] = Path(plain["file"]).name
     for name in ("line", "count"):
-        value = finding.get(name)
-        plain[name] = value if type(value) is int and 0 <= value < 2**53 else None
+        plain[name] = whole_number(finding.get(name))
     for name in ("cta", "thread"):
-        value = finding.get(name)
-        whole = isinstance(value, list) and len(value) == 3 and all(type(v) is int for v in value)
-        plain[name] = value if whole else None
+        plain[name] = whole_numbers(finding.get(name))
     return {name: plain[name] for name in _fields}

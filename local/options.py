@@ -3,7 +3,8 @@
 NVFP4_DEVICE: auto, cuda or cpu. NVFP4_TIMEOUT_S: of a mode. NVFP4_FLUSH: contest or clean, what
 empties the L2 cache before a timed call. NVFP4_ARCH, NVFP4_CHECK=0, NVFP4_ORDERS, NVFP4_KEEP and
 NVFP4_STRICT=1: of emulated kernels. NVFP4_RETARGET: auto, always or never, whether kernels for
-NVFP4_ARCH are rewritten for this GPU.
+NVFP4_ARCH are rewritten for this GPU. NVFP4_REPEAT=0: no test runs again in a fresh process.
+NVFP4_NAME: what messages call the submission's file.
 """
 
 import math

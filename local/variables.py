@@ -2,6 +2,8 @@
 
 import os
 import re
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from nvfp4.local.caches import cache_variables
@@ -10,6 +12,9 @@ _passed = re.compile(
     r"\w*PATH|HOME|USER|LANG|LC_\w+|TZ|CC|CXX|VIRTUAL_ENV|CONDA_PREFIX|POPCORN_NCU"
     r"|NVIDIA_VISIBLE_DEVICES|(CUDA|CUTE_DSL|MKL|NUMBA|OMP|PYTHON|TORCH|TRITON)\w*"
 )
+
+default_timeout_s = 170.0
+"""Of a mode under the bot, as in ``eval``."""
 
 
 def variables(submission: Path, scratch: Path) -> dict[str, str]:
@@ -21,4 +26,13 @@ def variables(submission: Path, scratch: Path) -> dict[str, str]:
         for name, value in os.environ.items()
         if _passed.fullmatch(name) or (every and not name.startswith(ours))
     }
-    return {**passed, **cache_variables(submission, scratch)}
+    return {**passed, **cache_variables(submission, scratch), **_ours()}
+
+
+def _ours() -> dict[str, str]:
+    """What our side of the process needs: when the judge ends, what the file is called."""
+    found = {name: os.environ[name] for name in ("NVFP4_NAME",) if name in os.environ}
+    timeout = os.environ.get("NVFP4_TIMEOUT_S")
+    with suppress(TypeError, ValueError):
+        found["NVFP4_DEADLINE"] = str(time.monotonic() + float(timeout or default_timeout_s))
+    return found

@@ -12,17 +12,20 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
 import torch
 
 from nvfp4 import emulator
-from nvfp4.capture import cuda, cutedsl, standin
+from nvfp4.capture import activity, cuda, cutedsl, standin
 from nvfp4.capture.imports import when_imported
-from nvfp4.capture.launch import Buffer, Launch
+from nvfp4.capture.launch import Buffer, Launch, View
 from nvfp4.capture.torch_memory import ProcessMemory
-from nvfp4.emulator import DEFAULT_ORDERS, LaunchReport, Worlds
+from nvfp4.emulator import DEFAULT_ORDERS, KernelCost, LaunchReport, Worlds
+from nvfp4.emulator.cost import merged
 from nvfp4.emulator.errors import EmulatorError
 from nvfp4.emulator.listing import annotated_ptx, ptx_with_fault
 from nvfp4.emulator.names import short_name
@@ -53,6 +56,7 @@ class Emulation:
         self.launches: list[LaunchReport] = []
         self._memory = ProcessMemory()
         self._worlds: Worlds | None = None
+        self._deadline: float | None = None
         self._stop: list[Callable[[], None]] = []
 
     def capture_cute_dsl(self) -> None:
@@ -69,9 +73,27 @@ class Emulation:
 
         self._stop.append(triton.start(self._run, self.arch, self._memory))
 
-    def register(self, name: str, address: int, nbytes: int, writable: bool = True) -> None:
-        """Memory other than torch tensors that kernels may touch; `name` is for messages."""
-        self._memory.register(Buffer(name, address, nbytes, writable))
+    def register(
+        self,
+        name: str,
+        address: int,
+        nbytes: int,
+        writable: bool = True,
+        view: torch.Tensor | None = None,
+        dimensions: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        """Memory other than torch tensors that kernels may touch. For messages: its name, the
+        tensor that it holds, and by dimension what an index counts and how the extent is called.
+        """
+        seen = None
+        if view is not None:
+            strides = tuple(each * view.element_size() for each in view.stride())
+            seen = View(tuple(view.shape), strides, 0, dimensions)
+        self._memory.register(Buffer(name, address, nbytes, writable, seen))
+
+    def watching(self, address: int, nbytes: int) -> AbstractContextManager[emulator.Watch]:
+        """Have launches note who writes these bytes."""
+        return emulator.watching(address, nbytes)
 
     def clear(self) -> None:
         """Forget the reports and the registered memory."""
@@ -94,11 +116,17 @@ class Emulation:
     ) -> None:
         self.uninstall()
 
+    @activity.busy("emulating")
     def _run(self, launch: Launch) -> None:
         if launch.trial:
             emulator.run(launch, check=False)
             return
-        report = emulator.run(launch, self.check, self.sample_ctas, self.orders, self._worlds)
+        asked = replace(launch, deadline=self._deadline)
+        try:
+            report = emulator.run(asked, self.check, self.sample_ctas, self.orders, self._worlds)
+        except EmulatorError as error:
+            sys.stdout.write(error.output)
+            raise
         self.launches.append(report)
         if report.output:
             sys.stdout.write(report.output)
@@ -108,31 +136,52 @@ class StandInEmulation(Emulation):
     """The same on a stand-in for a CUDA device: torch's tensors say that they are CUDA."""
 
     def __init__(
-        self, arch: str, check: bool, orders: int, submission: Path | None, keep: bool
+        self,
+        arch: str,
+        check: bool,
+        orders: int,
+        submission: Path | None,
+        keep: bool,
+        name: str = "",
     ) -> None:
         super().__init__(arch, check, None, orders)
+        self.costs: list[KernelCost] = []
+        self._most_instructions: int | None = None
         self._listings = submission.parent / LISTINGS if submission and keep else None
         self._call = ""
         if submission:
-            show_as(str(submission), submission.name)
+            show_as(str(submission), name or submission.name)
         self._stop.append(standin.install(arch, self._refuse_what_differs).uninstall)
         # Importing CuTe DSL takes a second, which a submission in plain torch need not spend.
         self._stop.append(when_imported("cutlass", self.capture_cute_dsl))
         self._stop.append(when_imported("triton", self.capture_triton))
         self.capture_cuda()
 
-    def begin_call(self, name: str) -> None:
+    def begin_call(self, name: str, deadline: float | None = None) -> None:
         """Forget the reports of the call before.
 
         From now on a launch may write something else in another order, as long as neither torch's
         operators nor `output` read it. name: a folder for the listings of this call's launches.
+        deadline: when a kernel that still runs is given up, on the monotonic clock.
         """
         self.clear()
+        self._deadline = deadline
         self._call = name
         if self._worlds is None:
             self._worlds = Worlds()
         # What the submission has kept may be used in this call.
         self._worlds.forget_all_but(self._memory.known())
+
+    def count_by_line(self, most_instructions: int | None) -> None:
+        """From now on a launch leaves its cost in `costs` and no report. It runs only until so
+        many warp instructions are executed. None: no longer.
+        """
+        self.costs.clear()
+        self._most_instructions = most_instructions
+
+    def costs_by_kernel(self) -> list[KernelCost]:
+        """The costs since `count_by_line`, those of several launches of a kernel added up."""
+        return merged(self.costs)
 
     def output(self, tensor: torch.Tensor) -> torch.Tensor:
         """A CPU tensor on the memory of what the call returns. Raises the finding on which its
@@ -154,6 +203,9 @@ class StandInEmulation(Emulation):
             raise cause
 
     def _run(self, launch: Launch) -> None:
+        if self._most_instructions is not None and not launch.trial:
+            self.costs.append(emulator.cost_of(launch, self._most_instructions))
+            return
         number = len(self.launches) + 1
         try:
             super()._run(launch)
@@ -205,11 +257,13 @@ def install_stand_in(
     check: bool = True,
     orders: int = DEFAULT_ORDERS,
     keep: bool = False,
+    name: str = "",
 ) -> StandInEmulation:
     """`install`, and a CUDA device for torch, as code written for a GPU expects it.
 
-    submission: the file that messages call by its name alone. keep: write the PTX of each launch,
-    with counts or the fault beside the lines, to the folder LISTINGS beside the submission.
-    Without CuTe DSL there is only the device. Raises RuntimeError where there is a real one.
+    submission: the file that messages call by its name alone, or by `name` if given. keep: write
+    the PTX of each launch, with counts or the fault beside the lines, to the folder LISTINGS beside
+    the submission. Without CuTe DSL there is only the device. Raises RuntimeError where there is a
+    real one.
     """
-    return StandInEmulation(arch, check, orders, submission, keep)
+    return StandInEmulation(arch, check, orders, submission, keep, name)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from nvfp4.emulator.source import SourceLine
 
 
 class RetargetError(Exception):
-    """Base of the errors of this package. `str(error)` is the sentence, the place, the hint."""
+    """Base of the errors of this package. `str(error)` is the sentence, the place, the hint.
+
+    verdict_code: the kind of error, as a verdict calls it.
+    """
+
+    verdict_code: ClassVar[str] = "retarget.failed"
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -23,6 +30,8 @@ class NotRetargetable(RetargetError):
     line: in the PTX text, from 1. source: the line that it was compiled from.
     """
 
+    verdict_code = "retarget.no_replacement"
+
     def __init__(
         self, opcode: str, target: str, why: str, line: int, source: SourceLine | None
     ) -> None:
@@ -37,3 +46,5 @@ class NotRetargetable(RetargetError):
 
 class DriverError(RetargetError):
     """A call of the CUDA driver that failed."""
+
+    verdict_code = "retarget.driver"

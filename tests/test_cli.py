@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from bot import case, problem, root
 from click.testing import CliRunner
 from conftest import processes_naming, submissions
 
+from nvfp4.cli.judging import Options
 from nvfp4.cli.main import main
 from nvfp4.cli.problem import ProblemError, load_problem
 
@@ -44,7 +46,7 @@ sources = {
     "fails_alone.py": right
     + "\ncustom_kernel = gemv\nif __name__ == '__main__':\n    raise SystemExit(3)\n",
     "float32.py": right + "\ndef custom_kernel(data):\n    return gemv(data).float()\n",
-    "broken.py": "import torch\n\nraise ValueError('no luck')\n",
+    "broken.py": "import torch\n\nraise ValueError('no luck')\ncustom_kernel = print\n",
     "endless.py": "def custom_kernel(data):\n    while True:\n        pass\n",
 }
 
@@ -97,7 +99,7 @@ def evaluated(run: Run, repository: Path) -> dict[str, Any]:
 def test_help_answers_at_once_and_loads_nothing_heavy() -> None:
     times = []
     for _ in range(3):
-        start = time.monotonic()
+        before = os.times()
         done = subprocess.run(
             [sys.executable, "-X", "importtime", "-m", "nvfp4", "--help"],
             cwd=root,
@@ -105,8 +107,10 @@ def test_help_answers_at_once_and_loads_nothing_heavy() -> None:
             text=True,
             check=True,
         )
-        times.append(time.monotonic() - start)
-    assert min(times) < 0.3
+        after = os.times()
+        used = (after.children_user, after.children_system)
+        times.append(sum(used) - before.children_user - before.children_system)
+    assert min(times) < 0.3  # of the CPU, which others may use as well
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "click" in loaded
     assert not loaded & {"torch", "cutlass", "yaml", "numpy", "rich", "emulator"}
@@ -120,6 +124,7 @@ def test_a_right_submission_passes_with_the_documented_object(
     assert evaluated["passed"] is True
     digest = hashlib.sha256((repository / "right.py").read_bytes()).hexdigest()
     assert evaluated["submission"] == {"path": "right.py", "sha256": digest}
+    assert evaluated["schema"] == 2
     keys = "passed submission device tests benchmarks score warnings"
     assert set(keys.split()) <= set(evaluated)
     wanted: dict[str, tuple[type, ...]] = {"kind": (str,), "name": (str,), "torch": (str,)}
@@ -132,7 +137,8 @@ def test_a_right_submission_passes_with_the_documented_object(
 def test_every_test_has_its_line_of_the_object(evaluated: dict[str, Any]) -> None:
     specs = [case(m=m, l=2) for m in (128, 256)]
     assert all(test.pop("error_share") < 1 for test in evaluated["tests"])
-    known: dict[str, Any] = {"status": "pass", "message": None, "findings": []}
+    known: dict[str, Any] = {"status": "pass", "message": None, "findings": [], "failure": None}
+    known["output"] = None
     assert evaluated["tests"] == [
         {"spec": spec, "inputs": inputs, **known}
         for inputs in ("contest", "full")
@@ -197,7 +203,8 @@ def test_piped_output_is_plain_lines_without_colours(run: Run) -> None:
     assert "\x1b" not in done.stdout + done.stderr
     assert "\r" not in done.stdout
     assert "c was not written" in done.stdout
-    assert done.stdout.splitlines()[-1] == "failed: 0 of 2 contest tests passed"
+    *_, last = done.stdout.splitlines()
+    assert re.fullmatch(r"failed: 4 of 4 tests in .+, first: 128 x 256 x 2, contest inputs", last)
 
 
 def test_no_color_is_respected_where_colour_is_forced(run: Run) -> None:
@@ -205,14 +212,19 @@ def test_no_color_is_respected_where_colour_is_forced(run: Run) -> None:
     plain = run("info", FORCE_COLOR="1", NO_COLOR="1")
     assert plain.returncode == forced.returncode == 0, plain.stderr
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", plain.stdout)
+    judged = run("test", "right.py", FORCE_COLOR="1")
+    assert "\x1b[32mpass" in judged.stdout
+    assert "\x1b[?25l" not in judged.stdout  # a pipe has no cursor
+    assert len([line for line in judged.stdout.splitlines() if line.startswith("test ")]) == 4
 
 
 def test_a_submission_that_cannot_be_imported_fails_with_its_own_frames(run: Run) -> None:
     done = run("eval", "broken.py", "--json")
     content = json.loads(done.stdout)
     assert done.returncode == 1
-    message = content["tests"][0]["message"]
-    assert re.findall(r'File "(.+?)", line (\d+)', message) == [("submission.py", "3")]
+    message = content["mistake"]["message"]
+    assert content["tests"] == []
+    assert re.findall(r'File "(.+?)", line (\d+)', message) == [("broken.py", "3")]
     assert message.endswith("ValueError: no luck")
 
 
@@ -253,11 +265,40 @@ def test_the_device_and_its_floors_are_shown(run: Run) -> None:
     assert floor["floor_us"] > 0
 
 
+@pytest.mark.gpu
 def test_a_profile_shows_the_call(run: Run) -> None:
     done = run("eval", "right.py", "--mode", "profile")
     assert done.returncode == 0, done.stderr
     assert "custom_kernel" in done.stdout
     assert case(256, 512) in done.stdout
+
+
+@pytest.mark.parametrize("device", ["cpu", "emulate"])
+def test_a_profile_without_a_gpu_is_an_explanation(
+    device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def explain_and_show(submission: Path, shapes: list[str], options: Options) -> int:
+        asked.append((submission, shapes, options.device))
+        return 1
+
+    explain = ModuleType("nvfp4.cli.explain")
+    vars(explain)["explain_and_show"] = explain_and_show
+    monkeypatch.setitem(sys.modules, "nvfp4.cli.explain", explain)
+    mine = str(tmp_path / "mine.py")
+    Path(mine).write_text("def custom_kernel(data):\n    return data[6]\n")
+    done = CliRunner().invoke(main, ["eval", mine, "--mode", "profile", "--device", device])
+    assert done.exit_code == 1
+    assert asked == [(Path(mine), load_problem().benchmarks, device)]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+def test_a_verdict_that_finds_no_room_in_its_file_is_still_shown(run: Run) -> None:
+    done = run("test", "right.py", "-o", "/dev/full")
+    assert done.returncode == 2
+    assert done.stdout.splitlines()[-1].startswith("passed: 4 tests in ")
+    assert done.stderr.splitlines()[0] == "error: cannot write /dev/full: No space left on device"
 
 
 def test_a_time_limit_ends_an_endless_kernel(run: Run) -> None:
@@ -287,7 +328,7 @@ def test_an_interrupt_leaves_no_process_behind(repository: Path, tmp_path: Path)
         time.sleep(0.1)
     time.sleep(1)
     process.send_signal(signal.SIGINT)
-    assert process.wait(10) == 1
+    assert process.wait(10) == 130
     deadline = time.monotonic() + 5
     while processes_naming(str(tmp_path)) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -298,7 +339,7 @@ def test_an_interrupt_leaves_no_process_behind(repository: Path, tmp_path: Path)
     ("arguments", "why"),
     [
         (["eval", "missing.py"], "cannot read missing.py: No such file or directory"),
-        (["eval", "."], "cannot read .: Is a directory"),
+        (["eval", "."], ". is a folder, not a file"),
         (["eval", "--mode", "fast"], "'fast' is not one of"),
         (["eval", "--device", "tpu"], "'tpu' is not auto"),
         (["eval", "--device", "cuda:x"], "'cuda:x' is not auto"),

@@ -96,8 +96,14 @@ def test_an_orderly_worker_is_understood(harness: Path) -> None:
         (['{"id": 2, "is": ["Profiled"]}\n', 1], "is no Profiled or Failure"),
         (['{"id": 2, "is": "Profiled", "report": 5}\n', 1], "no report of type str"),
         (['{"id": 2, "is": "Called", "call_ns": 1.0}\n', 1], "is no Profiled or Failure"),
-        (['{"id": 2, "is": "Failure", "kind": "cuda", "message": "lost"}\n', 1], "lost"),
-        (['{"id": 2, "is": "Failure", "kind": "cuda", "message": "\\ud800"}\n', 1], ""),
+        (
+            ['{"id": 2, "is": "Failure", "kind": "cuda", "message": "lost", "record": {}}\n', 1],
+            "lost",
+        ),
+        (
+            ['{"id": 2, "is": "Failure", "kind": "cuda", "message": "\\ud800", "record": {}}\n', 1],
+            "",
+        ),
         (['{"id": 2, "is": "Failure", "kind": "cuda", "message": ["a"]}\n', 1], "type str"),
         (['{"id": 2', 1], "did not finish within"),
         ("exit", "ended with exit code 3"),

@@ -31,6 +31,8 @@ from protocol import Exit
 from submission_process import SubmissionFailed
 from timing_checks import Estimate
 
+pytestmark = pytest.mark.alone  # threads play a device
+
 cpu = torch.device("cpu")
 case = make_case(128, 64, 2)
 call_ns, overhead_ns = 1_000_000, 300_000

@@ -10,7 +10,11 @@ import pytest
 from bot import case
 from rich.console import Console
 
-from nvfp4.cli.render import benchmarks_table, failure_lines, microseconds, show
+from nvfp4.cli.benchmark_tables import benchmark_columns, title
+from nvfp4.cli.columns import fitted, table
+from nvfp4.cli.failures import failure_lines
+from nvfp4.cli.quantities import microseconds
+from nvfp4.cli.render import show
 from nvfp4.cli.verdict import (
     BenchmarkResult,
     Device,
@@ -91,22 +95,19 @@ def test_a_benchmark_on_a_gpu_is_shown_in_microseconds_with_its_share_of_the_flo
     ):
         assert value in cells, value
     assert "geometric mean: 20.500 us" in text
-    assert text.splitlines()[-1] == "passed"
+    assert text.splitlines()[-1].startswith("passed: ")
 
 
-def test_the_table_has_room_in_a_hundred_columns_and_names_the_flush() -> None:
+def test_the_table_has_room_and_names_the_flush() -> None:
     wide = replace(timed, worst_us=1234.5, batched_us=20.123, mean_us=199.4, floor_us=199.4)
     made = verdict([], [wide] * 3)
     made.device = replace(gpu, flush="contest")
-    table = benchmarks_table(made)
-    console = Console(file=io.StringIO(), width=100, color_system=None)
-    console.print(table)
-    assert isinstance(console.file, io.StringIO)
-    text = console.file.getvalue()
-    assert "…" not in text
-    assert "after the contest's flush" in text
+    for width in (80, 100):
+        lines = table(fitted(benchmark_columns(made), width), width)
+        assert max(line.cell_len for line in lines) <= width
+    assert "after the contest's flush" in title(made)
     made.device = replace(gpu, flush="clean")
-    assert "after a clean flush" in str(benchmarks_table(made).title)
+    assert "after a clean flush" in title(made)
 
 
 def test_times_that_are_all_long_are_shown_in_milliseconds() -> None:
@@ -125,23 +126,21 @@ def test_a_failed_benchmark_keeps_its_times_and_takes_the_score_away() -> None:
     assert "geometric mean: none" in text
     assert f"failed: benchmark, {impossible.spec}" in text
     assert "  below the physical floor" in text.splitlines()
-    assert text.splitlines()[-1] == "failed"
+    assert text.splitlines()[-1] == "failed: 1 of 2 benchmarks, first: 7168 x 16384 x 1"
 
 
 def test_a_skipped_benchmark_shows_no_numbers() -> None:
     skipped = BenchmarkResult(timed.spec, "skipped", message="not run")
     text = shown(verdict(both("fail", "fail", "wrong"), [skipped]))
-    cells = row(text, "7168 x 16384 x 1")
-    assert cells[1] == "skipped"
-    assert not any(character.isdigit() for character in "".join(cells[1:]))
-    assert "not run" not in text
+    assert "Benchmarks: not run" in text.splitlines()
+    assert "7168" not in text
 
 
 def test_tests_stand_in_one_row_for_both_kinds_of_inputs() -> None:
     text = shown(verdict(both("pass", "fail", "high nibbles are skipped")))
     assert row(text, "1")[1:6] == ["128", "256", "1", "pass", "fail"]
     assert "high nibbles are skipped" in text
-    assert text.splitlines()[-1] == "passed"
+    assert text.splitlines()[-1].startswith("passed: ")
 
 
 def test_a_message_that_repeats_is_shown_once() -> None:
@@ -150,7 +149,7 @@ def test_a_message_that_repeats_is_shown_once() -> None:
     text = shown(made)
     assert text.count("the same") == 1
     assert "and 9 more failures" in text
-    assert text.splitlines()[-1] == "failed: 0 of 5 contest tests passed"
+    assert text.splitlines()[-1] == "failed: 10 of 10 tests, first: 128 x 256 x 1, contest inputs"
 
 
 def test_only_the_first_different_messages_are_shown() -> None:
@@ -173,13 +172,13 @@ def test_warnings_come_with_their_hint_before_the_verdict() -> None:
     lines = [line.strip() for line in shown(made).splitlines()]
     index = lines.index("warning: wrong on some")
     assert lines[index + 1] == "look at high nibbles"
-    assert lines[-1] == "passed"
+    assert lines[-1].startswith("passed: 1 test; failed: 1 test with full-range inputs")
 
 
 def test_a_verdict_of_nothing_has_not_passed() -> None:
     made = verdict()
     assert not made.passed
-    assert shown(made).splitlines()[-1] == "failed"
+    assert shown(made).splitlines()[-1] == "failed: nothing was judged"
 
 
 @pytest.mark.parametrize(
@@ -195,3 +194,33 @@ def test_a_verdict_of_nothing_has_not_passed() -> None:
 )
 def test_times_have_the_digits_that_mean_something(value: float | None, text: str) -> None:
     assert microseconds(value) == text
+
+
+@pytest.mark.parametrize(
+    ("tests", "benchmarks", "said"),
+    [
+        (["skipped"] * 2, ["skipped"], "nothing was judged"),
+        (
+            ["pass", "skipped"],
+            ["skipped"],
+            "of 2 tests 1 passed, 1 not judged; of 1 benchmark none judged",
+        ),
+        (["pass", "fail"], [], "of 2 tests 1 passed, 1 failed"),
+    ],
+)
+def test_an_interrupted_verdict_counts_what_was_judged(
+    tests: list[str], benchmarks: list[str], said: str
+) -> None:
+    made = verdict(
+        [TestResult(case(), "contest", status) for status in tests],
+        [BenchmarkResult(case(), status) for status in benchmarks],
+    )
+    made.interrupted, made.elapsed_s = True, 5.0
+    assert shown(made).splitlines()[-1] == f"interrupted after 5.0 s: {said}"
+    assert not made.passed
+
+
+def test_tests_that_were_not_run_after_a_failure_are_told() -> None:
+    made = verdict(both("fail", "skipped", "wrong"))
+    closing = "failed: 1 of 2 tests, first: 128 x 256 x 1, contest inputs; 1 test not run"
+    assert shown(made).splitlines()[-1] == closing

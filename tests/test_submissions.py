@@ -33,7 +33,7 @@ honest = [
 
 wrong = {
     "computes_wrong_values": r"^1 of \d+ elements are wrong\n"
-    r"  \(m=0, l=0\): got .+, expected .+, allowed error [^\n]+$",
+    r"  \(m=0, l=0\): got .+, expected .+, allowed error [^\n]+\nwrong: row 0 of batch 0; [^\n]+$",
     "skips_high_nibbles": r"elements are wrong\n(.+\n)+likely cause: high nibbles are skipped$",
     "leaves_c_unwritten": r"\nlikely cause: c was not written: \d+ elements",
     "returns_nan": r"^(\d+) of \1 elements are wrong\n.+ got nan, expected",
@@ -212,14 +212,15 @@ def test_an_endless_loop_is_a_time_out_and_what_was_judged_is_kept(stage: Stage)
         "    return module.custom_kernel(data)\n"
     )
     start = time.monotonic()
-    ended = stage(source.encode()).run("test", [case(m=m) for m in (1, 2, 3)], NVFP4_TIMEOUT_S="6")
-    assert time.monotonic() - start < 12
+    ended = stage(source.encode()).run("test", [case(m=m) for m in (1, 2, 3)], NVFP4_TIMEOUT_S="10")
+    assert time.monotonic() - start < 25
     assert ended.exit_code == 114
     assert ended.values["test.0.status"] == "pass"
-    assert re.fullmatch(r"custom_kernel did not finish within [\d.]+ s", message(ended, 1))
+    assert re.match(r"custom_kernel did not finish within [\d.]+ s", message(ended, 1))
     assert message(ended, 2) == "not judged: the time limit was reached"
     assert ended.values["check"] == "fail"
-    assert ended.stderr.strip() == f"eval.py: test.1: {message(ended, 1)}", "the bot shows it"
+    first_line = message(ended, 1).partition("\n")[0]
+    assert ended.stderr.strip() == f"eval.py: test.1: {first_line}", "the bot shows it"
 
 
 def test_an_import_that_does_not_end_is_a_time_out(stage: Stage) -> None:
@@ -227,5 +228,5 @@ def test_an_import_that_does_not_end_is_a_time_out(stage: Stage) -> None:
     ended = stage(b"while True:\n    pass\n").run("test", [case(), case()], NVFP4_TIMEOUT_S="12")
     assert time.monotonic() - start < 24
     assert ended.exit_code == 114
-    assert re.fullmatch(r"its import did not finish within [\d.]+ s", message(ended, 0))
+    assert re.match(r"its import did not finish within [\d.]+ s", message(ended, 0))
     assert message(ended, 1) == "not judged: the time limit was reached"

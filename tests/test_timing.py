@@ -16,6 +16,8 @@ from nvfp4.local.write_back import WriteBack, nothing_added
 from reference import default_device
 from timing import CpuTimer, CudaTimer, call_timer
 
+pytestmark = pytest.mark.alone
+
 
 def test_a_call_on_the_cpu_is_timed_and_its_result_handed_on() -> None:
     def call() -> str:

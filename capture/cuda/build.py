@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nvfp4.capture.activity import busy
 from nvfp4.capture.cuda import flags, headers_of_torch
 from nvfp4.capture.cuda.compilers import (
     CompileError,
@@ -123,6 +124,7 @@ def _key(request: Request, tools: Toolchain) -> str:
     return digest.hexdigest()[:32]
 
 
+@busy("compiling")
 def _build(request: Request, tools: Toolchain, folder: Path) -> dict[str, Any]:
     """What the cache remembers of a build; the outcome of a failed one is remembered too."""
     try:

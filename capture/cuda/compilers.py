@@ -29,6 +29,8 @@ _FRAME = re.compile(r"(\d+) bytes stack frame")
 class CompileError(CaptureError):
     """A compiler's errors, in the submission's own lines."""
 
+    verdict_code = "build.compiler"
+
 
 @dataclass(frozen=True)
 class Resources:

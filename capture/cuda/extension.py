@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from nvfp4.capture.cuda.build import Built, Request, Source, build
 from nvfp4.capture.cuda.compilers import CompileError
 from nvfp4.capture.cuda.runtime import RUNTIME, checked
-from nvfp4.capture.cuda.source_lines import SHOWN_AS, in_file
+from nvfp4.capture.cuda.source_lines import CXX_IN_PYTHON, SHOWN_AS, in_file
 from nvfp4.capture.errors import UnsupportedCall
 
 _CPP_START = "#include <torch/extension.h>\n"
@@ -140,7 +140,7 @@ def _load(request: Request, is_python_module: bool, caller: FrameType) -> Any:
     built = build(request)
     if built.library not in _loaded:
         folder = Path(caller.f_code.co_filename).parent
-        texts = tuple(text.replace(SHOWN_AS, f"{folder}/") for text in built.ptx)
+        texts = tuple(text.replace(SHOWN_AS, f"{folder}{CXX_IN_PYTHON}") for text in built.ptx)
         built = Built(built.library, texts, built.resources, built.headers)
         RUNTIME.loading(built)
         try:

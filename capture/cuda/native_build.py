@@ -31,6 +31,8 @@ _OUTPUT = ("-o", "--output-file")
 class BuildFailed(CaptureError):
     """A step failed; what it printed stands on stderr, unless the message is not empty."""
 
+    verdict_code = "build.failed"
+
 
 def compiles(words: Sequence[str]) -> bool:
     """Whether nvcc is asked to make an object of a source."""

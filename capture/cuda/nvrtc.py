@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from nvfp4.capture.activity import busy
 from nvfp4.capture.cuda.compilers import (
     CompileError,
     cache_folder,
@@ -21,7 +22,7 @@ from nvfp4.capture.cuda.compilers import (
     run_compiler,
 )
 from nvfp4.capture.cuda.flags import kept
-from nvfp4.capture.cuda.source_lines import SHOWN_AS
+from nvfp4.capture.cuda.source_lines import CXX_IN_PYTHON, SHOWN_AS
 from nvfp4.capture.cuda.toolchain import Toolchain, find_toolchain
 
 # Options of NVRTC that nvcc does not have, or that do not change what the PTX computes.
@@ -80,7 +81,9 @@ def compile_program(program: Program, folder_shown: Path) -> Compiled:
         known = json.loads(record.read_text(encoding="utf-8"))
     if "error" in known:
         raise CompileError(known["error"])
-    return Compiled(known["ptx"].replace(SHOWN_AS, f"{folder_shown}/"), known["lowered"])
+    return Compiled(
+        known["ptx"].replace(SHOWN_AS, f"{folder_shown}{CXX_IN_PYTHON}"), known["lowered"]
+    )
 
 
 def callers_file() -> Path:
@@ -126,6 +129,7 @@ def _one_word(option: str) -> str:
     return re.sub(r"^(-[IDU])\s+", r"\1", option)
 
 
+@busy("compiling")
 def _compile(program: Program, tools: Toolchain, folder: Path) -> dict[str, object]:
     virtual = program.arch.replace("sm_", "compute_")
     references = "".join(

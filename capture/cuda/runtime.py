@@ -30,6 +30,8 @@ from nvfp4.capture.signature import (
 )
 
 _ALIGNMENT_BYTES = 256
+_REMEMBERED = 16
+"""Allocations that have been freed, for messages."""
 
 FindVariable = Callable[[str, str], Buffer]
 """Where a variable of a module lies, by the module's PTX and its name."""
@@ -64,6 +66,7 @@ class CudaRuntime:
         self._find_variable: FindVariable | None = None
         self._memory: Memory = ListedMemory()
         self._allocated: dict[int, tuple[Any, Buffer]] = {}
+        self._freed: list[Buffer] = []
         self._loading = threading.local()
         self._threads = threading.local()
         self._handles = itertools.count(0x1000, 0x10)
@@ -279,7 +282,14 @@ class CudaRuntime:
 
     def free(self, address: int) -> bool:
         """Whether there was memory to free."""
-        return self._allocated.pop(address, None) is not None
+        found = self._allocated.pop(address, None)
+        if found is not None:
+            self._freed = [found[1], *self._freed[: _REMEMBERED - 1]]
+        return found is not None
+
+    def freed(self) -> list[Buffer]:
+        """Memory that has been given back, the latest first."""
+        return [*self._freed, *self._memory.freed()]
 
     def buffer_at(self, address: int) -> Buffer | None:
         """The device memory around an address; None if there is none."""

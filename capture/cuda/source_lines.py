@@ -8,6 +8,8 @@ from __future__ import annotations
 from difflib import SequenceMatcher
 from pathlib import Path
 
+CXX_IN_PYTHON = "//"
+"""Between folder and name of a Python file whose lines are C++, which counts columns otherwise."""
 SHOWN_AS = "/python-file/"
 """Stands for the folder of a Python file, so that a cached PTX fits wherever the file lies."""
 

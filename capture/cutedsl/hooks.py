@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from nvfp4.capture.activity import busy
 from nvfp4.capture.cutedsl import tuning, versions
 from nvfp4.capture.cutedsl.callbacks import make_callbacks
 from nvfp4.capture.cutedsl.definitions import declared_functions, define
@@ -116,6 +117,7 @@ def _compile_for(hooks: Hooks, arch: str) -> None:
 
 def _install(hooks: Hooks, runtime: HostRuntime) -> None:
     from cutlass.base_dsl.compiler import Compiler
+    from cutlass.base_dsl.dsl import BaseDSL
     from cutlass.base_dsl.jit_executor import JitExecutor
     from cutlass.cutlass_dsl.cuda_jit_executor import CudaDialectJitCompiledFunction
 
@@ -130,6 +132,7 @@ def _install(hooks: Hooks, runtime: HostRuntime) -> None:
     driver_check = versions.driver_check(Compiler)
     if driver_check:
         hooks.replace(Compiler, driver_check, lambda _: _nothing)
+    hooks.replace(BaseDSL, "generate_mlir", busy("compiling"))
     hooks.replace(Compiler, "jit", linked_to(callbacks, defined))
     hooks.replace(JitExecutor, "run_compiled_program", partial(_raising, runtime))
     hooks.replace(CudaDialectJitCompiledFunction, "num_devices", lambda _: property(lambda _: 1))

@@ -14,6 +14,7 @@ import torch
 
 from nvfp4.capture.standin.kernels import cpu_for
 from nvfp4.capture.standin.patches import Patches
+from nvfp4.capture.torch_memory import remember
 
 _CUDA = torch.device("cuda", 0)
 
@@ -54,6 +55,7 @@ def replace_functions(patches: Patches) -> None:
     patches.set(tensor, "pin_memory", lambda self, device=None: self.clone())
     patches.set(tensor, "record_stream", lambda self, stream: None)
     patches.set(tensor, "__dlpack__", _dlpack(tensor.__dlpack__))
+    patches.set(tensor, "data_ptr", _data_ptr(tensor.data_ptr))
     patches.set(torch, "Generator", _generator(torch.Generator))
     patches.set(torch, "compile", _compile)
 
@@ -149,3 +151,15 @@ def _generator(original: type) -> type:
 def _compile(model: Any = None, *_: Any, **__: Any) -> Any:
     """torch.compile that returns the function as it is: what it computes is the same."""
     return (lambda function: function) if model is None else model
+
+
+def _data_ptr(function: Callable[..., int]) -> Callable[..., int]:
+    """Who asks for an address hands it to a kernel, which may run when the tensor is gone."""
+
+    @functools.wraps(function)
+    def data_ptr(self: torch.Tensor) -> int:
+        if self.is_cuda:
+            remember(self)
+        return function(self)
+
+    return data_ptr

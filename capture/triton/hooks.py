@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from nvfp4.capture.activity import busy
 from nvfp4.capture.errors import CaptureError
 from nvfp4.capture.standin.patches import Patches
 from nvfp4.capture.triton import autotuning
@@ -61,6 +62,7 @@ def _replace(patches: Patches, session: Session) -> Any:
     import triton.testing
     from triton.compiler.compiler import CompiledKernel
     from triton.runtime.autotuner import Autotuner
+    from triton.runtime.jit import JITFunction
 
     from nvfp4.capture.triton.driver import Driver, refuse_timing
 
@@ -68,6 +70,8 @@ def _replace(patches: Patches, session: Session) -> Any:
     # Until 3.4 the driver was not asked how many threads a block may have.
     driver = Driver(session, "n_max_threads" in loaded.__code__.co_names)
     bench, run = Autotuner._bench, Autotuner.run
+    if hasattr(JITFunction, "_do_compile"):  # until 3.4 there is none
+        patches.set(JITFunction, "_do_compile", busy("compiling")(JITFunction._do_compile))
     patches.set(CompiledKernel, "_init_handles", _told(driver.utils.loading, loaded))
     patches.set(Autotuner, "_bench", autotuning.try_once(session, bench))
     patches.set(Autotuner, "run", autotuning.with_note(session, run))

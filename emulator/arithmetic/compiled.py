@@ -1,8 +1,8 @@
 """The few lane functions compiled to machine code, where NumPy would need many passes.
 
 Each is a scalar function of register bits, compiled by Numba into a NumPy ufunc the first
-time an instruction needs it (about 0.1 s; no cache on disk is kept). LLVM vectorises them;
-the host's own fused multiply-add and half-precision conversions do the rounding.
+time an instruction needs it (about 0.1 s, half of it with what Numba's cache keeps on disk). LLVM
+vectorises them; the host's own fused multiply-add and half-precision conversions do the rounding.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ _SCALARS: dict[str, tuple[Callable[..., Any], str]] = {
 def kernel(name: str) -> Ufunc:
     """The compiled ufunc `name`, on raw bits. NaN results of f16 and f32 are canonical."""
     function, signature = _SCALARS[name]
-    compiled: Ufunc = numba.vectorize([signature])(function)
+    compiled: Ufunc = numba.vectorize([signature], cache=True)(function)
     return compiled
 
 
@@ -255,11 +255,12 @@ def dp4a(a_signed: bool, b_signed: bool) -> Ufunc:
     """c plus the dot product of four bytes of a and b, modulo 2**32."""
     byte = {False: np.uint8, True: np.int8}
     function = _dp4a(byte[a_signed], byte[b_signed])
-    compiled: Ufunc = numba.vectorize(["uint32(uint32,uint32,uint32)"])(function)
+    compiled: Ufunc = numba.vectorize(["uint32(uint32,uint32,uint32)"], cache=True)(function)
     return compiled
 
 
 def lookup(table: Array) -> Ufunc:
     """A ufunc from uint8 to `table[i]`; the table (256 entries) becomes a constant of the code."""
-    compiled: Ufunc = numba.vectorize([f"{table.dtype.name}(uint8)"])(lambda i: table[i])
+    signature = f"{table.dtype.name}(uint8)"
+    compiled: Ufunc = numba.vectorize([signature], cache=True)(lambda i: table[i])
     return compiled

@@ -21,7 +21,9 @@ class Shadows:
         self.memory = memory
         values.named("merge", undefined.merge)
         values.named("passing", undefined.passing)
-        self.origins = undefined.Origins(self.lowered.passages(), self.lowered.unset_names())
+        self.origins = undefined.Origins(
+            self.lowered.passages(), self.lowered.unset_names(), self.lowered.program.code
+        )
 
     def call(self, index: int, guard: Guard | None) -> str | None:
         """A call for the shadows of an instruction's results; None if they are all defined."""

@@ -16,6 +16,8 @@ from nvfp4.capture.launch import Buffer
 from nvfp4.emulator.errors import (
     EmulatorError,
     MissingWarpSync,
+    Related,
+    Seen,
     UninitialisedRegister,
     UninitialisedShared,
 )
@@ -32,16 +34,21 @@ Kept = Mapping[int, tuple[Buffer, Array]]
 
 Run = Callable[[Order], LaunchState]
 
+Testify = Callable[[Seen, list[Buffer]], tuple[Related | None, LaunchState]]
+"""Runs the launch once more; gets a race and the buffers that are written."""
+
 _NOISES = 3
 
 
-def compare_orders(run: Run, state: LaunchState, orders: int, worlds: Worlds) -> None:
+def compare_orders(
+    run: Run, testify: Testify, state: LaunchState, orders: int, worlds: Worlds
+) -> None:
     """Run a launch again after a first run in `Order()` and compare what it wrote.
 
-    run: executes the launch in an order. state: of the first run. orders: how many orders there are
-    in all, the first included. worlds: what earlier launches left; gets what this one leaves.
-    Memory is left as the first run left it. Raises the fault of the first run, or the finding
-    behind a fault that not all runs have.
+    run: executes the launch in an order. testify: finds the other place of a race. state: of the
+    first run. orders: how many orders there are in all, the first included. worlds: what earlier
+    launches left; gets what this one leaves. Memory is left as the first run left it. Raises the
+    fault of the first run, or the finding behind a fault that not all runs have.
     """
     undefined = [error for error in state.findings if isinstance(error, _UNDEFINED)]
     races = [e for e in state.findings if not isinstance(e, (*_UNDEFINED, MissingWarpSync))]
@@ -52,7 +59,30 @@ def compare_orders(run: Run, state: LaunchState, orders: int, worlds: Worlds) ->
         raise state.fault
     in_turns = [Order(number) for number in range(1, orders)]
     what = "the result depends on the order in which warps and CTAs run"
-    _try(run, state, in_turns, [each.because(what) for each in races[:1]], worlds)
+    causes = [each.because(what) for each in races[:1]]
+    try:
+        _try(run, state, in_turns, causes, worlds)
+    except EmulatorError:
+        _name_both_places(testify, state, causes)
+        raise
+    differences = (d for world in worlds.by_order.values() for d in world.differences)
+    if causes and any(each.cause is causes[0] for each in differences):
+        _name_both_places(testify, state, causes)
+
+
+def _name_both_places(testify: Testify, state: LaunchState, causes: list[EmulatorError]) -> None:
+    """Add the other place to the race that is to blame; memory stays as it is."""
+    for cause in causes:
+        if cause.seen is None or cause.related:
+            continue
+        kept = state.memory.kept
+        written = [buffer for buffer, _ in kept.values()]
+        first = {b.address: (b, contents(b).copy()) for b in written}
+        restore(kept)
+        other, again = testify(cause.seen, written)
+        restore({**again.memory.kept, **first})
+        if other is not None:
+            cause.related.append(other)
 
 
 def _try(

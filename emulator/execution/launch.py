@@ -11,7 +11,7 @@ import numpy as np
 
 from nvfp4.capture.launch import Buffer, Dim3, Launch
 from nvfp4.emulator.compiler.kernel import CompiledKernel
-from nvfp4.emulator.errors import EmulatorError, LaunchError
+from nvfp4.emulator.errors import EmulatorError, LaunchError, Related, Seen
 from nvfp4.emulator.execution.experiment import compare_orders, restore
 from nvfp4.emulator.execution.module import LoadedModule
 from nvfp4.emulator.execution.schedule import Scheduler
@@ -25,6 +25,8 @@ from nvfp4.emulator.state.global_races import GlobalRaces
 from nvfp4.emulator.state.launch_state import LaunchState, check_shape
 from nvfp4.emulator.state.memory import READ, WRITTEN, GlobalMemory, isolated
 from nvfp4.emulator.state.order import Order
+from nvfp4.emulator.state.tally import Tally
+from nvfp4.emulator.state.witness import Witness
 
 # Large enough to hide what a call of NumPy costs, small enough that a handful of registers of this
 # many lanes and 4 bytes stay in a core's L2 cache.
@@ -49,8 +51,14 @@ def launch(
         compiled = module.kernel(asked.kernel, check, memory=True)
     watch: list[Buffer] = []
 
-    def run(order: Order) -> tuple[LaunchState, Array, int]:
-        return _run(module, compiled, asked, check, sample_ctas, order, watch)
+    def run(order: Order, witness: Witness | None = None) -> tuple[LaunchState, Array, int]:
+        return _run(module, compiled, asked, check, sample_ctas, order, watch, witness)
+
+    def testify(seen: Seen, written: list[Buffer]) -> tuple[Related | None, LaunchState]:
+        watch.extend(written)
+        witness = Witness(seen)
+        state = run(Order(), witness)[0]
+        return witness.other(), state
 
     state, runs, ran = run(Order())
     missed = state.races is not None and state.races.missed()
@@ -65,7 +73,7 @@ def launch(
             compiled = module.kernel(asked.kernel, check, memory=True)
         restore(state.memory.kept)
         state, runs, ran = run(Order())
-    compare_orders(lambda order: run(order)[0], state, orders, worlds)
+    compare_orders(lambda order: run(order)[0], testify, state, orders, worlds)
     x, y, z = asked.grid
     report = _report(state, compiled, runs, ran, x * y * z)
     report.findings += [noted(note, asked.kernel) for note in asked.notes]
@@ -82,12 +90,14 @@ def _run(
     sample_ctas: int | None,
     order: Order,
     watch: list[Buffer],
+    witness: Witness | None,
 ) -> tuple[LaunchState, Array, int]:
     """One run in an order: its state, how many warps ran each block, and how many CTAs.
 
     watch: buffers to look for races in from the start, others from their first write on.
     """
     state = _state(module, compiled, asked, check, order, watch)
+    state.witness = witness
     x, y, z = asked.grid
     numbers = order.ctas(_ctas(x * y * z, sample_ctas))
     runs = np.zeros(len(compiled.blocks), np.int64)
@@ -98,8 +108,49 @@ def _run(
             scheduler.run()
             runs += scheduler.runs
     except EmulatorError as error:
+        error.output = "".join(state.output)
         state.fault = error
     return state, runs, numbers.size
+
+
+def run_sample(
+    module: LoadedModule,
+    compiled: CompiledKernel,
+    asked: Launch,
+    tally: Tally,
+    most_instructions: int | None,
+) -> tuple[LaunchState, Array, int]:
+    """Run batches of neighbouring CTAs, spread over the grid, until that many warp instructions are
+    executed; all of them, in order, without a limit. Findings are not looked for.
+
+    Returns what `_run` does.
+    """
+    state = _state(module, compiled, asked, False, Order(), [], tally)
+    numbers = np.arange(math.prod(asked.grid), dtype=np.int64)
+    runs = np.zeros(len(compiled.blocks), np.int64)
+    sizes = np.array([block.kinds.total() for block in compiled.blocks])
+    size = _batch_size(state, asked.block)
+    starts = list(range(0, numbers.size, size))
+    ran = 0
+    try:
+        for start in starts if most_instructions is None else _spread(starts):
+            batch = numbers[start : start + size]
+            scheduler = Scheduler(compiled, Batch(state, batch))
+            scheduler.run()
+            runs += scheduler.runs
+            ran += batch.size
+            if most_instructions is not None and int(runs @ sizes) >= most_instructions:
+                break
+    except EmulatorError as error:
+        state.fault = error
+    return state, runs, ran
+
+
+def _spread(starts: list[int]) -> list[int]:
+    """The same in an order in which those taken so far are always spread over all."""
+    width = len(starts).bit_length()
+    order = sorted(range(len(starts)), key=lambda index: f"{index:0{width}b}"[::-1])
+    return [starts[index] for index in order]
 
 
 def _state(
@@ -109,6 +160,7 @@ def _state(
     check: bool,
     order: Order,
     watch: list[Buffer],
+    tally: Tally | None = None,
 ) -> LaunchState:
     """A launch before its first batch. Raises LaunchError."""
     kernel, grid, block, shared_bytes = asked.kernel, asked.grid, asked.block, asked.shared_bytes
@@ -143,6 +195,8 @@ def _state(
         races=races,
         tracks_memory=compiled.tracks_memory,
         order=order,
+        deadline=asked.deadline,
+        tally=tally,
     )
 
 

@@ -8,12 +8,16 @@ is held there, as the instruction's gate says; threads at a CTA barrier wait in 
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 
 from nvfp4.emulator.compiler.kernel import CompiledBlock, CompiledKernel
-from nvfp4.emulator.errors import Deadlock, RunawayKernel
+from nvfp4.emulator.errors import Deadlock
 from nvfp4.emulator.execution.deadlock import deadlock
+from nvfp4.emulator.execution.standstill import QUIET_STEPS, Standstill
 from nvfp4.emulator.instructions.control import Divergence
+from nvfp4.emulator.instructions.mbarrier import Waits
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.group import Group
@@ -50,6 +54,8 @@ class Scheduler:
         self._steps = 0
         self._turn_began = 0
         self._last_run: dict[int, int] = {}
+        self._standstill = Standstill(kernel, batch)
+        self._changed_at = 0
 
     def run(self) -> None:
         """Execute all lanes of the batch. Raises the errors of emulator.errors."""
@@ -69,6 +75,8 @@ class Scheduler:
             place = self._choose()
             admitted = self._admit(place, self.groups.pop(place))
             if admitted is not None:
+                if self._steps - self._changed_at > QUIET_STEPS:
+                    self._refuse_standstill(place, admitted)
                 self._advance(place, admitted)
         if self.held or any(barrier.waiting for barrier in self.batch.barriers.values()):
             raise self._deadlock()
@@ -87,23 +95,34 @@ class Scheduler:
     def _advance(self, place: int, group: Group) -> None:
         """Run an admitted group from `place` until it diverges, meets others or waits."""
         blocks, runs, batch, signals = self.kernel.blocks, self.runs, self.batch, self.batch.signals
+        changes = self._standstill.changes
         number = place % len(blocks)
         turn = place - number
+        tally = batch.launch.tally
         spent = 0
         while True:
             block = blocks[number]
             runs[number] += group.warps
+            if tally is not None:
+                tally.lanes[number] += group.lanes.size
             spent += 1
             group.dirty |= block.writes
+            divided_before = batch.traffic.divergent_branches
             following = block.run(batch, group, group.registers)
             if following is None:
                 # The lanes exited, or wait in a barrier: they come back in other groups.
                 group.write_back(block.live_out)
             if signals.changed:
                 self._heed_signals()
+                self._changed_at = self._steps + spent
+            elif changes[number]:
+                self._changed_at = self._steps + spent
             if type(following) is not int:
                 if following is not None:
                     self._diverge(group, following, turn)
+                if tally is not None:
+                    divided = batch.traffic.divergent_branches - divided_before
+                    tally.site(block.end.instruction).divergences += divided
                 break
             number = following
             place = turn + number
@@ -120,12 +139,29 @@ class Scheduler:
             self._wake()
         signals.ticks += spent
         self._steps += spent
-        if self._steps > STEP_LIMIT:
-            raise RunawayKernel(
-                f"the kernel is still running after {self._steps} basic blocks",
-                where=blocks[number].site.location(),
-                hint="a loop may never end",
-            )
+        deadline = batch.launch.deadline
+        now = time.monotonic()
+        if self._steps > STEP_LIMIT or (deadline is not None and now > deadline):
+            raise self._standstill.overtime(runs, number, group, now - batch.launch.began)
+
+    def _refuse_standstill(self, place: int, group: Group) -> None:
+        """Raise if nobody can get any further, though threads run."""
+        still = self._standstill.look(
+            self._changed_at, self._steps, self.runs, place, group, self.groups
+        )
+        if not still:
+            return
+        waits = self.batch.kept(Waits).latest
+        polling = [
+            (site, group.lanes) for site in self._standstill.polling(self.runs)
+            if site.instruction.line in waits
+        ]  # fmt: skip
+        if polling:
+            raise deadlock(
+                self.batch, polling, lambda block: self.kernel.blocks[block - 1].end,
+                self._standstill.arrivals(self.runs),
+            )  # fmt: skip
+        raise self._standstill.error(self.runs, {place: group, **self.groups})
 
     def _heed_signals(self) -> None:
         """Something that held threads may wait for has changed; lanes may have been released."""
@@ -202,4 +238,5 @@ class Scheduler:
     def _deadlock(self) -> Deadlock:
         held = [(self._block(place).site, group.lanes) for place, group in self.held.items()]
         # A barrier ends its block; the threads that it keeps go on with the one behind.
-        return deadlock(self.batch, held, lambda block: self.kernel.blocks[block - 1].end)
+        arrivals = self._standstill.arrivals(self.runs)
+        return deadlock(self.batch, held, lambda b: self.kernel.blocks[b - 1].end, arrivals)

@@ -131,8 +131,9 @@ def _apply(
         native.GATHER[what.size](address[now], held)
         old[:, now] = held
         new = [update(held[i], b[i][now], c[i][now]) for i in range(what.elements)]
-        native.SCATTER[what.size](address[now], np.stack(new).astype(old.dtype, copy=False))
-    batch.signals.changed = True
+        stored = np.stack(new).astype(old.dtype, copy=False)
+        native.SCATTER[what.size](address[now], stored)
+        batch.signals.changed |= bool((stored != held).any())
     return old
 
 

@@ -133,6 +133,7 @@ def assertfail(site: Site) -> Action:
             words.append(_string(at, pointer) if pointer else "?")
         assert isinstance(line, LocalAddress)
         number = _local(at, line.offset, 4)
-        at.fault(DeviceTrap, f"assertion failed: {words[0]} in {words[2]} ({words[1]}:{number})")
+        place = f"{words[1].rpartition('/')[2]}:{number}"
+        at.fault(DeviceTrap, f"assertion failed: {words[0]} in {words[2]} ({place})")
 
     return Action("special", [], [], run)

@@ -16,10 +16,16 @@ from nvfp4.capture.launch import Buffer
 from nvfp4.emulator.errors import OutOfBounds, ReadOnlyMemory, SharedRace, UninitialisedShared
 from nvfp4.emulator.instructions import mbarrier_objects
 from nvfp4.emulator.instructions.access_shape import verb
-from nvfp4.emulator.instructions.shared_access import check_bounds, stamped_by
+from nvfp4.emulator.instructions.shared_access import (
+    check_bounds,
+    seen_at,
+    stamped_by,
+    testify_of_copy,
+)
 from nvfp4.emulator.instructions.site import LaneSite, Site
+from nvfp4.emulator.instructions.watching import note_writer
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state import races
+from nvfp4.emulator.state import races, watch
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.memory import READ, SHARED_WINDOW, WRITTEN
 
@@ -59,10 +65,15 @@ def global_range(
     """
     memory, traffic = at.batch.memory, at.batch.traffic
     buffer = buffer_of(at, "copy", address, span_bytes or nbytes)
+    if at.batch.launch.tally is not None:
+        at.batch.launch.tally.copied(at.site.instruction, address, nbytes)
     if flag == WRITTEN:
         if not buffer.writable:
             at.fault(ReadOnlyMemory, f"copy to read-only memory: {memory.describe(address)}")
         memory.keep_contents(address, address)
+        watched = watch.current()
+        if watched is not None:
+            note_writer(watched, at, np.array([address], np.uint64), span_bytes or nbytes)
     if flag == READ:
         traffic.global_read_bytes += nbytes
     else:
@@ -99,6 +110,7 @@ def note(at: LaneSite, offset: int, nbytes: int, flag: int) -> None:
     if not shared.checked:
         return
     cta, thread = divmod(at.lane, threads)
+    testify_of_copy(at, offset, nbytes, flag == WRITTEN)
     byte, fault, stamp = races.note_engine(
         offset,
         nbytes,
@@ -129,6 +141,7 @@ def note(at: LaneSite, offset: int, nbytes: int, flag: int) -> None:
         f"{stamped_by(at, stamp, 'another asynchronous copy')}: nothing orders the copy after "
         "that access",
         hint="wait at a barrier before the copy is issued",
+        seen=seen_at(at, byte, 1, stamp, engine=True),
     )
 
 

@@ -14,15 +14,18 @@ from nvfp4.emulator.errors import (
     MissingWarpSync,
     OutOfBounds,
     ReadOnlyMemory,
+    Seen,
 )
 from nvfp4.emulator.instructions.access_shape import Access, count_runs, data_of, verb
+from nvfp4.emulator.instructions.outside import overrun
 from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.instructions.watching import last_lane, note_writer
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state import native
+from nvfp4.emulator.state import native, watch
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.global_races import FENCES, GlobalRaces, Who, channels
 from nvfp4.emulator.state.group import Group
-from nvfp4.emulator.state.memory import READ, WINDOW_SHIFT, WRITTEN
+from nvfp4.emulator.state.memory import NULL_PAGE_BYTES, READ, WINDOW_SHIFT, WRITTEN
 
 _ONE_REQUEST = np.zeros(1, np.int64)
 
@@ -66,6 +69,7 @@ def write_bytes(batch: Batch, site: Site, address: Array, lanes: Array, new: Arr
     races = batch.launch.races
     assert races is not None
     races.watch(address)
+    _testify(batch, site, address, new.shape[1], lanes, writes=True)
     found = races.writes(address, new, _who(batch, lanes))
     _note(batch, site, WRITTEN, new.shape[1], address, lanes, found)
 
@@ -75,6 +79,7 @@ def note_range_read(batch: Batch, site: Site, address: Array, nbytes: int, lane:
     races = batch.launch.races
     if races is not None and races.concerns(address):
         lanes = np.full(address.size, lane)
+        _testify(batch, site, address, nbytes, lanes, writes=False)
         found = races.reads(address, nbytes, _who(batch, lanes), atomic=False)
         _note(batch, site, READ, nbytes, address, lanes, found)
 
@@ -86,6 +91,7 @@ def note_atomics(batch: Batch, access: Access, address: Array, lanes: Array, hea
         return
     races.watch(address)
     who = _who(batch, lanes)
+    _testify(batch, access.site, address, access.nbytes, lanes, writes=True)
     found = races.reads(address, access.nbytes, who, atomic=True)
     _note(batch, access.site, WRITTEN, access.nbytes, address, lanes, found)
     races.exchange(channels(address), who, tells=True, hears=hears)
@@ -114,8 +120,22 @@ def _note_reads(
         races.exchange(channels(address), who, tells=False, hears=True)
         races.exchange(np.full(lanes.size, FENCES), who, tells=False, hears=True)
         return
+    _testify(batch, access.site, address, access.nbytes, lanes, writes=False)
     found = races.reads(address, access.nbytes, who, atomic=False)
     _note(batch, access.site, READ, access.nbytes, address, lanes, found)
+
+
+def _testify(
+    batch: Batch, site: Site, address: Array, nbytes: int, lanes: Array, writes: bool
+) -> None:
+    """Tell the witness of a race, if there is one."""
+    witness = batch.launch.witness
+    if witness is not None:
+        who = batch.numbers[batch.grid.cta[lanes]], batch.grid.thread[lanes]
+        witness.saw(
+            "global", address, nbytes, who, site.instruction.line, writes,
+            lambda i: site.lane(batch, lanes[i]).location(),
+        )  # fmt: skip
 
 
 def _note(
@@ -130,6 +150,10 @@ def _note(
     cta, thread = (stamp >> 32) - 1, stamp & 0x7FF
     place = batch.memory.describe(int(address[bad]))
     there, other = batch.place(cta, thread)
+    seen = Seen(
+        "global", int(address[bad]), nbytes, int(batch.numbers[at.lane // batch.grid.threads]),
+        at.lane % batch.grid.threads, site.instruction.line, (int(cta), int(thread)),
+    )  # fmt: skip
     what = f"{verb(flag)} of {nbytes} bytes at {place} races with thread {other} of CTA {there}"
     if cta != batch.numbers[at.lane // batch.grid.threads]:
         at.note(
@@ -137,6 +161,7 @@ def _note(
             f"{what}: nothing orders the accesses of two CTAs",
             hint="use atomics, or a counter that the CTAs add to after __threadfence()",
             count=count,
+            seen=seen,
         )
     elif thread >> 5 == at.lane % batch.grid.threads >> 5:
         at.note(
@@ -144,6 +169,7 @@ def _note(
             f"{what}, of the same warp: no __syncwarp lies between their accesses",
             hint="put a __syncwarp between the two",
             count=count,
+            seen=seen,
         )
     else:
         at.note(
@@ -151,6 +177,7 @@ def _note(
             f"{what}: no barrier lies between their accesses",
             hint="put a barrier between the two",
             count=count,
+            seen=seen,
         )
 
 
@@ -201,6 +228,8 @@ def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: i
             _check_writable(batch, access, requests)
         if address.size:
             memory.keep_contents(int(address.min()), int(address.max()))
+        if watch.current() is not None:
+            _note_writer(batch, access, requests)
     if access.counted:
         traffic = batch.traffic
         traffic.sectors_requested += sectors * requests.copies
@@ -209,6 +238,33 @@ def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: i
             traffic.global_written_bytes += nbytes * lanes
         else:
             traffic.global_read_bytes += nbytes * lanes
+        if batch.launch.tally is not None:
+            _tally(batch, access, requests, sectors, flag)
+
+
+def _tally(batch: Batch, access: Access, requests: Requests, sectors: int, flag: int) -> None:
+    tally = batch.launch.tally
+    assert tally is not None
+    tally.global_access(
+        access.site.instruction,
+        access.nbytes,
+        batch.memory,
+        requests.address,
+        requests.request,
+        requests.copies,
+        sectors,
+        int(batch.numbers[0]),
+        flag == READ and not access.strong,
+    )
+
+
+def _note_writer(batch: Batch, access: Access, requests: Requests) -> None:
+    watched = watch.current()
+    assert watched is not None
+    i = last_lane(watched, requests.address, access.nbytes)
+    if i is not None:
+        at = access.site.lane(batch, requests.lane(i))
+        note_writer(watched, at, requests.address[i : i + 1], access.nbytes)
 
 
 def _check_writable(batch: Batch, access: Access, requests: Requests) -> None:
@@ -220,6 +276,7 @@ def _check_writable(batch: Batch, access: Access, requests: Requests) -> None:
                 ReadOnlyMemory,
                 f"write of {access.nbytes} bytes to read-only memory: "
                 + batch.memory.describe(int(requests.address[i])),
+                arguments=_arguments(batch, access, int(requests.address[i]), WRITTEN),
             )
 
 
@@ -227,14 +284,44 @@ def _fault(batch: Batch, access: Access, address: int, lane: int, flag: int) -> 
     at = access.site.lane(batch, lane)
     what = f"{verb(flag)} of {access.nbytes} bytes"
     place = batch.memory.describe(address)
+    arguments = _arguments(batch, access, address, flag)
     if address % access.alignment:
         at.fault(
             Misaligned,
             f"{what} at a misaligned address: {place}",
             hint=f"the address must be a multiple of {access.alignment}",
+            arguments={**arguments, "alignment": access.alignment},
         )
     if address >> WINDOW_SHIFT:
-        place = f"address {address:#x}, which no memory has"
-    elif address < batch.launch.shared_bytes and access.space != "shared":
-        place += " (it looks like a shared-memory offset)"
-    at.fault(OutOfBounds, f"{what} outside every tensor: {place}")
+        what = f"{what} outside every tensor: an address that no memory has"
+        at.fault(OutOfBounds, what, arguments=arguments)
+    if address < NULL_PAGE_BYTES:
+        if 0 < address < batch.launch.shared_bytes and access.space != "shared":
+            place += " (it looks like a shared-memory offset)"
+        at.fault(OutOfBounds, f"{what} at {place}", hint=_NULL_HINT, arguments=arguments)
+    found = batch.memory.nearest(address)
+    why, hint = "", None
+    if found is not None:
+        buffer, offset = found
+        # The first byte that is outside.
+        why, hint = overrun(at, buffer, max(offset, buffer.nbytes) if offset >= 0 else offset)
+    if place.endswith("freed"):
+        why, hint = "", "keep it until the kernel has run, as by a reference to the tensor"
+    if why:
+        place = f"{batch.memory.describe(address, element=False)}: {why}"
+    at.fault(OutOfBounds, f"{what} outside every tensor, {place}", hint, arguments)
+
+
+_NULL_HINT = "the pointer was never set: look at what the launch passes"
+
+
+def _arguments(batch: Batch, access: Access, address: int, flag: int) -> dict[str, int | str]:
+    """An access as arguments of its fault; offset: in bytes, from the start of the tensor that is
+    nearest.
+    """
+    arguments: dict[str, int | str] = {"access": verb(flag), "bytes": access.nbytes}
+    found = batch.memory.nearest(address)
+    if found is not None:
+        buffer, offset = found
+        arguments |= {"tensor": buffer.name, "tensor_bytes": buffer.nbytes, "offset": offset}
+    return arguments

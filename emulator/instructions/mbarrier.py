@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from nvfp4.emulator.instructions import copy_engine, mbarrier_objects
@@ -9,12 +11,45 @@ from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Gate, Result,
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.program import Memory, Operand, Sink
 from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.execution import Execution
 
 _WORDS = (
     "shared", "shared::cta", "shared::cluster", "b64", "release", "acquire", "relaxed",
     "cta", "cluster",
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A thread waits for an mbarrier at an offset in the batch's shared memory. parity: of the
+    phase that it waits for, None where it waits by a token."""
+
+    offset: int
+    parity: int | None
+
+    def status(self, batch: Batch) -> str:
+        """What is missing, in words."""
+        state = mbarrier_objects.state_of(batch, self.offset)
+        came = state.expected - state.pending
+        where = f"byte {batch.shared.address(self.offset) - batch.shared.base} of shared memory"
+        which = "the phase under way" if self.parity is None else f"phase parity {self.parity}"
+        said = (
+            f"for {which} of the mbarrier at {where}: "
+            f"{came} of {state.expected} arrivals have come, {state.bytes} bytes still to come"
+        )
+        if not state.bytes:
+            said = said.removesuffix(f", {state.bytes} bytes still to come")
+        if self.parity is not None and not came and not state.bytes:
+            said += f", and phase parity {self.parity} has not completed since"
+        return said
+
+
+class Waits:
+    """The latest waits of a batch, by the line of the PTX."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.latest: dict[int, Wait] = {}
 
 
 def _objects(site: Site, ex: Execution, address: Array) -> tuple[Array, Array, Array]:
@@ -121,18 +156,26 @@ def wait(site: Site) -> Action:
         parity = asked & np.uint64(1) if by_parity else asked >> np.uint64(63)
         return current != parity, at, offset, lanes
 
+    def remember(ex: Execution, offset: Array, at: Array, wanted: Array, done: Array) -> None:
+        first = int(np.flatnonzero(~done)[0])
+        parity = int(ex.group.spread(wanted)[at[first]]) & 1 if by_parity else None
+        ex.batch.kept(Waits).latest[site.instruction.line] = Wait(int(offset[first]), parity)
+
     def gate(ex: Execution, address: Array, wanted: Array) -> Array | None:
         if ex.group.excused:
             return None
-        done, at, _, _ = complete(ex, address, wanted)
+        done, at, offset, _ = complete(ex, address, wanted)
         if done.all():
             return None
+        remember(ex, offset, at, wanted, done)
         ready = np.ones(ex.group.lanes.size, np.bool_)
         ready[at] = done
         return ready
 
     def run(ex: Execution, address: Array, wanted: Array) -> tuple[Array, ...]:
         done, at, offset, lanes = complete(ex, address, wanted)
+        if not done.all():
+            remember(ex, offset, at, wanted, done)
         mbarrier_objects.acquire(ex.batch, offset[done], lanes[done])
         if at.size == ex.group.lanes.size and (done.all() or not done.any()):
             return (done[:1],)

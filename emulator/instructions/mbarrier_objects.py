@@ -7,6 +7,8 @@ when no arrival and no byte is pending.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from nvfp4.emulator.errors import BarrierMisuse, Misaligned, OutOfBounds
@@ -127,6 +129,28 @@ def phases(site: Site, batch: Batch, offset: Array, lanes: Array) -> Array:
     _check_live(site, batch, offset, lanes)
     parity: Array = batch.shared.words()[_word(offset)] >> np.uint64(63)
     return parity
+
+
+@dataclass(frozen=True)
+class State:
+    """Of an mbarrier: arrivals that a phase expects and those still pending, bytes to come."""
+
+    expected: int
+    pending: int
+    bytes: int
+    parity: int
+
+
+def state_of(batch: Batch, offset: int) -> State:
+    """The state of the mbarrier at an offset."""
+    word = int(batch.shared.words()[offset >> 3])
+    field = (1 << 20) - 1
+    return State(
+        expected=word >> 20 & field,
+        pending=word & field,
+        bytes=(word >> 40 & ((1 << 22) - 1)) - (1 << 20),
+        parity=word >> 63,
+    )
 
 
 class _Live:

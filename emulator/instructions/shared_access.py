@@ -8,6 +8,7 @@ from nvfp4.emulator.errors import (
     Misaligned,
     MissingWarpSync,
     OutOfBounds,
+    Seen,
     SharedRace,
     UninitialisedShared,
 )
@@ -42,6 +43,9 @@ def locate(batch: Batch, access: Access, address: Array, lanes: Array, flag: int
     passes, ideal = native.bank_wavefronts(address, request, nbytes)
     traffic.bank_conflicts += passes - ideal
     traffic.shared_requests += count_runs(request)
+    if batch.launch.tally is not None:
+        instruction = access.site.instruction
+        batch.launch.tally.shared_access(instruction, nbytes, address, lanes, passes, ideal)
     if flag == WRITTEN:
         traffic.shared_bytes_written += nbytes * lanes.size
     else:
@@ -56,6 +60,7 @@ def check_bounds(at: LaneSite, what: str, address: int, nbytes: int, align: int)
             Misaligned,
             f"{what} at misaligned shared address {address:#x}",
             hint=f"the address must be a multiple of {align}",
+            arguments={"address": address, "bytes": nbytes, "alignment": align},
         )
     low, size = at.batch.shared.base, at.batch.shared.size
     if not low <= address <= low + size - nbytes:
@@ -63,6 +68,7 @@ def check_bounds(at: LaneSite, what: str, address: int, nbytes: int, align: int)
             OutOfBounds,
             f"{what} at shared address {address:#x}, outside the CTA's shared memory "
             f"[{low:#x}, {low + size:#x}) of {size} bytes",
+            arguments={"address": address - low, "bytes": nbytes, "shared_bytes": size},
         )
 
 
@@ -70,6 +76,7 @@ def note_reads(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Arra
     """Note bytes that others write with no barrier in between; remember a read of bytes that
     nothing has written."""
     shared, grid = batch.shared, batch.grid
+    _testify(batch, site, nbytes, offset, lanes, writes=False)
     bad, fault, stamp, count, unwritten = races.note_reads(
         offset,
         nbytes,
@@ -102,6 +109,7 @@ def note_writes(
     if shared.undefined is not None:
         shared.undefined[offset.astype(np.int64)[:, None] + np.arange(nbytes)] = 0
     new = np.ascontiguousarray(data.T).view(np.uint8).reshape(lanes.size, -1)
+    _testify(batch, site, nbytes, offset, lanes, writes=True)
     bad, fault, stamp, count = races.note_writes(
         offset,
         nbytes,
@@ -123,6 +131,7 @@ def note_issue(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Arra
     shared, grid = batch.shared, batch.grid
     if not shared.checked:
         return
+    _testify(batch, site, nbytes, offset, lanes, writes=True, engine=True)
     bad, fault, stamp, count = races.note_issue(
         offset,
         nbytes,
@@ -134,7 +143,8 @@ def note_issue(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Arra
         shared.readers,
     )
     if fault:
-        _note(site.lane(batch, lanes[bad]), WRITTEN, nbytes, int(offset[bad]), fault, stamp, count)
+        at = site.lane(batch, lanes[bad])
+        _note(at, WRITTEN, nbytes, int(offset[bad]), fault, stamp, count, engine=True)
 
 
 def note_landing(batch: Batch, nbytes: int, offset: Array, lanes: Array) -> None:
@@ -148,24 +158,73 @@ def note_landing(batch: Batch, nbytes: int, offset: Array, lanes: Array) -> None
         )
 
 
+def _testify(
+    batch: Batch,
+    site: Site,
+    nbytes: int,
+    offset: Array,
+    lanes: Array,
+    writes: bool,
+    engine: bool = False,
+) -> None:
+    """Tell the witness of a race, if there is one. engine: the copy engine does it."""
+    witness = batch.launch.witness
+    if witness is None:
+        return
+    grid, shared = batch.grid, batch.shared
+    rows = grid.cta[lanes]
+    address = offset.astype(np.int64) - rows * shared.stride + shared.base
+    thread = np.full(lanes.size, grid.threads) if engine else grid.thread[lanes]
+    witness.saw(
+        "shared", address, nbytes, (batch.numbers[rows], thread), site.instruction.line, writes,
+        lambda i: site.lane(batch, lanes[i]).location(),
+    )  # fmt: skip
+
+
+def testify_of_copy(at: LaneSite, offset: int, nbytes: int, writes: bool) -> None:
+    """The copy engine touches shared bytes on behalf of a lane."""
+    where = np.array([offset], np.uint64)
+    _testify(at.batch, at.site, nbytes, where, np.array([at.lane]), writes, engine=True)
+
+
+def seen_at(at: LaneSite, offset: int, nbytes: int, stamp: int, engine: bool = False) -> Seen:
+    """An access that races with who left a stamp."""
+    threads, shared = at.batch.grid.threads, at.batch.shared
+    cta = int(at.batch.numbers[at.lane // threads])
+    other = min(int(stamp & 0x7FFFFFFF) - 1, threads)
+    thread = threads if engine else at.lane % threads
+    line = at.site.instruction.line
+    return Seen("shared", shared.address(offset), nbytes, cta, thread, line, (cta, other))
+
+
 def _note(
-    at: LaneSite, flag: int, nbytes: int, offset: int, fault: int, stamp: int, count: int
+    at: LaneSite,
+    flag: int,
+    nbytes: int,
+    offset: int,
+    fault: int,
+    stamp: int,
+    count: int,
+    engine: bool = False,
 ) -> None:
     address = at.batch.shared.address(offset)
     other = stamped_by(at, stamp, _COPY)
     what = f"{verb(flag)} of {nbytes} bytes at shared address {address:#x} races with {other}"
+    seen = seen_at(at, offset, nbytes, stamp, engine)
     if fault == races.RACE_IN_WARP:
         at.note(
             MissingWarpSync,
             f"{what} of the same warp: no __syncwarp lies between their accesses",
             hint="put a __syncwarp between the two",
             count=count,
+            seen=seen,
         )
         return
     hint = "put a barrier between the two"
     if other == _COPY:
         hint = "wait for the copy, then let a barrier pass"
-    at.note(SharedRace, f"{what}: no barrier lies between their accesses", hint=hint, count=count)
+    what += ": no barrier lies between their accesses"
+    at.note(SharedRace, what, hint=hint, count=count, seen=seen)
 
 
 def stamped_by(at: LaneSite, stamp: int, copy: str) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, NoReturn
 
 from nvfp4.emulator.errors import (
     EmulatorError,
     PtxSyntaxError,
+    Related,
+    Seen,
     SourceLocation,
     UnsupportedInstruction,
 )
@@ -89,20 +92,42 @@ class LaneSite(NamedTuple):
     batch: Batch
     lane: int
 
-    def fault(self, kind: type[EmulatorError], message: str, hint: str | None = None) -> NoReturn:
+    def fault(
+        self,
+        kind: type[EmulatorError],
+        message: str,
+        hint: str | None = None,
+        arguments: Mapping[str, int | str] | None = None,
+    ) -> NoReturn:
         """Raise an error of this lane. Every fault of a running kernel is raised here."""
-        raise self._error(kind, message, hint)
+        error = self._error(kind, message, hint)
+        error.arguments.update(arguments or {})
+        raise error
 
     def note(
-        self, kind: type[EmulatorError], message: str, hint: str | None = None, count: int = 1
+        self,
+        kind: type[EmulatorError],
+        message: str,
+        hint: str | None = None,
+        count: int = 1,
+        seen: Seen | None = None,
+        related: Sequence[Related] = (),
     ) -> None:
         """Note what hardware tolerates, if the launch is checked, and go on. count: how many
-        threads did it."""
+        threads did it. seen, related: see EmulatorError."""
         if self.batch.launch.check:
-            self.batch.launch.findings.note(self._error(kind, message, hint), count)
+            error = self._error(kind, message, hint)
+            error.seen = seen
+            error.related += related
+            self.batch.launch.findings.note(error, count)
 
     def _error(self, kind: type[EmulatorError], message: str, hint: str | None) -> EmulatorError:
-        site = self.site
+        return kind(message, where=self.location(), hint=hint)
+
+    def location(self) -> SourceLocation:
+        """The instruction with who executes it."""
         cta, thread = self.batch.coordinates(self.lane)
-        where = replace(site.location(), cta=cta, thread=thread)
-        return kind(message, where=where, hint=hint)
+        launch = self.batch.launch
+        return replace(
+            self.site.location(), cta=cta, thread=thread, grid=launch.grid, block=launch.block
+        )

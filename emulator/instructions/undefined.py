@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+import re
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from nvfp4.emulator.errors import EmulatorError, UninitialisedRegister, UninitialisedShared
+from nvfp4.emulator.errors import (
+    EmulatorError,
+    Related,
+    UninitialisedRegister,
+    UninitialisedShared,
+)
 from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.ptx.program import Instruction
 from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.source import SourceLine
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.execution import Execution
 from nvfp4.emulator.state.registers import select
@@ -19,6 +27,7 @@ _REGISTER_HINT = (
     "leaves its register unset where the predicate is false"
 )
 _NAMES = 3
+_REGISTER = re.compile(r"^(?:register|predicate) \S+")
 _SHARED_HINT = "write all of what is read, or wait for the copy that does"
 
 
@@ -41,6 +50,19 @@ class Origins:
 
     passages: Mapping[int, Sequence[Passage]]
     unset: Mapping[int, str]
+    code: Sequence[Instruction] = ()
+
+    def first_reads(self, register: int, passed: Container[int]) -> list[Instruction]:
+        """The instructions that have passed on an unset register towards this one, in order."""
+        found, work, indices = {register}, [register], set[int]()
+        while work:
+            for passage in self.passages.get(work.pop(), ()):
+                if passage.index in passed:
+                    if any(source in self.unset for source in passage.sources):
+                        indices.add(passage.index)
+                    work += [source for source in passage.sources if source not in found]
+                    found.update(passage.sources)
+        return [self.code[i] for i in sorted(indices)]
 
     def of(self, register: int, passed: Container[int]) -> tuple[list[int], list[int]]:
         """The unset registers and the lines of loads that may be behind a register's undefined
@@ -76,7 +98,28 @@ class Use:
             bits = _in_words(int(flat[bad[0]]), 8 * flat.itemsize if flat.dtype != bool else 1)
             kind, cause, hint = self._cause(ex, bits)
             at = self.site.lane(ex.batch, ex.group.lanes[bad[0]])
-            at.note(kind, f"{self.what}, but {cause}", hint, bad.size)
+            what = _REGISTER.sub("a value", self.what) if self._user(self.site) else self.what
+            related = list(self._first_reads(ex)) if kind is UninitialisedRegister else []
+            at.note(kind, f"{what}, but {cause}", hint, bad.size, related=related)
+
+    def _user(self, site: Site) -> SourceLine | None:
+        source = site.instruction.source
+        return source.users() if source else None
+
+    def _first_reads(self, ex: Execution) -> Iterator[Related]:
+        """Where unset values were read first, if that is another line of the user's."""
+        own, seen = self._user(self.site), set[tuple[str, int]]()
+        reads = self.origins.first_reads(self.register, ex.batch.launch.undefined_results)
+        for instruction in reads:
+            site = Site(self.site.kernel, instruction)
+            user = self._user(site)
+            if user is None or user.near or (user.file, user.line) in seen:
+                continue
+            seen.add((user.file, user.line))
+            if own is None or (user.file, user.line) != (own.file, own.line):
+                yield Related("it is read here first, when nothing has set it", site.location())
+            if len(seen) == _NAMES:
+                return
 
     def _cause(self, ex: Execution, bits: str) -> tuple[type[EmulatorError], str, str]:
         launch = ex.batch.launch
@@ -93,6 +136,8 @@ class Use:
             cause = f"nothing has set {'its ' + bits if bits else 'it'}"
         else:
             names = [self.origins.unset[r] for r in unset if r != self.register]
+            if self._user(self.site):
+                return UninitialisedRegister, f"{whose} what nothing has set", _REGISTER_HINT
             cause = f"{whose} {' or '.join(names[:_NAMES])}, which nothing has set"
         return UninitialisedRegister, cause, _REGISTER_HINT
 

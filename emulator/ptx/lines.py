@@ -94,8 +94,10 @@ class SourceLines:
         if caller is not None and sum(1 for _ in caller.chain()) >= _DEEPEST:
             caller = None
         path = self._files[index]
-        # Python counts columns from 0, compilers of C++ from 1 with 0 for none.
-        return SourceLine(path, line, column + (path.endswith(".py") and column > 0), caller)
+        # Python counts columns from 0, compilers of C++ from 1 with 0 for none. A double slash in
+        # the path says that the text in a Python file is C++.
+        python = path.endswith(".py") and "//" not in path
+        return SourceLine(path.replace("//", "/"), line, column + (python and column > 0), caller)
 
 
 def _place(text: str) -> Place:

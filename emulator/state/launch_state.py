@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +14,8 @@ from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.global_races import GlobalRaces
 from nvfp4.emulator.state.memory import GlobalMemory
 from nvfp4.emulator.state.order import Order
+from nvfp4.emulator.state.tally import Tally
+from nvfp4.emulator.state.witness import Witness
 
 
 @dataclass
@@ -45,7 +48,10 @@ class LaunchState:
     tracked, also the stores that have written some), as a kind of finding and where in words.
     undefined_stores: by state space, the PTX line of the first store of undefined bits.
     undefined_results: the instructions, by their index, that have passed on undefined bits.
-    output: what the kernel printed. fault: what has stopped the launch.
+    output: what the kernel printed. fault: what has stopped the launch. tally: counts by
+    instruction, if somebody wants them.
+    deadline: when to give up, began: when it was begun, both on the monotonic clock. witness: of a
+    race that is looked into.
     """
 
     kernel: str
@@ -70,6 +76,10 @@ class LaunchState:
     traffic: Traffic = field(default_factory=Traffic)
     output: list[str] = field(default_factory=list)
     fault: EmulatorError | None = None
+    deadline: float | None = None
+    witness: Witness | None = None
+    began: float = field(default_factory=time.monotonic)
+    tally: Tally | None = None
 
     def whole_address(self, space: str, address: Array) -> Array:
         """Host addresses of parameters or constants. A compiler may keep 32 bits of an address in

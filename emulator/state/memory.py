@@ -19,6 +19,9 @@ SHARED_WINDOW = 1 << 60
 LOCAL_WINDOW = 1 << 61
 WINDOW_SHIFT = 60
 RED_ZONE_BYTES = 256
+NULL_PAGE_BYTES = 1 << 16
+"""No memory lies below."""
+_NEAR_BYTES = 1 << 20
 # How a sector was touched.
 READ, WRITTEN = 1, 2
 
@@ -34,6 +37,7 @@ class GlobalMemory:
         """own: what the launch brings itself, its parameters and the module's variables."""
         self._own = list(own)
         self._search = memory.search()
+        self._freed = memory.freed
         self.kept: dict[int, tuple[Buffer, Array]] = {}
         self.touched = np.zeros(0, np.uint8)
         self.starts = self.ends = np.zeros(0, np.uint64)
@@ -69,7 +73,9 @@ class GlobalMemory:
                 last = self.buffers[-1]
                 if buffer.end > last.end:
                     nbytes = buffer.end - last.address
-                    self.buffers[-1] = Buffer(last.name, last.address, nbytes, last.writable)
+                    self.buffers[-1] = Buffer(
+                        last.name, last.address, nbytes, last.writable, last.view
+                    )
                 continue
             self.buffers.append(buffer)
         self.read_only = [b for b in self.buffers if not b.writable]
@@ -107,19 +113,65 @@ class GlobalMemory:
                 best = (gap, buffer)
         return None if best is None else (best[1], address - best[1].address)
 
-    def describe(self, address: int) -> str:
-        """An address in words: `byte 4096 of <tensor> (4096 bytes)`."""
+    def describe(self, address: int, element: bool = True) -> str:
+        """An address in words, `c[4, 0, 0], byte 8 of c (4096 bytes)`. Never the address itself,
+        which is another one in every run. element: whether to name that."""
+        if address < NULL_PAGE_BYTES:
+            return _from_null(address)
         found = self.nearest(address)
-        if found is None:
-            return f"address {address:#x} (no tensor is alive)"
+        if found is None or not _beside(*found):
+            return self._freed_at(address) or (
+                f"an address where no tensor is alive{_as_negative(self.buffers, address)}"
+            )
         buffer, offset = found
+        if not 0 <= offset < buffer.nbytes:
+            freed = self._freed_at(address)
+            if freed:
+                return freed
+        whole = f"{buffer.name} ({buffer.nbytes} bytes)"
         if offset < 0:
-            place = f"{-offset} bytes before"
+            place = f"{-offset} bytes before {whole}"
         elif offset >= buffer.nbytes:
-            place = f"{offset - buffer.nbytes} bytes past the end of"
+            place = f"{offset - buffer.nbytes} bytes past the end of {whole}"
         else:
-            place = f"byte {offset} of"
-        return f"address {address:#x}, {place} {buffer.name} ({buffer.nbytes} bytes)"
+            place = f"byte {offset} of {whole}"
+        index = element_at(buffer, offset) if element else None
+        return f"{index}, {place}" if index else place
+
+    def _freed_at(self, address: int) -> str | None:
+        """Memory that was alive once."""
+        for buffer in self._freed():
+            if buffer.address <= address < buffer.end:
+                return f"byte {address - buffer.address} of {buffer.name}, which has been freed"
+        return None
+
+
+def element_at(buffer: Buffer, offset: int) -> str | None:
+    """The element that holds a byte of a buffer, in its tensor's own coordinates: `c[4, 0, 1]`."""
+    index = buffer.view.index(offset) if buffer.view else None
+    if index is None:
+        return None
+    name = buffer.name if buffer.name.isidentifier() else "element "
+    return f"{name}[{', '.join(map(str, index))}]"
+
+
+def _from_null(address: int) -> str:
+    return f"byte {address} from a null pointer" if address else "a null pointer"
+
+
+def _beside(buffer: Buffer, offset: int) -> bool:
+    """Whether an offset is near enough to its buffer to have been meant for it."""
+    gap = max(-offset, offset - buffer.nbytes, 0)
+    return gap <= max(_NEAR_BYTES, 4 * buffer.nbytes)
+
+
+def _as_negative(buffers: list[Buffer], address: int) -> str:
+    """The element that a small negative number of 32 bits would mean if it were signed."""
+    for buffer in buffers:
+        below = (1 << 32) - (address - buffer.address)
+        if 0 < below <= _NEAR_BYTES:
+            return f", {buffer.name} plus {-below} taken as an unsigned number of 32 bits"
+    return ""
 
 
 def isolated(nbytes: int, align: int) -> Array:

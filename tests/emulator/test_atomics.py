@@ -55,6 +55,7 @@ def test_compare_and_swap_lets_one_lane_win() -> None:
     assert word[0] == 100 + int(won.argmax())
 
 
+@pytest.mark.corpus
 def test_a_lock_by_compare_and_swap_is_taken_by_one_thread_at_a_time() -> None:
     lock, counter = np.zeros(1, np.uint32), np.zeros(1, np.uint32)
     body = """TRY: atom.acquire.gpu.global.cas.b32 %r5, [%q0], 0, 1; setp.ne.u32 %p1, %r5, 0;

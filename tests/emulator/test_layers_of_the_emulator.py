@@ -17,6 +17,7 @@ ORDER = (
     "errors",
     "findings",
     "report",
+    "cost",
     "ptx",
     "arithmetic",
     "state",
@@ -24,6 +25,7 @@ ORDER = (
     "compiler",
     "execution",
     "listing",
+    "rendering",
     "",
 )
 

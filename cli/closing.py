@@ -1,0 +1,69 @@
+"""The last line of a verdict: one sentence that says what came of it."""
+
+from rich.text import Text
+
+from nvfp4.cli.problem import shape_of
+from nvfp4.cli.quantities import seconds, several
+from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict
+
+
+def closing_line(verdict: Verdict) -> Text:
+    """Passed, failed or interrupted: how many cases, in what time, and the first that failed."""
+    if verdict.interrupted:
+        return Text(_interrupted(verdict), style="bold yellow")
+    if verdict.passed:
+        return Text(_passed(verdict), style="bold green")
+    return Text(_failed(verdict), style="bold red")
+
+
+def _passed(verdict: Verdict) -> str:
+    wrong = [test for test in verdict.tests if test.status != "pass"]  # full-range ones alone
+    what = [several(len(verdict.tests) - len(wrong), "test")] if verdict.tests else []
+    if verdict.benchmarks:
+        how = "emulated" if verdict.emulated else "timed"
+        what.append(f"{several(len(verdict.benchmarks), 'benchmark')} {how}")
+    sentence = f"passed: {', '.join(what)}{_taken(verdict)}"
+    if wrong:
+        sentence += f"; failed: {several(len(wrong), 'test')} with full-range inputs"
+    return sentence
+
+
+def _failed(verdict: Verdict) -> str:
+    for noun, results in (("test", verdict.tests), ("benchmark", verdict.benchmarks)):
+        failed = [each for each in results if each.status == "fail"]
+        if failed:
+            count = f"{len(failed)} of {several(len(results), noun)}"
+            left = sum(each.status == "skipped" for each in results)
+            others = f"; {several(left, noun)} not run" if left else ""
+            return f"failed: {count}{_taken(verdict)}, first: {_case(failed[0])}{others}"
+    return f"failed: nothing was judged{_taken(verdict)}"
+
+
+def _interrupted(verdict: Verdict) -> str:
+    parts, judged = [], False
+    for noun, results in (("test", verdict.tests), ("benchmark", verdict.benchmarks)):
+        counts = {"pass": "passed", "fail": "failed", "skipped": "not judged"}
+        said = [
+            f"{count} {word}"
+            for status, word in counts.items()
+            if (count := sum(each.status == status for each in results))
+        ]
+        if all(each.status == "skipped" for each in results):
+            said = ["none judged"] if results else []
+        else:
+            judged = True
+        if said:
+            parts.append(f"of {several(len(results), noun)} {', '.join(said)}")
+    what = "; ".join(parts) if judged else "nothing was judged"
+    return f"interrupted{_taken(verdict, 'after')}: {what}"
+
+
+def _taken(verdict: Verdict, preposition: str = "in") -> str:
+    if verdict.elapsed_s is None:
+        return ""
+    return f" {preposition} {seconds(verdict.elapsed_s)}"
+
+
+def _case(result: TestResult | BenchmarkResult) -> str:
+    shape = str(shape_of(result.spec))
+    return f"{shape}, {result.inputs} inputs" if isinstance(result, TestResult) else shape

@@ -1,0 +1,7 @@
+"""Exit codes of the commands."""
+
+passed, failed, setup = 0, 1, 2
+"""setup: nothing could be judged."""
+
+unread = 141
+"""The output's reader is gone: as a shell reports a program that a broken pipe has ended."""

@@ -1,0 +1,55 @@
+"""What went wrong, in the judge's words: messages of failures, and findings."""
+
+import re
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from nvfp4.cli.findings import summarise
+from nvfp4.cli.text import first_lines
+from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict
+
+_shown_failures = 3
+_shown_findings = 5
+
+
+def named_results(verdict: Verdict) -> list[tuple[str, TestResult | BenchmarkResult]]:
+    """Every case with what it is in words, in the order in which they were judged."""
+    return [
+        *((f"test, {test.inputs} inputs", test) for test in verdict.tests),
+        *(("benchmark", benchmark) for benchmark in verdict.benchmarks),
+    ]
+
+
+def failure_lines(verdict: Verdict) -> Iterator[Text]:
+    """The messages of the first failures; equal ones once."""
+    shown: dict[str, int] = {}
+    for what, result in named_results(verdict):
+        if result.status != "fail" or not result.message:
+            continue
+        # The same fault lies at another address in each case.
+        same = re.sub(r"\b0x[0-9a-f]+\b", "", result.message)
+        shown[same] = shown.get(same, 0) + 1
+        if shown[same] > 1 or len(shown) > _shown_failures:
+            continue
+        yield Text.assemble((f"failed: {what}, {result.spec}", "bold red"))
+        for line in first_lines(result.message):
+            yield Text(f"  {line}")
+    hidden = sum(shown.values()) - min(len(shown), _shown_failures)
+    if hidden:
+        yield Text(f"and {hidden} more failures; --json shows every message", style="dim")
+
+
+def finding_lines(verdict: Verdict) -> Iterator[Text]:
+    """Each finding once, with its place, how often it was found, and a hint."""
+    results: list[TestResult | BenchmarkResult] = [*verdict.tests, *verdict.benchmarks]
+    summaries = summarise(each.findings for each in results)
+    for summary in summaries[:_shown_findings]:
+        finding = summary.finding
+        yield Text.assemble(("finding: ", "yellow"), f"{summary.place}: {finding['message']}")
+        often = f"{finding['code']}, {summary.count:,} times in {summary.cases} cases"
+        hint = f"; {finding['hint']}" if finding.get("hint") else ""
+        yield Text(f"  {often}{hint}", style="dim")
+    hidden = len(summaries) - _shown_findings
+    if hidden > 0:
+        yield Text(f"and {hidden} more findings; --json shows every one", style="dim")

@@ -1,0 +1,97 @@
+"""How every command begins and ends: encodings, signals, broken pipes, full disks, exit codes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from typing import Any, NoReturn
+
+import click
+
+from nvfp4.cli import exits, interrupts
+from nvfp4.cli.errors import SetupError
+from nvfp4.cli.setup_errors import asks_for_json, print_error
+
+_no_room = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+class Command(click.Command):
+    """A command whose epilog is examples, a line each."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes them as they are, not wrapped."""
+        if self.epilog:
+            with formatter.section("Examples"):
+                for line in self.epilog.strip().splitlines():
+                    formatter.write(f"{'':>{formatter.current_indent}}{line.strip()}\n")
+
+
+class Commands(click.Group):
+    """A group whose commands end with exit code 2 where nothing could be judged."""
+
+    command_class = Command
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs a command and writes out what it has printed, while an error can still be told."""
+        for stream in (sys.stdout, sys.stderr):
+            # What an encoding lacks, or a file name holds that is no text, becomes an escape.
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="backslashreplace")
+        try:
+            try:
+                return super().main(*args, **kwargs)
+            finally:
+                for stream in (sys.stdout, sys.stderr):
+                    if stream is not None and not stream.closed:
+                        stream.flush()
+        except OSError as error:
+            _end_unread(error)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Notes whether an error is to be JSON."""
+        ctx.meta[__name__] = asks_for_json(args)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs a command; what ends it becomes an exit code and at most one sentence."""
+        interrupts.listen()
+        try:
+            return super().invoke(ctx)
+        except (SetupError, click.UsageError) as error:
+            print_error(error, as_json=ctx.meta[__name__])
+            ctx.exit(exits.setup)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            ctx.exit(interrupts.exit_code())
+        except BrokenPipeError as error:
+            _end_unread(error)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Lists every command with its whole first sentence."""
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [
+                    (name, each.get_short_help_str(limit=1000))
+                    for name, each in commands.items()
+                    if each is not None and not each.hidden
+                ]
+            )
+
+
+def _end_unread(error: OSError) -> NoReturn:
+    """Ends a command whose output cannot be written; any other error goes on."""
+    if not isinstance(error, BrokenPipeError) and error.errno not in _no_room:
+        raise error
+    # What is left in the buffers must not fail once more when Python ends.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for fd in (1, 2) if isinstance(error, BrokenPipeError) else (1,):
+        os.dup2(nowhere, fd)
+    if isinstance(error, BrokenPipeError):
+        sys.exit(exits.unread)
+    try:
+        os.write(2, f"error: the output cannot be written: {error.strerror}\n".encode())
+    except OSError:
+        os.dup2(nowhere, 2)
+    sys.exit(exits.setup)

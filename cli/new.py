@@ -1,0 +1,26 @@
+"""Writes a submission to start from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nvfp4.cli.errors import SetupError
+
+templates = Path(__file__).with_name("templates")
+suffix = ".py.txt"
+"""The templates are text here: this package imports no library of kernels."""
+
+
+def write_template(kind: str, output: Path, force: bool) -> None:
+    """kind: torch, cute, cuda or triton. force: whether a file may be overwritten. Raises
+    SetupError."""
+    text = (templates / f"{kind}{suffix}").read_text(encoding="utf-8")
+    try:
+        with output.open("w" if force else "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise SetupError(f"{output} exists", "Name another with -o, or add --force.") from None
+    except OSError as error:
+        raise SetupError(
+            f"cannot write {output}: {error.strerror}", "Name a file in a folder that exists."
+        ) from error

@@ -1,0 +1,169 @@
+"""What a launch costs, by line of source."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+
+@dataclass(frozen=True)
+class AccessCost:
+    """The accesses of a line with one opcode and one stride; the counts are those of
+    `state.tally.SiteTally`, the conflict is the worst one.
+    """
+
+    opcode: str
+    nbytes: int
+    requests: int
+    sectors: int
+    least_sectors: int
+    passes: int
+    least_passes: int
+    repeats: int
+    moves: int
+    stride_bytes: int | None
+    conflict_ways: int | None = None
+    conflict_bank: int | None = None
+    conflict_lanes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ReadCost:
+    """What a line reads of a buffer: bytes, each counted once a request of a warp, and how many
+    different ones there are.
+    """
+
+    buffer: str
+    requested_bytes: int
+    distinct_bytes: int
+
+
+@dataclass
+class LineCost:
+    """Counts of a line over the launch.
+
+    file, line: of the user's source; both None for what comes from no line that is known. callers:
+    lines of the same file into which the code of this one was inlined, the nearest ones. opcodes:
+    warp instructions by opcode. lanes: active threads, summed over the warp instructions.
+    registers: 32-bit registers that are live there at most. divergences: branches at which a warp's
+    threads went different ways; idle: warp instructions that would be saved if the threads that go
+    different ways here did all they do together.
+    """
+
+    file: str | None
+    line: int | None
+    instructions: int = 0
+    lanes: int = 0
+    registers: int = 0
+    divergences: int = 0
+    idle: float = 0.0
+    callers: list[int] = field(default_factory=list)
+    opcodes: dict[str, int] = field(default_factory=dict)
+    accesses: list[AccessCost] = field(default_factory=list)
+    reads: list[ReadCost] = field(default_factory=list)
+
+
+@dataclass
+class KernelCost:
+    """A launch. extrapolated: only some CTAs ran, and the counts are scaled by ctas_total /
+    ctas_run. Bytes that are read more than once are counted in those CTAs.
+
+    ptx_lines: by line of the PTX text that has instructions, (warp instructions, file, line).
+    """
+
+    kernel: str
+    entry: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    local_bytes: int
+    ctas_run: int
+    ctas_total: int
+    instructions: int
+    registers: int
+    lines: list[LineCost]
+    launches: int = 1
+    ptx: str = field(repr=False, default="")
+    ptx_lines: dict[int, tuple[int, str | None, int | None]] = field(
+        repr=False, default_factory=dict
+    )
+
+    @property
+    def extrapolated(self) -> bool:
+        """Whether CTAs were left out."""
+        return self.ctas_run < self.ctas_total
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON, without the PTX."""
+        plain = {name: value for name, value in vars(self).items() if not name.startswith("ptx")}
+        plain["lines"] = [asdict(line) for line in self.lines]
+        return plain | {"extrapolated": self.extrapolated}
+
+
+def merged(costs: list[KernelCost]) -> list[KernelCost]:
+    """One entry for each kernel, in the order of first launches: those of equal code are added up,
+    and the grid and block are the first one's.
+    """
+    found: dict[tuple[str, str], KernelCost] = {}
+    for cost in costs:
+        known = found.get((cost.entry, cost.ptx))
+        if known is None:
+            found[cost.entry, cost.ptx] = cost
+        else:
+            found[cost.entry, cost.ptx] = _sum(known, cost)
+    return list(found.values())
+
+
+def _sum(one: KernelCost, other: KernelCost) -> KernelCost:
+    return replace(
+        one,
+        launches=one.launches + other.launches,
+        ctas_run=one.ctas_run + other.ctas_run,
+        ctas_total=one.ctas_total + other.ctas_total,
+        instructions=one.instructions + other.instructions,
+        # Of the same code: the same lines in the same order.
+        lines=[_line_sum(*pair) for pair in zip(one.lines, other.lines, strict=True)],
+        ptx_lines={
+            number: (count + other.ptx_lines[number][0], file, line)
+            for number, (count, file, line) in one.ptx_lines.items()
+        },
+    )
+
+
+def _line_sum(one: LineCost, other: LineCost) -> LineCost:
+    accesses = {_kind(each): each for each in one.accesses}
+    for access in other.accesses:
+        key = _kind(access)
+        accesses[key] = _access_sum(accesses[key], access) if key in accesses else access
+    reads = {each.buffer: each for each in one.reads}
+    for read in other.reads:
+        known = reads.get(read.buffer, ReadCost(read.buffer, 0, 0))
+        reads[read.buffer] = ReadCost(
+            read.buffer,
+            known.requested_bytes + read.requested_bytes,
+            known.distinct_bytes + read.distinct_bytes,
+        )
+    names = {*one.opcodes, *other.opcodes}
+    return replace(
+        one,
+        instructions=one.instructions + other.instructions,
+        lanes=one.lanes + other.lanes,
+        divergences=one.divergences + other.divergences,
+        idle=one.idle + other.idle,
+        opcodes={name: one.opcodes.get(name, 0) + other.opcodes.get(name, 0) for name in names},
+        accesses=list(accesses.values()),
+        reads=list(reads.values()),
+    )
+
+
+def _kind(access: AccessCost) -> tuple[str, int, int | None]:
+    """Accesses of a kind are counted together."""
+    return access.opcode, access.nbytes, access.stride_bytes
+
+
+_added = ("requests", "sectors", "least_sectors", "passes", "least_passes", "repeats", "moves")
+
+
+def _access_sum(one: AccessCost, other: AccessCost) -> AccessCost:
+    worst = one if (one.conflict_ways or 0) >= (other.conflict_ways or 0) else other
+    return replace(worst, **{name: getattr(one, name) + getattr(other, name) for name in _added})

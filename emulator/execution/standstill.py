@@ -1,0 +1,184 @@
+"""Kernels that never end: loops in which nothing can change, and loops that take too long.
+
+Nobody can end a loop whose threads come back to the same registers while memory stays as it is.
+Threads that poll memory and look at the time do not come back to the same registers: they stand
+still if all of them only poll, and for long enough nothing has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from nvfp4.emulator.compiler.kernel import CompiledKernel
+from nvfp4.emulator.errors import EmulatorError, Related, RunawayKernel
+from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.ptx.program import Instruction
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.batch import Batch
+from nvfp4.emulator.state.group import Group
+
+QUIET_STEPS = 4096
+"""Basic blocks without a change of memory before anything is looked at."""
+_POLL_STEPS = 1 << 16
+"""Basic blocks without a change after which polling is in vain."""
+_LOOK_EVERY = 4
+
+_CHANGING = frozenset(("store", "copy"))
+_STRONG = frozenset(("volatile", "relaxed", "acquire"))
+_MOST_SHOWN = 3
+
+
+class Standstill:
+    """Watches the threads of a batch while memory does not change."""
+
+    def __init__(self, kernel: CompiledKernel, batch: Batch) -> None:
+        self.kernel = kernel
+        self.batch = batch
+        self.changes = [not _CHANGING.isdisjoint(block.kinds) for block in kernel.blocks]
+        self._code: list[list[Instruction]] = []
+        self._since = -1
+        self._looks = 0
+        self._seen: set[int] = set()
+        self._before: Array = np.zeros(0, np.int64)
+        self._polled: Array = np.zeros(0, np.int64)
+
+    def look(
+        self, since: int, steps: int, runs: Array, place: int, group: Group,
+        groups: Mapping[int, Group],
+    ) -> bool:  # fmt: skip
+        """Whether no thread can ever get any further. since: when memory changed last, in basic
+        blocks as `steps`. group: the one that runs next, at `place`, beside all others."""
+        if since != self._since:
+            self._since = since
+            self._seen.clear()
+            self._before = runs.copy()
+            self._polled = np.zeros(self.batch.alive.size // 32, np.int64)
+        blocks = self.kernel.blocks
+        if self._polls(place % len(blocks)):
+            self._polled[group.warp if not group.full else slice(None)] = steps
+        self._looks += 1
+        if self._looks % _LOOK_EVERY:
+            return False
+        running = {**groups, place: group}
+        if steps - since > _POLL_STEPS:
+            lanes = np.concatenate([each.lanes for each in running.values()])
+            if bool((self._polled[lanes >> 5] > steps - _POLL_STEPS).all()):
+                return True
+        state = hash(tuple(sorted(self._state(p, each) for p, each in running.items())))
+        if state in self._seen:
+            return True
+        self._seen.add(state)
+        return False
+
+    def _state(self, place: int, group: Group) -> tuple[int, int, int]:
+        live = self.kernel.blocks[place % len(self.kernel.blocks)].live_in
+        values = tuple(
+            group.registers[i].tobytes() for i in range(len(self.kernel.classes)) if live >> i & 1
+        )
+        return place, hash(group.lanes.tobytes()), hash(values)
+
+    # --- what is said -----------------------------------------------------------------------
+
+    def error(self, runs: Array, groups: Mapping[int, Group]) -> EmulatorError:
+        """What is raised when `look` has answered yes. groups: those that can run."""
+        reads = list(self.polling(runs))
+        sites = reads or [self._loop(runs)]
+        group = next(iter(groups.values()))
+        where = sites[0].lane(self.batch, int(group.lanes[0])).location()
+        times = int((runs - self._before).max()) // max(1, group.warps)
+        message = (
+            "the kernel waits for ever in a loop: "
+            f"{times:,} rounds and nothing has changed the memory that it reads, nor can anybody"
+        )
+        hint = "somebody has to write what the loop waits for"
+        if not reads:
+            message = f"the kernel never leaves this loop: {times:,} rounds have changed nothing"
+            hint = "the loop's condition never becomes false"
+        x, y, z = self.batch.launch.grid
+        last = int(self.batch.numbers.max())
+        if x * y * z > last + 1:
+            message += f"; {last + 1} of {x * y * z} CTAs have started"
+            hint = "a CTA may not wait for one that starts after it: it may never start"
+        error = RunawayKernel(message, where=where, hint=hint)
+        for site in sites[1:_MOST_SHOWN]:
+            error.related.append(Related("and in this loop", site.location()))
+        return error
+
+    def overtime(self, runs: Array, number: int, group: Group, seconds: float) -> EmulatorError:
+        """What is raised when the time is up while a group runs block `number`."""
+        site = self._loop(runs, number)
+        times = int(runs.max()) // max(1, group.warps)
+        done = int(self.batch.numbers.min())
+        x, y, z = self.batch.launch.grid
+        return RunawayKernel(
+            f"the kernel is still running after {seconds:.0f} s: {times:,} rounds of this loop, in "
+            f"CTA {done} of {x * y * z}",
+            where=site.lane(self.batch, int(group.lanes[0])).location(),
+            hint="does the loop's condition ever become false? If it does, the shape is too large "
+            "to be emulated in the time limit",
+        )
+
+    def _loop(self, runs: Array, number: int | None = None) -> Site:
+        """The end of the block that has run most often: the branch back."""
+        if number is None or runs[number] < runs.max() // 2:
+            number = int(runs.argmax())
+        return self.kernel.blocks[number].end
+
+    def polling(self, runs: Array) -> Iterator[Site]:
+        """What the loops wait for: polls in the blocks that have run, else loads."""
+        ran = np.flatnonzero(runs - self._before).tolist()
+        seen = set()
+        for wanted in (_is_poll, _is_load):
+            for number in ran:
+                for instruction in self._instructions(number):
+                    source = instruction.source and instruction.source.users()
+                    key = (source.file, source.line) if source else instruction.line
+                    if wanted(instruction) and key not in seen:
+                        seen.add(key)
+                        yield Site(self.kernel.program.kernel, instruction)
+            if seen:
+                return
+
+    def arrivals(self, runs: Array) -> list[tuple[Site, int]]:
+        """What arrives at mbarriers, and how many warps have executed it; one a line."""
+        found: dict[object, tuple[Site, int]] = {}
+        for number, warps in enumerate(runs.tolist()):
+            for instruction in self._instructions(number):
+                if _arrives(instruction):
+                    source = instruction.source and instruction.source.users()
+                    key = (source.file, source.line) if source else instruction.line
+                    found.setdefault(key, (Site(self.kernel.program.kernel, instruction), warps))
+        return list(found.values())
+
+    def _polls(self, number: int) -> bool:
+        return any(_is_poll(each) for each in self._instructions(number))
+
+    def _instructions(self, number: int) -> list[Instruction]:
+        """Those of a block."""
+        if not self._code:
+            code = iter(self.kernel.program.code)
+            sizes = [block.kinds.total() for block in self.kernel.blocks]
+            self._code = [[next(code) for _ in range(size)] for size in sizes]
+        return self._code[number]
+
+
+def _is_poll(instruction: Instruction) -> bool:
+    """Whether it is written to see what others do meanwhile."""
+    parts = instruction.parts
+    if parts[0] == "mbarrier":
+        return "test_wait" in parts or "try_wait" in parts
+    return parts[0] == "atom" or (parts[0] == "ld" and not _STRONG.isdisjoint(parts))
+
+
+def _is_load(instruction: Instruction) -> bool:
+    return instruction.parts[0] == "ld"
+
+
+def _arrives(instruction: Instruction) -> bool:
+    """Whether it brings arrivals or bytes to an mbarrier."""
+    parts = instruction.parts
+    if parts[0] == "mbarrier":
+        return not {"arrive", "arrive_drop", "complete_tx"}.isdisjoint(parts)
+    return parts[0] == "cp" and any("mbarrier" in part for part in parts)

@@ -1,0 +1,284 @@
+"""What each instruction of a launch asks of memory, and where warps diverge. Kept on request.
+
+Lines of source, not instructions, remember which bytes they have touched: an unrolled loop has
+hundreds of loads at one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from nvfp4.emulator.ptx.program import Instruction
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.memory import GlobalMemory
+from nvfp4.emulator.state.native import BANKS, compiled
+
+WARP = 32
+
+Place = tuple[str, int] | int
+"""(file, line) of the user's source, or the line of PTX where that is not known."""
+
+
+@dataclass(frozen=True)
+class BankConflict:
+    """One request of shared memory: how many passes it took for its widest part, the bank that was
+    hit most often, the lanes (0 to 31) that hit it, and the bytes between neighbours' addresses.
+    """
+
+    ways: int
+    bank: int
+    lanes: tuple[int, ...]
+    stride_bytes: int
+
+
+@dataclass
+class SiteTally:
+    """Counts of one instruction.
+
+    nbytes: at each address. requests: a warp's accesses, each counted once. sectors: distinct
+    32-byte sectors within each request; least_sectors: what as many bytes next to each other would
+    need. passes, least_passes: of shared memory. repeats: requests for the addresses that the same
+    threads have asked for the last time they came here; moves: for others than then.
+    stride_bytes: between the addresses of neighbouring threads, None where there are no two.
+    divergences: warps whose threads went different ways.
+    """
+
+    nbytes: int = 0
+    requests: int = 0
+    sectors: int = 0
+    least_sectors: int = 0
+    passes: int = 0
+    least_passes: int = 0
+    repeats: int = 0
+    moves: int = 0
+    stride_bytes: int | None = None
+    divergences: int = 0
+    conflict: BankConflict | None = None
+    last: tuple[int, Array] | None = field(default=None, repr=False)
+
+
+@dataclass
+class Touched:
+    """Bytes of a buffer that a line reads. requested: summed over requests, each byte once a
+    request. bits: a bit for each byte.
+    """
+
+    name: str
+    bits: Array
+    requested: int = 0
+
+    @property
+    def distinct(self) -> int:
+        """How many bytes were read at least once."""
+        return int(np.bitwise_count(self.bits).sum()) if _HAS_COUNT else _count(self.bits)
+
+
+class Tally:
+    """Counts by instruction (`sites`, by identity), and what lines have read of each buffer.
+
+    lanes: active lanes, summed over the warps that ran each block: int64[blocks].
+    """
+
+    def __init__(self, blocks: int) -> None:
+        self.lanes = np.zeros(blocks, np.int64)
+        self.read: dict[tuple[Place, int], Touched] = {}
+        self._sites: dict[int, SiteTally] = {}
+
+    def site(self, instruction: Instruction) -> SiteTally:
+        """The counts of an instruction; it must live as long as the tally."""
+        found = self._sites.get(id(instruction))
+        if found is None:
+            found = self._sites[id(instruction)] = SiteTally()
+        return found
+
+    def global_access(
+        self,
+        instruction: Instruction,
+        nbytes: int,
+        memory: GlobalMemory,
+        address: Array,
+        request: Array,
+        copies: int,
+        sectors: int,
+        batch: int,
+        reads: bool,
+    ) -> None:
+        """Accesses of `nbytes` each. request: equal neighbours are one; copies: how many requests
+        of the group each stands for. sectors: over the requests. batch: tells batches apart.
+        """
+        if not address.size:
+            return
+        site = self.site(instruction)
+        requests, least, distinct = _request_totals(address, request, nbytes)
+        site.nbytes = nbytes
+        site.requests += requests * copies
+        site.sectors += sectors * copies
+        site.least_sectors += least * copies
+        if site.stride_bytes is None:
+            site.stride_bytes = _stride(address, request)
+        if not reads:
+            return
+        if site.last is not None and site.last[0] == batch:
+            same = _same(site.last[1], address)
+            site.repeats += requests * copies * same
+            site.moves += requests * copies * (not same)
+        site.last = (batch, address.copy())
+        self._mark(instruction, nbytes, memory, address, distinct * copies)
+
+    def copied(self, instruction: Instruction, address: int, nbytes: int) -> None:
+        """The copy engine moves so many bytes of global memory that lie next to each other."""
+        site = self.site(instruction)
+        sectors = ((address + nbytes - 1) >> 5) - (address >> 5) + 1
+        site.nbytes = nbytes
+        site.requests += 1
+        site.sectors += sectors
+        site.least_sectors += sectors
+
+    def shared_access(
+        self,
+        instruction: Instruction,
+        nbytes: int,
+        address: Array,
+        lanes: Array,
+        passes: int,
+        least: int,
+    ) -> None:
+        """Accesses to shared memory by these lanes of the batch, and the passes they took."""
+        site = self.site(instruction)
+        site.nbytes = nbytes
+        site.requests += int(np.count_nonzero(np.diff(lanes >> 5))) + 1 if lanes.size else 0
+        site.passes += passes
+        site.least_passes += least
+        if passes > least and site.conflict is None:
+            site.conflict = _worst(address, lanes, nbytes)
+
+    def _mark(
+        self,
+        instruction: Instruction,
+        nbytes: int,
+        memory: GlobalMemory,
+        address: Array,
+        requested: int,
+    ) -> None:
+        first = memory.nearest(int(address.min()))
+        last = memory.nearest(int(address.max()))
+        if first is None or last is None or first[0] is not last[0]:
+            return  # one load that reads several buffers: nothing is said about it
+        buffer = first[0]
+        key = (place_of(instruction), buffer.address)
+        touched = self.read.get(key)
+        if touched is None:
+            touched = Touched(buffer.name, np.zeros((buffer.nbytes + 63) // 8, np.uint8))
+            self.read[key] = touched
+        touched.requested += requested
+        _mark_bytes(touched.bits, address, np.uint64(buffer.address), nbytes)
+
+
+def place_of(instruction: Instruction) -> Place:
+    """(file, line) of the user's source, or the line of PTX where that is not known."""
+    user = instruction.source.users() if instruction.source else None
+    return (user.file, user.line) if user else instruction.line
+
+
+def _same(one: Array, other: Array) -> bool:
+    return one.shape == other.shape and bool(np.array_equal(one, other))
+
+
+def _stride(address: Array, request: Array) -> int | None:
+    """The usual distance of neighbours in the first request."""
+    first = address[request == request[0]][:WARP]
+    if first.size < 2:
+        return None
+    steps = np.abs(np.diff(first.astype(np.int64)))
+    values, counts = np.unique(steps, return_counts=True)
+    apart = values > 0
+    if apart.any():
+        values, counts = values[apart], counts[apart]
+    return int(values[np.argmax(counts)])
+
+
+def _worst(address: Array, lanes: Array, nbytes: int) -> BankConflict | None:
+    """The conflict of the request with the most passes among the first few."""
+    found: BankConflict | None = None
+    lanes_a_pass = 32 if nbytes <= 4 else 16 if nbytes <= 8 else 8
+    stops = np.flatnonzero(np.diff(lanes >> 5, append=-1)) + 1
+    start = 0
+    for stop in stops[:16].tolist():
+        for begin in range(start, stop, lanes_a_pass):
+            part = slice(begin, min(begin + lanes_a_pass, stop))
+            conflict = _conflict(address[part].tolist(), (lanes[part] & 31).tolist(), nbytes)
+            if conflict is not None and (found is None or conflict.ways > found.ways):
+                found = conflict
+        start = stop
+    return found
+
+
+def _conflict(address: Sequence[int], lanes: Sequence[int], nbytes: int) -> BankConflict | None:
+    """Of one pass of shared memory; None if each bank is asked for one word."""
+    words: list[dict[int, int]] = [{} for _ in range(BANKS)]
+    for at, lane in zip(address, lanes, strict=True):
+        for word in range(at >> 2, (at + nbytes + 3) >> 2):
+            words[word % BANKS].setdefault(word, lane)
+    bank = max(range(BANKS), key=lambda number: len(words[number]))
+    ways = len(words[bank])
+    if ways < 2:
+        return None
+    stride = abs(address[1] - address[0])
+    return BankConflict(ways, bank, tuple(sorted(set(words[bank].values()))), stride)
+
+
+_HAS_COUNT = hasattr(np, "bitwise_count")  # NumPy 2
+
+
+@compiled
+def _count(bits: Any) -> Any:
+    total = 0
+    for i in range(bits.shape[0]):
+        value = bits[i]
+        while value:
+            value &= value - 1
+            total += 1
+    return total
+
+
+@compiled
+def _request_totals(address, request, nbytes):  # type: ignore[no-untyped-def]
+    """Requests, the fewest sectors that could hold their bytes, and those bytes, each counted once
+    a request. Addresses of a request that differ do not overlap: they are multiples of the size.
+    """
+    seen = np.empty(32, np.uint64)
+    requests = 0
+    least = 0
+    total = 0
+    i = 0
+    n = address.shape[0]
+    while i < n:
+        current = request[i]
+        count = 0
+        while i < n and request[i] == current:
+            known = False
+            for j in range(count - 1, -1, -1):
+                if seen[j] == address[i]:
+                    known = True
+                    break
+            if not known and count < 32:
+                seen[count] = address[i]
+                count += 1
+            i += 1
+        requests += 1
+        least += (count * nbytes + 31) // 32
+        total += count * nbytes
+    return requests, least, total
+
+
+@compiled
+def _mark_bytes(bits, address, start, nbytes):  # type: ignore[no-untyped-def]
+    """Set a bit for each byte of the accesses."""
+    for i in range(address.shape[0]):
+        first = np.int64(address[i] - start)
+        for byte in range(first, first + nbytes):
+            bits[byte >> 3] |= np.uint8(1 << (byte & 7))

@@ -1,0 +1,80 @@
+"""Who else touched the bytes of a race, and with which instruction.
+
+The stamps of a race check tell who, not where. A launch whose result depends on a race runs once
+more with a witness, which records the accesses to these bytes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from nvfp4.emulator.errors import Related, Seen, SourceLocation
+from nvfp4.emulator.ptx.types import Array
+
+_MOST = 4096
+
+
+class Event(NamedTuple):
+    """An access to the watched bytes. cta, thread: linear, as in Seen."""
+
+    line: int
+    cta: int
+    thread: int
+    writes: bool
+    where: SourceLocation
+
+
+class Witness:
+    """Records the accesses to the bytes of one race, in order."""
+
+    def __init__(self, seen: Seen) -> None:
+        self.seen = seen
+        self.events: list[Event] = []
+
+    def saw(
+        self,
+        space: str,
+        address: Array,
+        nbytes: int,
+        who: tuple[Array, Array],
+        line: int,
+        writes: bool,
+        where: Callable[[int], SourceLocation],
+    ) -> None:
+        """Lanes of (linear CTAs, threads) access `nbytes` at each address. where: by position."""
+        seen = self.seen
+        if space != seen.space or len(self.events) > _MOST:
+            return
+        ctas, threads = who
+        start = address.astype(np.int64)
+        hit = (start < seen.address + seen.nbytes) & (start + nbytes > seen.address)
+        if space == "shared":
+            hit &= ctas == seen.cta
+        for i in np.flatnonzero(hit)[:_MOST].tolist():
+            event = Event(line, int(ctas[i]), int(threads[i]), writes, where(i))
+            self.events.append(event)
+
+    def other(self) -> Related | None:
+        """The other access of the race; None if it was not seen."""
+        seen = self.seen
+        own = next(
+            (
+                i
+                for i, e in enumerate(self.events)
+                if (e.line, e.cta, e.thread) == (seen.line, seen.cta, seen.thread)
+            ),
+            None,
+        )
+        if own is None:
+            return None
+        writes = self.events[own].writes
+        order = [*range(own - 1, -1, -1), *range(own + 1, len(self.events))]
+        for i in order:
+            event = self.events[i]
+            if (event.cta, event.thread) == seen.other and (event.writes or writes):
+                verb = "written" if event.writes else "read"
+                return Related(f"the same bytes are {verb} here", event.where)
+        return None

@@ -1,0 +1,27 @@
+"""What is reported of a case beside its result: what was printed, and where it hung."""
+
+import os
+from pathlib import Path
+
+from nvfp4.local.hangs import stack_of_hang
+from nvfp4.local.printed import taken
+from nvfp4.local.tracebacks import cut, plain
+from submission_process import SubmissionProcess
+
+_hung = "did not finish within"
+
+
+def tell_more(report: dict[str, str], process: SubmissionProcess, submission: Path) -> None:
+    """Adds the output of a case to its report, and to a hang the stack."""
+    name = os.environ.get("NVFP4_NAME") or submission.name
+    worker = process.scratch / submission.name
+    printed = taken(process.stdout)
+    if not report:
+        return
+    if printed:
+        report["output"] = plain(printed, worker, name)
+    error = report.get("error", "")
+    if error:
+        if _hung in error:
+            error = f"{error}\n{stack_of_hang(process.scratch, submission, name)}".strip()
+        report["error"] = cut(plain(error, worker, name))

@@ -1,0 +1,138 @@
+"""What NVIDIA's assembler makes of PTX: registers of each kernel, and SASS by line of source."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_limit_s = 60
+_registers = re.compile(r"Used (\d+) registers")
+_spilled = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
+_target = re.compile(r"^\s*\.target\s+(sm_\w+)", re.MULTILINE)
+_line = re.compile(r'^\s*//## File "([^"]*)", line (\d+)( inlined at)?')
+_instruction = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(\S.*?)\s*;")
+
+missing_assembler = "no SASS: ptxas is missing; pip install 'nvfp4[cuda]' or triton brings it"
+missing_disassembler = (
+    "no SASS: nvdisasm is missing; pip install nvidia-cuda-nvdisasm or triton brings it"
+)
+
+
+@dataclass(frozen=True)
+class SassLine:
+    """An instruction of the machine. file, line: of the source, None where they are not known."""
+
+    file: str | None
+    line: int | None
+    text: str
+
+
+@dataclass(frozen=True)
+class MachineCode:
+    """registers, spilled_bytes: of a kernel, None without an assembler. missing: why there is no
+    SASS though it was asked for.
+    """
+
+    registers: int | None = None
+    spilled_bytes: int | None = None
+    sass: list[SassLine] = field(default_factory=list)
+    missing: str | None = None
+
+
+def tools(name: str) -> list[Path]:
+    """Where a program of the CUDA toolkit is: PATH, the toolkit, pip's wheels, Triton's own."""
+    found = [Path(path) for path in [shutil.which(name)] if path]
+    homes = [os.environ.get(variable) for variable in ("CUDA_HOME", "CUDA_PATH")]
+    found += [Path(home, "bin", name) for home in (*homes, "/usr/local/cuda") if home]
+    for package, pattern in (("nvidia", "cu*/bin"), ("triton", "backends/nvidia/bin")):
+        spec = importlib.util.find_spec(package)
+        for folder in (spec.submodule_search_locations or []) if spec else []:
+            for bin_folder in sorted(Path(folder).glob(pattern), reverse=True):
+                found += [bin_folder / name, bin_folder / f"{name}-blackwell"]
+    return [path for path in dict.fromkeys(found) if os.access(path, os.X_OK)]
+
+
+def assemble(ptx: str, entry: str, with_sass: bool) -> MachineCode:
+    """The machine code of a kernel of a PTX text."""
+    target = _target.search(ptx)
+    if target is None:
+        return MachineCode(missing="no SASS: the PTX names no architecture")
+    assemblers = tools("ptxas")
+    with tempfile.TemporaryDirectory() as folder:
+        source, cubin = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
+        source.write_text(ptx, encoding="utf-8")
+        for ptxas in assemblers:
+            words = [str(ptxas), "-v", "-lineinfo", f"-arch={target[1]}", "-o", str(cubin)]
+            said = _run([*words, str(source)])
+            if said is None or not cubin.is_file():
+                continue
+            registers, spilled = _of_entry(said, entry)
+            code = MachineCode(registers, spilled)
+            if with_sass:
+                sass, missing = _disassembled(cubin, entry)
+                code = MachineCode(registers, spilled, sass, missing)
+            return code
+    if assemblers:
+        return MachineCode(missing="no SASS: ptxas refuses the PTX; a newer one may know it")
+    return MachineCode(missing=missing_assembler)
+
+
+def _run(words: list[str]) -> str | None:
+    """What a program prints; None if it fails."""
+    try:
+        ended = subprocess.run(words, capture_output=True, text=True, timeout=_limit_s)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return None if ended.returncode else ended.stdout + ended.stderr
+
+
+def _of_entry(said: str, entry: str) -> tuple[int | None, int | None]:
+    """Registers and spilled bytes of a kernel in what `ptxas -v` prints."""
+    _, _, after = said.partition(f"'{entry}' for")
+    registers, spilled = _registers.search(after), _spilled.search(after)
+    return (
+        int(registers[1]) if registers else None,
+        int(spilled[1]) + int(spilled[2]) if spilled else None,
+    )
+
+
+def _disassembled(cubin: Path, entry: str) -> tuple[list[SassLine], str | None]:
+    programs = tools("nvdisasm")
+    for nvdisasm in programs:
+        text = _run([str(nvdisasm), "-g", "-c", str(cubin)])
+        if text is not None:
+            return read_sass(text, entry), None
+    if programs:
+        return [], "no SASS: nvdisasm does not know this architecture; a newer one may"
+    return [], missing_disassembler
+
+
+def read_sass(text: str, entry: str, own: str = "submission.py") -> list[SassLine]:
+    """The instructions of a kernel in what `nvdisasm -g` prints, with their lines of source.
+
+    Of those that code was inlined into, the innermost in the file called `own` counts.
+    """
+    found: list[SassLine] = []
+    inside = False
+    chain: list[tuple[str, int]] = []
+    fresh = True
+    for line in text.split("\n"):
+        if ".section" in line or line.startswith(".text."):
+            inside = f".text.{entry}" in line
+            chain = []
+        elif inside and (place := _line.match(line)):
+            chain = [*([] if fresh else chain), (place[1], int(place[2]))]
+            fresh = False
+        elif inside and (instruction := _instruction.match(line)):
+            fresh = True
+            found.append(SassLine(None, None, instruction[2]))
+            known = [place for place in chain if Path(place[0]).name == own] or chain
+            if known:
+                found[-1] = SassLine(Path(known[0][0]).name, known[0][1], instruction[2])
+    return found

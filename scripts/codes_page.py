@@ -1,0 +1,100 @@
+"""Writes docs/codes.md, the page of every code that programs can meet.
+
+python -m scripts.codes_page > docs/codes.md
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+
+import nvfp4.capture.cuda.compilers
+import nvfp4.capture.cuda.native_build
+import nvfp4.capture.triton.hooks
+import nvfp4.retarget.errors
+from nvfp4.capture.errors import CaptureError
+from nvfp4.cli.codes import finding_codes, own_records, setup_codes, table, unknown, warning_codes
+from nvfp4.emulator.errors import EmulatorError
+
+_head = """# Codes
+
+Every code that `--json` and the other formats can hold. A code keeps its meaning; others may be
+added. `python -m scripts.codes_page > docs/codes.md` writes this page from the source.
+"""
+
+
+def subclasses(kind: type[Exception]) -> Iterator[type[Exception]]:
+    """A class and all that are derived from it, without those that are bases alone."""
+    if not (kind.__doc__ or "").startswith("Base of"):
+        yield kind
+    for each in kind.__subclasses__():
+        if getattr(each, "failure", "") != "setup":  # nothing is judged then
+            yield from subclasses(each)
+
+
+def codes_of(kind: type[Exception]) -> dict[str, str]:
+    """Code to meaning, for a family of errors."""
+    found = {_code_of(each): _meaning(each) for each in subclasses(kind)}
+    return dict(sorted(found.items()))
+
+
+def _code_of(kind: type[Exception]) -> str:
+    code: str = getattr(kind, "verdict_code", "") or f"kernel.{getattr(kind, 'code', '')}"
+    return code
+
+
+def _meaning(kind: type[Exception]) -> str:
+    """The first paragraph of a class's docstring, on one line."""
+    paragraph = (kind.__doc__ or "").strip().partition("\n\n")[0]
+    return " ".join(paragraph.split()).replace("|", "\\|")
+
+
+def _section(title: str, words: str, codes: Mapping[str, str]) -> str:
+    rows = "".join(f"| `{code}` | {meaning} |\n" for code, meaning in codes.items())
+    return f"\n## {title}\n\n{words}\n\n| code | meaning |\n|---|---|\n{rows}"
+
+
+def page() -> str:
+    """The whole page."""
+    said = {each.code: each.meaning for each in table}
+    return _head + "".join(
+        (
+            _section(
+                "Faults of a kernel",
+                "`failure.code` where the emulator stopped a launch. With the place; accesses to "
+                "memory with `arguments`.",
+                codes_of(EmulatorError),
+            ),
+            _section(
+                "Launches and builds",
+                "`failure.code` where a launch or a build was refused before a kernel ran.",
+                codes_of(CaptureError),
+            ),
+            _section(
+                "Retargeting",
+                "`failure.code` on a GPU that a kernel was not compiled for.",
+                codes_of(nvfp4.retarget.errors.RetargetError),
+            ),
+            _section("Exceptions", "`failure.code` where Python raised.", own_records),
+            _section(
+                "What the judge refuses",
+                "`failure.code` where the judge itself says why.",
+                {**said, unknown: "None of these; `message` says what happened."},
+            ),
+            _section(
+                "Findings",
+                "`code` of an element of `findings`.",
+                finding_codes,
+            ),
+            _section("Warnings", "`code` of an element of `warnings`.", warning_codes),
+            _section(
+                "Nothing was judged",
+                "`error.code`; the exit code is 2.",
+                setup_codes,
+            ),
+        )
+    )
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

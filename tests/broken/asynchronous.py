@@ -1,0 +1,2 @@
+async def custom_kernel(data):
+    return data[6]

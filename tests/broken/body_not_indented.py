@@ -1,0 +1,3 @@
+def custom_kernel(data):
+a, b, sfa, sfb, _, _, c = data
+return c

@@ -1,0 +1,2 @@
+def customKernel(data):
+    return data[6]

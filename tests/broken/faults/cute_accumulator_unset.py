@@ -1,0 +1,29 @@
+"""The accumulator is never set to zero."""
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Float16, Float32, Int32
+from cutlass.cute.runtime import make_ptr
+
+
+@cute.kernel
+def kernel(c: cute.Tensor):
+    tidx, _, _ = cute.arch.thread_idx()
+    bidx, l, _ = cute.arch.block_idx()
+    total = cute.make_rmem_tensor((1,), Float32)
+    for i in cutlass.range(tidx % 4 + 1):
+        total[0] += Float32(i) * c[i, l].to(Float32)
+    c[bidx * 128 + tidx, l] = total[0].to(Float16)
+
+
+@cute.jit
+def launch(pointer, m: Int32, l: Int32):
+    c = cute.make_tensor(pointer, cute.make_layout((m, l), stride=(1, m)))
+    kernel(c).launch(grid=(m // 128, l, 1), block=(128, 1, 1))
+
+
+def custom_kernel(data):
+    c = data[6]
+    m, _, l = c.shape
+    launch(make_ptr(Float16, c.data_ptr(), cute.AddressSpace.gmem, assumed_align=16), m, l)
+    return c

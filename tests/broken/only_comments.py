@@ -1,0 +1,2 @@
+#!POPCORN leaderboard nvfp4_gemv
+#!POPCORN gpu NVIDIA

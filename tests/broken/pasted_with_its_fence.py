@@ -1,0 +1,4 @@
+```python
+def custom_kernel(data):
+    return data[6]
+```

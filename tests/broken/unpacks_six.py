@@ -1,0 +1,3 @@
+def custom_kernel(data):
+    a, b, sfa, sfb, sfa_permuted, c = data
+    return c

@@ -1,0 +1,81 @@
+"""Verdicts from what the judge wrote in real runs, kept in tests/recorded/."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from nvfp4.cli.verdict import (
+    Submission,
+    Verdict,
+    read_benchmark,
+    read_confinement,
+    read_device,
+    read_test,
+)
+from nvfp4.cli.warnings import warnings_of
+
+folder = Path(__file__).resolve().parent / "recorded"
+names = sorted(path.stem for path in folder.glob("*.json"))
+
+h100_ns = {"mean": 25105.0, "median": 24976.0, "std": 320.0, "err": 32.0, "best": 24768.0}
+h100_ns |= {"worst": 25984.0, "batched": 24785.0, "floor": 24497.0}
+"""submission.py on an H100, m 7168, k 16384, l 1; see README.md."""
+
+rewritten = {
+    "kernel": "gemv",
+    "source": "sm_100a",
+    "target": "sm_90",
+    "instructions": 412,
+    "rewritten": {"cvt.rn.f16x2.e2m1x2": 32, "fma.rn.f32x2": 8},
+    "added": 310,
+}
+
+
+def recorded(name: str) -> dict[str, Any]:
+    """mode, cases, exit_code, and the values of the result pipe."""
+    content: dict[str, Any] = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    return content
+
+
+def verdict_of(mode: str, cases: list[str], values: dict[str, str]) -> Verdict:
+    """The verdict that the command makes of the lines of one mode."""
+    verdict = Verdict(Submission("mine.py", "0" * 64))
+    verdict.device, verdict.confined = read_device(values), read_confinement(values)
+    lines = list(enumerate(cases))
+    if mode == "test":
+        verdict.tests = [read_test(values, index, line, "not judged") for index, line in lines]
+    else:
+        verdict.benchmarks = [read_benchmark(values, index, line, "") for index, line in lines]
+    verdict.warnings = warnings_of(verdict)
+    return verdict
+
+
+def recorded_verdict(name: str) -> Verdict:
+    """A run of tests/recorded/ as a verdict."""
+    run = recorded(name)
+    return verdict_of(run["mode"], run["cases"], run["values"])
+
+
+def timed_verdict(retargeted: bool = False) -> Verdict:
+    """A benchmark that was timed on an H100."""
+    values = {f"benchmark.0.{name}": str(value) for name, value in h100_ns.items()}
+    values |= {"benchmark.0.runs": "100", "benchmark.0.bytes": "66083840"}
+    values |= {"benchmark.0.error_share": "0.25", "confined.clock": "behind a gate of the judge"}
+    device = {"kind": "cuda", "name": "NVIDIA H100 80GB HBM3", "capability": "9.0"}
+    device |= {"flush": "contest", "read_gbps": "2850.5", "empty_ns": "2100.0"}
+    device |= {"retargeted": json.dumps([rewritten] if retargeted else [])}
+    values |= {f"device.{name}": value for name, value in device.items()}
+    return verdict_of("leaderboard", ["m: 7168; k: 16384; l: 1; seed: 1111"], values)
+
+
+def every_verdict() -> dict[str, Verdict]:
+    """By name: recorded, timed, retargeted, skipped, not judged, empty."""
+    made = {name: recorded_verdict(name) for name in names}
+    made |= {"timed": timed_verdict(), "retargeted": timed_verdict(retargeted=True)}
+    cases = recorded("fault")["cases"]
+    made["not_judged"] = verdict_of("test", cases, {})
+    made["no_benchmark"] = verdict_of("leaderboard", cases[:1], {})
+    made["empty"] = verdict_of("test", [], {})
+    return made

@@ -1,0 +1,240 @@
+"""check, test -x and -k, --watch and new, as commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from queue import Queue
+
+import pytest
+from bot import root
+from click.testing import CliRunner, Result
+
+from nvfp4.cli.errors import SetupError
+from nvfp4.cli.main import main
+from nvfp4.cli.problem import load_problem, matching, shape_of
+
+wrong_for_two_batches = """
+import torch
+
+def custom_kernel(data):
+    a, b, sfa, sfb, _, _, c = data
+    if c.shape[2] == 2:
+        raise ValueError("no batches")
+    return c
+"""
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(each) for each in arguments])
+
+
+def write(folder: Path, text: str | bytes) -> Path:
+    path = folder / "mine.py"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_check_passes_a_right_submission_with_one_test(tmp_path: Path) -> None:
+    path = root / "tests" / "honest" / "chunked_torch.py"
+    verdict = tmp_path / "verdict.json"
+    done = run("check", path, "--shape", "128,192,2", "--output", verdict)
+    assert done.exit_code == 0, done.output
+    assert "passed at 128 x 192 x 2 with full-range inputs" in done.output
+    content = json.loads(verdict.read_text())
+    assert content["passed"] is True
+    assert content["mistake"] is None
+    (test,) = content["tests"]
+    assert (test["inputs"], test["status"], test["spec"][:6]) == ("full", "pass", "m: 128")
+
+
+def test_check_fails_what_only_the_contest_would_take(tmp_path: Path) -> None:
+    source = (root / "tests" / "honest" / "chunked_torch.py").read_text()
+    path = write(tmp_path, source.replace("codes = packed.to", "codes = (packed & 15).to"))
+    done = run("check", path, "--shape", "128,256,2")
+    assert done.exit_code == 1, done.output
+    assert "failed at 128 x 256 x 2 with full-range inputs" in done.output
+    assert "likely cause" in done.output
+    assert "none of the contest's shapes" in done.output
+
+
+@pytest.mark.parametrize("command", ["check", "test", "bench", "eval"])
+def test_every_command_tells_a_mistake_once_and_runs_nothing(command: str, tmp_path: Path) -> None:
+    path = write(tmp_path, "def custom_kernel(data:\n    pass\n")
+    verdict = tmp_path / "verdict.json"
+    done = run(command, path, "--output", verdict)
+    assert done.exit_code == 1
+    text = "mine.py:1:18: SyntaxError: '(' was never closed"
+    assert done.output.splitlines() == [
+        text,
+        "     1 | def custom_kernel(data:",
+        "       |                  ^",
+        "failed: nothing was run",
+    ]
+    content = json.loads(verdict.read_text())
+    assert content["passed"] is False
+    assert content["mistake"]["code"] == "syntax"
+    assert (content["mistake"]["line"], content["mistake"]["column"]) == (1, 18)
+    assert content["tests"] == content["benchmarks"] == []
+
+
+def test_profile_tells_it_too(tmp_path: Path) -> None:
+    done = run("eval", write(tmp_path, "x = ("), "--mode", "profile")
+    assert done.exit_code == 1
+    assert done.output.count("SyntaxError: '(' was never closed") == 1
+
+
+def test_a_failed_import_is_told_once(tmp_path: Path) -> None:
+    path = write(
+        tmp_path, "import torch\n\n\ndef f():\n    raise KeyError('no')\n\n\nf()\nexec('')"
+    )
+    done = run("eval", path)
+    assert done.exit_code == 1
+    lines = [line for line in done.output.splitlines() if not line.startswith("judging on")]
+    assert lines[:6] == [
+        "mine.py: the import failed",
+        "Traceback, the submission's frames:",
+        '  File "mine.py", line 8, in <module>',
+        "    f()",
+        '  File "mine.py", line 5, in f',
+        "    raise KeyError('no')",
+    ]
+    assert done.output.count("KeyError: 'no'") == 1
+    assert "Tests" not in done.output
+
+
+def test_what_every_test_fails_with_is_told_once(tmp_path: Path) -> None:
+    done = run("test", write(tmp_path, "custom_kernel = lambda data: None"), "-k", "128x256")
+    assert done.exit_code == 1
+    assert "all 2 tests failed alike, the first at 128 x 256 x 1 with contest inputs" in done.output
+    assert done.output.count("returned None") == 1
+    assert "full-range inputs\n─" not in done.output
+
+
+def test_x_stops_at_the_first_failure(tmp_path: Path) -> None:
+    verdict = tmp_path / "verdict.json"
+    path = write(tmp_path, wrong_for_two_batches)
+    done = run("test", path, "-x", "-k", "512x1536", "--output", verdict)
+    assert done.exit_code == 1
+    tests = json.loads(verdict.read_text())["tests"]
+    assert [each["status"] for each in tests] == ["fail", "skipped"]
+    assert tests[1]["message"] == "not run: another test failed before"
+
+
+def test_k_takes_shapes() -> None:
+    def shapes(pattern: str) -> list[str]:
+        return [str(shape_of(line)) for line in matching(load_problem().tests, pattern)]
+
+    assert shapes("512x4096") == ["512 x 4096 x 2"]
+    assert shapes("512 X 4096 x 2") == ["512 x 4096 x 2"]
+    assert shapes("512,512,2") == ["512 x 512 x 2"]
+    assert shapes("256x7168") == ["256 x 7168 x 1"] * 2
+    assert shapes("512") == ["512 x 512 x 2", "512 x 4096 x 2", "512 x 1536 x 2"]
+    assert shapes("8x307") == ["128 x 3072 x 1"]
+    for unknown in ("513", "", ".*", "2x513"):
+        with pytest.raises(SetupError, match="no test has a shape like") as caught:
+            shapes(unknown)
+        assert "128x256x1, 128x1536x1" in caught.value.hint
+
+
+def test_an_unknown_shape_is_refused_with_those_that_there_are(tmp_path: Path) -> None:
+    done = run("test", write(tmp_path, wrong_for_two_batches), "-k", "7x7")
+    assert done.exit_code == 2
+    assert done.output.startswith(
+        "error: no test has a shape like '7x7'\nhint: There are 128x256x1"
+    )
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-inf", "0", "1e9", "soon"])
+def test_a_time_limit_is_a_number_of_seconds(seconds: str, tmp_path: Path) -> None:
+    path = write(tmp_path, wrong_for_two_batches)
+    done = run("check", path, "--timeout", seconds)
+    assert done.exit_code == 2
+    assert "Invalid value for '--timeout'" in done.output
+
+
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.py")
+    for path, said in (
+        (tmp_path, "is a folder, not a file"),
+        (tmp_path / "pipe.py", "is a pipe, not a file"),
+        (Path("/dev/zero"), "is a device, not a file"),
+        (tmp_path / "absent.py", "No such file or directory"),
+    ):
+        done = run("check", path)
+        assert done.exit_code == 2
+        assert said in done.output.splitlines()[0]
+
+
+def test_an_output_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    done = run("check", write(tmp_path, "x = ("), "--output", tmp_path / "pipe")
+    assert done.exit_code == 2
+    assert "is a pipe, not a file" in done.output
+
+
+def test_watch_judges_again_when_an_editor_replaces_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path, "x = (")
+    command = [sys.executable, "-m", "nvfp4", "check", "mine.py", "--watch"]
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(root), *sys.path[1:]))},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    lines: Queue[str] = Queue()
+    assert process.stdout
+
+    def read() -> None:
+        for line in process.stdout or ():
+            lines.put(line)
+
+    threading.Thread(target=read, daemon=True).start()
+
+    def until(wanted: str) -> None:
+        seen: list[str] = []
+        while wanted not in (seen or [""])[-1]:
+            seen.append(lines.get(timeout=60))
+
+    try:
+        until("SyntaxError: '(' was never closed")
+        until("waiting for mine.py to change")
+        new = tmp_path / "new.tmp"  # as editors write
+        new.write_text("def custom_kernel(data): pass\n")
+        new.replace(path)
+        until("mine.py has changed")
+        until("custom_kernel returns nothing")
+        until("waiting for mine.py to change")
+        path.unlink()
+        path.write_text("")
+        until("it is empty")
+        until("waiting for mine.py to change")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 1, "the last verdict's exit code"
+    finally:
+        process.kill()
+
+
+@pytest.mark.parametrize("kind", ["torch", "cute", "cuda", "triton"])
+def test_new_writes_a_submission_that_passes(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    done = run("new", kind, "-o", path)
+    assert done.exit_code == 0, done.output
+    assert f"next: nvfp4 check {path}" in done.output
+    source = path.read_text(encoding="utf-8")
+    assert source.startswith("#!POPCORN leaderboard nvfp4_gemv\n#!POPCORN gpu NVIDIA\n")
+    judged = run("check", path, "--shape", "128,320,2")
+    assert judged.exit_code == 0, judged.output
+    refused = run("new", kind, "-o", path)
+    assert refused.exit_code == 2
+    assert "exists" in refused.output
+    path.write_text("mine")
+    assert run("new", kind, "-o", path, "--force").exit_code == 0
+    assert path.read_text(encoding="utf-8") == source

@@ -1,0 +1,301 @@
+"""`nvfp4 explain`: what a line costs, what it wastes, and how both are shown."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bot import root
+from click.testing import CliRunner
+
+from nvfp4.capture.cuda.toolchain import MissingToolchain, find_toolchain
+from nvfp4.cli.advice import CostlyLine, costly_lines, kernel_notes
+from nvfp4.cli.explain import Explained, ExplainOptions, explain, explain_and_show
+from nvfp4.cli.explanation import (
+    Access,
+    BadExplanation,
+    Code,
+    Kernel,
+    Line,
+    Read,
+    read_explanations,
+)
+from nvfp4.cli.judging import Options
+from nvfp4.cli.listing import Layout, costly_sentences, kernel_heading, listing, short_count
+from nvfp4.cli.main import main
+from nvfp4.cli.problem import Shape, case_line
+from nvfp4.local.machine_code import SassLine, read_sass
+
+KERNELS = Path(__file__).parent / "explained"
+SHAPE = Shape(128, 1536, 1)
+
+
+def access(opcode: str = "ld.global.b32", **changes: Any) -> Access:
+    """A coalesced load of 16 bytes by each lane of a thousand warps."""
+    return replace(
+        Access(opcode, 16, 1000, 16000, 16000, 0, 0, 0, 0, 16, None, None, []), **changes
+    )
+
+
+def line(number: int = 7, **changes: Any) -> Line:
+    """A line that a thousand full warps run."""
+    plain = Line("submission.py", number, 1000, 32000, 20, 0, 0.0, [], {"add.s32": 1000}, [], [])
+    return replace(plain, **changes)
+
+
+def kernel(*lines: Line, **changes: Any) -> Kernel:
+    total = sum(each.instructions for each in lines)
+    made = Kernel(
+        "gemv", [128, 1, 1], [64, 1, 1], 0, 0, 128, 128, 1, total, 20, list(lines), 32, 0, [], [],
+        None,
+    )  # fmt: skip
+    return replace(made, **changes)
+
+
+def costly(*lines: Line, **changes: Any) -> list[CostlyLine]:
+    return costly_lines([kernel(*lines, **changes)], SHAPE, 5)
+
+
+def only_code(*lines: Line, **changes: Any) -> str:
+    """The code of the first advice on the first line."""
+    return costly(*lines, **changes)[0].advice[0].code
+
+
+def test_an_uncoalesced_load_says_how_many_sectors_would_do() -> None:
+    bad = line(accesses=[access(nbytes=4, sectors=32000, least_sectors=4000, stride_bytes=512)])
+    (found,) = costly(bad)
+    assert found.sentence.startswith(
+        "each warp asks for 32 sectors where 4 would do: neighbouring threads read 512 bytes apart"
+    )
+
+
+def test_a_bank_conflict_names_the_lanes() -> None:
+    conflict: dict[str, Any] = {
+        "conflict_ways": 8,
+        "conflict_bank": 0,
+        "conflict_lanes": [0, 4, 8, 12],
+    }
+    shared = access("ld.shared.b32", sectors=0, least_sectors=0, passes=8000, least_passes=1000)
+    (found,) = costly(line(accesses=[replace(shared, **conflict)]))
+    assert found.sentence == (
+        "8-way bank conflict: lanes 0, 4, 8, ... hit bank 0; pad the row by one word or swizzle it"
+    )
+
+
+def test_scales_that_are_loaded_again_are_redundant_and_b_may_be() -> None:
+    again = line(accesses=[access()], reads=[Read("sfa", 16000, 1000)])
+    assert "each byte of sfa is loaded 16 times by the launch" in costly(again)[0].sentence
+    shared = line(8, accesses=[access(sectors=2000, least_sectors=2000)])
+    shared = replace(shared, reads=[Read("b", 16000, 16)])
+    once = line(accesses=[access()], reads=[Read("a", 16000, 16000)])
+    assert not any(each.advice for each in costly(once, shared))
+    too_often = [kernel(replace(shared, accesses=[access()]))]
+    assert not costly_lines(too_often, SHAPE, 1)[0].advice  # no row to spare
+    (found,) = costly_lines(too_often, Shape(7168, 1536, 1), 1)
+    assert found.advice[0].code == "redundant_load"
+
+
+def test_an_address_that_stays_is_loop_invariant() -> None:
+    stays = line(
+        accesses=[access(repeats=900, sectors=1000, least_sectors=1000)],
+        reads=[Read("sfa", 4000, 400)],
+    )
+    assert only_code(stays) == "loop_invariant_load"
+    moves = replace(stays, accesses=[replace(stays.accesses[0], moves=500)])
+    assert only_code(moves) == "redundant_load"
+
+
+def test_a_branch_pays_for_what_its_warps_wait_for() -> None:
+    branch = line(3, instructions=10, lanes=320, divergences=10, idle=600.0)
+    found = costly(line(), branch, line(9, instructions=500))
+    assert [each.line.line for each in found] == [7, 3, 9]
+    assert "warps diverge here 10 times" in found[1].sentence
+    assert not costly(line(), replace(branch, idle=5.0))[0].advice
+
+
+def test_a_line_without_waste_says_what_it_does() -> None:
+    opcodes = {"ld.global.L1::no_allocate.v4.b32": 600, "ld.global.v4.b32": 300, "add.s64": 100}
+    (found,) = costly(line(opcodes=opcodes, accesses=[access()], reads=[Read("a", 500, 500)]))
+    assert found.sentence == (
+        "no waste was found, full sectors, each byte of a once: 90% ld.global.v4.b32, 10% add.s64"
+    )
+
+
+def test_small_waste_is_not_mentioned() -> None:
+    small = line(9, instructions=5, accesses=[access(requests=5, sectors=160, least_sectors=20)])
+    busy = line(instructions=100_000)
+    assert not any(each.advice for each in costly(busy, small))
+
+
+def test_decoding_by_hand_is_named_where_most_of_it_is() -> None:
+    work = {"and.b32": 3000, "shr.u32": 3000, "setp.ne.s32": 2000}
+    elements = SHAPE.m * SHAPE.k * SHAPE.l
+    many = {name: count * elements // 32_000 for name, count in work.items()}
+    by_hand = line(instructions=sum(many.values()), opcodes=many)
+    assert only_code(by_hand) == "scalar_conversions"
+    packed = replace(by_hand, opcodes={**many, "cvt.rn.f16x2.e2m1x2": 1000})
+    assert not costly(packed)[0].advice
+
+
+def test_a_kernel_says_what_is_wrong_as_a_whole() -> None:
+    notes = list(kernel_notes(kernel(line(), block=[48, 1, 1], spilled_bytes=64)))
+    assert notes[0].startswith("a block of 48 threads leaves 16 lanes")
+    assert notes[1].startswith("64 bytes of registers are spilled")
+    assert not list(kernel_notes(kernel(line())))
+
+
+def test_lines_without_cost_are_folded() -> None:
+    source = [f"source {number}" for number in range(1, 11)]
+    one, other = line(3, accesses=[access()]), line(4, divergences=1234)
+    shown = list(listing(kernel(one, other), "submission.py", source, Layout(80)))
+    assert [text.strip() for text in shown[1:2] + shown[-1:]] == ["...", "..."]
+    first, second = shown[2:4]
+    assert first.split("|")[0].split() == ["3", "50.0%", "1.00k", "16.0k", "1.00", "20"]
+    assert first.endswith("| source 3")
+    assert second.split("|")[0].split() == ["4", "50.0%", "1.00k", "1.23k", "20"]
+    assert len(shown) == 5
+    assert all(len(text) <= 80 for text in shown)
+
+
+def test_code_stands_under_its_line_if_it_is_asked_for() -> None:
+    code = kernel(
+        line(2),
+        ptx=[Code("submission.py", 2, "add.s32 %r1, %r2, %r3;", 1000)],
+        sass=[Code("submission.py", 2, "IADD3 R0, R1, R2, RZ")],
+    )
+    plain = "\n".join(listing(code, "submission.py", ["one", "two"], Layout(100)))
+    both = "\n".join(listing(code, "submission.py", ["one", "two"], Layout(100, True, True)))
+    assert "add.s32 %r1" not in plain
+    assert "1.00k" in both.split("add.s32 %r1")[0].split("\n")[-1]
+    assert re.search(r"SASS +IADD3", both)
+
+
+def test_numbers_are_short() -> None:
+    shown = [short_count(n) for n in (0, 999, 1000, 12345, 999_900, 7_567_616, 2e9)]
+    assert shown == ["0", "999", "1.00k", "12.3k", "1.00M", "7.57M", "2.00G"]
+
+
+def test_a_sample_is_admitted() -> None:
+    heading = "\n".join(kernel_heading(kernel(line(), ctas_run=64, assembled_registers=None)))
+    assert "64 of 128 CTAs were run" in heading
+    assert "no ptxas" in heading
+
+
+def test_sentences_name_callers_and_kernels() -> None:
+    found = costly(line(5, callers=[30, 12]))
+    (sentence,) = costly_sentences(found, several=True, columns=200)
+    assert sentence.startswith("1. line 5 (called from 12, 30) of gemv, 100% of the cost: no waste")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}", "[1]", '[{"kernels": 3}]', '[{"kernels": [{}]}]', '[{"kernels": [{"lines": [1]}]}]'],
+)
+def test_what_is_no_explanation_is_refused(text: str) -> None:
+    with pytest.raises(BadExplanation):
+        read_explanations(text)
+
+
+def test_sass_is_read_with_the_lines_of_the_submission() -> None:
+    text = """
+        .section .text.other,"ax",@progbits
+        /*0000*/                   NOP ;
+        .section .text.gemv,"ax",@progbits
+.text.gemv:
+        //## File "/lib/half.hpp", line 12 inlined at "/tmp/submission.py", line 7
+        //## File "/tmp/submission.py", line 7
+        /*0000*/                   LDC R1, c[0x0][0x37c] ;
+        /*0010*/             @!P0  IADD3 R2, R1, R4, RZ ;
+        //## File "/tmp/submission.py", line 9
+        /*0020*/                   EXIT ;
+    """
+    assert read_sass(text, "gemv") == [
+        SassLine("submission.py", 7, "LDC R1, c[0x0][0x37c]"),
+        SassLine("submission.py", 7, "@!P0  IADD3 R2, R1, R4, RZ"),
+        SassLine("submission.py", 9, "EXIT"),
+    ]
+
+
+# --- whole submissions --------------------------------------------------------------------------
+
+
+def explained(path: Path, m: int = 128, k: int = 1536, top: int = 5) -> Explained:
+    case = case_line({"m": m, "k": k, "l": 1, "seed": 1111})
+    (found,) = explain(path.read_bytes(), [case], ExplainOptions(top=top))
+    assert found.error is None
+    return found
+
+
+def marked(path: Path) -> Iterator[tuple[int, str]]:
+    """Lines with a comment `<- CODE`."""
+    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        mark = re.search(r"(?://|#) <- (\w+)", text)
+        if mark:
+            yield number, mark[1]
+
+
+def wasteful() -> list[Any]:
+    """A few; `make corpus` takes the rest."""
+    try:
+        find_toolchain()
+        nvcc = True
+    except MissingToolchain:
+        nvcc = False
+    without_nvcc = pytest.mark.skipif(not nvcc, reason="CUDA C++ cannot be compiled here")
+    found = []
+    for path in sorted(KERNELS.glob("cu*.py")):
+        marks = [without_nvcc] if "cuda" in path.stem else []
+        if path.stem not in ("cuda_by_hand", "cute_bank_conflict", "cute_divergent_tail"):
+            marks.append(pytest.mark.corpus)
+        found.append(pytest.param(path, id=path.stem, marks=marks))
+    return found
+
+
+@pytest.mark.parametrize("path", wasteful())
+def test_waste_is_found_at_its_line(path: Path) -> None:
+    if path.stem.startswith("cute"):
+        pytest.importorskip("cutlass")
+    found = {
+        (each.line.line, advice.code) for each in explained(path).costly for advice in each.advice
+    }
+    wanted = set(marked(path))
+    assert wanted
+    assert wanted <= found
+
+
+@pytest.mark.parametrize(("m", "k"), [(256, 7168)])
+def test_a_tuned_kernel_is_not_accused(m: int, k: int) -> None:
+    pytest.importorskip("cutlass")
+    found = explained(root / "submission.py", m, k, top=10)
+    assert len(found.costly) == 10
+    assert [advice for each in found.costly for advice in each.advice] == []
+
+
+def test_a_submission_without_kernels_has_nothing_to_explain() -> None:
+    ended = CliRunner().invoke(
+        main, ["explain", str(KERNELS / "torch_only.py"), "--shape", "128x256x1"]
+    )
+    assert ended.exit_code == 0
+    assert "no kernel was launched" in ended.output
+
+
+def test_options_of_a_judging_command_will_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "broken.py"
+    path.write_text("def custom_kernel(data):\n    raise ValueError('oh')\n")
+    options = Options(
+        "auto", None, 60.0, "sm_100a", True, 4, False, None, "auto", "contest", True, None,
+        tmp_path / "out.json",
+    )  # fmt: skip
+    assert explain_and_show(path, [(128, 256, 1)], options) == 1
+    result = json.loads(capsys.readouterr().out)
+    assert result == json.loads((tmp_path / "out.json").read_text())
+    assert not result["passed"]
+    assert "oh" in result["cases"][0]["error"]
+    assert result["cases"][0]["kernels"] == []

@@ -1,0 +1,145 @@
+"""docs/verdict.schema.json describes what the command prints, all of it and nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bot import root
+from click.testing import CliRunner
+from jsonschema import Draft202012Validator
+from recorded_verdicts import every_verdict, names, recorded_verdict
+
+from nvfp4.cli.failure_objects import keys, read_failure
+from nvfp4.cli.main import main
+from nvfp4.cli.verdict import (
+    BenchmarkResult,
+    Device,
+    Score,
+    Submission,
+    TestResult,
+    Verdict,
+    Warning,
+    error_object,
+)
+
+schema: dict[str, Any] = json.loads((root / "docs" / "verdict.schema.json").read_text())
+verdicts = every_verdict()
+
+
+def mistakes(value: object) -> list[str]:
+    """Where an object is not as the schema says."""
+
+    def leaves(errors: Any) -> Iterator[str]:
+        for error in errors:
+            yield f"{error.json_path}: {error.message}"
+            yield from leaves(error.context)
+
+    return list(leaves(Draft202012Validator(schema).iter_errors(value)))
+
+
+def properties(name: str) -> set[str]:
+    """The keys of a part of the schema."""
+    part = schema["$defs"][name]
+    inherited = properties(part["$ref"].rpartition("/")[2]) if "$ref" in part else set()
+    return inherited | set(part["properties"])
+
+
+def test_the_schema_is_one() -> None:
+    Draft202012Validator.check_schema(schema)
+
+
+@pytest.mark.parametrize("name", verdicts)
+def test_a_verdict_is_as_the_schema_says(name: str) -> None:
+    assert mistakes(json.loads(json.dumps(verdicts[name].as_json(), allow_nan=False))) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "part"),
+    [
+        (Submission, "submission"),
+        (Device, "device"),
+        (TestResult, "test"),
+        (BenchmarkResult, "benchmark"),
+        (Score, "score"),
+        (Warning, "warning"),
+    ],
+)
+def test_the_schema_names_every_key(kind: Any, part: str) -> None:
+    assert properties(part) == {field.name for field in fields(kind)}
+
+
+def test_the_schema_names_every_key_of_the_whole_and_of_a_failure() -> None:
+    assert properties("verdict") == set(Verdict(Submission("", "")).as_json())
+    assert properties("failure") == set(keys)
+
+
+@pytest.mark.parametrize("key", keys)
+def test_every_key_of_a_failure_is_explained(key: str) -> None:
+    page = (root / "docs" / "json.md").read_text(encoding="utf-8")
+    section = page.partition("## A failure\n")[2].partition("\n## ")[0]
+    assert re.search(rf"^\|[^|]*`{key}`", section, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", [name for name in names if name not in ("passed", "races")])
+def test_a_failure_without_its_object_is_no_verdict(name: str) -> None:
+    content = recorded_verdict(name).as_json()
+    for case in [*content["tests"], *content["benchmarks"]]:
+        case["status"] = "pass" if case["status"] == "fail" else "fail"
+    assert mistakes(json.loads(json.dumps(content)))
+
+
+def test_causes_are_as_the_schema_says() -> None:
+    content = recorded_verdict("mismatch").as_json()
+    cause = '{"code": "scales.shift", "operand": "sfa", "blocks": 4, "or": [{"code": "b"}]}'
+    told = read_failure("1 of 2 elements are wrong", None, cause)
+    assert told["causes"][0]["or"] == [{"code": "b"}]
+    content["tests"][0]["failure"] = told
+    assert mistakes(content) == []
+    told["causes"][0]["or"] = ["b"]
+    assert mistakes(content)
+
+
+def test_another_version_is_no_verdict() -> None:
+    assert mistakes({**verdicts["timed"].as_json(), "schema": 1})
+
+
+def test_an_error_is_as_the_schema_says() -> None:
+    assert mistakes(error_object("setup", "no luck", "try again")) == []
+    assert mistakes({"schema": 2, "error": {"message": "no code"}})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["eval", "missing.py", "--json"], "setup.unreadable"),
+        (["test", "missing.py", "--format", "json"], "setup.unreadable"),
+        (["bench", "missing.py", "--format=json"], "setup.unreadable"),
+        (["test", "mine.py", "--json", "-o", "nowhere/verdict.json"], "setup.unwritable"),
+        (["test", "mine.py", "--json", "--device", "tpu"], "usage"),
+        (["eval", "mine.py", "--format", "json", "--mode", "fast"], "usage"),
+        (["eval", "mine.py", "--json", "--surely-none"], "usage"),
+        (["judge", "--json"], "usage"),
+    ],
+)
+def test_what_keeps_the_judge_from_judging_is_json_too(
+    arguments: list[str], code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("def custom_kernel(data):\n    return data[6]\n")
+    done = CliRunner().invoke(main, arguments)
+    content = json.loads(done.stdout)
+    assert done.exit_code == 2
+    assert done.stderr == ""
+    assert mistakes(content) == []
+    assert content["error"]["code"] == code
+    in_words = [each for each in arguments if each not in ("--json", "--format=json", "json")]
+    plain = CliRunner().invoke(main, [each for each in in_words if each != "--format"])
+    assert plain.exit_code == 2
+    assert plain.stdout == ""
+    assert "rror: " in plain.stderr

@@ -1,0 +1,148 @@
+"""Mistakes are found by parsing, and nothing that would work is taken for one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from bot import root
+
+from nvfp4.cli.directives import warnings_before
+from nvfp4.cli.mistakes import first_mistake, import_failed, longest_parsed_bytes
+from nvfp4.cli.problem import load_problem
+
+legal = {
+    "assigned": "custom_kernel = f",
+    "imported": "from x import custom_kernel",
+    "imported under this name": "import a.b as custom_kernel",
+    "imported with everything": "from x import *",
+    "in a branch": "if f:\n    def custom_kernel(): pass",
+    "in a try": "try:\n    import x\nexcept ImportError:\n    def custom_kernel(data): return 1",
+    "decorated": "@wrap\ndef custom_kernel(a, b): pass",
+    "decorated, async and without a parameter": "@wrap\nasync def custom_kernel(): pass",
+    "a class": "class custom_kernel: pass",
+    "an object of a class": "class K:\n    def __call__(self, d): return d\ncustom_kernel = K()",
+    "a lambda": "custom_kernel = lambda data: data[6]",
+    "a walrus": "(custom_kernel := f)",
+    "a walrus in a comprehension": "[custom_kernel := f for f in fs]",
+    "a walrus in a default": "def f(x=(custom_kernel := g)): pass",
+    "a walrus in a class": "class A(metaclass=(custom_kernel := type)): pass",
+    "a loop": "for custom_kernel in (f,): pass",
+    "a with": "with x as custom_kernel: pass",
+    "unpacked": "a, (b, *custom_kernel) = f",
+    "matched": "match x:\n    case {'a': custom_kernel}: pass",
+    "matched rest": "match x:\n    case {**custom_kernel}: pass",
+    "a global of a function": "def f():\n    global custom_kernel\n    custom_kernel = 1\nf()",
+    "a global of a class": "class A:\n    global custom_kernel\n    def custom_kernel(d): return d",
+    "executed": "exec(text)",
+    "put into globals": "globals()['custom' + '_kernel'] = f",
+    "put into the module": "import sys\nsetattr(sys.modules[__name__], name, f)",
+    "found by the module's __getattr__": "def __getattr__(name): return f",
+    "put into itself": "import submission\nsubmission.custom_kernel = f",
+    "named in a string": "export(f, 'custom_kernel')",
+    "any number of arguments": "def custom_kernel(*data): return data[0]",
+    "defaults": "def custom_kernel(data, tile=3, *, warps=4): return data",
+    "positional only": "def custom_kernel(data, /): return data",
+    "defined twice": "def custom_kernel(): pass\ndef custom_kernel(data): return data",
+    "bound anew": "def custom_kernel(): pass\ncustom_kernel = wrap(custom_kernel)",
+    "with other code": "def custom_kernel(): pass\ncustom_kernel.__code__ = f.__code__",
+    "otherwise than as a program": (
+        "if __name__ == '__main__':\n    pass\nelse:\n    def custom_kernel(d): return d"
+    ),
+    "raises": "def custom_kernel(data): raise NotImplementedError",
+    "runs for ever": "def custom_kernel(data):\n    while True: pass",
+    "nested too deep to parse": "-" * 100_000 + "1",
+}
+
+
+@pytest.mark.parametrize("name", legal)
+def test_what_may_work_is_no_mistake(name: str) -> None:
+    assert first_mistake("submission.py", legal[name].encode()) is None
+
+
+@pytest.mark.parametrize("folder", ["honest", "field", "kernels", "cheats", "submissions"])
+def test_the_submissions_of_the_corpus_have_none(folder: str) -> None:
+    files = [
+        path
+        for path in sorted((root / "tests" / folder).rglob("*.py"))
+        if b"def custom_kernel(" in path.read_bytes() and not path.name.startswith("test_")
+    ]
+    assert len(files) >= 8
+    for path in files:
+        found = first_mistake(path.name, path.read_bytes())
+        # Some of those that must fail do their harm and return nothing.
+        harmful = folder in ("cheats", "submissions")
+        assert found is None or (harmful and found.message == "custom_kernel returns nothing"), (
+            found
+        )
+
+
+def test_a_mistake_has_place_line_caret_and_hint() -> None:
+    found = first_mistake("mine.py", b"x = 1\r\ndef customkernel(data): return data\r\n")
+    assert found is not None
+    assert found.text == (
+        "mine.py:2: it defines no function custom_kernel(data)\n"
+        "     2 | def customkernel(data): return data\n"
+        "hint: did you mean custom_kernel? It is called customkernel here"
+    )
+    found = first_mistake("mine.py", 'x = ("日本" y)'.encode())
+    assert found is not None
+    assert (found.code, found.line, found.column) == ("syntax", 1, 6)
+    assert found.text.splitlines()[1:] == ['     1 | x = ("日本" y)', "       |      ^"]
+
+
+def test_escape_sequences_of_a_line_are_shown_as_escapes() -> None:
+    found = first_mistake("mine.py", b"x = '\x1b[2J' y")
+    assert found is not None
+    assert "\x1b" not in found.text
+    assert r"\x1b[2J" in found.text
+
+
+def test_a_huge_file_is_left_to_the_import() -> None:
+    assert first_mistake("mine.py", b"(" + b" " * longest_parsed_bytes) is None
+
+
+def test_judge_and_command_agree_on_how_a_failed_import_begins() -> None:
+    from nvfp4.local.loading import heading
+
+    assert heading == import_failed
+
+
+directive = b"#!POPCORN leaderboard %s\n#!POPCORN gpu NVIDIA\nx = 1\n#!POPCORN leaderboard late\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "warns"),
+    [
+        (directive % b"nvfp4_gemv", False),
+        (directive % b"nvfp4_gemm", True),
+        (directive % b"nvfp4_gemm nvfp4_gemv", False),
+        (b"#!popcorn leaderboard other", True),
+        (b"x = 1\n#!POPCORN leaderboard other", False),
+        (b"", False),
+    ],
+)
+def test_a_directive_for_another_leaderboard_warns(
+    content: bytes, warns: bool, tmp_path: Path
+) -> None:
+    found = warnings_before(tmp_path / "mine.py", content, load_problem())
+    assert [each.code for each in found] == (["other_leaderboard"] if warns else [])
+
+
+@pytest.mark.parametrize(
+    ("tests", "warns"),
+    [
+        ("[{m: 128, n: 256, k: 256, l: 1, seed: 1}]", True),
+        ("[{m: 64, k: 64, l: 1, seed: 1}]", True),
+        ("[{m: 512, k: 512, l: 2, seed: 7}, {m: 64, k: 64, l: 1, seed: 1}]", False),
+        ("[{m: [1], k: 1}]", False),
+        ("3", False),
+        ("[", False),
+    ],
+)
+def test_a_task_of_another_problem_beside_the_submission_warns(
+    tests: str, warns: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "task.yml").write_text(f"tests: {tests}\n", encoding="utf-8")
+    found = warnings_before(tmp_path / "mine.py", b"", load_problem())
+    assert [each.code for each in found] == (["other_problem"] if warns else [])
