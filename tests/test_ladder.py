@@ -31,8 +31,8 @@ rungs = {rung.name: rung for rung in all_rungs() if rung.name != own_submission}
 climbs = [[rung for rung in rungs.values() if rung.folder == name] for name in ("cute", "cuda")]
 detours = [rung for rung in rungs.values() if rung.folder == "detours"]
 
-public = {"functools", "torch", "cutlass", "task"}
-"""What a rung may import: packages that the contest's machines have, and the task."""
+public = {"dataclasses", "functools", "itertools", "torch", "cutlass", "task"}
+"""What a rung may import: what Python and the contest's machines have, and the task."""
 
 longest_file = 175
 longest_diff = 130
