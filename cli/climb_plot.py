@@ -48,6 +48,8 @@ def draw_climb(problem: Problem, rungs: Sequence[Rung], steps: Steps, path: Path
     counts.set_xticks(range(len(shown)), [rung.name for rung in shown], rotation=60, ha="right")
     for axes in (times, counts):
         axes.grid(True, which="both", alpha=0.2)
+        axes.yaxis.set_major_formatter("{x:g}")
+    counts.yaxis.set_minor_formatter("{x:g}")
     try:
         figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
     except (OSError, ValueError) as error:
