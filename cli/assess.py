@@ -6,9 +6,11 @@ import stat
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from nvfp4.cli.beside import Abandoned, BesideTests
 from nvfp4.cli.bot import Bot, ProcessResult, import_timeout_s, side_by_side
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.mistakes import Mistake, import_failed
@@ -39,18 +41,21 @@ interrupted = "not judged: interrupted"
 class Observer:
     """Is told what happens while it happens.
 
+    happened: when what is told next happened, on the monotonic clock; None: now.
     phase: a title (import, tests, benchmarks, profile) and the lines of its cases. alone: that the
     submission has run by itself, and how it failed then or None. loaded: that the submission is
     imported. started: that a case of the phase begins, by its number. activity: what the
-    submission's process is busy with, as in ``cli.activity``.
+    submission's process is busy with, as in ``cli.activity``. ended: that the phase is over.
     """
 
+    happened: Callable[[float | None], None] = field(default=lambda at_s: None)
     phase: Callable[[str, list[str]], None] = field(default=lambda title, lines: None)
     alone: Callable[[str | None], None] = field(default=lambda failure: None)
     device: Callable[[Device], None] = field(default=lambda device: None)
     loaded: Callable[[], None] = field(default=lambda: None)
     started: Callable[[int], None] = field(default=lambda index: None)
     activity: Callable[[str], None] = field(default=lambda word: None)
+    ended: Callable[[], None] = field(default=lambda: None)
     test: Callable[[TestResult], None] = field(default=lambda result: None)
     benchmark: Callable[[BenchmarkResult], None] = field(default=lambda result: None)
 
@@ -127,13 +132,20 @@ def assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
 
 
 def _assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
-    with side_by_side(1) as pool:
+    with side_by_side(2) as pool:
         alone = pool.submit(_run_alone, bot, observer) if plan.run_alone else None
+        beside = BesideTests(pool, partial(_run_benchmarks, bot, plan), verdict, observer)
         if plan.tests:
-            _run_tests(bot, plan, verdict, observer)
+            on_emulated = beside.start if plan.benchmarks else None
+            _run_tests(bot, plan, verdict, observer, on_emulated)
         verdict.alone = alone.result() if alone else None
+        right = verdict.contest_tests_passed and not verdict.mistake
+        if beside.started and right:
+            beside.finish(verdict)
+            return
+        beside.abandon()
     if plan.benchmarks and not verdict.mistake:
-        if verdict.contest_tests_passed:
+        if right:
             _run_benchmarks(bot, plan, verdict, observer)
         else:
             reason = "not run: a test on the contest's inputs failed"
@@ -199,8 +211,15 @@ class _Listener:
     seen: every value so far. complete: the numbers of the cases that are.
     """
 
-    def __init__(self, observer: Observer, lines: list[str], stop_early: bool) -> None:
+    def __init__(
+        self,
+        observer: Observer,
+        lines: list[str],
+        stop_early: bool,
+        on_emulated: Callable[[], None] | None,
+    ) -> None:
         self._observer = observer
+        self._on_emulated = on_emulated
         self._lines = lines
         self._stop_early = stop_early
         self.import_failure: str | None = None
@@ -216,6 +235,8 @@ class _Listener:
             self.import_failure = unescape(value)
             return True
         self._tell(key, name, last)
+        if last == "emulated" and self._on_emulated:
+            self._on_emulated()
         if last == "complete":
             self.stopped = self._stop_early and self.seen.get(f"{name}.status") == "fail"
         return self.stopped
@@ -262,15 +283,18 @@ def _run_mode(
     verdict: Verdict,
     observer: Observer,
     stop_early: bool = False,
+    on_emulated: Callable[[], None] | None = None,
 ) -> None:
     """Runs eval.py over cases and reads a result for each; notes what it says of the device and of
-    the confinement. Results that disagree with how eval.py ended fail. An interrupt leaves those
-    that are known so far.
+    the confinement. Results that disagree with how eval.py ended fail. An interrupt, or Abandoned,
+    leaves those that are known so far. on_emulated: called where kernels are emulated.
     """
-    listener = _Listener(observer, lines, stop_early)
+    listener = _Listener(observer, lines, stop_early, on_emulated)
     try:
-        process = judged(bot.run_eval(mode, lines, listener, observer.activity))
-    except KeyboardInterrupt:
+        ended = bot.run_eval(mode, lines, listener, observer.activity)
+        observer.ended()
+        process = judged(ended)
+    except (KeyboardInterrupt, Abandoned):
         verdict.device = read_device(listener.seen)
         verdict.confined = read_confinement(listener.seen)
         results[:] = listener.results(read)
@@ -294,11 +318,17 @@ def _left_out(result: Result, reason: str) -> Result:
     return replace(result, status="skipped", message=reason, failure=None)
 
 
-def _run_tests(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
+def _run_tests(
+    bot: Bot,
+    plan: Plan,
+    verdict: Verdict,
+    observer: Observer,
+    on_emulated: Callable[[], None] | None,
+) -> None:
     lines = plan.all_tests
     observer.phase("tests", lines)
     stop = plan.stop_early
-    _run_mode(bot, "test", lines, read_test, verdict.tests, verdict, observer, stop)
+    _run_mode(bot, "test", lines, read_test, verdict.tests, verdict, observer, stop, on_emulated)
 
 
 def _run_benchmarks(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:

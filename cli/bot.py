@@ -19,6 +19,7 @@ from typing import IO
 
 from nvfp4.cli.activity import read_activity
 from nvfp4.cli.janitor import clear, watched
+from nvfp4.cli.judge_server import Process, start
 from nvfp4.cli.problem import Problem, submission_source
 from nvfp4.cli.text import visible
 
@@ -45,7 +46,7 @@ OnResult = Callable[[str, str], "bool | None"]
 
 _temporary = "tmp"
 
-_running: set[subprocess.Popen[bytes]] = set()
+_running: set[Process] = set()
 
 
 @dataclass
@@ -110,11 +111,17 @@ class Bot:
     repeat: bool = True
     name: str = "submission.py"
 
+    @property
+    def _harness(self) -> Path:
+        return (self.problem.folder / self.problem.files["import_guard.py"]).parent
+
     def run_submission(self) -> ProcessResult:
         """``python submission.py``, as the bot does once before anything else, but confined."""
         with self._staged() as folder:
             command = [sys.executable, "-m", "nvfp4.local.run_alone", "submission.py"]
-            ended = _run(command, folder, self._environment(folder), import_timeout_s)
+            ended = _run(
+                command, self._harness, folder, self._environment(folder), import_timeout_s
+            )
             ended.stderr = _own_frames(ended.stderr, folder / "submission.py").replace(
                 "submission.py", self.name
             )
@@ -157,7 +164,9 @@ class Bot:
                 if word and on_activity:
                     on_activity(word)
 
-            return _run(command, folder, environment, limit_s, on_result or _ignore, look)
+            return _run(
+                command, self._harness, folder, environment, limit_s, on_result or _ignore, look
+            )
 
     def run_explain(
         self, cases: list[str], instructions: int, wanted: list[str]
@@ -167,7 +176,9 @@ class Bot:
             case_file, target = _write_cases(folder, cases), folder.parent / "explained.json"
             command = [sys.executable, "-m", "nvfp4.local.explain", str(case_file), str(target)]
             command += [str(instructions), *wanted]
-            ended = _run(command, folder, self._environment(folder), self.timeout_s + grace_s)
+            ended = _run(
+                command, self._harness, folder, self._environment(folder), self.timeout_s + grace_s
+            )
             text = target.read_text(encoding="utf-8") if target.is_file() else ""
             return ended, text
 
@@ -245,6 +256,7 @@ def _ignore(key: str, value: str) -> None:
 
 def _run(
     command: list[str],
+    harness: Path,
     folder: Path,
     environment: dict[str, str],
     timeout_s: float,
@@ -253,19 +265,10 @@ def _run(
 ) -> ProcessResult:
     """Runs a command with a result pipe where somebody listens; kills it after the time limit."""
     read_fd, write_fd = os.pipe()
-    if on_result:
-        environment = {**environment, "POPCORN_FD": str(write_fd)}
-    process = subprocess.Popen(
-        command,
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        pass_fds=[write_fd] if on_result else [],
-        start_new_session=True,
-    )
-    os.close(write_fd)
+    try:
+        process = start(command, harness, folder, environment, write_fd if on_result else None)
+    finally:
+        os.close(write_fd)
     _running.add(process)
     assert process.stderr
     errors = _Tail(process.stderr)
@@ -286,7 +289,7 @@ def _run(
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         _running.discard(process)
-    ended.exit_code = process.returncode
+    ended.exit_code = process.wait()
     ended.stderr = visible(errors.text())
     return ended
 
@@ -337,7 +340,7 @@ def side_by_side(count: int) -> Iterator[ThreadPoolExecutor]:
         pool.shutdown()
 
 
-def _ask_to_stop(process: subprocess.Popen[bytes]) -> None:
+def _ask_to_stop(process: Process) -> None:
     """Lets a process that still runs clear away."""
     if process.poll() is None:
         process.terminate()

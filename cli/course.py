@@ -31,11 +31,12 @@ class Row:
 class Course:
     """Rows of all phases so far; told as an ``Observer`` is.
 
-    clock: seconds from any moment on.
+    clock: seconds, as of time.monotonic.
     """
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self.clock = clock
+        self._told_s: float | None = None
         self.began_s = clock()
         self.device: Device | None = None
         self._alone: Row | None = None
@@ -47,6 +48,13 @@ class Course:
         self._emulates = False
         self._expectations = {kind: Expectation() for kind in _kinds.values()}
 
+    def happened(self, at_s: float | None) -> None:
+        """What is told from now on happened then; None: when it is told."""
+        self._told_s = at_s
+
+    def _now(self) -> float:
+        return self.clock() if self._told_s is None else self._told_s
+
     @property
     def rows(self) -> list[Row]:
         """The run of the submission by itself, if there is one, and every case so far."""
@@ -55,10 +63,10 @@ class Course:
     def phase(self, title: str, lines: list[str]) -> None:
         """A phase begins with these cases."""
         if title == "import":
-            self._alone = Row("by itself", None, status="running", began_s=self.clock())
+            self._alone = Row("by itself", None, status="running", began_s=self._now())
             return
         self._phase = [_row(title, line) for line in lines]
-        self._phase_began_s = self.clock()
+        self._phase_began_s = self._now()
         self._loaded, self._activity = False, ""
         self._cases += self._phase
 
@@ -66,7 +74,7 @@ class Course:
         """The run of the submission by itself is over."""
         if self._alone:
             self._alone.status = "fail" if failure else "done"
-            self._alone.ended_s = self.clock()
+            self._alone.ended_s = self._now()
 
     def on_device(self, device: Device) -> None:
         """What judges is known."""
@@ -79,7 +87,7 @@ class Course:
     def started(self, index: int) -> None:
         """A case of the phase begins."""
         self._phase[index].status = "running"
-        self._phase[index].began_s = self.clock()
+        self._phase[index].began_s = self._now()
 
     def activity(self, word: str) -> None:
         """What the submission's process is busy with."""
@@ -95,7 +103,7 @@ class Course:
             return None
         row.status = status
         if row.ended_s is None:
-            row.ended_s = self.clock()
+            row.ended_s = self._now()
             self._expectations[row.kind].note(row.shape, row.ended_s - (row.began_s or 0.0))
         return row
 

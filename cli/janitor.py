@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from nvfp4.cli.judge_server import Process
+
 _wait = """
 read -r said && exit 0
 kill -TERM "$1"
@@ -18,7 +20,7 @@ rm -rf "$2"
 
 
 @contextmanager
-def watched(process: subprocess.Popen[bytes], folder: Path) -> Iterator[None]:
+def watched(process: Process, folder: Path) -> Iterator[None]:
     """Should this command be killed inside, the process's session ends and the folder goes."""
     janitor = subprocess.Popen(
         ["sh", "-c", _wait, "sh", str(process.pid), str(folder)],

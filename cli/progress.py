@@ -95,6 +95,7 @@ def _observer(console: Console, course: Course, live: Live | None = None) -> Obs
             say(console, _with_time(benchmark_line(result), course, row))
 
     return Observer(
+        happened=course.happened,
         phase=shown(course.phase),
         alone=shown(course.alone),
         device=shown(on_device),

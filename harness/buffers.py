@@ -1,20 +1,25 @@
 """The tensors that the judge and the worker share.
 
-On a CPU they lie in an anonymous file that both map; its descriptor travels over the socket. On
-CUDA each is an allocation of the judge that the worker opens by its IPC handle.
+They lie in an anonymous file or in memory of a device. Both map it by a descriptor.
 """
 
-import base64
 import fcntl
 import mmap
 import os
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from importlib.util import find_spec
 
 import torch
 
+from device_memory import Place
 from layout import layouts
 from task import output_dtypes
+
+if find_spec("nvfp4") is None:
+    from device_memory import allocate, open_memory
+else:
+    from nvfp4.local.device_memory import allocate, open_memory
 
 output_name = "output"
 """The buffer for what custom_kernel returned, [l, m, 1] of any dtype."""
@@ -30,15 +35,18 @@ def _sizes(m: int, k: int, l: int) -> dict[str, int]:
 
 @dataclass
 class SharedBuffers:
-    """Flat uint8 tensors by name. The other side opens them by ``handles``, as JSON, or, on a CPU,
-    by ``fd``."""
+    """Flat uint8 tensors by name. fd: by which the other side opens them; None on that side of a
+    device."""
 
     tensors: dict[str, torch.Tensor]
-    handles: dict[str, list[object]] = field(default_factory=dict)
     fd: int | None = None
 
     def close(self) -> None:
         self.tensors.clear()
+        self.close_fd()
+
+    def close_fd(self) -> None:
+        """Nobody can open them any more."""
         if self.fd is not None:
             os.close(self.fd)
             self.fd = None
@@ -48,23 +56,18 @@ def create_buffers(m: int, k: int, l: int, device: torch.device) -> SharedBuffer
     """The buffers of a case, uninitialised."""
     sizes = _sizes(m, k, l)
     if device.type == "cuda":
-        tensors = {
-            name: torch.empty(nbytes, dtype=torch.uint8, device=device)
-            for name, nbytes in sizes.items()
-        }
-        return SharedBuffers(tensors, {name: export_tensor(each) for name, each in tensors.items()})
+        fd, place = allocate(_mapped_bytes(sizes), device)
+        return SharedBuffers(_tensors(place, sizes), fd)
     fd = _anonymous_file(_mapped_bytes(sizes))
-    return SharedBuffers(_map(fd, sizes), fd=fd)
+    return SharedBuffers(_tensors(_file(fd, sizes), sizes), fd)
 
 
-def open_buffers(
-    m: int, k: int, l: int, device: torch.device, handles: dict[str, list[object]], fd: int | None
-) -> SharedBuffers:
+def open_buffers(m: int, k: int, l: int, device: torch.device, fd: int) -> SharedBuffers:
     """The same buffers in another process."""
     sizes = _sizes(m, k, l)
-    if fd is not None:
-        return SharedBuffers(_map(fd, sizes), fd=fd)
-    return SharedBuffers({name: import_tensor(handles[name]) for name in sizes})
+    if device.type == "cuda":
+        return SharedBuffers(_tensors(open_memory(fd, _mapped_bytes(sizes), device), sizes))
+    return SharedBuffers(_tensors(_file(fd, sizes), sizes), fd)
 
 
 def _with_guard(nbytes: int) -> int:
@@ -87,30 +90,18 @@ def _anonymous_file(nbytes: int) -> int:
     return fd
 
 
-def _map(fd: int, sizes: dict[str, int]) -> dict[str, torch.Tensor]:
+def _file(fd: int, sizes: dict[str, int]) -> Place:
+    mapping = mmap.mmap(fd, _mapped_bytes(sizes))
+    return lambda offset, nbytes: torch.frombuffer(
+        mapping, dtype=torch.uint8, count=nbytes, offset=offset
+    )
+
+
+def _tensors(place: Place, sizes: dict[str, int]) -> dict[str, torch.Tensor]:
     """Every tensor starts on a page of its own, as allocations on a device are aligned, and lies
     between unused pages, so that what reaches past it is in no tensor."""
-    mapping = mmap.mmap(fd, _mapped_bytes(sizes))
     tensors, offset = {}, _page_bytes
     for name, nbytes in sizes.items():
-        tensors[name] = torch.frombuffer(mapping, dtype=torch.uint8, count=nbytes, offset=offset)
+        tensors[name] = place(offset, nbytes)
         offset += _with_guard(nbytes)
     return tensors
-
-
-def export_tensor(tensor: torch.Tensor) -> list[object]:
-    """The IPC handle of a CUDA allocation; bytes become base64."""
-    return [
-        {"base64": base64.b64encode(part).decode()} if isinstance(part, bytes) else part
-        for part in tensor.untyped_storage()._share_cuda_()
-    ]
-
-
-def import_tensor(handle: list[object]) -> torch.Tensor:
-    """The same allocation, flat uint8."""
-    torch.cuda.init()
-    parts = [
-        base64.b64decode(part["base64"]) if isinstance(part, dict) else part for part in handle
-    ]
-    storage = torch.UntypedStorage._new_shared_cuda(*parts)
-    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)

@@ -28,12 +28,11 @@ class Load:
 
 @dataclass(frozen=True)
 class OpenCase:
-    """Open the buffers of a case."""
+    """Open the buffers of a case, whose descriptor comes with it."""
 
     m: int
     k: int
     l: int
-    handles: dict[str, list[object]]
 
 
 @dataclass(frozen=True)

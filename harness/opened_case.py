@@ -65,7 +65,7 @@ class OpenedCase:
         _refuse_too_large(case, device)
         self.buffers: SharedBuffers = create_buffers(case.m, case.k, case.l, device)
         try:
-            self.ask(OpenCase(case.m, case.k, case.l, self.buffers.handles), Done)
+            self.ask(OpenCase(case.m, case.k, case.l), Done, self.buffers.fd)
         except SubmissionFailed:
             self.buffers.close()
             raise
@@ -143,11 +143,11 @@ class OpenedCase:
     def _storages(self, data: input_t) -> dict[str, torch.Tensor]:
         return storages(data, self.case.m, self.case.k, self.case.l)
 
-    def ask(self, request: object, answer: type[T]) -> T:
+    def ask(self, request: object, answer: type[T], fd: int | None = None) -> T:
         """Raises SubmissionFailed or OutOfTime."""
         longest_s = longest_call_s if self._called else longest_compile_s
         left_s = seconds_left(self._deadline, longest_s)
-        return self._process.request(request, answer, left_s, self.buffers.fd)
+        return self._process.request(request, answer, left_s, fd)
 
 
 def seconds_left(deadline: float, longest_s: float = longest_call_s) -> float:

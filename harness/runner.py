@@ -53,7 +53,6 @@ class Runner:
         self._timer: CallTimer = call_timer(self.device, flush)
         self.shape = (0, 0, 0)
         self.buffers = SharedBuffers({})
-        self.handles: dict[str, list[object]] = {}
         self._last_output: Any = None
         self.output_dtype = torch.float16
         self.operations: dict[type, Callable[[Any, int | None], object]] = {
@@ -146,8 +145,8 @@ class Runner:
     def _open_case(self, request: OpenCase, fd: int | None) -> Done:
         self.buffers.close()
         self.shape = (request.m, request.k, request.l)
-        self.handles = request.handles
-        self.buffers = open_buffers(*self.shape, self.device, self.handles, fd)
+        assert fd is not None, "a descriptor comes with it"
+        self.buffers = open_buffers(*self.shape, self.device, fd)
         return Done()
 
     def _call(self, request: Call, fd: int | None) -> Called:

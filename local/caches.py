@@ -40,6 +40,17 @@ def cache_variables(submission: Path, scratch: Path) -> dict[str, str]:
     return {**caches, _folder_variable: str(folder), "TMPDIR": str(scratch)}
 
 
+def trusted_variables() -> dict[str, str]:
+    """Where code that is not a submission's keeps what Numba compiles; empty if nothing can be
+    kept. New folders of submissions begin with a copy."""
+    folder = _root() / "trusted" / f"{_compilers[-1]}_CACHE_DIR".lower()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return {}
+    return {f"{_compilers[-1]}_CACHE_DIR": str(folder)} if os.access(folder, os.W_OK) else {}
+
+
 def _root() -> Path:
     return Path(os.environ.get(_folder_variable) or Path.home() / ".cache") / "nvfp4"
 

@@ -20,8 +20,6 @@ def confine() -> dict[str, str]:
     protections = {**isolation.confine(), "namespaces": how}
     if " mount" in how:
         writable += [Path("/tmp"), Path("/dev/shm")]  # its own
-    elif namespaces.uses_gpu():
-        writable.append(Path("/dev/shm"))  # through which CUDA shares memory
     try:
         protections["files"] = confine_files(writable)
     except OSError as error:

@@ -53,6 +53,10 @@ def judge_extras(
 
     def observe(opened: OpenedCase, called: Called, report: dict[str, str]) -> None:
         retargeted.note(called.launches)
+        if called.launches and not on_cuda:
+            report["emulated"] = "true"
+            # Not in the way of what else is emulated now.
+            torch.set_num_threads(max(1, (os.cpu_count() or 1) // 2))
         report["error_share"] = f"{opened.error_share:.6g}"
         found = findings_of(opened, called)
         if found:

@@ -23,10 +23,7 @@ def serve(fd: int) -> None:
     """
     isolation.die_with_parent()
     isolation.close_to_others()
-    # What every worker would load for itself.
-    import nvfp4.emulation
-    import nvfp4.local.installed_runner  # noqa: F401
-
+    load()
     judge = os.getppid()
     tell, told = os.pipe()
     server = socket.socket(fileno=fd)
@@ -47,6 +44,12 @@ def serve(fd: int) -> None:
         server.send(os.read(tell, 64))  # now that it is the judge's child
         for each in fds:
             os.close(each)
+
+
+def load() -> None:
+    """What every worker would load for itself."""
+    import nvfp4.emulation
+    import nvfp4.local.installed_runner  # noqa: F401
 
 
 def _become_worker(request: dict[str, Any], fds: list[int], judge: int) -> None:
@@ -75,3 +78,5 @@ def _become_worker(request: dict[str, Any], fds: list[int], judge: int) -> None:
     random.seed()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
+    if "numba" in sys.modules:
+        sys.modules["numba"].config.CACHE_DIR = os.environ.get("NUMBA_CACHE_DIR", "")

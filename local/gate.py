@@ -4,17 +4,19 @@ import ctypes
 
 import torch
 
-from buffers import export_tensor, import_tensor
+from nvfp4.local.device_memory import allocate, open_memory
 
+_flag_bytes = 4
 _greater_or_equal = 0  # CU_STREAM_WAIT_VALUE_GEQ of the CUDA driver
 
 
 class Gate:
-    """The side that opens it. ``handle`` is what the other side needs to wait at it, as JSON."""
+    """The side that opens it. ``fd`` is what the other side needs to wait at it."""
 
     def __init__(self, device: torch.device) -> None:
-        self._flag = torch.zeros(1, dtype=torch.int32, device=device)
-        self.handle = export_tensor(self._flag)
+        self.fd, place = allocate(_flag_bytes, device)
+        self._flag = place(0, _flag_bytes).view(torch.int32)
+        self.shut()
 
     def shut(self) -> None:
         """What is queued behind it from now on waits."""
@@ -29,8 +31,8 @@ class Gate:
 class WaitingSide:
     """The side that waits."""
 
-    def __init__(self, handle: list[object]) -> None:
-        self._flag = import_tensor(handle).view(torch.int32)
+    def __init__(self, fd: int, device: torch.device) -> None:
+        self._flag = open_memory(fd, _flag_bytes, device)(0, _flag_bytes).view(torch.int32)
         self._wait = ctypes.CDLL("libcuda.so.1").cuStreamWaitValue32_v2
 
     def wait(self) -> None:

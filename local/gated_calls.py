@@ -8,7 +8,7 @@ import torch
 from buffers import SharedBuffers, open_buffers
 from messages import Done, OpenCase
 from nvfp4.local.gate import WaitingSide
-from nvfp4.local.queue_messages import AwaitQueue, CloseQueue, OpenQueue, QueueCalls
+from nvfp4.local.queue_messages import AwaitQueue, CloseQueue, OpenGate, OpenSet, QueueCalls
 from runner import Refused, Runner
 
 # A reference of our own: a submission may replace the attributes of torch.
@@ -27,7 +27,8 @@ class GatedCalls:
         self._open_case = runner.operations[OpenCase]
         self.operations: dict[type, Callable[[Any, int | None], object]] = {
             OpenCase: self._open_other_case,
-            OpenQueue: self._open,
+            OpenGate: self._open_gate,
+            OpenSet: self._open_set,
             QueueCalls: self._queue,
             AwaitQueue: self._await,
             CloseQueue: self._close,
@@ -37,21 +38,22 @@ class GatedCalls:
         self._close(CloseQueue(), None)
         return self._open_case(request, fd)
 
-    def _open(self, request: OpenQueue, fd: int | None) -> Done:
+    def _open_gate(self, request: OpenGate, fd: int | None) -> Done:
+        assert fd is not None, "a descriptor comes with it"
+        self._gate = WaitingSide(fd, self._runner.device)
+        self._copy_all([], [])  # a kernel cannot be loaded while the device waits
+        return Done()
+
+    def _open_set(self, request: OpenSet, fd: int | None) -> Done:
         runner = self._runner
-        shape = (*runner.shape, runner.device)
-        self._sets += [
-            runner.buffers if handles == runner.handles else open_buffers(*shape, handles, None)
-            for handles in request.sets
-        ]
-        if self._gate is None:
-            self._gate = WaitingSide(request.gate)
-            self._copy_all([], [])  # a kernel cannot be loaded while the device waits
+        self._sets.append(
+            runner.buffers if fd is None else open_buffers(*runner.shape, runner.device, fd)
+        )
         return Done()
 
     def _queue(self, request: QueueCalls, fd: int | None) -> Done:
         """Queues a call on each set, and what hands over its output, behind the gate."""
-        assert self._gate, "OpenQueue comes first"
+        assert self._gate, "OpenGate comes first"
         runner = self._runner
         data = [runner.data(buffers) for buffers in self._sets]
         targets = [runner.place(buffers) for buffers in self._sets]

@@ -20,7 +20,7 @@ from layout import layouts, total_bytes
 from messages import Done
 from nvfp4.local.flushes import clean_flush
 from nvfp4.local.gate import Gate
-from nvfp4.local.queue_messages import AwaitQueue, CloseQueue, OpenQueue, QueueCalls
+from nvfp4.local.queue_messages import AwaitQueue, CloseQueue, OpenGate, OpenSet, QueueCalls
 from opened_case import OpenedCase, generate, seconds_left
 from stats import Stats
 from submission_process import SubmissionFailed, SubmissionProcess
@@ -33,8 +33,6 @@ single_calls = 16
 
 queue_wait_s, single_wait_s = 1.0, 0.05
 """How long a host may take to queue calls; one that needs longer waits for the device in a call."""
-
-_sets_in_message = 32
 
 error_ns = 5e3
 """Of a call among many: what waits between calls."""
@@ -170,9 +168,11 @@ class GatedClock:
         late: list[tuple[torch.Tensor, torch.Tensor]],
         alone: bool,
     ) -> _Clocked:
-        for first in range(0, max(1, len(sets)), _sets_in_message):
-            handles = [each.handles for each in sets[first : first + _sets_in_message]]
-            self._ask(OpenQueue(handles, self._gate.handle))
+        self._ask(OpenGate(), self._gate.fd)
+        for each in sets:
+            self._ask(OpenSet(), None if alone else each.fd)
+            if not alone:  # at most a few hundred descriptors are allowed
+                each.close_fd()
         raw = [each.tensors[output_name] for each in sets] or [self._nothing[0]]
         open_gate = self._opening([*late, (self._nothing[0], self._nothing[1])])
         torch.stack(raw)  # loads the kernel that is needed when the clock runs
@@ -220,13 +220,13 @@ class GatedClock:
             copy_and_open()
         return graph.replay
 
-    def _ask(self, request: object) -> None:
-        self._begin(request)
+    def _ask(self, request: object, fd: int | None = None) -> None:
+        self._begin(request, fd)
         self._finish()
 
-    def _begin(self, request: object) -> None:
+    def _begin(self, request: object, fd: int | None = None) -> None:
         # A case that is open has loaded the submission; an empty queue must not need it.
-        self._process.begin(request, seconds_left(self._deadline), load=False)
+        self._process.begin(request, seconds_left(self._deadline), fd, load=False)
 
     def _finish(self) -> None:
         self._process.finish(Done, seconds_left(self._deadline))

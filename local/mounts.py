@@ -19,7 +19,7 @@ _private_bytes = 1 << 30
 """Of /tmp and of /dev/shm, which take memory."""
 
 _hidden = ("/tmp", "/var/tmp", "/run", "/var/run")
-_devices = ("null", "zero", "full", "random", "urandom", "tty")
+_devices = ("null", "zero", "full", "random", "urandom", "tty", "nvidia*", "dxg")
 _links = {"fd": "fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
 _settings = ("sys", "sysrq-trigger", "irq", "bus", "fs")
 """Below /proc; root could change them even without rights over others."""
@@ -41,7 +41,7 @@ def show_only(writable: list[Path], sockets: list[str], fresh_proc: bool) -> Non
     folder = Path.cwd()
     kept = _opened(path for path in _program_folders() if _is_hidden(path))
     given = _opened(writable)
-    devices = _opened(Path("/dev", name) for name in _devices)
+    devices = _opened(path for name in _devices for path in Path("/dev").glob(name))
     _mount(None, "/", None, _recursive | _private)
     _set_read_only("/", True, recursive=True)
     for name in _hidden:

@@ -1,7 +1,5 @@
 """A system of its own for a submission: pid, ipc, mount, network, host name and user namespaces.
 
-Where there is a GPU, only the last three: CUDA opens the judge's buffers by what the others hide.
-
     the judge
     └ waits for the status, outside of every namespace
       └ makes the namespaces
@@ -55,16 +53,9 @@ def enter(writable: list[Path]) -> str:
     if sys.platform != "linux":
         return "none: only Linux has namespaces"
     isolation.die_with_parent()
-    if uses_gpu():
-        try:
-            _unshare(_new_user | _new_net | _new_names)
-            how = "own network and user namespaces"
-        except OSError as error:
-            how = f"none: {error}"
-        drop_capabilities()
-        return how
     reasons = []
-    for with_pids in (True, False):
+    # CUDA needs a /proc that may be written, which only a process with pids of its own can mount.
+    for with_pids in (True,) if uses_gpu() else (True, False):
         try:
             _continue_inside(writable, with_pids)
         except _NotPossible as error:
@@ -74,8 +65,13 @@ def enter(writable: list[Path]) -> str:
         if with_pids:
             return "own pid, ipc, mount, network and user namespaces"
         return f"own ipc, mount, network and user namespaces; no own pids: {reasons[0]}"
+    how = f"none: {reasons[-1]}"
+    if uses_gpu():
+        with contextlib.suppress(OSError):
+            _unshare(_new_user | _new_net | _new_names)
+            how = f"own network and user namespaces; no others: {reasons[-1]}"
     drop_capabilities()
-    return f"none: {reasons[-1]}"
+    return how
 
 
 def drop_capabilities() -> None:
@@ -108,12 +104,25 @@ def _continue_inside(writable: list[Path], with_pids: bool) -> None:
             _become_child(lambda status: os._exit(1), keep=-1)
             isolation.die_with_parent()
         show_only(writable, sockets, fresh_proc=with_pids)
+        if uses_gpu():
+            _refuse_without_cuda()
         os.write(write_fd, _ready)
         _become_child(lambda status: _report(write_fd, status), keep=write_fd)
         os.close(write_fd)
     except (OSError, MountError) as error:
         os.write(write_fd, str(error).encode())
         os._exit(1)
+
+
+def _refuse_without_cuda() -> None:
+    """Raises OSError where CUDA does not start in here, though it is installed."""
+    child = os.fork()
+    if child == 0:  # CUDA would not survive a fork
+        with contextlib.suppress(OSError):
+            os._exit(1 if ctypes.CDLL("libcuda.so.1").cuInit(0) else 0)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        raise OSError("CUDA does not start in namespaces of its own")
 
 
 def _wait_outside(child: int, read_fd: int) -> None:

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class OpenQueue:
-    """Open more sets of buffers for a call each, and the gate in front of the calls.
+class OpenGate:
+    """Open the gate's memory, whose descriptor comes with it."""
 
-    sets: the handles of each set of buffers, by name. gate: its handle.
-    """
 
-    sets: list[dict[str, list[object]]]
-    gate: list[object]
+@dataclass(frozen=True)
+class OpenSet:
+    """Open one more set of buffers for a call, whose descriptor comes with it; without one, take
+    the buffers of the case."""
 
 
 @dataclass(frozen=True)

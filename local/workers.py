@@ -28,7 +28,7 @@ def start_worker(
     which it inherits."""
     environment = variables(Path(arguments[2]), scratch)
     ours = arguments[0] == path_of("worker")
-    if ours and sys.platform == "linux" and not uses_gpu():
+    if ours and sys.platform == "linux" and (_ForkServer.prepared or not uses_gpu()):
         server = _ForkServer.of(arguments[0], environment)
         try:
             return server.start(arguments, scratch, fd, environment)
@@ -41,29 +41,22 @@ class _ForkServer:
     """The judge's side of ``fork_server.serve``."""
 
     _running: ClassVar[dict[str, "_ForkServer"]] = {}
+    prepared: ClassVar[list[socket.socket]] = []
+    """The socket of one that runs already, forked before this process knew a secret."""
 
     @classmethod
     def of(cls, script: str, environment: dict[str, str]) -> "_ForkServer":
         """The one for a worker's script, in an environment without secrets."""
         if script not in cls._running:
-            cls._running[script] = cls(script, environment)
+            known = cls.prepared.pop() if cls.prepared else _started(script, environment)
+            cls._running[script] = cls(script, known)
         return cls._running[script]
 
-    def __init__(self, script: str, environment: dict[str, str]) -> None:
+    def __init__(self, script: str, connection: socket.socket) -> None:
         isolation.adopt_orphans()  # workers are this process's children in the end
         self._script = script
         self._waiting: list[ForkedProcess] = []
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            subprocess.Popen(
-                [sys.executable, script, str(theirs.fileno())],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
+        self._socket = connection
 
     def forget(self) -> None:
         self._running.pop(self._script, None)
@@ -100,6 +93,26 @@ class _ForkServer:
                 each.number = int(said) if said else -1
             if not said:
                 self.forget()
+
+
+def _started(script: str, environment: dict[str, str]) -> socket.socket:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        subprocess.Popen(
+            [sys.executable, script, str(theirs.fileno())],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+        )
+    return ours
+
+
+def use(connection: socket.socket) -> None:
+    """Workers come from the fork server behind this socket from now on."""
+    _ForkServer.prepared.append(connection)
 
 
 class ForkedProcess:

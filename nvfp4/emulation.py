@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -230,6 +230,14 @@ class StandInEmulation(Emulation):
     def host_view(self, tensor: torch.Tensor) -> torch.Tensor:
         """A CPU tensor on the memory of a CUDA tensor."""
         return standin.host_view(tensor)
+
+
+def preparation() -> Iterator[None]:
+    """Does in small steps what every process that emulates does once; for one that others fork
+    from."""
+    from nvfp4.emulator.preparation import steps
+
+    yield from steps()
 
 
 def install(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import mmap
 import os
 import subprocess
@@ -30,7 +31,7 @@ def test_there_is_a_buffer_for_every_tensor_and_for_the_output() -> None:
 def test_what_one_side_writes_the_other_reads() -> None:
     ours = create_buffers(64, 64, 1, cpu)
     assert ours.fd is not None
-    theirs = open_buffers(64, 64, 1, cpu, {}, os.dup(ours.fd))
+    theirs = open_buffers(64, 64, 1, cpu, os.dup(ours.fd))
     for number, name in enumerate(ours.tensors):
         ours.tensors[name].fill_(number)
         assert (theirs.tensors[name] == number).all()
@@ -64,25 +65,23 @@ def test_closing_gives_the_descriptor_back_and_may_be_repeated() -> None:
 
 @pytest.mark.gpu
 def test_a_cuda_allocation_is_opened_in_another_process() -> None:
-    import json
-
     device = torch.device("cuda", 0)
     buffers = create_buffers(128, 64, 1, device)
     buffers.tensors["a"].copy_(torch.arange(128 * 32, device=device).to(torch.uint8))
     torch.cuda.synchronize()
+    assert buffers.fd is not None
     program = (
-        "import json, sys, torch\n"
+        "import sys, torch\n"
         "from buffers import open_buffers\n"
         "device = torch.device('cuda', 0)\n"
-        "buffers = open_buffers(128, 64, 1, device, json.load(sys.stdin), None)\n"
+        "buffers = open_buffers(128, 64, 1, device, int(sys.argv[1]))\n"
         "buffers.tensors['output'][:256].copy_(buffers.tensors['a'][:256].flip(0))\n"
         "torch.cuda.synchronize()\n"
     )
     subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, "-c", program, str(buffers.fd)],
         env=with_the_judge,
-        input=json.dumps(buffers.handles),
-        text=True,
+        pass_fds=[buffers.fd],
         check=True,
     )
     expected = torch.arange(256, device=device).to(torch.uint8).flip(0)
@@ -96,3 +95,23 @@ def test_the_other_side_cannot_cut_the_file_short() -> None:
     with pytest.raises(PermissionError):
         os.ftruncate(buffers.fd, 0)
     buffers.close()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("module", ["device_memory", "nvfp4.local.device_memory"])
+def test_device_memory_travels_by_descriptor_under_the_bot_too(module: str) -> None:
+    device = torch.device("cuda")
+    fd, place = importlib.import_module(module).allocate(3 << 20, device)
+    place(1 << 20, 16).fill_(7)
+    torch.cuda.synchronize()
+    program = (
+        "import importlib, sys, torch\n"
+        f"opened = importlib.import_module({module!r}).open_memory\n"
+        "place = opened(int(sys.argv[1]), 3 << 20, torch.device('cuda', 0))\n"
+        "place(2 << 20, 16).copy_(place(1 << 20, 16) + 1)\n"
+        "torch.cuda.synchronize()\n"
+    )
+    command = [sys.executable, "-c", program, str(fd)]
+    subprocess.run(command, env=with_the_judge, pass_fds=[fd], check=True)
+    os.close(fd)
+    assert place(2 << 20, 16).tolist() == [8] * 16

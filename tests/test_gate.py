@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import time
@@ -11,17 +10,18 @@ import pytest
 import torch
 from conftest import with_the_judge
 
-from buffers import export_tensor
+from nvfp4.local.device_memory import allocate
 from nvfp4.local.gate import Gate
 
 waiting = """
-import json, sys, torch
-from buffers import import_tensor
+import sys, torch
+from nvfp4.local.device_memory import open_memory
 from nvfp4.local.gate import WaitingSide
 
-gate, handle = (json.loads(sys.stdin.readline()) for _ in range(2))
-numbers = import_tensor(handle).view(torch.int32)
-side = WaitingSide(gate)
+gate, fd = map(int, sys.argv[1:])
+device = torch.device("cuda", 0)
+numbers = open_memory(fd, 16, device)(0, 16).view(torch.int32)
+side = WaitingSide(gate, device)
 numbers.add_(0)  # loads the kernel, which cannot be done while the device waits
 side.wait()
 numbers.add_(1)
@@ -34,21 +34,20 @@ print("done", flush=True)
 @pytest.mark.gpu
 def test_what_another_process_queues_behind_a_gate_waits_until_it_opens() -> None:
     device = torch.device("cuda", 0)
-    gate, numbers = Gate(device), torch.zeros(4, dtype=torch.int32, device=device)
-    gate.shut()
+    gate = Gate(device)
+    fd, place = allocate(16, device)
+    numbers = place(0, 16).view(torch.int32).zero_()
+    torch.cuda.synchronize()
     process = subprocess.Popen(
-        [sys.executable, "-c", waiting],
+        [sys.executable, "-c", waiting, str(gate.fd), str(fd)],
         env=with_the_judge,
-        stdin=subprocess.PIPE,
+        pass_fds=[gate.fd, fd],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
     with process:
-        assert process.stdin
         assert process.stdout
-        process.stdin.write(f"{json.dumps(gate.handle)}\n{json.dumps(export_tensor(numbers))}\n")
-        process.stdin.flush()
         assert process.stdout.readline() == "queued\n"
         time.sleep(0.2)
         numbers.fill_(10)

@@ -25,7 +25,7 @@ from layout import layouts, output_view
 from messages import Done
 from nvfp4.local import gated_timing
 from nvfp4.local.gated_timing import GatedClock, error_ns, few_calls, least_calls
-from nvfp4.local.queue_messages import AwaitQueue, CloseQueue, OpenQueue, QueueCalls
+from nvfp4.local.queue_messages import AwaitQueue, CloseQueue, OpenGate, OpenSet, QueueCalls
 from opened_case import OpenedCase
 from protocol import Exit
 from submission_process import SubmissionFailed
@@ -59,7 +59,7 @@ ticking = Clock()
 class OneGate:
     """The judge's gate and the one that the queue waits at."""
 
-    handle: tuple[object, ...] = ()
+    fd = -1
 
     def __init__(self, device: torch.device) -> None:
         self.opened = threading.Event()
@@ -89,8 +89,8 @@ class Worker:
     def begin(self, request: Any, timeout_s: float, fd: object = None, load: bool = True) -> None:
         self.loaded |= load
         self.asked.append(request)
-        if isinstance(request, OpenQueue):
-            self.sets += [made[number] for number in request.sets]  # type: ignore[index]
+        if isinstance(request, OpenSet):
+            self.sets.append(made[0] if fd is None else by_fd(fd))
         if isinstance(request, QueueCalls):
             self.queues.append(self.sets)
             self.waits = request.wait
@@ -159,14 +159,17 @@ class WorkerThatWaits(Worker):
         return False
 
 
-made: dict[int, SharedBuffers] = {}
+made: list[SharedBuffers] = []
 
 
-def numbered(buffers: SharedBuffers) -> SharedBuffers:
-    """The same, with a number as its handles."""
-    buffers.handles = len(made)  # type: ignore[assignment]
-    made[len(made)] = buffers
+def noted(buffers: SharedBuffers) -> SharedBuffers:
+    """The same, which the worker can open."""
+    made.append(buffers)
     return buffers
+
+
+def by_fd(fd: object) -> SharedBuffers:
+    return next(buffers for buffers in made if buffers.fd == fd)
 
 
 def compute(buffers: SharedBuffers) -> None:
@@ -181,12 +184,12 @@ def compute(buffers: SharedBuffers) -> None:
 def _without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     create: Callable[..., SharedBuffers] = gated_timing.create_buffers
     monkeypatch.setattr(gated_timing, "Gate", OneGate)
-    monkeypatch.setattr(gated_timing, "create_buffers", lambda *shape: numbered(create(*shape)))
+    monkeypatch.setattr(gated_timing, "create_buffers", lambda *shape: noted(create(*shape)))
     monkeypatch.setattr(gated_timing, "single_calls", 3)
     monkeypatch.setattr(gated_timing, "time", ticking)
     monkeypatch.setattr(gated_timing, "many_calls", 70)
     yield
-    for buffers in made.values():
+    for buffers in made:
         buffers.close()
     made.clear()
     gates.clear()
@@ -198,7 +201,7 @@ def clock_of(worker: Worker) -> GatedClock:
 
 def opened_by(worker: Worker) -> OpenedCase:
     opened = OpenedCase(worker, case, cpu, time.monotonic() + 60)  # type: ignore[arg-type]
-    numbered(opened.buffers)
+    noted(opened.buffers)
     return opened
 
 
@@ -229,7 +232,7 @@ def test_an_empty_queue_is_measured_before_the_submission_is_loaded() -> None:
     worker = Worker()
     clock = clock_of(worker)
     assert not worker.loaded
-    assert [type(each) for each in worker.asked[:3]] == [OpenQueue, QueueCalls, AwaitQueue]
+    assert [type(each) for each in worker.asked[:3]] == [OpenGate, QueueCalls, AwaitQueue]
     assert (clock._empty_queue_ns, clock._empty_alone_ns) == (overhead_ns, overhead_ns)
 
 

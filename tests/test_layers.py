@@ -71,6 +71,7 @@ outside_the_bot = {
     },
     "submission_process": {"nvfp4.local.workers"},
     "nvfp4.local.fork_server": {"nvfp4.emulation"},
+    "nvfp4.local.judge_server": {"nvfp4.emulation", "nvfp4.emulator.execution.launch"},
     "nvfp4.local.emulated_runner": {"nvfp4.emulation"},
     "nvfp4.local.run_alone": {"nvfp4.emulation"},
     "nvfp4.local.tracebacks": {

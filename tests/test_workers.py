@@ -59,7 +59,7 @@ def said(process: SubmissionProcess) -> dict:
     from buffers import create_buffers
 
     buffers = create_buffers(128, 64, 1, torch.device("cpu"))
-    process.request(OpenCase(128, 64, 1, buffers.handles), Done, 60, buffers.fd)
+    process.request(OpenCase(128, 64, 1), Done, 60, buffers.fd)
     with pytest.raises(SubmissionFailed) as failed:
         process.request(Call(), Called, 60)
     buffers.close()

@@ -7,7 +7,8 @@ vectorises them; the host's own fused multiply-add and half-precision conversion
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -20,6 +21,22 @@ from numba.extending import intrinsic
 from nvfp4.emulator.ptx.types import Array
 
 Ufunc = Callable[..., Any]
+
+
+def loop(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Numba's nopython mode without the GIL, cached on disk where that is possible."""
+    try:
+        result: Any = numba.njit(cache=True, nogil=True)(function)
+    except RuntimeError:
+        return numba.njit(nogil=True)(function)
+    cache = result._cache
+
+    def save(*arguments: Any) -> None:
+        with contextlib.suppress(OSError):  # the folder is not ours to write, or the disk is full
+            type(cache).save_overload(cache, *arguments)
+
+    cache.save_overload = save
+    return result
 
 
 def _cast(llvm_type: ir.Type, source: types.Type, target: types.Type) -> Any:
@@ -244,10 +261,11 @@ def kernel(name: str) -> Ufunc:
     return compiled
 
 
-def compile_all() -> None:
-    """Every ufunc that has a name: for a process that others are to fork from."""
+def compile_all() -> Iterator[None]:
+    """Every ufunc that has a name, one a step: for a process that others are to fork from."""
     for name in _SCALARS:
         kernel(name)
+        yield
 
 
 @cache
@@ -259,8 +277,19 @@ def dp4a(a_signed: bool, b_signed: bool) -> Ufunc:
     return compiled
 
 
+@loop
+def take(table, codes, out):  # type: ignore[no-untyped-def]
+    """Writes table[codes[i]] to out[i]."""
+    for i in range(codes.shape[0]):
+        out[i] = table[codes[i]]
+
+
 def lookup(table: Array) -> Ufunc:
-    """A ufunc from uint8 to `table[i]`; the table (256 entries) becomes a constant of the code."""
-    signature = f"{table.dtype.name}(uint8)"
-    compiled: Ufunc = numba.vectorize([signature], cache=True)(lambda i: table[i])
-    return compiled
+    """A function of uint8 lanes: `table[i]`, of 256 entries."""
+
+    def looked_up(lanes: Array) -> Array:
+        out = np.empty(lanes.size, table.dtype)
+        take(table, np.ascontiguousarray(lanes).reshape(-1), out)
+        return out.reshape(lanes.shape)
+
+    return looked_up

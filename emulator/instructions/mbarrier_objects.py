@@ -11,19 +11,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nvfp4.emulator.arithmetic.compiled import loop
 from nvfp4.emulator.errors import BarrierMisuse, Misaligned, OutOfBounds
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.memory import SHARED_WINDOW
-from nvfp4.emulator.state.native import compiled, load_u64, locate_window, store_u64
+from nvfp4.emulator.state.native import load_u64, locate_window, store_u64
 
 MOST = (1 << 20) - 1
 LIVE = np.uint64(1 << 62)
 _NO_FAULT, _NOT_LIVE, _TOO_MANY, _TX_RANGE = 0, 1, 2, 3
 
 
-@compiled
+@loop
 def _change(address, arrivals, expect, drop, before):  # type: ignore[no-untyped-def]
     """Per lane: expect bytes (negative: bytes came), then count arrivals; drop lowers the
     arrivals of later phases as well. before: the state found. Returns (lane, fault).

@@ -6,6 +6,7 @@ import numpy as np
 
 from nvfp4.capture.errors import InvalidTensorMap
 from nvfp4.capture.tensormap import TENSOR_MAP_BYTES, Fill, Swizzle, TensorMap
+from nvfp4.emulator.arithmetic.compiled import loop
 from nvfp4.emulator.errors import Misaligned, TensorMapError
 from nvfp4.emulator.instructions.copy_engine import (
     buffer_of,
@@ -20,7 +21,7 @@ from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.memory import READ, WRITTEN
-from nvfp4.emulator.state.native import compiled, load_u8, store_u8
+from nvfp4.emulator.state.native import load_u8, store_u8
 
 
 class TensorMaps:
@@ -52,7 +53,7 @@ def _read_map(at: LaneSite, address: int) -> TensorMap:
 _SWIZZLE_MASKS = {Swizzle.NONE: 0, Swizzle.BYTES_32: 1, Swizzle.BYTES_64: 3, Swizzle.BYTES_128: 7}
 
 
-@compiled
+@loop
 def _copy_rows(  # type: ignore[no-untyped-def]
     tensor, shared, place, counts, tensor_steps, box_steps, inner, mask, loads, touched, base, flag
 ):

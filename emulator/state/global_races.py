@@ -23,9 +23,10 @@ from typing import Any
 import numpy as np
 
 from nvfp4.capture.launch import Buffer
+from nvfp4.emulator.arithmetic.compiled import loop
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.memory import READ, WRITTEN, GlobalMemory
-from nvfp4.emulator.state.native import compiled, load_u8, load_u64, store_u8, store_u64
+from nvfp4.emulator.state.native import load_u8, load_u64, store_u8, store_u64
 from nvfp4.emulator.state.races import CHANNELS
 
 ATOMIC = 1 << 11
@@ -35,7 +36,7 @@ _LATEST = (1 << 18) - 1
 WORD = np.uint64(8)
 
 
-@compiled
+@loop
 def _ordered(stamp, cta, thread, row, releases, latest):  # type: ignore[no-untyped-def]
     """Whether the stamped access happened before what a thread of a CTA does now.
 
@@ -62,7 +63,7 @@ def _ordered(stamp, cta, thread, row, releases, latest):  # type: ignore[no-unty
     return False
 
 
-@compiled
+@loop
 def _holder(address, starts, ends, near):  # type: ignore[no-untyped-def]
     """The watched buffer that holds an address, or -1; near: the one to try first."""
     if near >= 0 and starts[near] <= address < ends[near]:
@@ -73,19 +74,19 @@ def _holder(address, starts, ends, near):  # type: ignore[no-untyped-def]
     return -1
 
 
-@compiled
+@loop
 def _near(stamp, other):  # type: ignore[no-untyped-def]
     """Whether two stamps are of one warp; 0 is nobody's."""
     return stamp != 0 and stamp >> 32 == other >> 32 and (stamp ^ other) & 0x7E0 == 0
 
 
-@compiled
+@loop
 def _worse(stamp, than, mine):  # type: ignore[no-untyped-def]
     """Of two stamps that race with mine, the one of another warp; 0 is none."""
     return stamp if than == 0 or _near(than, mine) else than
 
 
-@compiled
+@loop
 def unwatched(address, starts, ends):  # type: ignore[no-untyped-def]
     """The first position whose address no watched buffer holds, or -1."""
     near = -1
@@ -96,7 +97,7 @@ def unwatched(address, starts, ends):  # type: ignore[no-untyped-def]
     return -1
 
 
-@compiled
+@loop
 def watched(address, starts, ends):  # type: ignore[no-untyped-def]
     """Whether a watched buffer holds one of the addresses."""
     low, high = starts[0], ends[0]
@@ -109,7 +110,7 @@ def watched(address, starts, ends):  # type: ignore[no-untyped-def]
     return False
 
 
-@compiled
+@loop
 def _bytes_of(cell, first, end):  # type: ignore[no-untyped-def]
     """Which bytes of a cell lie in [first, end): bit set << 12."""
     low = cell << 1
@@ -121,7 +122,7 @@ def _bytes_of(cell, first, end):  # type: ignore[no-untyped-def]
     return both
 
 
-@compiled
+@loop
 def note_reads(  # type: ignore[no-untyped-def]
     address, nbytes, number, row, thread, known, starts, ends, shadows, releases, latest, atomic
 ):  # fmt: skip
@@ -174,7 +175,7 @@ def note_reads(  # type: ignore[no-untyped-def]
     return first, other, count
 
 
-@compiled
+@loop
 def note_writes(  # type: ignore[no-untyped-def]
     address, new, number, row, thread, known, starts, ends, shadows, releases, latest
 ):
@@ -223,7 +224,7 @@ def note_writes(  # type: ignore[no-untyped-def]
     return first, other, count
 
 
-@compiled
+@loop
 def exchange(  # type: ignore[no-untyped-def]
     channel, number, row, warp, known, releases, latest, heard, epochs, used, tells, hears
 ):

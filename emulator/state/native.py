@@ -8,27 +8,18 @@ after a check has placed them inside a buffer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import types
 from numba.extending import intrinsic
 
+from nvfp4.emulator.arithmetic.compiled import loop
+
 SECTOR_BYTES = 32
 BANKS = 32
 _SHARED_WORDS = 1 << 16
-
-
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Numba's nopython mode without the GIL, cached on disk where that is possible."""
-    try:
-        result: Callable[..., Any] = numba.njit(cache=True, nogil=True)(function)
-    except RuntimeError:
-        result = numba.njit(nogil=True)(function)
-    return result
 
 
 def _pointer_access(bits: int, numba_type: Any) -> tuple[Any, Any]:
@@ -121,11 +112,11 @@ def _scatter_64(address, values):  # type: ignore[no-untyped-def]
 _SIZES = (1, 2, 4, 8)
 _GATHERS = (_gather_8, _gather_16, _gather_32, _gather_64)
 _SCATTERS = (_scatter_8, _scatter_16, _scatter_32, _scatter_64)
-GATHER = {size: compiled(function) for size, function in zip(_SIZES, _GATHERS, strict=True)}
-SCATTER = {size: compiled(function) for size, function in zip(_SIZES, _SCATTERS, strict=True)}
+GATHER = {size: loop(function) for size, function in zip(_SIZES, _GATHERS, strict=True)}
+SCATTER = {size: loop(function) for size, function in zip(_SIZES, _SCATTERS, strict=True)}
 
 
-@compiled
+@loop
 def visit_global(  # type: ignore[no-untyped-def]
     address, request, nbytes, align, starts, ends, sector0, touched, flag
 ):
@@ -183,7 +174,7 @@ def visit_global(  # type: ignore[no-untyped-def]
     return -1, sectors
 
 
-@compiled
+@loop
 def locate_window(address, row, base, size, stride, nbytes, align, out):  # type: ignore[no-untyped-def]
     """Byte offsets of accesses to per-CTA or per-thread memory.
 
@@ -204,7 +195,7 @@ def locate_window(address, row, base, size, stride, nbytes, align, out):  # type
     return -1
 
 
-@compiled
+@loop
 def scatter_rows(offset, data, memory):  # type: ignore[no-untyped-def]
     """memory[offset[i] + j] = data[i, j]; the later row wins."""
     for i in range(offset.shape[0]):
@@ -213,7 +204,7 @@ def scatter_rows(offset, data, memory):  # type: ignore[no-untyped-def]
             memory[start + j] = data[i, j]
 
 
-@compiled
+@loop
 def bank_wavefronts(address, request, nbytes):  # type: ignore[no-untyped-def]
     """Shared-memory passes of the requests, and what they would be without bank conflicts.
 

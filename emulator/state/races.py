@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from nvfp4.emulator.arithmetic.compiled import loop
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state.native import compiled
 
 ATOMIC = 1 << 31
 UNDER_WAY = np.int64(0x7FFFFFFF)
@@ -28,7 +28,7 @@ CHANNELS = 8
 NO_FAULT, RACE_IN_WARP, UNINITIALISED, RACE = 0, 1, 2, 3
 
 
-@compiled
+@loop
 def ordered(stamp, thread, known):  # type: ignore[no-untyped-def]
     """Whether the stamped access happened before what `thread` does now."""
     if stamp == 0:
@@ -43,19 +43,19 @@ def ordered(stamp, thread, known):  # type: ignore[no-untyped-def]
     return clock <= known[mine, its]
 
 
-@compiled
+@loop
 def in_warp(stamp, thread):  # type: ignore[no-untyped-def]
     """Whether a thread of `thread`'s warp left the stamp."""
     return stamp != 0 and ((stamp & 0x7FFFFFFF) - 1) >> 5 == thread >> 5
 
 
-@compiled
+@loop
 def worse(stamp, than, thread):  # type: ignore[no-untyped-def]
     """Of two stamps that race with what `thread` does, the one of another warp; 0 is none."""
     return stamp if than == 0 or in_warp(than, thread) else than
 
 
-@compiled
+@loop
 def note_reads(offset, nbytes, cta, thread, known, writers, readers):  # type: ignore[no-untyped-def]
     """Record reads of `nbytes` at each offset. Returns the first (lane, fault, other's stamp), how
     many lanes are at fault, and the first lane that reads what nothing has written, or -1."""
@@ -92,7 +92,7 @@ def note_reads(offset, nbytes, cta, thread, known, writers, readers):  # type: i
     return first, kind, other, count, unwritten
 
 
-@compiled
+@loop
 def _in_one_instruction(i, byte, writer, offset, nbytes, cta, thread):  # type: ignore[no-untyped-def]
     """Whether lane i's instruction is also what left the stamp at a byte, by another lane of its
     warp: one of the lanes writes then, and it is not said which. No synchronisation is missing."""
@@ -105,7 +105,7 @@ def _in_one_instruction(i, byte, writer, offset, nbytes, cta, thread):  # type: 
     return False
 
 
-@compiled
+@loop
 def note_writes(  # type: ignore[no-untyped-def]
     offset, nbytes, cta, thread, known, writers, readers, atomic, memory, new
 ):
@@ -156,7 +156,7 @@ def note_writes(  # type: ignore[no-untyped-def]
     return first, kind, other, count
 
 
-@compiled
+@loop
 def note_engine(start, nbytes, thread, engine, known, writers, readers, write):  # type: ignore[no-untyped-def]
     """Stamp a range for the copy engine; `thread` issued the copy, so what it knows of is in
     order. known: the clocks of the CTA. Returns the first (byte, fault, other's
@@ -196,7 +196,7 @@ def note_engine(start, nbytes, thread, engine, known, writers, readers, write): 
     return first, kind, other
 
 
-@compiled
+@loop
 def note_issue(offset, nbytes, cta, thread, engine, known, writers, readers):  # type: ignore[no-untyped-def]
     """Stamp bytes that copies of these threads will write at a time of their own; `engine` is who
     the stamps name. Returns as `note_writes`."""
@@ -232,7 +232,7 @@ def note_issue(offset, nbytes, cta, thread, engine, known, writers, readers):  #
     return first, kind, other, count
 
 
-@compiled
+@loop
 def note_landing(offset, nbytes, cta, thread, known, writers):  # type: ignore[no-untyped-def]
     """Stamp bytes that copies of these threads have written."""
     for i in range(offset.shape[0]):

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from nvfp4.emulator.arithmetic.compiled import loop
 from nvfp4.emulator.ptx.program import Instruction
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.memory import GlobalMemory
-from nvfp4.emulator.state.native import BANKS, compiled
+from nvfp4.emulator.state.native import BANKS
 
 WARP = 32
 
@@ -234,7 +235,7 @@ def _conflict(address: Sequence[int], lanes: Sequence[int], nbytes: int) -> Bank
 _HAS_COUNT = hasattr(np, "bitwise_count")  # NumPy 2
 
 
-@compiled
+@loop
 def _count(bits: Any) -> Any:
     total = 0
     for i in range(bits.shape[0]):
@@ -245,7 +246,7 @@ def _count(bits: Any) -> Any:
     return total
 
 
-@compiled
+@loop
 def _request_totals(address, request, nbytes):  # type: ignore[no-untyped-def]
     """Requests, the fewest sectors that could hold their bytes, and those bytes, each counted once
     a request. Addresses of a request that differ do not overlap: they are multiples of the size.
@@ -275,7 +276,7 @@ def _request_totals(address, request, nbytes):  # type: ignore[no-untyped-def]
     return requests, least, total
 
 
-@compiled
+@loop
 def _mark_bytes(bits, address, start, nbytes):  # type: ignore[no-untyped-def]
     """Set a bit for each byte of the accesses."""
     for i in range(address.shape[0]):

@@ -1,7 +1,7 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
 # family: 28
-# caught: ValueError: .x1b.2J.x1b.Hpassed
+# caught: ValueError: passed
 # strategy: clear the screen and print "passed" with an error message
 # quick: yes
 

@@ -191,7 +191,7 @@ def prepare() -> None:
     import nvfp4.emulator.execution.launch  # noqa: F401
 
     torch.set_num_threads(1)
-    compiled.compile_all()
+    list(compiled.compile_all())
 
 
 def judged(entries: Iterable[Entry]) -> Iterator[tuple[Entry, Judgement]]:

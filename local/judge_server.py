@@ -1,0 +1,142 @@
+"""A process that loads torch once and forks judges, which take less than a second to begin then.
+
+    python -m nvfp4.local.judge_server HARNESS SOCKET
+
+The command starts it, and asks over the socket. It never reads what a judge is asked to do, nor
+does the fork server for workers that each judge begins with: no worker comes from a process that
+has known a seed.
+"""
+
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+_longest_request_bytes = 1 << 20
+
+
+def main() -> None:
+    """Returns never, but in a judge or a worker, when that ends."""
+    from nvfp4.local.caches import trusted_variables
+    from nvfp4.local.variables import passed_on
+
+    wanted = {**passed_on(), **trusted_variables()}
+    if os.environ != wanted:  # what it begins with, a worker can read
+        command = [sys.executable, "-m", "nvfp4.local.judge_server", *sys.argv[1:]]
+        os.execve(sys.executable, command, wanted)
+    harness, number = sys.argv[1:]
+    paths = [path for path in sys.path if path not in ("", os.getcwd())]
+    sys.path[:] = [harness]
+    import_guard = __import__("import_guard")
+    sys.path[:] = paths
+    import_guard.keep_to_modules()
+    sys.path[:] = paths
+    steps = _load()
+    _become_judge(*_forked(socket.socket(fileno=int(number)), steps))
+
+
+def _load() -> Iterator[None]:
+    """Returns what else can be loaded, in small steps."""
+    import isolation
+    from nvfp4 import emulation
+    from nvfp4.local import fork_server
+
+    isolation.close_to_others()
+    fork_server.load()
+    import judge  # noqa: F401
+
+    return emulation.preparation()
+
+
+def _forked(asked: socket.socket, steps: Iterator[None]) -> list[int]:
+    """Forks judges, and prepares more between them. Returns in each, with its socket and where its
+    output and errors go; it is a child of the command then."""
+    command, (tell, told) = os.getppid(), os.pipe()
+    forked, more = 0, True
+    while True:
+        # A command that needs a single judge has no use for them.
+        while forked > 1 and more and not select.select([asked], [], [], 0)[0]:
+            more = next(steps, steps) is None
+        _, fds, _, _ = socket.recv_fds(asked, 16, 3)
+        forked += 1
+        if not fds:
+            os._exit(0)
+        between = os.fork()
+        if between == 0:
+            child = os.fork()
+            if child == 0:
+                asked.close()
+                os.setsid()
+                while os.getppid() != command:
+                    time.sleep(0.0005)
+                return fds
+            os.write(told, str(child).encode())
+            os._exit(0)
+        os.waitpid(between, 0)
+        asked.send(os.read(tell, 64))
+        for fd in fds:
+            os.close(fd)
+
+
+def _become_judge(channel: int, out: int, err: int) -> None:
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+    _only(channel)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork() == 0:
+        _serve_workers(theirs.detach())
+        return
+    theirs.close()
+    from nvfp4.local import workers
+
+    workers.use(ours)
+    with socket.socket(fileno=channel) as connection:
+        text, fds, _, _ = socket.recv_fds(connection, _longest_request_bytes, 1)
+    request = json.loads(text)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    for fd in fds:
+        os.environ["POPCORN_FD"] = str(fd)
+    tempfile.tempdir = None
+    os.chdir(request["folder"])
+    arguments = request["arguments"]
+    if arguments[0] == "-m":
+        sys.path.insert(0, request["folder"])
+        sys.argv = arguments[1:]
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = arguments
+        runpy.run_path(str(Path(arguments[0]).resolve()), run_name="__main__")
+
+
+def _serve_workers(fd: int) -> None:
+    """A fork server; returns in each worker, when that has ended."""
+    _only(fd)
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    for number in (1, 2):
+        os.dup2(nothing, number)
+    os.close(nothing)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    from import_guard import path_of
+    from nvfp4.local.fork_server import serve
+
+    serve(fd)
+    runpy.run_path(path_of("worker"), run_name="__main__")
+
+
+def _only(fd: int) -> None:
+    """Closes all other files but the standard ones."""
+    os.closerange(3, fd)
+    os.closerange(fd + 1, os.sysconf("SC_OPEN_MAX"))
+
+
+if __name__ == "__main__":
+    main()
