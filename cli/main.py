@@ -141,8 +141,11 @@ def check(
     _end(lambda: check_and_show(submission, plan, Options(**options)), submission, watch)
 
 
-@main.command(epilog="nvfp4 new cute\nnvfp4 new cuda -o mine.py")
-@click.argument("kind", default="torch", type=click.Choice(["torch", "cute", "cuda", "triton"]))
+@main.command(epilog="nvfp4 new cute\nnvfp4 new --from cute/split_k_warp -o mine.py")
+@click.argument("kind", required=False, type=click.Choice(["torch", "cute", "cuda", "triton"]))
+@click.option(
+    "--from", "rung", metavar="RUNG", help="Copy a rung of the ladder, such as cute/split_k_warp."
+)
 @click.option(
     "-o",
     "--output",
@@ -152,11 +155,19 @@ def check(
     help="The file to write.",
 )
 @click.option("--force", is_flag=True, help="Overwrite the file if there is one.")
-def new(kind: str, output: Path, force: bool) -> None:
-    """Writes a small commented submission that passes every test, to start from."""
-    from nvfp4.cli.new import write_template
+def new(kind: str | None, rung: str | None, output: Path, force: bool) -> None:
+    """Writes a small commented submission that passes every test, to start from.
 
-    write_template(kind, output, force)
+    KIND is torch unless given.
+    """
+    from nvfp4.cli.new import write_rung, write_template
+
+    if rung is None:
+        write_template(kind or "torch", output, force)
+    elif kind is None:
+        write_rung(rung, output, force)
+    else:
+        raise click.UsageError("KIND and --from exclude each other.")
     click.echo(f"wrote {output}; next: nvfp4 check {output}")
 
 
@@ -277,6 +288,36 @@ def tune(
     if not submission.is_file():
         raise SetupError(f"{submission} does not exist", "Name the submission to tune.")
     sys.exit(run_tuner(load_problem(), submission, shapes, device, calls, state, write))
+
+
+@main.command(
+    epilog="nvfp4 ladder --state climb.json --plot climb.svg\nnvfp4 ladder cute/split_k_warp cuda"
+)
+@click.argument("names", nargs=-1)
+@click.option("--device", default="auto", type=DeviceType(), help="Where to judge.")
+@flush_option
+@click.option("--quick", is_flag=True, help="Test one small shape instead of all.")
+@click.option(
+    "--state",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Keep results in this file and go on from those it has.",
+)
+@click.option(
+    "--plot",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Draw the climb: published and measured times, and the floor. Needs matplotlib.",
+)
+@click.option("--write", is_flag=True, help="Put the tables into ladder/README.md.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else.")
+def ladder(names: tuple[str, ...], **options: Any) -> None:
+    """Judges the rungs of the ladder, and shows what each step costs and takes.
+
+    NAMES picks rungs, such as cute/07_split_k_warp, or folders, such as cuda; all are judged
+    without. Counts are the emulator's everywhere, times those of a GPU. Exit 1: a rung failed.
+    """
+    from nvfp4.cli.climb import LadderOptions, climb_and_show
+
+    sys.exit(climb_and_show(names, LadderOptions(**options)))
 
 
 @main.command(

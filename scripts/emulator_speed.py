@@ -1,8 +1,8 @@
-"""Times the emulator on the kernels of tests/kernels: the contest's tests and its benchmark shapes.
+"""Times the emulator on kernels in CuTe DSL: the contest's tests and its benchmark shapes.
 
     python -m scripts.emulator_speed                     every kernel
-    python -m scripts.emulator_speed tma --no-check      some, without the costly checks
-    python -m scripts.emulator_speed plain --profile     where the time goes, first benchmark shape
+    python -m scripts.emulator_speed tests/kernels/tma.py --no-check   some, without costly checks
+    python -m scripts.emulator_speed FILE --profile      where the time goes, first benchmark shape
 
 Run it from the repository root. Every output is compared with the exact reference.
 """
@@ -25,7 +25,13 @@ from nvfp4.emulation import install
 from nvfp4.tuner.space import load_submission
 from reference import check_implementation, generate_input
 
-KERNELS = ("plain", "shared_memory", "warp_per_row", "packed", "cp_async", "tma")
+KERNELS = (
+    Path("ladder", "cute", "03_block_sum.py"),
+    *(
+        Path("tests", "kernels", f"{name}.py")
+        for name in ("shared_memory", "warp_per_row", "packed", "cp_async", "tma")
+    ),
+)
 SEED = 1111
 
 
@@ -44,7 +50,7 @@ def seconds_of(kernel: Callable[[Any], Any], shape: Shape) -> float:
 def main() -> None:
     """Prints a row for each kernel."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("kernels", nargs="*", default=KERNELS, metavar="KERNEL")
+    parser.add_argument("kernels", nargs="*", default=KERNELS, type=Path, metavar="FILE")
     parser.add_argument("--no-check", action="store_true", help="switch the costly checks off")
     parser.add_argument("--profile", action="store_true", help="profile the first benchmark shape")
     options = parser.parse_args()
@@ -56,11 +62,11 @@ def main() -> None:
     headings = [f"{2 * len(tests)} tests", *(f"{s.m}x{s.k}x{s.l}" for s in benchmarks)]
     print("seconds".ljust(16) + "".join(heading.rjust(16) for heading in headings))
     with install(check=not options.no_check) as emulation:
-        for name in options.kernels:
-            kernel = load_submission(Path("tests", "kernels", f"{name}.py")).custom_kernel
+        for path in options.kernels:
+            kernel = load_submission(path).custom_kernel
             row = [sum(seconds_of(kernel, shape) for shape in tests * 2)]
             row += [seconds_of(kernel, shape) for shape in benchmarks]
-            print(name.ljust(16) + "".join(f"{seconds:16.2f}" for seconds in row), flush=True)
+            print(path.stem.ljust(16) + "".join(f"{seconds:16.2f}" for seconds in row), flush=True)
             emulation.clear()
             if options.profile:
                 profile = cProfile.Profile()

@@ -60,7 +60,7 @@ with emulation.install("sm_100a"):
             assert right, name + " is wrong: " + message
 print("yes")
 """
-_KERNELS = ("plain", "shared_memory", "warp_per_row", "cp_async", "tma", "packed")
+_KERNELS = ("shared_memory", "warp_per_row", "cp_async", "tma", "packed")
 CHECKS = {
     "traces submission.py": _COMPILES.replace("{step}", "traced"),
     "compiles it for sm_100a": _COMPILES.replace("{step}", "compiled"),

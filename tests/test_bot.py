@@ -132,7 +132,7 @@ def test_an_emulated_kernel_has_counts_for_the_command_and_fails_under_the_bot(
     mode: str, stage: Stage
 ) -> None:
     pytest.importorskip("cutlass")
-    bot = stage(root / "tests" / "kernels" / "plain.py")
+    bot = stage(root / "ladder" / "cute" / "03_block_sum.py")
     lines = [case(128, 256)]
     ended = bot.run(mode, lines)
     assert ended.exit_code == 112

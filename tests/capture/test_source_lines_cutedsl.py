@@ -34,6 +34,7 @@ from reference import generate_input
 
 HERE = Path(__file__).resolve()
 KERNELS = HERE.parents[1] / "kernels"
+BLOCK_SUM = HERE.parents[2] / "ladder" / "cute" / "03_block_sum.py"
 # Before Python 3.11 there are no columns.
 COLUMN = r":(\d+)" if sys.version_info >= (3, 11) else "()"
 ELSEWHERE = """import cutlass.cute as cute
@@ -195,10 +196,9 @@ def test_where_cute_dsl_gives_no_line_the_one_before_is_said_to_be_near(
     assert re.search(rf"\n  near (\S+/)?{HERE.name}:{number}: {re.escape(text)}\n", message)
 
 
-def kernel_of(name: str) -> Any:
-    """One of the test kernels, loaded afresh: it compiles again."""
-    path = KERNELS / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"lines_of_{name}", path)
+def kernel_of(path: Path) -> Any:
+    """A submission's kernel, loaded afresh: it compiles again."""
+    spec = importlib.util.spec_from_file_location(f"lines_of_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -206,10 +206,10 @@ def kernel_of(name: str) -> Any:
     return module.custom_kernel
 
 
-def ptx_of(name: str) -> str:
+def ptx_of(path: Path) -> str:
     launches: list[Launch] = []
     with intercept(launches.append):
-        kernel_of(name)(generate_input(128, 256, 1, seed=1))
+        kernel_of(path)(generate_input(128, 256, 1, seed=1))
     return launches[0].ptx
 
 
@@ -220,7 +220,7 @@ def without_lines(ptx: str) -> list[str]:
     ]
 
 
-def ptx_without_lines(name: str) -> str:
+def ptx_without_lines(path: Path) -> str:
     """The PTX without the switch. For a process of its own: CuTe DSL remembers the switch."""
     replace, set_environment = Hooks.replace, Hooks.set_environment
 
@@ -234,25 +234,25 @@ def ptx_without_lines(name: str) -> str:
 
     Hooks.replace = replace_but_lines  # type: ignore[method-assign]
     Hooks.set_environment = set_but_lines  # type: ignore[method-assign]
-    return ptx_of(name)
+    return ptx_of(path)
 
 
 def test_line_information_changes_no_instruction() -> None:
-    names = ["plain", "packed", "cp_async"]
+    paths = [BLOCK_SUM, KERNELS / "packed.py", KERNELS / "cp_async.py"]
     with get_context("spawn").Pool(1) as pool:
-        for name, without in zip(names, pool.map(ptx_without_lines, names), strict=True):
-            with_lines = ptx_of(name)
+        for path, without in zip(paths, pool.map(ptx_without_lines, paths), strict=True):
+            with_lines = ptx_of(path)
             assert ".loc" in with_lines
             assert ".loc" not in without
             assert without_lines(with_lines) == without_lines(without)
 
 
 def test_the_work_of_a_kernel_is_told_by_its_lines(emulation: Emulation) -> None:
-    kernel_of("plain")(generate_input(128, 256, 1, seed=1))
+    kernel_of(BLOCK_SUM)(generate_input(128, 256, 1, seed=1))
     report = emulation.launches[-1]
     counts = by_source_line(report)
     assert sum(counts.values()) == report.warp_instructions_total
-    lines = (KERNELS / "plain.py").read_text(encoding="utf-8").splitlines()
-    products = next(n for n, line in enumerate(lines, 1) if "inner += a[i] * b[i]" in line)
+    lines = BLOCK_SUM.read_text(encoding="utf-8").splitlines()
+    products = next(n for n, line in enumerate(lines, 1) if "block += a[i] * b[i]" in line)
     # A multiply-add for each of 4 warps and 256 elements, and a few moves.
-    assert counts[(str(KERNELS / "plain.py"), products)] in range(4 * 256, 4 * 300)
+    assert counts[(str(BLOCK_SUM), products)] in range(4 * 256, 4 * 300)

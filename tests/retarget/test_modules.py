@@ -25,6 +25,7 @@ pytest.importorskip("cutlass")
 needing_sm_90 = {"tma"}
 files = [
     root / "submission.py",
+    root / "ladder" / "cute" / "03_block_sum.py",
     *(
         path
         for path in sorted((root / "tests" / "kernels").glob("*.py"))

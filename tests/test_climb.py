@@ -1,0 +1,260 @@
+"""`nvfp4 ladder`: what is judged, what is known already, and how it is shown."""
+
+from __future__ import annotations
+
+import json
+import math
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from nvfp4.cli import climber as judging
+from nvfp4.cli.assess import Observer, Plan
+from nvfp4.cli.bot import Bot
+from nvfp4.cli.climb_plot import draw_climb
+from nvfp4.cli.climb_tables import correlations, markdown, write_tables
+from nvfp4.cli.climber import Climber
+from nvfp4.cli.errors import SetupError
+from nvfp4.cli.ladder import Rung, find_rungs, rung_text
+from nvfp4.cli.main import main
+from nvfp4.cli.occupancy import warps_per_sm
+from nvfp4.cli.problem import load_problem
+from nvfp4.cli.rank_correlation import spearman
+from nvfp4.cli.steps import Counts, Judged, Step, no_gpu, read_steps, write_steps
+from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict
+
+climb = find_rungs(["cute", "cuda"])
+published = [rung for rung in climb if rung.published_us]
+counts = Counts(2.5, 2.0, 0, 40, 0, 48)
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    """The exit code of a command and its output."""
+    ended = CliRunner().invoke(main, arguments)
+    return ended.exit_code, ended.output
+
+
+@pytest.mark.parametrize(
+    ("xs", "ys", "expected"),
+    [
+        ([1, 2, 3], [10, 20, 30], 1.0),
+        ([1, 2, 3], [30, 20, 10], -1.0),
+        ([1, 2, 3, 4, 5], [5, 6, 7, 8, 7], 0.8207826816681233),  # scipy.stats.spearmanr
+        ([1, 2, 3, 4], [2, 1, 4, 3], 0.6),
+        ([1, 2], [1, 2], None),
+        ([1, 2, 3], [5, 5, 5], None),
+    ],
+)
+def test_rank_correlation(xs: list[float], ys: list[float], expected: float | None) -> None:
+    found = spearman(xs, ys)
+    assert found == (None if expected is None else pytest.approx(expected))
+
+
+@pytest.mark.parametrize(
+    ("threads", "registers", "shared_bytes", "warps"),
+    [
+        (256, 32, 0, 64),
+        (512, 40, 0, 48),
+        (256, 33, 0, 48),
+        (256, 255, 0, 8),
+        (128, 64, 0, 32),
+        (32, 32, 0, 32),  # no more than 32 CTAs
+        (128, 32, 100 << 10, 8),
+        (1024, 65, 0, 0),
+    ],
+)
+def test_occupancy(threads: int, registers: int, shared_bytes: int, warps: int) -> None:
+    assert warps_per_sm(threads, registers, shared_bytes) == warps
+
+
+class Fake:
+    """Stands for the judge: fills verdicts, and notes what was asked. interrupted_at: the name of
+    the file at which the user stops it.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, interrupted_at: str = "") -> None:
+        self.asked: list[tuple[str, str, int, int]] = []
+        self._interrupted_at = interrupted_at
+        monkeypatch.setattr(judging, "assess", self.assess)
+        monkeypatch.setattr(judging, "_with_registers", lambda counts, _: counts)
+
+    def assess(self, bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
+        self.asked.append((bot.name, bot.device, len(plan.all_tests), len(plan.benchmarks)))
+        verdict.interrupted = bot.name == self._interrupted_at
+        emulated = {"warp_instructions_total": 131072, "sectors_requested": 6}
+        emulated |= {"sectors_distinct": 3, "bank_conflicts": 7}
+        verdict.tests = [
+            TestResult(line, inputs, "pass") for inputs in plan.inputs for line in plan.tests
+        ]
+        verdict.benchmarks = [
+            BenchmarkResult(line, "pass", emulation=emulated)
+            if bot.device == "cpu"
+            else BenchmarkResult(line, "pass", timed=True, mean_us=20.0)
+            for line in plan.benchmarks
+        ]
+
+
+def nobody() -> AbstractContextManager[Observer]:
+    """Watches nothing."""
+    return nullcontext(Observer())
+
+
+on_cpu = Climber(load_problem(), "cpu", "contest", False, no_gpu, False, nobody)
+on_gpu = replace(on_cpu, device="cuda", label="NVIDIA H200", on_gpu=True)
+
+
+def test_counts_come_with_the_tests_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Fake(monkeypatch)
+    (step,) = on_cpu.climb(climb[:1], {})
+    assert fake.asked == [("01_template.py", "cpu", 20, 1)]
+    assert step.counts == Counts(1.0, 2.0, 7)
+    assert step.on == {no_gpu: Judged(True, 20, True)}
+
+
+def test_a_gpu_adds_times_to_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Fake(monkeypatch)
+    (emulated,) = on_cpu.climb(climb[:1], {})
+    (step,) = on_gpu.climb(climb[:1], {emulated.name: emulated})
+    assert fake.asked[1:] == [("01_template.py", "cuda", 20, 3)]
+    assert set(step.on) == {no_gpu, "NVIDIA H200"}
+    assert step.on["NVIDIA H200"].geomean_us == pytest.approx(20.0)
+    (alone,) = on_gpu.climb(climb[:1], {})
+    assert alone.counts == step.counts
+    assert fake.asked[2:] == [("01_template.py", "cuda", 20, 3), ("01_template.py", "cpu", 0, 1)]
+
+
+def test_nothing_known_is_judged_again_unless_the_file_or_the_tests_differ(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake = Fake(monkeypatch)
+    monkeypatch.setattr(judging, "_with_registers", lambda found, _: replace(found, registers=9))
+    (quick,) = replace(on_cpu, quick=True).climb(climb[:1], {})
+    assert quick.on[no_gpu].tests == 2
+    (full,) = on_cpu.climb(climb[:1], {quick.name: quick})
+    assert len(fake.asked) == 2
+    assert list(on_cpu.climb(climb[:1], {full.name: full})) == [full]
+    assert list(replace(on_cpu, quick=True).climb(climb[:1], {full.name: full})) == [full]
+    assert len(fake.asked) == 2
+    (changed,) = on_cpu.climb(climb[:1], {full.name: replace(full, sha256="0", counts=None)})
+    assert changed == full
+    assert len(fake.asked) == 3
+
+
+def test_an_interrupted_run_keeps_what_it_has_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    state = tmp_path / "state.json"
+    Fake(monkeypatch, interrupted_at="03_block_sum.py")
+    command = ("ladder", "cute", "--device", "cpu", "--state", str(state))
+    code, output = run(*command)
+    assert code == 130
+    assert "cute/02_scales_once" in output
+    assert list(read_steps(state)) == ["cute/01_template", "cute/02_scales_once"]
+    fake = Fake(monkeypatch)
+    code, _ = run(*command)
+    assert code == 0
+    assert [name for name, *_ in fake.asked] == [rung.path.name for rung in climb[2:12]]
+
+
+def step_of(rung: Rung, **times_us: float) -> Step:
+    """A step with counts and a time on each device."""
+    on = {
+        f"NVIDIA {device}": Judged(True, 20, True, geomean_us=time_us, retargeted=True)
+        for device, time_us in times_us.items()
+    }
+    return Step(rung.name, rung.sha256, counts, {no_gpu: Judged(True, 20, True), **on})
+
+
+def test_tables_show_counts_times_and_the_correlation() -> None:
+    steps = {
+        rung.name: step_of(rung, H100=rung.published_us or 50.0, H200=1 / (rung.published_us or 1))
+        for rung in climb
+    }
+    found = correlations(climb, steps)
+    assert {device: (round(value, 6), n) for device, (value, n) in found.items()} == {
+        "NVIDIA H100": (1.0, 13),
+        "NVIDIA H200": (-1.0, 13),
+    }
+    text = markdown(climb, steps)
+    row = "| [01_template](cute/01_template.py) | pass | 2.50 | 2.00 | 0 | 40 | 75% | 100.0* |"
+    assert row in text
+    assert "NVIDIA H100, us" in text
+    assert "correlation of measured and published times 1.00, over 13 rungs." in text
+
+
+def test_tables_are_put_between_their_marks(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- tables -->\nold\n<!-- end of tables -->\nafter\n")
+    write_tables(page, "new")
+    assert page.read_text() == "before\n<!-- tables -->\nnew\n<!-- end of tables -->\nafter\n"
+    page.write_text("no marks\n")
+    with pytest.raises(SetupError, match="no place"):
+        write_tables(page, "new")
+
+
+def test_the_climb_is_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    picture, again = tmp_path / "climb.svg", tmp_path / "again.svg"
+    steps = {rung.name: step_of(rung, H200=30.0) for rung in climb}
+    draw_climb(load_problem(), climb, steps, picture)
+    draw_climb(load_problem(), climb, steps, again)
+    assert picture.read_bytes() == again.read_bytes()
+    text = picture.read_text()
+    for shown in ("published, B200", "measured, NVIDIA H200", "speed of light", climb[-1].name):
+        assert shown in text
+    with pytest.raises(SetupError, match="cannot write"):
+        draw_climb(load_problem(), climb, steps, tmp_path / "none" / "climb.svg")
+
+
+def test_a_state_file_is_read_as_it_was_written(tmp_path: Path) -> None:
+    state = tmp_path / "state.json"
+    assert read_steps(state) == {}
+    steps = {rung.name: step_of(rung, H100=math.pi) for rung in climb[:2]}
+    write_steps(state, steps)
+    assert read_steps(state) == steps
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"schema": 2}', '{"schema": 1, "rungs": {"a": {}}}'])
+def test_another_file_is_no_state(tmp_path: Path, text: str) -> None:
+    state = tmp_path / "state.json"
+    state.write_text(text)
+    with pytest.raises(SetupError, match="does not hold"):
+        read_steps(state)
+
+
+def test_all_rungs_are_written_or_none() -> None:
+    code, output = run("ladder", "cuda", "--write")
+    assert code == 2
+    assert "every rung" in output
+
+
+def test_a_rung_is_a_start_of_one_s_own(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    assert run("new", "--from", "cute/split_k_warp", "-o", str(mine))[0] == 0
+    assert mine.read_text() == rung_text("cute/07_split_k_warp")
+    code, output = run("new", "--from", "cute/split_k", "-o", str(mine), "--force")
+    assert code == 2
+    assert "cute/split_k_warp" in output
+    assert run("new", "cuda", "--from", "cute/split_k_warp", "-o", str(mine))[0] == 2
+
+
+def test_a_rung_is_judged_and_known_afterwards(tmp_path: Path) -> None:
+    pytest.importorskip("cutlass")
+    state = tmp_path / "state.json"
+    command = ["ladder", "cute/one_asm", "--quick", "--device", "cpu", "--state", str(state)]
+    code, output = run(*command)
+    assert code == 0, output
+    (step,) = read_steps(state).values()
+    assert step.on[no_gpu].full_range
+    assert step.counts
+    assert 2.0 < step.counts.instructions < 3.5
+    assert 2.0 < step.counts.sectors < 4.0
+    before = state.read_bytes()
+    code, output = run(*command, "--json")
+    assert code == 0
+    assert state.read_bytes() == before
+    (row,) = json.loads(output[output.index("{") :])["rungs"]
+    assert row["published_us"] == 21.6
