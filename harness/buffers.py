@@ -67,6 +67,13 @@ def open_buffers(
     return SharedBuffers({name: import_tensor(handles[name]) for name in sizes})
 
 
+def whole_mapping(buffers: SharedBuffers) -> tuple[int, int]:
+    """Address and size of the memory that a case's tensors on a CPU lie in."""
+    sizes = {name: each.numel() for name, each in buffers.tensors.items()}
+    first = next(iter(buffers.tensors.values()))
+    return first.data_ptr() - _page_bytes, _mapped_bytes(sizes)
+
+
 def _with_guard(nbytes: int) -> int:
     """Whole pages for a tensor, and an unused one after it."""
     return (-(-nbytes // _page_bytes) + 1) * _page_bytes

@@ -33,13 +33,15 @@ class Repetition(Protocol):
 
 @dataclass(frozen=True)
 class Extras:
-    """open_clock: raises SubmissionFailed where the worker cannot be clocked. repeat: takes a fresh
-    process. observe: adds to the report of a call that was right, or raises SubmissionFailed.
+    """open_case: as OpenedCase. open_clock: raises SubmissionFailed where the worker cannot be
+    clocked. repeat: takes a fresh process. observe: adds to the report of a call that was right, or
+    raises SubmissionFailed.
     untimed: a report in place of times. added_ns: to the floor, for so many bytes. end_case: adds
     to a report. failed: adds to that of a failure, given what the worker said besides its message.
     """
 
     explain: Explain | None = None
+    open_case: Callable[..., OpenedCase] = OpenedCase
     open_clock: Callable[[], Clock] | None = None
     repeat: Callable[[SubmissionProcess], Repetition] | None = None
     observe: Callable[[OpenedCase, Called, dict[str, str]], None] = lambda *_: None

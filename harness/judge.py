@@ -218,7 +218,8 @@ class Judge:
             raise failed
         if time.monotonic() >= self._deadline:
             raise OutOfTime
-        opened = OpenedCase(self._process, case, self._device, self._deadline, self._extras.explain)
+        extras = self._extras
+        opened = extras.open_case(self._process, case, self._device, self._deadline, extras.explain)
         try:
             yield opened
         finally:

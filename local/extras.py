@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import torch
 
 from extras import Extras
 from messages import Called
+from nvfp4.local.captured_case import CapturedCase, Captures
 from nvfp4.local.causes import Causes
 from nvfp4.local.emulated_counts import total_counts
 from nvfp4.local.failure_records import reported
@@ -42,26 +44,34 @@ def judge_extras(
     on_cuda = device.type == "cuda"
     keep = os.environ.get("NVFP4_KEEP")
     retargeted = RetargetedKernels(pipe)
+    name = os.environ.get("NVFP4_NAME") or submission.name
+    captures = None if on_cuda or sys.platform != "linux" else Captures(name)
 
     causes = Causes()
 
     def end_case(report: dict[str, str]) -> None:
         if keep:
             take_listings(process.scratch / "kept", Path(keep))
+            if captures and captures.executor.listings:
+                take_listings(captures.executor.listings, Path(keep))
         causes.tell(report)
         tell_more(report, process, submission)
 
     def observe(opened: OpenedCase, called: Called, report: dict[str, str]) -> None:
         retargeted.note(called.launches)
         report["error_share"] = f"{opened.error_share:.6g}"
+        if isinstance(opened, CapturedCase):
+            report.update(opened.reported())
         found = findings_of(opened, called)
         if found:
             report["findings"] = json.dumps(found)
         if found and strict:
             raise SubmissionFailed(f"{found[0]['message']} (--strict)")
 
+    open_case = captures.open if captures else OpenedCase
     return Extras(
         explain=causes.explain,
+        open_case=open_case,
         open_clock=partial(GatedClock, process, device, deadline) if on_cuda else None,
         untimed=_timed if on_cuda else _counts,
         flush=flushes[flush],
@@ -69,7 +79,13 @@ def judge_extras(
         observe=observe,
         end_case=end_case,
         failed=reported,
-        repeat=partial(Repetition, submission=submission, device=device, deadline=deadline)
+        repeat=partial(
+            Repetition,
+            submission=submission,
+            device=device,
+            deadline=deadline,
+            open_case=open_case,
+        )
         if os.environ.get("NVFP4_REPEAT", "1") != "0"
         else None,
     )
