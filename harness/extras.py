@@ -45,7 +45,7 @@ class Extras:
     open_clock: Callable[[], Clock] | None = None
     repeat: Callable[[SubmissionProcess], Repetition] | None = None
     observe: Callable[[OpenedCase, Called, dict[str, str]], None] = lambda *_: None
-    untimed: Callable[[Called], dict[str, str]] = lambda _: {}
+    untimed: Callable[[OpenedCase, Called], dict[str, str]] = lambda *_: {}
     added_ns: Callable[[int], float] = lambda _: 0.0
     flush: Flush = contest_flush
     end_case: Callable[[dict[str, str]], None] = lambda _: None

@@ -107,7 +107,7 @@ class Judge:
                 data = generate(case, self._call_seed(index, 0) if fresh_contents else case.seed)
                 first, _ = opened.judged_call(data)
                 self._extras.observe(opened, first, report)
-                untimed = self._extras.untimed(first)
+                untimed = self._extras.untimed(opened, first)
                 if untimed:
                     report.update(untimed)
                     continue

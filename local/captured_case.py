@@ -42,6 +42,9 @@ _attempts = 3
 _margin_s = 5.0
 
 
+_longest_reason = 200
+
+
 class NotCaptured(Exception):
     """A call that has to run in the submission's process; ``str`` says why."""
 
@@ -74,6 +77,10 @@ class Capture:
         if self.outbox is not None:
             os.close(self.outbox)
             self.outbox = None
+
+
+def _first_line(text: object) -> str:
+    return (str(text).strip().splitlines() or ["unknown"])[0][:_longest_reason]
 
 
 def _seal(fd: int) -> None:
@@ -135,7 +142,7 @@ class CapturedCase(OpenedCase):
         call, said = self._record()
         executed, output = self._execute(call, said, data)
         if executed.fault:
-            raise NotCaptured(executed.fault)
+            raise NotCaptured(_first_line(executed.fault))
         self._called = True
         self._output = output
         self.output_dtype = dtype_by_name[call.dtype]
@@ -155,10 +162,11 @@ class CapturedCase(OpenedCase):
             if failed.end is Exit.TIMED_OUT:
                 raise
             self._capture.launched = True  # or it has got stuck halfway
-            raise NotCaptured(str(failed)) from None
+            said = failed.record.get("message") or failed
+            raise NotCaptured(_first_line(said)) from None
         self._capture.launched = recorded.launched
         if recorded.call == {}:
-            raise NotCaptured(recorded.why[:200])
+            raise NotCaptured(_first_line(recorded.why))
         try:
             return read_call(recorded.call), recorded.call
         except Malformed as error:
@@ -223,7 +231,7 @@ class CapturedCase(OpenedCase):
         try:
             self.check_output(self.output(), data)
         except SubmissionFailed as failed:
-            raise NotCaptured(str(failed).partition("\n")[0]) from None
+            raise NotCaptured(_first_line(failed)) from None
         finally:
             self._explain = explain
 

@@ -12,7 +12,7 @@ from extras import Extras
 from messages import Called
 from nvfp4.local.captured_case import CapturedCase, Captures
 from nvfp4.local.causes import Causes
-from nvfp4.local.emulated_counts import total_counts
+from nvfp4.local.emulated_counts import refuse_too_few_bytes, total_counts
 from nvfp4.local.failure_records import reported
 from nvfp4.local.findings import findings_of
 from nvfp4.local.flushes import flushes
@@ -91,17 +91,19 @@ def judge_extras(
     )
 
 
-def _timed(called: Called) -> dict[str, str]:
+def _timed(opened: OpenedCase, called: Called) -> dict[str, str]:
     """Nothing: kernels on a GPU have a time."""
     return {}
 
 
-def _counts(called: Called) -> dict[str, str]:
-    """What emulated kernels did, which have no time. Raises SubmissionFailed under the bot, which
-    ranks by times.
+def _counts(opened: OpenedCase, called: Called) -> dict[str, str]:
+    """What emulated kernels did, which have no time. Raises SubmissionFailed where that cannot be,
+    and under the bot, which ranks by times.
     """
     if not called.launches:
         return {}
     if not called_by_the_command():
         raise SubmissionFailed("there is no GPU here, and a kernel that is emulated has no time")
-    return {"emulation": json.dumps(total_counts(called.launches)), "status": "pass"}
+    counts = total_counts(called.launches)
+    refuse_too_few_bytes(counts, opened.case.bytes)
+    return {"emulation": json.dumps(counts), "status": "pass"}
