@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from nvfp4.capture.errors import CaptureError
 from nvfp4.capture.launch import Buffer, Launch, Memory, View
 
 _most_runs = 4096
@@ -23,10 +22,8 @@ _most_runs = 4096
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
-class NotRecorded(CaptureError):
+class NotRecorded(Exception):
     """Host code needs what only a run could give, or there is too much to hand over."""
-
-    verdict_code = "launch.not_recorded"
 
 
 class Recorder:
@@ -118,6 +115,10 @@ class Recorder:
         if self.launched:  # a kernel should have run before this
             raise NotRecorded(why)
 
+    def _failed(self, why: str) -> NotRecorded:
+        self.refused = why
+        return NotRecorded(why)
+
     def _step(self, launch: dict[str, Any] | None) -> None:
         regions = self._regions()
         writes = self._host_writes(regions)
@@ -160,7 +161,7 @@ class Recorder:
         output = self._output
         writes += self._changes(output.address, _contents(output), self._output_mirror, spans)
         if len(writes) > _most_runs:
-            raise NotRecorded("host code sets device memory at too many places")
+            raise self._failed("host code sets device memory at too many places")
         return writes
 
     def _changes(
@@ -181,7 +182,7 @@ class Recorder:
             here += zip(starts.tolist(), ends.tolist(), strict=True)
             mirror[:] = now
         if len(here) > _most_runs:
-            raise NotRecorded("host code sets device memory at too many places")
+            raise self._failed("host code sets device memory at too many places")
         return [self._handed_over(address + start, now[start:end]) for start, end in here]
 
     def _changed_variables(self) -> list[list[Any]]:
@@ -198,8 +199,7 @@ class Recorder:
         """Address, size and place in the outbox."""
         start, end = self._used, self._used + data.size
         if end > self._outbox.size:
-            self.refused = "there is too much memory to hand over"
-            raise NotRecorded(self.refused)
+            raise self._failed("there is too much memory to hand over")
         self._outbox[start:end] = data
         self._used = end
         return [address, data.size, start]

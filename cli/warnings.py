@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from nvfp4.cli.verdict import Verdict, Warning
+from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict, Warning
 
 noisy_share = 0.05
 """From this share of the mean on, the spread of the timings is worth a warning."""
@@ -51,7 +51,7 @@ def _extrapolated(verdict: Verdict) -> Warning | None:
 
 
 def _own_word(verdict: Verdict) -> Warning | None:
-    results = [*verdict.tests, *verdict.benchmarks]
+    results: list[TestResult | BenchmarkResult] = [*verdict.tests, *verdict.benchmarks]
     reasons = [each.own_word for each in results if each.own_word and each.status == "pass"]
     if not reasons or not verdict.passed:
         return None

@@ -231,7 +231,7 @@ def main() -> None:
             message, fd = channel.receive()
         except ChannelClosed:
             return
-        request = unpack(message, *operations)
+        request: Any = unpack(message, *operations)
         _tell("emulating")
         answer = operations[type(request)](request, fd)
         _tell("running")

@@ -27,9 +27,14 @@ class RecordedCalls:
         c = runner.buffers.tensors["c"]
         with emulation.recording(outbox) as recorder:
             recorder.begin((base, nbytes), (c.data_ptr(), c.numel()))
-            output = runner.kernel(runner.data(runner.buffers))
-            runner.refuse_other_outputs(output)
-            said = recorder.finish()
+            try:
+                output = runner.kernel(runner.data(runner.buffers))
+                runner.refuse_other_outputs(output)
+                said = recorder.finish()
+            except Exception:
+                if recorder.refused is None:
+                    raise
+                return Recorded({}, True, recorder.refused)
         launched = recorder.launched
         if not any(step["launch"] for step in said["steps"]):
             return Recorded({}, launched, recorder.refused or "no kernel was launched")

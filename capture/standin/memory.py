@@ -70,7 +70,8 @@ def byte_runs(tensor: torch.Tensor) -> list[tuple[int, int]]:
     """Address and size of each range of bytes that a strided tensor covers; of a tensor in very
     many pieces the whole range, with what lies between.
     """
-    run, pieces = tensor.element_size(), []
+    run = tensor.element_size()
+    pieces: list[tuple[int, int]] = []
     extents = zip(tensor.stride(), tensor.shape, strict=True)
     for stride, size in sorted((s * tensor.element_size(), n) for s, n in extents if s and n != 1):
         if size == 0:
