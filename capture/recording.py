@@ -78,6 +78,9 @@ class Recorder:
         """Take down a launch. Raises NotRecorded."""
         if self.refused is not None:
             raise NotRecorded(self.refused)
+        if launch.trial:
+            # What it leaves in memory would count, and its work would not.
+            raise self._failed("host code tries configurations")
         self.launched = True
         notes = [[n.code, n.message, n.hint, n.file, n.line] for n in launch.notes]
         text = self._text(launch.ptx)
@@ -91,7 +94,6 @@ class Recorder:
                 "shared_bytes": int(launch.shared_bytes),
                 "parameters": [bytes(each).hex() for each in launch.parameters],
                 "notes": notes,
-                "trial": launch.trial,
             },
         )
 

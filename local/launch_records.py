@@ -89,7 +89,6 @@ class RecordedLaunch:
     shared_bytes: int
     parameters: tuple[bytes, ...]
     notes: tuple[tuple[Any, ...], ...]
-    trial: bool
 
 
 @dataclass(frozen=True)
@@ -275,7 +274,7 @@ def _parameter(said: object) -> bytes:
 
 _launch_fields = (
     *("text", "kernel", "grid", "block", "cluster"),
-    *("shared_bytes", "parameters", "notes", "trial"),
+    *("shared_bytes", "parameters", "notes"),
 )
 
 
@@ -290,7 +289,6 @@ def _launch(said: object) -> RecordedLaunch:
         fields.number("shared_bytes", _most_shared_bytes),
         fields.listed("parameters", most_parameters, _parameter),
         fields.listed("notes", most_notes, _note),
-        fields.flag("trial"),
     )
 
 
