@@ -103,7 +103,9 @@ class Recorder:
 
     def reads(self, address: int, nbytes: int) -> None:
         """Raises NotRecorded where a launch may have written before."""
-        if _overlap(self._judges, address, nbytes):
+        if _overlap(self._output, address, nbytes):
+            self._refuse("host code reads c")
+        elif _overlap(self._judges, address, nbytes):
             self._refuse("host code reads the inputs")
         elif any(_overlap(Buffer("", *key), address, nbytes) for key in self._mirrors):
             self._refuse("host code reads memory of a kernel")
