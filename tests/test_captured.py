@@ -219,7 +219,8 @@ def test_a_wrong_kernel_is_judged_where_its_diagnosis_is(judge: Judge) -> None:
 def test_an_executor_that_dies_is_no_verdict(judge: Judge, captures: Captures) -> None:
     def kill(process: SubmissionProcess) -> None:
         started = captures.executor._process
-        assert started is not None
+        if started is None:  # the next call has found out
+            return
         for pid in isolation.descendants(started.pid):
             os.kill(pid, signal.SIGKILL)
 
