@@ -65,7 +65,7 @@ class OpenedCase:
         _refuse_too_large(case, device)
         self.buffers: SharedBuffers = create_buffers(case.m, case.k, case.l, device)
         try:
-            self.ask(OpenCase(case.m, case.k, case.l, self.buffers.handles), Done)
+            self.ask(OpenCase(case.m, case.k, case.l, self.buffers.handles), Done, self.buffers.fd)
         except SubmissionFailed:
             self.buffers.close()
             raise
@@ -143,12 +143,8 @@ class OpenedCase:
     def _storages(self, data: input_t) -> dict[str, torch.Tensor]:
         return storages(data, self.case.m, self.case.k, self.case.l)
 
-    def ask(self, request: object, answer: type[T]) -> T:
+    def ask(self, request: object, answer: type[T], fd: int | None = None) -> T:
         """Raises SubmissionFailed or OutOfTime."""
-        return self.ask_with(request, answer, self.buffers.fd)
-
-    def ask_with(self, request: object, answer: type[T], fd: int | None) -> T:
-        """The same with another descriptor."""
         return self._process.request(request, answer, self.seconds_left(), fd)
 
     def seconds_left(self) -> float:

@@ -164,7 +164,7 @@ class CapturedCase(OpenedCase):
         if self._capture.likely:
             self._capture.executor.start()  # which takes as long as a compiler
         try:
-            recorded = self.ask_with(Record(fresh), Recorded, fd)
+            recorded = self.ask(Record(fresh), Recorded, fd if fresh else None)
             self.check_inputs(self.buffers, decoys)
         except SubmissionFailed as failed:
             if failed.end is Exit.TIMED_OUT:
@@ -252,7 +252,8 @@ class CapturedCase(OpenedCase):
         if capture.launched:
             # What those launches would have left in memory is missing there.
             capture.process.stop()
-            self.ask(OpenCase(self.case.m, self.case.k, self.case.l, self.buffers.handles), Done)
+            case, buffers = self.case, self.buffers
+            self.ask(OpenCase(case.m, case.k, case.l, buffers.handles), Done, buffers.fd)
 
 
 class Captures:

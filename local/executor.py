@@ -18,7 +18,7 @@ import isolation
 from channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
 from import_guard import path_of
 from messages import Greeting, pack, unpack
-from nvfp4.local.variables import passed_variables
+from nvfp4.local.variables import passed_on
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ class Executor:
         self._scratch = Path(tempfile.mkdtemp(prefix="nvfp4-"))
         ours, theirs = socket.socketpair()
         folder = os.path.dirname(path_of("channel"))
-        environment = passed_variables()
+        environment = passed_on()
         environment["TMPDIR"] = str(self._scratch)
         environment |= _caches(self._scratch)
         with theirs:

@@ -19,18 +19,17 @@ default_timeout_s = 170.0
 
 def variables(submission: Path, scratch: Path) -> dict[str, str]:
     """What a submission gets whose folder for temporary files is ``scratch``."""
-    return {**passed_variables(), **cache_variables(submission, scratch), **_ours()}
-
-
-def passed_variables() -> dict[str, str]:
-    """Those of this process's environment that hold no secrets."""
     # ncu needs many of its own.
-    every, ours = os.environ.get("POPCORN_NCU") == "1", ("POPCORN_S", "POPCORN_F", "NVFP4_")
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if _passed.fullmatch(name) or (every and not name.startswith(ours))
-    }
+    passed = passed_on()
+    if os.environ.get("POPCORN_NCU") == "1":
+        ours = ("POPCORN_S", "POPCORN_F", "NVFP4_")
+        passed |= {name: os.environ[name] for name in os.environ if not name.startswith(ours)}
+    return {**passed, **cache_variables(submission, scratch), **_ours()}
+
+
+def passed_on() -> dict[str, str]:
+    """What a submission may know of the environment of this process."""
+    return {name: value for name, value in os.environ.items() if _passed.fullmatch(name)}
 
 
 def _ours() -> dict[str, str]:
