@@ -62,6 +62,8 @@ def judge_extras(
         report["error_share"] = f"{opened.error_share:.6g}"
         if isinstance(opened, CapturedCase):
             report.update(opened.reported())
+        elif not on_cuda:
+            report["own_word"] = "launches can be run elsewhere on Linux only"
         found = findings_of(opened, called)
         if found:
             report["findings"] = json.dumps(found)
