@@ -148,6 +148,12 @@ table = (
         "The reported times are shorter than the judge's own clock allows.",
     ),
     Said(
+        "emulation.too_few_bytes",
+        r"the kernels touched (?P<distinct_bytes>\d+) distinct bytes of memory, and the inputs and "
+        r"c have (?P<least_bytes>\d+)",
+        "The kernels did not touch all that they must read and write.",
+    ),
+    Said(
         "setup.no_gpu",
         r"there is no GPU here, and ",
         "An emulated kernel has no time, and times were asked for.",
@@ -196,6 +202,7 @@ warning_codes = {
     "not_confined": "The submission ran with less confinement than usual.",
     "fails_alone": "The file fails when it is run by itself, as the contest's bot does first.",
     "full_range": "Right on the contest's inputs, wrong on full-range inputs.",
+    "own_word": "Kernels ran in the submission's process, which reports outputs and counts itself.",
     "extrapolated": "Counts were taken on a sample of the thread blocks.",
     "cpu_times": "The times are those of this CPU.",
     "noisy": "The spread of some timings is large.",

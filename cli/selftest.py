@@ -33,6 +33,9 @@ _cuda_benchmarks = [case_line({"m": 7168, "k": 16384, "l": 1, "seed": 1111})]
 
 _most_at_once = 8
 
+_catching = ("full_range", "own_word")
+"""Warnings that catch a cheat which passes."""
+
 
 class CorpusError(SetupError):
     """The corpus is missing or a file of it lacks its directives."""
@@ -44,8 +47,8 @@ class CorpusError(SetupError):
 @dataclass(frozen=True)
 class Specimen:
     """A submission of the corpus. family: that of the cheat, None for an honest one. caught: a
-    pattern of the message or warning that must catch it. needs: cuda, or None. quick: whether it
-    is of the few that stand for the rest.
+    pattern of the message or warning that must catch it. needs: cuda, cpu, or None. quick: whether
+    it is of the few that stand for the rest.
     """
 
     name: str
@@ -134,14 +137,15 @@ def run_corpus(
         return verdict
 
     def test(specimen: Specimen) -> Verdict | None:
-        if specimen.needs == "cuda" and not on_cuda:
+        if specimen.needs not in (None, "cuda" if on_cuda else "cpu"):
             return None
         verdict = Verdict(Submission(specimen.name, ""))
         return judge(verdict, specimen, Plan(_tests, [], run_alone=False))
 
     def benchmark(specimen: Specimen, verdict: Verdict | None) -> Finding:
         if verdict is None:
-            return Finding(specimen, "skipped", "needs a CUDA device")
+            what = "a CUDA device" if specimen.needs == "cuda" else "a CPU that emulates"
+            return Finding(specimen, "skipped", f"needs {what}")
         if verdict.passed and not quick:
             judge(verdict, specimen, Plan([], benchmarks, run_alone=False))
         return _find(specimen, verdict)
@@ -160,10 +164,10 @@ def _find(specimen: Specimen, verdict: Verdict) -> Finding:
     if specimen.caught is None:
         how = _one_line(said[0]) if said else _times(verdict)
         return Finding(specimen, "passed" if verdict.passed else "failed", how)
-    full_range = [each.code for each in verdict.warnings if each.code == "full_range"]
-    if verdict.passed and not full_range:
+    codes = [each.code for each in verdict.warnings if each.code in _catching]
+    matches = [text for text in [*codes, *said] if re.search(specimen.caught, text)]
+    if verdict.passed and not matches:
         return Finding(specimen, "escaped", "nothing")
-    matches = [text for text in [*full_range, *said] if re.search(specimen.caught, text)]
     if matches:
         return Finding(specimen, "caught", _one_line(matches[0], specimen.caught))
     return Finding(specimen, "other reason", _one_line(said[0] if said else ""))

@@ -56,7 +56,8 @@ class Device:
 class TestResult:
     """inputs: contest or full. status: pass, fail, or skipped where it was not judged.
     error_share: the largest error over the allowed one. findings, failure: see docs/json.md; every
-    failed test has a failure.
+    failed test has a failure. own_word: why output and findings are what the submission's own
+    process says; None where they are not.
     """
 
     __test__ = False  # not a pytest class, whatever its name says
@@ -69,6 +70,7 @@ class TestResult:
     findings: list[dict[str, Any]] = field(default_factory=list)
     failure: dict[str, Any] | None = None
     output: str | None = None
+    own_word: str | None = None
 
     def __post_init__(self) -> None:
         _fill_failure(self)
@@ -80,7 +82,8 @@ class BenchmarkResult:
 
     batched_us: a call of many queued back to back, by the judge's own clock. sol_us, b200_floor_us:
     see ``cli.b200``.
-    emulation: counts of the call's launches where it was emulated; see ``cli.emulation``.
+    emulation: counts of the call's launches where it was emulated; see ``cli.emulation``. own_word:
+    as of a test.
     """
 
     spec: str
@@ -104,6 +107,7 @@ class BenchmarkResult:
     findings: list[dict[str, Any]] = field(default_factory=list)
     failure: dict[str, Any] | None = None
     output: str | None = None
+    own_word: str | None = None
 
     def __post_init__(self) -> None:
         _fill_failure(self)
@@ -285,6 +289,7 @@ def read_test(values: dict[str, str], index: int, line: str, not_judged: str) ->
         error_share=_number(values, f"{key}.error_share"),
         findings=read_findings(values.get(f"{key}.findings")),
         output=unescape(values.get(f"{key}.output", "")) or None,
+        own_word=unescape(values.get(f"{key}.own_word", "")) or None,
         message=message,
         failure=None if status == "pass" else _failure(values, key, message),
     )
@@ -321,6 +326,7 @@ def read_benchmark(
         error_share=_number(values, f"{key}.error_share"),
         findings=read_findings(values.get(f"{key}.findings")),
         output=unescape(values.get(f"{key}.output", "")) or None,
+        own_word=unescape(values.get(f"{key}.own_word", "")) or None,
         message=message or None,
         failure=_failure(values, key, message) if failed else None,
     )

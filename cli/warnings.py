@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from nvfp4.cli.verdict import Verdict, Warning
+from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict, Warning
 
 noisy_share = 0.05
 """From this share of the mean on, the spread of the timings is worth a warning."""
@@ -50,6 +50,21 @@ def _extrapolated(verdict: Verdict) -> Warning | None:
     )
 
 
+def _own_word(verdict: Verdict) -> Warning | None:
+    results: list[TestResult | BenchmarkResult] = [*verdict.tests, *verdict.benchmarks]
+    reasons = [each.own_word for each in results if each.own_word and each.status == "pass"]
+    if not reasons or not verdict.passed:
+        return None
+    counts = any(each.emulation and each.own_word for each in verdict.benchmarks)
+    said = "outputs and counts are" if counts else "outputs are"
+    return Warning(
+        "own_word",
+        f"{said} the submission's own word: it ran on the true inputs in its own process "
+        f"({reasons[0]})",
+        "Kernels are run by the judge where they do all the work, and no host code reads tensors.",
+    )
+
+
 def _cpu_times(verdict: Verdict) -> Warning | None:
     timed = any(each.timed for each in verdict.benchmarks)
     if not timed or verdict.device is None or verdict.device.kind != "cpu":
@@ -88,6 +103,7 @@ _policies: tuple[Callable[[Verdict], Warning | None], ...] = (
     _fails_alone,
     _full_range,
     _extrapolated,
+    _own_word,
     _cpu_times,
     _noisy,
 )

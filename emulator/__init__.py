@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nvfp4.capture.launch import Buffer, Dim3, Launch, ListedMemory
+from nvfp4.capture.launch import Buffer, Dim3, Launch, ListedMemory, Note, View
 from nvfp4.emulator.cost import KernelCost
 from nvfp4.emulator.errors import EmulatorError, UnsupportedInstruction
 from nvfp4.emulator.execution.worlds import Worlds
@@ -27,7 +27,11 @@ __all__ = [
     "Buffer",
     "EmulatorError",
     "KernelCost",
+    "Launch",
     "LaunchReport",
+    "ListedMemory",
+    "Note",
+    "View",
     "Watch",
     "Worlds",
     "cost_of",

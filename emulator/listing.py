@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 from nvfp4.emulator.errors import EmulatorError
+from nvfp4.emulator.names import short_name
 from nvfp4.emulator.ptx.link import link
 from nvfp4.emulator.ptx.parser import parse
 from nvfp4.emulator.ptx.program import Instruction
@@ -25,6 +28,13 @@ def ptx_with_fault(ptx: str, error: EmulatorError) -> str:
     """The PTX of a launch that has failed: `fault` stands beside the line where that was."""
     line = error.where.line if error.where else None
     return _beside({line: "fault"} if line else {}, ptx)
+
+
+def keep_listing(folder: Path, number: int, kernel: str, listing: str) -> None:
+    """Writes the listing of a call's launch, counted from 1, to a folder, which is made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    name = re.sub(r"\W+", "_", short_name(kernel))[:60]
+    (folder / f"{number}_{name}.ptx").write_text(listing, encoding="utf-8")
 
 
 def _beside(column: dict[int, str], ptx: str) -> str:

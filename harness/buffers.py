@@ -24,7 +24,7 @@ else:
 output_name = "output"
 """The buffer for what custom_kernel returned, [l, m, 1] of any dtype."""
 
-_page_bytes = mmap.PAGESIZE
+page_bytes = mmap.PAGESIZE
 
 
 def _sizes(m: int, k: int, l: int) -> dict[str, int]:
@@ -46,7 +46,6 @@ class SharedBuffers:
         self.close_fd()
 
     def close_fd(self) -> None:
-        """Nobody can open them any more."""
         if self.fd is not None:
             os.close(self.fd)
             self.fd = None
@@ -56,9 +55,9 @@ def create_buffers(m: int, k: int, l: int, device: torch.device) -> SharedBuffer
     """The buffers of a case, uninitialised."""
     sizes = _sizes(m, k, l)
     if device.type == "cuda":
-        fd, place = allocate(_mapped_bytes(sizes), device)
+        fd, place = allocate(mapped_bytes(sizes), device)
         return SharedBuffers(_tensors(place, sizes), fd)
-    fd = _anonymous_file(_mapped_bytes(sizes))
+    fd = _anonymous_file(mapped_bytes(sizes))
     return SharedBuffers(_tensors(_file(fd, sizes), sizes), fd)
 
 
@@ -66,17 +65,17 @@ def open_buffers(m: int, k: int, l: int, device: torch.device, fd: int) -> Share
     """The same buffers in another process."""
     sizes = _sizes(m, k, l)
     if device.type == "cuda":
-        return SharedBuffers(_tensors(open_memory(fd, _mapped_bytes(sizes), device), sizes))
+        return SharedBuffers(_tensors(open_memory(fd, mapped_bytes(sizes), device), sizes))
     return SharedBuffers(_tensors(_file(fd, sizes), sizes), fd)
 
 
 def _with_guard(nbytes: int) -> int:
     """Whole pages for a tensor, and an unused one after it."""
-    return (-(-nbytes // _page_bytes) + 1) * _page_bytes
+    return (-(-nbytes // page_bytes) + 1) * page_bytes
 
 
-def _mapped_bytes(sizes: dict[str, int]) -> int:
-    return _page_bytes + sum(_with_guard(nbytes) for nbytes in sizes.values())
+def mapped_bytes(sizes: dict[str, int]) -> int:
+    return page_bytes + sum(_with_guard(nbytes) for nbytes in sizes.values())
 
 
 def _anonymous_file(nbytes: int) -> int:
@@ -91,7 +90,7 @@ def _anonymous_file(nbytes: int) -> int:
 
 
 def _file(fd: int, sizes: dict[str, int]) -> Place:
-    mapping = mmap.mmap(fd, _mapped_bytes(sizes))
+    mapping = mmap.mmap(fd, mapped_bytes(sizes))
     return lambda offset, nbytes: torch.frombuffer(
         mapping, dtype=torch.uint8, count=nbytes, offset=offset
     )
@@ -100,7 +99,7 @@ def _file(fd: int, sizes: dict[str, int]) -> Place:
 def _tensors(place: Place, sizes: dict[str, int]) -> dict[str, torch.Tensor]:
     """Every tensor starts on a page of its own, as allocations on a device are aligned, and lies
     between unused pages, so that what reaches past it is in no tensor."""
-    tensors, offset = {}, _page_bytes
+    tensors, offset = {}, page_bytes
     for name, nbytes in sizes.items():
         tensors[name] = place(offset, nbytes)
         offset += _with_guard(nbytes)

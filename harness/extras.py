@@ -40,10 +40,11 @@ class Extras:
     """
 
     explain: Explain | None = None
+    open_case: Callable[..., OpenedCase] = OpenedCase
     open_clock: Callable[[], Clock] | None = None
     repeat: Callable[[SubmissionProcess], Repetition] | None = None
     observe: Callable[[OpenedCase, Called, dict[str, str]], None] = lambda *_: None
-    untimed: Callable[[Called], dict[str, str]] = lambda _: {}
+    untimed: Callable[[OpenedCase, Called], dict[str, str]] = lambda *_: {}
     added_ns: Callable[[int], float] = lambda _: 0.0
     flush: Flush = contest_flush
     end_case: Callable[[dict[str, str]], None] = lambda _: None

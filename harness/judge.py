@@ -107,7 +107,7 @@ class Judge:
                 data = generate(case, self._call_seed(index, 0) if fresh_contents else case.seed)
                 first, _ = opened.judged_call(data)
                 self._extras.observe(opened, first, report)
-                untimed = self._extras.untimed(first)
+                untimed = self._extras.untimed(opened, first)
                 if untimed:
                     report.update(untimed)
                     continue
@@ -218,7 +218,8 @@ class Judge:
             raise failed
         if time.monotonic() >= self._deadline:
             raise OutOfTime
-        opened = OpenedCase(self._process, case, self._device, self._deadline, self._extras.explain)
+        extras = self._extras
+        opened = extras.open_case(self._process, case, self._device, self._deadline, extras.explain)
         try:
             yield opened
         finally:

@@ -145,9 +145,12 @@ class OpenedCase:
 
     def ask(self, request: object, answer: type[T], fd: int | None = None) -> T:
         """Raises SubmissionFailed or OutOfTime."""
+        return self._process.request(request, answer, self.seconds_left(), fd)
+
+    def seconds_left(self) -> float:
+        """For the next request. Raises OutOfTime."""
         longest_s = longest_call_s if self._called else longest_compile_s
-        left_s = seconds_left(self._deadline, longest_s)
-        return self._process.request(request, answer, left_s, fd)
+        return seconds_left(self._deadline, longest_s)
 
 
 def seconds_left(deadline: float, longest_s: float = longest_call_s) -> float:

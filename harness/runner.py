@@ -145,7 +145,7 @@ class Runner:
     def _open_case(self, request: OpenCase, fd: int | None) -> Done:
         self.buffers.close()
         self.shape = (request.m, request.k, request.l)
-        assert fd is not None, "a descriptor comes with it"
+        assert fd is not None
         self.buffers = open_buffers(*self.shape, self.device, fd)
         return Done()
 

@@ -77,7 +77,7 @@ class SubmissionProcess:
     def __init__(
         self, submission: Path, load: Load | None = None, worker: Path | None = None
     ) -> None:
-        self._load_request = load or Load()
+        self.load_request = load or Load()
         self._worker = worker or Path(path_of("worker"))
         self.scratch = Path(tempfile.mkdtemp(prefix="nvfp4-"))
         for source in (submission, Path(path_of("task")), Path(path_of("utils"))):
@@ -102,7 +102,7 @@ class SubmissionProcess:
     def start(self) -> None:
         ours, theirs = socket.socketpair()
         arguments = [str(self._worker), str(theirs.fileno()), str(self._submission)]
-        arguments.append(self._load_request.flush)
+        arguments.append(self.load_request.flush)
         start: Any = isolation.start_worker
         if find_spec("nvfp4"):
             from nvfp4.local.workers import start_worker as start
@@ -154,7 +154,7 @@ class SubmissionProcess:
         self.greet(timeout_s)
         if self._load_failure:
             raise self._load_failure
-        self._send(self._load_request, None)
+        self._send(self.load_request, None)
         try:
             self.finish(Done, timeout_s)
         except SubmissionFailed as failed:

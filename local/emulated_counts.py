@@ -2,6 +2,9 @@
 
 from typing import Any
 
+from submission_process import SubmissionFailed
+
+_sector_bytes = 32
 _longest_name = 60
 _most_kinds = 40
 _largest = 2**53
@@ -51,6 +54,16 @@ def total_counts(launches: object) -> dict[str, Any]:
         "warp_instructions": kinds,
         **{name: sum(_number(each.get(name)) for each in reports) for name in _summed},
     }
+
+
+def refuse_too_few_bytes(counts: dict[str, Any], least_bytes: int) -> None:
+    """Raises SubmissionFailed where fewer distinct bytes were touched than any kernel must move."""
+    distinct_bytes = _sector_bytes * counts["sectors_distinct"]
+    if distinct_bytes < least_bytes:
+        raise SubmissionFailed(
+            f"the kernels touched {distinct_bytes} distinct bytes of memory, and the inputs and c "
+            f"have {least_bytes}: they cannot have done the work"
+        )
 
 
 def _number(value: object) -> float | int:

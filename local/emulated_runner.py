@@ -10,21 +10,10 @@ import torch
 from buffers import output_name
 from layout import layouts
 from messages import Call, Called, Done, Load
+from nvfp4.local.dimensions import dimensions
 from nvfp4.local.reporting_runner import ReportingRunner
 from nvfp4.local.watch_messages import WatchedCall
 from timing import Flush, contest_flush
-
-_scale_dimensions = (
-    ("row % 32", "32"), ("row // 32 % 4", "4"), ("row // 128", "rest_m"),
-    ("k block % 4", "4"), ("k block // 4", "rest_k"), ("batch", "l"),
-)  # fmt: skip
-_dimensions = {
-    **dict.fromkeys(("a", "b"), (("row", "m"), ("byte of k", "k/2"), ("batch", "l"))),
-    **dict.fromkeys(("sfa", "sfb"), (("row", "m"), ("k block", "k/16"), ("batch", "l"))),
-    **dict.fromkeys(("sfa_permuted", "sfb_permuted"), _scale_dimensions),
-    "c": (("row", "m"), ("column", "n"), ("batch", "l")),
-}
-"""What the indices of each tensor count, and how the contest calls its extents."""
 
 
 class EmulatedRunner(ReportingRunner):
@@ -81,7 +70,7 @@ class EmulatedRunner(ReportingRunner):
                     tensor.numel(),
                     writable=name == "c",
                     view=known[name].view(tensor),
-                    dimensions=_dimensions[name],
+                    dimensions=dimensions[name],
                 )
         return self._emulation
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import torch
 
 from extras import Extras
 from messages import Called
+from nvfp4.local.captured_case import CapturedCase, Captures
 from nvfp4.local.causes import Causes
-from nvfp4.local.emulated_counts import total_counts
+from nvfp4.local.emulated_counts import refuse_too_few_bytes, total_counts
 from nvfp4.local.failure_records import reported
 from nvfp4.local.findings import findings_of
 from nvfp4.local.flushes import flushes
@@ -42,12 +44,16 @@ def judge_extras(
     on_cuda = device.type == "cuda"
     keep = os.environ.get("NVFP4_KEEP")
     retargeted = RetargetedKernels(pipe)
+    name = os.environ.get("NVFP4_NAME") or submission.name
+    captures = None if on_cuda or sys.platform != "linux" else Captures(name)
 
     causes = Causes()
 
     def end_case(report: dict[str, str]) -> None:
         if keep:
             take_listings(process.scratch / "kept", Path(keep))
+            if captures and captures.executor.listings:
+                take_listings(captures.executor.listings, Path(keep))
         causes.tell(report)
         tell_more(report, process, submission)
 
@@ -58,14 +64,20 @@ def judge_extras(
             # Not in the way of what else is emulated now.
             torch.set_num_threads(max(1, (os.cpu_count() or 1) // 2))
         report["error_share"] = f"{opened.error_share:.6g}"
+        if isinstance(opened, CapturedCase):
+            report.update(opened.reported())
+        elif not on_cuda:
+            report["own_word"] = "launches can be run elsewhere on Linux only"
         found = findings_of(opened, called)
         if found:
             report["findings"] = json.dumps(found)
         if found and strict:
             raise SubmissionFailed(f"{found[0]['message']} (--strict)")
 
+    open_case = captures.open if captures else OpenedCase
     return Extras(
         explain=causes.explain,
+        open_case=open_case,
         open_clock=partial(GatedClock, process, device, deadline) if on_cuda else None,
         untimed=_timed if on_cuda else _counts,
         flush=flushes[flush],
@@ -73,23 +85,31 @@ def judge_extras(
         observe=observe,
         end_case=end_case,
         failed=reported,
-        repeat=partial(Repetition, submission=submission, device=device, deadline=deadline)
+        repeat=partial(
+            Repetition,
+            submission=submission,
+            device=device,
+            deadline=deadline,
+            open_case=open_case,
+        )
         if os.environ.get("NVFP4_REPEAT", "1") != "0"
         else None,
     )
 
 
-def _timed(called: Called) -> dict[str, str]:
+def _timed(opened: OpenedCase, called: Called) -> dict[str, str]:
     """Nothing: kernels on a GPU have a time."""
     return {}
 
 
-def _counts(called: Called) -> dict[str, str]:
-    """What emulated kernels did, which have no time. Raises SubmissionFailed under the bot, which
-    ranks by times.
+def _counts(opened: OpenedCase, called: Called) -> dict[str, str]:
+    """What emulated kernels did, which have no time. Raises SubmissionFailed where that cannot be,
+    and under the bot, which ranks by times.
     """
     if not called.launches:
         return {}
     if not called_by_the_command():
         raise SubmissionFailed("there is no GPU here, and a kernel that is emulated has no time")
-    return {"emulation": json.dumps(total_counts(called.launches)), "status": "pass"}
+    counts = total_counts(called.launches)
+    refuse_too_few_bytes(counts, opened.case.bytes)
+    return {"emulation": json.dumps(counts), "status": "pass"}

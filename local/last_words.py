@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from nvfp4.local.hangs import stack_of_hang
-from nvfp4.local.printed import taken
+from nvfp4.local.printed import shortened, taken
 from nvfp4.local.tracebacks import cut, plain
 from submission_process import SubmissionProcess
 
@@ -15,7 +15,8 @@ def tell_more(report: dict[str, str], process: SubmissionProcess, submission: Pa
     """Adds the output of a case to its report, and to a hang the stack."""
     name = os.environ.get("NVFP4_NAME") or submission.name
     worker = process.scratch / submission.name
-    printed = taken(process.stdout)
+    kernels = shortened(report.pop("prints", ""))
+    printed = "\n".join(filter(None, (taken(process.stdout), kernels)))
     if not report:
         return
     if printed:

@@ -39,7 +39,14 @@ def taken(stream: Any) -> str:
     _wait_until_read(stream)
     first, count = stream.first.decode("utf-8", "replace"), stream.lines
     stream.first, stream.lines = b"", 0
-    lines = first.splitlines()
+    return shortened(first, count)
+
+
+def shortened(text: str, count: int = 0) -> str:
+    """The first lines of what was printed, and how many more there are. count: all lines, if text
+    does not have them.
+    """
+    lines = text.splitlines()
     shown = [line[:_longest_line] for line in lines[:most_lines]]
     more = max(count, len(lines)) - len(shown)
     if more > 0:

@@ -9,10 +9,10 @@ with emulation.install() as emulated:  # CuTe DSL code runs unchanged in here
 
 from __future__ import annotations
 
-import re
+import mmap
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -20,15 +20,15 @@ from types import TracebackType
 import torch
 
 from nvfp4 import emulator
-from nvfp4.capture import activity, cuda, cutedsl, standin
+from nvfp4.capture import activity, cuda, cutedsl, host_access, standin
 from nvfp4.capture.imports import when_imported
 from nvfp4.capture.launch import Buffer, Launch, View
+from nvfp4.capture.recording import Recorder
 from nvfp4.capture.torch_memory import ProcessMemory
 from nvfp4.emulator import DEFAULT_ORDERS, KernelCost, LaunchReport, Worlds
 from nvfp4.emulator.cost import merged
 from nvfp4.emulator.errors import EmulatorError
-from nvfp4.emulator.listing import annotated_ptx, ptx_with_fault
-from nvfp4.emulator.names import short_name
+from nvfp4.emulator.listing import annotated_ptx, keep_listing, ptx_with_fault
 from nvfp4.emulator.source import show_as
 
 LISTINGS = "kept"
@@ -65,13 +65,16 @@ class Emulation:
 
     def capture_cuda(self) -> None:
         """Take the launches of CUDA C++ extensions from now on."""
-        self._stop.append(cuda.start(self._run, emulator.variable, self.arch, self._memory))
+        self._stop.append(cuda.start(self._run, self._variable, self.arch, self._memory))
 
     def capture_triton(self) -> None:
         """Take Triton's launches from now on."""
         from nvfp4.capture import triton
 
         self._stop.append(triton.start(self._run, self.arch, self._memory))
+
+    def _variable(self, ptx: str, name: str) -> Buffer:
+        return emulator.variable(ptx, name)
 
     def register(
         self,
@@ -147,11 +150,13 @@ class StandInEmulation(Emulation):
         super().__init__(arch, check, None, orders)
         self.costs: list[KernelCost] = []
         self._most_instructions: int | None = None
+        self._recorder: Recorder | None = None
+        self._kept_recorder: Recorder | None = None
         self._listings = submission.parent / LISTINGS if submission and keep else None
         self._call = ""
         if submission:
             show_as(str(submission), name or submission.name)
-        self._stop.append(standin.install(arch, self._refuse_what_differs).uninstall)
+        self._stop.append(standin.install(arch, self._before_reading).uninstall)
         # Importing CuTe DSL takes a second, which a submission in plain torch need not spend.
         self._stop.append(when_imported("cutlass", self.capture_cute_dsl))
         self._stop.append(when_imported("triton", self.capture_triton))
@@ -172,6 +177,22 @@ class StandInEmulation(Emulation):
         # What the submission has kept may be used in this call.
         self._worlds.forget_all_but(self._memory.known())
 
+    @contextmanager
+    def recording(self, outbox: mmap.mmap | None) -> Iterator[Recorder]:
+        """Launches of the with block are taken down and do not run. outbox: a new one, or None to
+        go on with the one before.
+        """
+        if outbox is not None:
+            self._kept_recorder = Recorder(outbox, cuda.RUNTIME)
+        assert self._kept_recorder, "the first call brings an outbox"
+        self._recorder = recorder = self._kept_recorder
+        host_access.observe(recorder)
+        try:
+            yield recorder
+        finally:
+            self._recorder = None
+            host_access.observe(None)
+
     def count_by_line(self, most_instructions: int | None) -> None:
         """From now on a launch leaves its cost in `costs` and no report. It runs only until so
         many warp instructions are executed. None: no longer.
@@ -190,6 +211,19 @@ class StandInEmulation(Emulation):
         self._refuse_what_differs(seen)
         return seen
 
+    def _variable(self, ptx: str, name: str) -> Buffer:
+        found = super()._variable(ptx, name)
+        if self._recorder is not None:
+            self._recorder.found_variable(ptx, name, found)
+        return found
+
+    def _before_reading(self, tensor: torch.Tensor) -> None:
+        """What torch's operators may raise before they read a CPU tensor."""
+        if self._recorder is not None:
+            for address, nbytes in standin.byte_runs(tensor):
+                self._recorder.reads(address, nbytes)
+        self._refuse_what_differs(tensor)
+
     def _refuse_what_differs(self, tensor: torch.Tensor) -> None:
         """Raise the finding on which the contents of a CPU tensor depend."""
         if not self._worlds:
@@ -203,6 +237,9 @@ class StandInEmulation(Emulation):
             raise cause
 
     def _run(self, launch: Launch) -> None:
+        if self._recorder is not None:
+            self._recorder.launch(launch)
+            return
         if self._most_instructions is not None and not launch.trial:
             self.costs.append(emulator.cost_of(launch, self._most_instructions))
             return
@@ -216,12 +253,8 @@ class StandInEmulation(Emulation):
             self._keep(number, launch.kernel, annotated_ptx(self.launches[-1]))
 
     def _keep(self, number: int, kernel: str, listing: str) -> None:
-        if self._listings is None:
-            return
-        folder = self._listings / self._call
-        folder.mkdir(parents=True, exist_ok=True)
-        name = re.sub(r"\W+", "_", short_name(kernel))[:60]
-        (folder / f"{number}_{name}.ptx").write_text(listing, encoding="utf-8")
+        if self._listings is not None:
+            keep_listing(self._listings / self._call, number, kernel, listing)
 
     def adopt(self, tensor: torch.Tensor) -> torch.Tensor:
         """A CUDA tensor on the memory of a CPU tensor."""

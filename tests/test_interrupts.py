@@ -21,10 +21,8 @@ right = (submissions / "right.py").read_text(encoding="utf-8")
 stops_at_the_third = (
     right
     + """
-calls = []
 def custom_kernel(data):
-    calls.append(data)
-    if len(calls) == 3:
+    if data[0].shape[1] == 1536:  # k is 3072
         open("started", "w").close()
         while True:
             pass

@@ -75,6 +75,12 @@ outside_the_bot = {
     "nvfp4.local.judge_server": {"nvfp4.emulation", "nvfp4.emulator.execution.launch"},
     "nvfp4.local.emulated_runner": {"nvfp4.emulation"},
     "nvfp4.local.run_alone": {"nvfp4.emulation"},
+    "nvfp4.local.execution": {
+        "nvfp4.emulator",
+        "nvfp4.emulator.execution.launch",
+        "nvfp4.emulator.listing",
+        "nvfp4.emulator.source",
+    },
     "nvfp4.local.tracebacks": {
         "nvfp4.emulator.errors",
         "nvfp4.emulator.rendering",
@@ -126,6 +132,14 @@ def test_nobody_imports_the_submission() -> None:
 def test_the_worker_cannot_reach_the_reference_the_cases_or_the_result_pipe() -> None:
     hidden = {"reference", "cases", "protocol", "judge", "eval", "nvfp4.local.diagnosis"}
     assert not reachable("worker") & hidden
+
+
+def test_the_executor_can_reach_neither_a_submission_nor_the_reference() -> None:
+    hidden = {"runner", "submission_process", "reference", "cases", "protocol", "nvfp4.emulation"}
+    found = reachable("nvfp4.local.execution")
+    assert not found & hidden
+    assert found & set(members("capture")) <= record_of_a_launch
+    assert "torch" not in {each for name in found for each in public_imports(name)}
 
 
 def test_the_emulator_knows_neither_torch_nor_cute_dsl() -> None:

@@ -15,7 +15,7 @@ from nvfp4.capture.device import device_for
 from nvfp4.capture.imports import when_imported
 from nvfp4.capture.launch import Launch, ListedMemory, Memory
 
-__all__ = ["start"]
+__all__ = ["RUNTIME", "start"]
 
 
 def start(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 
+from nvfp4.capture import host_access
 from nvfp4.capture.cuda.codes import Code, CudaError, error_name
 from nvfp4.capture.cuda.registry import entry, store
 from nvfp4.capture.cuda.runtime import CudaRuntime
@@ -185,6 +186,7 @@ def cudaMemset(runtime: CudaRuntime, address: int, value: int, size: int) -> Non
     if _on_device(runtime, address, size, "cudaMemset") is None:
         raise CudaError(Code.INVALID_VALUE, f"cudaMemset of {address:#x}, no device memory")
     ctypes.memset(address, value & 0xFF, size)
+    host_access.wrote(address, size)
 
 
 @entry()
@@ -205,7 +207,11 @@ def cudaMemcpy(runtime: CudaRuntime, to: int, source: int, size: int, kind: int)
     for buffer, device, what in zip(on_device, expected or (), ("source", "target"), strict=False):
         if device and buffer is None:
             raise CudaError(Code.INVALID_VALUE, f"cudaMemcpy: its {what} is no device memory")
+    if on_device[0] is not None:
+        host_access.reads(source, size)
     ctypes.memmove(to, source, size)
+    if on_device[1] is not None:
+        host_access.wrote(to, size)
 
 
 @entry()

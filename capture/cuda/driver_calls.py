@@ -11,6 +11,7 @@ import hashlib
 import tempfile
 from pathlib import Path
 
+from nvfp4.capture import host_access
 from nvfp4.capture.cuda.codes import Code, CudaError, driver_error_name
 from nvfp4.capture.cuda.compilers import CompileError, Resources, assemble
 from nvfp4.capture.cuda.registry import entry, store
@@ -135,6 +136,7 @@ def fill(runtime: CudaRuntime, address: int, value: int, width: int, count: int)
     value &= (1 << 8 * width) - 1
     data = value.to_bytes(width, "little") * count
     ctypes.memmove(address, data, len(data))
+    host_access.wrote(address, len(data))
 
 
 @entry()

@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from nvfp4.capture.standin.memory import CPU_KEY, as_cpu, as_cuda, strided_view
+from nvfp4.capture import host_access
+from nvfp4.capture.standin.memory import CPU_KEY, as_cpu, as_cuda, byte_runs, strided_view
 from nvfp4.capture.standin.scaled_mm import scaled_mm
 
 OnRead = Callable[[torch.Tensor], None]
@@ -116,6 +117,7 @@ class _CpuKernel:
         }
         self._takes_tensor = [each.type.kind() == "TensorType" for each in arguments]
         self._outputs = [each.name for each in arguments if each.is_out]
+        self._written = list(written.values())
         self._overwrites = self._name.partition(".")[0] in _OVERWRITING
         # The argument that each result is, None for a new tensor.
         self._results = [
@@ -148,6 +150,12 @@ class _CpuKernel:
         for name in resized:
             cpu_kwargs[name] = torch.empty(0, dtype=kwargs[name].dtype)
         results = self._operator(*cpu_args, **cpu_kwargs)
+        if host_access.observer is not None:
+            for each in self._written:
+                if isinstance(each, str):
+                    tell_written(cpu_kwargs.get(each))
+                elif each < len(cpu_args):
+                    tell_written(cpu_args[each])
         for name in resized:
             replace_contents(kwargs[name], cpu_kwargs[name])
         if len(self._results) == 1:
@@ -238,6 +246,16 @@ def require_one_device(values: Any) -> None:
             require_one_device(value)
 
 
+def tell_written(value: Any) -> None:
+    """Tell the observer of host code what an operator has set: a tensor, or a list of them."""
+    if isinstance(value, torch.Tensor):
+        for address, nbytes in byte_runs(value):
+            host_access.wrote(address, nbytes)
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            tell_written(each)
+
+
 def _is_empty(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.numel() == 0
 
@@ -264,6 +282,8 @@ def _copy_(
     if target.dtype == values.dtype == torch.float4_e2m1fn_x2:
         target, values = target.view(torch.uint8), values.view(torch.uint8)
     target.copy_(values)
+    if tensor.is_cuda:
+        tell_written(target)
     return tensor
 
 

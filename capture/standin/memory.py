@@ -10,6 +10,7 @@ know every dtype and changes strides of dimensions of size 1.
 from __future__ import annotations
 
 import ctypes
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,34 @@ def _relabelled(tensor: torch.Tensor, device_type: int) -> torch.Tensor:
     same_bytes = torch._C._from_dlpack(capsule)
     typed = _view_dtype.redispatch(CPU_KEY, same_bytes, tensor.dtype)
     return strided_view(typed, tensor.size(), tensor.stride(), tensor.storage_offset())
+
+
+_most_runs = 1 << 16
+
+
+def byte_runs(tensor: torch.Tensor) -> list[tuple[int, int]]:
+    """Address and size of each range of bytes that a strided tensor covers; of a tensor in very
+    many pieces the whole range, with what lies between.
+    """
+    run = tensor.element_size()
+    pieces: list[tuple[int, int]] = []
+    extents = zip(tensor.stride(), tensor.shape, strict=True)
+    for stride, size in sorted((s * tensor.element_size(), n) for s, n in extents if s and n != 1):
+        if size == 0:
+            return []
+        if stride <= run and not pieces:
+            run += stride * (size - 1)
+        else:
+            pieces.append((stride, size))
+    if tensor.numel() == 0:
+        return []
+    count = math.prod(size for _, size in pieces)
+    if count > _most_runs:
+        return [(tensor.data_ptr(), run + sum(stride * (size - 1) for stride, size in pieces))]
+    starts = [tensor.data_ptr()]
+    for stride, size in pieces:
+        starts = [start + stride * index for start in starts for index in range(size)]
+    return [(start, run) for start in starts]
 
 
 class DeviceGuard:

@@ -26,7 +26,7 @@ def custom_kernel(data):
     import gc
 
     for each in gc.get_objects():
-        if isinstance(each, channel.Channel):
+        if type(each) is channel.Channel:
             old = each._socket
             each._socket = Filtered(fileno=old.detach()) if type(old) is socket.socket else old
     return gemv(data)
