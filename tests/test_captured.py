@@ -125,7 +125,7 @@ def custom_kernel(data):
     pathlib.Path(f"{data[0].shape[0]}.bin").write_bytes(seen)
     return honest(data)
 """
-    judged = judge(source_of("kernels/plain") + spy)
+    judged = judge(source_of("../ladder/cute/03_block_sum") + spy)
     assert judged.own_words == [None, None]
     assert [len(called.launches) for called in judged.called] == [1, 1]
     for (m, k, l), a in zip(shapes, judged.inputs, strict=True):
@@ -161,7 +161,7 @@ def custom_kernel(data):
     assert honest(data).flatten()[0].item() < 1e9
     return honest(data)
 """
-    judged = judge(source_of("kernels/plain") + reads)
+    judged = judge(source_of("../ladder/cute/03_block_sum") + reads)
     assert judged.own_words == ["host code reads c"] * 2
     assert [len(called.launches) for called in judged.called] == [2, 2]
 
@@ -194,7 +194,7 @@ honest = nvfp4.emulator.report.LaunchReport.to_dict
 nvfp4.emulator.report.LaunchReport.to_dict = lambda self: {**honest(self), "sectors_distinct": 1}
 nvfp4.emulator.run = None
 """
-    source = source_of("kernels/plain")
+    source = source_of("../ladder/cute/03_block_sum")
     true = [total_counts(called.launches) for called in judge(source).called]
     said = [total_counts(called.launches) for called in judge(source + forged).called]
     for one, other in zip(true, said, strict=True):
@@ -224,13 +224,13 @@ def test_an_executor_that_dies_is_no_verdict(judge: Judge, captures: Captures) -
         for pid in isolation.descendants(started.pid):
             os.kill(pid, signal.SIGKILL)
 
-    judged = judge(source_of("kernels/plain"), kill)
+    judged = judge(source_of("../ladder/cute/03_block_sum"), kill)
     assert judged.own_words[0] is None
     assert "could not be run elsewhere" in (judged.own_words[1] or "")
 
 
 def test_nothing_of_the_executor_stays(judge: Judge, captures: Captures) -> None:
-    judge(source_of("kernels/plain"))
+    judge(source_of("../ladder/cute/03_block_sum"))
     folder = captures.executor._scratch
     assert folder is not None
     assert folder.is_dir()
