@@ -1,4 +1,4 @@
-"""What every process that emulates compiles for itself, done before others fork from one."""
+"""What every process that emulates compiles for itself, done while it has nothing else to do."""
 
 from __future__ import annotations
 

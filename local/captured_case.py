@@ -50,6 +50,11 @@ _compilers = re.compile(rb"\b(cutlass|triton|cpp_extension|nvrtc|cupy|numba|cuda
 """Of which a submission names one that launches kernels: a guess, on which time alone depends."""
 
 
+def _is_likely(process: SubmissionProcess) -> bool:
+    source = (process.scratch / "submission.py").read_bytes()
+    return _compilers.search(source) is not None
+
+
 class NotCaptured(Exception):
     """A call that has to run in the submission's process; ``str`` says why."""
 
@@ -66,8 +71,7 @@ class Capture:
         self.launched = False
         self.outbox: int | None = None
         self.opened = False
-        source = (process.scratch / "submission.py").read_bytes()
-        self.likely = _compilers.search(source) is not None
+        self.likely = _is_likely(process)
 
     def open_outbox(self) -> tuple[int, bool]:
         """Its descriptor, and whether it is new."""
@@ -266,6 +270,11 @@ class Captures:
         self.executor = Executor()
         self._captures: dict[int, Capture] = {}
         self._on = True
+
+    def expect(self, process: SubmissionProcess) -> None:
+        """The executor starts while the submission does, if one is likely to be needed."""
+        if _is_likely(process):
+            self.executor.start()
 
     def open(
         self,

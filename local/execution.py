@@ -220,12 +220,16 @@ def main() -> None:
 
     channel.send(pack(Greeting(confine())))
     isolation.close_to_others()
-    # Takes half a second, in which the submission is being captured.
-    import nvfp4.emulator.execution.launch  # noqa: F401
-
     execution = Execution()
     operations: dict[type, Any] = {OpenSession: execution.open, Execute: execution.execute}
+    # Takes a second or two, in which the submission is being captured.
+    from nvfp4.emulator.preparation import steps
+
+    waiting = steps()
+    more = True
     while True:
+        while more and not channel.has_something(0.0):
+            more = next(waiting, waiting) is None
         try:
             message, fd = channel.receive()
         except ChannelClosed:

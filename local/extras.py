@@ -46,6 +46,8 @@ def judge_extras(
     retargeted = RetargetedKernels(pipe)
     name = os.environ.get("NVFP4_NAME") or submission.name
     captures = None if on_cuda or sys.platform != "linux" else Captures(name)
+    if captures:
+        captures.expect(process)
 
     causes = Causes()
 

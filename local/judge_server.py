@@ -10,13 +10,11 @@ has known a seed.
 import json
 import os
 import runpy
-import select
 import signal
 import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 _longest_request_bytes = 1 << 20
@@ -38,34 +36,20 @@ def main() -> None:
     sys.path[:] = paths
     import_guard.keep_to_modules()
     sys.path[:] = paths
-    steps = _load()
-    _become_judge(*_forked(socket.socket(fileno=int(number)), steps))
-
-
-def _load() -> Iterator[None]:
-    """Returns what else can be loaded, in small steps."""
-    import isolation
-    from nvfp4 import emulation
+    isolation = __import__("isolation")
+    isolation.close_to_others()
     from nvfp4.local import fork_server
 
-    isolation.close_to_others()
     fork_server.load()
-    import judge  # noqa: F401
-
-    return emulation.preparation()
+    _become_judge(*_forked(socket.socket(fileno=int(number))))
 
 
-def _forked(asked: socket.socket, steps: Iterator[None]) -> list[int]:
-    """Forks judges, and prepares more between them. Returns in each, with its socket and where its
-    output and errors go; it is a child of the command then."""
+def _forked(asked: socket.socket) -> list[int]:
+    """Forks judges. Returns in each, with its socket and where its output and errors go; it is a
+    child of the command then."""
     command, (tell, told) = os.getppid(), os.pipe()
-    forked, more = 0, True
     while True:
-        # A command that needs a single judge has no use for them.
-        while forked > 1 and more and not select.select([asked], [], [], 0)[0]:
-            more = next(steps, steps) is None
         _, fds, _, _ = socket.recv_fds(asked, 16, 3)
-        forked += 1
         if not fds:
             os._exit(0)
         between = os.fork()

@@ -265,14 +265,6 @@ class StandInEmulation(Emulation):
         return standin.host_view(tensor)
 
 
-def preparation() -> Iterator[None]:
-    """Does in small steps what every process that emulates does once; for one that others fork
-    from."""
-    from nvfp4.emulator.preparation import steps
-
-    yield from steps()
-
-
 def install(
     arch: str = "sm_100a",
     check: bool = True,

@@ -72,13 +72,12 @@ outside_the_bot = {
     "submission_process": {"nvfp4.local.workers"},
     "buffers": {"nvfp4.local.device_memory"},
     "nvfp4.local.fork_server": {"nvfp4.emulation"},
-    "nvfp4.local.judge_server": {"nvfp4.emulation", "nvfp4.emulator.execution.launch"},
     "nvfp4.local.emulated_runner": {"nvfp4.emulation"},
     "nvfp4.local.run_alone": {"nvfp4.emulation"},
     "nvfp4.local.execution": {
         "nvfp4.emulator",
-        "nvfp4.emulator.execution.launch",
         "nvfp4.emulator.listing",
+        "nvfp4.emulator.preparation",
         "nvfp4.emulator.source",
     },
     "nvfp4.local.tracebacks": {
