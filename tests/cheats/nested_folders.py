@@ -9,6 +9,6 @@ import os
 
 def custom_kernel(data):
     for _ in range(3000):
-        os.mkdir("d")
+        os.makedirs("d", exist_ok=True)
         os.chdir("d")
     raise ValueError("deep")
