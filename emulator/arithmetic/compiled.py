@@ -262,7 +262,7 @@ def kernel(name: str) -> Ufunc:
 
 
 def compile_all() -> Iterator[None]:
-    """Every ufunc that has a name, one a step, for a process that waits or that others fork from."""
+    """Every ufunc that has a name, one a step, for a process that has nothing else to do."""
     for name in _SCALARS:
         kernel(name)
         yield
