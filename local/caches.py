@@ -26,7 +26,7 @@ def cache_variables(submission: Path, scratch: Path) -> dict[str, str]:
     """Variables that send temporary files to scratch and compilers' caches to the submission's
     folder, which is made if need be."""
     content = submission.read_bytes()
-    folder = _root() / "submissions" / hashlib.sha256(content).hexdigest()[:32]
+    folder = cache_root() / "submissions" / hashlib.sha256(content).hexdigest()[:32]
     try:
         _prepare(folder, for_extensions=b"cpp_extension" in content)
     except OSError:  # such as a full disk
@@ -43,7 +43,7 @@ def cache_variables(submission: Path, scratch: Path) -> dict[str, str]:
 def trusted_variables() -> dict[str, str]:
     """Where code that is not a submission's keeps what Numba compiles; empty if nothing can be
     kept. New folders of submissions begin with a copy."""
-    folder = _root() / "trusted" / f"{_compilers[-1]}_CACHE_DIR".lower()
+    folder = cache_root() / "trusted" / f"{_compilers[-1]}_CACHE_DIR".lower()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
@@ -51,14 +51,15 @@ def trusted_variables() -> dict[str, str]:
     return {f"{_compilers[-1]}_CACHE_DIR": str(folder)} if os.access(folder, os.W_OK) else {}
 
 
-def _root() -> Path:
+def cache_root() -> Path:
+    """The folder that all others lie in; it need not exist."""
     return Path(os.environ.get(_folder_variable) or Path.home() / ".cache") / "nvfp4"
 
 
 def _prepare(folder: Path, for_extensions: bool) -> None:
     """Makes the folder of a submission, and deletes others that are old. Raises OSError."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    trusted = _root() / "trusted"
+    trusted = cache_root() / "trusted"
     with open(folder.parent / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():

@@ -18,6 +18,7 @@ import isolation
 from channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
 from import_guard import path_of
 from messages import Greeting, pack, unpack
+from nvfp4.local.caches import cache_root
 from nvfp4.local.variables import passed_on
 
 T = TypeVar("T")
@@ -102,8 +103,7 @@ class Executor:
 
 def _caches(scratch: Path) -> dict[str, str]:
     """Where it keeps compiled code of its own: never where a submission can write."""
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = root / "nvfp4" / "executor"
+    folder = cache_root() / "executor"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:

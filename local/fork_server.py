@@ -24,24 +24,34 @@ def serve(fd: int) -> None:
     isolation.die_with_parent()
     isolation.close_to_others()
     load()
-    judge = os.getppid()
-    tell, told = os.pipe()
-    server = socket.socket(fileno=fd)
+    text, fds = fork_for_requests(socket.socket(fileno=fd))
+    _become_worker(json.loads(text), fds)
+
+
+def fork_for_requests(asked: socket.socket) -> tuple[bytes, list[int]]:
+    """Forks a process for each request, which has three files with it, and answers with its pid.
+
+    Returns in each of them, with its request. It is a child of the process that had started this
+    one, and leads a session. This process ends when nobody can ask any more.
+    """
+    parent, (tell, told) = os.getppid(), os.pipe()
     while True:
-        text, fds, _, _ = socket.recv_fds(server, _longest_request_bytes, 3)
+        text, fds, _, _ = socket.recv_fds(asked, _longest_request_bytes, 3)
         if not text:
             os._exit(0)
         between = os.fork()
         if between == 0:
-            worker = os.fork()
-            if worker == 0:
-                server.detach()
-                _become_worker(json.loads(text), fds, judge)
-                return
-            os.write(told, str(worker).encode())
+            child = os.fork()
+            if child == 0:
+                asked.close()
+                os.setsid()
+                while os.getppid() != parent:  # a signal at its death would come too early
+                    time.sleep(0.0005)
+                return text, fds
+            os.write(told, str(child).encode())
             os._exit(0)
         os.waitpid(between, 0)
-        server.send(os.read(tell, 64))  # now that it is the judge's child
+        asked.send(os.read(tell, 64))  # now that it is the parent's child
         for each in fds:
             os.close(each)
 
@@ -52,10 +62,7 @@ def load() -> None:
     import nvfp4.local.installed_runner  # noqa: F401
 
 
-def _become_worker(request: dict[str, Any], fds: list[int], judge: int) -> None:
-    os.setsid()
-    while os.getppid() != judge:  # a signal at its parent's death would come too early
-        time.sleep(0.0005)
+def _become_worker(request: dict[str, Any], fds: list[int]) -> None:
     isolation.close_to_others(False)  # or it could not make namespaces
     channel, out, err = fds
     for number, source in ((1, out), (2, err)):

@@ -14,7 +14,6 @@ import signal
 import socket
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 _longest_request_bytes = 1 << 20
@@ -41,32 +40,8 @@ def main() -> None:
     from nvfp4.local import fork_server
 
     fork_server.load()
-    _become_judge(*_forked(socket.socket(fileno=int(number))))
-
-
-def _forked(asked: socket.socket) -> list[int]:
-    """Forks judges. Returns in each, with its socket and where its output and errors go; it is a
-    child of the command then."""
-    command, (tell, told) = os.getppid(), os.pipe()
-    while True:
-        _, fds, _, _ = socket.recv_fds(asked, 16, 3)
-        if not fds:
-            os._exit(0)
-        between = os.fork()
-        if between == 0:
-            child = os.fork()
-            if child == 0:
-                asked.close()
-                os.setsid()
-                while os.getppid() != command:
-                    time.sleep(0.0005)
-                return fds
-            os.write(told, str(child).encode())
-            os._exit(0)
-        os.waitpid(between, 0)
-        asked.send(os.read(tell, 64))
-        for fd in fds:
-            os.close(fd)
+    _, fds = fork_server.fork_for_requests(socket.socket(fileno=int(number)))
+    _become_judge(*fds)
 
 
 def _become_judge(channel: int, out: int, err: int) -> None:
