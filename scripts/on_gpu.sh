@@ -5,7 +5,7 @@
 #     scripts/on_gpu.sh OUT [PART ...]
 #
 # PART: tests, eval, selftest, selftest-clean, repeatability, submissions, retarget,
-# retarget-submissions, retarget-self, a-against-a, flush, compare. Each takes ten minutes at most;
+# retarget-submissions, retarget-self, a-against-a, flush, compare, ladder. Each takes ten minutes at most;
 # some write OUT/PART.json. FILES names the files of retarget-submissions, if not all are wanted.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -57,6 +57,12 @@ for part in "${@:-tests}"; do
             PYTHONPATH=$PYTHONPATH:$PWD/harness \
                 run "compare-$flush" python3 -m benchmarks.compare --flush "$flush"
         done
+        ;;
+    ladder) # times of all rungs; what compiles is compiled before, beside each other
+        grep -l load_inline ladder/*/*.py |
+            xargs -P 8 -I FILE python3 -m nvfp4 check FILE >"$out/ladder-check.txt" 2>&1
+        cp ladder/results.json "$out/ladder.json"
+        run ladder python3 -m nvfp4 ladder --quick --state "$out/ladder.json"
         ;;
     retarget)
         PYTHONPATH=$PYTHONPATH:$PWD/harness:$PWD/tests:$PWD/tests/retarget \

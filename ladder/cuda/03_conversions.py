@@ -6,8 +6,7 @@ Idea: sm_100 converts a byte of two E2M1 values to f16x2 by one instruction. cud
 cuda_fp8.h have functions for it. Values that come as f16x2 are multiplied as f16x2: a half sums 8
 products, multiples of 1/4 up to 36, and is exact.
 Buys: six of seven instructions. Half a conversion and half a multiply-add an element replace forty.
-Costs: needs sm_100. What is left are loads of single bytes. Three of the five sums
-across lanes are still f16, so full-range inputs fail.
+Costs: needs sm_100. What is left are loads of single bytes.
 """
 
 from torch.utils.cpp_extension import load_inline
@@ -59,11 +58,7 @@ __global__ void kernel(const uint8_t* a, const uint8_t* b, const uint8_t* sfa, c
         }
         __syncthreads();
     }
-    __half half = __float2half(total);
-    for (int offset = 16; offset > 2; offset /= 2)
-        half = __hadd(half, __shfl_xor_sync(0xffffffff, half, offset));
-    total = __half2float(half);
-    for (int offset = 2; offset > 0; offset /= 2)
+    for (int offset = 16; offset > 0; offset /= 2)
         total += __shfl_xor_sync(0xffffffff, total, offset);
     if (lane == 0) c[row] = __float2half(total);
 }
