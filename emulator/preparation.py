@@ -13,7 +13,7 @@ _sizes = ("b8", "b16", "b32", "b64")
 
 
 def steps() -> Iterator[None]:
-    """Compiles or loads the loops of the usual instructions, then every ufunc that has a name."""
+    """Compiles or loads the loops of the usual instructions, then every function with a name."""
     memory = np.zeros(4096, np.uint8)
     address = memory.ctypes.data
     parameters = [address.to_bytes(8, "little")]

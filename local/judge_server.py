@@ -64,6 +64,7 @@ def _become_judge(channel: int, out: int, err: int) -> None:
     for fd in fds:
         os.environ["POPCORN_FD"] = str(fd)
     tempfile.tempdir = None
+    _share_cores()
     os.chdir(request["folder"])
     # Its modules are loaded; what it starts and copies comes from the staged folder.
     import_guard = sys.modules["import_guard"]
@@ -78,8 +79,16 @@ def _become_judge(channel: int, out: int, err: int) -> None:
         runpy.run_path(str(Path(arguments[0]).resolve()), run_name="__main__")
 
 
+def _share_cores() -> None:
+    """Half of them: there is another judge beside this one, and both have processes that emulate.
+    A thread of torch that waits for a core spins."""
+    import torch
+
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // 2))
+
+
 def _serve_workers(fd: int) -> None:
-    """A fork server; returns in each worker, when that has ended."""
+    """A fork server; returns in each worker, or submission by itself, when that has ended."""
     _only(fd)
     os.setsid()
     nothing = os.open(os.devnull, os.O_WRONLY)
@@ -91,7 +100,10 @@ def _serve_workers(fd: int) -> None:
     from nvfp4.local.fork_server import serve
 
     serve(fd)
-    runpy.run_path(path_of("worker"), run_name="__main__")
+    if sys.argv[0] == "nvfp4.local.run_alone":
+        runpy.run_module(sys.argv[0], run_name="__main__")
+    else:
+        runpy.run_path(path_of("worker"), run_name="__main__")
 
 
 def _only(fd: int) -> None:

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import isolation
-from nvfp4.local.variables import variables
+from nvfp4.local.workers import start_alone
 
 _look_s = 0.2
 
@@ -27,9 +27,8 @@ def run_confined(script: Path) -> int:
     isolation.die_with_parent()
     isolation.adopt_orphans()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    command = [sys.executable, "-m", "nvfp4.local.run_alone", "--inside", str(script)]
     try:
-        process = subprocess.Popen(command, env=variables(script, script.parent))
+        process = start_alone("nvfp4.local.run_alone", script)
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return process.wait(_look_s)
@@ -83,7 +82,7 @@ def _run_retargeted(script: Path) -> None:
 def main() -> None:
     """Ends as the script did, with its exit code or by its signal."""
     script = Path(sys.argv[-1]).resolve()
-    if sys.argv[1] == "--inside":
+    if "--inside" in sys.argv:
         run_inside(script)
         return
     code = run_confined(script)

@@ -3,6 +3,7 @@
 The server knows nothing of the judge: neither seeds nor results.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -35,6 +36,19 @@ def start_worker(
         except OSError:
             server.forget()  # it was killed: the next one gets another
     return isolation.start_worker(arguments, scratch, fd, environment)
+
+
+def start_alone(module: str, script: Path) -> "subprocess.Popen[bytes] | ForkedProcess":
+    """``python -m MODULE --inside SCRIPT`` in this folder, with this process's output."""
+    environment = variables(script, script.parent)
+    if _ForkServer.prepared:
+        with open(os.devnull) as no_channel, contextlib.suppress(OSError):
+            arguments = [module, str(no_channel.fileno()), "--inside", str(script)]
+            server = _ForkServer.of(module, environment)
+            return server.fork(arguments, Path.cwd(), (no_channel.fileno(), 1, 2), environment)
+    return subprocess.Popen(
+        [sys.executable, "-m", module, "--inside", str(script)], env=environment
+    )
 
 
 class _ForkServer:
@@ -70,13 +84,11 @@ class _ForkServer:
         self, arguments: list[str], folder: Path, fd: int, environment: dict[str, str]
     ) -> "ForkedProcess":
         """Returns before the server has answered. Raises OSError."""
-        request = {"arguments": arguments, "folder": str(folder), "environment": environment}
         out, out_of_worker = os.pipe()
         err, err_of_worker = os.pipe()
         try:
-            socket.send_fds(
-                self._socket, [json.dumps(request).encode()], [fd, out_of_worker, err_of_worker]
-            )
+            fds = fd, out_of_worker, err_of_worker
+            process = self.fork(arguments, folder, fds, environment)
         except OSError:
             os.close(out)
             os.close(err)
@@ -84,7 +96,20 @@ class _ForkServer:
         finally:
             os.close(out_of_worker)
             os.close(err_of_worker)
-        process = ForkedProcess(self, os.fdopen(out, "rb"), os.fdopen(err, "rb"))
+        process.stdout, process.stderr = os.fdopen(out, "rb"), os.fdopen(err, "rb")
+        return process
+
+    def fork(
+        self,
+        arguments: list[str],
+        folder: Path,
+        fds: tuple[int, int, int],
+        environment: dict[str, str],
+    ) -> "ForkedProcess":
+        """The same with its three files: channel, output, errors. Raises OSError."""
+        request = {"arguments": arguments, "folder": str(folder), "environment": environment}
+        socket.send_fds(self._socket, [json.dumps(request).encode()], fds)
+        process = ForkedProcess(self)
         self._waiting.append(process)
         return process
 
@@ -121,12 +146,14 @@ def use(connection: socket.socket) -> None:
 
 
 class ForkedProcess:
-    """What of ``subprocess.Popen`` the judge uses."""
+    """What of ``subprocess.Popen`` the judge uses. stdout, stderr: where it has pipes."""
 
-    def __init__(self, server: _ForkServer, stdout: IO[bytes], stderr: IO[bytes]) -> None:
+    stdout: IO[bytes]
+    stderr: IO[bytes]
+
+    def __init__(self, server: _ForkServer) -> None:
         self.number: int | None = None
         self.returncode: int | None = None
-        self.stdout, self.stderr = stdout, stderr
         self._server = server
 
     @property

@@ -1,150 +1,105 @@
 """The few lane functions compiled to machine code, where NumPy would need many passes.
 
-Each is a scalar function of register bits, compiled by Numba into a NumPy ufunc the first
-time an instruction needs it (about 0.1 s, half of it with what Numba's cache keeps on disk). LLVM
-vectorises them; the host's own fused multiply-add and half-precision conversions do the rounding.
+Each is a scalar function of register bits in a loop over all lanes, compiled by Numba the first
+time an instruction needs it and kept on disk. LLVM vectorises them; the host's own fused
+multiply-add and half-precision conversions do the rounding. Loops stand in this file with what they
+call: Numba compiles one again where its own file has changed, and only then.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
 import numba
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba.core import types
-from numba.extending import intrinsic
 
+from nvfp4.emulator.arithmetic.intrinsics import (
+    as_f32,
+    as_f64,
+    as_u32,
+    as_u64,
+    from_half,
+    fused,
+    to_half,
+)
+from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 
-Ufunc = Callable[..., Any]
+Unsigned = np.unsignedinteger[Any]
+
+LaneFunction = Callable[..., Any]
+"""From arrays of register bits, which broadcast, to a new one."""
 
 
-def loop(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Numba's nopython mode without the GIL, cached on disk where that is possible."""
-    try:
-        result: Any = numba.njit(cache=True, nogil=True)(function)
-    except RuntimeError:
-        return numba.njit(nogil=True)(function)
-    cache = result._cache
-
-    def save(*arguments: Any) -> None:
-        with contextlib.suppress(OSError):  # the folder is not ours to write, or the disk is full
-            type(cache).save_overload(cache, *arguments)
-
-    cache.save_overload = save
-    return result
-
-
-def _cast(llvm_type: ir.Type, source: types.Type, target: types.Type) -> Any:
-    """An intrinsic that reads the bits of `source` as `target` (same width)."""
-
-    @intrinsic
-    def cast(typing_context: Any, value: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return builder.bitcast(args[0], llvm_type)
-
-        return target(source), generate
-
-    return cast
-
-
-_f32 = _cast(ir.FloatType(), types.uint32, types.float32)
-_u32 = _cast(ir.IntType(32), types.float32, types.uint32)
-_f64 = _cast(ir.DoubleType(), types.uint64, types.float64)
-_u64 = _cast(ir.IntType(64), types.float64, types.uint64)
-
-
-@intrinsic
-def _fused(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
-    """a * b + c rounded once, in the type of a."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.fma(*args)
-
-    return a(a, a, a), generate
-
-
-@intrinsic
-def _from_half(typing_context: Any, half: Any) -> Any:
-    """The float32 value of f16 bits."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.fpext(builder.bitcast(args[0], ir.HalfType()), ir.FloatType())
-
-    return types.float32(types.uint16), generate
-
-
-@intrinsic
-def _to_half(typing_context: Any, value: Any) -> Any:
-    """The f16 bits of a float32, rounded to nearest even."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(builder.fptrunc(args[0], ir.HalfType()), ir.IntType(16))
-
-    return types.uint16(types.float32), generate
-
-
+@numba.njit
 def _fma_f32(a, b, c):  # type: ignore[no-untyped-def]
-    result = _fused(_f32(a), _f32(b), _f32(c))
-    return np.uint32(0x7FFFFFFF) if result != result else _u32(result)
+    result = fused(as_f32(a), as_f32(b), as_f32(c))
+    return np.uint32(0x7FFFFFFF) if result != result else as_u32(result)
 
 
+@numba.njit
 def _add_f32(a, b):  # type: ignore[no-untyped-def]
-    result = _f32(a) + _f32(b)
-    return np.uint32(0x7FFFFFFF) if result != result else _u32(result)
+    result = as_f32(a) + as_f32(b)
+    return np.uint32(0x7FFFFFFF) if result != result else as_u32(result)
 
 
+@numba.njit
 def _sub_f32(a, b):  # type: ignore[no-untyped-def]
-    result = _f32(a) - _f32(b)
-    return np.uint32(0x7FFFFFFF) if result != result else _u32(result)
+    result = as_f32(a) - as_f32(b)
+    return np.uint32(0x7FFFFFFF) if result != result else as_u32(result)
 
 
+@numba.njit
 def _mul_f32(a, b):  # type: ignore[no-untyped-def]
-    result = _f32(a) * _f32(b)
-    return np.uint32(0x7FFFFFFF) if result != result else _u32(result)
+    result = as_f32(a) * as_f32(b)
+    return np.uint32(0x7FFFFFFF) if result != result else as_u32(result)
 
 
+@numba.njit
 def _fma_f64(a, b, c):  # type: ignore[no-untyped-def]
-    return _u64(_fused(_f64(a), _f64(b), _f64(c)))
+    return as_u64(fused(as_f64(a), as_f64(b), as_f64(c)))
 
 
+@numba.njit
 def _fma_f16(a, b, c):  # type: ignore[no-untyped-def]
     # The product is exact in float32. The sum is rounded to odd there (its error, exact by
     # Knuth's two-sum, decides the last bit), so that the step to f16 is the only rounding.
-    product, addend = _from_half(a) * _from_half(b), _from_half(c)
+    product, addend = from_half(a) * from_half(b), from_half(c)
     total = product + addend
     if total != total:
         return np.uint16(0x7FFF)
     part = total - product
     error = (product - (total - part)) + (addend - part)
-    raw = _u32(total)
+    raw = as_u32(total)
     # An infinite total has a NaN for its error and stays.
     if (error > 0 or error < 0) and raw & np.uint32(1) == 0:
         raw += np.uint32(1) if (error > 0) == (total > 0) else np.uint32(0xFFFFFFFF)
-    return _to_half(_f32(raw))
+    return to_half(as_f32(raw))
 
 
 # float32 has 24 bits, two more than twice the 11 of f16: rounding a sum or a product of two
 # halves there first never changes the half it ends up at.
+@numba.njit
 def _add_f16(a, b):  # type: ignore[no-untyped-def]
-    result = _from_half(a) + _from_half(b)
-    return np.uint16(0x7FFF) if result != result else _to_half(result)
+    result = from_half(a) + from_half(b)
+    return np.uint16(0x7FFF) if result != result else to_half(result)
 
 
+@numba.njit
 def _sub_f16(a, b):  # type: ignore[no-untyped-def]
-    result = _from_half(a) - _from_half(b)
-    return np.uint16(0x7FFF) if result != result else _to_half(result)
+    result = from_half(a) - from_half(b)
+    return np.uint16(0x7FFF) if result != result else to_half(result)
 
 
+@numba.njit
 def _mul_f16(a, b):  # type: ignore[no-untyped-def]
-    result = _from_half(a) * _from_half(b)
-    return np.uint16(0x7FFF) if result != result else _to_half(result)
+    result = from_half(a) * from_half(b)
+    return np.uint16(0x7FFF) if result != result else to_half(result)
 
 
+@numba.njit
 def _flush_f32(word):  # type: ignore[no-untyped-def]
     return word & np.uint32(0x80000000) if word & np.uint32(0x7F800000) == 0 else word
 
@@ -157,30 +112,34 @@ _SMALLEST_NORMAL = 2.0**-126
 _ROUNDS_TO_LESS = _SMALLEST_NORMAL - 2.0**-151
 
 
+@numba.njit
 def _add_f32_ftz(a, b):  # type: ignore[no-untyped-def]
     # A sum is exact down there.
-    return _flush(_add(_flush(a), _flush(b)))
+    return _flush_f32(_add_f32(_flush_f32(a), _flush_f32(b)))
 
 
+@numba.njit
 def _sub_f32_ftz(a, b):  # type: ignore[no-untyped-def]
-    return _flush(_sub(_flush(a), _flush(b)))
+    return _flush_f32(_sub_f32(_flush_f32(a), _flush_f32(b)))
 
 
+@numba.njit
 def _mul_f32_ftz(a, b):  # type: ignore[no-untyped-def]
-    x, y = _flush(a), _flush(b)
-    result = _mul(x, y)
+    x, y = _flush_f32(a), _flush_f32(b)
+    result = _mul_f32(x, y)
     if result & np.uint32(0x7FFFFFFF) == np.uint32(0x00800000):
-        exact = np.float64(_f32(x)) * np.float64(_f32(y))
+        exact = np.float64(as_f32(x)) * np.float64(as_f32(y))
         if abs(exact) < _ROUNDS_TO_LESS:
             return result & np.uint32(0x80000000)
-    return _flush(result)
+    return _flush_f32(result)
 
 
+@numba.njit
 def _fma_f32_ftz(a, b, c):  # type: ignore[no-untyped-def]
-    x, y, z = _flush(a), _flush(b), _flush(c)
-    result = _fma(x, y, z)
+    x, y, z = _flush_f32(a), _flush_f32(b), _flush_f32(c)
+    result = _fma_f32(x, y, z)
     if result & np.uint32(0x7FFFFFFF) == np.uint32(0x00800000):
-        product, addend = np.float64(_f32(x)) * np.float64(_f32(y)), np.float64(_f32(z))
+        product, addend = np.float64(as_f32(x)) * np.float64(as_f32(y)), np.float64(as_f32(z))
         total = product + addend
         # The error of the sum, exact by Knuth's two-sum, decides at the boundary.
         part = total - product
@@ -189,19 +148,22 @@ def _fma_f32_ftz(a, b, c):  # type: ignore[no-untyped-def]
         inwards = error if total < 0 else -error
         if size < _ROUNDS_TO_LESS or (size == _ROUNDS_TO_LESS and inwards > 0):
             return result & np.uint32(0x80000000)
-    return _flush(result)
+    return _flush_f32(result)
 
 
+@numba.njit
 def _f16_to_f32(half):  # type: ignore[no-untyped-def]
-    value = _from_half(half)
-    return np.uint32(0x7FFFFFFF) if value != value else _u32(value)
+    value = from_half(half)
+    return np.uint32(0x7FFFFFFF) if value != value else as_u32(value)
 
 
+@numba.njit
 def _f32_to_f16(word):  # type: ignore[no-untyped-def]
-    value = _f32(word)
-    return np.uint16(0x7FFF) if value != value else _to_half(value)
+    value = as_f32(word)
+    return np.uint16(0x7FFF) if value != value else to_half(value)
 
 
+@numba.njit
 def _prmt(a, b, selector):  # type: ignore[no-untyped-def]
     pool = (np.uint64(b) << np.uint64(32)) | np.uint64(a)
     result = np.uint32(0)
@@ -215,66 +177,200 @@ def _prmt(a, b, selector):  # type: ignore[no-untyped-def]
     return result
 
 
-def _dp4a(a_type: Any, b_type: Any) -> Callable[..., Any]:
-    def dp4a(a, b, c):  # type: ignore[no-untyped-def]
-        total = c
+@numba.njit
+def _signed_byte(word, i):  # type: ignore[no-untyped-def]
+    return np.int32(np.int8((word >> np.uint32(8 * i)) & np.uint32(255)))
+
+
+@numba.njit
+def _unsigned_byte(word, i):  # type: ignore[no-untyped-def]
+    return np.int32((word >> np.uint32(8 * i)) & np.uint32(255))
+
+
+@loop
+def _dp4a(a, b, c, a_signed, b_signed, out):  # type: ignore[no-untyped-def]
+    for lane in range(out.size):
+        total = c[lane]
         for i in range(4):
-            left = np.int32(a_type((a >> np.uint32(8 * i)) & np.uint32(255)))
-            right = np.int32(b_type((b >> np.uint32(8 * i)) & np.uint32(255)))
+            left = _signed_byte(a[lane], i) if a_signed else _unsigned_byte(a[lane], i)
+            right = _signed_byte(b[lane], i) if b_signed else _unsigned_byte(b[lane], i)
             total += np.uint32(left * right)
-        return total
-
-    return dp4a
+        out[lane] = total
 
 
-# The same functions for the compiled ones to call.
-_flush, _add, _sub, _mul, _fma = (
-    numba.njit(each) for each in (_flush_f32, _add_f32, _sub_f32, _mul_f32, _fma_f32)
-)
+@loop
+def _fma_f32_lanes(a, b, c, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        out[i] = _fma_f32(a[i], b[i], c[i])
 
-_SCALARS: dict[str, tuple[Callable[..., Any], str]] = {
-    "fma.f32": (_fma_f32, "uint32(uint32,uint32,uint32)"),
-    "add.f32": (_add_f32, "uint32(uint32,uint32)"),
-    "sub.f32": (_sub_f32, "uint32(uint32,uint32)"),
-    "mul.f32": (_mul_f32, "uint32(uint32,uint32)"),
-    "fma.f32.ftz": (_fma_f32_ftz, "uint32(uint32,uint32,uint32)"),
-    "add.f32.ftz": (_add_f32_ftz, "uint32(uint32,uint32)"),
-    "sub.f32.ftz": (_sub_f32_ftz, "uint32(uint32,uint32)"),
-    "mul.f32.ftz": (_mul_f32_ftz, "uint32(uint32,uint32)"),
-    "fma.f64": (_fma_f64, "uint64(uint64,uint64,uint64)"),
-    "fma.f16": (_fma_f16, "uint16(uint16,uint16,uint16)"),
-    "add.f16": (_add_f16, "uint16(uint16,uint16)"),
-    "sub.f16": (_sub_f16, "uint16(uint16,uint16)"),
-    "mul.f16": (_mul_f16, "uint16(uint16,uint16)"),
-    "flush.f32": (_flush_f32, "uint32(uint32)"),
-    "f16.to.f32": (_f16_to_f32, "uint32(uint16)"),
-    "f32.to.f16": (_f32_to_f16, "uint16(uint32)"),
-    "prmt": (_prmt, "uint32(uint32,uint32,uint32)"),
+
+@loop
+def _add_f32_lanes(a, b, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        out[i] = _add_f32(a[i], b[i])
+
+
+@loop
+def _sub_f32_lanes(a, b, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        out[i] = _sub_f32(a[i], b[i])
+
+
+@loop
+def _mul_f32_lanes(a, b, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        out[i] = _mul_f32(a[i], b[i])
+
+
+@loop
+def _fma_f32_ftz_lanes(a, b, c, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        out[i] = _fma_f32_ftz(a[i], b[i], c[i])
+
+
+@loop
+def _add_f32_ftz_lanes(a, b, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        out[i] = _add_f32_ftz(a[i], b[i])
+
+
+@loop
+def _sub_f32_ftz_lanes(a, b, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        out[i] = _sub_f32_ftz(a[i], b[i])
+
+
+@loop
+def _mul_f32_ftz_lanes(a, b, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        out[i] = _mul_f32_ftz(a[i], b[i])
+
+
+@loop
+def _fma_f64_lanes(a, b, c, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        out[i] = _fma_f64(a[i], b[i], c[i])
+
+
+@loop
+def _fma_f16_lanes(a, b, c, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        out[i] = _fma_f16(a[i], b[i], c[i])
+
+
+@loop
+def _add_f16_lanes(a, b, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        out[i] = _add_f16(a[i], b[i])
+
+
+@loop
+def _sub_f16_lanes(a, b, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        out[i] = _sub_f16(a[i], b[i])
+
+
+@loop
+def _mul_f16_lanes(a, b, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        out[i] = _mul_f16(a[i], b[i])
+
+
+@loop
+def _flush_f32_lanes(a, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        out[i] = _flush_f32(a[i])
+
+
+@loop
+def _f16_to_f32_lanes(a, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        out[i] = _f16_to_f32(a[i])
+
+
+@loop
+def _f32_to_f16_lanes(a, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        out[i] = _f32_to_f16(a[i])
+
+
+@loop
+def _prmt_lanes(a, b, c, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        out[i] = _prmt(a[i], b[i], c[i])
+
+
+_LOOPS: dict[str, tuple[Any, type[Unsigned], type[Unsigned]]] = {
+    "fma.f32": (_fma_f32_lanes, np.uint32, np.uint32),
+    "add.f32": (_add_f32_lanes, np.uint32, np.uint32),
+    "sub.f32": (_sub_f32_lanes, np.uint32, np.uint32),
+    "mul.f32": (_mul_f32_lanes, np.uint32, np.uint32),
+    "fma.f32.ftz": (_fma_f32_ftz_lanes, np.uint32, np.uint32),
+    "add.f32.ftz": (_add_f32_ftz_lanes, np.uint32, np.uint32),
+    "sub.f32.ftz": (_sub_f32_ftz_lanes, np.uint32, np.uint32),
+    "mul.f32.ftz": (_mul_f32_ftz_lanes, np.uint32, np.uint32),
+    "fma.f64": (_fma_f64_lanes, np.uint64, np.uint64),
+    "fma.f16": (_fma_f16_lanes, np.uint16, np.uint16),
+    "add.f16": (_add_f16_lanes, np.uint16, np.uint16),
+    "sub.f16": (_sub_f16_lanes, np.uint16, np.uint16),
+    "mul.f16": (_mul_f16_lanes, np.uint16, np.uint16),
+    "flush.f32": (_flush_f32_lanes, np.uint32, np.uint32),
+    "f16.to.f32": (_f16_to_f32_lanes, np.uint16, np.uint32),
+    "f32.to.f16": (_f32_to_f16_lanes, np.uint32, np.uint16),
+    "prmt": (_prmt_lanes, np.uint32, np.uint32),
 }
+"""By name, with the type of the operands and that of the result."""
 
 
 @cache
-def kernel(name: str) -> Ufunc:
-    """The compiled ufunc `name`, on raw bits. NaN results of f16 and f32 are canonical."""
-    function, signature = _SCALARS[name]
-    compiled: Ufunc = numba.vectorize([signature], cache=True)(function)
-    return compiled
+def kernel(name: str) -> LaneFunction:
+    """The compiled function `name`, on raw bits. NaN results of f16 and f32 are canonical."""
+    compiled, _, dtype = _LOOPS[name]
+
+    def function(*words: Array) -> Array:
+        shape = _shape(words)
+        out = np.empty(shape, dtype)
+        compiled(*(_flat(word, shape) for word in words), out.reshape(-1))
+        return out
+
+    return function
+
+
+def _shape(words: tuple[Array, ...]) -> tuple[int, ...]:
+    first: tuple[int, ...] = words[0].shape
+    if all(word.shape == first for word in words):
+        return first
+    return np.broadcast_shapes(*(word.shape for word in words))
+
+
+def _flat(word: Array, shape: tuple[int, ...]) -> Array:
+    """As every loop takes it, which is compiled for no other kind of array."""
+    whole = word if word.shape == shape else np.broadcast_to(word, shape)
+    if not whole.flags.c_contiguous or not whole.flags.writeable:
+        whole = whole.copy()
+    return whole.reshape(-1)
 
 
 def compile_all() -> Iterator[None]:
-    """Every ufunc that has a name, one a step, for a process that has nothing else to do."""
-    for name in _SCALARS:
-        kernel(name)
+    """Every function that has a name, one a step, for a process that has nothing else to do."""
+    for name, (compiled, dtype, _) in _LOOPS.items():
+        operands = compiled.py_func.__code__.co_argcount - 1
+        kernel(name)(*[np.empty(0, dtype)] * operands)
         yield
 
 
 @cache
-def dp4a(a_signed: bool, b_signed: bool) -> Ufunc:
+def dp4a(a_signed: bool, b_signed: bool) -> LaneFunction:
     """c plus the dot product of four bytes of a and b, modulo 2**32."""
-    byte = {False: np.uint8, True: np.int8}
-    function = _dp4a(byte[a_signed], byte[b_signed])
-    compiled: Ufunc = numba.vectorize(["uint32(uint32,uint32,uint32)"], cache=True)(function)
-    return compiled
+
+    def function(a: Array, b: Array, c: Array) -> Array:
+        shape = _shape((a, b, c))
+        out = np.empty(shape, np.uint32)
+        words = (_flat(word, shape) for word in (a, b, c))
+        _dp4a(*words, a_signed, b_signed, out.reshape(-1))
+        return out
+
+    return function
 
 
 @loop
@@ -284,7 +380,7 @@ def take(table, codes, out):  # type: ignore[no-untyped-def]
         out[i] = table[codes[i]]
 
 
-def lookup(table: Array) -> Ufunc:
+def lookup(table: Array) -> LaneFunction:
     """A function of uint8 lanes: `table[i]`, of 256 entries."""
 
     def looked_up(lanes: Array) -> Array:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nvfp4.emulator.arithmetic.compiled import loop
 from nvfp4.emulator.errors import BarrierMisuse, Misaligned, OutOfBounds
 from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.memory import SHARED_WINDOW

@@ -6,7 +6,6 @@ import numpy as np
 
 from nvfp4.capture.errors import InvalidTensorMap
 from nvfp4.capture.tensormap import TENSOR_MAP_BYTES, Fill, Swizzle, TensorMap
-from nvfp4.emulator.arithmetic.compiled import loop
 from nvfp4.emulator.errors import Misaligned, TensorMapError
 from nvfp4.emulator.instructions.copy_engine import (
     buffer_of,
@@ -17,6 +16,7 @@ from nvfp4.emulator.instructions.copy_engine import (
 )
 from nvfp4.emulator.instructions.global_access import note_range_read, write_bytes
 from nvfp4.emulator.instructions.site import LaneSite, Site
+from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch

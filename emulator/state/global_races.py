@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from nvfp4.capture.launch import Buffer
-from nvfp4.emulator.arithmetic.compiled import loop
+from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.memory import READ, WRITTEN, GlobalMemory
 from nvfp4.emulator.state.native import load_u8, load_u64, store_u8, store_u64

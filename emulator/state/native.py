@@ -15,7 +15,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import types
 from numba.extending import intrinsic
 
-from nvfp4.emulator.arithmetic.compiled import loop
+from nvfp4.emulator.loops import loop
 
 SECTOR_BYTES = 32
 BANKS = 32

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nvfp4.emulator.arithmetic.compiled import loop
+from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 
 ATOMIC = 1 << 31

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nvfp4.emulator.arithmetic.compiled import loop
+from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.program import Instruction
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.memory import GlobalMemory

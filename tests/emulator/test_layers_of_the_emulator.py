@@ -18,6 +18,7 @@ ORDER = (
     "findings",
     "report",
     "cost",
+    "loops",
     "ptx",
     "arithmetic",
     "state",
