@@ -345,9 +345,10 @@ def _shape(words: tuple[Array, ...]) -> tuple[int, ...]:
 
 def _flat(word: Array, shape: tuple[int, ...]) -> Array:
     """As every loop takes it, which is compiled for no other kind of array."""
-    whole = word if word.shape == shape else np.broadcast_to(word, shape)
-    if not whole.flags.c_contiguous or not whole.flags.writeable:
-        whole = whole.copy()
+    if word.shape == shape and word.flags.c_contiguous and word.flags.writeable:
+        return word.reshape(-1)
+    whole = np.empty(shape, word.dtype)
+    whole[...] = word
     return whole.reshape(-1)
 
 

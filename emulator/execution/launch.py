@@ -30,7 +30,7 @@ from nvfp4.emulator.state.witness import Witness
 
 # Large enough to hide what a call of NumPy costs, small enough that a handful of registers of this
 # many lanes and 4 bytes stay in a core's L2 cache.
-LANES_PER_BATCH = 16384
+LANES_PER_BATCH = 32768
 # A byte of shared memory costs 24 bytes of shadow when it is checked.
 SHARED_BYTES_PER_BATCH = 4 << 20
 

@@ -107,12 +107,10 @@ def cp_async(site: Site) -> Action:
                 length[group.spread(more[0])[at]] = 0
             else:
                 length = np.minimum(group.spread(more[0])[at].astype(np.int64), nbytes)
-            # What is not read arrives as zeros.
-            data = np.zeros((at.size, nbytes), np.uint8)
-            for amount in np.unique(length[length > 0]).tolist():
-                some = np.flatnonzero(length == amount)
-                shape = reading if amount == nbytes else Access(site, "global", 1, amount)
-                data[some, :amount] = _read(batch, shape, address[some], lanes[some])
+            if bool((length == nbytes).all()):
+                data = _read(batch, reading, address, lanes)
+            else:
+                data = _read_parts(batch, site, reading, address, lanes, length)
         copies = batch.kept(PendingCopies)
         packet = _Packet(lanes, offset, data, copies.committed[lanes])
         shared_access.note_issue(batch, site, nbytes, offset, lanes)
@@ -123,6 +121,18 @@ def cp_async(site: Site) -> Action:
         return NO_RESULTS
 
     return Action("copy", sources, [], run)
+
+
+def _read_parts(
+    batch: Batch, site: Site, whole: Access, address: Array, lanes: Array, length: Array
+) -> Array:
+    """The same where a lane reads so many bytes only: what is not read arrives as zeros."""
+    data = np.zeros((address.size, whole.nbytes), np.uint8)
+    for amount in np.unique(length[length > 0]).tolist():
+        some = np.flatnonzero(length == amount)
+        shape = whole if amount == whole.nbytes else Access(site, "global", 1, amount)
+        data[some, :amount] = _read(batch, shape, address[some], lanes[some])
+    return data
 
 
 def _read(batch: Batch, access: Access, address: Array, lanes: Array) -> Array:

@@ -8,7 +8,6 @@ threads that execute the instruction together take part, and so does this.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -36,10 +35,10 @@ from nvfp4.emulator.instructions.warps import (
 )
 from nvfp4.emulator.ptx.program import OperandList, Sink
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
+from nvfp4.emulator.state import native
 from nvfp4.emulator.state.execution import Execution
 
 _BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
-_LANES = np.arange(32)
 Arrays = Sequence[Array]
 
 
@@ -78,7 +77,7 @@ def _shared_by_members(classes: list[str], bit_by_bit: bool = False) -> Shadow:
     return shadow
 
 
-_SHUFFLES = ("up", "down", "bfly", "idx")
+_SHUFFLES = ("up", "down", "bfly", "idx")  # in the order of native.shuffle
 
 
 @instruction("shfl")
@@ -94,13 +93,10 @@ def shfl(site: Site) -> Action:
     results.append(Result(target[1] if len(target) > 1 else Sink(), "pred"))
 
     def moved(ex: Execution, rows: Array, b: Array, c: Array) -> tuple[Array, Array]:
-        if b.size == 1 and c.size == 1:
-            source, valid = _partner(mode, _LANES[None, :], int(b[0]), int(c[0]))
-            return rows[:, source[0]], np.broadcast_to(valid, rows.shape)
-        step = by_warp(ex.group, b).astype(np.int64)
-        clamp = by_warp(ex.group, c).astype(np.int64)
-        source, valid = _partner(mode, _LANES[None, :], step, clamp)
-        return np.take_along_axis(rows, np.broadcast_to(source, rows.shape), 1), valid
+        shuffled, valid = np.empty(rows.shape, np.uint32), np.empty(rows.shape, np.bool_)
+        step, clamp = by_warp(ex.group, b), by_warp(ex.group, c)
+        native.shuffle(_SHUFFLES.index(mode), rows, step, clamp, shuffled, valid)
+        return shuffled, valid
 
     def shadow(ex: Execution, values: Arrays, shadows: Arrays) -> tuple[Array, ...]:
         astray = any_undefined(shadows[1:])
@@ -120,27 +116,6 @@ def shfl(site: Site) -> Action:
 
     sources = [Source(o, "b32") for o in site.operands[1:]]
     return Action("warp", sources, results, run, gate=member_gate(3), shadow=shadow)
-
-
-def _partner(mode: str, lane: Array, b: Any, c: Any) -> tuple[Array, Array]:
-    """(lane to read, whether it is in range); out of range reads the thread's own."""
-    b = b & 31
-    clamp, segment = c & 31, (c >> 8) & 31
-    most = (lane & segment) | (clamp & ~segment & 31)
-    least = lane & segment
-    if mode == "up":
-        source = lane - b
-        valid = source >= most
-    elif mode == "down":
-        source = lane + b
-        valid = source <= most
-    elif mode == "bfly":
-        source = lane ^ b
-        valid = source <= most
-    else:
-        source = least | (b & ~segment & 31)
-        valid = source <= most
-    return np.where(valid, source, lane), valid
 
 
 @instruction("vote")

@@ -238,3 +238,26 @@ def bank_wavefronts(address, request, nbytes):  # type: ignore[no-untyped-def]
                 i += 1
             passes += most
     return passes, ideal
+
+
+@loop
+def shuffle(mode, rows, step, clamp, shuffled, valid):  # type: ignore[no-untyped-def]
+    """What each lane reads in a shfl, mode 0 up, 1 down, 2 bfly, 3 idx, and whether that lane is in
+    range: out of range it reads its own. All are [warps, 32], step and clamp operands b and c."""
+    for warp in range(rows.shape[0]):
+        for lane in range(32):
+            b = np.int64(step[warp, lane]) & 31
+            c = np.int64(clamp[warp, lane])
+            segment = (c >> 8) & 31
+            bound = (lane & segment) | (c & 31 & ~segment)
+            if mode == 0:
+                source = lane - b
+            elif mode == 1:
+                source = lane + b
+            elif mode == 2:
+                source = lane ^ b
+            else:
+                source = (lane & segment) | (b & ~segment & 31)
+            in_range = source >= bound if mode == 0 else source <= bound
+            shuffled[warp, lane] = rows[warp, source if in_range else lane]
+            valid[warp, lane] = in_range

@@ -138,10 +138,10 @@ def test_a_sample_of_the_ctas_stands_for_all() -> None:
 
 
 def test_ctas_that_wait_for_each_other_are_not_sampled() -> None:
-    # Each waits until the last one of the 128 CTAs before its own has left a mark.
+    # Each waits until the last one of the 256 CTAs before its own has left a mark.
     body = """mov.u32 %r1, %ctaid.x; mul.wide.u32 %d0, %r1, 4; add.u64 %d0, %q0, %d0;
-    setp.ne.u32 %p0, %r0, 0; @%p0 bra E; setp.lt.u32 %p1, %r1, 128; @%p1 bra S; mov.u32 %r3, 0;
-    and.b32 %r4, %r1, -128; mul.wide.u32 %d1, %r4, 4; add.u64 %d1, %q0, %d1;
+    setp.ne.u32 %p0, %r0, 0; @%p0 bra E; setp.lt.u32 %p1, %r1, 256; @%p1 bra S; mov.u32 %r3, 0;
+    and.b32 %r4, %r1, -256; mul.wide.u32 %d1, %r4, 4; add.u64 %d1, %q0, %d1;
     L: ld.acquire.gpu.global.u32 %r2, [%d1 + -4]; add.u32 %r3, %r3, 1;
     setp.gt.u32 %p3, %r3, 100; @%p3 trap; setp.eq.u32 %p2, %r2, 0; @%p2 bra L;
     S: st.release.gpu.global.u32 [%d0], 1; E:"""
