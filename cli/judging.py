@@ -22,16 +22,19 @@ from nvfp4.cli.directives import warnings_before
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.formats import format_of, formatted
 from nvfp4.cli.gpu import has_gpu
+from nvfp4.cli.keeping import keep
 from nvfp4.cli.mistakes import first_mistake
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.progress import observed, quiet
 from nvfp4.cli.render import show
-from nvfp4.cli.verdict import Verdict, json_schema
+from nvfp4.cli.verdict import Submission, Verdict, json_schema
 
 
 @dataclass(frozen=True)
 class Options:
-    """What every command that judges takes; see ``cli.parameters.judging_options``."""
+    """What every command that judges takes; see ``cli.parameters.judging_options``. kept: whether
+    the verdict goes into the history.
+    """
 
     device: str
     seed: int | None
@@ -46,6 +49,7 @@ class Options:
     as_json: bool
     chosen_format: str | None
     output: Path | None
+    kept: bool = False
 
     @property
     def format(self) -> str:
@@ -90,9 +94,26 @@ def judge_and_show(
 ) -> int:
     """Judges by the plan, shows the verdict, returns the exit code. Raises SetupError."""
     _check_output(options.output)
+    read = read_submission(path)
     console = new_console(stderr=not options.for_people)
     with observed(console) as observer:
-        verdict = judge(path, plan, options, observer)
+        verdict = judge(path, plan, options, observer, read)
+    try:
+        _show(console, verdict, options, show)
+    finally:  # also where nobody reads what is shown
+        if options.kept:
+            keep(verdict, read[1])
+    if verdict.interrupted:
+        return interrupts.exit_code()
+    return exits.passed if verdict.passed else exits.failed
+
+
+def _show(
+    console: Console,
+    verdict: Verdict,
+    options: Options,
+    show: Callable[[Console, Verdict], None],
+) -> None:
     if options.for_people:
         show(console, verdict)
     else:
@@ -100,9 +121,6 @@ def judge_and_show(
     if options.output is not None:
         chosen = "json" if options.as_json else options.chosen_format
         _write(options.output, formatted(verdict, format_of(options.output, chosen)))
-    if verdict.interrupted:
-        return interrupts.exit_code()
-    return exits.passed if verdict.passed else exits.failed
 
 
 def check_and_show(path: Path, plan: Plan, options: Options) -> int:
@@ -110,9 +128,17 @@ def check_and_show(path: Path, plan: Plan, options: Options) -> int:
     return judge_and_show(path, plan, options, partial(show_check, problem=load_problem()), quiet)
 
 
-def judge(path: Path, plan: Plan, options: Options, observer: Observer) -> Verdict:
-    """The verdict by the plan; a mistake that parsing finds is all of it. Raises SetupError."""
-    described, content = read_submission(path)
+def judge(
+    path: Path,
+    plan: Plan,
+    options: Options,
+    observer: Observer,
+    read: tuple[Submission, bytes] | None = None,
+) -> Verdict:
+    """The verdict by the plan; a mistake that parsing finds is all of it. read: the file, if it has
+    been read. Raises SetupError.
+    """
+    described, content = read or read_submission(path)
     verdict = Verdict(described, mistake=first_mistake(path.name, content))
     if verdict.mistake is None:
         assess(
