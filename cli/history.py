@@ -160,10 +160,17 @@ class History:
             raise HistoryError(f"no judgement {number} is kept", hint, "setup.not_kept")
         return found
 
-    def newest(self, sha256: str | None = None) -> Record | None:
-        """The last judgement, of a file's contents or of any; None where there is none."""
-        newest = "judgements.id = (SELECT MAX(id) FROM judgements WHERE sha256 {} ?)"
-        return self._find(newest.format("=" if sha256 else "IS NOT"), sha256)
+    def newest(self) -> Record | None:
+        """The last judgement; None where there is none."""
+        return self._newest("sha256 IS NOT ?", None)
+
+    def whole(self, sha256: str) -> Record | None:
+        """The last judgement of a file's contents that has both tests and benchmarks and was not
+        interrupted; None where there is none.
+        """
+        return self._newest(
+            "sha256 = ? AND tests > 0 AND benchmarks != '' AND outcome != 'interrupted'", sha256
+        )
 
     def delete(self, numbers: Sequence[int]) -> int:
         """How many of these judgements were there; their texts go with the last of them."""
@@ -180,6 +187,10 @@ class History:
         with suppress(HistoryError), self._opened() as database:
             database.execute("VACUUM")  # the file shrinks later if others use it now
         return deleted
+
+    def _newest(self, condition: str, value: Any) -> Record | None:
+        newest = f"judgements.id = (SELECT MAX(id) FROM judgements WHERE {condition})"
+        return self._find(newest, value)
 
     def _find(self, condition: str, value: Any) -> Record | None:
         columns = [*_columns, "content", "verdict"]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from nvfp4.cli.group import Command
+from nvfp4.cli.parameters import DeviceType, flush_option, log_option
 
 
 @click.command(cls=Command, epilog="nvfp4 log -n 5 --file mine.py\nnvfp4 log --prune --keep 100")
@@ -79,3 +82,37 @@ def show(number: int | None, source: bool, as_json: bool) -> None:
         click.echo(json.dumps(record.verdict_object, indent=2))
     else:
         show_record(record)
+
+
+@click.command(cls=Command, epilog="nvfp4 report mine.py\nnvfp4 report 12 15 other.py -o both.html")
+@click.argument("named", metavar="[ID|FILE]...", nargs=-1)
+@click.option(
+    "-o",
+    "--output",
+    default="report.html",
+    show_default=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file to write.",
+)
+@click.option("--device", default="auto", type=DeviceType(), help="Where to judge a FILE.")
+@flush_option
+@click.option(
+    "--cost/--no-cost",
+    default=True,
+    help="Emulate a call of each submission that passed, for what its lines cost.",
+)
+@log_option
+def report(
+    named: tuple[str, ...], output: Path, device: str, flush: str, cost: bool, kept: bool
+) -> None:
+    """Writes judgements as one HTML file that opens without a network. Needs matplotlib.
+
+    ID names a judgement of nvfp4 log, the newest without. A FILE is judged first, as by eval,
+    unless its contents have been. Several are compared at the top.
+    """
+    from nvfp4.cli.judging import Options
+    from nvfp4.cli.report.writing import write_report
+
+    options = Options(device=device, flush=flush, output=output, kept=kept)
+    size = write_report(named, options, cost)
+    click.echo(f"wrote {output}, {size / 1e6:.1f} MB")

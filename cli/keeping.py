@@ -31,7 +31,7 @@ def keep(verdict: Verdict, content: bytes, history: History | None = None) -> in
         return None
     try:
         history = history or History()
-        return history.add(_values(verdict), content, verdict.as_json())
+        return history.add(entry_values(verdict), content, verdict.as_json())
     except Exception as error:  # whatever it is, the verdict stands
         reason = visible(" ".join(str(error).split())) or type(error).__name__
         with suppress(OSError):
@@ -49,7 +49,7 @@ def _says_something(verdict: Verdict) -> bool:
     return not verdict.interrupted or any(each.status != "skipped" for each in results)
 
 
-def _values(verdict: Verdict) -> dict[str, Any]:
+def entry_values(verdict: Verdict) -> dict[str, Any]:
     """The fields of `cli.history.Entry` but its id."""
     device = verdict.device
     outcome = "passed" if verdict.passed else "failed"

@@ -13,7 +13,7 @@ import click
 from nvfp4.cli import exits
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.group import Commands
-from nvfp4.cli.history_commands import log, show
+from nvfp4.cli.history_commands import log, report, show
 from nvfp4.cli.parameters import (
     DeviceType,
     ShapeType,
@@ -363,5 +363,5 @@ def debug(
     sys.exit(debug_and_show(submission, element, Options(**options), all_blocks))
 
 
-main.add_command(log)
-main.add_command(show)
+for command in (log, show, report):
+    main.add_command(command)

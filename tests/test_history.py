@@ -240,10 +240,21 @@ def test_equal_files_are_stored_once(history: History) -> None:
         kept_in(history, named(timed_verdict()))
     with sqlite3.connect(history.path) as database:
         assert database.execute("SELECT count(*) FROM sources").fetchone() == (1,)
-    newest = history.newest(hashlib.sha256(content).hexdigest())
+    newest = history.newest()
     assert newest
     assert newest.id == 3
-    assert history.newest("0" * 64) is None
+
+
+def test_a_whole_judgement_has_tests_and_benchmarks(history: History) -> None:
+    digest = hashlib.sha256(content).hexdigest()
+    assert history.whole(digest) is None
+    names = ("timed-passed", "emulated-failed", "emulated-interrupted")
+    for verdict in (*(verdicts()[name] for name in names), timed_verdict()):
+        kept_in(history, named(verdict))
+    whole = history.whole(digest)
+    assert whole
+    assert whole.id == 2
+    assert history.whole("0" * 64) is None
 
 
 def test_a_number_names_a_judgement_unless_a_file_has_that_name(
