@@ -15,6 +15,7 @@ from rich.text import Text
 
 from nvfp4.cli.columns import Column
 from nvfp4.cli.console import new_console, say
+from nvfp4.cli.histogram import show_histograms
 from nvfp4.cli.history import Entry, History, HistoryError, Record
 from nvfp4.cli.judging import show_verdict
 from nvfp4.cli.keeping import benchmarks_key
@@ -92,12 +93,16 @@ def chosen_record(history: History, number: int | None) -> Record:
     return newest
 
 
-def show_record(record: Record) -> None:
-    """Prints a judgement as it was shown when it was made. Raises HistoryError."""
+def show_record(record: Record, plot: bool) -> None:
+    """Prints a judgement as it was shown when it was made. plot: and how long its timed calls took.
+    Raises HistoryError.
+    """
     console = new_console()
     verdict = kept_verdict(record)
     say(console, heading_of(record), "dim")
     show_verdict(console, verdict)
+    if plot:
+        show_histograms(console, verdict)
 
 
 def heading_of(record: Entry) -> str:

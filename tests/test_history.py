@@ -72,6 +72,24 @@ def test_show_prints_the_source_byte_for_byte(history: History) -> None:
     assert invoke("show", "1", "--source").stdout_bytes == content
 
 
+def test_show_draws_the_timed_calls(history: History) -> None:
+    verdict = timed(20, "H100")
+    samples = [10.0, *[12.0] * 40, *[22.0] * 20]
+    verdict.benchmarks = [replace(each, samples_us=samples) for each in verdict.benchmarks[:1]]
+    kept_in(history, verdict)
+    plain = invoke("show").output
+    drawn = invoke("show", "--plot").output.removeprefix(plain).splitlines()
+    assert drawn[1] == "7168 x 16384 x 1: how long 61 calls took"
+    bars = {line.split()[0]: line.split()[1:] for line in drawn[4:]}
+    assert bars["10.000"] == ["1", "█"]
+    assert bars["12.000"] == ["40", "█" * 40]
+    assert bars["21.000"] == ["20", "█" * 20]
+    assert sum(int(count) for count, *_ in bars.values()) == len(samples)
+    kept_in(history, named(verdicts()["emulated-passed"]))
+    assert "no timed calls" in invoke("show", "--plot").output
+    assert invoke("show", "--plot", "--json").exit_code == 2
+
+
 def test_a_mistake_is_kept_too(data: Path, tmp_path: Path, history: History) -> None:
     path = tmp_path / "mine.py"
     path.write_text("def custom_kernel(data:\n")

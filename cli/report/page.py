@@ -95,7 +95,7 @@ def _section(number: int, subject: Subject, longest: int, with_cost: bool) -> Se
     )
     return Section(
         anchor=f"s{number}",
-        name=one_line(record.path),
+        name=f"{record.id}: {one_line(record.path)}" if record.id else one_line(record.path),
         subject=subject,
         when=_when(subject),
         summary=summary_of(verdict) if verdict.mistake else closing_line(verdict).plain,
@@ -172,7 +172,13 @@ def _comparison(sections: Sequence[Section]) -> Table:
             ]
         )
     headings = ["file", "verdict", "tests", "geomean us", "of floor", "B200 >= us"]
-    return Table([*headings, *shapes, "device"], rows, [])
+    columns = [
+        (heading, cells)
+        for heading, *cells in zip([*headings, *shapes, "device"], *rows, strict=True)
+        if any(cell not in ("", "-") for cell in cells)
+    ]
+    table = zip(*(cells for _, cells in columns), strict=True)
+    return Table([heading for heading, _ in columns], [list(row) for row in table], [])
 
 
 def _table(columns: Sequence[Column]) -> Table:

@@ -116,15 +116,16 @@ def distribution(benchmarks: Sequence[BenchmarkResult]) -> str:
     with _figure(0.4 + 1.25 * len(shown), rows=len(shown)) as (figure, axes):
         for each, (benchmark, samples) in zip(axes.flat, shown, strict=True):
             each.hist(samples, bins=min(_bins, 2 * len(samples)), color=_first)
+            least, most = min(samples), max(samples)
             for value, color, line in (
                 (benchmark.mean_us, _second, "-"),
                 (benchmark.floor_us, _third, ":"),
             ):
-                if value and min(samples) / 2 <= value <= 2 * max(samples):
+                if value and 2 * least - most <= value <= 2 * most - least:  # not far from them
                     each.axvline(value, color=color, linestyle=line)
             each.set_title(f"{shape_of(benchmark.spec)}, {len(samples)} calls", loc="left")
             each.yaxis.get_major_locator().set_params(integer=True, nbins=3)
-        axes.flat[-1].set_xlabel("us; solid: mean, dotted: floor")
+        axes.flat[-1].set_xlabel("us; solid: mean, dotted: floor, where it is near")
         return _svg(figure, "How long the timed calls took")
 
 

@@ -27,7 +27,7 @@ _costly = 3
 @dataclass
 class SourceLine:
     """share: of the cost of all kernels, None where nothing was counted. instructions: warps that
-    issue there. notes: what was found there, with its kind: failure, finding or advice.
+    issue there. notes: what was found there, with its kind: failure, finding or cost.
     """
 
     number: int
@@ -104,7 +104,7 @@ def _add_costs(lines: list[SourceLine], explained: Explained) -> None:
     for costly in explained.costly:
         place = costly.line.line
         if costly.line.file == staged_name and place and place <= len(lines):
-            lines[place - 1].notes.append(("advice", costly.sentence))
+            lines[place - 1].notes.append(("cost", costly.sentence))
 
 
 def _total(kernels: list[Kernel]) -> float:
