@@ -10,6 +10,7 @@ from typing import Any
 from nvfp4.cli.b200 import contest_floor_us, speed_of_light_us
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.ladder import Rung
+from nvfp4.cli.plotting import load_pyplot
 from nvfp4.cli.problem import Problem, shape_of
 from nvfp4.cli.steps import Steps, counted_shape
 
@@ -23,16 +24,7 @@ def draw_climb(problem: Problem, rungs: Sequence[Rung], steps: Steps, path: Path
 
     Raises SetupError without matplotlib, and where the file cannot be written.
     """
-    try:
-        import matplotlib
-    except ImportError:
-        hint = "pip install 'nvfp4[plot]' brings it."
-        raise SetupError("a plot needs matplotlib, which is missing", hint) from None
-    matplotlib.use("agg")
-    # Text stays text, and the same picture is the same file.
-    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "nvfp4"})
-    from matplotlib import pyplot
-
+    pyplot = load_pyplot()
     shown = [rung for folder in _climbs for rung in rungs if rung.folder == folder]
     figure, (times, counts) = pyplot.subplots(
         2, figsize=(10, 7), sharex=True, height_ratios=(2, 1), layout="constrained"

@@ -181,6 +181,8 @@ setup_codes = {
     "setup.unwritable": "The output file cannot be written.",
     "setup.problem": "task.yml is missing or not what it should be.",
     "setup.judge": "The judge could not start, or lacks what the submission needs.",
+    "setup.history": "The history cannot be used.",
+    "setup.not_kept": "No judgement of this number is kept.",
 }
 """Codes of the object `error`, where nothing was judged."""
 

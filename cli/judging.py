@@ -22,30 +22,34 @@ from nvfp4.cli.directives import warnings_before
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.formats import format_of, formatted
 from nvfp4.cli.gpu import has_gpu
+from nvfp4.cli.keeping import keep
 from nvfp4.cli.mistakes import first_mistake
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.progress import observed, quiet
 from nvfp4.cli.render import show
-from nvfp4.cli.verdict import Verdict, json_schema
+from nvfp4.cli.verdict import Submission, Verdict, json_schema
 
 
 @dataclass(frozen=True)
 class Options:
-    """What every command that judges takes; see ``cli.parameters.judging_options``."""
+    """What every command that judges takes, with the same defaults; see
+    ``cli.parameters.judging_options``. kept: whether the verdict goes into the history.
+    """
 
-    device: str
-    seed: int | None
-    timeout: float
-    arch: str
-    check: bool
-    orders: int
-    strict: bool
-    keep: Path | None
-    retarget: str
-    flush: str
-    as_json: bool
-    chosen_format: str | None
-    output: Path | None
+    device: str = "auto"
+    seed: int | None = None
+    timeout: float = 170.0
+    arch: str = "sm_100a"
+    check: bool = True
+    orders: int = 4
+    strict: bool = False
+    keep: Path | None = None
+    retarget: str = "auto"
+    flush: str = "contest"
+    as_json: bool = False
+    chosen_format: str | None = None
+    output: Path | None = None
+    kept: bool = False
 
     @property
     def format(self) -> str:
@@ -89,20 +93,34 @@ def judge_and_show(
     observed: Callable[[Console], AbstractContextManager[Observer]] = observed,
 ) -> int:
     """Judges by the plan, shows the verdict, returns the exit code. Raises SetupError."""
-    _check_output(options.output)
+    check_output(options.output)
+    read = read_submission(path)
     console = new_console(stderr=not options.for_people)
     with observed(console) as observer:
-        verdict = judge(path, plan, options, observer)
+        verdict = judge(path, plan, options, observer, read)
+    try:
+        _show(console, verdict, options, show)
+    finally:  # also where nobody reads what is shown
+        if options.kept:
+            keep(verdict, read[1])
+    if verdict.interrupted:
+        return interrupts.exit_code()
+    return exits.passed if verdict.passed else exits.failed
+
+
+def _show(
+    console: Console,
+    verdict: Verdict,
+    options: Options,
+    show: Callable[[Console, Verdict], None],
+) -> None:
     if options.for_people:
         show(console, verdict)
     else:
         click.echo(formatted(verdict, options.format))
     if options.output is not None:
         chosen = "json" if options.as_json else options.chosen_format
-        _write(options.output, formatted(verdict, format_of(options.output, chosen)))
-    if verdict.interrupted:
-        return interrupts.exit_code()
-    return exits.passed if verdict.passed else exits.failed
+        write_output(options.output, formatted(verdict, format_of(options.output, chosen)))
 
 
 def check_and_show(path: Path, plan: Plan, options: Options) -> int:
@@ -110,9 +128,17 @@ def check_and_show(path: Path, plan: Plan, options: Options) -> int:
     return judge_and_show(path, plan, options, partial(show_check, problem=load_problem()), quiet)
 
 
-def judge(path: Path, plan: Plan, options: Options, observer: Observer) -> Verdict:
-    """The verdict by the plan; a mistake that parsing finds is all of it. Raises SetupError."""
-    described, content = read_submission(path)
+def judge(
+    path: Path,
+    plan: Plan,
+    options: Options,
+    observer: Observer,
+    read: tuple[Submission, bytes] | None = None,
+) -> Verdict:
+    """The verdict by the plan; a mistake that parsing finds is all of it. read: the file, if it has
+    been read. Raises SetupError.
+    """
+    described, content = read or read_submission(path)
     verdict = Verdict(described, mistake=first_mistake(path.name, content))
     if verdict.mistake is None:
         assess(
@@ -130,7 +156,7 @@ def profile_and_show(path: Path, cases: list[str], options: Options) -> int:
     """
     if options.format not in ("text", "json"):
         raise SetupError(f"a profile has no format {options.format}", "Use text or json.", "usage")
-    _check_output(options.output)
+    check_output(options.output)
     described, content = read_submission(path)
     mistake = first_mistake(path.name, content)
     if mistake is None and not has_gpu(options.device):
@@ -156,11 +182,11 @@ def profile_and_show(path: Path, cases: list[str], options: Options) -> int:
         for report in reports:
             click.echo(f"{report.spec}\n{report.text}\n")
     if options.output is not None:
-        _write(options.output, text)
+        write_output(options.output, text)
     return exits.passed if passed else exits.failed
 
 
-def _check_output(output: Path | None) -> None:
+def check_output(output: Path | None) -> None:
     """Finds out before judging that the file cannot be written."""
     if output is None:
         return
@@ -181,7 +207,8 @@ def _not_written(output: Path, error: OSError) -> SetupError:
     return SetupError(message, "Name a file that can be written.", "setup.unwritable")
 
 
-def _write(output: Path, text: str) -> None:
+def write_output(output: Path, text: str) -> None:
+    """Writes a file that ends with a line break. Raises SetupError."""
     try:
         output.write_text(text + "\n", encoding="utf-8")
     except OSError as error:

@@ -13,12 +13,14 @@ import click
 from nvfp4.cli import exits
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.group import Commands
+from nvfp4.cli.history_commands import log, report, show
 from nvfp4.cli.parameters import (
     DeviceType,
     ShapeType,
     explain_options,
     flush_option,
     judging_options,
+    log_option,
     shapes_option,
     submission_argument,
     watch_option,
@@ -53,6 +55,7 @@ def _end(judge: Callable[[], int], submission: Path, watch: bool) -> NoReturn:
     "benchmarks alone, contents kept. test: tests alone. profile: a profile of each benchmark.",
 )
 @watch_option
+@log_option
 @judging_options
 def eval_command(submission: Path, mode: str, watch: bool, **options: Any) -> None:
     """Judges SUBMISSION: the contest's tests, full-range tests, then the benchmarks.
@@ -80,6 +83,7 @@ def eval_command(submission: Path, mode: str, watch: bool, **options: Any) -> No
 )
 @submission_argument
 @shapes_option("time")
+@log_option
 @judging_options
 def bench(submission: Path, shapes: tuple[tuple[int, int, int], ...], **options: Any) -> None:
     """Times SUBMISSION: statistics, bandwidth, percent of the floor, geometric mean.
@@ -106,6 +110,7 @@ def bench(submission: Path, shapes: tuple[tuple[int, int, int], ...], **options:
     help="Only shapes that match, such as 512x4096 or 512x4096x2.",
 )
 @watch_option
+@log_option
 @judging_options
 def test(
     submission: Path, stop_early: bool, pattern: str | None, watch: bool, **options: Any
@@ -356,3 +361,7 @@ def debug(
 
     element = Element(*shape, row, batch, full, case_seed)
     sys.exit(debug_and_show(submission, element, Options(**options), all_blocks))
+
+
+for command in (log, show, report):
+    main.add_command(command)

@@ -175,6 +175,17 @@ def judging_options(function: F) -> F:
     return function
 
 
+def log_option(function: F) -> F:
+    """--no-log, as whether the verdict is kept."""
+    return click.option(
+        "--no-log",
+        "kept",
+        is_flag=True,
+        callback=lambda context, parameter, given: not given,
+        help="Do not keep the verdict in the history; see nvfp4 log.",
+    )(function)
+
+
 def explain_options(function: F) -> F:
     """The options of `explain`, but for shapes."""
     options = (

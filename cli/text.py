@@ -15,18 +15,24 @@ def visible(text: str) -> str:
     )
 
 
+def one_line(text: str) -> str:
+    """The same without line breaks and tabs, for a cell of a table."""
+    return "".join(ascii(c)[1:-1] if c in "\n\t\u2028\u2029" else c for c in visible(text))
+
+
 def visible_json(text: str) -> Any:
     """The value of a JSON text with every string visible. Raises ValueError, RecursionError."""
-    return _visible_parts(json.loads(text))
+    return visible_parts(json.loads(text))
 
 
-def _visible_parts(value: Any) -> Any:
+def visible_parts(value: Any) -> Any:
+    """A value of JSON with every string visible."""
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, list):
-        return [_visible_parts(each) for each in value]
+        return [visible_parts(each) for each in value]
     if isinstance(value, dict):
-        return {visible(name): _visible_parts(each) for name, each in value.items()}
+        return {visible(name): visible_parts(each) for name, each in value.items()}
     return value
 
 

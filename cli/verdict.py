@@ -80,8 +80,8 @@ class TestResult:
 class BenchmarkResult:
     """Times in microseconds, None where nothing was timed. bytes: the least a kernel must move.
 
-    batched_us: a call of many queued back to back, by the judge's own clock. sol_us, b200_floor_us:
-    see ``cli.b200``.
+    samples_us: every timed call that counts, in order. batched_us: a call of many queued back to
+    back, by the judge's own clock. sol_us, b200_floor_us: see ``cli.b200``.
     emulation: counts of the call's launches where it was emulated; see ``cli.emulation``. own_word:
     as of a test.
     """
@@ -108,6 +108,7 @@ class BenchmarkResult:
     failure: dict[str, Any] | None = None
     output: str | None = None
     own_word: str | None = None
+    samples_us: list[float] | None = None
 
     def __post_init__(self) -> None:
         _fill_failure(self)
@@ -252,6 +253,16 @@ def _microseconds(values: dict[str, str], key: str) -> float | None:
     return None if ns is None else ns / 1e3
 
 
+def _samples_us(text: str, runs: int | None) -> list[float] | None:
+    """As many times as there were runs; None where they are not there, or there was no room."""
+    try:
+        times_us = [float(each) / 1e3 for each in text.split(",")]
+    except ValueError:
+        return None
+    sensible = len(times_us) == runs and all(0 <= each < math.inf for each in times_us)
+    return times_us if sensible else None
+
+
 _times = ("mean", "median", "std", "err", "best", "worst")
 
 
@@ -329,6 +340,7 @@ def read_benchmark(
         own_word=unescape(values.get(f"{key}.own_word", "")) or None,
         message=message or None,
         failure=_failure(values, key, message) if failed else None,
+        samples_us=_samples_us(values.get(f"{key}.samples", ""), runs) if timed else None,
     )
 
 

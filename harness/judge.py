@@ -39,7 +39,7 @@ report_bytes = 14 << 10
 
 @dataclass(frozen=True)
 class Schedule:
-    """How often a benchmark case is called: fixed, so that no submission can steer it."""
+    """How often a benchmark is called, whatever the submission does."""
 
     warm_up_calls: int
     timed_calls: int
@@ -49,7 +49,7 @@ schedules = {"cuda": Schedule(10, 100), "cpu": Schedule(1, 5)}
 
 
 class Judge:
-    """Writes every verdict to the pipe; a method for each mode."""
+    """Writes every verdict; a method for each mode."""
 
     def __init__(
         self,
@@ -142,13 +142,13 @@ class Judge:
         return [limits.floor_ns(each.bytes) + self._extras.added_ns(each.bytes) for each in cases]
 
     def _write_floor(self, key: str, case: Case, floor_ns: float) -> None:
-        """What is known of a benchmark before it runs."""
+        """What is known before it runs."""
         self._pipe.write(f"{key}.spec", case.spec)
         self._pipe.write(f"{key}.bytes", case.bytes)
         self._pipe.write(f"{key}.floor", floor_ns)
 
     def _load(self) -> None:
-        """A submission that cannot be loaded fails every case with the reason."""
+        """Where it fails, so does every case."""
         try:
             self._process.load(seconds_left(self._deadline, longest_compile_s))
         except SubmissionFailed as failed:
@@ -180,7 +180,8 @@ class Judge:
             opened.check_output(opened.output(), data)
         opened.check_again()
         times = samples.times
-        stats = summarise([each.call_ns for each in times])
+        opened.times_ns = [each.call_ns for each in times]
+        stats = summarise(opened.times_ns)
         timing_checks.refuse_unfinished(stats, times, limits)
         timing_checks.refuse_impossible(stats, limits.floor_ns(opened.case.bytes))
         if self._device.type == "cpu":

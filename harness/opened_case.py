@@ -1,4 +1,4 @@
-"""A case in progress: its shared buffers and judged calls."""
+"""A case in progress."""
 
 import time
 from collections.abc import Callable
@@ -42,7 +42,8 @@ def generate(case: Case, seed: int) -> input_t:
 
 
 class OpenedCase:
-    """error_share: the largest error so far over the allowed one. output_dtype: the last one's."""
+    """error_share: the largest error so far over the allowed one. output_dtype: the last one's.
+    times_ns: of the timed calls."""
 
     def __init__(
         self,
@@ -58,6 +59,7 @@ class OpenedCase:
         self._explain = explain
         self.error_share = 0.0
         self._called = False
+        self.times_ns: list[float] = []
         self.output_dtype = torch.float16
         self._output = torch.empty(0)
         self._process = process
@@ -86,7 +88,7 @@ class OpenedCase:
         start_ns = time.perf_counter_ns()
         answered = self.ask(request, answer)
         self._called = True
-        # Before the clock stops: what is written later is too late.
+        # While the clock runs: later writes do not count.
         self._output = self.buffers.tensors[output_name].clone()
         wall_ns = float(time.perf_counter_ns() - start_ns)
         self._take_dtype(answered)

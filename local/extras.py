@@ -22,6 +22,7 @@ from nvfp4.local.listings import take_listings
 from nvfp4.local.options import called_by_the_command
 from nvfp4.local.repeat import Repetition
 from nvfp4.local.retargeted_kernels import RetargetedKernels
+from nvfp4.local.timed_calls import TimedCalls
 from nvfp4.local.write_back import WriteBack, nothing_added
 from opened_case import OpenedCase
 from protocol import ResultPipe
@@ -49,7 +50,7 @@ def judge_extras(
     if captures:
         captures.expect(process)
 
-    causes = Causes()
+    causes, timed_calls = Causes(), TimedCalls()
 
     def end_case(report: dict[str, str]) -> None:
         if keep:
@@ -57,10 +58,12 @@ def judge_extras(
             if captures and captures.executor.listings:
                 take_listings(captures.executor.listings, Path(keep))
         causes.tell(report)
+        timed_calls.add_to(report)
         tell_more(report, process, submission)
 
     def observe(opened: OpenedCase, called: Called, report: dict[str, str]) -> None:
         retargeted.note(called.launches)
+        timed_calls.of(opened)
         if called.launches and not on_cuda:
             report["emulated"] = "true"
             # Not in the way of what else is emulated now.

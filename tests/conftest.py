@@ -10,10 +10,18 @@ from pathlib import Path
 import pytest
 import torch
 from bot import Bot, root
+from click.testing import Result
 from hypothesis import settings
+from kept import Judge, invoke
 
 from cases import Case, parse_case
+from nvfp4.cli import judging
+from nvfp4.cli.history import History
+from nvfp4.cli.verdict import Verdict
 from protocol import ResultPipe
+
+# No test writes to the history of whoever runs it.
+os.environ["NVFP4_NO_LOG"] = "1"
 
 # The tensors of the tests are small: on a busy machine threads would wait for each other only.
 torch.set_num_threads(1)
@@ -116,3 +124,34 @@ def seeded(seed: int) -> Iterator[None]:
 def make_case(m: int, k: int, l: int, seed: int = 1111, full: bool = False) -> Case:
     """A case as a case file gives it."""
     return parse_case(f"m: {m}; k: {k}; l: {l}; seed: {seed}" + ("; inputs: full" * full))
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's data folder with the history switched on; the file of the history."""
+    monkeypatch.delenv("NVFP4_NO_LOG")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    return tmp_path / "data" / "nvfp4" / "history.sqlite3"
+
+
+@pytest.fixture
+def history(data: Path) -> History:
+    """An empty history, that of the commands."""
+    return History(data)
+
+
+@pytest.fixture
+def judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Judge:
+    """Runs a command on a file whose verdict is the given one."""
+
+    def run(command: str, *arguments: str, found: Verdict) -> Result:
+        def assess(bot: object, plan: object, verdict: Verdict, observer: object) -> None:
+            values = {name: each for name, each in vars(found).items() if name != "submission"}
+            vars(verdict).update(values)
+
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(judging, "assess", assess)
+        (tmp_path / "mine.py").write_text("def custom_kernel(data):\n    return data[6]\n")
+        return invoke(command, "mine.py", *arguments)
+
+    return run

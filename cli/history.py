@@ -1,0 +1,281 @@
+"""Every judgement, kept in an SQLite file in the user's data folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from nvfp4.cli.errors import SetupError
+
+busy_s = 10.0
+"""How long to wait for other writers; a transaction takes a few milliseconds."""
+
+_application = 0x6E767034  # "nvp4", so that no other program's file is taken for ours
+
+_steps = (
+    """
+    CREATE TABLE sources (sha256 TEXT PRIMARY KEY, content BLOB NOT NULL);
+    CREATE TABLE judgements (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        judged_at REAL NOT NULL,
+        path TEXT NOT NULL,
+        sha256 TEXT NOT NULL REFERENCES sources,
+        outcome TEXT NOT NULL,
+        tests_passed INTEGER NOT NULL,
+        tests INTEGER NOT NULL,
+        benchmarks TEXT NOT NULL,
+        geomean_us REAL,
+        bound_us REAL,
+        kind TEXT,
+        device TEXT,
+        flush TEXT,
+        elapsed_s REAL,
+        environment TEXT NOT NULL,
+        verdict TEXT NOT NULL
+    );
+    CREATE INDEX judgements_of ON judgements (sha256);
+    """,
+)
+"""What makes a file of version n one of version n + 1."""
+
+version = len(_steps)
+
+
+class HistoryError(SetupError):
+    """The history cannot be used; it is left as it is."""
+
+    code = "setup.history"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A judgement as the log lists it.
+
+    judged_at: seconds since 1970. path: as it was given, what is no text escaped. outcome: passed,
+    failed or interrupted. benchmarks: their shapes. geomean_us: None unless timed. bound_us: of
+    emulated benchmarks, the geometric mean of the least times of a B200. device: its name, or
+    what kernels were emulated as. flush: None without a GPU.
+    environment: versions of nvfp4 and Python, and the platform.
+    """
+
+    id: int
+    judged_at: float
+    path: str
+    sha256: str
+    outcome: str
+    tests_passed: int
+    tests: int
+    benchmarks: str
+    geomean_us: float | None
+    bound_us: float | None
+    kind: str | None
+    device: str | None
+    flush: str | None
+    elapsed_s: float | None
+    environment: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Record(Entry):
+    """A judgement with all that is kept of it. content: the submission's text. verdict_object: see
+    docs/json.md.
+    """
+
+    content: bytes
+    verdict_object: dict[str, Any]
+
+
+_columns = [field.name for field in fields(Entry)]
+
+
+def history_file() -> Path:
+    """Where judgements are kept unless a caller says otherwise."""
+    from platformdirs import user_data_path
+
+    return user_data_path("nvfp4", appauthor=False) / "history.sqlite3"
+
+
+class History:
+    """Judgements by number. Methods raise HistoryError where the file cannot be used.
+
+    Many processes may write at once: a transaction locks the file, and one that is killed in the
+    middle is undone by whoever opens it next. There is no write-ahead log, because home folders
+    often lie on a network, where SQLite's does not work.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        """path: a file, which need not exist."""
+        self.path = path or history_file()
+
+    def add(self, values: dict[str, Any], content: bytes, verdict_object: dict[str, Any]) -> int:
+        """Keeps a judgement and returns its number. values: the fields of an Entry but its id.
+        content: of the file that has the hash.
+        """
+        texts = {"environment": values["environment"], "verdict": verdict_object}
+        values = {**values, **{name: json.dumps(each) for name, each in texts.items()}}
+        for name, value in values.items():
+            if isinstance(value, str):  # a path may hold bytes that are no text
+                values[name] = value.encode("utf-8", "backslashreplace").decode()
+        names = ", ".join(values)
+        marks = ", ".join("?" * len(values))
+        with self._transaction() as database:
+            database.execute(
+                "INSERT OR IGNORE INTO sources VALUES (?, ?)", (values["sha256"], content)
+            )
+            row = database.execute(
+                f"INSERT INTO judgements ({names}) VALUES ({marks})", tuple(values.values())
+            )
+            return int(row.lastrowid or 0)
+
+    def entries(self, most: int | None = None, file: str | None = None) -> list[Entry]:
+        """The newest first. most: how many. file: only those of this name or path."""
+        rows = self._rows(f"SELECT {', '.join(_columns)} FROM judgements ORDER BY id DESC")
+        found = [_entry(row) for row in rows]
+        if file is not None:
+            found = [each for each in found if file in (each.path, Path(each.path).name)]
+        return found[:most]
+
+    def best(self, benchmarks: str) -> set[int]:
+        """The fastest that passed, on each GPU and after each flush. benchmarks: which shapes must
+        have been timed.
+        """
+        rows = self._rows(
+            "SELECT id, MIN(geomean_us) FROM judgements WHERE outcome = 'passed' AND kind = 'cuda' "
+            "AND geomean_us IS NOT NULL AND benchmarks = ? GROUP BY device, flush",
+            (benchmarks,),
+        )
+        return {row[0] for row in rows}
+
+    def find(self, number: int) -> Record:
+        """The judgement of a number. Raises HistoryError where there is none."""
+        found = self._find("judgements.id = ?", number) if number < 2**63 else None
+        if found is None:
+            hint = "nvfp4 log lists those that are."
+            raise HistoryError(f"no judgement {number} is kept", hint, "setup.not_kept")
+        return found
+
+    def newest(self) -> Record | None:
+        """The last judgement; None where there is none."""
+        return self._newest("sha256 IS NOT ?", None)
+
+    def whole(self, sha256: str) -> Record | None:
+        """The last judgement of a file's contents that has both tests and benchmarks and was not
+        interrupted; None where there is none.
+        """
+        return self._newest(
+            "sha256 = ? AND tests > 0 AND benchmarks != '' AND outcome != 'interrupted'", sha256
+        )
+
+    def delete(self, numbers: Sequence[int]) -> int:
+        """How many of these judgements were there; their texts go with the last of them."""
+        if not os.path.exists(self.path):
+            return 0
+        with self._transaction() as database:
+            deleted = sum(
+                database.execute("DELETE FROM judgements WHERE id = ?", (each,)).rowcount
+                for each in numbers
+            )
+            database.execute(
+                "DELETE FROM sources WHERE sha256 NOT IN (SELECT sha256 FROM judgements)"
+            )
+        with suppress(HistoryError), self._opened() as database:
+            database.execute("VACUUM")  # the file shrinks later if others use it now
+        return deleted
+
+    def _newest(self, condition: str, value: Any) -> Record | None:
+        newest = f"judgements.id = (SELECT MAX(id) FROM judgements WHERE {condition})"
+        return self._find(newest, value)
+
+    def _find(self, condition: str, value: Any) -> Record | None:
+        columns = [*_columns, "content", "verdict"]
+        rows = self._rows(
+            f"SELECT {', '.join(columns)} FROM judgements JOIN sources USING (sha256) "
+            f"WHERE {condition}",
+            (value,),
+        )
+        if not rows:
+            return None
+        *row, content, verdict = rows[0]
+        entry = _entry(row)
+        try:
+            found = json.loads(verdict)
+        except (ValueError, RecursionError):
+            hint = "nvfp4 log --prune deletes old judgements."
+            raise HistoryError(f"judgement {entry.id} cannot be read", hint) from None
+        return Record(**vars(entry), content=bytes(content), verdict_object=found)
+
+    def _rows(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
+        if not os.path.exists(self.path):
+            return []
+        with self._opened() as database:
+            return database.execute(query, values).fetchall()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """What is not committed when the file is closed is undone."""
+        with self._opened() as database:
+            database.execute("BEGIN IMMEDIATE")
+            yield database
+            database.execute("COMMIT")
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            opened = sqlite3.connect(self.path, timeout=busy_s, isolation_level=None)
+            with closing(opened) as database:
+                self._upgrade(database)
+                yield database
+        except (sqlite3.Error, OSError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            hint = "Nothing in it was changed. Rename it to begin a new one."
+            raise HistoryError(f"the history {self.path} cannot be used: {why}", hint) from error
+
+    def _upgrade(self, database: sqlite3.Connection) -> None:
+        """Makes a new or older file one of this version."""
+        database.execute("BEGIN")
+        known = self._known(database)
+        database.execute("COMMIT")
+        if known == version:
+            return
+        database.execute("BEGIN IMMEDIATE")
+        for step in _steps[self._known(database) :]:  # another process may have been faster
+            for statement in step.split(";")[:-1]:
+                database.execute(statement)
+        database.execute(f"PRAGMA application_id = {_application}")
+        database.execute(f"PRAGMA user_version = {version}")
+        database.execute("COMMIT")
+
+    def _known(self, database: sqlite3.Connection) -> int:
+        """The file's version, 0 for an empty one. Raises HistoryError for one that is not ours."""
+        ((found,),) = database.execute("PRAGMA user_version")
+        ((application,),) = database.execute("PRAGMA application_id")
+        ((tables,),) = database.execute("SELECT count(*) FROM sqlite_master")
+        if tables and application != _application:
+            hint = "Nothing in it was changed. Rename it to begin a new one."
+            raise HistoryError(f"{self.path} is no history of nvfp4", hint)
+        if found > version:
+            hint = "Nothing in it was changed. Use that version, or rename the file."
+            raise HistoryError(f"a newer nvfp4 has written the history {self.path}", hint)
+        return int(found)
+
+
+def _entry(row: Sequence[Any]) -> Entry:
+    values = dict(zip(_columns, row, strict=True))
+    return Entry(**{**values, "environment": json.loads(values["environment"])})
+
+
+def recorded(named: str | Path, history: History | None = None) -> Record | None:
+    """The judgement that a number names; None where it is a file's name. Raises HistoryError where
+    no judgement has the number.
+    """
+    text = str(named)
+    if not (text.isascii() and text.isdecimal()) or Path(text).is_file():
+        return None
+    return (history or History()).find(int(text))

@@ -1,0 +1,1 @@
+"""A report of judgements as one file of HTML."""

@@ -1,0 +1,201 @@
+"""Judgements as one page of HTML that needs nothing else: no network, no script."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from nvfp4.cli.benchmark_tables import benchmark_columns, score_line, title
+from nvfp4.cli.closing import closing_line
+from nvfp4.cli.columns import Column, fitted
+from nvfp4.cli.failures import failure_lines, finding_lines
+from nvfp4.cli.formats.cases import summary_of
+from nvfp4.cli.output import output_lines
+from nvfp4.cli.problem import shape_of
+from nvfp4.cli.quantities import microseconds, percent
+from nvfp4.cli.render import warning_lines
+from nvfp4.cli.report import plots
+from nvfp4.cli.report.source import Source, longest_source, source_of
+from nvfp4.cli.report.subjects import Subject
+from nvfp4.cli.retargeting import retargeting_lines
+from nvfp4.cli.tests_table import error_line, tests_columns
+from nvfp4.cli.text import one_line
+
+_folder = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells are text; notes say what columns are."""
+
+    headings: list[str]
+    rows: list[list[str]]
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A judgement as the page shows it. messages: headings to the lines below them."""
+
+    anchor: str
+    name: str
+    subject: Subject
+    when: str
+    summary: str
+    tests: Table | None
+    error: str
+    benchmarks_title: str
+    benchmarks: Table | None
+    score: str
+    pictures: list[Markup]
+    messages: dict[str, list[str]]
+    source: Source
+    facts: dict[str, str]
+
+
+def report_page(subjects: Sequence[Subject], with_cost: bool) -> str:
+    """The page. with_cost: whether a call of each submission is emulated, for the cost of its
+    lines. Raises SetupError without matplotlib.
+    """
+    longest = longest_source // len(subjects)
+    sections = [
+        _section(number, subject, longest, with_cost) for number, subject in enumerate(subjects, 1)
+    ]
+    environment = Environment(
+        loader=FileSystemLoader(_folder),
+        autoescape=True,  # names, messages and sources are a submission's
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html").render(
+        sections=sections,
+        comparison=_comparison(sections) if len(sections) > 1 else None,
+        style=Markup((_folder / "report.css").read_text(encoding="utf-8")),
+        made=time.strftime("%Y-%m-%d %H:%M"),
+    )
+
+
+def _section(number: int, subject: Subject, longest: int, with_cost: bool) -> Section:
+    verdict, record = subject.verdict, subject.record
+    timed = verdict.benchmarks and not verdict.emulated
+    judged = any(each.status != "skipped" for each in verdict.benchmarks)
+    benchmarks = benchmark_columns(verdict) if judged else []
+    drawn = (
+        plots.against_bounds(verdict.benchmarks),
+        plots.distribution(verdict.benchmarks),
+        plots.sweep(verdict.benchmarks),
+        plots.progress(subject.others, record.id),
+    )
+    return Section(
+        anchor=f"s{number}",
+        name=f"{record.id}: {one_line(record.path)}" if record.id else one_line(record.path),
+        subject=subject,
+        when=_when(subject),
+        summary=summary_of(verdict) if verdict.mistake else closing_line(verdict).plain,
+        tests=_table(tests_columns(verdict.tests)) if verdict.tests else None,
+        error=_text(error_line(verdict)),
+        benchmarks_title=title(verdict),
+        benchmarks=_table(benchmarks) if benchmarks else None,
+        score=_text(score_line(verdict)) if timed else "",
+        pictures=[Markup(each) for each in drawn if each],
+        messages=_messages(subject),
+        source=source_of(subject, longest, with_cost),
+        facts=_facts(subject),
+    )
+
+
+def _when(subject: Subject) -> str:
+    device = subject.verdict.device
+    at = time.strftime("%Y-%m-%d %H:%M", time.localtime(subject.record.judged_at))
+    if device is None:
+        return f"judged {at}"
+    emulated = subject.verdict.emulated and device.emulates
+    how = f", kernels emulated as {one_line(emulated)}" if emulated else ""
+    return f"judged {at} on {one_line(device.name)}{how}"
+
+
+def _messages(subject: Subject) -> dict[str, list[str]]:
+    verdict = subject.verdict
+    device = verdict.device
+    mistake = verdict.mistake.text.split("\n") if verdict.mistake else []
+    found = {
+        "Failures": [*mistake, *_plain(failure_lines(verdict))],
+        "Findings": _plain(finding_lines(verdict)),
+        "Warnings": _plain(warning_lines(verdict)),
+        "Rewritten kernels": [*retargeting_lines(device.retargeted if device else [])],
+        "What it printed": _plain(output_lines(verdict)),
+    }
+    return {heading: lines for heading, lines in found.items() if lines}
+
+
+def _facts(subject: Subject) -> dict[str, str]:
+    record, verdict = subject.record, subject.verdict
+    device = vars(verdict.device) if verdict.device else {}
+    found: dict[str, Any] = {
+        "judgement": record.id or "not kept",
+        "sha256": record.sha256,
+        **{name.replace("_", " "): device[name] for name in device if name != "retargeted"},
+        **record.environment,
+        **{f"confined: {name}": how for name, how in verdict.confined.items()},
+    }
+    return {name: one_line(str(value)) for name, value in found.items() if value is not None}
+
+
+def _comparison(sections: Sequence[Section]) -> Table:
+    """A row for each; shapes that any of them has are columns."""
+    specs = [each.spec for section in sections for each in section.subject.verdict.benchmarks]
+    shapes = list(dict.fromkeys(str(shape_of(spec)) for spec in specs))
+    rows = []
+    for section in sections:
+        record, score = section.subject.record, section.subject.verdict.score
+        figures = {
+            str(shape_of(each.spec)): microseconds(each.mean_us) if each.timed else each.status
+            for each in section.subject.verdict.benchmarks
+        }
+        rows.append(
+            [
+                section.name,
+                record.outcome,
+                f"{record.tests_passed}/{record.tests}",
+                microseconds(record.geomean_us),
+                percent(score.floor_geomean_us, score.geomean_us),
+                microseconds(record.bound_us),
+                *(figures.get(shape, "") for shape in shapes),
+                one_line(record.device or ""),
+            ]
+        )
+    headings = ["file", "verdict", "tests", "geomean us", "of floor", "B200 >= us"]
+    columns = [
+        (heading, cells)
+        for heading, *cells in zip([*headings, *shapes, "device"], *rows, strict=True)
+        if any(cell not in ("", "-") for cell in cells)
+    ]
+    table = zip(*(cells for _, cells in columns), strict=True)
+    return Table([heading for heading, _ in columns], [list(row) for row in table], [])
+
+
+def _table(columns: Sequence[Column]) -> Table:
+    shown = fitted(columns, None)
+    headings = [each.heading.replace("\n", " ") for each in shown]
+    rows = zip(*([text.plain for text in each.texts] for each in shown), strict=True)
+    notes = [
+        f"{heading}: {each.note}"
+        for heading, each in zip(headings, shown, strict=True)
+        if each.note
+    ]
+    return Table(headings, [list(row) for row in rows], notes)
+
+
+def _plain(lines: Iterable[Any]) -> list[str]:
+    return [_text(line) for line in lines]
+
+
+def _text(line: Any) -> str:
+    return "" if line is None else line.plain

@@ -1,0 +1,127 @@
+"""A submission's source line by line: what each costs, and what was found there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any
+
+from nvfp4.cli.errors import SetupError
+from nvfp4.cli.explain import Explained, ExplainOptions, explain, staged_name
+from nvfp4.cli.explanation import Kernel, all_lines
+from nvfp4.cli.findings import summarise
+from nvfp4.cli.listing import short_count
+from nvfp4.cli.problem import load_problem
+from nvfp4.cli.report.subjects import Subject
+from nvfp4.cli.text import visible
+from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict
+
+longest_source = 600_000
+"""Characters of all sources of a report together: it stays under 3 MB."""
+
+_longest_line = 400
+_costly = 3
+
+
+@dataclass
+class SourceLine:
+    """share: of the cost of all kernels, None where nothing was counted. instructions: warps that
+    issue there. notes: what was found there, with its kind: failure, finding or cost.
+    """
+
+    number: int
+    text: str
+    share: float | None = None
+    instructions: str = ""
+    notes: list[tuple[str, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Source:
+    """cost: what the shares are of, or why there are none. cut: how many lines are not shown."""
+
+    lines: list[SourceLine]
+    cost: str
+    cut: int
+
+
+def source_of(subject: Subject, longest: int, with_cost: bool) -> Source:
+    """The text with costs and findings; the lines that fit into so many characters."""
+    verdict, record = subject.verdict, subject.record
+    texts = visible(record.content.decode("utf-8", "replace")).split("\n")
+    lines = [SourceLine(number, _cut(text)) for number, text in enumerate(texts, 1)]
+    explained, cost = _explained(subject) if with_cost else (None, "Costs were not asked for.")
+    if explained is not None:
+        _add_costs(lines, explained)
+    for number, kind, text in _places(verdict, PurePath(record.path).name):
+        if 0 < number <= len(lines) and (kind, text) not in lines[number - 1].notes:
+            lines[number - 1].notes.append((kind, text))
+    shown, length = 0, 0
+    while shown < len(lines) and (length := length + len(lines[shown].text)) <= longest:
+        shown += 1
+    return Source(lines[:shown], cost, len(lines) - shown)
+
+
+def _cut(text: str) -> str:
+    line = text.expandtabs(4).rstrip()
+    return line if len(line) <= _longest_line else f"{line[: _longest_line - 3]}..."
+
+
+def _explained(subject: Subject) -> tuple[Explained | None, str]:
+    """What an emulated call of the first benchmark costs, and what that is or why there is none."""
+    verdict = subject.verdict
+    if not verdict.passed:
+        return None, "Costs are counted for submissions that pass."
+    specs = [each.spec for each in verdict.benchmarks] or load_problem().benchmarks
+    try:
+        (explained,) = explain(subject.record.content, specs[:1], ExplainOptions(top=_costly))
+    except SetupError as error:
+        return None, f"Costs are not known: {error}"
+    if explained.error is not None:
+        return None, f"Costs are not known: {visible(explained.error).splitlines()[0]}"
+    if not explained.kernels:
+        return None, "No kernel was launched: there are no costs."
+    return explained, (
+        f"Cost of a call of {explained.shape}, emulated: shares of the issue slots of an SM (a "
+        "warp instruction takes one, a sector of global memory one, a pass of shared memory four), "
+        "and how many warps issue there."
+    )
+
+
+def _add_costs(lines: list[SourceLine], explained: Explained) -> None:
+    instructions: dict[int, int] = {}
+    slots: dict[int, float] = {}
+    for _, line in all_lines(explained.kernels):
+        if line.file == staged_name and line.line and line.instructions:
+            instructions[line.line] = instructions.get(line.line, 0) + line.instructions
+            slots[line.line] = slots.get(line.line, 0.0) + line.slots
+    total = _total(explained.kernels)
+    for number in slots:
+        if number <= len(lines):
+            lines[number - 1].share = slots[number] / total
+            lines[number - 1].instructions = short_count(instructions[number])
+    for costly in explained.costly:
+        place = costly.line.line
+        if costly.line.file == staged_name and place and place <= len(lines):
+            lines[place - 1].notes.append(("cost", costly.sentence))
+
+
+def _total(kernels: list[Kernel]) -> float:
+    return sum(kernel.slots for kernel in kernels) or 1.0
+
+
+def _places(verdict: Verdict, name: str) -> Iterator[tuple[int, str, str]]:
+    """Line, kind and text of what was found in the submission's own file."""
+    own = (staged_name, name)
+    results: list[TestResult | BenchmarkResult] = [*verdict.tests, *verdict.benchmarks]
+    if verdict.mistake and verdict.mistake.line:
+        yield verdict.mistake.line, "failure", verdict.mistake.message
+    for result in results:
+        failure: dict[str, Any] = result.failure or {}
+        if failure.get("file") in own and failure.get("line"):
+            yield failure["line"], "failure", failure["message"]
+    for summary in summarise(each.findings for each in results):
+        finding = summary.finding
+        if finding.get("file") in own and finding.get("line"):
+            yield finding["line"], "finding", finding["message"]

@@ -1,0 +1,332 @@
+"""The history of judgements: what is kept, listed, shown again and deleted."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bot import root
+from conftest import submissions
+from kept import Judge, content, invoke, is_error, kept_in, named
+from recorded_verdicts import every_verdict, timed_verdict
+from rich.console import Console
+from screens.verdicts import verdicts
+from test_formats import hostile, verdict_with
+
+from nvfp4.cli.brief import is_brief
+from nvfp4.cli.history import History, HistoryError, recorded
+from nvfp4.cli.judging import show_verdict
+from nvfp4.cli.keeping import keep
+from nvfp4.cli.kept_verdict import kept_verdict
+from nvfp4.cli.text import visible
+from nvfp4.cli.verdict import Submission, Verdict, read_benchmark
+
+
+def in_words(verdict: Verdict) -> str:
+    page = io.StringIO()
+    show_verdict(Console(file=page, width=100, highlight=False), verdict)
+    return page.getvalue()
+
+
+@pytest.mark.parametrize("name", every_verdict())
+def test_a_verdict_comes_back_as_it_was(history: History, name: str) -> None:
+    verdict = named(every_verdict()[name])
+    verdict.elapsed_s = 12.5
+    record = history.find(kept_in(history, verdict))
+    assert record.content == content
+    assert record.verdict_object == json.loads(json.dumps(verdict.as_json()))
+    again = kept_verdict(record)
+    assert again == verdict
+    assert in_words(again) == in_words(verdict)
+
+
+@pytest.mark.parametrize("name", verdicts())
+@pytest.mark.parametrize("command", ["eval", "test", "bench"])
+def test_show_prints_what_the_command_printed(
+    data: Path, judge: Judge, command: str, name: str
+) -> None:
+    done = judge(command, found=verdicts()[name])
+    heading, shown = invoke("show").output.split("\n", 1)
+    assert shown == done.output
+    assert heading.startswith("judgement 1: mine.py, ")
+    assert invoke("show", "1").output == invoke("show").output
+
+
+def test_show_has_the_same_object_as_the_command(data: Path, judge: Judge) -> None:
+    done = judge("eval", "--json", found=verdicts()["timed-passed"])
+    assert json.loads(invoke("show", "1", "--json").output) == json.loads(done.output)
+
+
+def test_show_prints_the_source_byte_for_byte(history: History) -> None:
+    kept_in(history, named(timed_verdict()))
+    assert invoke("show", "1", "--source").stdout_bytes == content
+
+
+def test_show_draws_the_timed_calls(history: History) -> None:
+    verdict = timed(20, "H100")
+    samples = [10.0, *[12.0] * 40, *[22.0] * 20]
+    verdict.benchmarks = [replace(each, samples_us=samples) for each in verdict.benchmarks[:1]]
+    kept_in(history, verdict)
+    plain = invoke("show").output
+    drawn = invoke("show", "--plot").output.removeprefix(plain).splitlines()
+    assert drawn[1] == "7168 x 16384 x 1: how long 61 calls took"
+    bars = {line.split()[0]: line.split()[1:] for line in drawn[4:]}
+    assert bars["10.000"] == ["1", "█"]
+    assert bars["12.000"] == ["40", "█" * 40]
+    assert bars["21.000"] == ["20", "█" * 20]
+    assert sum(int(count) for count, *_ in bars.values()) == len(samples)
+    kept_in(history, named(verdicts()["emulated-passed"]))
+    assert "no timed calls" in invoke("show", "--plot").output
+    assert invoke("show", "--plot", "--json").exit_code == 2
+
+
+def test_a_mistake_is_kept_too(data: Path, tmp_path: Path, history: History) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("def custom_kernel(data:\n")
+    done = invoke("test", str(path))
+    assert done.exit_code == 1
+    assert history.find(1).content == path.read_bytes()
+    assert done.output in invoke("show").output
+    assert is_brief(kept_verdict(history.find(1)))
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "environment"),
+    [
+        ("eval", ["--no-log"], {}),
+        ("test", ["--no-log"], {}),
+        ("bench", ["--no-log"], {}),
+        ("test", [], {"NVFP4_NO_LOG": "1"}),
+        ("check", [], {}),
+    ],
+)
+def test_nothing_is_kept_where_the_history_is_off(
+    data: Path,
+    judge: Judge,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    arguments: list[str],
+    environment: dict[str, str],
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    found = every_verdict()["passed"]
+    found.tests = found.tests[:1]
+    assert judge(command, *arguments, found=found).exit_code == 0
+    assert not data.exists()
+    monkeypatch.setenv("NVFP4_NO_LOG", "0")
+    judge("test", found=found)
+    assert data.exists()
+
+
+def test_an_interrupt_before_any_result_is_not_kept(history: History) -> None:
+    nothing = named(verdicts()["emulated-interrupted"])
+    nothing.tests = [replace(test, status="skipped", failure=None) for test in nothing.tests]
+    assert keep(nothing, content, history) is None
+    assert history.entries() == []
+    assert kept_in(history, named(verdicts()["emulated-interrupted"])) == 1
+    assert history.entries()[0].outcome == "interrupted"
+
+
+def test_a_judgement_that_nobody_reads_is_kept(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def custom_kernel(data:\n")
+    command = f"{sys.executable} -m nvfp4 test mine.py | true"
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    subprocess.run(command, shell=True, cwd=tmp_path, env=environment, check=True)
+    assert len(History(data).entries()) == 1
+
+
+def timed(mean_us: float, device: str, flush: str = "contest") -> Verdict:
+    """All three benchmarks, each with this mean."""
+    verdict = named(verdicts()["timed-passed"])
+    values = {"mean": mean_us * 1e3, "median": 1, "std": 1, "err": 1, "best": 1, "worst": 1}
+    lines = {f"benchmark.0.{name}": str(value) for name, value in values.items()}
+    lines |= {"benchmark.0.runs": "3", "benchmark.0.samples": "1000,2000,3000"}
+    verdict.benchmarks = [read_benchmark(lines, 0, each.spec, "") for each in verdict.benchmarks]
+    assert verdict.device
+    verdict.device = replace(verdict.device, name=device, flush=flush)
+    return verdict
+
+
+def test_the_log_marks_the_best_on_each_device(history: History) -> None:
+    first = timed(20, "H100")
+    assert first.benchmarks[0].samples_us == [1.0, 2.0, 3.0]
+    failed = timed(5, "B200")
+    failed.benchmarks[2] = replace(failed.benchmarks[2], status="fail")
+    one_shape = timed(1, "B200")
+    one_shape.benchmarks = one_shape.benchmarks[:1]
+    emulated = named(verdicts()["emulated-passed"], "other.py")
+    clean = timed(9, "B200", "clean")
+    for verdict in (
+        first,
+        timed(30, "H100"),
+        timed(10, "B200"),
+        failed,
+        one_shape,
+        emulated,
+        clean,
+    ):
+        kept_in(history, verdict)
+    listed = json.loads(invoke("log", "--json").output)["judgements"]
+    assert [each["id"] for each in listed] == [7, 6, 5, 4, 3, 2, 1]
+    assert {each["id"] for each in listed if each["best"]} == {1, 3, 7}
+    assert listed[0]["geomean_us"] == pytest.approx(9)
+    assert listed[1]["bound_us"] > 0
+    assert listed[1]["geomean_us"] is None
+    assert listed[3]["outcome"] == "failed"
+    lines = invoke("log", "-n", "3").output.splitlines()
+    assert [line.split()[0] for line in lines[4:7]] == ["7", "6", "5"]
+    assert lines[4].split()[6:] == ["9.000", "*", "B200"]
+    assert "sm_100a, emulated" in lines[5]
+    assert "7168 x 16384 x 1" in lines[6]
+    only = json.loads(invoke("log", "--json", "--file", "other.py").output)["judgements"]
+    assert [each["id"] for each in only] == [6]
+
+
+def test_an_empty_log_says_so(data: Path) -> None:
+    assert "no judgement is kept" in invoke("log").output
+    assert json.loads(invoke("log", "--json").output) == {"judgements": []}
+    assert not data.exists()
+
+
+@pytest.mark.parametrize("number", ["7", "99999999999999999999999"])
+def test_a_missing_number_is_one_sentence_and_a_hint(history: History, number: str) -> None:
+    kept_in(history, named(timed_verdict()))
+    done = invoke("show", number)
+    assert done.exit_code == 2
+    assert done.stderr == (
+        f"error: no judgement {number} is kept\nhint: nvfp4 log lists those that are.\n"
+    )
+    told = json.loads(invoke("show", number, "--json").stdout)
+    assert told["error"]["code"] == "setup.not_kept"
+
+
+def test_show_without_any_judgement(data: Path) -> None:
+    assert invoke("show").exit_code == 2
+    assert "no judgement is kept" in invoke("show").stderr
+
+
+@pytest.mark.parametrize("text", hostile)
+def test_nothing_hostile_reaches_the_terminal(history: History, text: str) -> None:
+    verdict = verdict_with(text)
+    verdict.submission = Submission(text or "mine.py", "0" * 64)
+    kept_in(history, verdict)
+    for command in ("log", "show"):
+        output = invoke(command).output
+        assert output == visible(output)
+        assert "\x1b" not in output
+    listing = invoke("log").output
+    assert len(listing.splitlines()) == 6, listing
+    exact = json.loads(invoke("show", "--json").output)["submission"]["path"]
+    assert exact == verdict.submission.path
+
+
+def test_pruning_keeps_what_has_a_reason_to_stay(history: History) -> None:
+    for day in range(6):
+        number = kept_in(history, named(timed_verdict(), text=str(day).encode()), str(day).encode())
+        with sqlite3.connect(history.path) as database:
+            at = time.time() - (5 - day) * 86400 - 60
+            database.execute("UPDATE judgements SET judged_at = ? WHERE id = ?", (at, number))
+    assert invoke("log", "--prune").exit_code == 2
+    assert invoke("log", "--keep", "3").exit_code == 2
+    kept_both = invoke("log", "--prune", "--keep", "2", "--older-than", "3.5")
+    assert kept_both.output == "deleted 2 judgements; 4 are left\n"
+    assert [each.id for each in history.entries()] == [6, 5, 4, 3]
+    assert "deleted 1 judgement;" in invoke("log", "--prune", "--older-than", "2.5").output
+    assert json.loads(invoke("log", "--prune", "--keep", "1", "--json").output) == {
+        "deleted": 2,
+        "left": 1,
+    }
+    assert history.find(6).content == b"5"
+    with sqlite3.connect(history.path) as database:
+        assert database.execute("SELECT count(*) FROM sources").fetchone() == (1,)
+    assert kept_in(history, named(timed_verdict())) == 7  # a number is never used again
+
+
+def test_equal_files_are_stored_once(history: History) -> None:
+    for _ in range(3):
+        kept_in(history, named(timed_verdict()))
+    with sqlite3.connect(history.path) as database:
+        assert database.execute("SELECT count(*) FROM sources").fetchone() == (1,)
+    newest = history.newest()
+    assert newest
+    assert newest.id == 3
+
+
+def test_a_whole_judgement_has_tests_and_benchmarks(history: History) -> None:
+    digest = hashlib.sha256(content).hexdigest()
+    assert history.whole(digest) is None
+    names = ("timed-passed", "emulated-failed", "emulated-interrupted")
+    for verdict in (*(verdicts()[name] for name in names), timed_verdict()):
+        kept_in(history, named(verdict))
+    whole = history.whole(digest)
+    assert whole
+    assert whole.id == 2
+    assert history.whole("0" * 64) is None
+
+
+def test_a_number_names_a_judgement_unless_a_file_has_that_name(
+    history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    kept_in(history, named(timed_verdict()))
+    found = recorded("1")
+    assert found
+    assert found.content == content
+    assert recorded("mine.py") is None
+    with pytest.raises(HistoryError, match="no judgement 2 is kept"):
+        recorded("2")
+    Path("2").write_text("")
+    assert recorded("2") is None
+
+
+def test_what_is_no_verdict_is_said_in_a_sentence(history: History) -> None:
+    number = kept_in(history, named(timed_verdict()))
+    for text in ('{"submission": 7}', "{"):
+        with sqlite3.connect(history.path) as database:
+            database.execute("UPDATE judgements SET verdict = ? WHERE id = ?", (text, number))
+        done = invoke("show", str(number))
+        assert done.exit_code == 2
+        assert is_error(done.stderr)
+
+
+@pytest.mark.alone  # the judge's own clock must agree with the submission's
+def test_a_real_judgement_is_kept_and_shown_again(data: Path, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    right = (submissions / "right.py").read_text(encoding="utf-8")
+    path.write_text(f"{right}\ncustom_kernel = gemv\n", encoding="utf-8")
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "nvfp4", *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(root)},
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+
+    done = run("bench", "mine.py", "--shape", "128,256,1")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    shown = run("show").stdout.split("\n", 1)[1]
+    assert shown
+    assert done.stdout.endswith(shown)
+    record: dict[str, Any] = json.loads(run("show", "--json").stdout)
+    (benchmark,) = record["benchmarks"]
+    assert len(benchmark["samples_us"]) == benchmark["runs"]
+    assert min(benchmark["samples_us"]) == pytest.approx(benchmark["best_us"], rel=1e-4)
+    assert sum(benchmark["samples_us"]) / benchmark["runs"] == pytest.approx(
+        benchmark["mean_us"], rel=1e-4
+    )
+    assert run("show", "--source").stdout == path.read_text(encoding="utf-8")

@@ -1,0 +1,361 @@
+"""nvfp4 report: one file of HTML that needs nothing else and shows what is hostile as text."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kept import Judge, content, invoke, is_error, kept_in, named
+from recorded_verdicts import every_verdict, recorded_verdict
+from screens.verdicts import benchmark_lines, timed, verdicts
+from test_formats import hostile, verdict_with
+
+from nvfp4.cli import judging
+from nvfp4.cli.explain import Explained
+from nvfp4.cli.explanation import Kernel, Line
+from nvfp4.cli.history import History
+from nvfp4.cli.judging import Options
+from nvfp4.cli.main import main
+from nvfp4.cli.problem import shape_of
+from nvfp4.cli.report import source
+from nvfp4.cli.verdict import Submission, Verdict
+
+pytest.importorskip("matplotlib")
+
+browser = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+needs_browser = pytest.mark.skipif(browser is None, reason="needs Chromium")
+
+kernel_source = b"import torch\n\n\ndef custom_kernel(data):\n    return launch(data)\n"
+
+
+def sampled(verdict: Verdict) -> Verdict:
+    """The same with its timed calls."""
+    verdict.benchmarks = [
+        replace(each, samples_us=[each.mean_us + index % 7 / 10 for index in range(100)])
+        for each in verdict.benchmarks
+        if each.mean_us
+    ]
+    return verdict
+
+
+class Page(HTMLParser):
+    """The elements of a page with their attributes, and its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attributes)))
+        if tag != "meta":
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+        self.text += " " if tag in ("td", "th") else ""
+
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1] != "style":
+            self.text += data
+
+    def tags(self) -> set[str]:
+        return {tag for tag, _ in self.elements}
+
+
+def reported(*arguments: str) -> Page:
+    """The page of a report without costs."""
+    done = invoke("report", "--no-cost", "-o", "page.html", *arguments)
+    assert done.exit_code == 0, done.output
+    return read("page.html")
+
+
+def read(path: str) -> Page:
+    text = Path(path).read_text(encoding="utf-8")
+    assert len(text.encode()) < 3_000_000
+    page = Page(text)
+    refuse_references(page, text)
+    return page
+
+
+def refuse_references(page: Page, text: str) -> None:
+    """Neither a script nor anything that a browser would fetch."""
+    assert "script" not in page.tags()
+    assert not page.tags() & {"link", "iframe", "object", "embed", "base", "form", "img"}
+    for _, attributes in page.elements:
+        for name, value in attributes.items():
+            assert not name.startswith("on"), attributes
+            if name in ("src", "href", "xlink:href", "action", "data"):
+                assert (value or "").startswith("#"), attributes
+    styles = re.findall(r"(?s)<style>(.*?)</style>", text)
+    assert len(styles) == 1
+    assert "@import" not in styles[0]
+    drawn = re.sub(r"(?s)<code>.*?</code>|<pre.*?</pre>", "", text)
+    assert set(re.findall(r"url\(\s*['\"]?(.)", drawn)) <= {"#"}
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    assert {"http-equiv": "Content-Security-Policy", "content": policy} in [
+        attributes for tag, attributes in page.elements if tag == "meta"
+    ]
+
+
+@pytest.fixture(autouse=True)
+def _in_its_folder(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_report_has_every_section(history: History) -> None:
+    for _ in range(2):
+        kept_in(history, named(sampled(verdicts()["timed-passed"])), kernel_source)
+    page = reported("2")
+    for word in ("Benchmarks, times in us", "Tests", "Source", "Environment", "Warnings", "Plots"):
+        assert word in page.text
+    for line in benchmark_lines:
+        assert str(shape_of(line)) in page.text
+    labels = [attributes["aria-label"] for tag, attributes in page.elements if tag == "svg"]
+    assert labels == [
+        "Each benchmark beside its bounds",
+        "How long the timed calls took",
+        "The geometric mean from judgement to judgement",
+    ]
+    for words in ("geometric mean", "100 calls", "NVIDIA B200", "return launch(data)", "580.1"):
+        assert words in page.text
+    assert page.text.count("this one") == 1
+
+
+@pytest.mark.parametrize("name", [*every_verdict(), *verdicts()])
+def test_every_kind_of_verdict_can_be_reported(history: History, name: str) -> None:
+    verdict = {**every_verdict(), **verdicts()}[name]
+    kept_in(history, named(verdict), kernel_source)
+    page = reported()
+    for test in verdict.tests:
+        assert test.status in page.text
+    for warning in verdict.warnings:
+        assert warning.message in page.text
+
+
+def test_a_sweep_over_sizes_is_drawn(history: History) -> None:
+    verdict = named(verdicts()["timed-passed"])
+    verdict.tests = []
+    verdict.benchmarks = [timed(f"m: {128 << i}; k: 512; l: 1; seed: 1") for i in range(6)]
+    kept_in(history, verdict, kernel_source)
+    labels = [attributes.get("aria-label") for tag, attributes in reported().elements]
+    assert "Time over the size of the inputs" in labels
+
+
+@pytest.mark.parametrize("text", [*hostile, "$x^2$ {{ 7 * 7 }} {% raw %} </style></code></pre>"])
+def test_what_a_submission_says_is_text(history: History, text: str) -> None:
+    verdict = verdict_with(text)
+    verdict.submission = Submission(text or "mine.py", "0" * 64)
+    verdict.tests = [replace(each, output=text) for each in verdict.tests]
+    kept_in(history, verdict, f"# {text}\n".encode("utf-8", "replace"))
+    plain = named(recorded_verdict("passed"))
+    kept_in(history, plain, content)
+    alone, usual = reported("1"), reported("2")
+    assert alone.tags() <= usual.tags() | {"svg", "figure", "pre"}
+    if "<" in text and "\n" not in text:
+        assert alone.text.count(text) >= 4
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", alone.text)
+    both = reported("1", "2")
+    assert both.text.count("Side by side") == 1
+
+
+def test_several_are_compared_at_the_top(history: History) -> None:
+    kept_in(history, named(verdicts()["timed-passed"], "fast.py"), content)
+    kept_in(history, named(verdicts()["emulated-passed"], "emulated.py"), kernel_source)
+    kept_in(history, named(every_verdict()["mismatch"], "wrong.py"), b"other")
+    page = reported("1", "2", "3")
+    table = page.text.partition("Side by side")[2].partition("nvfp4")[0]
+    for word in ("fast.py", "emulated.py", "wrong.py", "passed", "failed", "NVIDIA B200"):
+        assert word in table
+    links = [attributes["href"] for tag, attributes in page.elements if tag == "a"]
+    anchors = {attributes.get("id") for tag, attributes in page.elements if tag == "section"}
+    assert links == ["#s1", "#s2", "#s3"]
+    assert {link[1:] for link in links if link} <= anchors
+
+
+def test_identifiers_are_unique(history: History) -> None:
+    kept_in(history, named(sampled(verdicts()["timed-passed"])), content)
+    kept_in(history, named(verdicts()["emulated-passed"]), kernel_source)
+    page = reported("1", "2")
+    names = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(names) == len(set(names))
+
+
+def test_a_file_is_judged_once_and_then_taken_from_the_history(
+    history: History, judge: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge("test", "--no-log", found=verdicts()["timed-passed"])  # which puts the verdict in place
+    judged: list[int] = []
+    given = judging.assess
+
+    def assess(*given_to_it: Any) -> None:
+        judged.append(1)
+        given(*given_to_it)
+
+    monkeypatch.setattr(judging, "assess", assess)
+    assert "mine.py" in reported("mine.py").text
+    assert [each.id for each in history.entries()] == [1]
+    assert Path("mine.py").read_text().splitlines()[0] in reported("mine.py").text
+    shutil.copy("mine.py", "copy.py")
+    assert "copy.py" in reported("copy.py").text
+    assert len(judged) == 1
+    with Path("mine.py").open("a") as file:
+        file.write("# changed\n")
+    reported("mine.py", "--no-log")
+    assert len(judged) == 2
+    assert len(history.entries()) == 1
+
+
+def test_a_history_that_cannot_be_used_does_not_keep_a_file_from_being_reported(
+    data: Path, judge: Judge
+) -> None:
+    judge("test", "--no-log", found=verdicts()["emulated-passed"])
+    data.parent.mkdir(parents=True)
+    data.write_bytes(b"no database" * 999)
+    assert "not kept" in reported("mine.py").text
+    assert invoke("report", "1").exit_code == 2
+
+
+def test_what_cannot_be_reported_is_told_in_a_sentence(history: History) -> None:
+    for arguments in ([], ["7"], ["missing.py"], ["missing.py", "-o", "nowhere/page.html"]):
+        done = invoke("report", *arguments)
+        assert done.exit_code == 2
+        assert is_error(done.stderr)
+        assert not Path("report.html").exists()
+
+
+def test_without_matplotlib_it_says_what_brings_it(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept_in(history, named(verdicts()["timed-passed"]), content)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    done = invoke("report")
+    assert done.exit_code == 2
+    assert "matplotlib" in done.stderr
+    assert "pip install 'nvfp4[plot]'" in done.stderr
+
+
+def line_of(number: int, instructions: int, file: str = "submission.py") -> Line:
+    return Line(file, number, instructions, 0, 8, 0, 0.0, [], {"add.f32": instructions}, [], [])
+
+
+def test_costs_and_findings_stand_at_their_lines(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verdict = verdicts()["emulated-passed"]
+    finding = {"code": "shared_race", "message": "a race of <b>", "file": "mine.py", "line": 4}
+    verdict.tests[0] = replace(verdict.tests[0], findings=[finding])
+    kept_in(history, named(verdict), kernel_source)
+    lines = [line_of(5, 3_000_000), line_of(4, 1_000_000), line_of(99, 1), line_of(1, 9, "a.py")]
+    kernel = Kernel("k", [1], [1], 0, 0, 1, 1, 1, 4_000_010, 8, lines, None, None, [], [], None)
+    asked: list[Any] = []
+
+    def explain(text: bytes, cases: list[str], options: object) -> list[Explained]:
+        asked.append((text, cases))
+        return [Explained(cases[0], shape_of(cases[0]), [kernel], [], None)]
+
+    monkeypatch.setattr(source, "explain", explain)
+    assert invoke("report").exit_code == 0
+    assert asked == [(kernel_source, benchmark_lines[:1])]
+    text = re.sub(r"\s+", " ", read("report.html").text)
+    assert " 4 25.0% 1.00M def custom_kernel(data): finding: a race of <b> " in text
+    assert " 5 75.0% 3.00M return launch(data) " in text
+
+
+def test_a_huge_source_is_cut(history: History) -> None:
+    text = b"".join(b"x%d = '%s'\n" % (number, b"<" * 900) for number in range(3000))
+    kept_in(history, named(verdicts()["timed-failed"], text=text), text)
+    assert "more lines are not shown" in reported().text
+    kept_in(history, named(verdicts()["timed-passed"], text=content), content)
+    assert "more lines are not shown" in reported("1", "2", "1").text
+
+
+def test_the_options_that_a_file_is_judged_with_are_those_of_eval() -> None:
+    command = main.commands["eval"]
+    context = command.make_context("eval", ["mine.py"])
+    given = {name: each for name, each in context.params.items() if name in vars(Options())}
+    assert Options(**given) == replace(Options(), kept=True)
+
+
+def dumped(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """The page after it has run, from a browser without a window."""
+    assert browser
+    return subprocess.run(
+        [
+            *(browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
+            *("--enable-logging=stderr", "--virtual-time-budget=3000", *options, path.as_uri()),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+probe = """<!DOCTYPE html><meta charset="utf-8"><body style="margin: 0">
+<iframe style="border: 0; width: {width}px; height: 900px" srcdoc="{page}"></iframe>
+<pre id="found"></pre><script>
+document.querySelector("iframe").onload = (event) => {{
+  const page = event.target.contentDocument;
+  const sizes = (what) => Array.from(page.querySelectorAll(what), (each) => {{
+    const box = each.getBoundingClientRect();
+    return [box.left, box.right, box.width, box.height];
+  }});
+  document.getElementById("found").textContent = JSON.stringify({{
+    width: page.documentElement.scrollWidth,
+    svg: sizes("svg"), h3: sizes("h3"), wide: sizes(".wide"),
+    marked: page.querySelectorAll("main b, main script").length,
+  }});
+}};
+</script>"""
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [390, 1440])
+def test_a_browser_shows_it_without_errors(history: History, tmp_path: Path, width: int) -> None:
+    name = "<b onmouseover=alert(1)>bold</b><script>alert(1)</script>.py"
+    for _ in range(2):
+        verdict = named(sampled(verdicts()["timed-passed"]), name)
+        verdict.tests = [replace(each, output=name) for each in verdict.tests]
+        kept_in(history, verdict, f"# {name * 9}\n".encode())
+    reported("1", "2")
+    page = tmp_path / "page.html"
+    shown = dumped(page, "--dump-dom")
+    assert "CONSOLE" not in shown.stderr
+    assert html.escape(name, quote=False) in shown.stdout
+
+    around = tmp_path / "probe.html"
+    text = html.escape(page.read_text(encoding="utf-8"))
+    around.write_text(probe.format(width=width, page=text), encoding="utf-8")
+    ended = dumped(around, "--dump-dom", f"--window-size={max(width, 800)},1000")
+    assert "CONSOLE" not in ended.stderr
+    told = re.search(r'<pre id="found">(.*?)</pre>', ended.stdout)
+    assert told
+    found = json.loads(html.unescape(told[1]))
+    assert found["width"] <= width  # the page itself never scrolls sideways
+    assert found["marked"] == 0
+    assert len(found["svg"]) == 6
+    for left, right, wide, high in (*found["svg"], *found["h3"], *found["wide"]):
+        assert left >= 0
+        assert right <= width
+        assert min(wide, high) > 10
+    picture = tmp_path / "page.png"
+    dumped(page, f"--screenshot={picture}", f"--window-size={width},1200")
+    assert picture.read_bytes().startswith(b"\x89PNG")
