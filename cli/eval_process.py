@@ -1,0 +1,144 @@
+"""Judges submissions by `nvfp4 eval --json`, a process each, whichever thread or machine asks."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from nvfp4.cli.candidates import Candidate
+from nvfp4.cli.janitor import watched
+from nvfp4.cli.problem import problem_folder
+from nvfp4.cli.text import visible
+from nvfp4.cli.verdict import error_object, json_schema
+
+_stop_s = 10.0
+"""How long `nvfp4 eval` has to end its judge and clear away before it is killed."""
+
+
+class Stopped(Exception):
+    """Nobody wants the verdict any more."""
+
+
+class EvalProcesses:
+    """arguments: options of `nvfp4 eval`. limit_s: of each submission, None for no limit."""
+
+    def __init__(self, arguments: Sequence[str], limit_s: float | None = None) -> None:
+        self._arguments = list(arguments)
+        self._limit_s = limit_s
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._stopped = False
+
+    def judge(
+        self, candidate: Candidate, device: str, environment: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """The object that `nvfp4 eval --json` prints, or one with an error where it printed none,
+        and elapsed_s.
+
+        environment: variables beside our own. The process dies with this one, however that ends.
+        Raises Stopped after ``stop``.
+        """
+        started = time.monotonic()
+        try:
+            found = self._judge(candidate, device, environment)
+        except OSError as error:
+            found = _crashed(f"nvfp4 eval could not be run: {error.strerror}")
+        return {**found, "elapsed_s": round(time.monotonic() - started, 3)}
+
+    def _judge(
+        self, candidate: Candidate, device: str, environment: Mapping[str, str]
+    ) -> dict[str, Any]:
+        with tempfile.TemporaryDirectory(prefix="nvfp4-batch-") as folder:
+            copy = candidate.written_to(Path(folder))
+            command = [sys.executable, "-m", "nvfp4", "eval", str(copy), "--json"]
+            command += ["--device", device, *self._arguments]
+            with self._started(command, environment) as process, watched(process, Path(folder)):
+                over = False
+                try:
+                    output, errors = process.communicate(timeout=self._limit_s)
+                except subprocess.TimeoutExpired:
+                    over = True
+                finally:
+                    _end(process)
+        if self._stopped:
+            raise Stopped
+        if over:
+            message = f"it was not judged within {self._limit_s:g} s"
+            return error_object("batch.limit", message, "--limit-s allows more.")
+        return _printed(output, errors, process.returncode)
+
+    def stop(self) -> None:
+        """Ends every process; the threads that wait for them get Stopped."""
+        with self._lock:
+            self._stopped = True
+            for process in self._running:
+                process.terminate()
+
+    @contextmanager
+    def _started(
+        self, command: list[str], environment: Mapping[str, str]
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        with self._lock:
+            if self._stopped:
+                raise Stopped
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd="/",  # of files beside a submission none may be imported
+                env={**os.environ, **_our_package(), **environment},
+                start_new_session=True,
+            )
+            self._running.add(process)
+        try:
+            yield process
+        finally:
+            with self._lock:
+                self._running.discard(process)
+
+
+def _our_package() -> dict[str, str]:
+    """Of a checkout, which may not be installed."""
+    folder = problem_folder()
+    if not (folder / "nvfp4").is_dir():
+        return {}
+    inherited = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": os.pathsep.join([str(folder), *([inherited] if inherited else [])])}
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Lets a process that still runs clear away, then kills it."""
+    if process.poll() is None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=_stop_s)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _printed(output: bytes, errors: bytes, exit_code: int) -> dict[str, Any]:
+    """The object that was printed; one with an error where there is none, or only a part of one."""
+    with contextlib.suppress(ValueError, RecursionError):
+        found = json.loads(output)
+        if exit_code in (0, 1, 2) and isinstance(found, dict) and found["schema"] == json_schema:
+            return found
+    last = visible(errors.decode("utf-8", "replace")).strip().splitlines()[-1:]
+    message = f"nvfp4 eval ended with exit code {exit_code}" + (f": {last[0]}" if last else "")
+    return _crashed(message[:300])
+
+
+def _crashed(message: str) -> dict[str, Any]:
+    return error_object("batch.crashed", message, "--resume judges it again.")
