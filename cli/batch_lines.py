@@ -74,10 +74,11 @@ class BatchFile:
         try:
             line: Line = json.loads(text)
             failure_of(line)
-            options, submission = line["options"], line["submission"]
-            if not isinstance(options, dict) or {*submission} != {"path", "sha256"}:
-                raise TypeError("options, submission")
-            return {"same_as": line["same_as"], **line}
+            missing = {"submission", "same_as", "options"} - set(line)
+            missing |= {"path", "sha256"} - set(line["submission"])
+            if missing:
+                raise KeyError(*sorted(missing))
+            return line
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             message = f"line {number} of {self._path} is none of a batch: {error!r:.100}"
             raise SetupError(message, "Name another file, or remove this one.") from None

@@ -14,13 +14,15 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from nvfp4.cli.candidates import Candidate
 from nvfp4.cli.janitor import watched
 from nvfp4.cli.problem import problem_folder
 from nvfp4.cli.text import visible
 from nvfp4.cli.verdict import error_object, json_schema
+
+Process = subprocess.Popen[bytes]
 
 _stop_s = 10.0
 """How long `nvfp4 eval` has to end its judge and clear away before it is killed."""
@@ -37,7 +39,7 @@ class EvalProcesses:
         self._arguments = list(arguments)
         self._limit_s = limit_s
         self._lock = threading.Lock()
-        self._running: set[subprocess.Popen[bytes]] = set()
+        self._running: set[Process] = set()
         self._stopped = False
 
     def judge(
@@ -59,44 +61,53 @@ class EvalProcesses:
     def _judge(
         self, candidate: Candidate, device: str, environment: Mapping[str, str]
     ) -> dict[str, Any]:
-        with tempfile.TemporaryDirectory(prefix="nvfp4-batch-") as folder:
+        with (
+            tempfile.TemporaryDirectory(prefix="nvfp4-batch-") as folder,
+            tempfile.TemporaryFile() as output,
+            tempfile.TemporaryFile() as errors,
+        ):
             copy = candidate.written_to(Path(folder))
             command = [sys.executable, "-m", "nvfp4", "eval", str(copy), "--json"]
             command += ["--device", device, *self._arguments]
-            with self._started(command, environment) as process, watched(process, Path(folder)):
+            started = self._started(command, environment, output, errors)
+            with started as process, watched(process, Path(folder)):
                 over = False
                 try:
-                    output, errors = process.communicate(timeout=self._limit_s)
+                    process.wait(self._limit_s)
                 except subprocess.TimeoutExpired:
                     over = True
                 finally:
-                    _end(process)
-        if self._stopped:
-            raise Stopped
-        if over:
-            message = f"it was not judged within {self._limit_s:g} s"
-            return error_object("batch.limit", message, "--limit-s allows more.")
-        return _printed(output, errors, process.returncode)
+                    _end([process])
+            if self._stopped:
+                raise Stopped
+            if over:
+                message = f"it was not judged within {self._limit_s:g} s"
+                return error_object("batch.limit", message, "--limit-s allows more.")
+            return _printed(_content(output), _content(errors), process.returncode)
 
     def stop(self) -> None:
         """Ends every process; the threads that wait for them get Stopped."""
         with self._lock:
             self._stopped = True
-            for process in self._running:
-                process.terminate()
+            running = list(self._running)
+        _end(running)
 
     @contextmanager
     def _started(
-        self, command: list[str], environment: Mapping[str, str]
-    ) -> Iterator[subprocess.Popen[bytes]]:
+        self,
+        command: list[str],
+        environment: Mapping[str, str],
+        output: IO[bytes],
+        errors: IO[bytes],
+    ) -> Iterator[Process]:
         with self._lock:
             if self._stopped:
                 raise Stopped
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stdout=output,
+                stderr=errors,
                 cwd="/",  # of files beside a submission none may be imported
                 env={**os.environ, **_our_package(), **environment},
                 start_new_session=True,
@@ -118,23 +129,31 @@ def _our_package() -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join([str(folder), *([inherited] if inherited else [])])}
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Lets a process that still runs clear away, then kills it."""
-    if process.poll() is None:
+def _end(processes: Sequence[Process]) -> None:
+    """Lets processes that still run clear away, then kills them."""
+    for process in processes:
         process.terminate()
+    deadline = time.monotonic() + _stop_s
+    for process in processes:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.communicate(timeout=_stop_s)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+            process.wait(max(0.0, deadline - time.monotonic()))
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _content(file: IO[bytes]) -> bytes:
+    file.seek(0)
+    return file.read()
 
 
 def _printed(output: bytes, errors: bytes, exit_code: int) -> dict[str, Any]:
     """The object that was printed; one with an error where there is none, or only a part of one."""
     with contextlib.suppress(ValueError, RecursionError):
         found = json.loads(output)
-        if exit_code in (0, 1, 2) and isinstance(found, dict) and found["schema"] == json_schema:
-            return found
+        whole = exit_code in (0, 1, 2) and isinstance(found, dict)
+        if whole and found.get("schema") == json_schema:
+            return dict(found)
     last = visible(errors.decode("utf-8", "replace")).strip().splitlines()[-1:]
     message = f"nvfp4 eval ended with exit code {exit_code}" + (f": {last[0]}" if last else "")
     return _crashed(message[:300])
