@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from jsonschema import Draft202012Validator
 from nvfp4.cli import batch_lines
 from nvfp4.cli.batch_lines import BatchFile, failure_of, line_of
 from nvfp4.cli.candidates import Candidate, find_files
+from nvfp4.cli.codes import batch_codes
 from nvfp4.cli.eval_process import EvalProcesses, Stopped
 from nvfp4.cli.main import main
 from nvfp4.cli.verdict import error_object
@@ -296,3 +298,9 @@ def test_files_are_found_once_in_any_depth(folder: Path) -> None:
         "kernels/deep/c.py",
         "kernels/notes.txt",
     ]
+
+
+def test_every_code_of_a_batch_has_a_meaning() -> None:
+    text = (root / "cli" / "eval_process.py").read_text(encoding="utf-8")
+    text += (root / "cli" / "on_ray.py").read_text(encoding="utf-8")
+    assert set(re.findall(r'"(batch\.\w+)"', text)) == set(batch_codes)
