@@ -13,6 +13,7 @@ from nvfp4.cli.batch_lines import BatchFile, Line, line_of
 from nvfp4.cli.batch_options import BatchOptions, Judges
 from nvfp4.cli.candidates import Candidate, find_files, read_candidates
 from nvfp4.cli.console import new_console
+from nvfp4.cli.errors import SetupError
 from nvfp4.cli.tally import Tally
 from nvfp4.cli.this_machine import ThisMachine
 from nvfp4.cli.verdict import error_object
@@ -38,7 +39,19 @@ def batch_and_show(names: Sequence[Path], options: BatchOptions) -> int:
 
 
 def _judges(options: BatchOptions) -> Judges:
-    return ThisMachine(options)
+    if options.ray is None:
+        if options.gpu:
+            raise SetupError("--gpu chooses among the nodes of --ray", "Give both.", "usage")
+        return ThisMachine(options)
+    if options.gpus or options.jobs:
+        hint = "Leave out --gpus and --jobs; Ray places by what each node has."
+        raise SetupError("--gpus and --jobs are for one machine", hint, "usage")
+    if ":" in options.device or (options.gpu and options.device in ("cpu", "emulate")):
+        hint = "Leave out --device; --gpu TYPE chooses the GPUs."
+        raise SetupError(f"--device {options.device} does not go with --ray", hint, "usage")
+    from nvfp4.cli.on_ray import RayCluster
+
+    return RayCluster(options)
 
 
 def _judge(

@@ -55,7 +55,7 @@ class EvalProcesses:
         try:
             found = self._judge(candidate, device, environment)
         except OSError as error:
-            found = _crashed(f"nvfp4 eval could not be run: {error.strerror}")
+            found = crashed(f"nvfp4 eval could not be run: {error.strerror}")
         return {**found, "elapsed_s": round(time.monotonic() - started, 3)}
 
     def _judge(
@@ -156,8 +156,9 @@ def _printed(output: bytes, errors: bytes, exit_code: int) -> dict[str, Any]:
             return dict(found)
     last = visible(errors.decode("utf-8", "replace")).strip().splitlines()[-1:]
     message = f"nvfp4 eval ended with exit code {exit_code}" + (f": {last[0]}" if last else "")
-    return _crashed(message[:300])
+    return crashed(message[:300])
 
 
-def _crashed(message: str) -> dict[str, Any]:
+def crashed(message: str) -> dict[str, Any]:
+    """The object where the judge ended without a verdict."""
     return error_object("batch.crashed", message, "--resume judges it again.")
