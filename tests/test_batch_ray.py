@@ -26,8 +26,15 @@ from nvfp4.cli.places import cpu_places, judge_on
 
 pytest.importorskip("ray", reason="Ray is not installed")
 
-quickly = {"health_check_period_ms": 200, "health_check_failure_threshold": 5}
-"""So that a dead node is noticed within a second or two."""
+quickly = {"health_check_period_ms": 500, "health_check_failure_threshold": 5}
+"""So that a dead node is noticed within seconds."""
+
+environment = {
+    "PYTHONPATH": str(root),
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_raylet_start_wait_time_s": "300",  # a busy machine may stall for a while
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "300",
+}
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +43,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     before = dict(os.environ)
-    os.environ["PYTHONPATH"] = str(root)
-    os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
+    os.environ.update(environment)
     small = {"num_cpus": 2, "num_gpus": 0, "object_store_memory": 100 << 20}
     head = {**small, "include_dashboard": False, "_system_config": quickly}
     made = Cluster(initialize_head=True, head_node_args=head)
