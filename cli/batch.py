@@ -72,9 +72,10 @@ def _judge(
             known.setdefault(sha256, {})[path] = line
 
     def add(lines: list[Line]) -> None:
+        for line in lines:
+            tally.add(line)  # an interrupt may come while the file is written
         file.append(lines)
         for line in lines:
-            tally.add(line)
             show(line)
 
     def told(candidate: Candidate, verdict: dict[str, Any]) -> None:
