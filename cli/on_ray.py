@@ -74,15 +74,16 @@ class RayCluster:
 
     def _say_if_nothing_fits(self) -> None:
         """A cluster may yet grow, so this is no error."""
-        needed = self._resources()
+        needed, gpu = self._resources(), self._options.gpu
         amounts = {"CPU": needed["num_cpus"], "GPU": needed["num_gpus"]}
-        if needed.get("accelerator_type"):
-            amounts[f"accelerator_type:{needed['accelerator_type']}"] = 0.001
+        wanted = ", ".join(f"{least} {name}" for name, least in amounts.items() if least)
+        if gpu:
+            amounts[f"accelerator_type:{gpu}"] = 0.001  # of the 1 that Ray gives such a node
+            wanted += f" of type {gpu}"
         for node in self._ray.nodes():
             has = node["Resources"]
             if node["Alive"] and all(has.get(name, 0) >= least for name, least in amounts.items()):
                 return
-        wanted = ", ".join(f"{least:g} {name}" for name, least in amounts.items() if least)
         click.echo(f"no node of the cluster has {wanted}: waiting for one", err=True)
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,18 @@ def test_an_interrupt_leaves_no_process(cluster: Any, tmp_path: Path) -> None:
     assert process.returncode == 143, errors
     assert "interrupted: 0 passed, 1 failed, in " in output
     wait_for(lambda: not running(), "it was ended")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "lacks"), [("H200", "1 CPU, 1 GPU of type H200"), (None, "1 CPU, 1 GPU")]
+)
+def test_a_cluster_without_a_gpu_waits_for_one(
+    gpu: str | None, lacks: str, cluster: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    judges = RayCluster(replace(options(cluster), device="cuda", gpu=gpu))
+    assert judges.kind == "cuda"
+    assert capsys.readouterr().err == f"no node of the cluster has {lacks}: waiting for one\n"
+    judges.judge([], lambda candidate, verdict: None, {})
 
 
 @pytest.mark.parametrize(
