@@ -1,7 +1,11 @@
 """Whether there is a GPU to judge on."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
+from nvfp4.cli.errors import SetupError
 from nvfp4.cli.info import inspect
 from nvfp4.cli.problem import load_problem
 
@@ -19,3 +23,18 @@ def has_gpu(device: str) -> bool:
     if device == "auto" and not any(Path(driver).exists() for driver in _drivers):
         return False
     return inspect(load_problem(), device).device.kind == "cuda"
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs that torch sees, each as CUDA_VISIBLE_DEVICES names it. Raises SetupError."""
+    if not any(Path(driver).exists() for driver in _drivers):
+        return []
+    command = [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"]
+    done = subprocess.run(command, cwd="/", capture_output=True, text=True)
+    if done.returncode != 0:
+        reason = done.stderr.strip().splitlines()[-1:] or ["no reason is known"]
+        raise SetupError(f"torch cannot count the GPUs: {reason[0]}", "Is torch installed here?")
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    count = int(done.stdout)
+    names = map(str, range(count)) if chosen is None else chosen.split(",")
+    return list(names)[:count]

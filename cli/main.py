@@ -17,11 +17,14 @@ from nvfp4.cli.history_commands import log, report, show
 from nvfp4.cli.parameters import (
     DeviceType,
     ShapeType,
+    batch_options,
     explain_options,
     flush_option,
+    judgement_options,
     judging_options,
     log_option,
     shapes_option,
+    stop_option,
     submission_argument,
     watch_option,
 )
@@ -54,10 +57,13 @@ def _end(judge: Callable[[], int], submission: Path, watch: bool) -> NoReturn:
     help="leaderboard: tests, then benchmarks with new contents for every call. benchmark: "
     "benchmarks alone, contents kept. test: tests alone. profile: a profile of each benchmark.",
 )
+@stop_option
 @watch_option
 @log_option
 @judging_options
-def eval_command(submission: Path, mode: str, watch: bool, **options: Any) -> None:
+def eval_command(
+    submission: Path, mode: str, stop_early: bool, watch: bool, **options: Any
+) -> None:
     """Judges SUBMISSION: the contest's tests, full-range tests, then the benchmarks.
 
     Exit code 0: it passed; 1: it failed; 2: nothing was judged.
@@ -73,7 +79,8 @@ def eval_command(submission: Path, mode: str, watch: bool, **options: Any) -> No
     def judge() -> int:
         if mode == "profile":
             return profile_and_show(submission, problem.benchmarks, Options(**options))
-        return judge_and_show(submission, Plan(tests, benchmarks, mode), Options(**options))
+        plan = Plan(tests, benchmarks, mode, stop_early=stop_early)
+        return judge_and_show(submission, plan, Options(**options))
 
     _end(judge, submission, watch)
 
@@ -101,7 +108,7 @@ def bench(submission: Path, shapes: tuple[tuple[int, int, int], ...], **options:
 
 @main.command(epilog="nvfp4 test mine.py\nnvfp4 test mine.py --device cpu --strict --keep listings")
 @submission_argument
-@click.option("-x", "--stop", "stop_early", is_flag=True, help="Stop at the first failure.")
+@stop_option
 @click.option(
     "-k",
     "--only",
@@ -123,6 +130,25 @@ def test(
     tests = load_problem().tests
     plan = Plan(tests if pattern is None else matching(tests, pattern), [], stop_early=stop_early)
     _end(lambda: judge_and_show(submission, plan, Options(**options)), submission, watch)
+
+
+@main.command(
+    epilog="nvfp4 batch kernels --jsonl verdicts.jsonl --stop-at wrong\n"
+    "nvfp4 batch kernels --jsonl verdicts.jsonl --resume"
+)
+@click.argument("names", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@batch_options
+@judgement_options
+def batch(names: tuple[Path, ...], **options: Any) -> None:
+    """Judges files and all *.py of folders, equal ones once: as `eval`, a line of JSON for each.
+
+    One at a time on each GPU; without a GPU as many at once as cores and memory allow. Exit code
+    0: all passed; 1: some failed; 130: interrupted, and what was judged is kept.
+    """
+    from nvfp4.cli.batch import batch_and_show
+    from nvfp4.cli.batch_options import BatchOptions
+
+    sys.exit(batch_and_show(names, BatchOptions.of(options)))
 
 
 @main.command(epilog="nvfp4 check mine.py\nnvfp4 check mine.py --shape 384,640,2 --watch")

@@ -102,8 +102,15 @@ def flush_option(function: F) -> F:
     )(function)
 
 
-def judging_options(function: F) -> F:
-    """The options of every command that judges."""
+def stop_option(function: F) -> F:
+    """-x, --stop."""
+    return click.option(
+        "-x", "--stop", "stop_early", is_flag=True, help="Stop at the first failure."
+    )(function)
+
+
+def judgement_options(function: F) -> F:
+    """The options that a verdict depends on."""
     options = (
         click.option("--device", default="auto", type=DeviceType(), help="Where to judge."),
         click.option(
@@ -148,6 +155,16 @@ def judging_options(function: F) -> F:
             help="Orders of warps and CTAs in which an emulated kernel with findings is run.",
         ),
         click.option("--strict", is_flag=True, help="Let findings fail the submission."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def judging_options(function: F) -> F:
+    """The options of every command that judges one submission."""
+    options = (
+        judgement_options,
         click.option(
             "--keep",
             type=click.Path(file_okay=False, path_type=Path),
@@ -184,6 +201,44 @@ def log_option(function: F) -> F:
         callback=lambda context, parameter, given: not given,
         help="Do not keep the verdict in the history; see nvfp4 log.",
     )(function)
+
+
+def batch_options(function: F) -> F:
+    """The options of `batch`, but for those that a verdict depends on."""
+    options = (
+        click.option(
+            "--jsonl",
+            required=True,
+            type=click.Path(dir_okay=False, path_type=Path),
+            metavar="OUT",
+            help="Append a JSON object for each file to OUT, a line each.",
+        ),
+        click.option(
+            "--resume", is_flag=True, help="Go on from the lines of OUT: judge what has none."
+        ),
+        click.option(
+            "--stop-at",
+            type=click.Choice(["wrong"]),
+            help="End a file's judgement at its first failed case.",
+        ),
+        click.option("--limit-s", type=SecondsType(1, 86400), help="Seconds for each file."),
+        click.option("--gpus", type=click.IntRange(1), metavar="N", help="Use N GPUs, not all."),
+        click.option(
+            "--jobs",
+            type=click.IntRange(1),
+            metavar="N",
+            help="Judge N files at once where there is no GPU. Default: as cores and memory allow.",
+        ),
+        click.option(
+            "--ray", metavar="ADDRESS", help="Judge on a Ray cluster: auto, or its address."
+        ),
+        click.option(
+            "--gpu", metavar="TYPE", help="The type of the cluster's GPUs to use, such as H200."
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
 
 
 def explain_options(function: F) -> F:

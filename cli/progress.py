@@ -32,10 +32,17 @@ def observed(console: Console, course: Course | None = None) -> Iterator[Observe
     if not console.is_interactive:
         yield _observer(console, course)
         return
+    with live_lines(console, lambda: course_lines(console, course)) as live:
+        yield _observer(console, course, live)
+
+
+@contextmanager
+def live_lines(console: Console, lines: Callable[[], list[Text]]) -> Iterator[Live]:
+    """Lines on a terminal that are written anew a few times a second and vanish in the end."""
     with (
         Live(
             console=console,
-            get_renderable=lambda: Text("\n").join(course_lines(console, course)),
+            get_renderable=lambda: Text("\n").join(lines()),
             auto_refresh=False,
             transient=True,
             redirect_stdout=False,
@@ -44,7 +51,7 @@ def observed(console: Console, course: Course | None = None) -> Iterator[Observe
         ) as live,
         _refreshed(live),
     ):
-        yield _observer(console, course, live)
+        yield live
 
 
 @contextmanager

@@ -13,7 +13,15 @@ import nvfp4.capture.cuda.native_build
 import nvfp4.capture.triton.hooks
 import nvfp4.retarget.errors
 from nvfp4.capture.errors import CaptureError
-from nvfp4.cli.codes import finding_codes, own_records, setup_codes, table, unknown, warning_codes
+from nvfp4.cli.codes import (
+    batch_codes,
+    finding_codes,
+    own_records,
+    setup_codes,
+    table,
+    unknown,
+    warning_codes,
+)
 from nvfp4.emulator.errors import EmulatorError
 
 _head = """# Codes
@@ -91,6 +99,11 @@ def page() -> str:
                 "Nothing was judged",
                 "`error.code`; the exit code is 2.",
                 setup_codes,
+            ),
+            _section(
+                "One file of a batch was not judged",
+                "`error.code` in a line of `nvfp4 batch`, or one of the last table.",
+                batch_codes,
             ),
         )
     )

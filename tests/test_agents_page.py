@@ -68,7 +68,7 @@ def run(folder: Path, number: int, source: str) -> subprocess.CompletedProcess[s
 
 
 def test_every_example_is_run_here() -> None:
-    assert [language for language, _ in examples] == ["sh", "python", "python", "sh"]
+    assert [language for language, _ in examples] == ["sh", "python", "python", "sh", "python"]
 
 
 def test_the_exit_code_says_how_it_ended(folder: Path) -> None:
@@ -116,6 +116,20 @@ def test_reports_are_written(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert Xml.parse(folder / "report.xml").getroot().get("tests") == "2"
     assert (folder / "comment.md").read_text().startswith("### nvfp4: passed: 2 of 2 tests passed")
+
+
+def test_a_folder_is_judged_and_its_lines_are_read(folder: Path) -> None:
+    (folder / "kernels").mkdir()
+    for name in ("one.py", "two.py"):
+        (folder / "kernels" / name).write_text("def custom_kernel(:\n")
+    (folder / "kernels" / "three.py").symlink_to("nowhere")
+    done = run(folder, 4, "right")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "kernels/one.py cannot run: syntax",
+        "kernels/three.py was not judged: setup.unreadable",
+        "kernels/two.py cannot run: syntax",
+    ]
 
 
 def test_the_codes_that_the_page_names_are_codes() -> None:

@@ -1,0 +1,147 @@
+"""The file of a batch: a JSON object a line for each submission, whole whatever ends the batch."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from nvfp4.cli.errors import SetupError
+
+Line = dict[str, Any]
+"""What `nvfp4 eval --json` prints, and: same_as, the path whose verdict it is or None; options, how
+it was judged; elapsed_s. Where nothing was judged it has passed and submission too.
+"""
+
+
+def line_of(
+    verdict: dict[str, Any],
+    path: Path,
+    sha256: str | None,
+    same_as: str | None,
+    options: dict[str, Any],
+) -> Line:
+    """The line of a path. verdict: as `nvfp4 eval --json` has it, or an error, or another line."""
+    head = {"schema": verdict["schema"], "passed": verdict.get("passed", False)}
+    own = {"submission": {"path": str(path), "sha256": sha256}, "same_as": same_as}
+    own |= {"options": options, "elapsed_s": verdict.get("elapsed_s")}
+    return {**head, **own, **{name: each for name, each in verdict.items() if name not in own}}
+
+
+def failure_of(line: Line) -> tuple[str, str] | None:
+    """Code and message of what failed first, None for what passed."""
+    if line["passed"]:
+        return None
+    if "error" in line:
+        return line["error"]["code"], line["error"]["message"]
+    if line["mistake"]:
+        return f"mistake.{line['mistake']['code']}", line["mistake"]["message"]
+    contest = [test for test in line["tests"] if test["inputs"] == "contest"]
+    for case in (*contest, *line["benchmarks"], *line["tests"]):
+        if case["status"] == "fail":
+            return case["failure"]["code"], case["failure"]["message"]
+    return "unknown", ""
+
+
+class BatchFile:
+    """Locked while it is open: one batch at a time writes to it. found: the lines that it had."""
+
+    def __init__(self, path: Path, resume: bool) -> None:
+        """Raises SetupError: for a file with lines that is not to be resumed or holds others."""
+        self._path = path
+        try:
+            self._fd = _locked(path)
+            if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+                raise SetupError(f"{path} is not a file", "Name a file to write to.")
+            *lines, rest = path.read_bytes().split(b"\n")
+        except OSError as error:
+            self._fail(error)
+        if not resume and (lines or rest):
+            raise SetupError(
+                f"{path} has results already", "--resume goes on from them; or name another file."
+            )
+        self.found = [self._read(number, text) for number, text in enumerate(lines, 1)]
+        self._kept = lines
+        if rest:
+            self._replace()
+
+    def _read(self, number: int, text: bytes) -> Line:
+        try:
+            line: Line = json.loads(text)
+            failure_of(line)
+            missing = {"submission", "same_as", "options"} - set(line)
+            missing |= {"path", "sha256"} - set(line["submission"])
+            if missing:
+                raise KeyError(*sorted(missing))
+            return line
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            message = f"line {number} of {self._path} is none of a batch: {error!r:.100}"
+            raise SetupError(message, "Name another file, or remove this one.") from None
+
+    def drop(self, unwanted: Callable[[Line], bool]) -> None:
+        """Leaves lines out that were found. Raises SetupError."""
+        kept = [index for index, line in enumerate(self.found) if not unwanted(line)]
+        if len(kept) < len(self.found):
+            self.found = [self.found[index] for index in kept]
+            self._kept = [self._kept[index] for index in kept]
+            self._replace()
+
+    def _replace(self) -> None:
+        """The file with the lines that are kept, whole or not at all."""
+        beside = self._path.with_name(f".{self._path.name}.new")
+        try:
+            beside.unlink(missing_ok=True)
+            new = _locked(beside)
+            _write(new, b"".join(line + b"\n" for line in self._kept))
+            os.replace(beside, self._path)
+        except OSError as error:
+            self._fail(error)
+        os.close(self._fd)
+        self._fd = new
+
+    def append(self, lines: Sequence[Line]) -> None:
+        """Writes lines, on disk when this returns. Raises SetupError."""
+        texts = (json.dumps(line, allow_nan=False, separators=(",", ":")) for line in lines)
+        try:
+            _write(self._fd, "".join(f"{text}\n" for text in texts).encode())
+        except OSError as error:
+            self._fail(error)
+
+    def close(self) -> None:
+        """Lets another batch write to it."""
+        os.close(self._fd)
+
+    def _fail(self, error: OSError) -> NoReturn:
+        if isinstance(error, BlockingIOError):
+            message, hint = f"another batch writes to {self._path}", "Wait, or name another file."
+        else:
+            message = f"cannot write {self._path}: {error.strerror}"
+            hint = "Name a file that can be written; --resume goes on from one that has lines."
+        raise SetupError(message, hint, "setup.unwritable") from None
+
+
+def _locked(path: Path) -> int:
+    """A file to append to. Raises BlockingIOError where another has it, and OSError."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
+    fd = os.open(path, flags, 0o666)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _write(fd: int, data: bytes) -> None:
+    """All of it in one call, or nothing of it. Raises OSError."""
+    size = os.fstat(fd).st_size
+    written = os.write(fd, data) if data else 0
+    if written < len(data):
+        os.ftruncate(fd, size)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    os.fsync(fd)

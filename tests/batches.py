@@ -1,0 +1,30 @@
+"""Verdicts for the tests of `nvfp4 batch`, without a judge."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nvfp4.cli.mistakes import Mistake
+from nvfp4.cli.problem import load_problem
+from nvfp4.cli.verdict import BenchmarkResult, Device, Submission, TestResult, Verdict
+
+no_options: dict[str, Any] = {"device": "cpu", "limit_s": None}
+
+
+def verdict_of(content: bytes, device: str = "cpu") -> dict[str, Any]:
+    """What the fake judge says of a file whose text is passes, mistaken, wrong, or a time."""
+    text = content.decode().split()[0]
+    verdict = Verdict(Submission("copy.py", "0"), Device(device, f"a {device}"))
+    if text == "mistaken":
+        verdict.mistake = Mistake("syntax", "invalid syntax", "copy.py", 1)
+        return verdict.as_json()
+    problem = load_problem()
+    status, said = ("fail", "3 of 128 elements are wrong") if text == "wrong" else ("pass", None)
+    verdict.tests = [TestResult(problem.tests[0], "contest", status, said)]
+    on_gpu = device == "cuda"
+    mean_us = float(text) if on_gpu and status == "pass" else None
+    verdict.benchmarks = [
+        BenchmarkResult(line, "pass", mean_us is not None, mean_us=mean_us, floor_us=20.0)
+        for line in problem.benchmarks
+    ]
+    return verdict.as_json()

@@ -1,0 +1,82 @@
+"""What `nvfp4 batch` shows: the live table, a line for each file, the summary."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from batches import no_options, verdict_of
+from rich.console import Console
+from rich.text import Text
+
+from nvfp4.cli.batch_display import live_table, result_line, summarise
+from nvfp4.cli.batch_lines import line_of
+from nvfp4.cli.tally import Tally
+
+
+def tally_of(*judged: tuple[str, str]) -> Tally:
+    """Of files and their texts for the fake judge, on a GPU; as many again are to come."""
+    tally = Tally(2 * len(judged))
+    tally.begin(2 * len(judged))
+    for path, text in judged:
+        verdict = verdict_of(text.encode(), "cuda")
+        tally.judged += 1
+        tally.add(line_of(verdict, Path(path), "0", None, no_options))
+    return tally
+
+
+judged = [
+    ("a.py", "31.5"),
+    ("b.py", "25.25"),
+    ("c.py", "wrong"),
+    ("d.py", "mistaken"),
+    ("e.py", "wrong"),
+]
+
+
+def shown(show: Callable[[Console], None], width: int = 80) -> str:
+    """What a terminal shows."""
+    console = Console(width=width, height=12, force_terminal=True, color_system=None)
+    with console.capture() as capture:
+        show(console)
+    return capture.get()
+
+
+def test_the_live_table_says_what_runs_and_what_came_of_the_rest() -> None:
+    tally = tally_of(*judged)
+    for number in range(8):
+        tally.busy[f"cuda:{number}"] = (f"kernels/\x1b{number}.py", time.monotonic() - 61)
+    text = shown(lambda console: console.print(Text("\n").join(live_table(console, tally))))
+    rows = [line.rstrip() for line in text.splitlines()]
+    assert rows[2] == r"cuda:0  kernels/\x1b0.py    61.0 s"
+    assert len(rows) <= 11
+    assert rows[-3].startswith("5 of 10 files: 2 passed, 3 failed; ")
+    assert rows[-3].endswith(" left")
+    assert rows[-2:] == ["failed: 2 output.mismatch, 1 mistake.syntax", "best: 25.250 us, b.py"]
+
+
+def test_the_summary_has_the_fastest_and_the_failures_by_cause() -> None:
+    tally = tally_of(*judged, *((f"slow{n}.py", "40") for n in range(12)))
+    text = shown(lambda console: summarise(console, tally, Path("out.jsonl"), False))
+    rows = [line.split() for line in text.splitlines()]
+    assert ["1", "b.py", "25.250", "79.2%"] in rows
+    assert ["2", "a.py", "31.500", "63.5%"] in rows
+    assert rows[12][:2] == ["10", "slow5.py"]
+    assert rows[13] == []
+    assert ["output.mismatch", "2", "c.py"] in rows
+    assert ["mistake.syntax", "1", "d.py"] in rows
+
+
+def test_times_of_a_cpu_are_no_ranking() -> None:
+    tally = Tally(1)
+    verdict = verdict_of(b"30", "cuda")
+    verdict["device"]["kind"] = "cpu"
+    tally.add(line_of(verdict, Path("a.py"), "0", None, no_options))
+    assert tally.passed == 1
+    assert tally.timed == []
+
+
+def test_a_name_shows_no_control_characters() -> None:
+    line = line_of(verdict_of(b"mistaken"), Path("\x1b[2J.py"), "0", None, no_options)
+    assert result_line(line).plain == r"fail  \x1b[2J.py  mistake.syntax: invalid syntax"

@@ -1,0 +1,209 @@
+"""Where `nvfp4 batch` judges: never two at once on one GPU, a process for each submission."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bot import root
+
+from nvfp4.cli import eval_process, places, this_machine
+from nvfp4.cli.batch_options import BatchOptions
+from nvfp4.cli.candidates import Candidate
+from nvfp4.cli.errors import SetupError
+from nvfp4.cli.eval_process import EvalProcesses, Stopped
+from nvfp4.cli.main import eval_command, main
+from nvfp4.cli.places import Place, cpu_places, gpu_places, judge_on
+
+
+def test_a_place_judges_one_at_a_time() -> None:
+    on = gpu_places(["0", "3", "GPU-1f"])
+    assert [each.environment["CUDA_VISIBLE_DEVICES"] for each in on] == ["0", "3", "GPU-1f"]
+    running: dict[str, int] = dict.fromkeys((each.name for each in on), 0)
+    together, lock, told = set(), threading.Lock(), []
+
+    def judge(job: int, place: Place) -> str:
+        with lock:
+            running[place.name] += 1
+            assert running[place.name] == 1
+            together.add(sum(running.values()))
+        time.sleep(0.002 * (job % 5))
+        with lock:
+            running[place.name] -= 1
+        return f"{job} on {place.device}"
+
+    def tell(job: int, said: str) -> None:
+        told.append((job, said))
+
+    judge_on(on, range(60), judge, lambda: None, tell)
+    assert sorted(told) == [(job, f"{job} on cuda") for job in range(60)]
+    assert max(together) == 3
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SetupError("no room", "")])
+def test_what_was_judged_when_an_interrupt_came_is_told(error: BaseException) -> None:
+    stopped, told = threading.Event(), []
+    slow_runs = threading.Event()
+
+    def judge(job: str, place: Place) -> str:
+        if job == "slow":
+            slow_runs.set()
+            assert stopped.wait(10)
+            raise Stopped
+        slow_runs.wait(10)
+        return job
+
+    def tell(job: str, said: str) -> None:
+        told.append(said)
+        if job == "first":
+            time.sleep(0.1)  # the second is ready by then
+            raise error
+
+    jobs = ["slow", "first", "second", "third", "fourth"]
+    with pytest.raises((KeyboardInterrupt, SetupError)):
+        judge_on(cpu_places(2), jobs, judge, stopped.set, tell)
+    assert stopped.is_set()
+    on_interrupt = ["first", "second", "third", "fourth"]
+    assert sorted(told) == (sorted(on_interrupt) if error is KeyboardInterrupt else ["first"])
+
+
+def test_as_many_are_judged_on_a_cpu_as_cores_and_memory_allow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def count(cores: int, gigabytes: int, jobs: int | None = None) -> int:
+        monkeypatch.setattr(places, "_cores", lambda: cores)
+        monkeypatch.setattr(places, "_free_bytes", lambda: gigabytes << 30)
+        return len({place.name for place in cpu_places(jobs)})
+
+    assert [count(1, 100), count(2, 100), count(16, 100), count(64, 31)] == [1, 1, 8, 10]
+    assert [count(64, 1), count(64, 1, 7)] == [1, 7]
+    monkeypatch.undo()
+    assert 1 << 20 < places._free_bytes() < 1 << 50
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({}, ["cuda:0", "cuda:1", "cuda:2"]),
+        ({"gpus": 2}, ["cuda:0", "cuda:1"]),
+        ({"device": "cuda:2"}, ["cuda:2"]),
+        ({"device": "cpu", "jobs": 2}, ["cpu 0", "cpu 1"]),
+        ({"gpus": 4}, "there are 3 GPUs, not 4"),
+        ({"jobs": 4}, "a GPU judges one submission at a time"),
+    ],
+)
+def test_gpus_are_chosen(
+    options: dict[str, Any], named: list[str] | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(this_machine, "visible_gpus", lambda: ["0", "1", "2"])
+    chosen = BatchOptions(Path("out.jsonl"), **options)
+    if isinstance(named, str):
+        with pytest.raises(SetupError, match=named):
+            this_machine.ThisMachine(chosen)
+    else:
+        judges = this_machine.ThisMachine(chosen)
+        assert [place.name for place in judges._places] == named
+        assert judges.kind == named[0][:4].rstrip(" 0")
+
+
+def test_without_a_gpu_none_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(this_machine, "visible_gpus", list)
+    for wanted in ({"device": "cuda"}, {"gpus": 1}):
+        with pytest.raises(SetupError, match="no GPU"):
+            this_machine.ThisMachine(BatchOptions(Path("out.jsonl"), **wanted))
+
+
+def test_eval_gets_the_options_of_the_batch() -> None:
+    chosen = ["--seed", "7", "--timeout", "20", "--arch", "sm_90a", "--retarget", "never"]
+    chosen += ["--flush", "clean", "--no-check", "--orders", "2", "--strict"]
+    for given in (chosen, []):
+        batch = main.commands["batch"].make_context(
+            "batch", [str(root), "--jsonl", "out", "--stop-at", "wrong", *given]
+        )
+        names = batch.params.pop("names")
+        assert names == (root,)
+        options = BatchOptions.of(batch.params)
+        wanted = eval_command.make_context("eval", ["--stop", *given]).params
+        assert eval_command.make_context("eval", options.arguments).params == wanted
+        judged = {"seed", "timeout", "arch", "retarget", "flush", "check", "orders", "strict"}
+        assert set(options.judging) == judged
+
+
+Script = Callable[[str], None]
+
+
+@pytest.fixture
+def instead_of_eval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
+    """Lets a shell script, which gets the arguments of Python, be run instead of `nvfp4 eval`."""
+
+    def make(script: str) -> None:
+        path = tmp_path / "python"
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        monkeypatch.setattr(eval_process.sys, "executable", str(path))
+
+    monkeypatch.setattr(eval_process, "_stop_s", 1.0)
+    return make
+
+
+candidate = Candidate("0", b"content", b"name: task", [Path("folder/mine.py")])
+
+
+def judged_by(script: str, make: Script, limit_s: float | None = None) -> dict[str, Any]:
+    """What comes of a submission with a script instead of `nvfp4 eval`."""
+    make(script)
+    found = EvalProcesses(["--strict"], limit_s).judge(candidate, "cpu", {"PLACE": "here"})
+    assert found["elapsed_s"] >= 0
+    return found
+
+
+def test_a_process_gets_a_copy_the_options_and_the_place(instead_of_eval: Script) -> None:
+    script = (
+        """printf '{"schema": 2, "said": "%s %s %s %s"}' "$*" $PLACE $(cat $4 ${4%/*}/task.yml)"""
+    )
+    said = judged_by(script, instead_of_eval)["said"].split()
+    assert said[:3] == ["-m", "nvfp4", "eval"]
+    assert said[3].endswith("/mine.py")
+    assert not Path(said[3]).parent.exists()
+    assert " ".join(said[4:]) == "--json --device cpu --strict here contentname: task"
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        (
+            "echo 'Segmentation \033[31mfault' >&2; kill -SEGV $$",
+            r"code -11: Segmentation \x1b[31mfault",
+        ),
+        ("echo '{}'", "code 0"),
+        ("echo '[2]'", "code 0"),
+        ("""echo '{"schema": 2}'; exit 143""", "code 143"),
+    ],
+)
+def test_a_crash_of_the_judge_says_how_it_ended(
+    script: str, message: str, instead_of_eval: Script
+) -> None:
+    error = judged_by(script, instead_of_eval)["error"]
+    assert error["code"] == "batch.crashed"
+    assert error["message"].endswith(message)
+
+
+@pytest.mark.parametrize("script", ["sleep 100", "trap '' TERM; while :; do sleep 1; done"])
+def test_a_submission_over_the_limit_is_ended(script: str, instead_of_eval: Script) -> None:
+    started = time.monotonic()
+    error = judged_by(script, instead_of_eval, limit_s=0.3)["error"]
+    assert (error["code"], error["message"]) == ("batch.limit", "it was not judged within 0.3 s")
+    assert time.monotonic() - started < 8
+
+
+def test_a_stop_ends_what_runs_and_starts_nothing_more(instead_of_eval: Script) -> None:
+    instead_of_eval("sleep 100")
+    processes = EvalProcesses([])
+    threading.Timer(0.3, processes.stop).start()
+    for _ in range(2):
+        with pytest.raises(Stopped):
+            processes.judge(candidate, "cpu", {})

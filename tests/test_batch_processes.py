@@ -1,0 +1,198 @@
+"""`nvfp4 batch` as a process: verdicts of the real judge, and what is left however it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from bot import problem, root
+from conftest import processes_naming, submissions
+
+right = (submissions / "right.py").read_text(encoding="utf-8")
+
+sources = {
+    "a_right.py": f"{right}\ncustom_kernel = gemv\n",
+    "b_syntax.py": "def custom_kernel(:\n",
+    "c_unwritten.py": "def custom_kernel(data):\n    return data[6]\n",
+    "d_unwritten.py": "def custom_kernel(data):\n    return data[6]\n",
+    "e_unreadable.py": None,
+}
+
+endless = """
+def custom_kernel(data):
+    open("started", "w").close()
+    while True:
+        pass
+"""
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy with two tests and one benchmark, all small."""
+    folder = tmp_path_factory.mktemp("repository") / "small"
+    folder.mkdir()
+    for path in root.glob("*.py"):
+        shutil.copy(path, folder / path.name)
+    for name in ("nvfp4", "cli", "harness", "local", "capture", "emulator"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(root / name, folder / name, ignore=ignored)
+    content = problem()
+    content["tests"] = [{"m": m, "k": 256, "l": 2, "seed": 1111} for m in (128, 256)]
+    content["benchmarks"] = [{"m": 256, "k": 512, "l": 1, "seed": 1111}]
+    (folder / "task.yml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    return folder
+
+
+def command(repository: Path, *arguments: str) -> list[str]:
+    """Of the copy, on the CPU, with nothing beside it."""
+    start = f"import sys; sys.path[:0] = [{str(repository)!r}]; from nvfp4.cli.main import main; "
+    return [sys.executable, "-c", f"{start}main()", *arguments, "--device", "cpu"]
+
+
+def lines_of(out: Path) -> dict[str, Any]:
+    """By the name of the file; each has one."""
+    text = out.read_text(encoding="utf-8")
+    assert text.endswith("\n") or not text
+    lines = [json.loads(line) for line in text.splitlines()]
+    found = {Path(line["submission"]["path"]).name: line for line in lines}
+    assert len(found) == len(lines)
+    return found
+
+
+def wait_for(condition: Callable[[], object], what: str) -> None:
+    """Until it is true."""
+    deadline = time.monotonic() + 100
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def test_lines_are_what_eval_prints(repository: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    for name, source in sources.items():
+        if source is None:
+            (folder / name).symlink_to("nowhere")
+        else:
+            (folder / name).write_text(source)
+    out = tmp_path / "out.jsonl"
+    batch = command(repository, "batch", str(folder), "--jsonl", str(out), "--stop-at", "wrong")
+    done = subprocess.run(batch, capture_output=True, text=True, timeout=300, cwd=folder)
+    assert done.returncode == 1, done.stderr
+    assert done.stderr == ""
+    found = lines_of(out)
+    assert set(found) == set(sources)
+    assert {name: line["passed"] for name, line in found.items() if line["passed"]} == {
+        "a_right.py": True
+    }
+    assert found["b_syntax.py"]["mistake"]["file"] == "b_syntax.py"
+    assert found["d_unwritten.py"]["same_as"] == str(folder / "c_unwritten.py")
+    assert found["e_unreadable.py"]["error"]["code"] == "setup.unreadable"
+    statuses = [test["status"] for test in found["c_unwritten.py"]["tests"]]
+    assert statuses == ["fail", "skipped", "skipped", "skipped"]
+
+    alone = subprocess.run(
+        command(repository, "eval", str(folder / "c_unwritten.py"), "--json", "--stop"),
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    verdict = json.loads(alone.stdout)
+    assert {name: found["c_unwritten.py"][name] for name in verdict} == verdict
+
+
+class Batch:
+    """A batch of files of one syntax error each, and one without end that comes fourth."""
+
+    def __init__(self, repository: Path, folder: Path) -> None:
+        self.repository, self.folder = repository, folder
+        self.scratch, self.out = folder / "scratch", folder / "out.jsonl"
+        self.scratch.mkdir()
+        (folder / "kernels").mkdir()
+        for number in range(6):
+            (folder / "kernels" / f"{number}.py").write_text(f"def custom_kernel(: # {number}\n")
+        (folder / "kernels" / "3.py").write_text(endless)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """One submission at a time."""
+        kernels, out = str(self.folder / "kernels"), str(self.out)
+        return subprocess.Popen(
+            command(self.repository, "batch", kernels, "--jsonl", out, "--jobs", "1", *arguments),
+            env={**os.environ, "TMPDIR": str(self.scratch)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def started(self) -> subprocess.Popen[str]:
+        """The same, when the one without end runs."""
+        process = self.start()
+        wait_for(lambda: list(self.scratch.rglob("started")) or process.poll() is not None, "it")
+        assert process.poll() is None, process.communicate()
+        assert list(lines_of(self.out)) == ["0.py", "1.py", "2.py"]
+        return process
+
+    def wait_until_gone(self) -> None:
+        """Until neither a process nor a folder is left."""
+        names = (f"{self.scratch}/", f"{self.folder}/")
+        wait_for(
+            lambda: (
+                not list(self.scratch.glob("nvfp4-*")) and not any(map(processes_naming, names))
+            ),
+            "processes are left",
+        )
+
+
+@pytest.fixture
+def batch(repository: Path, tmp_path: Path) -> Batch:
+    return Batch(repository, tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_keeps_what_was_judged_and_leaves_no_process(
+    batch: Batch, number: signal.Signals
+) -> None:
+    process = batch.started()
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=30)
+    assert process.returncode == 128 + number
+    assert errors == ""
+    *_, last = output.splitlines()
+    assert last.startswith("interrupted: 0 passed, 3 failed, in ")
+    assert last.endswith(f"; 3 files left, which --resume judges: {batch.out}")
+    assert list(lines_of(batch.out)) == ["0.py", "1.py", "2.py"]
+    batch.wait_until_gone()
+
+
+def test_a_killed_batch_leaves_no_process_and_goes_on(batch: Batch) -> None:
+    process = batch.started()
+    process.kill()
+    process.wait()
+    assert process.stdout
+    assert process.stderr
+    process.stdout.close()
+    process.stderr.close()
+    batch.wait_until_gone()
+    before = batch.out.read_text()
+    with batch.out.open("a") as file:
+        file.write(before[:200])
+    process = batch.start("--resume", "--limit-s", "5")
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (1, "")
+    assert batch.out.read_text().startswith(before)
+    found = lines_of(batch.out)
+    assert list(found) == [f"{number}.py" for number in range(6)]
+    assert found["3.py"]["error"]["message"] == "it was not judged within 5 s"
+    assert "6 files: 0 passed, 6 failed" in output
+    batch.wait_until_gone()

@@ -1,0 +1,196 @@
+"""`nvfp4 batch --ray` on a cluster of three nodes, all of them on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from batches import verdict_of
+from bot import root
+from click.testing import CliRunner
+from conftest import processes_naming
+from test_batch_processes import endless, wait_for
+
+from nvfp4.cli.batch_options import BatchOptions
+from nvfp4.cli.candidates import Candidate
+from nvfp4.cli.main import main
+from nvfp4.cli.on_ray import Judge, RayCluster
+from nvfp4.cli.places import cpu_places, judge_on
+
+pytest.importorskip("ray", reason="Ray is not installed")
+
+quickly = {"health_check_period_ms": 500, "health_check_failure_threshold": 5}
+"""So that a dead node is noticed within seconds."""
+
+environment = {
+    "PYTHONPATH": str(root),
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_raylet_start_wait_time_s": "300",  # a busy machine may stall for a while
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "300",
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Three nodes, each with cores for one submission; the last may be killed."""
+    from ray.cluster_utils import Cluster
+
+    before = dict(os.environ)
+    os.environ.update(environment)
+    small = {"num_cpus": 2, "num_gpus": 0, "object_store_memory": 100 << 20}
+    head = {**small, "include_dashboard": False, "_system_config": quickly}
+    made = Cluster(initialize_head=True, head_node_args=head)
+    try:
+        made.nodes = [made.add_node(**small) for _ in range(2)]
+        made.wait_for_nodes()
+        yield made
+    finally:
+        made.shutdown()
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def options(cluster: Any) -> BatchOptions:
+    """Of a batch on the cluster."""
+    return BatchOptions(Path("out.jsonl"), ray=cluster.address, device="cpu")
+
+
+def candidates(count: int) -> list[Candidate]:
+    """Half of them wrong."""
+    texts = [f"{'wrong' if number % 2 else 'passes'} {number}" for number in range(count)]
+    return [Candidate(text, text.encode(), None, [Path(f"{text}.py")]) for text in texts]
+
+
+def judge_that_notes(folder: Path, victim: str) -> Judge:
+    """A judge that says in a file which node it runs on. On the victim it ends once only."""
+    verdicts = {text: verdict_of(text) for text in (b"passes", b"wrong")}
+
+    def judge(candidate: Candidate, kind: str, options: BatchOptions) -> dict[str, Any]:
+        import ray
+
+        node = ray.get_runtime_context().get_node_id()
+        again = list(folder.glob(f"* on {victim}"))
+        (folder / f"{candidate.sha256} on {node}").touch()
+        time.sleep(100 if node == victim and again else 0.3)
+        return verdicts[candidate.content.split()[0]]
+
+    return judge
+
+
+def test_a_node_dies_and_every_result_is_there_once(cluster: Any, tmp_path: Path) -> None:
+    judged = candidates(14)
+    expected: dict[str, Any] = {}
+    judge_on(
+        cpu_places(2),
+        judged,
+        lambda each, place: verdict_of(each.content),
+        lambda: None,
+        lambda each, verdict: expected.update({each.sha256: verdict}),
+    )
+    victim = cluster.nodes[-1]
+    found: list[tuple[str, dict[str, Any]]] = []
+
+    def told(candidate: Candidate, verdict: dict[str, Any]) -> None:
+        found.append((candidate.sha256, verdict))
+        if len(found) == 5:
+            wait_for(lambda: len(list(tmp_path.glob(f"* on {victim.node_id}"))) == 2, "it begins")
+            cluster.remove_node(victim, allow_graceful=False)
+
+    judge = judge_that_notes(tmp_path, victim.node_id)
+    RayCluster(options(cluster), judge).judge(judged, told, {})
+    assert len(found) == len(judged)
+    assert dict(found) == expected
+    begun = [path.name.split(" on ") for path in tmp_path.iterdir()]
+    assert len({node for _, node in begun}) == 3
+    assert len(begun) == len(judged) + 1  # one was judged again elsewhere
+
+
+def test_lines_are_those_of_a_batch_without_ray(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sources = [
+        "def custom_kernel(:\n",
+        "",
+        "custom_kernel = 1\n",
+        "def custom_kernel(): pass\n",
+        "",
+    ]
+    for number, source in enumerate(sources):
+        (tmp_path / f"{number}.py").write_text(source)
+
+    def lines(name: str, *arguments: str) -> dict[str, Any]:
+        batch = ["batch", ".", "--jsonl", name, "--device", "cpu", *arguments]
+        ended = CliRunner().invoke(main, batch)
+        assert ended.exit_code == 1, ended.output
+        found = [json.loads(line) for line in Path(name).read_text().splitlines()]
+        assert len(found) == len(sources)
+        for line in found:
+            assert line.pop("elapsed_s") >= 0
+        return {line["submission"]["path"]: line for line in found}
+
+    assert lines("ray.jsonl", "--ray", cluster.address) == lines("here.jsonl")
+
+
+def test_an_interrupt_leaves_no_process(cluster: Any, tmp_path: Path) -> None:
+    (tmp_path / "0.py").write_text("def custom_kernel(:\n")
+    (tmp_path / "1.py").write_text(endless)
+    arguments = ["batch", str(tmp_path), "--jsonl", str(tmp_path / "out.jsonl")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nvfp4", *arguments, "--device", "cpu", "--ray", cluster.address],
+        cwd=root,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+    def running() -> list[str]:
+        return [each for each in processes_naming("nvfp4 eval ") if "/1.py" in each]
+
+    wait_for(lambda: running() and (tmp_path / "out.jsonl").read_text(), "it runs")
+    process.terminate()
+    output, errors = process.communicate(timeout=30)
+    assert process.returncode == 143, errors
+    assert "interrupted: 0 passed, 1 failed, in " in output
+    wait_for(lambda: not running(), "it was ended")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "lacks"), [("H200", "1 CPU, 1 GPU of type H200"), (None, "1 CPU, 1 GPU")]
+)
+def test_a_cluster_without_a_gpu_waits_for_one(
+    gpu: str | None, lacks: str, cluster: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    judges = RayCluster(replace(options(cluster), device="cuda", gpu=gpu))
+    assert judges.kind == "cuda"
+    assert capsys.readouterr().err == f"no node of the cluster has {lacks}: waiting for one\n"
+    judges.judge([], lambda candidate, verdict: None, {})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--gpu", "H200"], "--gpu chooses among the nodes of --ray"),
+        (["--ray", "auto", "--jobs", "2"], "--gpus and --jobs are for one machine"),
+        (["--ray", "auto", "--device", "cuda:1"], "--device cuda:1 does not go with --ray"),
+        (["--ray", "127.0.0.1:1"], "there is no Ray cluster at 127.0.0.1:1"),
+    ],
+)
+def test_what_cannot_be_ends_in_a_sentence(arguments: list[str], said: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    ended = CliRunner().invoke(main, ["batch", str(tmp_path), "--jsonl", str(out), *arguments])
+    assert ended.exit_code == 2
+    assert "no file of" in ended.output
+    (tmp_path / "a.py").touch()
+    ended = CliRunner().invoke(main, ["batch", str(tmp_path), "--jsonl", str(out), *arguments])
+    assert ended.exit_code == 2
+    assert said in ended.output
+    assert not out.exists()
