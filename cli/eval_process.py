@@ -67,7 +67,7 @@ class EvalProcesses:
             tempfile.TemporaryFile() as errors,
         ):
             copy = candidate.written_to(Path(folder))
-            command = [sys.executable, "-m", "nvfp4", "eval", str(copy), "--json"]
+            command = [sys.executable, "-m", "nvfp4", "eval", str(copy), "--json", "--no-log"]
             command += ["--device", device, *self._arguments]
             started = self._started(command, environment, output, errors)
             with started as process, watched(process, Path(folder)):

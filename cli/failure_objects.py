@@ -8,12 +8,13 @@ from pathlib import PurePath
 from typing import Any
 
 from nvfp4.cli.codes import code_of, unknown
+from nvfp4.cli.findings import read_places
 from nvfp4.cli.text import visible_json
 
 _texts = ("code", "message", "kernel", "file", "hint")
 _numbers = ("line", "column", "ptx_line")
 _triples = ("cta", "thread")
-keys = (*_texts, *_numbers, *_triples, "arguments", "causes")
+keys = (*_texts, *_numbers, *_triples, "arguments", "causes", "related")
 
 _longest_text = 300
 _longest_name = 60
@@ -39,6 +40,7 @@ def read_failure(
     code, arguments = code_of(message)
     failure: dict[str, Any] = dict.fromkeys(keys)
     failure |= {"code": code, "message": message.partition("\n")[0], "arguments": arguments}
+    failure["related"] = []
     if code == unknown:
         failure |= _of_a_traceback(message)
     told = _read_json(record)
@@ -46,7 +48,7 @@ def read_failure(
         failure |= _believed(told)
     elif code == "finding.strict" and findings:
         place = ("kernel", "file", "line", "cta", "thread", "hint")
-        failure |= {name: findings[0].get(name) for name in place}
+        failure |= {name: findings[0].get(name) for name in (*place, "related")}
         failure["arguments"] = {"finding": findings[0]["code"]}
     failure["message"] = failure["message"][:_longest_text]
     failure["causes"] = _causes(cause)
@@ -84,6 +86,7 @@ def _list(value: object) -> list[Any]:
 def _believed(told: dict[str, Any]) -> dict[str, Any]:
     """What a record says, each value of its type."""
     found: dict[str, Any] = {"arguments": _arguments(told.get("arguments"))}
+    found["related"] = read_places(told.get("related"))
     for name in _texts:
         if isinstance(told.get(name), str) and told[name]:
             found[name] = told[name][:_longest_text]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from nvfp4.cli.findings import summarise
+from nvfp4.cli.findings import summarise, who
 from nvfp4.cli.text import first_lines
 from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict
 
@@ -47,6 +47,9 @@ def finding_lines(verdict: Verdict) -> Iterator[Text]:
     for summary in summaries[:_shown_findings]:
         finding = summary.finding
         yield Text.assemble(("finding: ", "yellow"), f"{summary.place}: {finding['message']}")
+        for other in finding.get("related") or []:
+            place = f"{other['file'] or 'PTX'}:{other['line'] or other['ptx_line']}"
+            yield Text(f"  {place}: {other['message']}{who(other)}")
         often = f"{finding['code']}, {summary.count:,} times in {summary.cases} cases"
         hint = f"; {finding['hint']}" if finding.get("hint") else ""
         yield Text(f"  {often}{hint}", style="dim")

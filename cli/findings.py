@@ -7,6 +7,8 @@ from typing import Any
 from nvfp4.cli.text import visible_json
 
 _texts = ("code", "message", "kernel", "file", "hint")
+_most_places = 4
+_largest = 2**53
 
 
 def read_findings(text: str | None) -> list[dict[str, Any]]:
@@ -15,7 +17,38 @@ def read_findings(text: str | None) -> list[dict[str, Any]]:
         found = visible_json(text) if text else []
     except (ValueError, RecursionError):
         return []
-    return [each for each in found if _is_finding(each)] if isinstance(found, list) else []
+    listed = found if isinstance(found, list) else []
+    return [
+        {**each, "related": read_places(each.get("related"))}
+        for each in listed
+        if _is_finding(each)
+    ]
+
+
+def read_places(value: object) -> list[dict[str, Any]]:
+    """Other places that belong to a finding or a failure: message, file, line, ptx_line, cta and
+    thread, None where something is not known or not of its type."""
+    places = value[:_most_places] if isinstance(value, list) else []
+    return [
+        {
+            **{name: _typed(each.get(name), str) for name in ("message", "file")},
+            **{name: _typed(each.get(name), int) for name in ("line", "ptx_line")},
+            **{name: _triple(each.get(name)) for name in ("cta", "thread")},
+        }
+        for each in places
+        if isinstance(each, dict)
+    ]
+
+
+def _typed(value: object, wanted: type) -> Any:
+    fits = type(value) is wanted and (not isinstance(value, int) or 0 <= value < _largest)
+    return value if fits else None
+
+
+def _triple(value: object) -> list[int] | None:
+    if not isinstance(value, list) or len(value) != 3:
+        return None
+    return value if all(_typed(each, int) is not None for each in value) else None
 
 
 def _is_finding(value: object) -> bool:
@@ -25,6 +58,13 @@ def _is_finding(value: object) -> bool:
     return texts and all(
         isinstance(value.get(name), (int, type(None))) for name in ("line", "count")
     )
+
+
+def who(place: dict[str, Any]) -> str:
+    """``, by CTA (0, 1, 0), thread (33, 0, 0)``; empty where it is not known."""
+    if place.get("cta") is None or place.get("thread") is None:
+        return ""
+    return f", by CTA {tuple(place['cta'])}, thread {tuple(place['thread'])}"
 
 
 @dataclass

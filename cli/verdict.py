@@ -214,6 +214,8 @@ class Verdict:
             "warnings": [asdict(warning) for warning in self.warnings],
             "alone": self.alone,
             "mistake": asdict(self.mistake) if self.mistake else None,
+            "interrupted": self.interrupted,
+            "elapsed_s": self.elapsed_s,
         }
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from nvfp4.capture.launch import Note
-from nvfp4.emulator.errors import EmulatorError
+from nvfp4.emulator.errors import EmulatorError, Related
 from nvfp4.emulator.source import shown
 
 Place = tuple[str, str | None, int | None]
@@ -18,7 +19,7 @@ class Finding:
     """One kind of misuse at one place. cta, thread: of its first occurrence. count: how many
     threads did it, all occurrences together. file, line: in the source the kernel was compiled
     from, the file as messages call it; None where that is not known. ptx_line: of the first
-    occurrence.
+    occurrence. related: other places that belong to it, as `other_place` has them.
     """
 
     code: str
@@ -31,6 +32,7 @@ class Finding:
     count: int
     hint: str | None
     ptx_line: int | None = None
+    related: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Findings:
@@ -52,7 +54,7 @@ class Findings:
 
     def note(self, error: EmulatorError, count: int = 1) -> None:
         """One more occurrence: `count` threads did what the error says."""
-        place = _place(error)
+        place = place_of(error)
         self._first.setdefault(place, error)
         self._counts[place] = self._counts.get(place, 0) + count
 
@@ -73,12 +75,27 @@ class Findings:
                     count=self._counts[place],
                     hint=error.hint,
                     ptx_line=where.line if where else None,
+                    related=[other_place(each) for each in error.related],
                 )
             )
         return found
 
 
-def _place(error: EmulatorError) -> Place:
+def other_place(related: Related) -> dict[str, Any]:
+    """message, file, line, ptx_line, cta, thread; None where something is not known."""
+    where = related.where
+    return {
+        "message": related.message,
+        "file": shown(where.file) if where.file else None,
+        "line": where.source_line,
+        "ptx_line": where.line,
+        "cta": where.cta,
+        "thread": where.thread,
+    }
+
+
+def place_of(error: EmulatorError) -> Place:
+    """Where findings of a kind are counted together."""
     where = error.where
     if where is None:
         return error.code, None, None

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nvfp4.local.plain_values import plain_value, whole_number, whole_numbers
+from nvfp4.local.plain_values import other_places, plain_value, whole_number, whole_numbers
 
 longest_bytes = 900
 """Of a record, as JSON: the bot's pipe is small."""
@@ -66,7 +66,15 @@ def _of_a_fault(error: BaseException, code: str, submission: Path) -> dict[str, 
         return {**_place(error, submission), **record}
     names = {"cta": "cta", "thread": "thread", "file": "file", "column": "column"}
     names |= {"line": "source_line", "ptx_line": "line", "kernel": "kernel_name"}
-    return record | {name: getattr(where, attribute, None) for name, attribute in names.items()}
+    related = getattr(error, "related", [])
+    if related:
+        places = [{"message": each.message, **_read(each.where, names)} for each in related]
+        record["related"] = places
+    return record | _read(where, names)
+
+
+def _read(where: object, names: Mapping[str, str]) -> dict[str, Any]:
+    return {name: getattr(where, attribute, None) for name, attribute in names.items()}
 
 
 def _of_an_exception(error: BaseException, submission: Path, imported: bool) -> dict[str, Any]:
@@ -107,7 +115,7 @@ def believed(record: Mapping[str, Any]) -> dict[str, Any]:
     """The known fields of a record, each of its type or left out, the texts cut.
 
     A record comes from the submission's process. What is longer than `longest_bytes` as JSON loses
-    its hint first, then arguments and texts.
+    its hint first, then related places, arguments and texts.
     """
     plain: dict[str, Any] = {}
     for name in _texts:
@@ -125,7 +133,9 @@ def believed(record: Mapping[str, Any]) -> dict[str, Any]:
         if (numbers := whole_numbers(record.get(name))) is not None:
             plain[name] = numbers
     plain["arguments"] = _plain_arguments(record.get("arguments"))
-    for name in ("hint", "arguments", "message", "kernel", "file"):
+    if places := other_places(record.get("related"), _longest_text):
+        plain["related"] = places
+    for name in ("hint", "related", "arguments", "message", "kernel", "file"):
         if len(json.dumps(plain)) > longest_bytes:
             plain.pop(name, None)
     return plain

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from messages import Called
-from nvfp4.local.plain_values import whole_number, whole_numbers
+from nvfp4.local.plain_values import other_places, whole_number, whole_numbers
 from opened_case import OpenedCase
 
 longest_bytes = 2000
@@ -15,7 +15,7 @@ longest_bytes = 2000
 
 _longest_text = 300
 
-_fields = ("code", "message", "kernel", "file", "line", "cta", "thread", "count", "hint")
+_fields = ("code", "message", "kernel", "file", "line", "cta", "thread", "count", "hint", "related")
 
 
 def findings_of(opened: OpenedCase, called: Called) -> list[dict[str, Any]]:
@@ -53,7 +53,14 @@ def _of_output(opened: OpenedCase) -> list[dict[str, Any]]:
 
 
 def _finding(code: str, message: str, hint: str) -> dict[str, Any]:
-    return {**dict.fromkeys(_fields), "code": code, "message": message, "count": 1, "hint": hint}
+    return {
+        **dict.fromkeys(_fields),
+        "code": code,
+        "message": message,
+        "count": 1,
+        "hint": hint,
+        "related": [],
+    }
 
 
 def _of_launches(launches: list[Any]) -> list[dict[str, Any]]:
@@ -79,4 +86,5 @@ def _plain(finding: dict[Any, Any]) -> dict[str, Any]:
         plain[name] = whole_number(finding.get(name))
     for name in ("cta", "thread"):
         plain[name] = whole_numbers(finding.get(name))
+    plain["related"] = other_places(finding.get("related"), _longest_text)
     return {name: plain[name] for name in _fields}

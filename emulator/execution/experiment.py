@@ -9,6 +9,7 @@ synchronisation is never the cause: the lanes of a warp run together in every or
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from nvfp4.emulator.errors import (
     UninitialisedShared,
 )
 from nvfp4.emulator.execution.worlds import Difference, World, Worlds
+from nvfp4.emulator.findings import place_of
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.launch_state import LaunchState
 from nvfp4.emulator.state.memory import contents
@@ -38,6 +40,7 @@ Testify = Callable[[Seen, list[Buffer]], tuple[Related | None, LaunchState]]
 """Runs the launch once more; gets a race and the buffers that are written."""
 
 _NOISES = 3
+_NAMED = 3
 
 
 def compare_orders(
@@ -68,6 +71,7 @@ def compare_orders(
     differences = (d for world in worlds.by_order.values() for d in world.differences)
     if causes and any(each.cause is causes[0] for each in differences):
         _name_both_places(testify, state, causes)
+    _name_where_new(testify, state, races[:_NAMED], worlds)
 
 
 def _name_both_places(testify: Testify, state: LaunchState, causes: list[EmulatorError]) -> None:
@@ -83,6 +87,23 @@ def _name_both_places(testify: Testify, state: LaunchState, causes: list[Emulato
         restore({**again.memory.kept, **first})
         if other is not None:
             cause.related.append(other)
+
+
+def _name_where_new(
+    testify: Testify, state: LaunchState, races: list[EmulatorError], worlds: Worlds
+) -> None:
+    """The same for races that did no harm. Where one was named in an earlier launch, the lines are
+    the same and the threads may be others."""
+    for race in races:
+        place = place_of(race)
+        if place in worlds.named:
+            race.related = race.related or worlds.named[place]
+            continue
+        _name_both_places(testify, state, [race])
+        worlds.named[place] = [
+            Related(each.message, replace(each.where, cta=None, thread=None))
+            for each in race.related
+        ]
 
 
 def _try(

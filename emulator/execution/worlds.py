@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nvfp4.capture.launch import Buffer
-from nvfp4.emulator.errors import EmulatorError
+from nvfp4.emulator.errors import EmulatorError, Related
+from nvfp4.emulator.findings import Place
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.memory import contents
 from nvfp4.emulator.state.order import Order
@@ -67,10 +68,12 @@ class World:
 
 
 class Worlds:
-    """The worlds that launches have left behind, by order."""
+    """The worlds that launches have left behind, by order. named: the other places of races, by
+    place."""
 
     def __init__(self) -> None:
         self.by_order: dict[Order, World] = {}
+        self.named: dict[Place, list[Related]] = {}
 
     def __bool__(self) -> bool:
         return any(world.differences for world in self.by_order.values())

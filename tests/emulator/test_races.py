@@ -89,3 +89,19 @@ def test_an_exchange_without_one_of_them_is(
     except SharedRace as error:
         race = error.message
     assert "depends on the order" in race or {f.code for f in found} & {"shared_race", "warp_sync"}
+
+
+def test_a_race_that_does_no_harm_names_both_places() -> None:
+    """The second warp reads what the first one writes, and does nothing with it."""
+    body = f"""mov.u32 %r10, s; setp.eq.u32 %p1, %r0, 0; @%p1 st.shared.u32 [%r10], 7;
+    ld.shared.u32 %r5, [%r10]; and.b32 %r5, %r5, 0; {MINE} st.global.u32 [%d0], %r5;"""
+    a = np.ones(64, np.uint32)
+    report = run(body, a, block=64, before=SHARED)
+    assert not a.any()
+    (found,) = [each for each in report.findings if each.code == "shared_race"]
+    (other,) = found.related
+    verbs = {"written": (0, 0, 0), "read": (32, 0, 0)}
+    told = next(verb for verb in verbs if verb in other["message"])
+    assert other["thread"] == verbs[told]
+    assert found.thread == verbs[({*verbs} - {told}).pop()]
+    assert other["ptx_line"] != found.ptx_line
