@@ -169,7 +169,7 @@ def test_a_process_gets_a_copy_the_options_and_the_place(instead_of_eval: Script
     assert said[:3] == ["-m", "nvfp4", "eval"]
     assert said[3].endswith("/mine.py")
     assert not Path(said[3]).parent.exists()
-    assert " ".join(said[4:]) == "--json --device cpu --strict here contentname: task"
+    assert " ".join(said[4:]) == "--json --no-log --device cpu --strict here contentname: task"
 
 
 @pytest.mark.parametrize(

@@ -321,7 +321,7 @@ def test_a_judge_killed_by_the_bot_keeps_its_results_and_leaves_no_worker(stage:
         "    return gemv(data)\n"
     )
     bot = stage(source.encode())
-    ended = bot.run("test", [case(m=1), case(m=2)], timeout_s=6)
+    ended = bot.run("test", [case(m=1), case(m=2)], timeout_s=12)
     assert ended.killed
     assert ended.values["test.0.status"] == "pass"
     assert "check" not in ended.values
