@@ -41,10 +41,3 @@ def _share(baseline: float, file: float) -> float | None:
     if baseline == file:
         return 0.0
     return file / baseline - 1 if baseline else None
-
-
-def more_and_less(changes: dict[str, CountChange]) -> tuple[list[str], list[str]]:
-    """Names of the counts that grew, and of those that shrank."""
-    more = [name for name, each in changes.items() if each.file > each.baseline]
-    less = [name for name, each in changes.items() if each.file < each.baseline]
-    return more, less

@@ -93,18 +93,16 @@ def change_of(log_ratios: Sequence[float]) -> Change:
     Of few rounds the percentile interval alone is far too narrow (T. Hesterberg, What Teachers
     Should Know About the Bootstrap, 2015): of three it cannot reach beyond the extremes.
     """
-    import numpy as np
     from scipy.stats import bootstrap, norm, t
 
-    values = np.asarray(log_ratios, dtype=float)
-    count, mean = len(values), float(values.mean())
+    count, mean = len(log_ratios), math.fsum(log_ratios) / len(log_ratios)
     found = bootstrap(
-        (values,),
-        np.mean,
+        (log_ratios,),
+        lambda sample, axis: sample.mean(axis),
         n_resamples=_resamples,
         confidence_level=confidence,
         method="percentile",
-        random_state=np.random.default_rng(_seed),
+        random_state=_seed,
     ).confidence_interval
     tail = (1 + confidence) / 2
     wider = t.ppf(tail, count - 1) / norm.ppf(tail) * math.sqrt(count / (count - 1))

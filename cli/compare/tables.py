@@ -18,6 +18,10 @@ from nvfp4.cli.quantities import microseconds, seconds, several
 from nvfp4.cli.render import show_table
 
 _styles = {"faster": "green", "slower": "bold red", "same": "", "unclear": "yellow"}
+_bounds = (
+    "memory >= us, issue >= us: bounds, not times: no B200 moves these bytes, or issues these "
+    "instructions, in less"
+)
 _ends = {
     "clear": "",
     "limit": "; --limit-s S allows more rounds",
@@ -32,7 +36,7 @@ def show_result(
     """A table for each file but the first, or for each shape where nothing was timed."""
     if isinstance(result, Counted):
         _show_counts(console, files, result)
-        say(console, f"no verdict about time: without a GPU nothing is timed{_in(elapsed_s)}")
+        say(console, f"all are right{_in(elapsed_s)}; without a GPU there is no verdict about time")
         return
     for file, found in zip(files[1:], result.comparisons, strict=True):
         say(console)
@@ -104,6 +108,9 @@ def _show_counts(console: Console, files: Sequence[File], result: Counted) -> No
             continue
         show_table(console, str(shape_of(spec)), _count_columns(files, result, index))
     say(console)
+    say(console, _bounds, "dim")
+    if any(each and each["extrapolated"] for counts in result.counts for each in counts):
+        say(console, "counts of large grids are scaled from a sample of thread blocks", "dim")
 
 
 def _count_columns(files: Sequence[File], result: Counted, index: int) -> list[Column]:
