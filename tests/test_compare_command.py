@@ -150,7 +150,7 @@ def test_a_wrong_file_ends_it_with_its_failure(on_gpu: Fake, word: str) -> None:
     done = compare(texts, "--seed", "1")
     assert done.exit_code == 1
     assert {"wrong-contest": "no luck", "stale": "stale output"}[word] in done.output
-    assert "against" not in done.output
+    assert done.output.endswith("B (b.py) is wrong, so nothing is compared\n")
     assert on_gpu.asked[-1][0] == "b.py"
     found = as_object(compare(texts, "--json"))
     assert not found["passed"]

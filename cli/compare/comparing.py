@@ -93,6 +93,7 @@ def compare_and_show(named: Sequence[str], options: CompareOptions) -> int:
         click.echo(json.dumps(content, indent=2, allow_nan=False))
     elif isinstance(result, Failed):
         show_verdict(console, result.verdict)
+        say(console, f"{result.file.name} is wrong, so nothing is compared", "bold red")
     else:
         show_result(console, files, result, elapsed_s)
     if isinstance(result, Timed) and result.end == "interrupted":

@@ -32,6 +32,11 @@ class File:
         return Path(self.submission.path)
 
     @property
+    def name(self) -> str:
+        """Label and path."""
+        return f"{self.label} ({one_line(self.submission.path)})"
+
+    @property
     def line(self) -> str:
         """Which file it is, in words."""
         kept = "" if self.id is None else f", judgement {self.id}"
