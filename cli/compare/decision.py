@@ -13,6 +13,9 @@ confidence = 0.9
 least_rounds = 3
 
 _resamples = 4999
+_batch = 500
+"""Resamples at once: thousands of rounds must not need gigabytes."""
+
 _seed = 0
 """Equal times get equal intervals."""
 
@@ -100,6 +103,7 @@ def change_of(log_ratios: Sequence[float]) -> Change:
         (log_ratios,),
         lambda sample, axis: sample.mean(axis),
         n_resamples=_resamples,
+        batch=_batch,
         confidence_level=confidence,
         method="percentile",
         random_state=_seed,
