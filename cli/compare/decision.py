@@ -96,7 +96,7 @@ def change_of(log_ratios: Sequence[float]) -> Change:
     Of few rounds the percentile interval alone is far too narrow (T. Hesterberg, What Teachers
     Should Know About the Bootstrap, 2015): of three it cannot reach beyond the extremes.
     """
-    from scipy.stats import bootstrap, norm, t
+    from scipy.stats import bootstrap, norm, t  # type: ignore[import-untyped]
 
     count, mean = len(log_ratios), math.fsum(log_ratios) / len(log_ratios)
     found = bootstrap(
