@@ -3,5 +3,8 @@
 passed, failed, setup = 0, 1, 2
 """setup: nothing could be judged."""
 
+unclear = 3
+"""Of nvfp4 compare: right, but it cannot be told which is faster. failed is also: slower."""
+
 unread = 141
 """The output's reader is gone: as a shell reports a program that a broken pipe has ended."""

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import click
 
 from nvfp4.cli import exits
+from nvfp4.cli.compare.command import compare
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.group import Commands
 from nvfp4.cli.history_commands import log, report, show
@@ -389,5 +390,5 @@ def debug(
     sys.exit(debug_and_show(submission, element, Options(**options), all_blocks))
 
 
-for command in (log, show, report):
+for command in (log, show, report, compare):
     main.add_command(command)

@@ -5,7 +5,7 @@
 #     scripts/on_gpu.sh OUT [PART ...]
 #
 # PART: tests, eval, selftest, selftest-clean, repeatability, submissions, retarget,
-# retarget-submissions, retarget-self, a-against-a, flush, compare, ladder. Each takes ten minutes at most;
+# retarget-submissions, retarget-self, a-against-a, flush, compare, compare-self, ladder. Each takes ten minutes at most;
 # some write OUT/PART.json. FILES names the files of retarget-submissions, if not all are wanted.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -57,6 +57,10 @@ for part in "${@:-tests}"; do
             PYTHONPATH=$PYTHONPATH:$PWD/harness \
                 run "compare-$flush" python3 -m benchmarks.compare --flush "$flush"
         done
+        ;;
+    compare-self) # nvfp4 compare: with its copy, and with a slower one; repeat it for more
+        run compare-self python3 -m scripts.compare_repeatability "$out/compare-self.jsonl" \
+            --copies 4 --slower 2
         ;;
     ladder) # times of all rungs; what compiles is compiled before, beside each other
         grep -l load_inline ladder/*/*.py |

@@ -78,7 +78,7 @@ def test_every_option_is_named(command: str, option: str) -> None:
     assert re.search(rf"`[^`]*{option}\b[^`]*`", readme), f"{option} of nvfp4 {command}"
 
 
-@pytest.mark.parametrize("code", [0, 1, 2])
+@pytest.mark.parametrize("code", [0, 1, 2, 3])
 def test_every_exit_code_of_the_command_is_in_the_table(code: int) -> None:
     assert re.search(rf"^\| {code} \|", readme, re.MULTILINE)
 

@@ -1,0 +1,1 @@
+"""`nvfp4 compare`: whether one submission is faster than another."""

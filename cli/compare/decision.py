@@ -1,0 +1,138 @@
+"""Which of two submissions is faster, by what both took in each of several rounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+confidence = 0.9
+"""Of an interval: at each of its two ends one in twenty lies beyond."""
+
+least_rounds = 3
+
+_resamples = 4999
+_batch = 500
+"""Resamples at once: thousands of rounds must not need gigabytes."""
+
+_seed = 0
+"""Equal times get equal intervals."""
+
+Word = Literal["faster", "slower", "same", "unclear"]
+
+Times = Sequence[Sequence[float]]
+"""[rounds][shapes], microseconds."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """The natural logarithm of a time over the baseline's, and the ends of its interval. Swapping
+    the two changes no more than signs.
+    """
+
+    log: float
+    log_low: float
+    log_high: float
+
+    @property
+    def shares(self) -> tuple[float, float, float]:
+        """Estimate, low and high as shares of the baseline's time: 0.01 is 1 % longer."""
+        return math.expm1(self.log), math.expm1(self.log_low), math.expm1(self.log_high)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Of one shape, or of the geometric mean over all. Times in microseconds: geometric means
+    over the rounds.
+    """
+
+    baseline_us: float
+    file_us: float
+    change: Change
+    word: Word
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Of one file with the baseline. shapes: in the order of the times. total: of the geometric
+    mean, which submissions are ranked by.
+    """
+
+    shapes: list[Judged]
+    total: Judged
+
+
+def compared(baseline: Times, file: Times, threshold: float) -> Comparison:
+    """Compares what both took in the same rounds, three at least. threshold: a share, such as
+    0.005. What slows a whole round down cancels, as only differences within rounds count.
+    """
+    logs = [[[math.log(us) for us in row] for row in times] for times in (baseline, file)]
+    total = [[[math.fsum(row) / len(row)] for row in times] for times in logs]
+    shapes = range(len(baseline[0]))
+    return Comparison(
+        [_judged(logs[0], logs[1], shape, threshold) for shape in shapes],
+        _judged(total[0], total[1], 0, threshold),
+    )
+
+
+def joint_mean(times_us: Sequence[float]) -> float:
+    """The geometric mean."""
+    return math.exp(math.fsum(map(math.log, times_us)) / len(times_us))
+
+
+def _judged(baseline: Times, file: Times, column: int, threshold: float) -> Judged:
+    """Of one column of logarithms of times."""
+    ones, others = ([row[column] for row in times] for times in (baseline, file))
+    change = change_of([other - one for one, other in zip(ones, others, strict=True)])
+    baseline_us, file_us = (math.exp(math.fsum(logs) / len(logs)) for logs in (ones, others))
+    return Judged(baseline_us, file_us, change, word_of(change, threshold))
+
+
+def change_of(log_ratios: Sequence[float]) -> Change:
+    """The mean of what the rounds say, with a bootstrap interval: scipy's percentile interval,
+    made wider as Student's t is wider than the normal distribution.
+
+    Of few rounds the percentile interval alone is far too narrow (T. Hesterberg, What Teachers
+    Should Know About the Bootstrap, 2015): of three it cannot reach beyond the extremes.
+    """
+    from scipy.stats import bootstrap, norm, t  # type: ignore[import-untyped]
+
+    count, mean = len(log_ratios), math.fsum(log_ratios) / len(log_ratios)
+    found = bootstrap(
+        (log_ratios,),
+        lambda sample, axis: sample.mean(axis),
+        n_resamples=_resamples,
+        batch=_batch,
+        confidence_level=confidence,
+        method="percentile",
+        random_state=_seed,
+    ).confidence_interval
+    tail = (1 + confidence) / 2
+    wider = t.ppf(tail, count - 1) / norm.ppf(tail) * math.sqrt(count / (count - 1))
+    low, high = (mean + wider * (float(end) - mean) for end in found)
+    return Change(mean, min(low, mean), max(high, mean))
+
+
+def word_of(change: Change, threshold: float) -> Word:
+    """same: the whole interval lies within the threshold. faster, slower: the whole interval lies
+    on one side of zero and the estimate beyond the threshold. unclear: neither.
+    """
+    limit = math.log1p(threshold)
+    if -limit <= change.log_low and change.log_high <= limit:
+        return "same"
+    if change.log_low > 0 and change.log > limit:
+        return "slower"
+    if change.log_high < 0 and change.log < -limit:
+        return "faster"
+    return "unclear"
+
+
+def in_all(words: Sequence[Word]) -> Word:
+    """The word for several files against one baseline: slower if one is, else unclear if one is,
+    else faster if all are, else same.
+    """
+    for word in ("slower", "unclear", "same"):
+        if word in words:
+            return word
+    return "faster"
