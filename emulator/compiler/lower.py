@@ -32,6 +32,13 @@ Effects = tuple[list[int], list[int]]
 _SPECIAL_CLASSES = {"gridid": "b64", "is_explicit_cluster": "pred"}
 
 
+def _refuse_addresses_as_values(site: Site, action: Action) -> None:
+    """Raises PtxSyntaxError: read as a value, an address would have eight bytes for four."""
+    values = {id(each) for each in site.operands if isinstance(each, Memory)} - site.addresses
+    if any(id(source.operand) in values for source in action.sources):
+        raise PtxSyntaxError(f"{site.opcode} takes a value where an address in [] stands")
+
+
 def passes_on(action: Action, source: Source) -> bool:
     """Whether a source may be undefined and its shadow goes to the instruction's `shadow`."""
     return action.shadow is not None and not isinstance(source.operand, Memory)
@@ -122,9 +129,9 @@ class Lowered:
         site = Site(self.program.kernel, instruction)
         builder = builder_of(instruction.parts)
         try:
-            if builder is not None:
-                return builder(site)
-            return self._arithmetic(site)
+            action = self._arithmetic(site) if builder is None else builder(site)
+            _refuse_addresses_as_values(site, action)
+            return action
         except EmulatorError as error:
             raise error.at(site.location()) from None
 

@@ -79,7 +79,7 @@ class Values:
             return self.cast(f"r{index}", self.classes[index], cls)
         if isinstance(operand, SymbolAddress):
             return self.cast(f"r{self.lowered.symbol(operand)}", "b64", cls)
-        if isinstance(operand, Memory):
+        if isinstance(operand, Memory) and cls == "b64":
             return self.address(operand)
         raise PtxSyntaxError(f"{in_words(operand)} cannot be read as a value")
 

@@ -111,11 +111,9 @@ def arrive(site: Site) -> Action:
     """mbarrier.arrive{.expect_tx}{.noComplete} {state,} [addr]{, count or bytes}."""
     site.takes(1, 3)
     site.only("arrive", "arrive_drop", "expect_tx", "noComplete", *_WORDS)
-    operands: list[Operand] = list(site.operands)
-    target: Operand = Sink() if isinstance(operands[0], Memory) else operands.pop(0)
-    memory, *extra = operands
-    if not isinstance(memory, Memory):
-        raise site.unsupported(f"{site.opcode} needs an address in []")
+    has_target = not isinstance(site.operands[0], Memory)
+    target: Operand = site.operands[0] if has_target else Sink()
+    memory, extra = site.memory(has_target), site.operands[has_target + 1 :]
     expects = "expect_tx" in site.parts
     drop = "arrive_drop" in site.parts
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, NoReturn
 
 from nvfp4.emulator.errors import (
@@ -21,10 +21,11 @@ from nvfp4.emulator.state.batch import Batch
 
 @dataclass(frozen=True)
 class Site:
-    """An instruction in its kernel."""
+    """An instruction in its kernel. addresses: the operands that were taken for addresses."""
 
     kernel: str
     instruction: Instruction
+    addresses: set[int] = field(default_factory=set, compare=False, repr=False)
 
     @property
     def opcode(self) -> str:
@@ -75,6 +76,7 @@ class Site:
         operand = self.operands[index] if index < len(self.operands) else None
         if not isinstance(operand, Memory):
             raise self.unsupported(f"{self.opcode}: operand {index + 1} must be an address in []")
+        self.addresses.add(id(operand))
         return operand
 
     def type(self) -> str:
