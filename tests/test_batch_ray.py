@@ -77,8 +77,14 @@ def judge_that_notes(folder: Path, victim: str) -> Judge:
         import ray
 
         node = ray.get_runtime_context().get_node_id()
-        again = list(folder.glob(f"* on {victim}"))
+        on_victim = f"* on {victim}"
+        again = list(folder.glob(on_victim))
         (folder / f"{candidate.sha256} on {node}").touch()
+        deadline = time.monotonic() + 60
+        while node != victim and len(list(folder.glob(on_victim))) < 2:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.05)  # or the others could be done before the victim has started
         time.sleep(100 if node == victim and again else 0.3)
         return verdicts[candidate.content.split()[0]]
 
