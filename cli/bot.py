@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import IO
 
 from nvfp4.cli.activity import read_activity
-from nvfp4.cli.janitor import clear, watched
+from nvfp4.cli.janitor import clear, end, watched
 from nvfp4.cli.judge_server import Process, start
-from nvfp4.cli.problem import Problem, submission_source
+from nvfp4.cli.problem import Problem, package_path, submission_source
 from nvfp4.cli.text import visible
 
 import_timeout_s = 120.0
@@ -209,10 +209,7 @@ class Bot:
     def _environment(self, folder: Path) -> dict[str, str]:
         ours = ("POPCORN_", "NVFP4_")
         environment = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
-        if (self.problem.folder / "nvfp4").is_dir():  # a checkout, which may not be installed
-            inherited = os.environ.get("PYTHONPATH")
-            paths = [str(self.problem.folder), *([inherited] if inherited else [])]
-            environment["PYTHONPATH"] = os.pathsep.join(paths)
+        environment |= package_path(self.problem.folder)
         environment["TMPDIR"] = str(folder.parent / _temporary)
         environment["NVFP4_TIMEOUT_S"] = str(self.timeout_s)
         kind, _, number = self.device.partition(":")
@@ -322,15 +319,7 @@ class _Tail(threading.Thread):
 
 def stop_running() -> None:
     """Ends every process that another thread waits for; that thread clears away."""
-    processes = [process for process in list(_running) if process.poll() is None]
-    for process in processes:
-        process.terminate()
-    deadline = time.monotonic() + stop_s
-    for process in processes:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(max(0.0, deadline - time.monotonic()))
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+    end([process for process in list(_running) if process.poll() is None], stop_s)
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -17,8 +16,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from nvfp4.cli.candidates import Candidate
-from nvfp4.cli.janitor import watched
-from nvfp4.cli.problem import problem_folder
+from nvfp4.cli.janitor import end, watched
+from nvfp4.cli.problem import package_path, problem_folder
 from nvfp4.cli.text import visible
 from nvfp4.cli.verdict import error_object, json_schema
 
@@ -109,7 +108,7 @@ class EvalProcesses:
                 stdout=output,
                 stderr=errors,
                 cwd="/",  # of files beside a submission none may be imported
-                env={**os.environ, **_our_package(), **environment},
+                env={**os.environ, **package_path(problem_folder()), **environment},
                 start_new_session=True,
             )
             self._running.add(process)
@@ -120,25 +119,10 @@ class EvalProcesses:
                 self._running.discard(process)
 
 
-def _our_package() -> dict[str, str]:
-    """Of a checkout, which may not be installed."""
-    folder = problem_folder()
-    if not (folder / "nvfp4").is_dir():
-        return {}
-    inherited = os.environ.get("PYTHONPATH")
-    return {"PYTHONPATH": os.pathsep.join([str(folder), *([inherited] if inherited else [])])}
-
-
 def _end(processes: Sequence[Process]) -> None:
-    """Lets processes that still run clear away, then kills them."""
+    """Lets processes that still run clear away, then kills them, and waits."""
+    end(processes, _stop_s)
     for process in processes:
-        process.terminate()
-    deadline = time.monotonic() + _stop_s
-    for process in processes:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(max(0.0, deadline - time.monotonic()))
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 

@@ -1,8 +1,12 @@
-"""Clears away what a command leaves that is killed, as by SIGKILL, before it can do so itself."""
+"""Ends processes, and clears away what a command leaves that is killed, as by SIGKILL, before it
+can do so itself."""
 
+import os
+import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nvfp4.cli.judge_server import Process
@@ -34,6 +38,18 @@ def watched(process: Process, folder: Path) -> Iterator[None]:
         yield
     finally:
         janitor.communicate(b"done\n")
+
+
+def end(processes: Sequence[Process], within_s: float) -> None:
+    """Lets processes, each of which leads a session, clear away, then kills their sessions."""
+    for process in processes:
+        process.terminate()
+    deadline = time.monotonic() + within_s
+    for process in processes:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, deadline - time.monotonic()))
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def clear(folder: Path) -> None:

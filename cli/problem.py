@@ -1,5 +1,6 @@
 """The problem folder: where it lies and what task.yml says."""
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,6 +83,15 @@ def matching(lines: list[str], pattern: str) -> list[str]:
 def problem_folder() -> Path:
     """Beside this package, in a checkout as in an installed wheel."""
     return Path(__file__).resolve().parent.parent
+
+
+def package_path(folder: Path) -> dict[str, str]:
+    """The variable with which Python finds the package of a checkout, which may not be installed;
+    empty elsewhere."""
+    if not (folder / "nvfp4").is_dir():
+        return {}
+    inherited = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": os.pathsep.join([str(folder), *([inherited] if inherited else [])])}
 
 
 def _text(value: object) -> str:

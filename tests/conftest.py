@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 import torch
-from bot import Bot, root
+import yaml
+from bot import Bot, problem, root
 from click.testing import Result
 from hypothesis import settings
 from kept import Judge, invoke
@@ -33,6 +35,20 @@ with_the_judge = {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'harne
 """An environment in which the judge's modules can be imported."""
 
 submissions = Path(__file__).resolve().parent / "submissions"
+
+
+def small_copy(folder: Path, **cases: list[dict[str, int]]) -> Path:
+    """A copy of the repository in a folder, with other cases, such as tests and benchmarks."""
+    copy = folder / "small"
+    copy.mkdir()
+    for path in root.glob("*.py"):
+        shutil.copy(path, copy / path.name)
+    for name in ("nvfp4", "cli", "harness", "local", "capture", "emulator"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(root / name, copy / name, ignore=ignored)
+    content = yaml.safe_dump({**problem(), **cases}, sort_keys=False)
+    (copy / "task.yml").write_text(content, encoding="utf-8")
+    return copy
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

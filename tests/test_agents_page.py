@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
 import pytest
-import yaml
-from bot import problem, root
-from conftest import submissions
+from bot import root
+from conftest import small_copy, submissions
 
 from nvfp4.cli.codes import own_records, table
 
@@ -32,16 +30,8 @@ sources = {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the repository with one small test, where `nvfp4` is a command."""
-    folder = tmp_path_factory.mktemp("repository") / "small"
-    folder.mkdir()
-    for path in root.glob("*.py"):
-        shutil.copy(path, folder / path.name)
-    for name in ("nvfp4", "cli", "harness", "local", "capture", "emulator"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(root / name, folder / name, ignore=ignored)
-    content = problem()
-    content["tests"] = [{"m": 128, "k": 256, "l": 2, "seed": 1111}]
-    (folder / "task.yml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    tests = [{"m": 128, "k": 256, "l": 2, "seed": 1111}]
+    folder = small_copy(tmp_path_factory.mktemp("repository"), tests=tests)
     command = folder / "bin" / "nvfp4"
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m nvfp4 "$@"\n')

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from bot import problem, root
-from conftest import processes_naming, submissions
+from conftest import processes_naming, small_copy, submissions
 
 right = (submissions / "right.py").read_text(encoding="utf-8")
 
@@ -39,18 +36,9 @@ def custom_kernel(data):
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy with two tests and one benchmark, all small."""
-    folder = tmp_path_factory.mktemp("repository") / "small"
-    folder.mkdir()
-    for path in root.glob("*.py"):
-        shutil.copy(path, folder / path.name)
-    for name in ("nvfp4", "cli", "harness", "local", "capture", "emulator"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(root / name, folder / name, ignore=ignored)
-    content = problem()
-    content["tests"] = [{"m": m, "k": 256, "l": 2, "seed": 1111} for m in (128, 256)]
-    content["benchmarks"] = [{"m": 256, "k": 512, "l": 1, "seed": 1111}]
-    (folder / "task.yml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
-    return folder
+    tests = [{"m": m, "k": 256, "l": 2, "seed": 1111} for m in (128, 256)]
+    benchmarks = [{"m": 256, "k": 512, "l": 1, "seed": 1111}]
+    return small_copy(tmp_path_factory.mktemp("repository"), tests=tests, benchmarks=benchmarks)
 
 
 def command(repository: Path, *arguments: str) -> list[str]:

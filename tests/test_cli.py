@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,10 +20,9 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
-from bot import case, problem, root
+from bot import case, root
 from click.testing import CliRunner
-from conftest import processes_naming, submissions
+from conftest import processes_naming, small_copy, submissions
 
 from nvfp4.cli.judging import Options
 from nvfp4.cli.main import main
@@ -55,17 +53,9 @@ sources = {
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy with two tests and one benchmark, all small, and the submissions beside."""
-    folder = tmp_path_factory.mktemp("repository") / "small"
-    folder.mkdir()
-    for path in root.glob("*.py"):
-        shutil.copy(path, folder / path.name)
-    for name in ("nvfp4", "cli", "harness", "local", "capture", "emulator"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(root / name, folder / name, ignore=ignored)
-    content = problem()
-    content["tests"] = [{"m": m, "k": 256, "l": 2, "seed": 1111} for m in (128, 256)]
-    content["benchmarks"] = [{"m": 256, "k": 512, "l": 1, "seed": 1111}]
-    (folder / "task.yml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    tests = [{"m": m, "k": 256, "l": 2, "seed": 1111} for m in (128, 256)]
+    benchmarks = [{"m": 256, "k": 512, "l": 1, "seed": 1111}]
+    folder = small_copy(tmp_path_factory.mktemp("repository"), tests=tests, benchmarks=benchmarks)
     for name, source in sources.items():
         (folder / name).write_text(source, encoding="utf-8")
     return folder

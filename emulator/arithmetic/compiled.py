@@ -326,11 +326,16 @@ _LOOPS: dict[str, tuple[Any, type[Unsigned], type[Unsigned]]] = {
 def kernel(name: str) -> LaneFunction:
     """The compiled function `name`, on raw bits. NaN results of f16 and f32 are canonical."""
     compiled, _, dtype = _LOOPS[name]
+    return _on_lanes(compiled, dtype)
+
+
+def _on_lanes(compiled: Any, dtype: type[Unsigned], *flags: bool) -> LaneFunction:
+    """A loop over flat arrays, flags and the result as a function of arrays of any shape."""
 
     def function(*words: Array) -> Array:
         shape = _shape(words)
         out = np.empty(shape, dtype)
-        compiled(*(_flat(word, shape) for word in words), out.reshape(-1))
+        compiled(*(_flat(word, shape) for word in words), *flags, out.reshape(-1))
         return out
 
     return function
@@ -363,15 +368,7 @@ def compile_all() -> Iterator[None]:
 @cache
 def dp4a(a_signed: bool, b_signed: bool) -> LaneFunction:
     """c plus the dot product of four bytes of a and b, modulo 2**32."""
-
-    def function(a: Array, b: Array, c: Array) -> Array:
-        shape = _shape((a, b, c))
-        out = np.empty(shape, np.uint32)
-        words = (_flat(word, shape) for word in (a, b, c))
-        _dp4a(*words, a_signed, b_signed, out.reshape(-1))
-        return out
-
-    return function
+    return _on_lanes(_dp4a, np.uint32, a_signed, b_signed)
 
 
 @loop
