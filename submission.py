@@ -60,22 +60,16 @@ def ptx(text, *results, effects=False):
 prmt = ptx("prmt.b32 $0, $1, $2, $3;", Uint32)
 dp4a = ptx("dp4a.u32.s32 $0, $1, $2, $3;", Uint32)
 mov_f32_b32 = ptx("mov.b32 $0, $1;", Float32)
-mov_f32x2 = ptx("mov.b64 $0, {$1, $2};", Int64)
 mul_f16x2 = ptx("mul.rn.f16x2 $0, $1, $2;", Uint32)
-mul_f32x2 = ptx("mul.rn.f32x2 $0, $1, $2;", Int64)
 fma_f32 = ptx("fma.rn.f32 $0, $1, $2, $3;", Float32)
 fma_f16x2 = ptx("fma.rn.f16x2 $0, $1, $2, $3;", Uint32)
-fma_f32x2 = ptx("fma.rn.f32x2 $0, $1, $2, $3;", Int64)
-add_f32_of_f32x2 = ptx(
-    "{\n.reg .f32 low, high;\nmov.b64 {low, high}, $1;\nadd.rn.f32 $0, low, high;\n}", Float32
-)
-# Adds the halves of each of two f16x2.
-add_halves_f32x2 = ptx(
-    "{\n.reg .b16 h0, h1, h2, h3;\n.reg .f32 f0, f1, f2, f3;\n.reg .b64 low, high;\n"
-    "mov.b32 {h0, h1}, $1;\nmov.b32 {h2, h3}, $2;\n"
-    "cvt.f32.f16 f0, h0;\ncvt.f32.f16 f1, h1;\ncvt.f32.f16 f2, h2;\ncvt.f32.f16 f3, h3;\n"
-    "mov.b64 low, {f0, f2};\nmov.b64 high, {f1, f3};\nadd.rn.f32x2 $0, low, high;\n}",
-    Int64,
+# Adds the products of each f16x2 $4 and $5 with a half of $6 to two of $7 to $10, in f32.
+fma_f32_f16x2 = ptx(
+    "{\n.reg .b16 a0, a1, a2, a3, b0, b1;\n"
+    "mov.b32 {a0, a1}, $4;\nmov.b32 {a2, a3}, $5;\nmov.b32 {b0, b1}, $6;\n"
+    "fma.rn.f32.f16 $0, a0, b0, $7;\nfma.rn.f32.f16 $1, a1, b0, $8;\n"
+    "fma.rn.f32.f16 $2, a2, b1, $9;\nfma.rn.f32.f16 $3, a3, b1, $10;\n}",
+    *[Float32] * 4,
 )
 cvt_f16x2_e2m1x2 = ptx(
     "{\n.reg .b8 p0, p1, p2, p3;\nmov.b32 {p0, p1, p2, p3}, $4;\n"
@@ -88,6 +82,12 @@ cvt_f32_e4m3x2 = ptx(
     "cvt.rn.f16x2.e4m3x2 both, pair;\nmov.b32 {low, high}, both;\n"
     "cvt.f32.f16 $0, low;\ncvt.f32.f16 $1, high;\n}",
     *[Float32] * 2,
+)
+# Two conversions, for a shift before the second would be an instruction.
+cvt_f16x2_e4m3x4 = ptx(
+    "{\n.reg .b16 low, high;\nmov.b32 {low, high}, $2;\n"
+    "cvt.rn.f16x2.e4m3x2 $0, low;\ncvt.rn.f16x2.e4m3x2 $1, high;\n}",
+    *[Uint32] * 2,
 )
 st_global_f16 = ptx(
     "{\n.reg .b16 half;\ncvt.rn.f16.f32 half, $1;\nst.global.b16 [$0], half;\n}", effects=True
@@ -110,7 +110,7 @@ def ld_scales(address, count, hints):
 
 
 # A decoder's add works on two blocks: four words and a pair of scales of a, times b's, which vector
-# and factors have prepared.
+# and factors have prepared. pairs yields the pairs among a piece's scales.
 
 
 class IntegerDecoder:
@@ -127,6 +127,9 @@ class IntegerDecoder:
 
     def total(self, value):
         return value
+
+    def pairs(self, scales):
+        return [scales]
 
     def magnitudes(self, word):
         """Eight bytes in two registers; 0 for negative elements."""
@@ -179,26 +182,34 @@ class IntegerDecoderWithE4M3(IntegerDecoder):
 
 
 class HalfDecoder:
-    """f16x2 multiply-adds, exact: a half adds 8 multiples of 1/4 up to 36. Sums are f32x2."""
+    """f16x2 multiply-adds, exact: a half adds 8 multiples of 1/4 up to 36.
+
+    A quarter of the product of two scales is exact too: 8 significant bits, a multiple of 2**-20,
+    at most 50176.
+    """
 
     def __init__(self, zero):
         del zero
 
     def zero(self):
-        return Int64(0)
+        return [Float32(0.0)] * 4
 
-    def total(self, value):
-        return add_f32_of_f32x2(value)
+    def total(self, values):
+        """Of the sums over even and over odd elements of even and of odd blocks."""
+        return (values[0] + values[1] + (values[2] + values[3])) * Float32(4.0)
 
     def vector(self, words):
         return [pair for word in words for pair in cvt_f16x2_e2m1x2(word)]
 
-    def factors(self, pair):
-        return mov_f32x2(*cvt_f32_e4m3x2(pair))
+    def pairs(self, scales):
+        return cvt_f16x2_e4m3x4(scales)
 
-    def add(self, value, words, pair, b, factors):
-        blocks = add_halves_f32x2(self.block(words[:2], b[:8]), self.block(words[2:], b[8:]))
-        return fma_f32x2(blocks, mul_f32x2(self.factors(pair), factors), value)
+    def factors(self, pair):
+        return mul_f16x2(pair, Uint32(0x34003400))
+
+    def add(self, values, words, pair, b, factors):
+        blocks = self.block(words[:2], b[:8]), self.block(words[2:], b[8:])
+        return fma_f32_f16x2(*blocks, mul_f16x2(pair, factors), *values)
 
     def block(self, words, b):
         """The sums over even and over odd elements."""
@@ -207,11 +218,6 @@ class HalfDecoder:
         for a_pair, b_pair in zip(a, b[1:], strict=True):
             value = fma_f16x2(a_pair, b_pair, value)
         return value
-
-
-def scales_of(piece, j):
-    """Scales of the piece's words from j on."""
-    return piece[-1] >> (4 * j) if j else piece[-1]
 
 
 @dataclass(frozen=True)
@@ -299,14 +305,15 @@ class Gemv:
         places = [None] * len(loads) if step is None else self.places(thread, step)
         for (*rows, vector), place in zip(loads, places, strict=True):
             quads = [
-                (j, decoder.vector(vector[j : j + 4]), decoder.factors(scales_of(vector, j)))
-                for j in range(0, self.words, 4)
+                (j, decoder.vector(vector[4 * j : 4 * j + 4]), decoder.factors(pair))
+                for j, pair in enumerate(decoder.pairs(vector[-1])[: self.words // 4])
             ]
             next_rows, next_vector = [], place and self.load(addresses[-1], place, row=False)
             for r, row in enumerate(rows):
+                pairs = decoder.pairs(row[-1])
                 for j, b, factors in quads:
-                    scales = scales_of(row, j)
-                    sums[r] = decoder.add(sums[r], row[j : j + 4], scales, b, factors)
+                    words = row[4 * j : 4 * j + 4]
+                    sums[r] = decoder.add(sums[r], words, pairs[j], b, factors)
                 next_rows.append(place and self.load(addresses[r], place))
             ahead.append([*next_rows, next_vector])
         return sums, ahead
@@ -394,9 +401,9 @@ tables = {
         (7168, 2048, 4): Configuration(32, 4, 4, 1, 16, 1024),
     },
     100: {
-        (7168, 16384, 1): Configuration(64, 1, 4, 1, 32, 512),
-        (4096, 7168, 8): Configuration(16, 4, 4, 1, 32, 512),
-        (7168, 2048, 4): Configuration(8, 4, 4, 1, 32, 512),
+        (7168, 16384, 1): Configuration(32, 1, 8, 1, 32, 384),
+        (4096, 7168, 8): Configuration(8, 4, 8, 1, 32, 384),
+        (7168, 2048, 4): Configuration(8, 4, 8, 1, 32, 384),
     },
 }
 

@@ -37,7 +37,7 @@ kinds = {
     "byte permute": "PRMT|UPRMT",
     "integer dot": "IDP",
     "half arithmetic": "HFMA2|HMUL2|HADD2|HSETP2",
-    "float arithmetic": "FFMA|FMUL|FADD|FSEL|FSETP|FMNMX|FFMA2|FADD2|FMUL2",
+    "float arithmetic": "FHFMA|FFMA|FMUL|FADD|FSEL|FSETP|FMNMX|FFMA2|FADD2|FMUL2",
     "logic and shift": "LOP3|SHF|SHL|SHR|ULOP3|USHF|LOP|R2P|PLOP3|UPLOP3|SEL|SGXT",
     "integer": "IMAD|IADD|IADD3|LEA|ISETP|VIADD|VIADDMNMX|IMNMX|VIMNMX|IABS",
     "uniform integer": "UIADD3|UIMAD|ULEA|UISETP",
