@@ -442,7 +442,7 @@ def rule(m: int, k: int, l: int, capability: int) -> Configuration:
     shrink while multiprocessors would stay idle."""
     half = capability >= 100
     pieces = k // 2 // (32 if half else 16)
-    aim = max(8, min(480, pieces // 4) if half else min(512, pieces))
+    aim = max(8, min(352, pieces // 4) if half else min(512, pieces))
 
     def cost(width: int) -> tuple[float, int]:
         steps = -(-pieces // width)
@@ -452,11 +452,11 @@ def rule(m: int, k: int, l: int, capability: int) -> Configuration:
     threads_k = min((width for width in widths(pieces) if width <= aim + 31), key=cost)
     least = max(1, 32 // threads_k)
     groups = max(least, (64 if half else 128) // threads_k)
-    rows = 4 if half or threads_k < 128 else 2
+    rows = 8 if half else 4 if threads_k < 128 else 2
     while (groups > least or rows > 1) and m * l < 264 * groups * rows:
         groups, rows = (groups // 2, rows) if groups > least else (groups, rows // 2)
     if half:
-        return Configuration(threads_k, groups, rows, bytes=32, resident=512)
+        return Configuration(threads_k, groups, rows, bytes=32, resident=384)
     steps = -(-pieces // threads_k)
     return Configuration(threads_k, groups, rows, pieces=1 if steps % 2 else 2)
 
@@ -464,15 +464,17 @@ def rule(m: int, k: int, l: int, capability: int) -> Configuration:
 def configurations(m: int, k: int, l: int, capability: int) -> list[Configuration]:
     """What a search may try: few idle threads, at most 128 bytes of a row in flight a thread."""
     space = [rule(m, k, l, capability)]
-    sizes = ((32, 512), (32, 640)) if capability >= 100 else ((16, 1024),)
-    for size, resident in sizes:
-        pieces = k // 2 // size
-        for threads_k, count in itertools.product(widths(pieces), (1, 2, 4)):
-            step = threads_k * count
-            if -(-pieces // step) * step > max(1.2 * pieces, 16) or count * size > 128:
-                continue
-            for groups, rows in itertools.product((1, 2, 4, 8, 16), (1, 2, 4, 8)):
-                if 64 <= threads_k * groups <= min(resident, 768):
+    half = capability >= 100
+    size, least = (32, 32) if half else (16, 64)
+    pieces = k // 2 // size
+    for threads_k, count in itertools.product(widths(pieces), (1, 2, 4)):
+        step = threads_k * count
+        if -(-pieces // step) * step > max(1.2 * pieces, 16) or count * size > 128:
+            continue
+        for groups, rows in itertools.product((1, 2, 4, 8, 16), (1, 2, 4, 8)):
+            # Eight rows need more than the 128 registers that 512 threads leave.
+            for resident in ((384,) if rows == 8 else (512, 640)) if half else (1024,):
+                if least <= threads_k * groups <= min(resident, 768):
                     space.append(Configuration(threads_k, groups, rows, count, size, resident))
     return list(dict.fromkeys(space))
 
