@@ -1,7 +1,7 @@
 """Counts the instructions of a submission's kernel in its disassembly: hot loop, spills, loads.
 
     python -m benchmarks.sass --arch sm_100a --shape 7168,16384,1
-    python -m benchmarks.sass --arch sm_100a --most 1.6     fails above 1.6 instructions an element
+    python -m benchmarks.sass --arch sm_100a --most 1.33    fails above 1.33 instructions an element
 
 Run it from the repository root; it needs no GPU. The kernel is compiled for --arch, and nvdisasm
 (from PATH or the nvidia-cuda-nvdisasm package) disassembles its cubin. The hot loop is the longest
