@@ -37,12 +37,12 @@ def plain_torch(stage: Stage) -> Bot:
 
 @pytest.fixture(scope="module")
 def benchmarked(plain_torch: Bot) -> Ended:
-    return plain_torch.run("benchmark", small)
+    return plain_torch.judge("benchmark", small)
 
 
 @pytest.fixture(scope="module")
 def ranked(plain_torch: Bot) -> Ended:
-    return plain_torch.run("leaderboard", small, secret_seed=42)
+    return plain_torch.judge("leaderboard", small, secret_seed=42)
 
 
 @pytest.fixture(scope="module")
