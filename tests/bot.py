@@ -1,9 +1,9 @@
 """The contest's bot as a driver of its own, written from the contest's protocol alone.
 
 It shares nothing with ``cli/bot.py``: it reads the pipe only when the process has ended, as the bot
-does, so a judge that writes more than a pipe holds blocks for ever here too. ``run`` starts Python as
-the bot does. ``judge`` has the same done by a fork of a process that has loaded torch, as the command
-does: the judge is the same and the start takes a tenth of the time.
+does, so a judge that writes more than a pipe holds blocks for ever here too. ``run`` starts Python
+as the bot does. ``judge`` has a process that has loaded torch forked, as the command does: the judge
+is the same and takes a tenth of the time to start.
 """
 
 from __future__ import annotations

@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 from conftest import processes_naming, small_copy, submissions
+from kept import invoke
+
+from nvfp4.cli import problem
 
 right = (submissions / "right.py").read_text(encoding="utf-8")
 
@@ -65,7 +68,9 @@ def wait_for(condition: Callable[[], object], what: str) -> None:
         time.sleep(0.02)
 
 
-def test_lines_are_what_eval_prints(repository: Path, tmp_path: Path) -> None:
+def test_lines_are_what_eval_prints(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "kernels"
     folder.mkdir()
     for name, source in sources.items():
@@ -89,12 +94,8 @@ def test_lines_are_what_eval_prints(repository: Path, tmp_path: Path) -> None:
     statuses = [test["status"] for test in found["c_unwritten.py"]["tests"]]
     assert statuses == ["fail", "skipped", "skipped", "skipped"]
 
-    alone = subprocess.run(
-        command(repository, "eval", str(folder / "c_unwritten.py"), "--json", "--stop"),
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+    monkeypatch.setattr(problem, "problem_folder", lambda: repository)
+    alone = invoke(*("eval", str(folder / "c_unwritten.py"), "--json", "--stop", "--device", "cpu"))
     verdict = json.loads(alone.stdout)
     del verdict["elapsed_s"]
     assert {name: found["c_unwritten.py"][name] for name in verdict} == verdict

@@ -212,7 +212,9 @@ def test_an_endless_loop_is_a_time_out_and_what_was_judged_is_kept(stage: Stage)
         "    return module.custom_kernel(data)\n"
     )
     start = time.monotonic()
-    ended = stage(source.encode()).judge("test", [case(m=m) for m in (1, 2, 3)], NVFP4_TIMEOUT_S="6")
+    ended = stage(source.encode()).judge(
+        "test", [case(m=m) for m in (1, 2, 3)], NVFP4_TIMEOUT_S="6"
+    )
     assert time.monotonic() - start < 25
     assert ended.exit_code == 114
     assert ended.values["test.0.status"] == "pass"
