@@ -2,8 +2,8 @@
 
 It shares nothing with ``cli/bot.py``: it reads the pipe only when the process has ended, as the bot
 does, so a judge that writes more than a pipe holds blocks for ever here too. ``run`` starts Python
-as the bot does. ``judge`` has a process that has loaded torch forked, as the command does: the judge
-is the same and takes a tenth of the time to start.
+as the bot does. ``judge`` has a process that has loaded torch forked, as the command does: the same
+judge, which takes a tenth of the time to start.
 """
 
 from __future__ import annotations
