@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -49,6 +50,13 @@ def small_copy(folder: Path, **cases: list[dict[str, int]]) -> Path:
     content = yaml.safe_dump({**problem(), **cases}, sort_keys=False)
     (copy / "task.yml").write_text(content, encoding="utf-8")
     return copy
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: a third of the time, a test waits for processes it started."""
+    return (
+        len(os.sched_getaffinity(0) if sys.platform == "linux" else range(os.cpu_count() or 1)) + 1
+    )
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
