@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -52,11 +51,10 @@ def small_copy(folder: Path, **cases: list[dict[str, int]]) -> Path:
     return copy
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: a third of the time, a test waits for processes it started."""
-    return (
-        len(os.sched_getaffinity(0) if sys.platform == "linux" else range(os.cpu_count() or 1)) + 1
-    )
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
+    """One more than there are cores: a third of its time, a test waits for processes it started."""
+    return (yield) + 1
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -193,7 +193,7 @@ def prepare() -> None:
 
     torch.set_num_threads(1)
     list(compiled.compile_all())
-    gc.freeze()  # what is here, no garbage collection of those processes has to walk through
+    gc.freeze()  # what is here is no garbage: those processes need not walk through it
 
 
 def judged(entries: Iterable[Entry]) -> Iterator[tuple[Entry, Judgement]]:
