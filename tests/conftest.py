@@ -95,6 +95,11 @@ def processes_naming(text: str) -> list[str]:
     return [line for line in lines if text in line]
 
 
+def is_below(folder: Path, name: str) -> bool:
+    """Whether a file of that name is below a folder, parts of which may vanish meanwhile."""
+    return any(name in names for _, _, names in os.walk(folder))
+
+
 def processes_of(bot: Bot) -> list[str]:
     """Command lines of all processes that still run and name the bot's folder (Linux)."""
     return processes_naming(f"{bot.folder}/")

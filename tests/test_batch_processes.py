@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import processes_naming, small_copy, submissions
+from conftest import is_below, processes_naming, small_copy, submissions
 from kept import invoke
 
 from nvfp4.cli import problem
@@ -128,7 +128,7 @@ class Batch:
     def started(self) -> subprocess.Popen[str]:
         """The same, when the one without end runs."""
         process = self.start()
-        wait_for(lambda: list(self.scratch.rglob("started")) or process.poll() is not None, "it")
+        wait_for(lambda: is_below(self.scratch, "started") or process.poll() is not None, "it")
         assert process.poll() is None, process.communicate()
         assert list(lines_of(self.out)) == ["0.py", "1.py", "2.py"]
         return process

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from bot import Bot, case, root
-from conftest import processes_naming, with_the_judge
+from conftest import is_below, processes_naming, with_the_judge
 
 import nvfp4.cli.bot
 from nvfp4.cli.problem import load_problem
@@ -23,7 +23,7 @@ endless = b"open('started', 'w').close()\nwhile True:\n    pass\n"
 def wait_for(what: str, folder: Path, process: subprocess.Popen[bytes]) -> None:
     """Until a file of that name is somewhere below the folder."""
     deadline = time.monotonic() + 60
-    while not list(folder.rglob(what)):
+    while not is_below(folder, what):
         assert process.poll() is None, "it ended by itself"
         assert time.monotonic() < deadline, f"{what} never came"
         time.sleep(0.05)
