@@ -27,6 +27,7 @@ os.environ["NVFP4_NO_LOG"] = "1"
 
 # The tensors of the tests are small: on a busy machine threads would wait for each other only.
 torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"  # of the processes that tests start
 
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("default")
