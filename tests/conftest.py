@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -27,6 +27,7 @@ os.environ["NVFP4_NO_LOG"] = "1"
 
 # The tensors of the tests are small: on a busy machine threads would wait for each other only.
 torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"  # of the processes that tests start
 
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("default")
@@ -49,6 +50,12 @@ def small_copy(folder: Path, **cases: list[dict[str, int]]) -> Path:
     content = yaml.safe_dump({**problem(), **cases}, sort_keys=False)
     (copy / "task.yml").write_text(content, encoding="utf-8")
     return copy
+
+
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
+    """One more than there are cores: a third of its time, a test waits for processes it started."""
+    return (yield) + 1
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -87,6 +94,11 @@ def processes_naming(text: str) -> list[str]:
             command = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             lines.append(f"{command} in {(path / 'cwd').readlink()}/")
     return [line for line in lines if text in line]
+
+
+def is_below(folder: Path, name: str) -> bool:
+    """Whether a file of that name is below a folder, parts of which may vanish meanwhile."""
+    return any(name in names for _, _, names in os.walk(folder))
 
 
 def processes_of(bot: Bot) -> list[str]:

@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import processes_naming, small_copy, submissions
+from conftest import is_below, processes_naming, small_copy, submissions
+from kept import invoke
+
+from nvfp4.cli import problem
 
 right = (submissions / "right.py").read_text(encoding="utf-8")
 
@@ -65,7 +68,9 @@ def wait_for(condition: Callable[[], object], what: str) -> None:
         time.sleep(0.02)
 
 
-def test_lines_are_what_eval_prints(repository: Path, tmp_path: Path) -> None:
+def test_lines_are_what_eval_prints(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "kernels"
     folder.mkdir()
     for name, source in sources.items():
@@ -89,12 +94,8 @@ def test_lines_are_what_eval_prints(repository: Path, tmp_path: Path) -> None:
     statuses = [test["status"] for test in found["c_unwritten.py"]["tests"]]
     assert statuses == ["fail", "skipped", "skipped", "skipped"]
 
-    alone = subprocess.run(
-        command(repository, "eval", str(folder / "c_unwritten.py"), "--json", "--stop"),
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+    monkeypatch.setattr(problem, "problem_folder", lambda: repository)
+    alone = invoke(*("eval", str(folder / "c_unwritten.py"), "--json", "--stop", "--device", "cpu"))
     verdict = json.loads(alone.stdout)
     del verdict["elapsed_s"]
     assert {name: found["c_unwritten.py"][name] for name in verdict} == verdict
@@ -127,7 +128,7 @@ class Batch:
     def started(self) -> subprocess.Popen[str]:
         """The same, when the one without end runs."""
         process = self.start()
-        wait_for(lambda: list(self.scratch.rglob("started")) or process.poll() is not None, "it")
+        wait_for(lambda: is_below(self.scratch, "started") or process.poll() is not None, "it")
         assert process.poll() is None, process.communicate()
         assert list(lines_of(self.out)) == ["0.py", "1.py", "2.py"]
         return process

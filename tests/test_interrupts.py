@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from bot import root
-from conftest import processes_naming, submissions
+from conftest import is_below, processes_naming, submissions
 
 from nvfp4.cli.activity import read_activity
 
@@ -62,7 +62,7 @@ def start(tmp_path: Path, source: str, *arguments: str) -> subprocess.Popen[str]
         start_new_session=True,
     )
     deadline = time.monotonic() + 120
-    while not list((tmp_path / "scratch").rglob("started")):
+    while not is_below(tmp_path / "scratch", "started"):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.05)

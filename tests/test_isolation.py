@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from bot import Bot, case, root
-from conftest import processes_naming, with_the_judge
+from conftest import is_below, processes_naming, with_the_judge
 
 import nvfp4.cli.bot
 from nvfp4.cli.problem import load_problem
@@ -229,7 +229,7 @@ def test_a_judge_that_is_killed_takes_everything_with_it(tmp_path: Path) -> None
         pass_fds=[write_fd],
     )
     os.close(write_fd)
-    wait_until(lambda: list(scratch.rglob("started")))
+    wait_until(lambda: is_below(scratch, "started"))
     assert processes_naming(f"{scratch}/")
     process.send_signal(signal.SIGKILL)
     process.wait()

@@ -4,7 +4,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import multiprocessing
+import os
 import pathlib
 import subprocess
 import sys
@@ -15,16 +18,29 @@ root = pathlib.Path(__file__).resolve().parent.parent
 shapes = [(1, 64, 1), (3, 64, 5), (17, 192, 2), (129, 320, 1), (33, 1088, 2), (7, 16384, 1)]
 
 
-def run(code: str, arch: str) -> str:
+# What the processes of this file begin with is imported once.
+forks = multiprocessing.get_context("forkserver")
+forks.set_forkserver_preload(["cutlass.cute", "nvfp4.emulation"])
+
+
+def execute(code: str, arch: str, output: pathlib.Path) -> None:
+    os.chdir(root)
+    with output.open("w") as file, contextlib.redirect_stdout(file):
+        exec(code, {"arch": arch})
+
+
+def run(code: str, arch: str, folder: pathlib.Path) -> str:
     """Output of Python code in a process that compiles for an architecture."""
-    command = [sys.executable, "-c", f"arch = {arch!r}\n" + code]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    output = folder / "output"
+    process = forks.Process(target=execute, args=(code, arch, output))
+    process.start()
+    process.join(300)
+    assert process.exitcode == 0, output.read_text()
+    return output.read_text()
 
 
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
-def test_every_output_of_odd_shapes_is_right_on_an_emulated_device(arch):
+def test_every_output_of_odd_shapes_is_right_on_an_emulated_device(arch, tmp_path):
     code = f"""
 import json
 from nvfp4 import emulation
@@ -37,11 +53,11 @@ with emulation.install(arch):
         wrong += [] if right else [[m, k, l, message]]
 print(json.dumps(wrong))
 """
-    assert json.loads(run(code, arch).splitlines()[-1]) == []
+    assert json.loads(run(code, arch, tmp_path).splitlines()[-1]) == []
 
 
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
-def test_the_product_of_any_two_scales_is_exact_and_nan_where_one_is_nan(arch):
+def test_the_product_of_any_two_scales_is_exact_and_nan_where_one_is_nan(arch, tmp_path):
     """Output [i, j] is a quarter of scale i times scale j: a float16 without rounding."""
     code = """
 import torch
@@ -66,11 +82,11 @@ with emulation.install(arch):
     torch.testing.assert_close(c[:, 0].double(), expected, rtol=0, atol=0, equal_nan=True)
 print("exact")
 """
-    assert run(code, arch).splitlines()[-1] == "exact"
+    assert run(code, arch, tmp_path).splitlines()[-1] == "exact"
 
 
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
-def test_sums_of_the_largest_products_are_exact(arch):
+def test_sums_of_the_largest_products_are_exact(arch, tmp_path):
     """Block i + 1 of a is block i negated but for one element, so that the difference is left."""
     code = """
 import torch
@@ -102,10 +118,10 @@ with emulation.install(arch):
     torch.testing.assert_close(c[:, 0, 0].double(), expected, rtol=0, atol=0)
 print("exact")
 """
-    assert run(code, arch).splitlines()[-1] == "exact"
+    assert run(code, arch, tmp_path).splitlines()[-1] == "exact"
 
 
-def test_what_the_kernel_cannot_take_is_refused_before_a_launch():
+def test_what_the_kernel_cannot_take_is_refused_before_a_launch(tmp_path):
     code = """
 import os
 os.environ["CUTE_DSL_ARCH"] = arch
@@ -125,7 +141,7 @@ refuse(c=good[6].float())
 refuse(sfa=good[2][:, :2])
 refuse(b=good[1].contiguous().permute(2, 1, 0).contiguous().permute(2, 1, 0)[:64])
 """
-    lines = run(code, "sm_90a").splitlines()
+    lines = run(code, "sm_90a", tmp_path).splitlines()
     assert lines[0] == "k must be a positive multiple of 64, but is 32"
     assert lines[1] == "c must be torch.float16 on cpu, but is torch.float32 on cpu"
     assert lines[2].startswith("sfa must be [4, 4, 1] to fit a")
@@ -133,7 +149,7 @@ refuse(b=good[1].contiguous().permute(2, 1, 0).contiguous().permute(2, 1, 0)[:64
 
 
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
-def test_the_rule_gives_a_configuration_that_can_be_launched_for_any_shape(arch):
+def test_the_rule_gives_a_configuration_that_can_be_launched_for_any_shape(arch, tmp_path):
     code = """
 import os
 os.environ["CUTE_DSL_ARCH"] = arch
@@ -146,7 +162,7 @@ for m in (1, 7, 128, 7168, 10**6):
             assert c in submission.configurations(m, k, l, submission.compute_capability())
 print("all")
 """
-    assert run(code, arch).splitlines()[-1] == "all"
+    assert run(code, arch, tmp_path).splitlines()[-1] == "all"
 
 
 def test_the_blackwell_loops_take_at_most_1_33_instructions_an_element_and_do_not_spill():
@@ -158,7 +174,7 @@ def test_the_blackwell_loops_take_at_most_1_33_instructions_an_element_and_do_no
     assert done.stdout.count("LDG.E.NA.EFL2.256") == 3
 
 
-def test_a_configuration_can_be_forced():
+def test_a_configuration_can_be_forced(tmp_path):
     code = """
 from nvfp4 import emulation
 with emulation.install(arch) as emulated:
@@ -167,10 +183,10 @@ with emulation.install(arch) as emulated:
     submission.gemv(data, submission.Configuration(threads_k=16, groups=4, rows=2, pieces=2))
     print(list(emulated.launches[-1].block)[:2], list(emulated.launches[-1].grid)[0])
 """
-    assert run(code, "sm_90a").splitlines()[-1] == "[16, 4] 5"
+    assert run(code, "sm_90a", tmp_path).splitlines()[-1] == "[16, 4] 5"
 
 
-def test_a_configuration_that_cannot_be_launched_says_why():
+def test_a_configuration_that_cannot_be_launched_says_why(tmp_path):
     code = """
 import os
 os.environ["CUTE_DSL_ARCH"] = arch
@@ -181,7 +197,7 @@ for fields in ((24, 4, 1), (8, 1, 1), (512, 4, 1), (32, 1, 3), (8, 4, 16), (32, 
     except ValueError as error:
         print(str(error).split("): ")[1])
 """
-    assert run(code, "sm_90a").splitlines() == [
+    assert run(code, "sm_90a", tmp_path).splitlines() == [
         "threads_k must be 8, 16 or a multiple of 32",
         "a CTA of 8 threads is not whole warps",
         "resident must be at most 1024 and at least the 2048 threads of a CTA",

@@ -18,7 +18,7 @@ FIELD = Path(__file__).parent / "field"
 
 def kept(stage: Callable[[Path], Bot], submission: str, folder: Path) -> list[str]:
     """The lines of the listing that a test of a submission leaves."""
-    stage(FIELD / submission).run("test", [case()], NVFP4_KEEP=str(folder))
+    stage(FIELD / submission).judge("test", [case()], NVFP4_KEEP=str(folder))
     (listing,) = folder.glob("128x256x1/1_*.ptx")
     return listing.read_text().splitlines()
 

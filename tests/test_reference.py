@@ -197,7 +197,11 @@ def test_the_largest_shape_stays_under_4_gib() -> None:
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True
+        [sys.executable, "-c", program],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert int(done.stdout) * 1024 < 4 << 30
 

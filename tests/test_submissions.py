@@ -164,7 +164,7 @@ unloadable = {
 @pytest.mark.parametrize("what", unloadable)
 def test_a_file_that_cannot_be_loaded_fails_every_case(what: str, stage: Stage) -> None:
     source, why = unloadable[what]
-    ended = stage(source).run("test", [case(m=1), case(m=2)])
+    ended = stage(source).judge("test", [case(m=1), case(m=2)])
     assert ended.exit_code == 112
     assert ended.values["check"] == "fail"
     for index in (0, 1):
@@ -175,7 +175,7 @@ def test_a_file_that_cannot_be_loaded_fails_every_case(what: str, stage: Stage) 
 
 def test_a_traceback_shows_the_submission_s_own_frames_only(stage: Stage) -> None:
     source = (submissions / "raises.py").read_bytes()
-    ended = stage(source).run("test", [case()])
+    ended = stage(source).judge("test", [case()])
     lines = message(ended, 0).splitlines()
     assert lines[0] == "Traceback, the submission's frames:"
     assert [line.strip() for line in lines if line.startswith("  File")] == [
@@ -190,7 +190,7 @@ def test_a_submission_that_this_machine_cannot_run_is_not_judged(stage: Stage) -
         "class Missing(ImportError):\n    failure = 'setup'\n"
         "raise Missing('CUDA C++ cannot be compiled here: nvcc is missing')\n"
     )
-    ended = stage(source.encode()).run("test", [case(), case()])
+    ended = stage(source.encode()).judge("test", [case(), case()])
     assert ended.exit_code == 2
     assert "test-count" not in ended.values
     assert ended.stderr.strip() == "eval.py: CUDA C++ cannot be compiled here: nvcc is missing"
@@ -199,7 +199,7 @@ def test_a_submission_that_this_machine_cannot_run_is_not_judged(stage: Stage) -
 def test_an_import_that_fails_is_tried_once(stage: Stage, tmp_path: Path) -> None:
     mark = "import pathlib, sys; p = pathlib.Path('imports.txt')\n"
     source = mark + "p.open('a').write('x')\nraise ValueError(p.read_text())\n"
-    ended = stage(source.encode()).run("test", [case(), case(), case()])
+    ended = stage(source.encode()).judge("test", [case(), case(), case()])
     assert [message(ended, i).splitlines()[-1] for i in range(3)] == ["ValueError: x"] * 3
 
 
@@ -212,7 +212,9 @@ def test_an_endless_loop_is_a_time_out_and_what_was_judged_is_kept(stage: Stage)
         "    return module.custom_kernel(data)\n"
     )
     start = time.monotonic()
-    ended = stage(source.encode()).run("test", [case(m=m) for m in (1, 2, 3)], NVFP4_TIMEOUT_S="10")
+    ended = stage(source.encode()).judge(
+        "test", [case(m=m) for m in (1, 2, 3)], NVFP4_TIMEOUT_S="6"
+    )
     assert time.monotonic() - start < 25
     assert ended.exit_code == 114
     assert ended.values["test.0.status"] == "pass"
@@ -225,7 +227,7 @@ def test_an_endless_loop_is_a_time_out_and_what_was_judged_is_kept(stage: Stage)
 
 def test_an_import_that_does_not_end_is_a_time_out(stage: Stage) -> None:
     start = time.monotonic()
-    ended = stage(b"while True:\n    pass\n").run("test", [case(), case()], NVFP4_TIMEOUT_S="12")
+    ended = stage(b"while True:\n    pass\n").judge("test", [case(), case()], NVFP4_TIMEOUT_S="6")
     assert time.monotonic() - start < 24
     assert ended.exit_code == 114
     assert re.match(r"its import did not finish within [\d.]+ s", message(ended, 0))

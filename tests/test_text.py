@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from bot import case, root
-from conftest import processes_naming
+from conftest import is_below, processes_naming
 from rich.console import Console
 
 from nvfp4.cli.bot import Bot
@@ -117,7 +117,7 @@ def test_a_command_that_is_killed_leaves_neither_folder_nor_process(
         start_new_session=True,
     )
     deadline = time.monotonic() + 120
-    while not list(scratch.rglob("started")):
+    while not is_below(scratch, "started"):
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.1)

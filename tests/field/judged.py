@@ -8,6 +8,7 @@ A name is "folder/module" or a folder; all of the corpus without any.
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import multiprocessing
 import os
@@ -192,6 +193,7 @@ def prepare() -> None:
 
     torch.set_num_threads(1)
     list(compiled.compile_all())
+    gc.freeze()  # what is here is no garbage: those processes need not walk through it
 
 
 def judged(entries: Iterable[Entry]) -> Iterator[tuple[Entry, Judgement]]:

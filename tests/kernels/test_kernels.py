@@ -113,7 +113,7 @@ def test_the_imports_of_a_file_are_found(tmp_path: Path) -> None:
 
 def test_a_copied_file_is_judged_alone(stage: Callable[[Path], Bot]) -> None:
     """One small case: beside the copy lies nothing but what the contest's bot puts there."""
-    judged = stage(folder / "warp_per_row.py").run("test", [line(full=True)])
+    judged = stage(folder / "warp_per_row.py").judge("test", [line(full=True)])
     assert judged.exit_code == 0, judged.stderr
     assert judged.values["test.0.status"] == "pass"
     assert judged.values["check"] == "pass"

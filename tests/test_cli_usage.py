@@ -1,0 +1,98 @@
+"""The command where it judges nothing: wrong usage, a bad task.yml, a profile without a GPU."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from bot import root
+from click.testing import CliRunner
+
+from nvfp4.cli.judging import Options
+from nvfp4.cli.main import main
+from nvfp4.cli.problem import ProblemError, load_problem
+
+unwritten = "def custom_kernel(data):\n    return data[6]\n"
+
+
+@pytest.mark.parametrize("device", ["cpu", "emulate"])
+def test_a_profile_without_a_gpu_is_an_explanation(
+    device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def explain_and_show(submission: Path, shapes: list[str], options: Options) -> int:
+        asked.append((submission, shapes, options.device))
+        return 1
+
+    explain = ModuleType("nvfp4.cli.explain")
+    vars(explain)["explain_and_show"] = explain_and_show
+    monkeypatch.setitem(sys.modules, "nvfp4.cli.explain", explain)
+    mine = str(tmp_path / "mine.py")
+    Path(mine).write_text(unwritten)
+    done = CliRunner().invoke(main, ["eval", mine, "--mode", "profile", "--device", device])
+    assert done.exit_code == 1
+    assert asked == [(Path(mine), load_problem().benchmarks, device)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["eval", "missing.py"], "cannot read missing.py: No such file or directory"),
+        (["eval", "."], ". is a folder, not a file"),
+        (["eval", "--mode", "fast"], "'fast' is not one of"),
+        (["eval", "--device", "tpu"], "'tpu' is not auto"),
+        (["eval", "--device", "cuda:x"], "'cuda:x' is not auto"),
+        (["eval", "--seed", "-1"], "-1 is not in the range"),
+        (["eval", "--timeout", "0"], "not in the range"),
+        (["eval", "--output", "nowhere/verdict.json"], "cannot write nowhere/verdict.json"),
+        (["bench", "--shape", "128"], "'128' is not M,K,L, such as 7168,16384,1"),
+        (["bench", "--shape", "128,100,1"], "k must be a positive multiple of 64"),
+        (["bench", "--shape", "0,64,1"], "m and l must be at least 1"),
+        (["bench", "--shape", "a,b,c"], "is not M,K,L"),
+        (["judge"], "No such command"),
+    ],
+)
+def test_wrong_usage_ends_with_2_and_one_reason(
+    arguments: list[str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "submission.py").write_text(unwritten)
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 2
+    assert why in done.output
+    assert "Traceback" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "cannot read"),
+        ("{", "cannot read"),
+        ("tests: 5", "does not hold files, tests and benchmarks"),
+        (
+            "files: [{name: a/b.py, source: b.py}]\ntests: []\nbenchmarks: []",
+            "the bot writes no subfolders",
+        ),
+        (
+            "files: [{name: b.py, source: b.py}]\ntests: []\nbenchmarks: []",
+            "names 'b.py', which is not there",
+        ),
+    ],
+)
+def test_a_bad_task_yml_is_refused_with_the_reason(
+    content: str | None, why: str, tmp_path: Path
+) -> None:
+    if content is not None:
+        (tmp_path / "task.yml").write_text(content)
+    with pytest.raises(ProblemError, match=why):
+        load_problem(tmp_path)
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    version = re.search(r'^version = "(.+)"', (root / "pyproject.toml").read_text(), re.MULTILINE)
+    assert version
+    assert version.group(1) in CliRunner().invoke(main, ["--version"]).output
