@@ -77,9 +77,11 @@ cvt_f16x2_e2m1x2 = ptx(
     "cvt.rn.f16x2.e2m1x2 $2, p2;\ncvt.rn.f16x2.e2m1x2 $3, p3;\n}",
     *[Uint32] * 4,
 )
-cvt_f32_e4m3x2 = ptx(
-    "{\n.reg .b16 pair, low, high;\n.reg .b32 both;\ncvt.u16.u32 pair, $2;\n"
-    "cvt.rn.f16x2.e4m3x2 both, pair;\nmov.b32 {low, high}, both;\n"
+cvt_f16x2_e4m3x2 = ptx(
+    "{\n.reg .b16 pair;\ncvt.u16.u32 pair, $1;\ncvt.rn.f16x2.e4m3x2 $0, pair;\n}", Uint32
+)
+cvt_f32_f16x2 = ptx(
+    "{\n.reg .b16 low, high;\nmov.b32 {low, high}, $2;\n"
     "cvt.f32.f16 $0, low;\ncvt.f32.f16 $1, high;\n}",
     *[Float32] * 2,
 )
@@ -149,10 +151,13 @@ class IntegerDecoder:
         return [scale * Float32(0.25) for scale in self.scales(pair)]
 
     def add(self, value, words, pair, b, factors):
-        for j, scale in enumerate(self.scales(pair)):
+        for j, product in enumerate(self.products(pair, factors)):
             block = self.block(words[2 * j : 2 * j + 2], b[4 * j : 4 * j + 4])
-            value = fma_f32(block, scale * factors[j], value)
+            value = fma_f32(block, product, value)
         return value
+
+    def products(self, pair, factors):
+        return [a * b for a, b in zip(self.scales(pair), factors, strict=True)]
 
     def block(self, words, b):
         """Four times the block sum."""
@@ -177,8 +182,13 @@ class IntegerDecoder:
 
 
 class IntegerDecoderWithE4M3(IntegerDecoder):
-    def scales(self, pair):
-        return cvt_f32_e4m3x2(pair)
+    """The products of scales in f16x2, exact as HalfDecoder's."""
+
+    def factors(self, pair):
+        return mul_f16x2(cvt_f16x2_e4m3x2(pair), Uint32(0x34003400))
+
+    def products(self, pair, factors):
+        return cvt_f32_f16x2(mul_f16x2(cvt_f16x2_e4m3x2(pair), factors))
 
 
 class HalfDecoder:
