@@ -77,9 +77,6 @@ cvt_f16x2_e2m1x2 = ptx(
     "cvt.rn.f16x2.e2m1x2 $2, p2;\ncvt.rn.f16x2.e2m1x2 $3, p3;\n}",
     *[Uint32] * 4,
 )
-cvt_f16x2_e4m3x2 = ptx(
-    "{\n.reg .b16 pair;\ncvt.u16.u32 pair, $1;\ncvt.rn.f16x2.e4m3x2 $0, pair;\n}", Uint32
-)
 cvt_f32_f16x2 = ptx(
     "{\n.reg .b16 low, high;\nmov.b32 {low, high}, $2;\n"
     "cvt.f32.f16 $0, low;\ncvt.f32.f16 $1, high;\n}",
@@ -103,26 +100,30 @@ def ld_words(address, count, hints):
 
 
 def ld_scales(address, count, hints):
-    text = f"ld.global.nc{hints}.b32 $0, [$1];"
-    if count == 2:
-        text = (
-            f"{{\n.reg .b16 half;\nld.global.nc{hints}.u16 half, [$1];\ncvt.u32.u16 $0, half;\n}}"
-        )
+    text = f"ld.global.nc{hints}.{'u16' if count == 2 else 'b32'} $0, [$1];"
     return ptx(text, Uint32, effects=True)(address)
 
 
-# A decoder's add works on two blocks: four words and a pair of scales of a, times b's, which vector
-# and factors have prepared. pairs yields the pairs among a piece's scales.
-
-
-class IntegerDecoder:
-    """Integer dot products of doubled values.
+class Decoder:
+    """add works on two blocks: four words and a pair of scales of a, times b's, which vector and
+    factors have prepared. A quarter of a product of scales is exact in f16.
 
     zero: unknown to the compiler, so that constants added to it stay in registers.
     """
 
     def __init__(self, zero):
-        self.low, self.high = zero + Uint32(0x03020100), Uint32(0x0C080604)
+        self.unknown = zero
+
+    def pairs(self, scales):
+        """A piece's scales as f16x2."""
+        return cvt_f16x2_e4m3x4(scales)
+
+    def factors(self, pair):
+        return mul_f16x2(pair, Uint32(0x34003400))
+
+
+class IntegerDecoder(Decoder):
+    """Integer dot products of doubled values."""
 
     def zero(self):
         return Float32(0.0)
@@ -130,12 +131,10 @@ class IntegerDecoder:
     def total(self, value):
         return value
 
-    def pairs(self, scales):
-        return [scales]
-
     def magnitudes(self, word):
         """Eight bytes in two registers; 0 for negative elements."""
-        return [prmt(self.low, self.high, word), prmt(self.low, self.high, word >> 16)]
+        table = self.unknown + Uint32(0x03020100), Uint32(0x0C080604)
+        return [prmt(*table, word), prmt(*table, word >> 16)]
 
     def vector(self, words):
         out = []
@@ -146,18 +145,12 @@ class IntegerDecoder:
             out += [((p | top) - n) ^ top for p, n in zip(positive, negative, strict=True)]
         return out
 
-    def factors(self, pair):
-        # Both values of a product are doubled.
-        return [scale * Float32(0.25) for scale in self.scales(pair)]
-
     def add(self, value, words, pair, b, factors):
-        for j, product in enumerate(self.products(pair, factors)):
+        products = cvt_f32_f16x2(mul_f16x2(pair, factors))
+        for j, product in enumerate(products):
             block = self.block(words[2 * j : 2 * j + 2], b[4 * j : 4 * j + 4])
             value = fma_f32(block, product, value)
         return value
-
-    def products(self, pair, factors):
-        return [a * b for a, b in zip(self.scales(pair), factors, strict=True)]
 
     def block(self, words, b):
         """Four times the block sum."""
@@ -169,53 +162,28 @@ class IntegerDecoder:
                     sums[sign] = dp4a(part, b_part, sums[sign])
         return mov_f32_b32(sums[0]) - mov_f32_b32(sums[1])
 
-    def scales(self, pair):
+
+class IntegerDecoderBeforeE4M3(IntegerDecoder):
+    def pairs(self, scales):
         """By shifts; a product corrects the exponent's bias."""
-        values = []
-        for shift in (24, 16):
-            bits = pair << shift
-            magnitude = (bits & Uint32(0x7F000000)) >> 4
-            value = mov_f32_b32(magnitude | bits & Uint32(0x80000000)) * Float32(2.0**120)
-            nan = mov_f32_b32(Uint32(0x7FC00000))
-            values.append(Float32(select_(magnitude == Uint32(0x07F00000), nan, value)))
-        return values
+        bits = prmt(scales, Uint32(0), Uint32(0x1404))
+        magnitude = (bits & Uint32(0x7F007F00)) >> 1
+        nan = (magnitude + Uint32(0x00800080)) & Uint32(0x40004000)
+        value = mul_f16x2(magnitude | bits & Uint32(0x80008000), Uint32(0x5C005C00))
+        return [value | nan | (nan - (nan >> 5))]
 
 
-class IntegerDecoderWithE4M3(IntegerDecoder):
-    """The products of scales in f16x2, exact as HalfDecoder's."""
-
-    def factors(self, pair):
-        return mul_f16x2(cvt_f16x2_e4m3x2(pair), Uint32(0x34003400))
-
-    def products(self, pair, factors):
-        return cvt_f32_f16x2(mul_f16x2(cvt_f16x2_e4m3x2(pair), factors))
-
-
-class HalfDecoder:
-    """f16x2 multiply-adds, exact: a half adds 8 multiples of 1/4 up to 36.
-
-    A quarter of the product of two scales is exact too: 8 significant bits, a multiple of 2**-20,
-    at most 50176.
-    """
-
-    def __init__(self, zero):
-        del zero
+class HalfDecoder(Decoder):
+    """f16x2 multiply-adds, exact: a half adds 8 multiples of 1/4 up to 36."""
 
     def zero(self):
         return [Float32(0.0)] * 4
 
     def total(self, values):
-        """Of the sums over even and over odd elements of even and of odd blocks."""
         return (values[0] + values[1] + (values[2] + values[3])) * Float32(4.0)
 
     def vector(self, words):
         return [pair for word in words for pair in cvt_f16x2_e2m1x2(word)]
-
-    def pairs(self, scales):
-        return cvt_f16x2_e4m3x4(scales)
-
-    def factors(self, pair):
-        return mul_f16x2(pair, Uint32(0x34003400))
 
     def add(self, values, words, pair, b, factors):
         blocks = self.block(words[:2], b[:8]), self.block(words[2:], b[8:])
@@ -242,19 +210,13 @@ class Configuration:
     def __post_init__(self) -> None:
         width, rows = self.threads_k, self.rows
         threads, lanes = width * self.groups, min(width, 32)
-        for holds, rule in (
-            (threads % 32 == 0, f"a CTA of {threads} threads is not whole warps"),
-            (
-                threads <= self.resident <= 1024,
-                f"resident must be at most 1024 and at least the {threads} threads of a CTA",
-            ),
-            (width in (8, 16) or width % 32 == 0, "threads_k must be 8, 16 or a multiple of 32"),
-            (
-                0 < rows <= lanes and rows & (rows - 1) == 0,
-                f"rows must be a power of two of at most {lanes}",
-            ),
-            (self.bytes in (16, 32), "a piece is 16 or 32 bytes"),
-        ):
+        for rule, holds in {
+            "a CTA is whole warps": threads % 32 == 0,
+            "a CTA's threads to 1024 are resident": threads <= self.resident <= 1024,
+            "threads_k is 8, 16 or whole warps": width in (8, 16) or width % 32 == 0,
+            f"rows is a power of two up to {lanes}": 0 < rows <= lanes and not rows & (rows - 1),
+            "a piece is 16 or 32 bytes": self.bytes in (16, 32),
+        }.items():
             check(holds, f"{self}: {rule}")
 
 
@@ -403,14 +365,20 @@ class Gemv:
         return [*zip(words, scales, strict=True), last]
 
 
-# {least compute capability: {(m, k, l): ...}}, measured on an H100; 100 by counting instructions.
+# {(least compute capability, least memory_gbps): {(m, k, l): ...}}, of an H100, an H200 and a B200;
+# the last by counting instructions.
 tables = {
-    80: {
-        (7168, 16384, 1): Configuration(512, 1, 2, 1, 16, 1024),
-        (4096, 7168, 8): Configuration(224, 1, 2, 1, 16, 1024),
-        (7168, 2048, 4): Configuration(32, 4, 4, 1, 16, 1024),
+    (80, 0): {
+        (7168, 16384, 1): Configuration(512, 1, 2),
+        (4096, 7168, 8): Configuration(224, 1, 2),
+        (7168, 2048, 4): Configuration(32, 4, 4),
     },
-    100: {
+    (80, 30): {
+        (7168, 16384, 1): Configuration(512, 1, 4),
+        (4096, 7168, 8): Configuration(224, 1, 4),
+        (7168, 2048, 4): Configuration(32, 2, 4),
+    },
+    (100, 0): {
         (7168, 16384, 1): Configuration(32, 1, 8, 1, 32, 384),
         (4096, 7168, 8): Configuration(8, 4, 8, 1, 32, 384),
         (7168, 2048, 4): Configuration(8, 4, 8, 1, 32, 384),
@@ -422,23 +390,31 @@ tables = {
 def compute_capability() -> int:
     """90 for sm_90a. Raises RuntimeError without a device and CUTE_DSL_ARCH."""
     target = os.environ.get("CUTE_DSL_ARCH")
-    if target:
-        return int("".join(filter(str.isdigit, target)))
-    if not torch.cuda.is_available():
-        raise RuntimeError("no CUDA device, and CUTE_DSL_ARCH names none to emulate")
-    major, minor = torch.cuda.get_device_capability()
-    return 10 * major + minor
+    if not target and not torch.cuda.is_available():
+        raise RuntimeError("no CUDA device, and no CUTE_DSL_ARCH")
+    digits = target or str(torch.cuda.get_device_capability())
+    return int("".join(filter(str.isdigit, digits)))
+
+
+@functools.cache
+def memory_gbps() -> float:
+    """For each multiprocessor; 0 where torch does not tell."""
+    device = torch.cuda.is_available() and torch.cuda.get_device_properties()
+    if not hasattr(device, "memory_bus_width"):
+        return 0.0
+    return device.memory_clock_rate * device.memory_bus_width / 4e6 / device.multi_processor_count
 
 
 def decoder_for(capability: int):
     check(capability >= 80, f"this kernel needs sm_80 or later, not sm_{capability}")
     if capability >= 100:
         return HalfDecoder
-    return IntegerDecoderWithE4M3 if capability >= 89 else IntegerDecoder
+    return IntegerDecoder if capability >= 89 else IntegerDecoderBeforeE4M3
 
 
 def configuration_for(m: int, k: int, l: int, capability: int) -> Configuration:
-    table = tables[100 if capability >= 100 else 80]
+    fits = [key for key in tables if key[0] <= capability and key[1] <= memory_gbps()]
+    table = tables[max(fits)] if fits else {}
     return table.get((m, k, l)) or rule(m, k, l, capability)
 
 
@@ -462,7 +438,7 @@ def rule(m: int, k: int, l: int, capability: int) -> Configuration:
     threads_k = min((width for width in widths(pieces) if width <= aim + 31), key=cost)
     least = max(1, 32 // threads_k)
     groups = max(least, (64 if half else 128) // threads_k)
-    rows = 8 if half else 4 if threads_k < 128 else 2
+    rows = 8 if half else 4 if threads_k < 128 or memory_gbps() >= 30 else 2
     while (groups > least or rows > 1) and m * l < 264 * groups * rows:
         groups, rows = (groups // 2, rows) if groups > least else (groups, rows // 2)
     if half:
@@ -483,9 +459,9 @@ def configurations(m: int, k: int, l: int, capability: int) -> list[Configuratio
             continue
         for groups, rows in itertools.product((1, 2, 4, 8, 16), (1, 2, 4, 8)):
             # Eight rows need more than the 128 registers that 512 threads leave.
-            for resident in ((384,) if rows == 8 else (512, 640)) if half else (1024,):
-                if least <= threads_k * groups <= min(resident, 768):
-                    space.append(Configuration(threads_k, groups, rows, count, size, resident))
+            resident = 1024 if not half else 384 if rows == 8 else 512
+            if least <= threads_k * groups <= min(resident, 768):
+                space.append(Configuration(threads_k, groups, rows, count, size, resident))
     return list(dict.fromkeys(space))
 
 
@@ -506,7 +482,7 @@ def plan(kinds: tuple, configuration: Configuration | None):
     check(k > 0 and k % 64 == 0, f"k must be a positive multiple of 64, but is {k}")
     check(
         device.type == "cuda" or "CUTE_DSL_ARCH" in os.environ,
-        f"the tensors are on {device}: move them to a CUDA device, or emulate one",
+        f"the tensors are on {device}, not on a CUDA device",
     )
     fp4, fp8 = torch.float4_e2m1fn_x2, torch.float8_e4m3fn
     expected = {

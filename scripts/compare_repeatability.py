@@ -19,11 +19,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-slower_table = """
+from scripts.slower import slower
 
-tables[80][7168, 16384, 1] = Configuration(512, 1, 4)
-"""
-"""One of the slower configurations of scripts/judge_repeatability.py."""
+slower_percent = 1
+"""More CTAs than submission.py has."""
 
 
 def compared(baseline: Path, file: Path, *options: str) -> dict[str, Any]:
@@ -53,7 +52,7 @@ def main() -> None:
     parser.add_argument("--slower", type=int, default=10)
     arguments = parser.parse_args()
     text = arguments.submission.read_text(encoding="utf-8")
-    texts = {"copy": text, "slower": text + slower_table}
+    texts = {"copy": text, "slower": slower(text, slower_percent)}
     with tempfile.TemporaryDirectory() as folder, arguments.out.open("a") as out:
         for kind, count in (("copy", arguments.copies), ("slower", arguments.slower)):
             path = Path(folder) / f"{kind}.py"

@@ -39,7 +39,7 @@ def compile_and_note(*arguments, **options):
 Compiler.compile = compile_and_note
 import submission
 try:
-    for m, k, l in submission.tables[100]:
+    for m, k, l in submission.tables[100, 0]:
         submission.compiled(k, submission.configuration_for(m, k, l, 100), 100, False)
 except Exception as error:  # before 4.5 linking, which comes last, asks for a driver
     if "{step}" not in steps:

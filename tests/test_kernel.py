@@ -14,6 +14,8 @@ import sys
 
 import pytest
 
+from scripts.slower import slower
+
 root = pathlib.Path(__file__).resolve().parent.parent
 shapes = [(1, 64, 1), (3, 64, 5), (17, 192, 2), (129, 320, 1), (33, 1088, 2), (7, 16384, 1)]
 
@@ -56,14 +58,24 @@ print(json.dumps(wrong))
     assert json.loads(run(code, arch, tmp_path).splitlines()[-1]) == []
 
 
-@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
-def test_the_product_of_any_two_scales_is_exact_and_nan_where_one_is_nan(arch, tmp_path):
+@pytest.mark.parametrize(
+    ("arch", "decoder"),
+    [
+        ("sm_90a", "IntegerDecoderBeforeE4M3"),
+        ("sm_90a", "IntegerDecoder"),
+        ("sm_100a", "HalfDecoder"),
+    ],
+)
+def test_the_product_of_any_two_scales_is_exact_and_nan_where_one_is_nan(arch, decoder, tmp_path):
     """Output [i, j] is a quarter of scale i times scale j: a float16 without rounding."""
-    code = """
+    code = (
+        f"decoder = {decoder!r}"
+        + """
 import torch
 from nvfp4 import emulation
 with emulation.install(arch):
     import submission, reference
+    submission.decoder_for = lambda capability: getattr(submission, decoder)
     a, b, sfa, sfb, *permuted, c = reference.generate_full_range_input(256, 64, 256, seed=1)
     a.view(torch.uint8).fill_(0x11)
     b.view(torch.uint8).fill_(0)
@@ -82,6 +94,7 @@ with emulation.install(arch):
     torch.testing.assert_close(c[:, 0].double(), expected, rtol=0, atol=0, equal_nan=True)
 print("exact")
 """
+    )
     assert run(code, arch, tmp_path).splitlines()[-1] == "exact"
 
 
@@ -198,10 +211,36 @@ for fields in ((24, 4, 1), (8, 1, 1), (512, 4, 1), (32, 1, 3), (8, 4, 16), (32, 
         print(str(error).split("): ")[1])
 """
     assert run(code, "sm_90a", tmp_path).splitlines() == [
-        "threads_k must be 8, 16 or a multiple of 32",
-        "a CTA of 8 threads is not whole warps",
-        "resident must be at most 1024 and at least the 2048 threads of a CTA",
-        "rows must be a power of two of at most 32",
-        "rows must be a power of two of at most 8",
+        "threads_k is 8, 16 or whole warps",
+        "a CTA is whole warps",
+        "a CTA's threads to 1024 are resident",
+        "rows is a power of two up to 32",
+        "rows is a power of two up to 8",
         "a piece is 16 or 32 bytes",
     ]
+
+
+@pytest.mark.parametrize("percent", [1, 4])
+def test_the_slower_copy_has_more_ctas_and_is_right(percent, tmp_path):
+    text = slower((root / "submission.py").read_text(), percent)
+    copy = tmp_path / "slower_copy.py"
+    copy.write_text(text)
+    code = f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+from nvfp4 import emulation
+with emulation.install("sm_90a") as launches:
+    import slower_copy, reference
+    data = reference.generate_full_range_input(512, 128, 1, seed=1)
+    right, message = reference.check_implementation(
+        data, slower_copy.gemv(data, slower_copy.Configuration(8, 4, 1)), reference.ref_kernel(data)
+    )
+print(right, message)
+"""
+    assert text.count(f"* {percent} // 100") == 1
+    assert run(code, "sm_90a", tmp_path).splitlines()[-1].startswith("True")
+
+
+def test_a_kernel_that_is_written_otherwise_has_no_slower_copy():
+    with pytest.raises(ValueError, match="has 0 lines"):
+        slower("def custom_kernel(data): ...", 1)

@@ -30,6 +30,8 @@ def test_task_yml_lists_the_files_of_the_top_and_of_harness_and_nothing_else() -
 
 
 def test_the_bundle_that_the_bot_sends_is_small() -> None:
+    """In the order of task.yml, where similar files stand next to each other: all are compressed
+    together."""
     contents = {name: path.read_text(encoding="utf-8") for name, path in sources().items()}
     request = base64.b64encode(zlib.compress(json.dumps(contents).encode()))
     assert len(request) < longest_bundle

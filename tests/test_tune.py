@@ -6,6 +6,7 @@ import json
 import random
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,8 @@ import nvfp4.cli.tune
 from nvfp4.cli.main import main
 from nvfp4.cli.problem import load_problem
 from nvfp4.tuner.errors import TuneError
-from nvfp4.tuner.space import Shape, load_submission
+from nvfp4.tuner.space import Shape, load_submission, table_for
+from nvfp4.tuner.table import with_entry
 from nvfp4.tuner.tune import main as tuner
 
 source = """\
@@ -53,6 +55,7 @@ class Pretended:
 
     name = "pretended GPU"
     capability = 90
+    memory_gbps = 25.0
 
     def __init__(self, stop_after: int | None = None, wrong: tuple[int, ...] = (8,)) -> None:
         self.timed: list[int] = []
@@ -348,3 +351,23 @@ def test_a_gpu_refuses_what_is_wrong_and_times_what_is_right(tmp_path: Path) -> 
     assert bench.refusal("raises") == "ValueError: no"
     assert "256 of 256 elements are wrong" in (bench.refusal("wrong") or "")
     assert bench.time_us("right") > 0
+
+
+@pytest.mark.parametrize(
+    ("capability", "memory_gbps", "expected"),
+    [(80, 19.0, (80, 0)), (90, 25.4, (80, 0)), (90, 36.5, (80, 30)), (100, 54.0, (100, 0))],
+)
+def test_the_table_is_the_one_whose_bounds_a_device_reaches(capability, memory_gbps, expected):
+    submission = SimpleNamespace(
+        tables={(100, 0): {}, (80, 30): {}, (80, 0): {}}, gemv=None, configurations=None
+    )
+    found = table_for(submission, Path("mine.py"), capability, memory_gbps)
+    assert found == expected
+
+
+def test_an_entry_goes_into_the_table_of_its_bounds():
+    text = "tables = {\n    (80, 0): {\n    },\n    (80, 30): {\n    },\n}\n"
+    written = with_entry(text, (80, 30), (1, 64, 1), None)
+    assert written == text.replace(
+        "(80, 30): {\n", "(80, 30): {\n        (1, 64, 1): NoneType(),\n"
+    )

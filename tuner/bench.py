@@ -31,6 +31,9 @@ class Gpu:
         self.name = torch.cuda.get_device_name(device)
         major, minor = torch.cuda.get_device_capability(device)
         self.capability = 10 * major + minor
+        properties = torch.cuda.get_device_properties(device)
+        bits_ms = 2 * properties.memory_clock_rate * properties.memory_bus_width
+        self.memory_gbps = bits_ms / 8e6 / properties.multi_processor_count
         self._timer = timing.CudaTimer(device)
         self._data: Any = None
         self._expected: Any = None

@@ -49,11 +49,18 @@ def load_submission(path: pathlib.Path) -> Any:
     return module
 
 
-def table_for(submission: Any, path: pathlib.Path, capability: int) -> int:
-    """The key of the table that a device of this capability uses.
+Key = int | tuple[int, int]
+"""Of a table: the least compute capability, 90 for sm_90, and the least GB/s of memory for each
+multiprocessor."""
 
-    capability: 90 for sm_90. Raises TuneError if the submission declares no space or has no table
-    for the device.
+
+def table_for(
+    submission: Any, path: pathlib.Path, capability: int, memory_gbps: float = 0.0
+) -> Key:
+    """The key of the table that a device uses: the largest that it reaches.
+
+    memory_gbps: for each multiprocessor. Raises TuneError if the submission declares no space or
+    has no table for the device.
     """
     missing = [name for name in _required if not hasattr(submission, name)]
     if missing:
@@ -61,9 +68,10 @@ def table_for(submission: Any, path: pathlib.Path, capability: int) -> int:
             f"{path} declares no search space: it has no {', '.join(f'`{m}`' for m in missing)}",
             "Define configurations(m, k, l, capability), gemv(data, configuration) and tables.",
         )
-    keys = [key for key in submission.tables if key <= capability]
-    if not keys:
+    least = {key: key if isinstance(key, tuple) else (key, 0) for key in submission.tables}
+    reached = [key for key, (sm, gbps) in least.items() if sm <= capability and gbps <= memory_gbps]
+    if not reached:
         raise TuneError(
             f"the tables of {path} have none for sm_{capability}", "Add one, even if it is empty."
         )
-    return max(keys)
+    return max(reached, key=lambda key: least[key])

@@ -7,6 +7,8 @@ import dataclasses
 import hashlib
 from typing import Any
 
+from nvfp4.tuner.space import Key
+
 
 def _is_tables(node: ast.stmt) -> bool:
     targets = node.targets if isinstance(node, ast.Assign) else []
@@ -30,7 +32,11 @@ def _tables(source: str) -> ast.Dict:
     raise ValueError("the submission has no table to write to: it must assign a dict to `tables`")
 
 
-def _others(source: str, table: int, shape: tuple[int, int, int]) -> list[str]:
+def _is_key(node: ast.expr | None, table: Key) -> bool:
+    return node is not None and ast.dump(node) == ast.dump(ast.parse(repr(table), mode="eval").body)
+
+
+def _others(source: str, table: Key, shape: tuple[int, int, int]) -> list[str]:
     """Everything of a source but one entry, in order, as Python understands it."""
     tree = ast.parse(source)
     own = ast.dump(ast.parse(repr(shape), mode="eval").body)
@@ -38,7 +44,7 @@ def _others(source: str, table: int, shape: tuple[int, int, int]) -> list[str]:
         if not isinstance(node, ast.Dict):
             continue
         for key, value in zip(node.keys, node.values, strict=True):
-            if isinstance(key, ast.Constant) and key.value == table and isinstance(value, ast.Dict):
+            if _is_key(key, table) and isinstance(value, ast.Dict):
                 kept = [
                     (at, each)
                     for at, each in zip(value.keys, value.values, strict=True)
@@ -48,7 +54,7 @@ def _others(source: str, table: int, shape: tuple[int, int, int]) -> list[str]:
     return [ast.dump(node) for node in tree.body]
 
 
-def with_entry(source: str, table: int, shape: tuple[int, int, int], configuration: Any) -> str:
+def with_entry(source: str, table: Key, shape: tuple[int, int, int], configuration: Any) -> str:
     """The source with the configuration of one shape in one table replaced or added; every other
     line stays as it is.
 
@@ -67,12 +73,12 @@ def with_entry(source: str, table: int, shape: tuple[int, int, int], configurati
     return changed
 
 
-def _with_line(source: str, table: int, shape: tuple[int, int, int], configuration: Any) -> str:
+def _with_line(source: str, table: Key, shape: tuple[int, int, int], configuration: Any) -> str:
     fields = dataclasses.astuple(configuration) if configuration is not None else ()
     entry = f"{shape!r}: {type(configuration).__name__}({', '.join(map(repr, fields))}),"
     tables = _tables(source)
     for key, value in zip(tables.keys, tables.values, strict=True):
-        if not (isinstance(key, ast.Constant) and key.value == table):
+        if not _is_key(key, table):
             continue
         if not isinstance(value, ast.Dict):
             break

@@ -6,10 +6,11 @@
 
 `nvfp4 tune` runs this file as a process. A submission declares its space by
 `configurations(m, k, l, capability)`, a list of dataclass instances, runs one of them by
-`gemv(data, configuration)`, and keeps the tuned ones in `tables`, which maps the least capability
-to {(m, k, l): configuration}. Candidates take turns on a cold L2 cache; those that are clearly
-slower are dropped early, and a wrong one is never ranked. Exit codes: 0, ranked; 1, no
-configuration of some shape is right; 2, the search could not start.
+`gemv(data, configuration)`, and keeps the tuned ones in `tables`. Its keys are the least capability,
+or that and the least GB/s of memory for each multiprocessor; its values {(m, k, l): configuration}.
+Candidates take turns on a cold L2 cache; those that are clearly slower are dropped early, and a wrong
+one is never ranked. Exit codes: 0, ranked; 1, no configuration of some shape is right; 2, the search
+could not start.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any, Protocol
 
 from nvfp4.tuner.errors import TuneError
 from nvfp4.tuner.search import Estimate, Search
-from nvfp4.tuner.space import Shape, load_submission, name_of, shape_of, table_for
+from nvfp4.tuner.space import Key, Shape, load_submission, name_of, shape_of, table_for
 from nvfp4.tuner.state import State, write_whole
 from nvfp4.tuner.table import fingerprint, with_entry
 
@@ -31,10 +32,14 @@ _shown = 8
 
 
 class Bench(Protocol):
-    """Where candidates run: a GPU, see ``nvfp4.tuner.bench``."""
+    """Where candidates run: a GPU, see ``nvfp4.tuner.bench``.
+
+    memory_gbps: of its memory for each multiprocessor.
+    """
 
     name: str
     capability: int
+    memory_gbps: float
 
     def open(self, submission: Any, shape: Shape) -> None:
         """Makes inputs for the calls that follow."""
@@ -135,7 +140,7 @@ def search_all(arguments: argparse.Namespace, bench: Bench) -> int:
     """Tunes for every shape; the exit code. Raises TuneError."""
     path: pathlib.Path = arguments.submission
     submission = load_submission(path)
-    table = table_for(submission, path, bench.capability)
+    table = table_for(submission, path, bench.capability, bench.memory_gbps)
     source = path.read_text(encoding="utf-8")
     if arguments.write:
         _check_writable(path, source, table, arguments.shape)
@@ -159,7 +164,7 @@ def search_all(arguments: argparse.Namespace, bench: Bench) -> int:
     return 0 if all_ranked else 1
 
 
-def _check_writable(path: pathlib.Path, source: str, table: int, shapes: list[Shape]) -> None:
+def _check_writable(path: pathlib.Path, source: str, table: Key, shapes: list[Shape]) -> None:
     """Raises TuneError before the search if its result could not be written."""
     try:
         for shape in shapes:

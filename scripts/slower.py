@@ -1,0 +1,24 @@
+"""A copy of submission.py that is slower on any GPU: it multiplies some of its rows twice."""
+
+_changes = (
+    ("grid=(tiles_m, height, depth)", "grid=(tiles_m + tiles_m * {percent} // 100, height, depth)"),
+    (
+        "        _, height, _ = cute.arch.grid_dim()\n",
+        "        _, height, _ = cute.arch.grid_dim()\n"
+        "        tile = tile % ((m + self.rows_cta - 1) // self.rows_cta)\n",
+    ),
+)
+
+
+def slower(source: str, percent: int) -> str:
+    """The submission's source with so many percent more CTAs, which repeat the first ones.
+
+    Raises ValueError where the kernel is not written as expected.
+    """
+    for old, new in _changes:
+        if source.count(old) != 1:
+            raise ValueError(
+                f"the submission has {source.count(old)} lines as {old.strip()!r}, not 1"
+            )
+        source = source.replace(old, new.format(percent=percent))
+    return source
