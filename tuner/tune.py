@@ -6,11 +6,11 @@
 
 `nvfp4 tune` runs this file as a process. A submission declares its space by
 `configurations(m, k, l, capability)`, a list of dataclass instances, runs one of them by
-`gemv(data, configuration)`, and keeps the tuned ones in `tables`. Its keys are the least capability,
-or that and the least GB/s of memory for each multiprocessor; its values {(m, k, l): configuration}.
-Candidates take turns on a cold L2 cache; those that are clearly slower are dropped early, and a wrong
-one is never ranked. Exit codes: 0, ranked; 1, no configuration of some shape is right; 2, the search
-could not start.
+`gemv(data, configuration)`, and keeps the tuned ones in `tables`. Its keys are the least
+capability, or that and the least GB/s of memory for each multiprocessor; its values map (m, k, l)
+to a configuration. Candidates take turns on a cold L2 cache; those that are clearly slower are
+dropped early, and a wrong one is never ranked. Exit codes: 0, ranked; 1, no configuration of some
+shape is right; 2, the search could not start.
 """
 
 from __future__ import annotations
