@@ -357,7 +357,9 @@ def test_a_gpu_refuses_what_is_wrong_and_times_what_is_right(tmp_path: Path) -> 
     ("capability", "memory_gbps", "expected"),
     [(80, 19.0, (80, 0)), (90, 25.4, (80, 0)), (90, 36.5, (80, 30)), (100, 54.0, (100, 0))],
 )
-def test_the_table_is_the_one_whose_bounds_a_device_reaches(capability, memory_gbps, expected):
+def test_the_table_is_the_one_whose_bounds_a_device_reaches(
+    capability: int, memory_gbps: float, expected: tuple[int, int]
+) -> None:
     submission = SimpleNamespace(
         tables={(100, 0): {}, (80, 30): {}, (80, 0): {}}, gemv=None, configurations=None
     )
@@ -365,7 +367,7 @@ def test_the_table_is_the_one_whose_bounds_a_device_reaches(capability, memory_g
     assert found == expected
 
 
-def test_an_entry_goes_into_the_table_of_its_bounds():
+def test_an_entry_goes_into_the_table_of_its_bounds() -> None:
     text = "tables = {\n    (80, 0): {\n    },\n    (80, 30): {\n    },\n}\n"
     written = with_entry(text, (80, 30), (1, 64, 1), None)
     assert written == text.replace(
