@@ -63,7 +63,7 @@ mov_f32_b32 = ptx("mov.b32 $0, $1;", Float32)
 mul_f16x2 = ptx("mul.rn.f16x2 $0, $1, $2;", Uint32)
 fma_f32 = ptx("fma.rn.f32 $0, $1, $2, $3;", Float32)
 fma_f16x2 = ptx("fma.rn.f16x2 $0, $1, $2, $3;", Uint32)
-# Adds the products of each f16x2 $4 and $5 with a half of $6 to two of $7 to $10, in f32.
+# $7 to $10 plus the halves of $4 times a half of $6, and of $5 times the other.
 fma_f32_f16x2 = ptx(
     "{\n.reg .b16 a0, a1, a2, a3, b0, b1;\n"
     "mov.b32 {a0, a1}, $4;\nmov.b32 {a2, a3}, $5;\nmov.b32 {b0, b1}, $6;\n"
@@ -82,7 +82,7 @@ cvt_f32_f16x2 = ptx(
     "cvt.f32.f16 $0, low;\ncvt.f32.f16 $1, high;\n}",
     *[Float32] * 2,
 )
-# Two conversions, for a shift before the second would be an instruction.
+# A shift before the second would be an instruction.
 cvt_f16x2_e4m3x4 = ptx(
     "{\n.reg .b16 low, high;\nmov.b32 {low, high}, $2;\n"
     "cvt.rn.f16x2.e4m3x2 $0, low;\ncvt.rn.f16x2.e4m3x2 $1, high;\n}",
@@ -112,7 +112,7 @@ class Decoder:
     """
 
     def __init__(self, zero):
-        self.unknown = zero
+        self.table = zero + Uint32(0x03020100), Uint32(0x0C080604)
 
     def pairs(self, scales):
         """A piece's scales as f16x2."""
@@ -132,17 +132,15 @@ class IntegerDecoder(Decoder):
         return value
 
     def magnitudes(self, word):
-        """Eight bytes in two registers; 0 for negative elements."""
-        table = self.unknown + Uint32(0x03020100), Uint32(0x0C080604)
-        return [prmt(*table, word), prmt(*table, word >> 16)]
+        """Eight bytes of positive elements, 0 for others; then of negative ones."""
+        signs = word, word ^ Uint32(0x88888888)
+        return [[prmt(*self.table, sign), prmt(*self.table, sign >> 16)] for sign in signs]
 
     def vector(self, words):
         out = []
         top = Uint32(0x80808080)
         for word in words:
-            positive = self.magnitudes(word)
-            negative = self.magnitudes(word ^ Uint32(0x88888888))
-            out += [((p | top) - n) ^ top for p, n in zip(positive, negative, strict=True)]
+            out += [((p | top) - n) ^ top for p, n in zip(*self.magnitudes(word), strict=True)]
         return out
 
     def add(self, value, words, pair, b, factors):
@@ -157,8 +155,8 @@ class IntegerDecoder(Decoder):
         # 1.5 * 2**23: adding an integer to its bits adds it to its value.
         sums = [Uint32(0x4B400000)] * 2
         for i, word in enumerate(words):
-            for sign, signed in enumerate([word, word ^ Uint32(0x88888888)]):
-                for part, b_part in zip(self.magnitudes(signed), b[2 * i : 2 * i + 2], strict=True):
+            for sign, parts in enumerate(self.magnitudes(word)):
+                for part, b_part in zip(parts, b[2 * i : 2 * i + 2], strict=True):
                     sums[sign] = dp4a(part, b_part, sums[sign])
         return mov_f32_b32(sums[0]) - mov_f32_b32(sums[1])
 
@@ -191,9 +189,8 @@ class HalfDecoder(Decoder):
 
     def block(self, words, b):
         """The sums over even and over odd elements."""
-        first, *a = self.vector(words)
-        value = mul_f16x2(first, b[0])
-        for a_pair, b_pair in zip(a, b[1:], strict=True):
+        value = Uint32(0)
+        for a_pair, b_pair in zip(self.vector(words), b, strict=True):
             value = fma_f16x2(a_pair, b_pair, value)
         return value
 
@@ -211,10 +208,13 @@ class Configuration:
         width, rows = self.threads_k, self.rows
         threads, lanes = width * self.groups, min(width, 32)
         for rule, holds in {
-            "a CTA is whole warps": threads % 32 == 0,
-            "a CTA's threads to 1024 are resident": threads <= self.resident <= 1024,
-            "threads_k is 8, 16 or whole warps": width in (8, 16) or width % 32 == 0,
-            f"rows is a power of two up to {lanes}": 0 < rows <= lanes and not rows & (rows - 1),
+            f"a CTA of {threads} threads is not whole warps": threads % 32 == 0,
+            f"resident must be at most 1024 and at least the {threads} threads of a CTA": threads
+            <= self.resident
+            <= 1024,
+            "threads_k must be 8, 16 or a multiple of 32": width in (8, 16) or width % 32 == 0,
+            f"rows must be a power of two of at most {lanes}": 0 < rows <= lanes
+            and not rows & (rows - 1),
             "a piece is 16 or 32 bytes": self.bytes in (16, 32),
         }.items():
             check(holds, f"{self}: {rule}")
@@ -365,8 +365,8 @@ class Gemv:
         return [*zip(words, scales, strict=True), last]
 
 
-# {(least compute capability, least memory_gbps): {(m, k, l): ...}}, of an H100, an H200 and a B200;
-# the last by counting instructions.
+# {(least compute capability, least memory_gbps): {(m, k, l): ...}}: on an H100 and an H200; 100 by
+# counting instructions.
 tables = {
     (80, 0): {
         (7168, 16384, 1): Configuration(512, 1, 2),
@@ -391,7 +391,7 @@ def compute_capability() -> int:
     """90 for sm_90a. Raises RuntimeError without a device and CUTE_DSL_ARCH."""
     target = os.environ.get("CUTE_DSL_ARCH")
     if not target and not torch.cuda.is_available():
-        raise RuntimeError("no CUDA device, and no CUTE_DSL_ARCH")
+        raise RuntimeError("no CUDA device, and CUTE_DSL_ARCH names none to emulate")
     digits = target or str(torch.cuda.get_device_capability())
     return int("".join(filter(str.isdigit, digits)))
 
@@ -459,9 +459,9 @@ def configurations(m: int, k: int, l: int, capability: int) -> list[Configuratio
             continue
         for groups, rows in itertools.product((1, 2, 4, 8, 16), (1, 2, 4, 8)):
             # Eight rows need more than the 128 registers that 512 threads leave.
-            resident = 1024 if not half else 384 if rows == 8 else 512
-            if least <= threads_k * groups <= min(resident, 768):
-                space.append(Configuration(threads_k, groups, rows, count, size, resident))
+            for resident in ((384,) if rows == 8 else (512, 640)) if half else (1024,):
+                if least <= threads_k * groups <= min(resident, 768):
+                    space.append(Configuration(threads_k, groups, rows, count, size, resident))
     return list(dict.fromkeys(space))
 
 
@@ -482,7 +482,7 @@ def plan(kinds: tuple, configuration: Configuration | None):
     check(k > 0 and k % 64 == 0, f"k must be a positive multiple of 64, but is {k}")
     check(
         device.type == "cuda" or "CUTE_DSL_ARCH" in os.environ,
-        f"the tensors are on {device}, not on a CUDA device",
+        f"the tensors are on {device}: move them to a CUDA device, or emulate one",
     )
     fp4, fp8 = torch.float4_e2m1fn_x2, torch.float8_e4m3fn
     expected = {

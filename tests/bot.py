@@ -16,6 +16,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -92,38 +93,35 @@ class Bot:
         cases: list[str] | bytes | None,
         secret_seed: int | None = None,
         timeout_s: float = 180,
+        forked: bool = False,
         **environment: str,
     ) -> Ended:
         """``python3 eval.py MODE CASEFILE`` with a pipe; no case file is written for None."""
-        arguments = self._arguments(mode, cases)
-        return self.run_raw(arguments, timeout_s, {**_seed(secret_seed), **environment})
+        case_file = self.folder / "cases.txt"
+        if cases is not None:
+            lines = cases if isinstance(cases, bytes) else "\n".join(cases).encode()
+            case_file.write_bytes(lines)
+        if secret_seed is not None:
+            environment["POPCORN_SEED"] = str(secret_seed)
+        run = self._run_forked if forked else self.run_raw
+        return run([mode, case_file.name], timeout_s, environment)
 
-    def judge(
-        self,
-        mode: str,
-        cases: list[str] | bytes | None,
-        secret_seed: int | None = None,
-        timeout_s: float = 180,
-        **environment: str,
-    ) -> Ended:
+    def judge(self, mode: str, cases: list[str] | bytes | None, **options: Any) -> Ended:
         """``run`` by a forked judge, of whose standard output nothing is kept."""
-        command = [sys.executable, "eval.py", *self._arguments(mode, cases)]
-        told = _environment({**_seed(secret_seed), **environment})
+        return self.run(mode, cases, forked=True, **options)
+
+    def _run_forked(
+        self, arguments: list[str], timeout_s: float, environment: dict[str, str]
+    ) -> Ended:
+        command = [sys.executable, "eval.py", *arguments]
         read_fd, write_fd = os.pipe()
-        process = start(command, self.folder, told, write_fd, root / "harness")
+        process = start(command, self.folder, _environment(environment), write_fd, root / "harness")
         killed = _wait(process, timeout_s)
         os.close(write_fd)
         assert process.stderr
         with process.stderr as errors:
             text = _drain(errors.fileno()).decode("utf-8", "replace")
         return Ended(process.wait(), b"", text, _drain(read_fd, close=True), killed)
-
-    def _arguments(self, mode: str, cases: list[str] | bytes | None) -> list[str]:
-        case_file = self.folder / "cases.txt"
-        if cases is not None:
-            lines = cases if isinstance(cases, bytes) else "\n".join(cases).encode()
-            case_file.write_bytes(lines)
-        return [mode, case_file.name]
 
     def run_raw(
         self,
@@ -151,10 +149,6 @@ class Bot:
         written = _drain(read_fd, close=True)
         text = errors.read_bytes().decode("utf-8", "replace")
         return Ended(process.returncode, log.read_bytes(), text, written, killed)
-
-
-def _seed(secret_seed: int | None) -> dict[str, str]:
-    return {} if secret_seed is None else {"POPCORN_SEED": str(secret_seed)}
 
 
 def _wait(process: Process, timeout_s: float) -> bool:

@@ -211,34 +211,30 @@ for fields in ((24, 4, 1), (8, 1, 1), (512, 4, 1), (32, 1, 3), (8, 4, 16), (32, 
         print(str(error).split("): ")[1])
 """
     assert run(code, "sm_90a", tmp_path).splitlines() == [
-        "threads_k is 8, 16 or whole warps",
-        "a CTA is whole warps",
-        "a CTA's threads to 1024 are resident",
-        "rows is a power of two up to 32",
-        "rows is a power of two up to 8",
+        "threads_k must be 8, 16 or a multiple of 32",
+        "a CTA of 8 threads is not whole warps",
+        "resident must be at most 1024 and at least the 2048 threads of a CTA",
+        "rows must be a power of two of at most 32",
+        "rows must be a power of two of at most 8",
         "a piece is 16 or 32 bytes",
     ]
 
 
-@pytest.mark.parametrize("percent", [1, 4])
-def test_the_slower_copy_has_more_ctas_and_is_right(percent, tmp_path):
-    text = slower((root / "submission.py").read_text(), percent)
+@pytest.mark.parametrize(("percent", "ctas"), [(1, 101), (4, 104)])
+def test_the_slower_copy_has_more_ctas_and_is_right(percent, ctas, tmp_path):
     copy = tmp_path / "slower_copy.py"
-    copy.write_text(text)
+    copy.write_text(slower((root / "submission.py").read_text(), percent))
     code = f"""
 import sys
 sys.path.insert(0, {str(tmp_path)!r})
 from nvfp4 import emulation
-with emulation.install("sm_90a") as launches:
+with emulation.install("sm_90a") as emulated:
     import slower_copy, reference
-    data = reference.generate_full_range_input(512, 128, 1, seed=1)
-    right, message = reference.check_implementation(
-        data, slower_copy.gemv(data, slower_copy.Configuration(8, 4, 1)), reference.ref_kernel(data)
-    )
-print(right, message)
+    data = reference.generate_full_range_input(1600, 128, 1, seed=1)
+    output = slower_copy.gemv(data, slower_copy.Configuration(8, 4, 4))
+    print(list(emulated.launches[-1].grid)[0], *reference.check_implementation(data, output))
 """
-    assert text.count(f"* {percent} // 100") == 1
-    assert run(code, "sm_90a", tmp_path).splitlines()[-1].startswith("True")
+    assert run(code, "sm_90a", tmp_path).splitlines()[-1].split()[:2] == [str(ctas), "True"]
 
 
 def test_a_kernel_that_is_written_otherwise_has_no_slower_copy():

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 import nvfp4.cli.tune
 from nvfp4.cli.main import main
 from nvfp4.cli.problem import load_problem
+from nvfp4.tuner.bench import _memory_gbps
 from nvfp4.tuner.errors import TuneError
 from nvfp4.tuner.space import Shape, load_submission, table_for
 from nvfp4.tuner.table import with_entry
@@ -373,3 +374,11 @@ def test_an_entry_goes_into_the_table_of_its_bounds() -> None:
     assert written == text.replace(
         "(80, 30): {\n", "(80, 30): {\n        (1, 64, 1): NoneType(),\n"
     )
+
+
+def test_the_bandwidth_of_a_multiprocessor_comes_from_the_bus_or_is_unknown() -> None:
+    h200 = SimpleNamespace(
+        memory_clock_rate=3_201_000, memory_bus_width=6016, multi_processor_count=132
+    )
+    assert 36.4 < _memory_gbps(h200) < 36.6
+    assert _memory_gbps(SimpleNamespace(multi_processor_count=132)) == 0

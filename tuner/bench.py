@@ -15,6 +15,16 @@ from nvfp4.tuner.space import Shape, sentence
 _seed = 1111
 
 
+def _memory_gbps(device: Any) -> float:
+    """For each multiprocessor, by the clock (kHz) and the width of the bus, both edges counting; 0
+    where torch does not tell.
+    """
+    if not hasattr(device, "memory_bus_width"):
+        return 0.0
+    bits_ms = 2 * device.memory_clock_rate * device.memory_bus_width
+    return float(bits_ms / 8e6 / device.multi_processor_count)
+
+
 class Gpu:
     """A CUDA device, and full-range inputs of one shape at a time.
 
@@ -31,9 +41,7 @@ class Gpu:
         self.name = torch.cuda.get_device_name(device)
         major, minor = torch.cuda.get_device_capability(device)
         self.capability = 10 * major + minor
-        properties = torch.cuda.get_device_properties(device)
-        bits_ms = 2 * properties.memory_clock_rate * properties.memory_bus_width
-        self.memory_gbps = bits_ms / 8e6 / properties.multi_processor_count
+        self.memory_gbps = _memory_gbps(torch.cuda.get_device_properties(device))
         self._timer = timing.CudaTimer(device)
         self._data: Any = None
         self._expected: Any = None
