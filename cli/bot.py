@@ -1,6 +1,7 @@
 """Plays the bot: a flat folder, one run of the submission, then eval.py with a pipe for results."""
 
 import contextlib
+import math
 import os
 import selectors
 import shutil
@@ -10,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -34,6 +35,9 @@ stop_s = 3.0
 
 look_s = 0.2
 """How often to look what a silent process is doing."""
+
+longest_wait_s = 60.0
+"""A wait without a limit is one of several of these."""
 
 longest_line_bytes = 64 << 10
 """More than any line that eval.py writes: the rest of a longer one is left out."""
@@ -167,6 +171,27 @@ class Bot:
             return _run(
                 command, folder, environment, limit_s, on_result or _ignore, look, self._harness
             )
+
+    def run_comparison(
+        self,
+        files: Sequence[bytes],
+        rounds: int | None,
+        seed: int,
+        cases: list[str],
+        on_result: OnResult,
+    ) -> ProcessResult:
+        """``python -m nvfp4.local.comparison``; see there. files: the submissions. The time limit
+        is that of a wave.
+        """
+        with self._staged() as folder:
+            compared = folder.parent / "compared"
+            for number, content in enumerate(files):
+                (compared / str(number)).mkdir(parents=True)
+                (compared / str(number) / "submission.py").write_bytes(content)
+            command = [sys.executable, "-m", "nvfp4.local.comparison", str(compared)]
+            command += [str(rounds or 0), str(seed), str(_write_cases(folder, cases))]
+            environment = self._environment(folder)
+            return _run(command, folder, environment, math.inf, on_result, harness=self._harness)
 
     def run_explain(
         self, cases: list[str], instructions: int, wanted: list[str]
@@ -352,7 +377,7 @@ def _results(
     with selectors.DefaultSelector() as selector:
         selector.register(fd, selectors.EVENT_READ)
         while (left_s := deadline - time.monotonic()) > 0:
-            if not selector.select(min(left_s, look_s) if look else left_s):
+            if not selector.select(min(left_s, look_s if look else longest_wait_s)):
                 if look:
                     look()
                 continue

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -17,7 +17,8 @@ from rich.console import Console
 from rich.text import Text
 
 from nvfp4.cli import interrupts
-from nvfp4.cli.assess import Plan
+from nvfp4.cli.assess import Observer, Plan
+from nvfp4.cli.bot import side_by_side
 from nvfp4.cli.compare.files import File, read_files
 from nvfp4.cli.compare.results import (
     Counted,
@@ -26,14 +27,8 @@ from nvfp4.cli.compare.results import (
     Timed,
     result_object,
 )
-from nvfp4.cli.compare.rounds import (
-    Limits,
-    Round,
-    comparisons_of,
-    is_settled,
-    round_means_us,
-    run_rounds,
-)
+from nvfp4.cli.compare.rounds import Limits, Round, Waves, comparisons_of, mean_times_us
+from nvfp4.cli.compare.side_by_side import FailedThere, Times, time_side_by_side
 from nvfp4.cli.compare.tables import show_result
 from nvfp4.cli.console import new_console, say
 from nvfp4.cli.errors import SetupError
@@ -43,7 +38,9 @@ from nvfp4.cli.problem import Problem, load_problem
 from nvfp4.cli.progress import observed, quiet
 from nvfp4.cli.quantities import microseconds, seconds, several
 from nvfp4.cli.tests_table import status_text
-from nvfp4.cli.verdict import Device, Verdict
+from nvfp4.cli.verdict import BenchmarkResult, Device, Verdict
+
+_tests_at_once = 4
 
 
 @dataclass(frozen=True)
@@ -113,57 +110,61 @@ class _Comparing:
 
     def timed(self, started_s: float) -> Timed:
         """started_s: when the comparison began, on the monotonic clock."""
-        self._test([])
+        plan = Plan(self.problem.tests, [])
+        with side_by_side(_tests_at_once) as pool, quiet(self.console):
+            self._tell(pool.map(partial(self._judged, plan=plan), self._different))
         options = self.options
         seed = secrets.randbits(32) if options.seed is None else options.seed
-
-        rounds, end = run_rounds(
-            self._benchmark,
-            len(self.files),
-            Limits(started_s + options.limit_s, options.rounds),
-            seed,
-            partial(is_settled, threshold=options.threshold),
-            self._show_round,
-        )
-        found = comparisons_of(rounds, options.threshold)
-        return Timed(self.problem.benchmarks, options.threshold, seed, rounds, end, found)
+        waves = Waves(Limits(started_s + options.limit_s, options.rounds), options.threshold)
+        try:
+            self._time(waves, seed)
+        except KeyboardInterrupt:
+            if not waves.interrupt():
+                raise
+        assert waves.end
+        found = comparisons_of(waves.rounds, options.threshold)
+        benchmarks = self.problem.benchmarks
+        return Timed(benchmarks, options.threshold, seed, waves.rounds, waves.end, found)
 
     def counted(self) -> Counted:
         """What the emulated benchmarks count."""
-        verdicts = self._test(self.problem.benchmarks)
+        plan = Plan(self.problem.tests, self.problem.benchmarks)
+
+        def judged(file: File) -> Verdict:
+            with observed(self.console) as observer:
+                return self._judged(file, plan, observer)
+
+        verdicts = self._tell(map(judged, self._different))
         counts = [[each.emulation for each in verdict.benchmarks] for verdict in verdicts]
         return Counted(self.problem.benchmarks, counts)
 
-    def _test(self, benchmarks: list[str]) -> list[Verdict]:
-        """Judges each file's contents once, as nvfp4 test does, and on these benchmarks."""
+    @property
+    def _different(self) -> list[File]:
+        """Without those that equal another before them."""
+        return [file for file in self.files if file.same_as is None]
+
+    @property
+    def _judging(self) -> Options:
+        chosen = self.options
+        return Options(device=chosen.device, flush=chosen.flush, timeout=chosen.timeout)
+
+    def _tell(self, different: Iterator[Verdict]) -> list[Verdict]:
+        """The verdict of every file, each told as it comes. different: of those that differ."""
         verdicts: dict[str, Verdict] = {}
         for file in self.files:
             say(self.console, file.line)
             if file.same_as is None:
-                verdict = self._judged(file, Plan(self.problem.tests, benchmarks))
+                verdict = next(different)
                 say(self.console, _tested(verdict))
             else:
                 verdict = verdicts[file.same_as]
             verdicts[file.label] = verdict
         return list(verdicts.values())
 
-    def _benchmark(self, number: int) -> list[float]:
-        """The mean times of a file, by its number, from fresh processes; microseconds."""
-        file = self.files[number]
-        verdict = self._judged(file, Plan([], self.problem.benchmarks, run_alone=False))
-        means = [each.mean_us for each in verdict.benchmarks if each.timed and each.mean_us]
-        if len(means) < len(verdict.benchmarks):
-            raise SetupError(f"{file.label} was not timed on the GPU", "nvfp4 eval says why.")
-        return means
-
-    def _judged(self, file: File, plan: Plan) -> Verdict:
+    def _judged(self, file: File, plan: Plan, observer: Observer | None = None) -> Verdict:
         """A verdict that passed."""
-        chosen = self.options
-        options = Options(device=chosen.device, flush=chosen.flush, timeout=chosen.timeout)
-        course = observed if self.console.is_interactive and plan.tests else quiet
-        with course(self.console) as observer:
-            read = (file.submission, file.content)
-            verdict = judge(file.path, plan, options, observer, read)
+        read = (file.submission, file.content)
+        verdict = judge(file.path, plan, self._judging, observer or Observer(), read)
         self.device = verdict.device or self.device
         if verdict.interrupted:
             raise KeyboardInterrupt
@@ -171,11 +172,38 @@ class _Comparing:
             raise _Wrong(Failed(file, verdict))
         return verdict
 
-    def _show_round(self, number: int, found: Round) -> None:
-        """The geometric means in the order in which they were timed."""
-        means = round_means_us(found)
-        parts = [f"{self.files[file].label} {microseconds(means[file])}" for file in found.order]
-        say(self.console, f"round {number}: {', '.join(parts)} us", "dim")
+    def _time(self, waves: Waves, seed: int) -> None:
+        """Has the files timed side by side, until there are rounds enough."""
+
+        def on_wave(times: Times) -> bool:
+            self._show_wave(waves.add(times))
+            return waves.end is not None
+
+        contents = [file.content for file in self.files]
+        benchmarks, rounds = self.problem.benchmarks, self.options.rounds
+        try:
+            with quiet(self.console):
+                bot = self._judging.bot(b"")
+                time_side_by_side(bot, contents, benchmarks, rounds, seed, on_wave)
+        except FailedThere as failed:
+            raise _Wrong(self._failed(failed)) from None
+
+    def _failed(self, failed: FailedThere) -> Failed:
+        """As the benchmarks of the file would have failed."""
+        file, at = self.files[failed.file], failed.case or 0
+        benchmarks = [
+            BenchmarkResult(line, "fail", message=str(failed))
+            if number == at
+            else BenchmarkResult(line, "skipped", message="not run: another benchmark failed")
+            for number, line in enumerate(self.problem.benchmarks)
+        ]
+        return Failed(file, Verdict(file.submission, self.device, benchmarks=benchmarks))
+
+    def _show_wave(self, rounds: list[Round]) -> None:
+        """The geometric means over the rounds of a wave."""
+        means = zip(self.files, mean_times_us(rounds), strict=True)
+        said = ", ".join(f"{file.label} {microseconds(us)} us" for file, us in means)
+        say(self.console, f"{several(len(rounds), 'round')} side by side: {said}", "dim")
 
 
 def _tested(verdict: Verdict) -> Text:

@@ -66,7 +66,7 @@ class Timed:
             "end": self.end,
             "rounds": [
                 {
-                    "order": [labels[number] for number in each.order],
+                    "wave": each.wave,
                     "mean_us": dict(zip(labels, each.times_us, strict=True)),
                 }
                 for each in self.rounds

@@ -1,10 +1,9 @@
-"""The course of a comparison on a GPU: rounds in which each file is benchmarked once."""
+"""The course of a comparison on a GPU: waves of rounds, until the verdict is clear."""
 
 from __future__ import annotations
 
-import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,16 +14,18 @@ End = Literal["clear", "limit", "rounds", "interrupted"]
 
 @dataclass(frozen=True)
 class Round:
-    """order: the files by number, as they were timed. times_us: [files][shapes], by number."""
+    """What one process of each file took. times_us: [files][shapes]. wave: the rounds whose
+    processes were alive side by side have the same number, from 1.
+    """
 
-    order: tuple[int, ...]
+    wave: int
     times_us: tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True)
 class Limits:
-    """rounds: exactly so many. Where that is None, rounds are added until the verdict is clear, or
-    one more would pass deadline_s, on the clock; three there are in any case.
+    """rounds: exactly so many. Where that is None, waves are added until the verdict is clear, or
+    one more would pass deadline_s, on the clock; three rounds there are in any case.
     """
 
     deadline_s: float
@@ -33,83 +34,70 @@ class Limits:
 
 def comparisons_of(rounds: Sequence[Round], threshold: float) -> list[Comparison]:
     """Every file but the first with the first. threshold: a share."""
-    times = [[each.times_us[file] for each in rounds] for file in range(len(rounds[0].order))]
+    files = range(len(rounds[0].times_us))
+    times = [[each.times_us[file] for each in rounds] for file in files]
     return [compared(times[0], file, threshold) for file in times[1:]]
 
 
-def round_means_us(found: Round) -> list[float]:
-    """The geometric mean of each file over the shapes."""
-    return [joint_mean(times) for times in found.times_us]
+def mean_times_us(rounds: Sequence[Round]) -> list[float]:
+    """The geometric mean of each file over shapes and rounds."""
+    files = range(len(rounds[0].times_us))
+    return [joint_mean([us for each in rounds for us in each.times_us[file]]) for file in files]
 
 
 def is_settled(rounds: Sequence[Round], threshold: float) -> bool:
-    """Whether the verdict of each file is clear, and was the same before the last round: who looks
-    after every round and stops at the first clear verdict stops at flukes.
+    """Whether the verdict of each file is clear, and was the same before the last wave: who looks
+    after every wave and stops at the first clear verdict stops at flukes.
     """
-    if len(rounds) <= least_rounds:
+    before = [each for each in rounds if each.wave < rounds[-1].wave]
+    if len(before) < least_rounds:
         return False
     words = _words(rounds, threshold)
-    return "unclear" not in words and words == _words(rounds[:-1], threshold)
+    return "unclear" not in words and words == _words(before, threshold)
 
 
 def _words(rounds: Sequence[Round], threshold: float) -> list[Word]:
     return [each.total.word for each in comparisons_of(rounds, threshold)]
 
 
-def orders(files: int, seed: int) -> Iterator[tuple[int, ...]]:
-    """In which order each round takes the files: a random one, then the same backwards, so that
-    what grows steadily over both rounds cancels.
-    """
-    draw = random.Random(seed)
-    while True:
-        order = tuple(draw.sample(range(files), files))
-        yield order
-        yield order[::-1]
+class Waves:
+    """Takes wave after wave and says when it is enough. end: why; None while more are wanted."""
 
+    def __init__(
+        self,
+        limits: Limits,
+        threshold: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.rounds: list[Round] = []
+        self.end: End | None = None
+        self._limits, self._threshold, self._clock = limits, threshold, clock
+        self._waves = 0
+        self._longest_s = 0.0
+        self._since_s = clock()
 
-def run_rounds(
-    benchmark: Callable[[int], Sequence[float]],
-    files: int,
-    limits: Limits,
-    seed: int,
-    is_clear: Callable[[Sequence[Round]], bool],
-    on_round: Callable[[int, Round], None] = lambda number, found: None,
-    clock: Callable[[], float] = time.monotonic,
-) -> tuple[list[Round], End]:
-    """Every whole round, and why there are no more. benchmark: the mean times of a file, by its
-    number; what it raises ends the rounds, but an interrupt leaves those that are whole, if they
-    are enough for a verdict.
-    """
-    rounds: list[Round] = []
-    longest_s = 0.0
-    for order in orders(files, seed):
-        began_s = clock()
-        end = _end(rounds, limits, began_s + longest_s, is_clear)
-        if end:
-            return rounds, end
-        try:
-            times = {file: tuple(benchmark(file)) for file in order}
-        except KeyboardInterrupt:
-            if len(rounds) < least_rounds:
-                raise
-            return rounds, "interrupted"
-        rounds.append(Round(order, tuple(times[file] for file in range(files))))
-        longest_s = max(longest_s, clock() - began_s)
-        on_round(len(rounds), rounds[-1])
-    raise AssertionError("orders do not end")
+    def add(self, wave: Sequence[Sequence[Sequence[float]]]) -> list[Round]:
+        """Notes the times of a wave, microseconds [rounds][files][shapes], and may set ``end``."""
+        self._waves += 1
+        added = [Round(self._waves, tuple(tuple(times) for times in each)) for each in wave]
+        self.rounds += added
+        now_s = self._clock()
+        self._longest_s = max(self._longest_s, now_s - self._since_s)
+        self._since_s = now_s
+        self.end = self._end(now_s + self._longest_s)
+        return added
 
+    def interrupt(self) -> bool:
+        """Whether what is there is enough for a verdict."""
+        self.end = "interrupted"
+        return len(self.rounds) >= least_rounds
 
-def _end(
-    rounds: Sequence[Round],
-    limits: Limits,
-    next_end_s: float,
-    is_clear: Callable[[Sequence[Round]], bool],
-) -> End | None:
-    """Why to end after these rounds; None where there is to be another, which would end then."""
-    if limits.rounds is not None:
-        return "rounds" if len(rounds) >= limits.rounds else None
-    if len(rounds) < least_rounds:
-        return None
-    if is_clear(rounds):
-        return "clear"
-    return "limit" if next_end_s > limits.deadline_s else None
+    def _end(self, next_end_s: float) -> End | None:
+        """next_end_s: when another wave would end."""
+        if self._limits.rounds is not None:
+            return "rounds" if len(self.rounds) >= self._limits.rounds else None
+        if len(self.rounds) < least_rounds:
+            return None
+        if is_settled(self.rounds, self._threshold):
+            return "clear"
+        return "limit" if next_end_s > self._limits.deadline_s else None

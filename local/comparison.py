@@ -1,0 +1,131 @@
+"""Submissions timed against each other on one device.
+
+    python -m nvfp4.local.comparison FOLDER ROUNDS SEED CASEFILE
+
+Run by the command in the judge's folder, as eval.py is. FOLDER/0, FOLDER/1, ... hold a
+submission.py each. ROUNDS: a fresh process of every file makes one; as many as there is room for
+start together and are a wave; 0: until this process is ended. SEED: of the order of calls.
+
+Writes to the result pipe: ``wave.N``, a JSON list [rounds][files][cases] of means in microseconds;
+or ``failed``, an object of file, case (null where it was not loaded) and message; or ``error``.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import NoReturn
+
+import isolation
+from cases import Case, read_cases
+from device import DeviceLimits, free_memory_bytes, measure_limits
+from messages import Load
+from nvfp4.local.flushes import flushes
+from nvfp4.local.options import read_options
+from nvfp4.local.side_by_side import FileFailed, SideBySide, started
+from nvfp4.local.variables import default_timeout_s
+from opened_case import NotEnoughMemory, OutOfTime
+from protocol import Exit, ResultPipe
+from reference import default_device
+from submission_process import CannotRun
+
+most_rounds_at_once = 8
+
+longest_bytes = 60 << 10
+
+_flush_bytes, _context_bytes = 4 << 30, 1 << 30
+
+
+class Comparison:
+    """Waves of rounds. Methods raise FileFailed, OutOfTime, NotEnoughMemory and CannotRun."""
+
+    def __init__(
+        self, files: Sequence[Path], cases: Sequence[Case], load: Load, timeout_s: float, seed: int
+    ) -> None:
+        """timeout_s: of a wave."""
+        self._files, self._cases, self._load = files, cases, load
+        self._timeout_s = timeout_s
+        self._orders = Random(seed)
+        self._device = default_device()
+        self._limits: DeviceLimits | None = None
+
+    def wave(self, rounds: int) -> list[list[list[float]]]:
+        """The means of so many rounds, microseconds [rounds][files][cases]."""
+        deadline = time.monotonic() + self._timeout_s
+        with started(self._files, rounds, self._load) as workers:
+            processes = SideBySide(workers, self._device, deadline)
+            processes.wait_until_ready()
+            if self._limits is None:
+                self._limits = measure_limits(self._device, flushes[self._load.flush])
+                if self._device.type == "cuda":
+                    processes.clock_first(len(self._files))
+            processes.load()
+            for number, case in enumerate(self._cases):
+                processes.time(number, case, self._limits, self._orders)
+        means = [worker.means_us for worker in workers]
+        files = len(self._files)
+        return [means[first : first + files] for first in range(0, len(means), files)]
+
+    def rounds_at_once(self) -> int:
+        """For how many processes of each file there are cores and memory."""
+        if self._device.type == "cpu":
+            return 1
+        return room_for(
+            len(self._files), len(os.sched_getaffinity(0)), free_memory_bytes(self._device)
+        )
+
+
+def room_for(files: int, cores: int, free_bytes: int) -> int:
+    """How many processes of each file fit beside each other, one at least; a process has a context
+    and what flushes the cache.
+    """
+    worker_bytes = min(_flush_bytes, free_bytes // 4) + _context_bytes
+    return max(1, min(most_rounds_at_once, min(cores, free_bytes // worker_bytes) // files))
+
+
+def main(arguments: list[str]) -> Exit:
+    """Runs wave after wave."""
+    folder, rounds, seed, case_file = Path(arguments[0]), *map(int, arguments[1:3]), arguments[3]
+    pipe = ResultPipe(int(os.environ.pop("POPCORN_FD")))
+    pipe.capacity_bytes = sys.maxsize  # the command reads as we write
+    options = read_options(default_timeout_s)
+    isolation.adopt_orphans()
+    isolation.close_to_others()
+    files = [each / "submission.py" for each in sorted(folder.iterdir(), key=lambda e: int(e.name))]
+    try:
+        cases = read_cases(Path(case_file), None)
+        comparison = Comparison(files, cases, options["load"], options["timeout_s"], seed)
+        at_once, done = comparison.rounds_at_once(), 0
+        for number in count():
+            if rounds and done >= rounds:
+                return Exit.PASSED
+            size = min(at_once, rounds - done) if rounds else at_once
+            found = comparison.wave(size)
+            pipe.write(f"wave.{number}", json.dumps(found), longest_bytes)
+            done += size
+    except FileFailed as failed:
+        said = {"file": failed.file, "case": failed.case, "message": str(failed)}
+        pipe.write("failed", json.dumps(said), longest_bytes)
+    except (CannotRun, NotEnoughMemory) as error:
+        pipe.write("error", error)
+    except OutOfTime:
+        pipe.write("error", f"a round took longer than {options['timeout_s']:g} s")
+    finally:
+        isolation.kill_children()
+    return Exit.CHECK_FAILED
+
+
+def _stop(number: int, frame: object) -> NoReturn:
+    """Ends as an exception does, so that processes and folders are removed."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _stop)
+    sys.exit(main(sys.argv[1:]))

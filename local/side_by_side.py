@@ -1,0 +1,204 @@
+"""Processes of several submissions, alive together, that take turns with the device: every one is
+called on the same contents in the same buffers, in random order.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random, SystemRandom
+
+import torch
+
+import timing_checks
+from buffers import SharedBuffers, create_buffers
+from cases import Case
+from device import DeviceLimits
+from messages import Done, Load, OpenCase
+from nvfp4.local.gated_timing import GatedClock
+from nvfp4.local.queue_messages import CloseQueue
+from opened_case import OpenedCase, generate, longest_compile_s, seconds_left
+from stats import summarise
+from submission_process import SubmissionFailed, SubmissionProcess
+from timing import CallTime
+
+blocks, calls_in_a_block = 4, 6
+"""A process is timed in so many sets of buffers. Where a set lies in memory changes a time by up
+to two percent after the contest's flush."""
+
+_contents = SystemRandom()
+
+
+class FileFailed(Exception):
+    """A submission is wrong. case: the number of the benchmark, None where there was none yet."""
+
+    def __init__(self, file: int, case: int | None, message: str) -> None:
+        super().__init__(message)
+        self.file, self.case = file, case
+
+
+class SharedCase(OpenedCase):
+    """A case of one process in buffers that others have open too."""
+
+    def use(self, buffers: SharedBuffers) -> None:
+        """Calls use these from now on. Raises SubmissionFailed, OutOfTime."""
+        self.buffers = buffers
+        self.ask(OpenCase(self.case.m, self.case.k, self.case.l), Done, buffers.fd)
+
+
+@dataclass(eq=False)
+class Worker:
+    """A process of a file, by its number. opened, times: of the case in progress. means_us: of
+    each case that is done. clock: the judge's own, where this process is to be clocked.
+    """
+
+    file: int
+    process: SubmissionProcess
+    clock: GatedClock | None = None
+    opened: SharedCase | None = None
+    times: list[CallTime] = field(default_factory=list)
+    means_us: list[float] = field(default_factory=list)
+
+    @property
+    def case(self) -> SharedCase:
+        assert self.opened, "_open comes first"
+        return self.opened
+
+
+class SideBySide:
+    """Methods raise FileFailed, OutOfTime, NotEnoughMemory and CannotRun."""
+
+    def __init__(self, workers: Sequence[Worker], device: torch.device, deadline: float) -> None:
+        """deadline: on the monotonic clock, in seconds."""
+        self._workers = workers
+        self._device, self._deadline = device, deadline
+
+    def wait_until_ready(self) -> None:
+        """Until every process has set up the device, which disturbs what is timed meanwhile."""
+
+        def wait(worker: Worker) -> None:
+            worker.process.begin(CloseQueue(), self._left_s(), load=False)
+            worker.process.finish(Done, self._left_s())
+
+        self._each(None, wait)
+
+    def clock_first(self, files: int) -> None:
+        """Has the judge's own clock for one process of each file, before it is loaded."""
+        for worker in self._workers[:files]:
+            with _blamed(worker, None):
+                worker.clock = GatedClock(worker.process, self._device, self._deadline)
+
+    def load(self) -> None:
+        """Imports the submissions, beside each other."""
+        self._each(None, lambda worker: worker.process.load(self._left_s()))
+
+    def _left_s(self) -> float:
+        return seconds_left(self._deadline, longest_compile_s)
+
+    def time(self, number: int, case: Case, limits: DeviceLimits, orders: Random) -> None:
+        """One case in every process. number: the case's. orders: draws who is next."""
+        shape = case.m, case.k, case.l, self._device
+        shared: list[SharedBuffers] = []
+        try:
+            self._call_first(number, case)
+            for _ in range(blocks):
+                shared.append(create_buffers(*shape))
+            for buffers in shared:
+                self._time_block(number, buffers, orders)
+            for worker in self._workers:
+                with _blamed(worker, number):
+                    _conclude(worker, limits)
+        finally:
+            for buffers in shared:
+                buffers.close()
+            for worker in self._workers:
+                if worker.opened:
+                    worker.opened.close()
+
+    def _call_first(self, number: int, case: Case) -> None:
+        """Beside each other, in buffers of their own: most of a first call is compiling."""
+        for worker in self._workers:
+            with _blamed(worker, number):
+                worker.opened = SharedCase(worker.process, case, self._device, self._deadline)
+        data = generate(case, _seed())
+        self._each(number, lambda worker: worker.case.judged_call(data))
+        for worker in self._workers:
+            worker.case.close()
+
+    def _time_block(self, number: int, buffers: SharedBuffers, orders: Random) -> None:
+        """Some calls of every process in the same buffers; the first of them warms up."""
+        for worker in self._workers:
+            with _blamed(worker, number):
+                worker.case.use(buffers)
+        for call in range(1 + calls_in_a_block):
+            data = generate(self._workers[0].case.case, _seed())
+            for worker in orders.sample(self._workers, len(self._workers)):
+                with _blamed(worker, number):
+                    answer, wall_ns = worker.case.judged_call(data)
+                    if call:
+                        worker.times.append(timing_checks.read_time(answer, wall_ns))
+                    if call == calls_in_a_block:  # before another writes to the same c
+                        worker.case.check_again()
+
+    def _each(self, number: int | None, act: Callable[[Worker], object]) -> None:
+        """Lets every process do something, beside each other."""
+
+        def blamed(worker: Worker) -> None:
+            with _blamed(worker, number):
+                act(worker)
+
+        with ThreadPoolExecutor(len(self._workers)) as pool:
+            list(pool.map(blamed, self._workers))
+
+
+def _conclude(worker: Worker, limits: DeviceLimits) -> None:
+    """Takes the mean of a case, if its times can be true. Raises SubmissionFailed."""
+    opened = worker.case
+    times, worker.times = that_count(worker.times), []
+    stats = summarise([each.call_ns for each in times])
+    timing_checks.refuse_unfinished(stats, times, limits)
+    timing_checks.refuse_impossible(stats, limits.floor_ns(opened.case.bytes))
+    if worker.clock is not None:
+        worker.clock.check(opened, stats, iter(_seed, None))
+    worker.means_us.append(stats.mean / 1e3)
+
+
+def that_count(times: Sequence[CallTime]) -> list[CallTime]:
+    """Without those that the host was late for, unless that is the submission's way."""
+    prompt = [each for each in times if not each.late]
+    few = len(times) - len(prompt) <= timing_checks.most_left_out
+    return prompt if prompt and few else list(times)
+
+
+def _seed() -> int:
+    """Of contents that nobody can foresee."""
+    return _contents.randrange(2**63)
+
+
+@contextmanager
+def started(files: Sequence[Path], rounds: int, load: Load) -> Iterator[list[Worker]]:
+    """So many processes of each file, which have begun to start, round by round. All are killed
+    afterwards.
+    """
+    workers = [
+        Worker(number, SubmissionProcess(file, load))
+        for _ in range(rounds)
+        for number, file in enumerate(files)
+    ]
+    try:
+        for worker in workers:
+            worker.process.start()
+        yield workers
+    finally:
+        with ThreadPoolExecutor(len(workers)) as pool:
+            list(pool.map(lambda worker: worker.process.__exit__(), workers))
+
+
+@contextmanager
+def _blamed(worker: Worker, case: int | None) -> Iterator[None]:
+    """What goes wrong in the block is this file's fault."""
+    try:
+        yield
+    except SubmissionFailed as failed:
+        raise FileFailed(worker.file, case, str(failed)) from None
