@@ -19,8 +19,10 @@ from messages import Done, Load, OpenCase
 from nvfp4.local.gated_timing import GatedClock
 from nvfp4.local.queue_messages import CloseQueue
 from opened_case import OpenedCase, generate, longest_compile_s, seconds_left
+from reference import check_implementation, ref_kernel
 from stats import summarise
 from submission_process import SubmissionFailed, SubmissionProcess
+from task import input_t, output_t
 from timing import CallTime
 
 blocks, calls_in_a_block = 4, 6
@@ -45,6 +47,15 @@ class SharedCase(OpenedCase):
         """Calls use these from now on. Raises SubmissionFailed, OutOfTime."""
         self.buffers = buffers
         self.ask(OpenCase(self.case.m, self.case.k, self.case.l), Done, buffers.fd)
+
+    def timed_call(self, data: input_t, expected: output_t) -> CallTime:
+        """A call whose inputs and output are checked. expected: what ref_kernel makes of the data,
+        which costs more than a call. Raises SubmissionFailed, OutOfTime.
+        """
+        answer, wall_ns = self.judged_call(data, check=False)
+        if not check_implementation(data, self.output(), expected)[0]:
+            self.check_output(self.output(), data)
+        return timing_checks.read_time(answer, wall_ns)
 
 
 @dataclass(eq=False)
@@ -133,11 +144,12 @@ class SideBySide:
                 worker.case.use(buffers)
         for call in range(1 + calls_in_a_block):
             data = generate(self._workers[0].case.case, _seed())
+            expected = ref_kernel(data)
             for worker in orders.sample(self._workers, len(self._workers)):
                 with _blamed(worker, number):
-                    answer, wall_ns = worker.case.judged_call(data)
+                    time = worker.case.timed_call(data, expected)
                     if call:
-                        worker.times.append(timing_checks.read_time(answer, wall_ns))
+                        worker.times.append(time)
                     if call == calls_in_a_block:  # before another writes to the same c
                         worker.case.check_again()
 
