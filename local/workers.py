@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import IO, ClassVar
@@ -75,6 +76,7 @@ class _ForkServer:
         isolation.adopt_orphans()  # workers are this process's children in the end
         self._script = script
         self._waiting: list[ForkedProcess] = []
+        self._taking = threading.Lock()
         self._socket = connection
 
     def forget(self) -> None:
@@ -115,14 +117,15 @@ class _ForkServer:
 
     def take_answers(self, process: "ForkedProcess") -> None:
         """Waits until a process has its number, -1 where it never started."""
-        while process in self._waiting:
-            said = self._socket.recv(64)
-            started = self._waiting[:1] if said else self._waiting[:]
-            del self._waiting[: len(started)]
-            for each in started:
-                each.number = int(said) if said else -1
-            if not said:
-                self.forget()
+        with self._taking:
+            while process in self._waiting:
+                said = self._socket.recv(64)
+                started = self._waiting[:1] if said else self._waiting[:]
+                del self._waiting[: len(started)]
+                for each in started:
+                    each.number = int(said) if said else -1
+                if not said:
+                    self.forget()
 
 
 def _started(script: str, environment: dict[str, str]) -> socket.socket:

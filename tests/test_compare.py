@@ -1,4 +1,4 @@
-"""When `nvfp4 compare` says faster, slower, same or unclear, and in what order it asks."""
+"""When `nvfp4 compare` says faster, slower, same or unclear, and when it has rounds enough."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import math
 import random
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
-from itertools import islice
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +13,7 @@ from hypothesis import strategies as st
 
 from nvfp4.cli.compare.counts import CountChange, count_changes
 from nvfp4.cli.compare.decision import Change, Word, change_of, compared, in_all, word_of
-from nvfp4.cli.compare.rounds import Limits, Round, comparisons_of, is_settled, orders, run_rounds
+from nvfp4.cli.compare.rounds import Limits, Round, Waves, comparisons_of, mean_times_us
 
 threshold = 0.005
 swapped: dict[Word, Word] = {"faster": "slower", "slower": "faster"}
@@ -112,48 +110,49 @@ def test_one_word_for_several_files(words: list[Word], word: str) -> None:
 
 
 class Machine:
-    """Benchmarks files with a clock of its own. factors: how long each takes. scatter: of a
+    """Times files in waves, with a clock of its own. factors: how long each takes. scatter: of a
     process, a standard deviation; all shapes of a process share half of it in variance.
     """
 
-    def __init__(self, factors: Sequence[float], scatter: float, seed: int, each_s: float) -> None:
+    def __init__(
+        self, factors: Sequence[float], scatter: float, seed: int, at_once: int = 8
+    ) -> None:
         self.now_s = 0.0
-        self.asked: list[int] = []
-        self._factors, self._scatter, self._each_s = factors, scatter, each_s
+        self._factors, self._scatter, self._at_once = factors, scatter, at_once
         self._draw = random.Random(seed)
-        self._drift = 0.0
 
-    def benchmark(self, number: int) -> list[float]:
-        if len(self.asked) % len(self._factors) == 0:
-            self._drift = self._draw.gauss(0, 0.01)
-        self.asked.append(number)
-        self.now_s += self._each_s
-        deviation = self._scatter / math.sqrt(2)
-        common = self._drift + self._draw.gauss(0, deviation)
+    def wave(self) -> list[list[list[float]]]:
+        self.now_s += 20.0
+        drift = self._draw.gauss(0, 0.01)
         return [
-            us * self._factors[number] * math.exp(common + self._draw.gauss(0, deviation))
+            [self._process(factor, drift) for factor in self._factors] for _ in range(self._at_once)
+        ]
+
+    def _process(self, factor: float, drift: float) -> list[float]:
+        deviation = self._scatter / math.sqrt(2)
+        common = drift + self._draw.gauss(0, deviation)
+        return [
+            us * factor * math.exp(common + self._draw.gauss(0, deviation))
             for us in (25.1, 45.5, 14.7)
         ]
 
-    def clock(self) -> float:
-        return self.now_s
-
-    def compare(self, limits: Limits) -> tuple[list[Round], str]:
-        settled = partial(is_settled, threshold=threshold)
-        files = len(self._factors)
-        return run_rounds(self.benchmark, files, limits, 1, settled, clock=self.clock)
+    def compare(self, limits: Limits) -> Waves:
+        waves = Waves(limits, threshold, clock=lambda: self.now_s)
+        while waves.end is None:
+            waves.add(self.wave())
+        return waves
 
 
 def words_of(factor: float, count: int, first_seed: int) -> Counter[str]:
     """The verdicts of so many comparisons of a file with one that takes a factor of its time, on a
-    machine with a process scatter of 0.2 %.
+    machine with a process scatter of 0.4 %.
     """
     words: Counter[str] = Counter()
     for seed in range(first_seed, first_seed + count):
-        machine = Machine([1.0, factor], 0.002, seed, each_s=6.0)
-        rounds, _ = machine.compare(Limits(90.0))
-        words[comparisons_of(rounds, threshold)[0].total.word] += 1
-        assert machine.now_s <= 90.0
+        machine = Machine([1.0, factor], 0.004, seed)
+        waves = machine.compare(Limits(80.0))
+        words[comparisons_of(waves.rounds, threshold)[0].total.word] += 1
+        assert machine.now_s <= 80.0
     return words
 
 
@@ -168,59 +167,42 @@ def test_what_is_one_per_cent_slower_is_slower_in_nine_of_ten() -> None:
     assert words_of(1 / 1.01, 50, 2000)["faster"] >= 45
 
 
-def test_every_round_takes_every_file_once_and_every_second_one_backwards() -> None:
-    drawn = list(islice(orders(4, seed=3), 20))
-    assert all(sorted(order) == [0, 1, 2, 3] for order in drawn)
-    assert all(drawn[i + 1] == drawn[i][::-1] for i in range(0, 20, 2))
-    assert len(set(drawn)) > 4
-    assert drawn == list(islice(orders(4, seed=3), 20))
-    assert drawn != list(islice(orders(4, seed=4), 20))
-
-
-def test_files_are_asked_in_the_order_of_the_round() -> None:
-    machine = Machine([1.0, 1.2, 1.4], 0.0, 0, each_s=1.0)
-    rounds, end = machine.compare(Limits(90.0))
-    assert end == "clear"
-    assert machine.asked == [number for each in rounds for number in each.order]
-    for each in rounds:
-        means = [times[0] for times in each.times_us]
-        assert means == sorted(means)
-
-
 @pytest.mark.parametrize(
-    ("scatter", "limits", "count", "end"),
+    ("scatter", "at_once", "limits", "count", "end"),
     [
-        (0.0, Limits(90.0), 4, "clear"),  # the same verdict twice in a row
-        (0.2, Limits(60.0), 5, "limit"),
-        (0.2, Limits(0.0), 3, "limit"),
-        (0.0, Limits(0.0), 3, "limit"),
-        (0.0, Limits(0.0, rounds=7), 7, "rounds"),
-        (0.2, Limits(90.0, rounds=3), 3, "rounds"),
+        (0.0, 8, Limits(90.0), 16, "clear"),  # the same verdict twice in a row
+        (0.0, 1, Limits(90.0), 4, "clear"),  # the first time it has three rounds
+        (0.2, 8, Limits(70.0), 24, "limit"),
+        (0.2, 1, Limits(0.0), 3, "limit"),
+        (0.2, 2, Limits(0.0), 4, "limit"),
+        (0.0, 8, Limits(0.0), 8, "limit"),
+        (0.0, 1, Limits(0.0, rounds=7), 7, "rounds"),
+        (0.2, 4, Limits(90.0, rounds=8), 8, "rounds"),
     ],
 )
-def test_when_the_rounds_end(scatter: float, limits: Limits, count: int, end: str) -> None:
-    rounds, why = Machine([1.0, 1.0], scatter, 5, each_s=6.0).compare(limits)
-    assert (len(rounds), why) == (count, end)
+def test_when_the_rounds_end(
+    scatter: float, at_once: int, limits: Limits, count: int, end: str
+) -> None:
+    waves = Machine([1.0, 1.0], scatter, 5, at_once).compare(limits)
+    assert (len(waves.rounds), waves.end) == (count, end)
+    assert [each.wave for each in waves.rounds] == [1 + n // at_once for n in range(count)]
 
 
-@pytest.mark.parametrize(("at", "whole"), [(1, None), (5, None), (6, 3), (9, 4)])
-def test_an_interrupt_leaves_whole_rounds_if_they_are_enough(at: int, whole: int | None) -> None:
-    machine = Machine([1.0, 1.0], 0.2, 5, each_s=6.0)
+@pytest.mark.parametrize(("waves_before", "enough"), [(0, False), (1, False), (2, True)])
+def test_an_interrupt_leaves_whole_rounds_if_they_are_enough(
+    waves_before: int, enough: bool
+) -> None:
+    waves = Waves(Limits(1e9), threshold)
+    machine = Machine([1.0, 1.0], 0.2, 5, at_once=2)
+    for _ in range(waves_before):
+        waves.add(machine.wave())
+    assert waves.interrupt() is enough
+    assert waves.end == "interrupted"
 
-    def benchmark(number: int) -> list[float]:
-        if len(machine.asked) == at:
-            raise KeyboardInterrupt
-        return machine.benchmark(number)
 
-    def run() -> tuple[list[Round], str]:
-        return run_rounds(benchmark, 2, Limits(1e9), 1, lambda rounds: False, clock=machine.clock)
-
-    if whole is None:
-        with pytest.raises(KeyboardInterrupt):
-            run()
-    else:
-        rounds, end = run()
-        assert (len(rounds), end) == (whole, "interrupted")
+def test_the_mean_of_a_wave_is_over_its_rounds_and_shapes() -> None:
+    rounds = [Round(1, ((10.0, 40.0), (5.0, 5.0))), Round(1, ((20.0, 20.0), (5.0, 20.0)))]
+    assert mean_times_us(rounds) == pytest.approx([20.0, (5 * 5 * 5 * 20) ** 0.25])
 
 
 def test_counts_that_both_have_are_compared() -> None:

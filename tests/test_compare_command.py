@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ from rich.console import Console
 from screens.verdicts import cpu, gpu
 
 from nvfp4.cli.assess import Observer, Plan
+from nvfp4.cli.bot import Bot
 from nvfp4.cli.compare import comparing
 from nvfp4.cli.compare.counts import names
+from nvfp4.cli.compare.side_by_side import FailedThere, Times
 from nvfp4.cli.history import History
 from nvfp4.cli.judging import Options
 from nvfp4.cli.problem import Problem, load_problem
@@ -44,9 +47,12 @@ class Fake:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path, on_gpu: bool = True) -> None:
         self.asked: list[tuple[str, int, int]] = []
         self.interrupted_at = -1
+        self.waves = 0
+        self.seed: int | None = None
         self._on_gpu = on_gpu
         monkeypatch.chdir(folder)
         monkeypatch.setattr(comparing, "judge", self.judge)
+        monkeypatch.setattr(comparing, "time_side_by_side", self.time_side_by_side)
         monkeypatch.setattr(comparing, "has_gpu", lambda device: on_gpu)
 
     def judge(
@@ -68,22 +74,39 @@ class Fake:
             for inputs in plan.inputs
             for line in plan.tests
         ]
-        status = "fail" if "stale" in words else "pass"
-        for number, line in enumerate(plan.benchmarks):
-            noise = 0.03 * (-1) ** len(self.asked) if "noisy" in words else 0.0
-            us = (
-                (1 + noise)
-                * float(factor)
-                * (25.0, 45.0, 15.0)[number]
-                * (1 + 1e-5 * len(self.asked))
-            )
-            found = BenchmarkResult(line, status, timed=True, mean_us=us, message="stale output")
-            if not self._on_gpu:
-                grown = {name: int(each * float(factor)) for name, each in counts.items()}
-                emulation = None if "torch" in words else {**grown, "extrapolated": False}
-                found = BenchmarkResult(line, status, emulation=emulation)
-            verdict.benchmarks.append(found)
+        for line in plan.benchmarks:
+            grown = {name: int(each * float(factor)) for name, each in counts.items()}
+            emulation = None if "torch" in words else {**grown, "extrapolated": False}
+            verdict.benchmarks.append(BenchmarkResult(line, "pass", emulation=emulation))
         return verdict
+
+    def time_side_by_side(
+        self,
+        bot: Bot,
+        contents: list[bytes],
+        benchmarks: list[str],
+        rounds: int | None,
+        seed: int,
+        on_wave: Callable[[Times], bool],
+    ) -> None:
+        """Two rounds at once."""
+        self.seed = seed
+        for number, text in enumerate(contents):
+            if b"stale" in text:
+                raise FailedThere(number, 1, "stale output")
+        for wave in count():
+            if self.interrupted_at == wave:
+                raise KeyboardInterrupt
+            self.waves += 1
+            if on_wave([[_times(text, wave + 0.5 * half) for text in contents] for half in (0, 1)]):
+                return
+
+
+def _times(text: bytes, at: float) -> list[float]:
+    """What a file took in a round. at: when."""
+    factor, *words = text.decode().split()
+    noise = 0.03 * (-1) ** round(2 * at) if "noisy" in words else 0.0
+    return [(1 + noise) * float(factor) * us * (1 + 1e-5 * at) for us in (25.0, 45.0, 15.0)]
 
 
 @pytest.fixture
@@ -126,20 +149,20 @@ def test_the_exit_code_says_it(on_gpu: Fake, factors: list[str], word: str, code
     assert as_object(done)["verdict"] == word
 
 
-def test_files_are_tested_first_and_then_take_turns(on_gpu: Fake) -> None:
+def test_files_are_tested_first_and_then_timed_side_by_side(on_gpu: Fake) -> None:
     done = compare(["1", "1.1"], "--json", "--seed", "5")
-    assert on_gpu.asked[:2] == [("a.py", 20, 0), ("b.py", 20, 0)]
+    assert sorted(on_gpu.asked) == [("a.py", 20, 0), ("b.py", 20, 0)]
     found = as_object(done)
-    order = [label for each in found["rounds"] for label in each["order"]]
-    assert [(f"{label.lower()}.py", 0, 3) for label in order] == on_gpu.asked[2:]
-    assert (found["end"], len(found["rounds"]), found["seed"]) == ("clear", 4, 5)
+    assert [each["wave"] for each in found["rounds"]] == [1, 1, 2, 2, 3, 3]
+    assert found["rounds"][0]["mean_us"]["B"] == pytest.approx([27.5, 49.5, 16.5])
+    assert (found["end"], found["seed"], on_gpu.seed) == ("clear", 5, 5)
 
 
 def test_a_copy_is_noticed_tested_once_and_timed_all_the_same(on_gpu: Fake) -> None:
     done = compare(["1", "1"], "--rounds", "3")
     assert "B  b.py, equal to A, byte for byte" in done.output
-    assert on_gpu.asked[0] == ("a.py", 20, 0)
-    assert len(on_gpu.asked) == 1 + 6
+    assert on_gpu.asked == [("a.py", 20, 0)]
+    assert "2 rounds side by side: A 25.650 us, B 25.650 us" in done.output
     assert "same: B takes as long as A, within 0.50%" in done.output
     assert done.exit_code == 0
 
@@ -151,7 +174,7 @@ def test_a_wrong_file_ends_it_with_its_failure(on_gpu: Fake, word: str) -> None:
     assert done.exit_code == 1
     assert {"wrong-contest": "no luck", "stale": "stale output"}[word] in done.output
     assert done.output.endswith("B (b.py) is wrong, so nothing is compared\n")
-    assert on_gpu.asked[-1][0] == "b.py"
+    assert on_gpu.waves == 0
     found = as_object(compare(texts, "--json"))
     assert not found["passed"]
     assert found["failed"]["file"] == "B"
@@ -171,11 +194,11 @@ def test_the_time_limit_ends_it_after_three_rounds(
     now = iter(range(0, 10_000, 7))
     monkeypatch.setattr(comparing.time, "monotonic", lambda: float(next(now)))
     done = compare(["1", "1.02"], "--limit-s", "1")
-    assert [tests for _, tests, _ in on_gpu.asked] == [20, 20, *[0] * 6]
+    assert on_gpu.waves == 2
     assert done.exit_code == 1
 
 
-@pytest.mark.parametrize("at", [0, 3, 7])
+@pytest.mark.parametrize("at", [0, 1])
 def test_an_interrupt_before_three_rounds_shows_nothing(on_gpu: Fake, at: int) -> None:
     on_gpu.interrupted_at = at
     done = compare(["1", "1.1"])
@@ -184,10 +207,10 @@ def test_an_interrupt_before_three_rounds_shows_nothing(on_gpu: Fake, at: int) -
 
 
 def test_an_interrupt_later_shows_what_is_known(on_gpu: Fake) -> None:
-    on_gpu.interrupted_at = 9
+    on_gpu.interrupted_at = 3
     done = compare(["1", "1.1"], "--rounds", "9")
     assert done.exit_code == 130
-    assert "B against A, means over 3 rounds" in done.output
+    assert "B against A, means over 6 rounds" in done.output
     assert "interrupted" in done.output
 
 

@@ -49,7 +49,7 @@ class PercentType(click.ParamType):
     show_default=True,
     metavar="S",
     type=SecondsType(1, 86_400),
-    help="Seconds for all of it: no round begins that would end later. Three there are always.",
+    help="Seconds for all of it: nothing begins that would end later. Three rounds at least.",
 )
 @click.option(
     "--rounds",
@@ -61,7 +61,7 @@ class PercentType(click.ParamType):
     "--seed",
     metavar="N",
     type=click.IntRange(0, 2**62),
-    help="Draws the order of the files in each round. Default: another one every time.",
+    help="Draws the order of the calls. Default: another one every time.",
 )
 @click.option("--device", default="auto", type=DeviceType(), help="Where to judge.")
 @flush_option
@@ -70,15 +70,16 @@ class PercentType(click.ParamType):
     default=170.0,
     show_default=True,
     type=SecondsType(1, 3600),
-    help="Seconds for the tests of a file, and for its benchmarks in a round.",
+    help="Seconds for the tests of a file, and for the rounds that are timed side by side.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else.")
 def compare(named: tuple[str, ...], **options: Any) -> None:
     """Says whether other submissions are faster than the first. Needs scipy on a GPU.
 
-    Each is a FILE or the ID of a judgement of nvfp4 log. All are tested first, then they are
-    benchmarked in turns. Without a GPU their counts and bounds are shown side by side, and there
-    is no verdict about time. Exit code 0: none is slower; 1: one is slower, or wrong; 3: unclear.
+    Each is a FILE or the ID of a judgement of nvfp4 log. All are tested first, then processes of
+    each take turns with the GPU. Without one their counts and bounds are shown side by side, and
+    there is no verdict about time. Exit code 0: none is slower; 1: one is slower, or wrong; 3:
+    unclear.
     """
     from nvfp4.cli.compare.files import most_files
 

@@ -1,4 +1,4 @@
-"""The course of a comparison: every file is tested, then they are timed in turns; without a GPU
+"""The course of a comparison: every file is tested, then they are timed side by side; without a GPU
 their counts are set side by side.
 """
 

@@ -1,0 +1,147 @@
+"""Processes of several submissions side by side: what they took, and what ends it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from isolation import descendants
+from nvfp4.cli.compare.side_by_side import FailedThere, Times, time_side_by_side
+from nvfp4.cli.errors import SetupError
+from nvfp4.cli.judging import Options
+from nvfp4.local.comparison import most_rounds_at_once, room_for
+from nvfp4.local.side_by_side import that_count
+from timing import CallTime
+
+cases = ["m: 128; k: 256; l: 1; seed: 1", "m: 128; k: 256; l: 2; seed: 2"]
+
+right = """
+import torch
+
+def custom_kernel(data):
+    a, b, sfa, sfb, _, _, c = data
+    table = torch.tensor([0, .5, 1, 1.5, 2, 3, 4, 6, 0, -.5, -1, -1.5, -2, -3, -4, -6])
+    def values(packed, scales):
+        codes = packed.view(torch.uint8).long()
+        each = torch.stack((table[codes & 15], table[codes >> 4]), 2).flatten(1, 2)
+        return each.double() * scales.double().repeat_interleave(16, 1)
+    one, other = values(a, sfa), values(b[:1], sfb[:1])
+    c.copy_((one * other).sum(1, keepdim=True))
+    return c
+"""
+fresh = right.replace("c.copy_((one * other).sum(1, keepdim=True))", "").replace(
+    "return c", "return (one * other).sum(1, keepdim=True).half()"
+)
+twice = right.replace("    one, other", "    for _ in range(20): values(a, sfa)\n    one, other")
+
+
+def wrong_from(call: int) -> str:
+    """A submission whose outputs are wrong from this call of a process on."""
+    counted = f"    global calls\n    calls += 1\n    if calls >= {call}: c.zero_()\n    return c"
+    return "calls = 0\n" + right.replace("    return c", counted)
+
+
+def timed(
+    texts: list[str], rounds: int | None, on_wave: Callable[[Times], bool] | None = None
+) -> list[Times]:
+    """The waves of submissions with these texts, on the CPU."""
+    waves: list[Times] = []
+
+    def note(times: Times) -> bool:
+        waves.append(times)
+        return bool(on_wave and on_wave(times)) or len(waves) == rounds
+
+    bot = Options(device="cpu", timeout=60.0).bot(b"")
+    time_side_by_side(bot, [text.encode() for text in texts], cases, rounds, 3, note)
+    return waves
+
+
+def test_every_file_has_a_time_for_every_case_and_the_slower_one_a_longer() -> None:
+    waves = timed([right, twice], 2)
+    assert len(waves) == 2
+    for (round_,) in waves:
+        assert len(round_) == 2
+        assert all(len(means) == len(cases) for means in round_)
+        assert all(quick < slow for quick, slow in zip(*round_, strict=True))
+
+
+def test_it_goes_on_until_it_is_told_to_end_and_leaves_no_process_behind() -> None:
+    timed([right, fresh], None, lambda times: True)
+    before = set(descendants(os.getpid()))
+    assert len(timed([right, fresh], None, lambda times: True)) == 1
+    assert set(descendants(os.getpid())) <= before
+
+
+def test_outputs_in_memory_of_their_own_and_in_c_do_not_disturb_each_other() -> None:
+    assert len(timed([right, fresh, right], 1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "case", "message"),
+    [
+        (wrong_from(1), 0, "of 128 elements are wrong"),
+        (wrong_from(10), 0, "of 128 elements are wrong"),
+        (wrong_from(40), 1, "of 256 elements are wrong"),
+        ("raise ValueError('no luck')", None, "no luck"),
+        (right.replace("return c", "return a"), 0, "custom_kernel returned"),
+        (right.replace("return c", "import os; os._exit(3)"), 0, "ended with exit code 3"),
+        (
+            right.replace("c.copy_(", "b.view(torch.uint8).zero_(); c.copy_("),
+            0,
+            "changed its input",
+        ),
+    ],
+)
+def test_a_wrong_file_ends_it_and_is_named(text: str, case: int | None, message: str) -> None:
+    with pytest.raises(FailedThere, match=message) as told:
+        timed([right, text], 2)
+    assert (told.value.file, told.value.case) == (1, case)
+
+
+def test_what_is_not_the_files_fault_is_said_of_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.cases", ["m: 0; k: 256; l: 1; seed: 1"])
+    with pytest.raises(SetupError, match=r"could not be timed: .*m and l must be at least 1"):
+        timed([right, right], 1)
+
+
+def test_calls_that_the_host_was_late_for_do_not_count_if_they_are_few() -> None:
+    prompt, late = CallTime(10.0, 11.0), CallTime(90.0, 91.0, late=True)
+    assert that_count([prompt, late, prompt]) == [prompt, prompt]
+    assert that_count([late] * 3) == [late] * 3
+    assert len(that_count([prompt] * 5 + [late] * 15)) == 20
+
+
+@pytest.mark.parametrize(
+    ("files", "cores", "gib", "rounds"),
+    [
+        (2, 16, 139, most_rounds_at_once),
+        (2, 16, 80, 8),
+        (2, 16, 24, 2),
+        (2, 8, 139, 4),
+        (2, 2, 139, 1),
+        (3, 16, 80, 5),
+        (26, 16, 80, 1),
+        (2, 16, 4, 1),
+    ],
+)
+def test_processes_have_a_core_each_and_memory(
+    files: int, cores: int, gib: int, rounds: int
+) -> None:
+    assert room_for(files, cores, gib << 30) == rounds
+
+
+@pytest.mark.gpu
+def test_a_copy_is_timed_beside_the_kernel_on_a_gpu() -> None:
+    text = (Path(__file__).parent.parent / "submission.py").read_bytes()
+    waves: list[Times] = []
+
+    def note(times: Times) -> bool:
+        waves.append(times)
+        return sum(map(len, waves)) == 2
+
+    time_side_by_side(Options().bot(b""), [text, text], cases, 2, 3, note)
+    assert torch.tensor(waves).gt(0).all()
