@@ -20,6 +20,15 @@ threshold, comparisons, drift = 0.005, 200, 0.01
 means_us = (25.1, 45.5, 14.7)
 
 
+class Clock:
+    """A wave takes a second."""
+
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
 def simulated(
     factor: float, scatter: float, at_once: int, waves: int
 ) -> tuple[Counter[str], float]:
@@ -30,10 +39,10 @@ def simulated(
     counts = []
     for seed in range(comparisons):
         draw = random.Random(seed)
-        now_s = [0.0]
-        course = Waves(Limits(float(waves)), threshold, clock=lambda now_s=now_s: now_s[0])
+        clock = Clock()
+        course = Waves(Limits(float(waves)), threshold, clock)
         while course.end is None:
-            now_s[0] += 1.0
+            clock.now_s += 1.0
             drifted = draw.gauss(0, drift)
             course.add(
                 [
