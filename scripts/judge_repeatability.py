@@ -19,7 +19,7 @@ from nvfp4.cli.problem import Problem, load_problem
 from nvfp4.cli.verdict import Submission, Verdict
 from scripts.slower import slower as slower_copy
 
-slower_percent = 4
+slower_permille = 40
 """More CTAs than submission.py has."""
 
 same_share, told_apart_share = 0.005, 0.005
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--submission", type=Path, default=Path("submission.py"))
     options = parser.parse_args()
     problem, submission = load_problem(), options.submission.read_bytes()
-    slower = slower_copy(submission.decode(), slower_percent).encode()
+    slower = slower_copy(submission.decode(), slower_permille).encode()
     same, apart = [], 0
     for number in range(1, options.rounds + 1):
         first, second, slow = (geomean_us(problem, s) for s in (submission, submission, slower))

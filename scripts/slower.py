@@ -1,7 +1,7 @@
 """A copy of submission.py that is slower on any GPU: it multiplies some of its rows twice."""
 
 _changes = (
-    ("grid=(tiles_m, height, depth)", "grid=(tiles_m + tiles_m * {percent} // 100, height, depth)"),
+    ("grid=(tiles_m, height, depth)", "grid=(tiles_m + tiles_m * {permille} // 1000, height, depth)"),
     (
         "        _, height, _ = cute.arch.grid_dim()\n",
         "        _, height, _ = cute.arch.grid_dim()\n"
@@ -10,8 +10,8 @@ _changes = (
 )
 
 
-def slower(source: str, percent: int) -> str:
-    """The submission's source with so many percent more CTAs, which repeat the first ones.
+def slower(source: str, permille: int) -> str:
+    """The submission's source with so many CTAs in a thousand more, which repeat the first ones.
 
     Raises ValueError where the kernel is not written as expected.
     """
@@ -20,5 +20,5 @@ def slower(source: str, percent: int) -> str:
             raise ValueError(
                 f"the submission has {source.count(old)} lines as {old.strip()!r}, not 1"
             )
-        source = source.replace(old, new.format(percent=percent))
+        source = source.replace(old, new.format(permille=permille))
     return source
