@@ -143,6 +143,11 @@ table = (
         "Work on another stream was not joined to the current one.",
     ),
     Said(
+        "timing.busy_between_calls",
+        r"the device was busy after (?P<share>\d+)% of its calls",
+        "The submission works on the device between its calls, which slows others.",
+    ),
+    Said(
         "timing.clocks_disagree",
         r"a call took (?P<judge_us>[\d.]+) us by the judge's clock and (?P<told_us>[\d.]+) us ",
         "The reported times are shorter than the judge's own clock allows.",

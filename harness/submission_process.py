@@ -114,6 +114,11 @@ class SubmissionProcess:
         self.confined = {}
         self._loaded = False
 
+    @property
+    def pid(self) -> int:
+        """Of the worker, which leads its group."""
+        return int(self._process.pid)
+
     def stop(self) -> None:
         """Kills the worker and all that it has started."""
         if self._process is None:

@@ -1,7 +1,10 @@
 """A copy of submission.py that is slower on any GPU: it multiplies some of its rows twice."""
 
 _changes = (
-    ("grid=(tiles_m, height, depth)", "grid=(tiles_m + tiles_m * {permille} // 1000, height, depth)"),
+    (
+        "grid=(tiles_m, height, depth)",
+        "grid=(tiles_m + tiles_m * {permille} // 1000, height, depth)",
+    ),
     (
         "        _, height, _ = cute.arch.grid_dim()\n",
         "        _, height, _ = cute.arch.grid_dim()\n"

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 import torch
 
+from cases import parse_case
+from device import DeviceLimits
 from isolation import descendants
+from messages import Load
 from nvfp4.cli.compare.side_by_side import FailedThere, Times, time_side_by_side
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging import Options
 from nvfp4.local.comparison import most_rounds_at_once, room_for
-from nvfp4.local.side_by_side import that_count
+from nvfp4.local.side_by_side import (
+    FileFailed,
+    SharedCase,
+    SideBySide,
+    Waits,
+    blocks,
+    calls_in_a_block,
+    started,
+    that_count,
+)
+from task import input_t, output_t
 from timing import CallTime
 
 cases = ["m: 128; k: 256; l: 1; seed: 1", "m: 128; k: 256; l: 2; seed: 2"]
@@ -43,6 +58,11 @@ def wrong_from(call: int) -> str:
     """A submission whose outputs are wrong from this call of a process on."""
     counted = f"    global calls\n    calls += 1\n    if calls >= {call}: c.zero_()\n    return c"
     return "calls = 0\n" + right.replace("    return c", counted)
+
+
+def dying_at(call: int) -> str:
+    """A submission that ends its process in this call."""
+    return wrong_from(call).replace("c.zero_()", "__import__('os')._exit(3)")
 
 
 def timed(
@@ -132,6 +152,76 @@ def test_processes_have_a_core_each_and_memory(
     files: int, cores: int, gib: int, rounds: int
 ) -> None:
     assert room_for(files, cores, gib << 30) == rounds
+
+
+def test_those_that_wait_are_stopped_and_go_on_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = []
+    for number in (0, 1):
+        files.append(tmp_path / str(number) / "submission.py")
+        files[-1].parent.mkdir()
+        files[-1].write_text(right)
+    states: list[int] = []
+    timed_call = SharedCase.timed_call
+    with started(files, 2, Load()) as workers:
+
+        def stopped() -> int:
+            """How many are, once those have stopped that were told to."""
+            for _ in range(200):
+                found = [_state(worker.process.pid) for worker in workers].count("T")
+                if found == 3:
+                    break
+                time.sleep(0.005)
+            return found
+
+        def noting(self: SharedCase, data: input_t, expected: output_t) -> CallTime:
+            states.append(stopped())
+            return timed_call(self, data, expected)
+
+        monkeypatch.setattr(SharedCase, "timed_call", noting)
+        processes = SideBySide(workers, torch.device("cpu"), time.monotonic() + 60)
+        processes.wait_until_ready()
+        processes.load()
+        limits = DeviceLimits(read_gbps=1e6, empty_ns=0.0, settle_ns=1e9)
+        processes.time(0, parse_case(cases[0]), limits, Random(1))
+        assert all(len(worker.means_us) == 1 for worker in workers)
+        assert "T" not in [_state(worker.process.pid) for worker in workers]
+    assert states == [3] * 4 * blocks * (1 + calls_in_a_block)
+
+
+def _state(pid: int) -> str:
+    """T where it is stopped."""
+    return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0]
+
+
+def waits_of(**by_file: list[float]) -> Waits:
+    waits = Waits()
+    for name, found in by_file.items():
+        for wait_s in found:
+            waits.add(int(name[1:]), wait_s)
+    return waits
+
+
+def test_a_file_after_whose_calls_the_device_is_busy_is_refused() -> None:
+    often = [3e-4, 5e-3] * 20
+    with pytest.raises(FileFailed, match=r"busy after 50% of its calls, for up to 5\.0 ms") as told:
+        waits_of(f0=[3e-4] * 40, f1=often).refuse_busy(2)
+    assert (told.value.file, told.value.case) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        waits_of(f0=[3e-4] * 40, f1=[2e-4] * 40),
+        waits_of(f0=[3e-4] * 39 + [0.05], f1=[3e-4] * 40),  # the host's hiccup
+        waits_of(f0=[3e-4, 5e-3] * 20, f1=[5e-3, 3e-4] * 20),  # whoever was before
+        waits_of(f0=[2e-2] * 40, f1=[2e-2] * 39 + [8e-2]),  # a slow machine
+        waits_of(f0=[3e-4, 5e-3]),
+    ],
+)
+def test_waits_that_both_files_have_are_nobodys_fault(waits: Waits) -> None:
+    waits.refuse_busy(0)
 
 
 @pytest.mark.gpu
