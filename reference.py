@@ -169,8 +169,9 @@ def exact_gemv(
 ) -> torch.Tensor:
     """The GEMV of one batch: ``sum_kk a[i, kk] * sfa[i, kk // 16] * b[kk] * sfb[kk // 16]``.
 
-    a: uint8 [m, k//2]; b: uint8 [k//2]; sfa: float8_e4m3fn [m, k//16]; sfb: float8_e4m3fn [k//16].
-    Returns float64 [m], exact below 2**33 in magnitude. NaN scales give NaN, as they must.
+    a: uint8 [m, k//2]; b: uint8 [k//2]; sfa: float8_e4m3fn [m, k//16]; sfb: float8_e4m3fn [k//16]
+    or [k//16, n]. Returns float64 [m] or [m, n], exact below 2**33 in magnitude. NaN scales give
+    NaN, as they must.
     """
     m, k_packed = a.shape
     k_blocks = k_packed * 2 // sf_vec_size
@@ -178,7 +179,7 @@ def exact_gemv(
         (stream * 2.0**28).view(k_blocks, 4, 1) for stream in _e2m1_streams(b.contiguous())
     ]
     block_scale = sfb.float().double()
-    out = torch.empty(m, dtype=torch.float64, device=a.device)
+    out = torch.empty((m, *sfb.shape[1:]), dtype=torch.float64, device=a.device)
     rows = max(1, chunk_bytes[a.device.type] // (k_packed * _bytes_per_packed))
     for start in range(0, m, rows):
         chunk = a[start : start + rows].contiguous()

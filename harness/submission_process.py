@@ -116,7 +116,7 @@ class SubmissionProcess:
 
     @property
     def pid(self) -> int:
-        """Of the worker, which leads its group."""
+        """Of the worker."""
         return int(self._process.pid)
 
     def stop(self) -> None:

@@ -27,7 +27,8 @@ from device import DeviceLimits, free_memory_bytes, measure_limits
 from messages import Load
 from nvfp4.local.flushes import flushes
 from nvfp4.local.options import read_options
-from nvfp4.local.side_by_side import FileFailed, SideBySide, started
+from nvfp4.local.side_by_side import SideBySide
+from nvfp4.local.timed_worker import FileFailed, started
 from nvfp4.local.variables import default_timeout_s
 from opened_case import NotEnoughMemory, OutOfTime
 from protocol import Exit, ResultPipe
@@ -63,7 +64,7 @@ class Comparison:
             if self._limits is None:
                 self._limits = measure_limits(self._device, flushes[self._load.flush])
                 if self._device.type == "cuda":
-                    processes.clock_first(len(self._files))
+                    processes.clock_some(len(self._files))
             processes.load()
             for number, case in enumerate(self._cases):
                 processes.time(number, case, self._limits, self._orders)

@@ -19,16 +19,9 @@ from nvfp4.cli.compare.side_by_side import FailedThere, Times, time_side_by_side
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging import Options
 from nvfp4.local.comparison import most_rounds_at_once, room_for
-from nvfp4.local.side_by_side import (
-    FileFailed,
-    SharedCase,
-    SideBySide,
-    Waits,
-    blocks,
-    calls_in_a_block,
-    started,
-    that_count,
-)
+from nvfp4.local.side_by_side import SideBySide, blocks, calls_in_a_block, that_count
+from nvfp4.local.timed_worker import FileFailed, SharedCase, started
+from nvfp4.local.waits import Waits
 from task import input_t, output_t
 from timing import CallTime
 

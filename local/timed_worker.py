@@ -1,0 +1,139 @@
+"""A process of one of several submissions: it is stopped while it is not its turn."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import timing_checks
+from buffers import SharedBuffers
+from isolation import descendants
+from messages import Done, Load, OpenCase
+from nvfp4.local.gated_timing import GatedClock
+from opened_case import OpenedCase
+from reference import check_implementation
+from submission_process import SubmissionFailed, SubmissionProcess
+from task import input_t, output_t
+from timing import CallTime
+
+
+class FileFailed(Exception):
+    """A submission is wrong. case: the number of the benchmark, None where there was none yet."""
+
+    def __init__(self, file: int, case: int | None, message: str) -> None:
+        super().__init__(message)
+        self.file, self.case = file, case
+
+
+class SharedCase(OpenedCase):
+    """A case of one process in buffers that others have open too. fill_s: how long it took to fill
+    them last, which waits for what the process before has left on the device.
+    """
+
+    fill_s = 0.0
+
+    def fill(self, buffers: SharedBuffers, data: input_t) -> None:
+        """As of OpenedCase."""
+        start_s = time.perf_counter()
+        super().fill(buffers, data)
+        self.fill_s = time.perf_counter() - start_s
+
+    def use(self, buffers: SharedBuffers) -> None:
+        """Calls use these from now on. Raises SubmissionFailed, OutOfTime."""
+        self.buffers = buffers
+        self.ask(OpenCase(self.case.m, self.case.k, self.case.l), Done, buffers.fd)
+
+    def timed_call(self, data: input_t, expected: output_t) -> CallTime:
+        """A call whose inputs and output are checked. expected: what ref_kernel makes of the data.
+        Raises SubmissionFailed, OutOfTime.
+        """
+        answer, wall_ns = self.judged_call(data, check=False)
+        if not check_implementation(data, self.output(), expected)[0]:
+            self.check_output(self.output(), data)
+        return timing_checks.read_time(answer, wall_ns)
+
+
+@dataclass(eq=False)
+class Worker:
+    """A process of a file, by its number. opened, times: of the case in progress. means_us: of
+    each case that is done. clock: the judge's own, where this process is to be clocked. group: of
+    processes, its own; detached: those that it has started and that are in others.
+    """
+
+    file: int
+    process: SubmissionProcess
+    clock: GatedClock | None = None
+    group: int = 0
+    detached: list[int] = field(default_factory=list)
+    opened: SharedCase | None = None
+    times: list[CallTime] = field(default_factory=list)
+    means_us: list[float] = field(default_factory=list)
+
+    @property
+    def case(self) -> SharedCase:
+        assert self.opened, "_call_first comes first"
+        return self.opened
+
+    def stop(self) -> None:
+        """Until ``go_on``, with all that it has started."""
+        self.group = group = self.process.pid
+        self.detached = [pid for pid in descendants(group) if _group(pid) != group]
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """It runs in the block."""
+        self.go_on()
+        try:
+            yield
+        finally:
+            self._signal(signal.SIGSTOP)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(OSError):  # it has ended, which its next answer shows
+            os.killpg(self.group, number)
+        for pid in self.detached:
+            with suppress(OSError):
+                os.kill(pid, number)
+
+
+def _group(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except OSError:
+        return 0
+
+
+@contextmanager
+def started(files: Sequence[Path], rounds: int, load: Load) -> Iterator[list[Worker]]:
+    """So many processes of each file, which have begun to start, round by round. All are killed
+    afterwards.
+    """
+    workers = [
+        Worker(number, SubmissionProcess(file, load))
+        for _ in range(rounds)
+        for number, file in enumerate(files)
+    ]
+    try:
+        for worker in workers:
+            worker.process.start()
+        yield workers
+    finally:
+        with ThreadPoolExecutor(len(workers)) as pool:
+            list(pool.map(lambda worker: worker.process.__exit__(), workers))
+
+
+@contextmanager
+def blamed(worker: Worker, case: int | None) -> Iterator[None]:
+    """What goes wrong in the block is this file's fault."""
+    try:
+        yield
+    except SubmissionFailed as failed:
+        raise FileFailed(worker.file, case, str(failed)) from None
