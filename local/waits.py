@@ -1,11 +1,12 @@
 """Who keeps the device busy between calls, which slows those that are called next."""
 
-import statistics
-
 from nvfp4.local.timed_worker import FileFailed
 
-longest_wait_s, busy_share = 2e-3, 0.05
-"""Between two turns, beside what is usual; and after how many a file may be waited for."""
+longest_wait_s = 2e-3
+"""Between two turns, beside what is usual."""
+
+most_waits, busy_share = 5, 0.05
+"""So often a file may be waited for longer: the host has its hiccups."""
 
 
 class Waits:
@@ -22,15 +23,12 @@ class Waits:
         the others'.
         """
         everything = sorted(wait_s for waits in self._of.values() for wait_s in waits)
-        usual_s = everything[len(everything) // 4]
-        limit_s = longest_wait_s + 4 * usual_s
-        shares = {
-            file: statistics.fmean(wait_s > limit_s for wait_s in waits)
-            for file, waits in self._of.items()
-        }
+        limit_s = longest_wait_s + 4 * everything[len(everything) // 4]
+        long = {file: sum(each > limit_s for each in waits) for file, waits in self._of.items()}
+        shares = {file: long[file] / len(waits) for file, waits in self._of.items()}
         file = max(shares, key=lambda each: shares[each])
         others = [share for each, share in shares.items() if each != file]
-        if others and shares[file] > busy_share + 3 * max(others):
+        if long[file] > most_waits and others and shares[file] > busy_share + 3 * max(others):
             longest_ms = 1e3 * max(self._of[file])
             raise FileFailed(
                 file,

@@ -207,7 +207,7 @@ def test_a_file_after_whose_calls_the_device_is_busy_is_refused() -> None:
     "waits",
     [
         waits_of(f0=[3e-4] * 40, f1=[2e-4] * 40),
-        waits_of(f0=[3e-4] * 39 + [0.05], f1=[3e-4] * 40),  # the host's hiccup
+        waits_of(f0=[3e-4] * 24 + [0.05] * 4, f1=[3e-4] * 28),  # the host's hiccups
         waits_of(f0=[3e-4, 5e-3] * 20, f1=[5e-3, 3e-4] * 20),  # whoever was before
         waits_of(f0=[2e-2] * 40, f1=[2e-2] * 39 + [8e-2]),  # a slow machine
         waits_of(f0=[3e-4, 5e-3]),
