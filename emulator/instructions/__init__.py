@@ -9,6 +9,7 @@ from nvfp4.emulator.instructions import (  # noqa: F401
     hints,
     loads_and_stores,
     matrix_moves,
+    matrix_products,
     mbarrier,
     moves,
     tensor_map_edits,

@@ -69,10 +69,10 @@ def tcgen05(site: Site) -> Action:
     )
 
 
-@instruction("wgmma", "mma", "wmma")
+@instruction("wgmma", "wmma")
 def tensor_core(site: Site) -> Action:
     """Tensor cores of earlier architectures."""
     raise site.unsupported(
-        f"{site.opcode}: tensor-core instructions are not emulated",
+        f"{site.opcode}: of the tensor cores only mma.sync on 8-bit integers is emulated",
         hint="use FMA or dp4a instructions in the kernel's emulated variant",
     )

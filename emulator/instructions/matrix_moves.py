@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nvfp4.emulator.errors import BarrierMisuse, OutOfBounds
+from nvfp4.emulator.errors import OutOfBounds
 from nvfp4.emulator.instructions import access, undefined_memory
 from nvfp4.emulator.instructions.access_shape import Access
 from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Result, Source, instruction
@@ -23,6 +23,7 @@ from nvfp4.emulator.instructions.warps import (
     member_gate,
     present_lanes,
     synchronised,
+    whole_warps,
 )
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.execution import Execution
@@ -94,7 +95,7 @@ def movmatrix(site: Site) -> Action:
     site.only("sync", "aligned", "m8n8", "trans", "b16")
 
     def moved(ex: Execution, value: Array) -> tuple[Array, ...]:
-        warps = _whole_warps(site, ex)
+        warps = whole_warps(site, ex)
         rows = _rows([by_warp(ex.group, value)[warps]], False)
         return _spread(ex, warps, _fragments(rows, 1, True))
 
@@ -127,24 +128,9 @@ def _require_registers(site: Site, count: int, given: int) -> None:
         raise site.unsupported(f"{site.opcode}: {given} registers for {count} matrices")
 
 
-def _whole_warps(site: Site, ex: Execution) -> Array:
-    """Numbers of the warps that execute this, all 32 threads of each."""
-    present = present_lanes(ex)
-    warps = np.flatnonzero(present.any(axis=1))
-    missing = np.flatnonzero(~present[warps].all(axis=1))
-    if missing.size:
-        warp = warps[missing[0]]
-        site.lane(ex.batch, 32 * warp + int(present[warp].argmax())).fault(
-            BarrierMisuse,
-            f"{site.opcode} is executed by only {int(present[warp].sum())} threads of a warp",
-            hint="all 32 must execute it together",
-        )
-    return warps
-
-
 def _addressed(site: Site, ex: Execution, count: int, address: Array) -> tuple[Array, Array, Array]:
     """(warps, lanes that hold the address of a row, those addresses), row by row."""
-    warps = _whole_warps(site, ex)
+    warps = whole_warps(site, ex)
     holders = np.arange(_ROWS * count)
     lanes = (32 * warps[:, None] + holders).reshape(-1)
     flat = np.ascontiguousarray(by_warp(ex.group, address)[warps][:, holders]).reshape(-1)

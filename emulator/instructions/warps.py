@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from nvfp4.emulator.errors import BarrierMisuse
 from nvfp4.emulator.instructions.action import Gate
+from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
@@ -54,6 +56,21 @@ def member_gate(mask_source: int) -> Gate:
         return ready if guard is None else ready | ~group.spread(guard)
 
     return gate
+
+
+def whole_warps(site: Site, ex: Execution) -> Array:
+    """Numbers of the warps that execute this, all 32 threads of each."""
+    present = present_lanes(ex)
+    warps = np.flatnonzero(present.any(axis=1))
+    missing = np.flatnonzero(~present[warps].all(axis=1))
+    if missing.size:
+        warp = warps[missing[0]]
+        site.lane(ex.batch, 32 * warp + int(present[warp].argmax())).fault(
+            BarrierMisuse,
+            f"{site.opcode} is executed by only {int(present[warp].sum())} threads of a warp",
+            hint="all 32 must execute it together",
+        )
+    return warps
 
 
 def synchronised(batch: Batch, present: Array) -> None:
