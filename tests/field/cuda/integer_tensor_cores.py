@@ -19,6 +19,7 @@ source = r"""
 #include <cstdint>
 
 constexpr int kRows = 8, kChunks = 32, kMostWarps = 16;
+constexpr int kStage = (kRows + 2 + 1) * kChunks;  // 16-byte units of a warp
 constexpr uint32_t kMagic = 0x4B400000;  // 1.5 * 2^23: an integer added to its bits adds to it
 
 __device__ __forceinline__ uint32_t lookup(uint32_t codes) {
@@ -49,11 +50,11 @@ gemv(const uint8_t* a, const uint8_t* b, const uint8_t* sfa, const uint8_t* sfb,
   __shared__ float partial[kMostWarps][kRows];
   const int lane = threadIdx.x, warp = threadIdx.y, warps = blockDim.y;
   const int g = lane >> 2, t = lane & 3, row0 = blockIdx.x * kRows;
-  // For each warp: the rows' chunks, b as signed bytes (two blocks a chunk), and as many zeros.
-  uint4* rows = shared + warp * (kRows * kChunks + 4 * kChunks);
+  // For each warp: the rows' chunks, b as signed bytes (two blocks a chunk), and zeros.
+  uint4* rows = shared + warp * kStage;
   uint4* vector = rows + kRows * kChunks;
   uint4* zeros = vector + 2 * kChunks;
-  zeros[lane] = zeros[lane + 32] = make_uint4(0, 0, 0, 0);
+  zeros[lane] = make_uint4(0, 0, 0, 0);
   const int64_t first_row = int64_t(blockIdx.y) * m, padded = int64_t(blockIdx.y) * 128;
   const int my_row = min(row0 + g, m - 1);
   float total = 0.f;
@@ -93,8 +94,9 @@ gemv(const uint8_t* a, const uint8_t* b, const uint8_t* sfa, const uint8_t* sfb,
     asm volatile("cp.async.wait_group 0;" ::: "memory");
     __syncwarp();
     const bool mine = g >> 1 == t;
-    const uint4* low = (mine && !(g & 1) ? vector : zeros) + 16 * t;
-    const uint4* high = (mine && (g & 1) ? vector : zeros) + 16 * t + 1;
+    // The zeros lie in the banks beside those of the one lane that reads b.
+    const uint4* low = mine && !(g & 1) ? vector + 16 * t : zeros + 1;
+    const uint4* high = mine && (g & 1) ? vector + 16 * t + 1 : zeros;
 #pragma unroll
     for (int q = 0; q < 8; ++q) {
       const uint4 x = rows[g * kChunks + 8 * t + (q ^ (2 * t + (g & 1)))];
@@ -130,7 +132,7 @@ gemv(const uint8_t* a, const uint8_t* b, const uint8_t* sfa, const uint8_t* sfb,
 void forward(at::Tensor a, at::Tensor b, at::Tensor sfa, at::Tensor sfb, at::Tensor c) {
   const int m = a.size(0), chunks = a.size(1) / 16;
   const int warps = std::min((chunks + kChunks - 1) / kChunks, kMostWarps);
-  const int bytes = warps * (kRows * kChunks + 4 * kChunks) * 16;
+  const int bytes = warps * kStage * 16;
   cudaFuncSetAttribute(gemv, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   gemv<<<dim3((m + kRows - 1) / kRows, c.size(2)), dim3(32, warps), bytes,
          at::cuda::getCurrentCUDAStream()>>>(
