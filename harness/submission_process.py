@@ -115,9 +115,9 @@ class SubmissionProcess:
         self._loaded = False
 
     @property
-    def pid(self) -> int:
-        """Of the worker."""
-        return int(self._process.pid)
+    def pid(self) -> int | None:
+        """Of the worker, if there is one."""
+        return self._process and self._process.pid
 
     def stop(self) -> None:
         """Kills the worker and all that it has started."""

@@ -45,7 +45,10 @@ def fork_for_requests(asked: socket.socket) -> tuple[bytes, list[int]]:
             if child == 0:
                 asked.close()
                 os.setsid()
-                while os.getppid() != parent:  # a signal at its death would come too early
+                # A signal at its death would come too early; it may have ended meanwhile.
+                while os.getppid() != parent:
+                    if os.getppid() == 1 != parent:
+                        os._exit(1)
                     time.sleep(0.0005)
                 return text, fds
             os.write(told, str(child).encode())

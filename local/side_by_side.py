@@ -3,9 +3,12 @@ called in the same buffers, in random order. Those that wait are stopped, so tha
 another.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
 from random import Random, SystemRandom
+from statistics import median
 
 import torch
 
@@ -17,7 +20,14 @@ from messages import Done
 from nvfp4.local.gated_timing import GatedClock
 from nvfp4.local.own_scales import with_own_scales
 from nvfp4.local.queue_messages import CloseQueue
-from nvfp4.local.timed_worker import SharedCase, Worker, blamed
+from nvfp4.local.timed_worker import (
+    FileFailed,
+    SharedCase,
+    Worker,
+    blamed,
+    children,
+    stop_trees,
+)
 from nvfp4.local.waits import Waits
 from opened_case import generate, longest_compile_s, seconds_left
 from stats import summarise
@@ -26,6 +36,12 @@ from timing import CallTime
 blocks, calls_in_a_block = 4, 6
 """A process is timed in so many sets of buffers. Where a set lies in memory changes a time by up
 to two percent after the contest's flush."""
+
+crowd_settle_ns = 150e3
+"""Many processes delay the host, and so the last event of a call."""
+
+least_others = 3
+"""Processes of a file, to compare with one that was clocked."""
 
 _chance = SystemRandom()
 
@@ -38,9 +54,14 @@ class SideBySide:
         self._workers = workers
         self._device, self._deadline = device, deadline
         self._waits = Waits()
+        self._ours: set[int] = set()
 
     def wait_until_ready(self) -> None:
         """Until every process has set up the device, which disturbs what is timed meanwhile."""
+        # One that has to be started again must not be the child of a thread that ends.
+        for worker in self._workers:
+            with blamed(worker, None):
+                worker.process.greet(self._left_s())
 
         def wait(worker: Worker) -> None:
             worker.process.begin(CloseQueue(), self._left_s(), load=False)
@@ -48,17 +69,18 @@ class SideBySide:
 
         self._each(None, wait)
 
-    def clock_some(self, files: int) -> None:
-        """Has the judge's own clock for one process of each file, before it is loaded. Nobody can
-        know which.
+    def clock_some(self, files: Iterable[int]) -> None:
+        """Has the judge's own clock for one process of each of these files, before it is loaded.
+        Nobody can know which.
         """
-        for file in range(files):
+        for file in files:
             worker = _chance.choice([each for each in self._workers if each.file == file])
             with blamed(worker, None):
                 worker.clock = GatedClock(worker.process, self._device, self._deadline)
 
     def load(self) -> None:
         """Imports the submissions, beside each other."""
+        self._ours = children()
         self._each(None, lambda worker: worker.process.load(self._left_s()))
 
     def _left_s(self) -> float:
@@ -72,13 +94,17 @@ class SideBySide:
             self._call_first(number, case)
             for _ in range(blocks):
                 shared.append(create_buffers(*shape))
+            for worker in self._workers:
+                worker.stop()
             for buffers in shared:
                 self._time_block(number, buffers, orders)
             self._waits.refuse_busy(number)
             for worker in self._workers:
-                with blamed(worker, number):
+                with self._turn(worker, number):
                     _conclude(worker, limits)
         finally:
+            for worker in self._workers:
+                worker.go_on()
             for buffers in shared:
                 buffers.close()
             for worker in self._workers:
@@ -98,24 +124,15 @@ class SideBySide:
     def _time_block(self, number: int, buffers: SharedBuffers, orders: Random) -> None:
         """Some calls of every process in the same buffers; the first of them warms up."""
         for worker in self._workers:
-            with blamed(worker, number):
+            with self._turn(worker, number):
                 worker.case.use(buffers)
-        for worker in self._workers:
-            worker.stop()
-        try:
-            self._take_turns(number, orders)
-        finally:
-            for worker in self._workers:
-                worker.go_on()
-
-    def _take_turns(self, number: int, orders: Random) -> None:
         before: Worker | None = None
         for call in range(1 + calls_in_a_block):
             drawn = generate(self._workers[0].case.case, _seed())
             contents = with_own_scales(drawn, len(self._workers))
             in_order = orders.sample(self._workers, len(self._workers))
             for worker, (data, expected) in zip(in_order, contents, strict=True):
-                with blamed(worker, number), worker.turn():
+                with self._turn(worker, number):
                     time_taken = worker.case.timed_call(data, expected)
                     if call:
                         worker.times.append(time_taken)
@@ -124,6 +141,40 @@ class SideBySide:
                 if before is not None:
                     self._waits.add(before.file, worker.case.fill_s)
                 before = worker
+
+    @contextmanager
+    def _turn(self, worker: Worker, number: int) -> Iterator[None]:
+        """It alone runs in the block."""
+        worker.go_on()
+        try:
+            with blamed(worker, number):
+                yield
+        finally:
+            worker.stop()
+            # What has outlived its parent and is this process's child now; it never goes on.
+            stop_trees(children() - self._ours)
+
+    def refuse_disagreement(self) -> None:
+        """Raises FileFailed where a process that was clocked is slower than the others of its file:
+        its times were true, so theirs are not.
+        """
+        for clocked in self._workers:
+            others = [
+                each.means_us
+                for each in self._workers
+                if each.file == clocked.file and each.clock is None
+            ]
+            if clocked.clock is None or len(others) < least_others:
+                continue
+            for case, mean_us in enumerate(clocked.means_us):
+                usual_us = median(means_us[case] for means_us in others)
+                if mean_us > usual_us * (1 + timing_checks.clock_tolerance_share):
+                    raise FileFailed(
+                        clocked.file,
+                        case,
+                        f"a call took {mean_us:.1f} us by the judge's clock and {usual_us:.1f} us "
+                        "by the times its process sent, where others of its processes were asked",
+                    )
 
     def _each(self, number: int | None, act: Callable[[Worker], object]) -> None:
         """Lets every process do something, beside each other."""
@@ -141,9 +192,8 @@ def _conclude(worker: Worker, limits: DeviceLimits) -> None:
     opened = worker.case
     times, worker.times = that_count(worker.times), []
     stats = summarise([each.call_ns for each in times])
-    # The soonest settled of them: many processes delay the host, and so some calls' last event.
-    soonest = min(times, key=lambda each: each.settled_ns - each.call_ns)
-    timing_checks.refuse_unfinished(stats, [soonest], limits)
+    crowded = replace(limits, settle_ns=limits.settle_ns + crowd_settle_ns)
+    timing_checks.refuse_unfinished(stats, times, crowded)
     timing_checks.refuse_impossible(stats, limits.floor_ns(opened.case.bytes))
     if worker.clock is not None:
         worker.clock.check(opened, stats, iter(_seed, None))

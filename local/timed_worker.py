@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -14,7 +14,8 @@ from buffers import SharedBuffers
 from isolation import descendants
 from messages import Done, Load, OpenCase
 from nvfp4.local.gated_timing import GatedClock
-from opened_case import OpenedCase
+from opened_case import OpenedCase, OutOfTime
+from protocol import Exit
 from reference import check_implementation
 from submission_process import SubmissionFailed, SubmissionProcess
 from task import input_t, output_t
@@ -60,15 +61,15 @@ class SharedCase(OpenedCase):
 @dataclass(eq=False)
 class Worker:
     """A process of a file, by its number. opened, times: of the case in progress. means_us: of
-    each case that is done. clock: the judge's own, where this process is to be clocked. group: of
-    processes, its own; detached: those that it has started and that are in others.
+    each case that is done. clock: the judge's own, where this process is to be clocked. deadline:
+    of all of it, on the monotonic clock. stopped: what ``stop`` has stopped.
     """
 
     file: int
     process: SubmissionProcess
+    deadline: float
     clock: GatedClock | None = None
-    group: int = 0
-    detached: list[int] = field(default_factory=list)
+    stopped: set[int] = field(default_factory=set)
     opened: SharedCase | None = None
     times: list[CallTime] = field(default_factory=list)
     means_us: list[float] = field(default_factory=list)
@@ -79,45 +80,47 @@ class Worker:
         return self.opened
 
     def stop(self) -> None:
-        """Until ``go_on``, with all that it has started."""
-        self.group = group = self.process.pid
-        self.detached = [pid for pid in descendants(group) if _group(pid) != group]
-        self._signal(signal.SIGSTOP)
+        """Until ``go_on``, with all that it has started, in whatever group that is."""
+        pid = self.process.pid
+        self.stopped = stop_trees([pid]) if pid else set()
 
     def go_on(self) -> None:
-        self._signal(signal.SIGCONT)
+        for pid in self.stopped:
+            with suppress(OSError):  # it has ended, which its next answer shows
+                os.kill(pid, signal.SIGCONT)
 
-    @contextmanager
-    def turn(self) -> Iterator[None]:
-        """It runs in the block."""
-        self.go_on()
-        try:
-            yield
-        finally:
-            self._signal(signal.SIGSTOP)
 
-    def _signal(self, number: signal.Signals) -> None:
-        with suppress(OSError):  # it has ended, which its next answer shows
-            os.killpg(self.group, number)
-        for pid in self.detached:
+def stop_trees(roots: Iterable[int]) -> set[int]:
+    """Stops processes and all that they have started; returns them."""
+    stopped: set[int] = set()
+    new = set(roots)
+    while new:  # until none has started another meanwhile
+        for pid in new:
             with suppress(OSError):
-                os.kill(pid, number)
+                os.kill(pid, signal.SIGSTOP)
+        stopped |= new
+        new = {child for root in roots for child in descendants(root)} - stopped
+    return stopped
 
 
-def _group(pid: int) -> int:
-    try:
-        return os.getpgid(pid)
-    except OSError:
-        return 0
+def children() -> set[int]:
+    """Processes whose parent this one is, be it since their own has ended."""
+    found: set[int] = set()
+    for path in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):
+            found.update(map(int, path.read_text().split()))
+    return found
 
 
 @contextmanager
-def started(files: Sequence[Path], rounds: int, load: Load) -> Iterator[list[Worker]]:
+def started(
+    files: Sequence[Path], rounds: int, load: Load, deadline: float
+) -> Iterator[list[Worker]]:
     """So many processes of each file, which have begun to start, round by round. All are killed
     afterwards.
     """
     workers = [
-        Worker(number, SubmissionProcess(file, load))
+        Worker(number, SubmissionProcess(file, load), deadline)
         for _ in range(rounds)
         for number, file in enumerate(files)
     ]
@@ -132,8 +135,10 @@ def started(files: Sequence[Path], rounds: int, load: Load) -> Iterator[list[Wor
 
 @contextmanager
 def blamed(worker: Worker, case: int | None) -> Iterator[None]:
-    """What goes wrong in the block is this file's fault."""
+    """What goes wrong in the block is this file's fault, unless the time is up for all."""
     try:
         yield
     except SubmissionFailed as failed:
+        if failed.end is Exit.TIMED_OUT and time.monotonic() >= worker.deadline:
+            raise OutOfTime from None
         raise FileFailed(worker.file, case, str(failed)) from None

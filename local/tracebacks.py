@@ -45,7 +45,7 @@ def plain(text: str, submission: Path, name: str) -> str:
 
 def cut(text: str) -> str:
     """The text; of a long one the beginning and the end."""
-    encoded = text.encode()
+    encoded = text.encode(errors="backslashreplace")
     if len(encoded) <= longest_bytes:
         return text
     head, tail = encoded[: longest_bytes * 2 // 3], encoded[-longest_bytes // 3 :]

@@ -28,7 +28,7 @@ class Waits:
         shares = {file: long[file] / len(waits) for file, waits in self._of.items()}
         file = max(shares, key=lambda each: shares[each])
         others = [share for each, share in shares.items() if each != file]
-        if long[file] > most_waits and others and shares[file] > busy_share + 3 * max(others):
+        if long[file] > most_waits and others and shares[file] > busy_share + 3 * min(others):
             longest_ms = 1e3 * max(self._of[file])
             raise FileFailed(
                 file,

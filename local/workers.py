@@ -110,9 +110,10 @@ class _ForkServer:
     ) -> "ForkedProcess":
         """The same with its three files: channel, output, errors. Raises OSError."""
         request = {"arguments": arguments, "folder": str(folder), "environment": environment}
-        socket.send_fds(self._socket, [json.dumps(request).encode()], fds)
         process = ForkedProcess(self)
-        self._waiting.append(process)
+        with self._taking:  # answers come in the order of the requests
+            socket.send_fds(self._socket, [json.dumps(request).encode()], fds)
+            self._waiting.append(process)
         return process
 
     def take_answers(self, process: "ForkedProcess") -> None:

@@ -196,7 +196,7 @@ def test_an_interrupt_leaves_whole_rounds_if_they_are_enough(
     machine = Machine([1.0, 1.0], 0.2, 5, at_once=2)
     for _ in range(waves_before):
         waves.add(machine.wave())
-    assert waves.interrupt() is enough
+    assert waves.cut_short("interrupted") is enough
     assert waves.end == "interrupted"
 
 

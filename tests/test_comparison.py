@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import cast
 
 import pytest
 import torch
@@ -19,9 +23,11 @@ from nvfp4.cli.compare.side_by_side import FailedThere, Times, time_side_by_side
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging import Options
 from nvfp4.local.comparison import most_rounds_at_once, room_for
+from nvfp4.local.gated_timing import GatedClock
 from nvfp4.local.side_by_side import SideBySide, blocks, calls_in_a_block, that_count
-from nvfp4.local.timed_worker import FileFailed, SharedCase, started
+from nvfp4.local.timed_worker import FileFailed, SharedCase, Worker, started, stop_trees
 from nvfp4.local.waits import Waits
+from submission_process import SubmissionProcess
 from task import input_t, output_t
 from timing import CallTime
 
@@ -157,12 +163,13 @@ def test_those_that_wait_are_stopped_and_go_on_afterwards(
         files[-1].write_text(right)
     states: list[int] = []
     timed_call = SharedCase.timed_call
-    with started(files, 2, Load()) as workers:
+    deadline = time.monotonic() + 60
+    with started(files, 2, Load(), deadline) as workers:
 
         def stopped() -> int:
             """How many are, once those have stopped that were told to."""
             for _ in range(200):
-                found = [_state(worker.process.pid) for worker in workers].count("T")
+                found = [_state(worker.process.pid or 0) for worker in workers].count("T")
                 if found == 3:
                     break
                 time.sleep(0.005)
@@ -173,19 +180,80 @@ def test_those_that_wait_are_stopped_and_go_on_afterwards(
             return timed_call(self, data, expected)
 
         monkeypatch.setattr(SharedCase, "timed_call", noting)
-        processes = SideBySide(workers, torch.device("cpu"), time.monotonic() + 60)
+        processes = SideBySide(workers, torch.device("cpu"), deadline)
         processes.wait_until_ready()
         processes.load()
         limits = DeviceLimits(read_gbps=1e6, empty_ns=0.0, settle_ns=1e9)
         processes.time(0, parse_case(cases[0]), limits, Random(1))
         assert all(len(worker.means_us) == 1 for worker in workers)
-        assert "T" not in [_state(worker.process.pid) for worker in workers]
+        assert "T" not in [_state(worker.process.pid or 0) for worker in workers]
     assert states == [3] * 4 * blocks * (1 + calls_in_a_block)
 
 
 def _state(pid: int) -> str:
     """T where it is stopped."""
     return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_what_has_left_the_group_is_stopped_too() -> None:
+    forks = (
+        "import os, time\n"
+        "if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        os.setsid()\n"
+        "print('ready', flush=True)\ntime.sleep(60)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", forks], stdout=subprocess.PIPE)
+    out = process.stdout
+    assert out
+    try:
+        for _ in range(3):
+            assert out.readline() == b"ready\n"
+        stopped = stop_trees([process.pid])
+        assert len(stopped) == 3
+        assert wait_for(lambda: [_state(pid) for pid in stopped] == ["T"] * 3)
+    finally:
+        for pid in descendants(process.pid):
+            os.kill(pid, signal.SIGKILL)
+        process.kill()
+        process.wait()
+        out.close()
+
+
+def wait_for(holds: Callable[[], bool]) -> bool:
+    for _ in range(200):
+        if holds():
+            return True
+        time.sleep(0.005)
+    return False
+
+
+def workers_of(means_us: list[float], clocked: int) -> SideBySide:
+    """Processes of one file that have timed one case."""
+    workers = []
+    for number, us in enumerate(means_us):
+        worker = Worker(0, SubmissionProcess(Path(__file__)), 0.0, means_us=[us])
+        worker.clock = cast(GatedClock, object()) if number == clocked else None
+        workers.append(worker)
+    return SideBySide(workers, torch.device("cpu"), 0.0)
+
+
+def test_a_process_that_is_slower_where_it_is_clocked_gives_its_file_away() -> None:
+    with pytest.raises(FileFailed, match=r"a call took 20\.0 us by the judge's clock and 10\.1 us"):
+        workers_of([10.0, 10.1, 20.0, 10.2], clocked=2).refuse_disagreement()
+    workers_of([10.0, 10.1, 10.5, 10.2], clocked=2).refuse_disagreement()
+    workers_of([10.0, 20.0, 10.1], clocked=1).refuse_disagreement()  # too few to tell
+
+
+def test_escape_sequences_of_a_failure_do_not_reach_the_terminal() -> None:
+    with pytest.raises(FailedThere) as told:
+        timed([right, "raise ValueError('\\x1b[2J')"], 1)
+    assert "\x1b" not in str(told.value)
+
+
+def test_the_end_of_the_time_is_no_files_fault() -> None:
+    slow = right.replace("    a, b, sfa", "    import time; time.sleep(0.2)\n    a, b, sfa")
+    bot = Options(device="cpu", timeout=6.0).bot(b"")
+    with pytest.raises(SetupError, match="longer than 6 s"):
+        time_side_by_side(bot, [slow.encode()] * 2, cases, 1, 3, lambda times: True)
 
 
 def waits_of(**by_file: list[float]) -> Waits:

@@ -119,8 +119,12 @@ class _Comparing:
         try:
             self._time(waves, seed)
         except KeyboardInterrupt:
-            if not waves.interrupt():
+            if not waves.cut_short("interrupted"):
                 raise
+        except SetupError as error:
+            if not waves.cut_short("limit"):
+                raise
+            say(self.console, str(error), "yellow")
         assert waves.end
         found = comparisons_of(waves.rounds, options.threshold)
         benchmarks = self.problem.benchmarks

@@ -87,9 +87,9 @@ class Waves:
         self.end = self._end(now_s + self._longest_s)
         return added
 
-    def interrupt(self) -> bool:
+    def cut_short(self, end: End) -> bool:
         """Whether what is there is enough for a verdict."""
-        self.end = "interrupted"
+        self.end = end
         return len(self.rounds) >= least_rounds
 
     def _end(self, next_end_s: float) -> End | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from nvfp4.cli.bot import Bot
 from nvfp4.cli.errors import SetupError
+from nvfp4.cli.text import visible_json
 
 Times = list[list[list[float]]]
 """Of a wave: microseconds [rounds][files][shapes]."""
@@ -42,7 +43,7 @@ def time_side_by_side(
         if key.startswith("wave."):
             enough = on_wave(json.loads(value))
         elif key == "failed":
-            found: dict[str, Any] = json.loads(value)
+            found: dict[str, Any] = visible_json(value)
             told.append(FailedThere(found["file"], found["case"], found["message"]))
         return enough
 
