@@ -124,14 +124,26 @@ def without_padding(instructions: list[Instruction]) -> list[Instruction]:
     return instructions[: last + 1] or instructions
 
 
+def cubin_of(compiled: Any) -> bytes:
+    """The machine code. CuTe DSL gives a path in its place where it looks for a file by one name of
+    an architecture and finds it written by another (sm_110a, sm_101a).
+    """
+    found = compiled.__cubin__
+    if isinstance(found, bytes):
+        return found
+    files = pathlib.Path(found).parent.glob("*.cubin")
+    return max(files, key=lambda each: each.stat().st_mtime).read_bytes()
+
+
 def report(submission: Any, shape: Shape) -> float:
     """Prints the counts of one shape's kernel; returns the hot loop's instructions an element."""
     m, k, l = shape
     capability = submission.compute_capability()
     chosen = submission.configuration_for(m, k, l, capability)
     ragged = m % (chosen.groups * chosen.rows) != 0
-    cubin = submission.compiled(k, chosen, capability, ragged).__cubin__
-    whole = without_padding(disassemble(cubin))
+    whole = without_padding(
+        disassemble(cubin_of(submission.compiled(k, chosen, capability, ragged)))
+    )
     loop = hot_loop(whole)
     body = loop or whole
     elements = chosen.rows * chosen.pieces * chosen.bytes * 2
