@@ -43,15 +43,20 @@ def die_with_parent() -> None:
     _prctl(_set_parent_death_signal, signal.SIGKILL)
 
 
+def children_of(pid: int) -> list[int]:
+    """Also adopted ones (Linux)."""
+    found = []
+    for path in Path("/proc", str(pid), "task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += [int(child) for child in path.read_text().split()]
+    return found
+
+
 def descendants(pid: int) -> list[int]:
-    """The children of a process, theirs and so on (Linux)."""
-    found, waiting = [], [pid]
-    while waiting:
-        for path in Path("/proc", str(waiting.pop()), "task").glob("*/children"):
-            with contextlib.suppress(OSError):
-                children = [int(child) for child in path.read_text().split()]
-                found += children
-                waiting += children
+    """The children of a process, theirs and so on."""
+    found = children_of(pid)
+    for child in found:  # which grows
+        found += children_of(child)
     return found
 
 

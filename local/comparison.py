@@ -12,13 +12,14 @@ or ``failed``, an object of file, case (null where it was not loaded) and messag
 
 import json
 import os
+import secrets
 import signal
 import sys
 import time
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
-from random import Random, SystemRandom
+from random import Random
 from typing import NoReturn
 
 import isolation
@@ -40,7 +41,6 @@ most_rounds_at_once = 8
 longest_bytes = 60 << 10
 
 _flush_bytes, _context_bytes = 4 << 30, 1 << 30
-_chance = SystemRandom()
 
 
 class Comparison:
@@ -63,7 +63,7 @@ class Comparison:
             processes = SideBySide(workers, self._device, deadline)
             processes.wait_until_ready()
             # Later a single one is clocked: it takes seconds, and nobody knows which.
-            clocked: Sequence[int] = [_chance.randrange(len(self._files))]
+            clocked: Sequence[int] = [secrets.randbelow(len(self._files))]
             if self._limits is None:
                 self._limits = measure_limits(self._device, flushes[self._load.flush])
                 clocked = range(len(self._files))

@@ -3,11 +3,13 @@ called in the same buffers, in random order. Those that wait are stopped, so tha
 another.
 """
 
+import os
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from random import Random, SystemRandom
+from random import Random
 from statistics import median
 
 import torch
@@ -16,6 +18,7 @@ import timing_checks
 from buffers import SharedBuffers, create_buffers
 from cases import Case
 from device import DeviceLimits
+from isolation import children_of
 from messages import Done
 from nvfp4.local.gated_timing import GatedClock
 from nvfp4.local.own_scales import with_own_scales
@@ -25,7 +28,6 @@ from nvfp4.local.timed_worker import (
     SharedCase,
     Worker,
     blamed,
-    children,
     stop_trees,
 )
 from nvfp4.local.waits import Waits
@@ -42,8 +44,6 @@ crowd_settle_ns = 150e3
 
 least_others = 3
 """Processes of a file, to compare with one that was clocked."""
-
-_chance = SystemRandom()
 
 
 class SideBySide:
@@ -74,13 +74,13 @@ class SideBySide:
         Nobody can know which.
         """
         for file in files:
-            worker = _chance.choice([each for each in self._workers if each.file == file])
+            worker = secrets.choice([each for each in self._workers if each.file == file])
             with blamed(worker, None):
                 worker.clock = GatedClock(worker.process, self._device, self._deadline)
 
     def load(self) -> None:
         """Imports the submissions, beside each other."""
-        self._ours = children()
+        self._ours = set(children_of(os.getpid()))
         self._each(None, lambda worker: worker.process.load(self._left_s()))
 
     def _left_s(self) -> float:
@@ -152,7 +152,7 @@ class SideBySide:
         finally:
             worker.stop()
             # What has outlived its parent and is this process's child now; it never goes on.
-            stop_trees(children() - self._ours)
+            stop_trees(set(children_of(os.getpid())) - self._ours)
 
     def refuse_disagreement(self) -> None:
         """Raises FileFailed where a process that was clocked is slower than the others of its file:
@@ -209,4 +209,4 @@ def that_count(times: Sequence[CallTime]) -> list[CallTime]:
 
 def _seed() -> int:
     """Of contents that nobody can foresee."""
-    return _chance.randrange(2**63)
+    return secrets.randbelow(2**63)

@@ -103,15 +103,6 @@ def stop_trees(roots: Iterable[int]) -> set[int]:
     return stopped
 
 
-def children() -> set[int]:
-    """Processes whose parent this one is, be it since their own has ended."""
-    found: set[int] = set()
-    for path in Path("/proc/self/task").glob("*/children"):
-        with suppress(OSError):
-            found.update(map(int, path.read_text().split()))
-    return found
-
-
 @contextmanager
 def started(
     files: Sequence[Path], rounds: int, load: Load, deadline: float

@@ -72,14 +72,13 @@ class Waves:
         self.rounds: list[Round] = []
         self.end: End | None = None
         self._limits, self._threshold, self._clock = limits, threshold, clock
-        self._waves = 0
         self._longest_s = 0.0
         self._since_s = clock()
 
     def add(self, wave: Sequence[Sequence[Sequence[float]]]) -> list[Round]:
         """Notes the times of a wave, microseconds [rounds][files][shapes], and may set ``end``."""
-        self._waves += 1
-        added = [Round(self._waves, tuple(tuple(times) for times in each)) for each in wave]
+        number = self.rounds[-1].wave + 1 if self.rounds else 1
+        added = [Round(number, tuple(tuple(times) for times in each)) for each in wave]
         self.rounds += added
         now_s = self._clock()
         self._longest_s = max(self._longest_s, now_s - self._since_s)
