@@ -145,8 +145,8 @@ def _device(environment: Environment) -> "torch.device":
 
     device = default_device()
     if environment.device not in ("auto", device.type):
-        hint = "use --device auto or cpu" if environment.device == "cuda" else "hide the GPU"
-        raise SetupError(f"torch sees no {environment.device} device here: {hint}", Exit.USAGE)
+        message = f"torch sees {device.type} here, no {environment.device}: use --device auto"
+        raise SetupError(message, Exit.USAGE)
     return device
 
 
@@ -199,12 +199,9 @@ def main(arguments: list[str]) -> Exit:
         isolation.adopt_orphans()
         isolation.close_to_others()  # before the submission starts, which runs as the same user
         return run_mode(mode, case_file, pipe, environment, started)
-    except SetupError as error:
+    except (SetupError, CannotRun) as error:
         print(f"eval.py: {error}", file=sys.stderr)
         return error.end
-    except CannotRun as error:
-        print(f"eval.py: {error}", file=sys.stderr)
-        return Exit.USAGE
     except PipeLost as error:
         print(f"eval.py: the results cannot be written any more: {error}", file=sys.stderr)
         return Exit.NO_PIPE

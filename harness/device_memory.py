@@ -1,8 +1,7 @@
 """CUDA memory that another process opens by a descriptor: of torch's IPC handle."""
 
-import base64
-import json
 import os
+import pickle
 from collections.abc import Callable
 
 import torch
@@ -14,22 +13,17 @@ Place = Callable[[int, int], torch.Tensor]
 def allocate(nbytes: int, device: torch.device) -> tuple[int, Place]:
     """A new descriptor and its memory."""
     memory = torch.empty(nbytes, dtype=torch.uint8, device=device)
-    handle = [
-        [base64.b64encode(part).decode()] if isinstance(part, bytes) else part
-        for part in memory.untyped_storage()._share_cuda_()
-    ]
     fd = os.memfd_create("nvfp4")
-    os.pwrite(fd, json.dumps(handle).encode(), 0)
+    os.pwrite(fd, pickle.dumps(memory.untyped_storage()._share_cuda_()), 0)
     return fd, _place(memory)
 
 
 def open_memory(fd: int, nbytes: int, device: torch.device) -> Place:
     """What another process has allocated; closes the descriptor."""
     torch.cuda.init()
-    handle = json.loads(os.pread(fd, 4096, 0))
+    handle = pickle.loads(os.pread(fd, 4096, 0))
     os.close(fd)
-    parts = [base64.b64decode(part[0]) if isinstance(part, list) else part for part in handle]
-    storage = torch.UntypedStorage._new_shared_cuda(*parts)
+    storage = torch.UntypedStorage._new_shared_cuda(*handle)
     return _place(torch.empty(0, dtype=torch.uint8, device=device).set_(storage))
 
 

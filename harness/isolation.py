@@ -60,14 +60,24 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def stop_tree(root: int) -> list[int]:
+    """Stops a process and its descendants; parents come first."""
+    stopped: list[int] = []
+    while new := [each for each in (root, *descendants(root)) if each not in stopped]:
+        for pid in new:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGSTOP)
+        stopped += new
+    return stopped
+
+
 def kill_tree(process: subprocess.Popen[bytes]) -> None:
     """Kills a session, given its leader, and every descendant outside it; waits."""
-    process.send_signal(signal.SIGSTOP)  # it starts no more of them
-    detached = descendants(process.pid)
+    tree = stop_tree(process.pid) if process.poll() is None else []
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    _kill(detached)
+    _kill(tree[1:])
 
 
 def kill_children() -> None:

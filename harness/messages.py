@@ -15,8 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Load:
-    """Import the submission. arch, check, orders, keep: of emulated kernels. retarget, flush: see
-    eval.py."""
+    """Import the submission. The fields: see local/options.py."""
 
     arch: str = "sm_100a"
     check: bool = True

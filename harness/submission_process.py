@@ -45,6 +45,8 @@ class SubmissionFailed(Exception):
 class CannotRun(Exception):
     """This machine lacks what the submission needs; ``str`` says what."""
 
+    end = Exit.USAGE
+
 
 class _Tail(threading.Thread):
     """Reads a stream to its end, counts lines, and keeps the first and the last of it."""
@@ -74,11 +76,8 @@ class SubmissionProcess:
     The folder holds copies of the submission, task.py and utils.py.
     """
 
-    def __init__(
-        self, submission: Path, load: Load | None = None, worker: Path | None = None
-    ) -> None:
+    def __init__(self, submission: Path, load: Load | None = None) -> None:
         self.load_request = load or Load()
-        self._worker = worker or Path(path_of("worker"))
         self.scratch = Path(tempfile.mkdtemp(prefix="nvfp4-"))
         for source in (submission, Path(path_of("task")), Path(path_of("utils"))):
             shutil.copy(source, self.scratch / source.name)
@@ -101,8 +100,8 @@ class SubmissionProcess:
 
     def start(self) -> None:
         ours, theirs = socket.socketpair()
-        arguments = [str(self._worker), str(theirs.fileno()), str(self._submission)]
-        arguments.append(self.load_request.flush)
+        script, flush = path_of("worker"), self.load_request.flush
+        arguments = [script, str(theirs.fileno()), str(self._submission), flush]
         start: Any = isolation.start_worker
         if find_spec("nvfp4"):
             from nvfp4.local.workers import start_worker as start

@@ -79,10 +79,10 @@ def refuse_unfinished(stats: Stats, times: Sequence[CallTime], limits: DeviceLim
         )
 
 
-def refuse_slow_clock(stats: Stats, times: Sequence[CallTime]) -> None:
+def refuse_slow_clock(stats: Stats, times: Sequence[CallTime], patience: int = 1) -> None:
     """Raises SubmissionFailed where calls on a CPU took much longer than was reported."""
     excess_ns = statistics.mean(each.wall_ns - each.call_ns for each in times)
-    refuse_longer(stats, Estimate(stats.mean + excess_ns, cpu_clock_tolerance_ns))
+    refuse_longer(stats, Estimate(stats.mean + excess_ns, cpu_clock_tolerance_ns * patience))
 
 
 def refuse_longer(stats: Stats, estimate: Estimate) -> None:

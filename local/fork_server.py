@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 import isolation
+from nvfp4.local.namespaces import close_all_but, open_files
 
 _longest_request_bytes = 1 << 18
 
@@ -73,8 +74,7 @@ def _become_worker(request: dict[str, Any], fds: list[int]) -> None:
     # The judge names the socket by its own number.
     wanted = int(request["arguments"][1])
     kept = os.dup(channel)
-    os.closerange(3, kept)
-    os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
+    close_all_but([0, 1, 2, kept], open_files())  # a range may end at a billion
     if kept != wanted:
         os.dup2(kept, wanted)
         os.close(kept)

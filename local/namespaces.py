@@ -16,8 +16,9 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import isolation
 from nvfp4.local.mounts import MountError, show_only, sockets_of_others
@@ -101,7 +102,7 @@ def _continue_inside(writable: list[Path], with_pids: bool) -> None:
     try:
         _unshare(_without_pids | (_new_pids if with_pids else 0))
         if with_pids:
-            _become_child(lambda status: os._exit(1), keep=-1)
+            _become_child(_end_as, keep=-1)
             isolation.die_with_parent()
         show_only(writable, sockets, fresh_proc=with_pids)
         if uses_gpu():
@@ -132,10 +133,14 @@ def _wait_outside(child: int, read_fd: int) -> None:
         os.close(read_fd)
         os.waitpid(child, 0)
         raise _NotPossible(said.decode("utf-8", "replace") or "a process ended early")
-    _close_all_but(read_fd)
+    close_all_but([read_fd], open_files())
     said = said.removeprefix(_ready) or os.read(read_fd, 4096)
-    os.waitpid(child, 0)
-    status = int(said or 1 << 8)
+    _, status = os.waitpid(child, 0)
+    _end_as(int(said) if said else status)
+
+
+def _end_as(status: int) -> NoReturn:
+    """Ends as a child did."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         with contextlib.suppress(OSError):  # of SIGKILL
@@ -147,11 +152,12 @@ def _wait_outside(child: int, read_fd: int) -> None:
 
 def _become_child(ended: Callable[[int], None], keep: int) -> None:
     """Goes on in a child. Its parent closes its files but one and waits, then calls ``ended``."""
+    files = open_files()  # before the child replaces /proc, in which its parent may not be
     child = os.fork()
     if child == 0:
         return
     try:
-        _close_all_but(keep)
+        close_all_but([keep], files)
         while True:  # pid 1 inherits orphans
             pid, status = os.wait()
             if pid == child:
@@ -165,11 +171,16 @@ def _report(write_fd: int, status: int) -> None:
     os._exit(0)
 
 
-def _close_all_but(kept: int) -> None:
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) != kept:
-            with contextlib.suppress(OSError):
-                os.close(int(name))
+def open_files() -> list[int]:
+    """The descriptors of this process."""
+    return [int(name) for name in os.listdir("/proc/self/fd")]
+
+
+def close_all_but(kept: Sequence[int], files: list[int]) -> None:
+    """Closes descriptors, of which some may be closed already."""
+    for each in set(files) - set(kept):
+        with contextlib.suppress(OSError):
+            os.close(each)
 
 
 def _unshare(flags: int) -> None:

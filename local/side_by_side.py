@@ -18,7 +18,7 @@ import timing_checks
 from buffers import SharedBuffers, create_buffers
 from cases import Case
 from device import DeviceLimits
-from isolation import children_of
+from isolation import children_of, stop_tree
 from messages import Done
 from nvfp4.local.gated_timing import GatedClock
 from nvfp4.local.own_scales import with_own_scales
@@ -28,7 +28,6 @@ from nvfp4.local.timed_worker import (
     SharedCase,
     Worker,
     blamed,
-    stop_trees,
 )
 from nvfp4.local.waits import Waits
 from opened_case import generate, longest_compile_s, seconds_left
@@ -152,7 +151,8 @@ class SideBySide:
         finally:
             worker.stop()
             # What has outlived its parent and is this process's child now; it never goes on.
-            stop_trees(set(children_of(os.getpid())) - self._ours)
+            for pid in set(children_of(os.getpid())) - self._ours:
+                stop_tree(pid)
 
     def refuse_disagreement(self) -> None:
         """Raises FileFailed where a process that was clocked is slower than the others of its file:

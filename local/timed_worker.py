@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import timing_checks
 from buffers import SharedBuffers
-from isolation import descendants
+from isolation import stop_tree
 from messages import Done, Load, OpenCase
 from nvfp4.local.gated_timing import GatedClock
 from opened_case import OpenedCase, OutOfTime
@@ -69,7 +69,7 @@ class Worker:
     process: SubmissionProcess
     deadline: float
     clock: GatedClock | None = None
-    stopped: set[int] = field(default_factory=set)
+    stopped: list[int] = field(default_factory=list)
     opened: SharedCase | None = None
     times: list[CallTime] = field(default_factory=list)
     means_us: list[float] = field(default_factory=list)
@@ -82,25 +82,12 @@ class Worker:
     def stop(self) -> None:
         """Until ``go_on``, with all that it has started, in whatever group that is."""
         pid = self.process.pid
-        self.stopped = stop_trees([pid]) if pid else set()
+        self.stopped = stop_tree(pid) if pid else []
 
     def go_on(self) -> None:
         for pid in self.stopped:
             with suppress(OSError):  # it has ended, which its next answer shows
                 os.kill(pid, signal.SIGCONT)
-
-
-def stop_trees(roots: Iterable[int]) -> set[int]:
-    """Stops processes and all that they have started; returns them."""
-    stopped: set[int] = set()
-    new = set(roots)
-    while new:  # until none has started another meanwhile
-        for pid in new:
-            with suppress(OSError):
-                os.kill(pid, signal.SIGSTOP)
-        stopped |= new
-        new = {child for root in roots for child in descendants(root)} - stopped
-    return stopped
 
 
 @contextmanager

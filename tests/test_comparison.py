@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +22,7 @@ from nvfp4.cli.judging import Options
 from nvfp4.local.comparison import most_rounds_at_once, room_for
 from nvfp4.local.gated_timing import GatedClock
 from nvfp4.local.side_by_side import SideBySide, blocks, calls_in_a_block, that_count
-from nvfp4.local.timed_worker import FileFailed, SharedCase, Worker, started, stop_trees
+from nvfp4.local.timed_worker import FileFailed, SharedCase, Worker, started
 from nvfp4.local.waits import Waits
 from submission_process import SubmissionProcess
 from task import input_t, output_t
@@ -193,29 +190,6 @@ def test_those_that_wait_are_stopped_and_go_on_afterwards(
 def _state(pid: int) -> str:
     """T where it is stopped."""
     return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0]
-
-
-def test_what_has_left_the_group_is_stopped_too() -> None:
-    forks = (
-        "import os, time\n"
-        "if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        os.setsid()\n"
-        "print('ready', flush=True)\ntime.sleep(60)"
-    )
-    process = subprocess.Popen([sys.executable, "-c", forks], stdout=subprocess.PIPE)
-    out = process.stdout
-    assert out
-    try:
-        for _ in range(3):
-            assert out.readline() == b"ready\n"
-        stopped = stop_trees([process.pid])
-        assert len(stopped) == 3
-        assert wait_for(lambda: [_state(pid) for pid in stopped] == ["T"] * 3)
-    finally:
-        for pid in descendants(process.pid):
-            os.kill(pid, signal.SIGKILL)
-        process.kill()
-        process.wait()
-        out.close()
 
 
 def wait_for(holds: Callable[[], bool]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -50,13 +51,15 @@ def answers(harness: Path, steps: list[Any], timeout_s: float = 5.0) -> list[Any
     submission.write_text(json.dumps(steps))
     found: list[Any] = []
     start = time.monotonic()
-    with SubmissionProcess(submission, worker=harness / "worker.py") as process:
-        for _ in range(2):
-            try:
-                found.append(process.request(Profile(), Profiled, timeout_s))
-            except SubmissionFailed as failed:
-                found.append(failed)
-                break
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("submission_process.path_of", lambda name: str(harness / f"{name}.py"))
+        with SubmissionProcess(submission) as process:
+            for _ in range(2):
+                try:
+                    found.append(process.request(Profile(), Profiled, timeout_s))
+                except SubmissionFailed as failed:
+                    found.append(failed)
+                    break
     assert time.monotonic() - start < timeout_s + 10
     return found
 
@@ -66,7 +69,8 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a worker that follows a script."""
     folder = tmp_path_factory.mktemp("harness")
     (folder / "worker.py").write_text(worker)
-    (folder / "task.py").write_text((root / "task.py").read_text())
+    for name in ("task.py", "harness/utils.py"):
+        shutil.copy(root / name, folder)
     return folder
 
 

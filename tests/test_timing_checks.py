@@ -67,6 +67,18 @@ def test_calls_that_took_longer_than_reported_are_refused(wall_ns: float, believ
             refuse_slow_clock(steady(1e8), times)
 
 
+@pytest.mark.parametrize("wall_ns", [12.1e6, 50e6])
+def test_a_busy_cpu_may_delay_answers_in_every_attempt_but_not_without_limit(
+    wall_ns: float,
+) -> None:
+    times = [CallTime(5.9e6, 5.9e6, wall_ns=wall_ns)] * 3
+    with pytest.raises(SubmissionFailed, match="by the judge's clock"):
+        refuse_slow_clock(steady(5.9e6), times)
+    refuse_slow_clock(steady(5.9e6), times, patience=9)
+    with pytest.raises(SubmissionFailed, match="by the judge's clock"):
+        refuse_slow_clock(steady(5.9e6), [CallTime(5.9e6, 5.9e6, wall_ns=60e6)] * 3, patience=9)
+
+
 def test_two_of_five_calls_cannot_be_free() -> None:
     times = [CallTime(1e8, 1e8, wall_ns=wall_ns) for wall_ns in (1e8, 1e8, 1e8, 2e8, 2e8)]
     with pytest.raises(SubmissionFailed, match="by the judge's clock"):
