@@ -8,12 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from nvfp4.cli.beside import Abandoned, BesideTests
 from nvfp4.cli.bot import Bot, ProcessResult, import_timeout_s, side_by_side
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.mistakes import Mistake, import_failed
+from nvfp4.cli.pace import Pace
 from nvfp4.cli.text import visible
 from nvfp4.cli.verdict import (
     BenchmarkResult,
@@ -132,12 +133,14 @@ def assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
 
 
 def _assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
+    pace = Pace()
+    run_benchmarks = partial(_run_benchmarks, bot, plan, pace)
     with side_by_side(2) as pool:
         alone = pool.submit(_run_alone, bot, observer) if plan.run_alone else None
-        beside = BesideTests(pool, partial(_run_benchmarks, bot, plan), verdict, observer)
+        beside = BesideTests(pool, run_benchmarks, verdict, observer)
         if plan.tests:
             on_emulated = beside.start if plan.benchmarks else None
-            _run_tests(bot, plan, verdict, observer, on_emulated)
+            _run_tests(bot, plan, pace, verdict, observer, on_emulated)
         verdict.alone = alone.result() if alone else None
         right = verdict.contest_tests_passed and not verdict.mistake
         if beside.started and right:
@@ -146,9 +149,11 @@ def _assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
         beside.abandon()
     if plan.benchmarks and not verdict.mistake:
         if right:
-            _run_benchmarks(bot, plan, verdict, observer)
+            run_benchmarks(verdict, observer)
         else:
             reason = "not run: a test on the contest's inputs failed"
+            if verdict.unclear:
+                reason = "not run: not every test on the contest's inputs could be judged"
             verdict.benchmarks = _skipped(plan.benchmarks, reason)
 
 
@@ -206,7 +211,8 @@ Read = Callable[[dict[str, str], int, str, str], Result]
 
 
 class _Listener:
-    """Tells the observer of the device, and of each case when it begins and once it is complete.
+    """Tells the observer of the device, and of each case when it begins and once it is complete;
+    tells the pace how long that took.
 
     seen: every value so far. complete: the numbers of the cases that are.
     """
@@ -215,12 +221,17 @@ class _Listener:
         self,
         observer: Observer,
         lines: list[str],
+        read: Read[Result],
+        pace: Pace,
         stop_early: bool,
         on_emulated: Callable[[], None] | None,
     ) -> None:
         self._observer = observer
         self._on_emulated = on_emulated
         self._lines = lines
+        self._read: Any = read
+        self._pace = pace
+        self._began_s = 0.0
         self._stop_early = stop_early
         self.import_failure: str | None = None
         self.stopped = False
@@ -237,8 +248,6 @@ class _Listener:
         self._tell(key, name, last)
         if last == "emulated" and self._on_emulated:
             self._on_emulated()
-        if last == "complete":
-            self.stopped = self._stop_early and self.seen.get(f"{name}.status") == "fail"
         return self.stopped
 
     def _tell(self, key: str, name: str, last: str) -> None:
@@ -248,21 +257,24 @@ class _Listener:
             device = read_device(self.seen)
             if device:
                 self._observer.device(device)
-        kind, _, number = name.partition(".")
+        number = name.partition(".")[2]
         if number.isdecimal() and int(number) < len(self._lines):
-            self._on_case(kind, int(number), last)
+            self._on_case(int(number), last)
 
-    def _on_case(self, kind: str, index: int, last: str) -> None:
-        line = self._lines[index]
+    def _on_case(self, index: int, last: str) -> None:
         if last == "spec":
+            self._began_s = time.monotonic()
             self._observer.started(index)
         if last != "complete":
             return
         self.complete.add(index)
-        if kind == "test":
-            self._observer.test(read_test(self.seen, index, line, ""))
-        elif kind == "benchmark":
-            self._observer.benchmark(read_benchmark(self.seen, index, line, ""))
+        result = self._read(self.seen, index, self._lines[index], "")
+        self._pace.add(result, time.monotonic() - self._began_s)
+        self.stopped = self._stop_early and result.status == "fail"
+        if isinstance(result, TestResult):
+            self._observer.test(result)
+        else:
+            self._observer.benchmark(result)
 
     def results(self, read: Read[Result]) -> list[Result]:
         """What is known of each case now that nothing more comes."""
@@ -278,8 +290,9 @@ def _run_mode(
     bot: Bot,
     mode: str,
     lines: list[str],
-    read: Read[Result],
+    read_plainly: Read[Result],
     results: list[Result],
+    pace: Pace,
     verdict: Verdict,
     observer: Observer,
     stop_early: bool = False,
@@ -289,7 +302,12 @@ def _run_mode(
     the confinement. Results that disagree with how eval.py ended fail. An interrupt, or Abandoned,
     leaves those that are known so far. on_emulated: called where kernels are emulated.
     """
-    listener = _Listener(observer, lines, stop_early, on_emulated)
+
+    def read(values: dict[str, str], index: int, line: str, why: str) -> Result:
+        result = read_plainly(values, index, line, why)
+        return pace.decided(result) if values.get("device.kind") == "cpu" else result
+
+    listener = _Listener(observer, lines, read, pace, stop_early, on_emulated)
     try:
         ended = bot.run_eval(mode, lines, listener, observer.activity)
         observer.ended()
@@ -321,20 +339,21 @@ def _left_out(result: Result, reason: str) -> Result:
 def _run_tests(
     bot: Bot,
     plan: Plan,
+    pace: Pace,
     verdict: Verdict,
     observer: Observer,
     on_emulated: Callable[[], None] | None,
 ) -> None:
-    lines = plan.all_tests
+    lines, tests = plan.all_tests, verdict.tests
     observer.phase("tests", lines)
     stop = plan.stop_early
-    _run_mode(bot, "test", lines, read_test, verdict.tests, verdict, observer, stop, on_emulated)
+    _run_mode(bot, "test", lines, read_test, tests, pace, verdict, observer, stop, on_emulated)
 
 
-def _run_benchmarks(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
-    lines = plan.benchmarks
+def _run_benchmarks(bot: Bot, plan: Plan, pace: Pace, verdict: Verdict, observer: Observer) -> None:
+    lines, benchmarks = plan.benchmarks, verdict.benchmarks
     observer.phase("benchmarks", lines)
-    _run_mode(bot, plan.mode, lines, read_benchmark, verdict.benchmarks, verdict, observer)
+    _run_mode(bot, plan.mode, lines, read_benchmark, benchmarks, pace, verdict, observer)
 
 
 def _said_passed(process: ProcessResult) -> bool:

@@ -42,9 +42,10 @@ def failure_of(line: Line) -> tuple[str, str] | None:
     if line["mistake"]:
         return f"mistake.{line['mistake']['code']}", line["mistake"]["message"]
     contest = [test for test in line["tests"] if test["inputs"] == "contest"]
-    for case in (*contest, *line["benchmarks"], *line["tests"]):
-        if case["status"] == "fail":
-            return case["failure"]["code"], case["failure"]["message"]
+    for status in ("fail", "skipped"):
+        for case in (*contest, *line["benchmarks"], *line["tests"]):
+            if case["status"] == status and case["failure"]:
+                return case["failure"]["code"], case["failure"]["message"]
     return "unknown", ""
 
 

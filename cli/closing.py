@@ -8,23 +8,30 @@ from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict
 
 
 def closing_line(verdict: Verdict) -> Text:
-    """Passed, failed or interrupted: how many cases, in what time, and the first that failed."""
+    """Passed, failed, unclear or interrupted: how many cases, how long, the first that failed."""
     if verdict.interrupted:
-        return Text(_interrupted(verdict), style="bold yellow")
+        line = f"interrupted{_taken(verdict, 'after')}: {_counts(verdict)}"
+        return Text(line, style="bold yellow")
     if verdict.passed:
         return Text(_passed(verdict), style="bold green")
+    if verdict.unclear:
+        line = f"unclear{_taken(verdict)}: {_counts(verdict)}; --timeout gives more time"
+        return Text(line, style="bold yellow")
     return Text(_failed(verdict), style="bold red")
 
 
 def _passed(verdict: Verdict) -> str:
-    wrong = [test for test in verdict.tests if test.status != "pass"]  # full-range ones alone
-    what = [several(len(verdict.tests) - len(wrong), "test")] if verdict.tests else []
+    # Of full-range ones alone.
+    wrong = sum(test.status == "fail" for test in verdict.tests)
+    left = sum(test.status == "skipped" for test in verdict.tests)
+    what = [several(len(verdict.tests) - wrong - left, "test")] if verdict.tests else []
     if verdict.benchmarks:
         how = "emulated" if verdict.emulated else "timed"
         what.append(f"{several(len(verdict.benchmarks), 'benchmark')} {how}")
     sentence = f"passed: {', '.join(what)}{_taken(verdict)}"
-    if wrong:
-        sentence += f"; failed: {several(len(wrong), 'test')} with full-range inputs"
+    for word, count in (("failed", wrong), ("not judged", left)):
+        if count:
+            sentence += f"; {word}: {several(count, 'test')} with full-range inputs"
     return sentence
 
 
@@ -39,7 +46,7 @@ def _failed(verdict: Verdict) -> str:
     return f"failed: nothing was judged{_taken(verdict)}"
 
 
-def _interrupted(verdict: Verdict) -> str:
+def _counts(verdict: Verdict) -> str:
     parts, judged = [], False
     for noun, results in (("test", verdict.tests), ("benchmark", verdict.benchmarks)):
         counts = {"pass": "passed", "fail": "failed", "skipped": "not judged"}
@@ -54,8 +61,7 @@ def _interrupted(verdict: Verdict) -> str:
             judged = True
         if said:
             parts.append(f"of {several(len(results), noun)} {', '.join(said)}")
-    what = "; ".join(parts) if judged else "nothing was judged"
-    return f"interrupted{_taken(verdict, 'after')}: {what}"
+    return "; ".join(parts) if judged else "nothing was judged"
 
 
 def _taken(verdict: Verdict, preposition: str = "in") -> str:

@@ -88,6 +88,12 @@ table = (
         "The time limit (`--timeout`) was reached before this case was judged.",
     ),
     Said(
+        "not_judged.too_slow",
+        r"not judged: too slow to emulate here",
+        "A call did not end in time without a GPU, and by the cases that passed it need not have. "
+        "The case is `skipped`; `--timeout` gives it more time.",
+    ),
+    Said(
         "not_judged.judge_ended",
         r"not judged: the judge ended early",
         "The judge ended before this case was judged.",

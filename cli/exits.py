@@ -4,7 +4,8 @@ passed, failed, setup = 0, 1, 2
 """setup: nothing could be judged."""
 
 unclear = 3
-"""Of nvfp4 compare: right, but it cannot be told which is faster. failed is also: slower."""
+"""Nothing is wrong as far as was judged, but not all of it could be judged. Of nvfp4 compare: it
+cannot be told which is faster. failed is also: slower."""
 
 unread = 141
 """The output's reader is gone: as a shell reports a program that a broken pipe has ended."""

@@ -22,22 +22,27 @@ def named_results(verdict: Verdict) -> list[tuple[str, TestResult | BenchmarkRes
 
 
 def failure_lines(verdict: Verdict) -> Iterator[Text]:
-    """The messages of the first failures; equal ones once."""
+    """The messages of the first failures; equal ones once. Then of what nobody could judge."""
+    yield from _lines_of(verdict, "fail", "failed", "failures", "bold red")
+    yield from _lines_of(verdict, "skipped", "not judged", "cases", "bold yellow")
+
+
+def _lines_of(verdict: Verdict, status: str, word: str, noun: str, style: str) -> Iterator[Text]:
     shown: dict[str, int] = {}
     for what, result in named_results(verdict):
-        if result.status != "fail" or not result.message:
+        if result.status != status or not result.message or result.failure is None:
             continue
         # The same fault lies at another address in each case.
         same = re.sub(r"\b0x[0-9a-f]+\b", "", result.message)
         shown[same] = shown.get(same, 0) + 1
         if shown[same] > 1 or len(shown) > _shown_failures:
             continue
-        yield Text.assemble((f"failed: {what}, {result.spec}", "bold red"))
-        for line in first_lines(result.message):
+        yield Text.assemble((f"{word}: {what}, {result.spec}", style))
+        for line in first_lines(result.message.removeprefix("not judged: ")):
             yield Text(f"  {line}")
     hidden = sum(shown.values()) - min(len(shown), _shown_failures)
     if hidden:
-        yield Text(f"and {hidden} more failures; --json shows every message", style="dim")
+        yield Text(f"and {hidden} more {noun}; --json shows every message", style="dim")
 
 
 def finding_lines(verdict: Verdict) -> Iterator[Text]:

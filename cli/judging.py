@@ -105,6 +105,8 @@ def judge_and_show(
             keep(verdict, read[1])
     if verdict.interrupted:
         return interrupts.exit_code()
+    if verdict.unclear:
+        return exits.unclear
     return exits.passed if verdict.passed else exits.failed
 
 

@@ -52,7 +52,7 @@ def _says_something(verdict: Verdict) -> bool:
 def entry_values(verdict: Verdict) -> dict[str, Any]:
     """The fields of `cli.history.Entry` but its id."""
     device = verdict.device
-    outcome = "passed" if verdict.passed else "failed"
+    outcome = "passed" if verdict.passed else "unclear" if verdict.unclear else "failed"
     return {
         "judged_at": time.time(),
         "path": verdict.submission.path,

@@ -26,7 +26,7 @@ from nvfp4.cli.render import show_table
 from nvfp4.cli.text import one_line, visible
 
 _longest_cell = 40
-_styles = {"passed": "green", "failed": "bold red", "interrupted": "yellow"}
+_styles = {"passed": "green", "failed": "bold red", "unclear": "yellow", "interrupted": "yellow"}
 _seconds_a_day = 86_400.0
 
 

@@ -174,6 +174,14 @@ class Verdict:
         return judged and not self.mistake and self.contest_tests_passed and benchmarks_passed
 
     @property
+    def unclear(self) -> bool:
+        """Whether all that was judged is right, but some cases were not judged."""
+        contest = [test for test in self.tests if test.inputs == "contest"]
+        results: list[TestResult | BenchmarkResult] = [*(contest or self.tests), *self.benchmarks]
+        found = {each.status for each in results}
+        return found == {"pass", "skipped"} and not self.mistake and not self.interrupted
+
+    @property
     def emulated(self) -> bool:
         """Whether kernels are emulated here and so not timed, be it that none got so far."""
         if any(each.emulation for each in self.benchmarks):
@@ -205,6 +213,7 @@ class Verdict:
         return {
             "schema": json_schema,
             "passed": self.passed,
+            "unclear": self.unclear,
             "submission": asdict(self.submission),
             "device": asdict(self.device) if self.device else None,
             "confined": self.confined,

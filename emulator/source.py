@@ -66,9 +66,12 @@ def is_library(path: str) -> bool:
     return _LIBRARY.search(path) is not None
 
 
-def show_as(path: str, name: str) -> None:
-    """From now on messages of this process call the file `name`: a copy by its original's name."""
+def show_as(path: str, name: str, text: str | None = None) -> None:
+    """From now on messages of this process call the file `name`: a copy by its original's name.
+    text: what stands in it, where this process cannot read it."""
     _names[os.path.realpath(path)] = name
+    if text is not None:
+        linecache.cache[path] = len(text), None, text.splitlines(keepends=True), path
 
 
 def shown(path: str) -> str:

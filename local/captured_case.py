@@ -46,6 +46,9 @@ _margin_s = 5.0
 
 _longest_reason = 200
 
+_longest_quoted = 128 << 10
+"""Bytes of a submission of which messages show a line."""
+
 _compilers = re.compile(rb"\b(cutlass|triton|cpp_extension|nvrtc|cupy|numba|cuda\.core)\b")
 """Of which a submission names one that launches kernels: a guess, on which time alone depends."""
 
@@ -152,6 +155,9 @@ class CapturedCase(OpenedCase):
         """Raises NotCaptured, and SubmissionFailed at the time limit."""
         call, said = self._record()
         executed, output = self._execute(call, said, data)
+        if executed.record:  # it would take as long here
+            self.prints += executed.prints
+            raise SubmissionFailed(executed.fault, record=executed.record)
         if executed.fault:
             raise NotCaptured(_first_line(executed.fault))
         self._called = True
@@ -227,8 +233,9 @@ class CapturedCase(OpenedCase):
             for attempt in range(_attempts):
                 first = not capture.opened
                 if first:
-                    path = str(capture.process.scratch / "submission.py")
-                    session = OpenSession(path, capture.name)
+                    path = capture.process.scratch / "submission.py"
+                    text = path.read_bytes()[:_longest_quoted].decode("utf-8", "replace")
+                    session = OpenSession(str(path), capture.name, text)
                     capture.executor.ask(session, Opened, timeout_s, capture.outbox)
                     capture.opened = True
                 executed = capture.executor.ask(request, Executed, timeout_s, fd)

@@ -27,6 +27,7 @@ from nvfp4.emulator import Buffer, EmulatorError, Launch, ListedMemory, Note, Vi
 from nvfp4.emulator.listing import annotated_ptx, keep_listing
 from nvfp4.emulator.source import show_as
 from nvfp4.local.execution_messages import Execute, Executed, Opened, OpenSession
+from nvfp4.local.failure_records import record_of
 from nvfp4.local.launch_records import (
     Malformed,
     RecordedCall,
@@ -41,6 +42,7 @@ from nvfp4.local.launch_records import (
     within,
 )
 from nvfp4.local.mapped_memory import MappedMemory, NotMappable, contents, pages_of
+from nvfp4.local.tracebacks import explained
 
 _longest_prints = 16 << 10
 
@@ -55,6 +57,7 @@ class Execution:
         self._regions: tuple[Region, ...] = ()
         self._buffers: list[Buffer] = []
         self._worlds = Worlds()
+        self._submission, self._name = Path(), ""
 
     def open(self, request: OpenSession, fd: int | None) -> Opened:
         """Forget everything. fd: the outbox of the next submission's process."""
@@ -64,8 +67,9 @@ class Execution:
         os.close(fd)
         self._texts, self._regions = [], ()
         self._worlds = Worlds()
+        self._submission, self._name = Path(request.path), request.name
         if request.path:
-            show_as(request.path, request.name)
+            show_as(request.path, request.name, request.text)
         return Opened()
 
     def execute(self, request: Execute, fd: int | None) -> Executed:
@@ -73,6 +77,7 @@ class Execution:
         assert fd is not None
         reports: list[dict[str, Any]] = []
         prints: list[str] = []
+        record: dict[str, Any] = {}
         try:
             call = read_call(request.call)
             self._texts += [self._handed_over(span).decode() for span in call.texts]
@@ -86,17 +91,21 @@ class Execution:
             self._take_output(request, call)
             fault = ""
         except NotMappable as error:
-            return Executed([], "", f"memory cannot be mapped: {error}", True)
+            return Executed([], "", f"memory cannot be mapped: {error}", {}, True)
         except EmulatorError as error:
             prints.append(error.output)
             fault = str(error)
+            if error.code == "runaway_kernel" and error.arguments:
+                fault = explained(error, self._submission, self._name)
+                record = record_of(error, self._submission, True)
         except (
             Exception
         ) as error:  # the emulator itself may stumble over PTX that no compiler makes
             fault = f"{type(error).__name__}: {error}"
         finally:
             os.close(fd)
-        return Executed(reports, "".join(prints)[:_longest_prints], fault[:_longest_prints], False)
+        said = "".join(prints)[:_longest_prints]
+        return Executed(reports, said, fault[:_longest_prints], record, False)
 
     def _handed_over(self, span: Span) -> bytes:
         assert self._outbox is not None

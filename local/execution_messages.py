@@ -28,10 +28,11 @@ class Recorded:
 @dataclass(frozen=True)
 class OpenSession:
     """To the executor: forget everything. With it comes the outbox of another worker. path: of
-    the submission there; name: what messages call it."""
+    the submission there; name: what messages call it. text: of it, to be quoted."""
 
     path: str
     name: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,11 @@ class Execute:
 @dataclass(frozen=True)
 class Executed:
     """reports: as ``emulator.LaunchReport.to_dict``. prints: of kernels. fault: why there is no
-    output, empty if there is. taken: because addresses are not free in that process."""
+    output, empty if there is. record: of a kernel that was still running at the deadline, as
+    ``failure_records.record_of``. taken: because addresses are not free in that process."""
 
     reports: list[Any]
     prints: str
     fault: str
+    record: dict[str, Any]
     taken: bool

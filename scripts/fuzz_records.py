@@ -234,7 +234,7 @@ class Fuzzer:
             tensor.fill_(7 if name == "c" else 0x5A)
         before = self._file()
         try:
-            session = OpenSession("", "")
+            session = OpenSession("", "", "")
             self._executor.ask(session, Opened, longest_answer_s, self._outbox_fd)
             assert self._buffers.fd is not None
             executed = self._executor.ask(

@@ -60,7 +60,7 @@ written = [(place, text) for place, text, _ in messages if text is not None]
 def test_most_messages_are_found() -> None:
     assert len(written) >= 20
     handed_on = {source for _, text, source in messages if text is None}
-    assert len(handed_on) <= 3, handed_on
+    assert len(handed_on) <= 4, handed_on
 
 
 @pytest.mark.parametrize(("place", "message"), written, ids=[place for place, _ in written])
@@ -79,6 +79,7 @@ def test_a_message_of_the_judge_has_a_code(place: str, message: str) -> None:
         ("custom_kernel did not finish within 8.31 s", "timeout.call"),
         ("not judged: the time limit was reached", "timeout.mode"),
         ("not judged: the judge was stopped at the time limit", "timeout.mode"),
+        ("not judged: too slow to emulate here: custom_kernel did", "not_judged.too_slow"),
         ("not judged: the judge ended early: Killed", "not_judged.judge_ended"),
         ("the submission's process was killed by SIGSEGV (segmentation fault)", "process.killed"),
         ("the submission's process ended with exit code 3\nbye", "process.exited"),

@@ -90,7 +90,10 @@ def compare_and_show(named: Sequence[str], options: CompareOptions) -> int:
         click.echo(json.dumps(content, indent=2, allow_nan=False))
     elif isinstance(result, Failed):
         show_verdict(console, result.verdict)
-        say(console, f"{result.file.name} is wrong, so nothing is compared", "bold red")
+        unclear = result.verdict.unclear
+        why = "could not be judged in time" if unclear else "is wrong"
+        style = "bold yellow" if unclear else "bold red"
+        say(console, f"{result.file.name} {why}, so nothing is compared", style)
     else:
         show_result(console, files, result, elapsed_s)
     if isinstance(result, Timed) and result.end == "interrupted":

@@ -22,12 +22,14 @@ from nvfp4.cli.verdict import Device, Verdict, json_schema
 
 @dataclass(frozen=True)
 class Failed:
-    """A file is wrong, and nothing was compared."""
+    """A file is wrong, or could not be judged, and nothing was compared."""
 
     file: File
     verdict: Verdict
 
-    exit_code = exits.failed
+    @property
+    def exit_code(self) -> int:
+        return exits.unclear if self.verdict.unclear else exits.failed
 
     def as_json(self, files: Sequence[File]) -> dict[str, Any]:
         """files: those of the comparison."""

@@ -24,7 +24,8 @@ def write(verdict: Verdict) -> str:
         message = f"{warning.message}\n{warning.hint}"
         lines.append(_command("warning", {"title": f"nvfp4: {warning.code}"}, message))
     title = {"title": "nvfp4"}
-    lines.append(_command("notice" if verdict.passed else "error", title, summary_of(verdict)))
+    kind = "notice" if verdict.passed else "warning" if verdict.unclear else "error"
+    lines.append(_command(kind, title, summary_of(verdict)))
     return "\n".join(lines)
 
 
@@ -35,6 +36,7 @@ def _failures(verdict: Verdict) -> Iterator[str]:
         if failure:
             names = ("code", "file", "line", "column")
             only_warns = case.inputs == "full" and verdict.contest_tests_passed
+            only_warns = only_warns or case.result.status == "skipped"
             same = (only_warns, *(failure[name] for name in names))
             alike.setdefault(same, []).append(case)
     for (only_warns, *_), cases in list(alike.items())[: _most_annotations - 1]:

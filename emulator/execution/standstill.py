@@ -118,6 +118,7 @@ class Standstill:
             where=site.lane(self.batch, int(group.lanes[0])).location(),
             hint="does the loop's condition ever become false? If it does, the shape is too large "
             "to be emulated in the time limit",
+            arguments={"seconds": round(seconds)},
         )
 
     def _loop(self, runs: Array, number: int | None = None) -> Site:

@@ -1,0 +1,164 @@
+"""What this machine is too slow to emulate does not fail; what hangs does."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from bot import case
+
+from nvfp4.cli import exits
+from nvfp4.cli.assess import Observer, Plan, assess
+from nvfp4.cli.bot import ProcessResult
+from nvfp4.cli.closing import closing_line
+from nvfp4.cli.compare.files import File
+from nvfp4.cli.compare.results import Failed
+from nvfp4.cli.pace import Pace
+from nvfp4.cli.verdict import BenchmarkResult, Submission, TestResult, Verdict
+
+small, large = case(128, 256), case(7168, 16384)
+
+
+def passed_in(seconds: float, spec: str = small) -> Pace:
+    pace = Pace()
+    pace.add(TestResult(spec, "contest", "pass"), seconds)
+    return pace
+
+
+def not_ended(spec: str, seconds: float) -> TestResult:
+    return TestResult(spec, "full", "fail", f"custom_kernel did not finish within {seconds} s")
+
+
+@pytest.mark.parametrize(
+    ("result", "status"),
+    [
+        (not_ended(large, 60), "skipped"),
+        (not_ended(case(128, 1536), 60), "fail"),  # a sixth of a second was to be expected
+        (not_ended(small, 0.4), "skipped"),
+        (not_ended(small, 60), "fail"),
+        (TestResult(large, "full", "fail", "not judged: the time limit was reached"), "skipped"),
+        (TestResult(large, "full", "fail", "128 of 7168 elements are wrong"), "fail"),
+        (TestResult(large, "full", "pass"), "pass"),
+    ],
+)
+def test_a_call_fails_only_where_it_should_have_ended(result: TestResult, status: str) -> None:
+    decided = passed_in(0.4).decided(result)
+    assert decided.status == status
+    if status != "skipped":
+        assert decided == result
+    else:
+        assert decided.failure
+        assert decided.failure["code"] in ("not_judged.too_slow", "timeout.mode")
+
+
+def test_a_kernel_that_is_still_running_says_for_how_long() -> None:
+    message = "mine.py:7:3: error: the kernel is still running after 56 s: 9 rounds of this loop"
+    record = {"code": "kernel.runaway_kernel", "message": message, "arguments": {"seconds": 56}}
+    values = {"benchmark.0.status": "fail", "benchmark.0.failure": json.dumps(record)}
+    values["benchmark.0.error"] = message
+    from nvfp4.cli.verdict import read_benchmark
+
+    decided = passed_in(0.4).decided(read_benchmark(values, 0, large, ""))
+    assert decided.status == "skipped"
+    assert decided.message == f"not judged: too slow to emulate here: {message}"
+    endless = read_benchmark(values, 0, case(256, 512), "")
+    assert passed_in(0.4).decided(endless).status == "fail"
+
+
+def test_without_a_case_that_passed_a_hang_is_a_failure() -> None:
+    assert Pace().decided(not_ended(large, 60)).status == "fail"
+
+
+def test_the_first_case_may_have_compiled_for_long() -> None:
+    pace = passed_in(40.0)
+    pace.add(TestResult(case(256, 7168), "contest", "pass"), 1.0)
+    assert pace.decided(not_ended(case(512, 7168), 60)).status == "fail"
+
+
+class Slow:
+    """eval.py on a machine on which the second test and the benchmark take too long."""
+
+    repeat = True
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def run_submission(self) -> ProcessResult:
+        return ProcessResult(0, "")
+
+    def run_eval(self, mode, cases, listener=None, activity=None) -> ProcessResult:  # type: ignore[no-untyped-def]
+        kind = "test" if mode == "test" else "benchmark"
+        lines = [("device.kind", self._kind), (f"{kind}-count", str(len(cases)))]
+        for index, spec in enumerate(cases):
+            ended = kind == "test" and index != 1
+            lines.append((f"{kind}.{index}.spec", spec))
+            lines.append((f"{kind}.{index}.status", "pass" if ended else "fail"))
+            if not ended:
+                said = "not judged: the time limit was reached"
+                lines.append((f"{kind}.{index}.error", said))
+            lines.append((f"{kind}.{index}.complete", "true"))
+        lines.append(("check", "fail"))
+        for key, value in lines:
+            listener(key, value)
+        return ProcessResult(114, "", values=dict(lines))
+
+
+def judged(kind: str, **plan: object) -> Verdict:
+    verdict = Verdict(Submission("mine.py", "0" * 64))
+    assess(Slow(kind), Plan(**plan), verdict, Observer())  # type: ignore[arg-type]
+    return verdict
+
+
+def test_a_verdict_is_unclear_where_only_the_time_was_short() -> None:
+    verdict = judged("cpu", tests=[small, large], benchmarks=[], inputs=("contest",))
+    assert [each.status for each in verdict.tests] == ["pass", "skipped"]
+    assert (verdict.unclear, verdict.passed) == (True, False)
+    line = str(closing_line(verdict))
+    assert line.startswith("unclear in ")
+    assert line.endswith("of 2 tests 1 passed, 1 not judged; --timeout gives more time")
+
+
+def test_benchmarks_that_take_too_long_leave_it_unclear() -> None:
+    verdict = judged("cpu", tests=[small], benchmarks=[large])
+    assert [each.status for each in verdict.tests] == ["pass", "skipped"]
+    assert [each.status for each in verdict.benchmarks] == ["skipped"]
+    assert verdict.unclear
+
+
+def test_benchmarks_do_not_run_where_tests_are_unclear() -> None:
+    verdict = judged("cpu", tests=[small, large], benchmarks=[large])
+    (benchmark,) = verdict.benchmarks
+    assert benchmark.status == "skipped"
+    reason = "not run: not every test on the contest's inputs could be judged"
+    assert benchmark.message == reason
+
+
+def test_full_range_tests_that_take_too_long_are_no_reason_to_warn() -> None:
+    verdict = judged("cpu", tests=[small], benchmarks=[])
+    assert verdict.passed
+    assert not verdict.unclear
+    assert not verdict.warnings
+    assert str(closing_line(verdict)).endswith("; not judged: 1 test with full-range inputs")
+
+
+def test_a_comparison_with_what_is_unclear_is_unclear() -> None:
+    file = File("A", Submission("mine.py", "0" * 64), b"")
+    unclear = judged("cpu", tests=[small, large], benchmarks=[], inputs=("contest",))
+    assert Failed(file, unclear).exit_code == exits.unclear
+    wrong = Verdict(Submission("mine.py", "0" * 64))
+    assert Failed(file, wrong).exit_code == exits.failed
+
+
+def test_a_gpu_is_never_too_slow() -> None:
+    verdict = judged("cuda", tests=[small, large], benchmarks=[], inputs=("contest",))
+    assert [each.status for each in verdict.tests] == ["pass", "fail"]
+    assert not verdict.unclear
+
+
+def test_where_one_case_is_wrong_nothing_is_unclear() -> None:
+    wrong = TestResult(small, "contest", "fail", "1 of 128 elements are wrong")
+    left = TestResult(large, "contest", "skipped", "not judged: the time limit was reached")
+    verdict = Verdict(Submission("mine.py", "0" * 64), tests=[wrong, left])
+    assert not verdict.unclear
+    verdict = Verdict(Submission("mine.py", "0" * 64), benchmarks=[BenchmarkResult(large, "pass")])
+    assert not verdict.unclear
