@@ -70,7 +70,7 @@ def inputs(case: Case) -> Any:
 
 
 def candidates(submission: Any, data: Any, clock: Clock) -> tuple[dict[str, Call], str]:
-    """name -> call for everything that can run here, and a note on the Triton kernel."""
+    """name -> call for everything that can run here, and notes on what was chosen."""
     found: dict[str, Call] = {
         "submission.py": functools.partial(submission.custom_kernel, data),
         "fp16 weights, cuBLAS": alternatives.cublas_fp16(data),
@@ -80,6 +80,10 @@ def candidates(submission: Any, data: Any, clock: Clock) -> tuple[dict[str, Call
     triton = alternatives.triton_kernel(data, clock.median_us)
     if triton:
         found["Triton kernel"], note = triton[0], f"Triton: {triton[1]}"
+    tensor_cores = alternatives.tensor_core_kernel(data, clock.median_us)
+    if tensor_cores:
+        found["integer tensor cores"] = tensor_cores[0]
+        note += f"\n  integer tensor cores: {tensor_cores[1]}"
     published = alternatives.bitsandbytes_4bit(data)
     if published:
         found["bitsandbytes gemv_4bit"] = published
