@@ -5,8 +5,8 @@
 #     scripts/on_gpu.sh OUT [PART ...]
 #
 # PART: tests, eval, selftest, selftest-clean, repeatability, submissions, retarget,
-# retarget-submissions, retarget-self, a-against-a, flush, compare, compare-self, ladder. Each takes ten minutes at most;
-# some write OUT/PART.json. FILES names the files of retarget-submissions, if not all are wanted.
+# retarget-submissions, retarget-self, a-against-a, flush, compare, compare-self, batch, ladder. Each takes ten
+# minutes at most, but batch on few GPUs; some write OUT/PART.json. FILES names the files of retarget-submissions and batch, if not all are wanted.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$1
@@ -61,6 +61,10 @@ for part in "${@:-tests}"; do
     compare-self) # nvfp4 compare: with its copy, and with a slower one; repeat it for more
         run compare-self python3 -m scripts.compare_repeatability "$out/compare-self.jsonl" \
             --copies 4 --slower 2
+        ;;
+    batch) # forty submissions on all GPUs, then on one
+        # shellcheck disable=SC2086
+        run batch python3 -m scripts.batch_speed "$out/batch.json" ${FILES:-}
         ;;
     ladder) # times of all rungs; what compiles is compiled before, beside each other
         grep -l load_inline ladder/*/*.py |
