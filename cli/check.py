@@ -32,7 +32,9 @@ def show_check(console: Console, verdict: Verdict, problem: Problem) -> None:
     (test,) = verdict.tests
     shape, passed = shape_of(test.spec), test.status == "pass"
     if not passed:
-        console.print(Text(f"failed at {shape} with full-range inputs", style="bold red"))
+        failed = test.status == "fail"
+        word, style = ("failed", "bold red") if failed else ("unclear", "bold yellow")
+        console.print(Text(f"{word} at {shape} with full-range inputs", style=style))
         for line in first_lines(test.message or ""):
             console.print(Text(f"  {line}"), soft_wrap=True)
     for note in (*finding_lines(verdict), *warning_lines(verdict)):
@@ -42,7 +44,7 @@ def show_check(console: Console, verdict: Verdict, problem: Problem) -> None:
         console.print(Text(f"passed at {shape} with full-range inputs{share}", style="bold green"))
         return
     known = shape in map(shape_of, problem.tests + problem.benchmarks)
-    if not known and not returned_wrongly(test):
+    if test.status == "fail" and not known and not returned_wrongly(test):
         other = shape_of(problem.tests[-1])
         hint = f"none of the contest's shapes: --shape {other.m},{other.k},{other.l} is one"
         console.print(Text(f"{shape} is valid, but {hint}", style="dim"))

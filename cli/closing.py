@@ -15,9 +15,17 @@ def closing_line(verdict: Verdict) -> Text:
     if verdict.passed:
         return Text(_passed(verdict), style="bold green")
     if verdict.unclear:
-        line = f"unclear{_taken(verdict)}: {_counts(verdict)}; --timeout gives more time"
+        line = f"unclear{_taken(verdict)}: {_counts(verdict)}; {_way_out(verdict)}"
         return Text(line, style="bold yellow")
     return Text(_failed(verdict), style="bold red")
+
+
+def _way_out(verdict: Verdict) -> str:
+    results: list[TestResult | BenchmarkResult] = [*verdict.tests, *verdict.benchmarks]
+    codes = {each.failure["code"] for each in results if each.failure}
+    if "not_judged.not_emulated" in codes:
+        return "on a GPU it can be judged"
+    return "--timeout gives more time"
 
 
 def _passed(verdict: Verdict) -> str:

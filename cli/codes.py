@@ -94,6 +94,12 @@ table = (
         "The case is `skipped`; `--timeout` gives it more time.",
     ),
     Said(
+        "not_judged.not_emulated",
+        r"not judged: not emulated",
+        "The kernel or the host code uses what is not emulated without a GPU; it may be right. The "
+        "case is `skipped`.",
+    ),
+    Said(
         "not_judged.judge_ended",
         r"not judged: the judge ended early",
         "The judge ended before this case was judged.",

@@ -1,7 +1,7 @@
-"""What this machine is too slow to emulate, which is no fault of the submission.
+"""What cannot be judged without a GPU, which is no fault of the submission.
 
-A call that did not end in time fails where it should have ended, going by the cases that passed;
-otherwise nobody knows whether it would have been right.
+What is not emulated may be right. A call that did not end in time fails where it should have ended,
+going by the cases that passed; otherwise nobody knows whether it would have been right.
 """
 
 from dataclasses import replace
@@ -13,6 +13,9 @@ from nvfp4.cli.verdict import BenchmarkResult, TestResult
 Result = TypeVar("Result", TestResult, BenchmarkResult)
 
 too_slow = "not judged: too slow to emulate here"
+not_emulated = "not judged: not emulated"
+
+_not_emulated = ("kernel.unsupported_instruction", "launch.unsupported_call")
 
 _margin = 4.0
 """So many times longer than expected, a call hangs."""
@@ -33,17 +36,16 @@ class Pace:
             self._passed.append((_elements(result), taken_s))
 
     def decided(self, result: Result) -> Result:
-        """The same, but skipped where it was only the time that failed."""
+        """The same, but skipped where it was only the time that failed, or the emulator."""
+        if result.failure and result.failure["code"] in _not_emulated:
+            return _left_out(result, not_emulated, "not_judged.not_emulated")
         limit_s = _time_limit_s(result)
         expected_s = self._expected_s(result)
         if limit_s is None or expected_s is None or limit_s > _margin * expected_s:
             return result
-        failure = result.failure or {}
-        if failure["code"] == "timeout.mode":
+        if result.failure and result.failure["code"] == "timeout.mode":
             return replace(result, status="skipped")
-        failure = {**failure, "code": "not_judged.too_slow"}
-        message = f"{too_slow}: {result.message}"
-        return replace(result, status="skipped", message=message, failure=failure)
+        return _left_out(result, too_slow, "not_judged.too_slow")
 
     def _expected_s(self, result: TestResult | BenchmarkResult) -> float | None:
         """What a case should take, compilation included; None where nothing has passed."""
@@ -55,6 +57,11 @@ class Pace:
         else:
             element_s = min(last_s / most, _slowest_s)
         return last_s + element_s * max(0, _elements(result) - most)
+
+
+def _left_out(result: Result, why: str, code: str) -> Result:
+    failure = {**(result.failure or {}), "code": code}
+    return replace(result, status="skipped", message=f"{why}: {result.message}", failure=failure)
 
 
 def _elements(result: TestResult | BenchmarkResult) -> int:

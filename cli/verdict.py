@@ -178,8 +178,9 @@ class Verdict:
         """Whether all that was judged is right, but some cases were not judged."""
         contest = [test for test in self.tests if test.inputs == "contest"]
         results: list[TestResult | BenchmarkResult] = [*(contest or self.tests), *self.benchmarks]
-        found = {each.status for each in results}
-        return found == {"pass", "skipped"} and not self.mistake and not self.interrupted
+        left = any(each.status == "skipped" and each.failure for each in results)
+        failed = any(each.status == "fail" for each in results)
+        return left and not failed and not self.mistake and not self.interrupted
 
     @property
     def emulated(self) -> bool:

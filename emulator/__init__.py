@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from nvfp4.capture.launch import Buffer, Dim3, Launch, ListedMemory, Note, View
 from nvfp4.emulator.cost import KernelCost
-from nvfp4.emulator.errors import EmulatorError, UnsupportedInstruction
+from nvfp4.emulator.errors import EmulatorError
 from nvfp4.emulator.execution.worlds import Worlds
 from nvfp4.emulator.report import LaunchReport
 from nvfp4.emulator.state.watch import Watch, watching
@@ -65,10 +65,11 @@ def run(
     from nvfp4.emulator.execution.launch import launch as execute
     from nvfp4.emulator.execution.module import load_module
 
-    _refuse_clusters(launch)
     own = Worlds()
     found = own if worlds is None else worlds
-    report = execute(load_module(launch.ptx), launch, check, orders, sample_ctas, found)
+    suspects = worlds is not None  # a launch alone may keep the tickets that its threads drew
+    module = load_module(launch.ptx)
+    report = execute(module, launch, check, orders, sample_ctas, found, suspects)
     cause = own.first_cause()
     if cause is not None:
         raise cause
@@ -82,16 +83,7 @@ def cost_of(launch: Launch, most_instructions: int) -> KernelCost:
     from nvfp4.emulator.execution.costs import cost_of as run_for_costs
     from nvfp4.emulator.execution.module import load_module
 
-    _refuse_clusters(launch)
     return run_for_costs(load_module(launch.ptx), launch, most_instructions)
-
-
-def _refuse_clusters(launch: Launch) -> None:
-    if launch.cluster != (1, 1, 1):
-        raise UnsupportedInstruction(
-            f"{launch.kernel} is launched in clusters of {launch.cluster} CTAs",
-            hint="only clusters of one CTA are emulated",
-        )
 
 
 def variable(ptx: str, name: str) -> Buffer:

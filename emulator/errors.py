@@ -250,6 +250,13 @@ class MissingWarpSync(BarrierMisuse):
     code = "warp_sync"
 
 
+class OrderDependence(EmulatorError):
+    """What threads see of each other through atomics or barriers depends on the order in which
+    warps and CTAs run, and the result with it."""
+
+    code = "order_dependent"
+
+
 class DeviceTrap(EmulatorError):
     """The kernel executed `trap` or called `__assertfail`."""
 

@@ -1,5 +1,8 @@
-"""Inputs of the right kind and other contents, for a submission that is only asked what it
-launches."""
+"""Inputs of the right shapes and other contents, for a submission that is only asked what it
+launches.
+
+They are the contest's or full-range ones whatever the case has: a look at them tells nothing of it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,8 @@ class Decoys:
         sizes = (_drawn_atoms * _atom_rows, _atom_rows)
         rows = next((each for each in sizes if case.m % each == 0), case.m)
         batches = case.l if rows == case.m else 1
-        drawn = generate(replace(case, m=rows, l=batches), secrets.randbits(63))
+        kind = bool(secrets.randbits(1))
+        drawn = generate(replace(case, m=rows, l=batches, full_range=kind), secrets.randbits(63))
         blocks = storages(drawn, rows, case.k, batches)
         self._blocks = {name: blocks[name] for name in input_names}
 

@@ -14,7 +14,14 @@ from nvfp4.cli.closing import closing_line
 from nvfp4.cli.compare.files import File
 from nvfp4.cli.compare.results import Failed
 from nvfp4.cli.pace import Pace
-from nvfp4.cli.verdict import BenchmarkResult, Submission, TestResult, Verdict
+from nvfp4.cli.verdict import (
+    BenchmarkResult,
+    Submission,
+    TestResult,
+    Verdict,
+    read_benchmark,
+    read_test,
+)
 
 small, large = case(128, 256), case(7168, 16384)
 
@@ -56,13 +63,25 @@ def test_a_kernel_that_is_still_running_says_for_how_long() -> None:
     record = {"code": "kernel.runaway_kernel", "message": message, "arguments": {"seconds": 56}}
     values = {"benchmark.0.status": "fail", "benchmark.0.failure": json.dumps(record)}
     values["benchmark.0.error"] = message
-    from nvfp4.cli.verdict import read_benchmark
-
     decided = passed_in(0.4).decided(read_benchmark(values, 0, large, ""))
     assert decided.status == "skipped"
     assert decided.message == f"not judged: too slow to emulate here: {message}"
     endless = read_benchmark(values, 0, case(256, 512), "")
     assert passed_in(0.4).decided(endless).status == "fail"
+
+
+def test_what_is_not_emulated_may_be_right() -> None:
+    message = "mine.py:3:1: error: wmma.mma is not emulated [unsupported_instruction]"
+    record = {"code": "kernel.unsupported_instruction", "message": message, "line": 3}
+    values = {"test.0.status": "fail", "test.0.failure": json.dumps(record)}
+    values["test.0.error"] = message
+    decided = Pace().decided(read_test(values, 0, small, ""))
+    assert (decided.status, decided.message) == ("skipped", f"not judged: not emulated: {message}")
+    verdict = Verdict(Submission("mine.py", "0" * 64), tests=[decided])
+    assert verdict.unclear
+    assert not verdict.passed
+    closing = str(closing_line(verdict))
+    assert closing == "unclear: nothing was judged; on a GPU it can be judged"
 
 
 def test_without_a_case_that_passed_a_hang_is_a_failure() -> None:

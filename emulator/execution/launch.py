@@ -6,12 +6,20 @@ import math
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from nvfp4.capture.launch import Buffer, Dim3, Launch
 from nvfp4.emulator.compiler.kernel import CompiledKernel
-from nvfp4.emulator.errors import EmulatorError, LaunchError, Related, Seen
+from nvfp4.emulator.errors import (
+    EmulatorError,
+    LaunchError,
+    Related,
+    Seen,
+    UnsupportedInstruction,
+)
+from nvfp4.emulator.execution.arrivals import order_dependence
 from nvfp4.emulator.execution.experiment import compare_orders, restore
 from nvfp4.emulator.execution.module import LoadedModule
 from nvfp4.emulator.execution.schedule import Scheduler
@@ -23,7 +31,7 @@ from nvfp4.emulator.report import LaunchReport
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.global_races import GlobalRaces
 from nvfp4.emulator.state.launch_state import LaunchState, check_shape
-from nvfp4.emulator.state.memory import READ, WRITTEN, GlobalMemory, isolated
+from nvfp4.emulator.state.memory import PARAMETERS, READ, WRITTEN, GlobalMemory, isolated
 from nvfp4.emulator.state.order import Order
 from nvfp4.emulator.state.tally import Tally
 from nvfp4.emulator.state.witness import Witness
@@ -34,6 +42,11 @@ LANES_PER_BATCH = 32768
 # A byte of shared memory costs 24 bytes of shadow when it is checked.
 SHARED_BYTES_PER_BATCH = 4 << 20
 
+_LONGEST_SUSPECTED_S = 2.0
+"""A launch without a finding that takes longer does not run again: another shape has, of tests."""
+_LEAST_AGAIN_S, _MOST_AGAIN = 5.0, 20.0
+"""How long a run in another order may take: so many times the first one's time."""
+
 
 def launch(
     module: LoadedModule,
@@ -42,8 +55,10 @@ def launch(
     orders: int,
     sample_ctas: int | None,
     worlds: Worlds,
+    suspects: bool,
 ) -> LaunchReport:
-    """Run a kernel to its end. See emulator.run."""
+    """Run a kernel to its end. See emulator.run. suspects: whether other orders are tried where
+    there is no finding, but threads arrive somewhere one after the other."""
     began = time.perf_counter()
     compiled = module.kernel(asked.kernel, check)
     # Who wrote local memory is not known without following its bytes.
@@ -51,8 +66,14 @@ def launch(
         compiled = module.kernel(asked.kernel, check, memory=True)
     watch: list[Buffer] = []
 
+    limit_s = math.inf
+
     def run(order: Order, witness: Witness | None = None) -> tuple[LaunchState, Array, int]:
-        return _run(module, compiled, asked, check, sample_ctas, order, watch, witness)
+        deadline = time.monotonic() + limit_s
+        if asked.deadline is not None:
+            deadline = min(deadline, asked.deadline)
+        limited = replace(asked, deadline=deadline if deadline < math.inf else None)
+        return _run(module, compiled, limited, check, sample_ctas, order, watch, witness)
 
     def testify(seen: Seen, written: list[Buffer]) -> tuple[Related | None, LaunchState]:
         watch.extend(written)
@@ -73,7 +94,12 @@ def launch(
             compiled = module.kernel(asked.kernel, check, memory=True)
         restore(state.memory.kept)
         state, runs, ran = run(Order())
-    compare_orders(lambda order: run(order)[0], testify, state, orders, worlds)
+    suspected, taken_s = None, time.perf_counter() - began
+    if suspects and check and state.fault is None and taken_s < _LONGEST_SUSPECTED_S:
+        suspected = order_dependence(compiled, runs)
+    # Threads that wait for each other may take very long one after the other.
+    limit_s = max(_LEAST_AGAIN_S, _MOST_AGAIN * taken_s)
+    compare_orders(lambda order: run(order)[0], testify, state, orders, worlds, suspected)
     x, y, z = asked.grid
     report = _report(state, compiled, runs, ran, x * y * z)
     report.findings += [noted(note, asked.kernel) for note in asked.notes]
@@ -166,14 +192,16 @@ def _state(
     kernel, grid, block, shared_bytes = asked.kernel, asked.grid, asked.block, asked.shared_bytes
     program = compiled.program
     raw = _parameter_bytes(compiled, asked.parameters)
+    refuse_clusters(kernel, asked.cluster)
     total_shared = program.dynamic_shared + shared_bytes if shared_bytes else program.shared_end
     check_shape(grid, block, total_shared)
     required = program.required_threads
     if required is not None and required != block:
         raise LaunchError(f"{kernel} requires blocks of {required} threads, not {block}")
+    refuse_clusters(kernel, program.cluster or (1, 1, 1))
     symbols = module.symbols()
     symbols.update((name, raw.ctypes.data) for name, _, _ in program.parameters)
-    own = [Buffer("the kernel's parameters", raw.ctypes.data, raw.size, writable=False)]
+    own = [Buffer(PARAMETERS, raw.ctypes.data, raw.size, writable=False)]
     own += module.buffers()
     memory = GlobalMemory(own, asked.memory)
     races = None
@@ -198,6 +226,15 @@ def _state(
         deadline=asked.deadline,
         tally=tally,
     )
+
+
+def refuse_clusters(kernel: str, cluster: Dim3) -> None:
+    """Raises UnsupportedInstruction for clusters of several CTAs."""
+    if cluster != (1, 1, 1):
+        raise UnsupportedInstruction(
+            f"{kernel} is launched in clusters of {cluster} CTAs",
+            hint="only clusters of one CTA are emulated",
+        )
 
 
 def _parameter_bytes(compiled: CompiledKernel, given: Sequence[bytes]) -> Array:

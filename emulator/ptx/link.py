@@ -47,7 +47,9 @@ def link(module: syntax.Module, kernel: str) -> Program:
 class _Linker:
     def __init__(self, module: syntax.Module, entry: syntax.Function) -> None:
         self.module = module
-        self.program = Program(entry.name, required_threads=entry.required_threads)
+        self.program = Program(
+            entry.name, required_threads=entry.required_threads, cluster=entry.cluster
+        )
         self.label_count = 0
         self.calls: list[str] = [entry.name]
         self.names = Names()

@@ -84,15 +84,16 @@ class ModuleParser(OperandParser):
         name = self.word()
         self.function = name
         parameters = self.formals() if self.now.text == "(" else ()
-        required = None
+        required = cluster = None
         while True:
             text = self.now.text
             if text in _FUNCTION_DIRECTIVES_WITH_NUMBERS:
                 self.at += 1
-                numbers = self.numbers()
+                x, y, z = (*self.numbers(), 1, 1, 1)[:3]
                 if text == ".reqntid":
-                    x, y, z = (*numbers, 1, 1)[:3]
                     required = (x, y, z)
+                elif text == ".reqnctapercluster":
+                    cluster = (x, y, z)
             elif text in _FUNCTION_FLAGS:
                 self.at += 1
             elif text == ".pragma":
@@ -103,7 +104,7 @@ class ModuleParser(OperandParser):
         if not self.accept(";"):
             body = self.scope()
         self.function = "(module)"
-        return Function(name, entry, results, parameters, body, required, line)
+        return Function(name, entry, results, parameters, body, required, cluster, line)
 
     def numbers(self) -> list[int]:
         values = []

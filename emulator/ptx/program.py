@@ -130,6 +130,7 @@ class Program:
     dynamic_shared: int = SHARED_BASE
     local_bytes: int = 0
     required_threads: tuple[int, int, int] | None = None
+    cluster: tuple[int, int, int] | None = None
 
     @property
     def parameter_bytes(self) -> int:

@@ -22,6 +22,7 @@ RED_ZONE_BYTES = 256
 NULL_PAGE_BYTES = 1 << 16
 """No memory lies below."""
 _NEAR_BYTES = 1 << 20
+PARAMETERS = "the kernel's parameters"
 # How a sector was touched.
 READ, WRITTEN = 1, 2
 
@@ -119,7 +120,7 @@ class GlobalMemory:
         if address < NULL_PAGE_BYTES:
             return _from_null(address)
         found = self.nearest(address)
-        if found is None or not _beside(*found):
+        if found is None or not _beside(*found) or _past_parameters(*found):
             return self._freed_at(address) or (
                 f"an address where no tensor is alive{_as_negative(self.buffers, address)}"
             )
@@ -157,6 +158,11 @@ def element_at(buffer: Buffer, offset: int) -> str | None:
 
 def _from_null(address: int) -> str:
     return f"byte {address} from a null pointer" if address else "a null pointer"
+
+
+def _past_parameters(buffer: Buffer, offset: int) -> bool:
+    """Whether the kernel's parameters lie nearest, by chance: they are elsewhere in every run."""
+    return buffer.name == PARAMETERS and not 0 <= offset < buffer.nbytes
 
 
 def _beside(buffer: Buffer, offset: int) -> bool:

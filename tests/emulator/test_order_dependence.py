@@ -1,0 +1,67 @@
+"""Results that depend on who comes first, though no two accesses race."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from ptx_harness import run as run_alone
+from test_worlds import cause_of, run, words
+
+from nvfp4.emulator import Worlds, errors
+
+# The CTA that draws ticket 0 stores 5 to the first word of q1; the others add 1.
+FIRST_STORES = """
+setp.ne.u32 %p1, %r0, 0; @%p1 bra END;
+atom.global.add.u32 %r5, [%q0], 1; setp.eq.u32 %p2, %r5, 0; mov.u32 %r6, %ctaid.x;
+@%p2 atom.global.exch.b32 %r7, [%q1], %r6; @!%p2 red.global.add.u32 [%q1], 16;
+END:
+"""
+# Every CTA adds the word of its ticket: the sum is the same whoever draws which.
+EVERYBODY_ADDS = """
+setp.ne.u32 %p1, %r0, 0; @%p1 bra END;
+atom.global.add.u32 %r5, [%q0], 1; add.u32 %r5, %r5, 3; red.global.add.u32 [%q1], %r5;
+END:
+"""
+# Sums of floats differ by their rounding.
+FLOATS = """
+cvt.rn.f32.u32 %r8, %r0; mov.u32 %r9, %ctaid.x; cvt.rn.f32.u32 %r9, %r9;
+fma.rn.f32 %r8, %r8, 0f3DCCCCCD, %r9; red.global.add.f32 [%q1], %r8;
+"""
+
+
+def test_who_comes_first_must_not_decide() -> None:
+    worlds, ticket, out = Worlds(), words(1), words(1)
+    run(worlds, FIRST_STORES, ticket, out, grid=8)
+    cause = cause_of(worlds, out)
+    assert isinstance(cause, errors.OrderDependence)
+    assert "atom.global.add.u32" in str(cause)
+
+
+def test_a_sum_that_is_the_same_in_every_order_is_right() -> None:
+    worlds, ticket, out = Worlds(), words(1), words(1)
+    run(worlds, EVERYBODY_ADDS, ticket, out, grid=8)
+    assert out[0] == sum(range(3, 11))
+    assert cause_of(worlds, out) is None
+
+
+def test_rounding_does_not_count() -> None:
+    worlds, ticket, out = Worlds(), words(1), np.zeros(1, np.float32)
+    run(worlds, FLOATS, ticket, out, grid=8)
+    assert out[0] > 0
+    assert cause_of(worlds, out) is None
+
+
+def test_a_launch_alone_may_keep_its_tickets() -> None:
+    ticket, out = words(1), words(1)
+    run_alone(FIRST_STORES, ticket, out, grid=8)
+    assert ticket[0] == 8
+
+
+def test_clusters_that_a_kernel_asks_for_itself_are_refused() -> None:
+    from nvfp4 import emulator
+
+    text = ".version 8.8\n.target sm_100a\n.address_size 64\n.visible .entry k()\n"
+    for asked in (".explicitcluster .reqnctapercluster 2, 1, 1", ".reqnctapercluster 2"):
+        with pytest.raises(errors.UnsupportedInstruction, match="in clusters of"):
+            emulator.run_ptx(f"{text}{asked} {{ ret; }}", "k", (2, 1, 1), (32, 1, 1), [])
+    emulator.run_ptx(f"{text}.reqnctapercluster 1, 1, 1 {{ ret; }}", "k", (2, 1, 1), (32, 1, 1), [])
