@@ -91,7 +91,7 @@ def note_atomics(batch: Batch, access: Access, address: Array, lanes: Array, hea
         return
     races.watch(address)
     who = _who(batch, lanes)
-    _testify(batch, access.site, address, access.nbytes, lanes, writes=True)
+    _testify(batch, access.site, address, access.nbytes, lanes, writes=True, atomic=True)
     found = races.reads(address, access.nbytes, who, atomic=True)
     _note(batch, access.site, WRITTEN, access.nbytes, address, lanes, found)
     races.exchange(channels(address), who, tells=True, hears=hears)
@@ -126,7 +126,13 @@ def _note_reads(
 
 
 def _testify(
-    batch: Batch, site: Site, address: Array, nbytes: int, lanes: Array, writes: bool
+    batch: Batch,
+    site: Site,
+    address: Array,
+    nbytes: int,
+    lanes: Array,
+    writes: bool,
+    atomic: bool = False,
 ) -> None:
     """Tell the witness of a race, if there is one."""
     witness = batch.launch.witness
@@ -134,7 +140,7 @@ def _testify(
         who = batch.numbers[batch.grid.cta[lanes]], batch.grid.thread[lanes]
         witness.saw(
             "global", address, nbytes, who, site.instruction.line, writes,
-            lambda i: site.lane(batch, lanes[i]).location(),
+            lambda i: site.lane(batch, lanes[i]).location(), atomic
         )  # fmt: skip
 
 

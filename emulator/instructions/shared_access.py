@@ -109,7 +109,7 @@ def note_writes(
     if shared.undefined is not None:
         shared.undefined[offset.astype(np.int64)[:, None] + np.arange(nbytes)] = 0
     new = np.ascontiguousarray(data.T).view(np.uint8).reshape(lanes.size, -1)
-    _testify(batch, site, nbytes, offset, lanes, writes=True)
+    _testify(batch, site, nbytes, offset, lanes, writes=True, atomic=atomic)
     bad, fault, stamp, count = races.note_writes(
         offset,
         nbytes,
@@ -166,6 +166,7 @@ def _testify(
     lanes: Array,
     writes: bool,
     engine: bool = False,
+    atomic: bool = False,
 ) -> None:
     """Tell the witness of a race, if there is one. engine: the copy engine does it."""
     witness = batch.launch.witness
@@ -177,7 +178,7 @@ def _testify(
     thread = np.full(lanes.size, grid.threads) if engine else grid.thread[lanes]
     witness.saw(
         "shared", address, nbytes, (batch.numbers[rows], thread), site.instruction.line, writes,
-        lambda i: site.lane(batch, lanes[i]).location(),
+        lambda i: site.lane(batch, lanes[i]).location(), atomic
     )  # fmt: skip
 
 
@@ -191,7 +192,7 @@ def seen_at(at: LaneSite, offset: int, nbytes: int, stamp: int, engine: bool = F
     """An access that races with who left a stamp."""
     threads, shared = at.batch.grid.threads, at.batch.shared
     cta = int(at.batch.numbers[at.lane // threads])
-    other = min(int(stamp & 0x7FFFFFFF) - 1, threads)
+    other = min(int(stamp & races.THREAD) - 1, threads)
     thread = threads if engine else at.lane % threads
     line = at.site.instruction.line
     return Seen("shared", shared.address(offset), nbytes, cta, thread, line, (cta, other))
@@ -230,7 +231,7 @@ def _note(
 def stamped_by(at: LaneSite, stamp: int, copy: str) -> str:
     """Who left a stamp in the lane's CTA, in words; `copy` names the copy engine."""
     threads = at.batch.grid.threads
-    thread = int(stamp & 0x7FFFFFFF) - 1
+    thread = int(stamp & races.THREAD) - 1
     if thread >= threads:
         return copy
     return f"thread {at.batch.coordinates(at.lane // threads * threads + thread)[1]}"

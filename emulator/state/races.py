@@ -7,8 +7,10 @@ for what CTAs tell each other through global memory (see `global_races`). Warps 
 whole, so that a race can go unnoticed when part of a warp takes part, but none is reported wrongly.
 
 Each byte remembers its last writer and two readers, of two warps if there are. A stamp is
-clock << 32 | atomic << 31 | thread + 1, and 0 is nobody. The copy engine acts as a thread after the
-CTA's last one.
+clock << 32 | atomic << 31 | age << 18 | lane << 13 | thread + 1, and 0 is nobody. The copy engine
+acts as a thread after the CTA's last one. age and lane tell of the plain write that an atomic of
+the same warp follows, if there is one: 1 + the clock's steps since then, and the lane that wrote.
+Other atomics are in order with the atomic anyway, but not with the plain write.
 """
 
 from __future__ import annotations
@@ -19,6 +21,9 @@ from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 
 ATOMIC = 1 << 31
+THREAD = (1 << 13) - 1
+_AGE, _LANE = 18, 13
+_OLDEST = (1 << 13) - 1
 UNDER_WAY = np.int64(0x7FFFFFFF)
 """The clock of a copy that nobody has waited for: nothing comes after it."""
 CHANNELS = 8
@@ -33,7 +38,7 @@ def ordered(stamp, thread, known):  # type: ignore[no-untyped-def]
     """Whether the stamped access happened before what `thread` does now."""
     if stamp == 0:
         return True
-    other = (stamp & 0x7FFFFFFF) - 1
+    other = (stamp & THREAD) - 1
     if other == thread:
         return True
     clock = stamp >> 32
@@ -46,7 +51,30 @@ def ordered(stamp, thread, known):  # type: ignore[no-untyped-def]
 @loop
 def in_warp(stamp, thread):  # type: ignore[no-untyped-def]
     """Whether a thread of `thread`'s warp left the stamp."""
-    return stamp != 0 and ((stamp & 0x7FFFFFFF) - 1) >> 5 == thread >> 5
+    return stamp != 0 and ((stamp & THREAD) - 1) >> 5 == thread >> 5
+
+
+@loop
+def plain_before(stamp):  # type: ignore[no-untyped-def]
+    """The stamp of the plain write that a warp's atomic has followed, or 0."""
+    age = (stamp >> _AGE) & _OLDEST
+    if age == 0:
+        return np.int64(0)
+    thread = (((stamp & THREAD) - 1) & ~31) | ((stamp >> _LANE) & 31)
+    return (((stamp >> 32) - (age - 1)) << 32) | (thread + 1)
+
+
+@loop
+def _followed(writer, stamp):  # type: ignore[no-untyped-def]
+    """The stamp of an atomic, with the plain write of its own warp that it follows."""
+    thread = (stamp & THREAD) - 1
+    plain = plain_before(writer) if writer & ATOMIC != 0 else writer
+    if not in_warp(plain, thread):
+        return stamp
+    age = (stamp >> 32) - (plain >> 32) + 1
+    if age > _OLDEST:
+        return stamp
+    return stamp | (age << _AGE) | ((((plain & THREAD) - 1) & 31) << _LANE)
 
 
 @loop
@@ -83,7 +111,7 @@ def note_reads(offset, nbytes, cta, thread, known, writers, readers):  # type: i
                 older = readers[0, b]
                 readers[0, b] = stamp
             elif ordered(readers[1, b], t, known[c]) or (
-                in_warp(readers[1, b], (readers[0, b] & 0x7FFFFFFF) - 1)
+                in_warp(readers[1, b], (readers[0, b] & THREAD) - 1)
                 and not in_warp(readers[1, b], t)
             ):
                 readers[1, b] = stamp
@@ -100,7 +128,7 @@ def _in_one_instruction(i, byte, writer, offset, nbytes, cta, thread):  # type: 
         if cta[j] != cta[i] or thread[j] >> 5 != thread[i] >> 5:
             return False
         start = np.int64(offset[j])
-        if thread[j] + 1 == writer & 0x7FFFFFFF and start <= byte < start + nbytes:
+        if thread[j] + 1 == writer & THREAD and start <= byte < start + nbytes:
             return True
     return False
 
@@ -131,7 +159,11 @@ def note_writes(  # type: ignore[no-untyped-def]
                 else:
                     both_atomic = atomic and (writer & ATOMIC) != 0
                     same = not atomic and memory[b] == new[i, b - start]
-                    if not both_atomic and not same:
+                    if both_atomic:
+                        plain = plain_before(writer)
+                        if not ordered(plain, t, known[c]):
+                            racing = worse(plain, racing, t)
+                    elif not same:
                         if _in_one_instruction(i, b, writer, offset, nbytes, cta, thread):
                             fine = writer
                         else:
@@ -144,7 +176,7 @@ def note_writes(  # type: ignore[no-untyped-def]
                             racing = worse(reader, racing, t)
                         older = reader
                     readers[k, b] = 0
-            writers[b] = stamp
+            writers[b] = _followed(writer, stamp) if atomic else stamp
         if racing != 0:
             count += 1
             fault = RACE_IN_WARP if in_warp(racing, t) else RACE

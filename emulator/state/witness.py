@@ -24,6 +24,7 @@ class Event(NamedTuple):
     cta: int
     thread: int
     writes: bool
+    atomic: bool
     where: SourceLocation
 
 
@@ -43,6 +44,7 @@ class Witness:
         line: int,
         writes: bool,
         where: Callable[[int], SourceLocation],
+        atomic: bool = False,
     ) -> None:
         """Lanes of (linear CTAs, threads) access `nbytes` at each address. where: by position."""
         seen = self.seen
@@ -54,7 +56,7 @@ class Witness:
         if space == "shared":
             hit &= ctas == seen.cta
         for i in np.flatnonzero(hit)[:_MOST].tolist():
-            event = Event(line, int(ctas[i]), int(threads[i]), writes, where(i))
+            event = Event(line, int(ctas[i]), int(threads[i]), writes, atomic, where(i))
             self.events.append(event)
 
     def other(self) -> Related | None:
@@ -70,11 +72,13 @@ class Witness:
         )
         if own is None:
             return None
-        writes = self.events[own].writes
+        mine = self.events[own]
         order = [*range(own - 1, -1, -1), *range(own + 1, len(self.events))]
         for i in order:
             event = self.events[i]
-            if (event.cta, event.thread) == seen.other and (event.writes or writes):
+            if event.atomic and mine.atomic:  # these two do not race
+                continue
+            if (event.cta, event.thread) == seen.other and (event.writes or mine.writes):
                 verb = "written" if event.writes else "read"
                 return Related(f"the same bytes are {verb} here", event.where)
         return None

@@ -261,3 +261,20 @@ def test_each_word_written_by_one_thread_is_fine_and_by_two_is_not(
         where[one] = where[two]
         with pytest.raises(errors.GlobalRace):
             run(body, out(96), where, grid=3)
+
+
+# Thread 0 of CTA 0 clears a sum, and every thread adds to it.
+CLEARED_SUM = """mov.u32 %r1, %ctaid.x; or.b32 %r2, %r0, %r1; setp.eq.u32 %p1, %r2, 0;
+@%p1 st.global.u32 [%q0], 0; bar.warp.sync -1; %SYNC% red.global.add.u32 [%q0], 1;"""
+
+
+@pytest.mark.parametrize(("grid", "block"), [(4, 32), (1, 64)])
+def test_own_atomics_do_not_hide_that_a_thread_has_cleared_the_sum(grid: int, block: int) -> None:
+    with pytest.raises(errors.GlobalRace, match="depends on the order"):
+        run(CLEARED_SUM.replace("%SYNC%", ""), out(1), grid=grid, block=block)
+
+
+def test_a_sum_that_is_cleared_before_a_barrier_of_its_cta_is_no_race() -> None:
+    total = out(1)
+    assert codes(run(CLEARED_SUM.replace("%SYNC%", "bar.sync 0;"), total, block=64)) == []
+    assert total[0] == 64

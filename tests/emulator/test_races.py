@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from ptx_harness import MINE, run
@@ -105,3 +106,63 @@ def test_a_race_that_does_no_harm_names_both_places() -> None:
     assert other["thread"] == verbs[told]
     assert found.thread == verbs[({*verbs} - {told}).pop()]
     assert other["ptx_line"] != found.ptx_line
+
+
+# Thread 0 clears a sum, %SYNC%, every thread adds its number, and all read the sum after a barrier.
+CLEARED_SUM = f"""mov.u32 %r10, s; setp.eq.u32 %p1, %r0, 0; %FIRST% %SYNC%
+red.shared.add.u32 [%r10], %r0; bar.sync 0; ld.shared.u32 %r5, [%r10]; {MINE}
+st.global.u32 [%d0], %r5;"""
+CLEAR = "@%p1 st.shared.u32 [%r10], 0;"
+
+
+def cleared_sum(first: str, sync: str, block: int = 64) -> list[Finding]:
+    """The findings, once the sum is right; may raise SharedRace."""
+    a = np.zeros(block, np.uint32)
+    body = CLEARED_SUM.replace("%FIRST%", first).replace("%SYNC%", sync)
+    report = run(body, a, block=block, before=SHARED)
+    assert (a == sum(range(block))).all()
+    return report.findings
+
+
+@pytest.mark.parametrize(
+    "sync",
+    [
+        "",
+        "bar.warp.sync -1;",
+        "shfl.sync.bfly.b32 %r6, %r0, 1, 31, -1; bar.warp.sync -1; bar.warp.sync -1;",
+        "bar.warp.sync -1; @%p1 red.shared.add.u32 [%r10], 0; bar.warp.sync -1;",
+    ],
+)
+def test_a_warp_s_own_atomics_do_not_hide_that_it_has_cleared_the_sum(sync: str) -> None:
+    with pytest.raises(SharedRace, match="depends on the order"):
+        cleared_sum(CLEAR, sync)
+
+
+def test_the_race_with_a_store_that_atomics_have_followed_names_the_store() -> None:
+    """The last lane of the first warp adds last; it is lane 3 that has stored."""
+    first = "setp.eq.u32 %p2, %r0, 3; @%p2 st.shared.u32 [%r10], 0; setp.gt.u32 %p3, %r0, 31;"
+    wait = "@%p3 bra ADD; bar.warp.sync -1; ADD:"
+    with pytest.raises(SharedRace, match=r"races with thread \(3, 0, 0\)") as caught:
+        cleared_sum(first, wait)
+    (other,) = caught.value.related
+    assert "st.shared.u32" in str(other.where.instruction)
+
+
+@pytest.mark.parametrize(
+    ("first", "sync"),
+    [
+        (CLEAR, "bar.sync 0;"),
+        (CLEAR + "@%p1 red.shared.add.u32 [%r10], 0;", "bar.sync 0;"),
+        (CLEAR + "bar.warp.sync -1; @%p1 red.shared.add.u32 [%r10], 0;", "bar.sync 0;"),
+        (CLEAR + "bar.sync 0; red.shared.add.u32 [%r10], 0; bar.warp.sync -1;", ""),
+        (CLEAR, "bar.sync 0; @%p1 st.shared.u32 [%r10], 0; bar.sync 0;"),
+    ],
+)
+def test_a_sum_that_is_cleared_before_a_barrier_is_no_race(first: str, sync: str) -> None:
+    assert cleared_sum(first, sync) == []
+
+
+def test_a_sum_of_one_warp_needs_no_barrier_but_a_warp_s() -> None:
+    assert cleared_sum(CLEAR, "bar.warp.sync -1;", block=32) == []
+    (found,) = cleared_sum(CLEAR, "", block=32)
+    assert found.code == "warp_sync"
