@@ -57,7 +57,8 @@ class Action:
     shadow: the same of another instruction: shadow(execution, sources, their shadows), called
         after `run`. One without results, a store, returns the guard of the lanes whose data must be
         defined. Addresses must always be defined; without `shadow`, all sources must be.
-    loads: whether results come from memory that may hold undefined bytes.
+    loads: whether results come from memory that may hold undefined bytes, or from lanes that may
+        not be there.
     """
 
     kind: str

@@ -17,6 +17,7 @@ from nvfp4.emulator.instructions.site import LaneSite, Site
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native, races
 from nvfp4.emulator.state.batch import Batch
+from nvfp4.emulator.state.launch_state import Origin
 from nvfp4.emulator.state.memory import READ, SHARED_WINDOW, WRITTEN
 
 _COPY = "an asynchronous copy"
@@ -89,7 +90,8 @@ def note_reads(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Arra
     if unwritten >= 0 and not batch.launch.tracks_memory:
         origin = f"shared address {shared.address(offset[unwritten]):#x}"
         batch.launch.undefined_memory.setdefault(
-            site.instruction.line, (UninitialisedShared, f"{origin}, which nothing has written")
+            site.instruction.line,
+            Origin(UninitialisedShared, f"{origin}, which nothing has written"),
         )
     if fault:
         _note(site.lane(batch, lanes[bad]), READ, nbytes, int(offset[bad]), fault, stamp, count)

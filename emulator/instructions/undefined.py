@@ -129,8 +129,9 @@ class Use:
         plural = bits.startswith("bits")
         whose = f"its {bits} {'come' if plural else 'comes'} from" if bits else "it comes from"
         if loaded:
-            kind, place = loaded[0]
-            hint = _SHARED_HINT if kind is UninitialisedShared else _REGISTER_HINT
+            kind, place, hint = loaded[0]
+            if hint is None:
+                hint = _SHARED_HINT if kind is UninitialisedShared else _REGISTER_HINT
             return kind, f"{whose} {place}", hint
         if unset in ([], [self.register]):
             cause = f"nothing has set {'its ' + bits if bits else 'it'}"

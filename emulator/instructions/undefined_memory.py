@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from nvfp4.emulator.errors import EmulatorError, UninitialisedRegister, UninitialisedShared
+from nvfp4.emulator.errors import UninitialisedRegister, UninitialisedShared
 from nvfp4.emulator.instructions.access import by_space
 from nvfp4.emulator.instructions.access_shape import Access, data_of
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.launch_state import Origin
 from nvfp4.emulator.state.memory import LOCAL_WINDOW, SHARED_WINDOW
 
 # A state space, and positions in the group of the lanes that use it.
@@ -96,20 +97,20 @@ def _undefined(batch: Batch, space: str) -> Array | None:
     return batch.shared.undefined if space == "shared" else batch.local_undefined
 
 
-def _origin(batch: Batch, space: str, byte: int) -> tuple[type[EmulatorError], str]:
+def _origin(batch: Batch, space: str, byte: int) -> Origin:
     """Why a byte is undefined."""
     if space == "shared":
         place = f"shared address {batch.shared.address(byte):#x}"
         if not batch.shared.writers[byte]:
-            return UninitialisedShared, f"{place}, which nothing has written"
+            return Origin(UninitialisedShared, f"{place}, which nothing has written")
         return _stored_by(place, batch.launch.undefined_stores.get(space))
     place = f"byte {byte % batch.local.shape[1]} of the thread's local memory"
     line = batch.launch.undefined_stores.get(space)
     if line is None:
-        return UninitialisedRegister, f"{place}, which nothing has written"
+        return Origin(UninitialisedRegister, f"{place}, which nothing has written")
     return _stored_by(place, line)
 
 
-def _stored_by(place: str, line: int | None) -> tuple[type[EmulatorError], str]:
+def _stored_by(place: str, line: int | None) -> Origin:
     who = "a store" if line is None else f"PTX line {line}"
-    return UninitialisedRegister, f"{place}, where {who} has stored what nothing has set"
+    return Origin(UninitialisedRegister, f"{place}, where {who} has stored what nothing has set")

@@ -13,7 +13,7 @@ import numpy as np
 
 from nvfp4.emulator.arithmetic import resolve
 from nvfp4.emulator.arithmetic.definedness import any_undefined, spread
-from nvfp4.emulator.errors import MissingWarpSync
+from nvfp4.emulator.errors import MissingWarpSync, UninitialisedRegister
 from nvfp4.emulator.instructions.action import (
     NO_RESULTS,
     Action,
@@ -37,6 +37,7 @@ from nvfp4.emulator.ptx.program import OperandList, Sink
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.launch_state import Origin
 
 _BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
 Arrays = Sequence[Array]
@@ -78,11 +79,29 @@ def _shared_by_members(classes: list[str], bit_by_bit: bool = False) -> Shadow:
 
 
 _SHUFFLES = ("up", "down", "bfly", "idx")  # in the order of native.shuffle
+_ABSENT_HINT = (
+    "let all lanes that are read execute it: keep them until the last shuffle, with nothing to add"
+)
+
+
+def _note_absent(site: Site, ex: Execution, present: Array, source: Array) -> None:
+    """Remember that lanes read others which do not execute this; whether it matters shows later.
+    source: the lane that each reads, [warps, 32]."""
+    absent = present & ~np.take_along_axis(present, source.astype(np.int64), axis=1)
+    if absent.any() and ex.batch.launch.check:
+        lane = int(source[absent][0])
+        place = f"lane {lane} of the warp, which does not execute {site.opcode}"
+        origin = Origin(UninitialisedRegister, place, _ABSENT_HINT)
+        ex.batch.launch.undefined_memory.setdefault(site.instruction.line, origin)
 
 
 @instruction("shfl")
 def shfl(site: Site) -> Action:
-    """shfl.sync.mode.b32 d|p, a, b, c, membermask. c: bits 0-4 clamp, 8-12 segment mask."""
+    """shfl.sync.mode.b32 d|p, a, b, c, membermask. c: bits 0-4 clamp, 8-12 segment mask.
+
+    What is read of a lane that does not execute it (it has exited, or is on another path) is
+    undefined.
+    """
     site.takes(5)
     site.only("sync", "b32", *_SHUFFLES)
     if "sync" not in site.parts:
@@ -100,22 +119,35 @@ def shfl(site: Site) -> Action:
 
     def shadow(ex: Execution, values: Arrays, shadows: Arrays) -> tuple[Array, ...]:
         astray = any_undefined(shadows[1:])
-        rows, _ = moved(ex, by_warp(ex.group, shadows[0]), values[1], values[2])
+        theirs = by_warp(ex.group, shadows[0])
+        if not _complete(ex, values[3]):
+            theirs = np.where(present_lanes(ex), theirs, np.uint32(0xFFFFFFFF))
+        rows, _ = moved(ex, theirs, values[1], values[2])
         return back(ex.group, rows) | spread(astray, np.dtype(np.uint32)), astray
 
     def run(ex: Execution, value: Array, b: Array, c: Array, mask: Array) -> tuple[Array, ...]:
-        plain = ex.group.full and ex.guard is None and mask.size == 1 and mask[0] == 0xFFFFFFFF
         rows = by_warp(ex.group, value)
-        if plain:
+        if _complete(ex, mask):
             present = None
         else:
             present, _ = _members(site, ex, mask)
+            if not present.all():
+                lanes = np.broadcast_to(np.arange(32, dtype=np.uint32), rows.shape)
+                _note_absent(site, ex, present, moved(ex, lanes, b, c)[0])
+                noise = ex.batch.launch.order.bytes(128, salt=3).view(np.uint32)
+                rows = np.where(present, rows, noise)
         shuffled, valid = moved(ex, rows, b, c)
         synchronised(ex.batch, np.ones_like(rows, np.bool_) if present is None else present)
         return back(ex.group, shuffled), back(ex.group, valid)
 
     sources = [Source(o, "b32") for o in site.operands[1:]]
-    return Action("warp", sources, results, run, gate=member_gate(3), shadow=shadow)
+    return Action("warp", sources, results, run, gate=member_gate(3), shadow=shadow, loads=True)
+
+
+def _complete(ex: Execution, mask: Array) -> bool:
+    """Whether all lanes of all warps execute this, and the member mask names them all."""
+    everyone = ex.group.full and ex.guard is None
+    return everyone and mask.size == 1 and mask[0] == 0xFFFFFFFF
 
 
 @instruction("vote")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,6 +36,15 @@ class Traffic:
     barriers: int = 0
 
 
+class Origin(NamedTuple):
+    """Where undefined bits come from: a kind of finding, the place in words, and advice if it is
+    not the kind's own."""
+
+    kind: type[EmulatorError]
+    place: str
+    hint: str | None = None
+
+
 @dataclass
 class LaunchState:
     """A launch while it runs.
@@ -44,8 +54,8 @@ class LaunchState:
     memory, and the first KiB, which is the system's. check: look for findings. races: None unless
     checked. rounds: whether results of floating-point atomics depend on the order, if only by
     rounding. tracks_memory: keep which bits of shared and local memory are undefined.
-    undefined_memory: by PTX line, the loads that have read undefined bits (if memory is not
-    tracked, also the stores that have written some), as a kind of finding and where in words.
+    undefined_memory: by PTX line, the loads that have read undefined bits, shuffles of lanes that
+    were not there, and if memory is not tracked, the stores that have written some.
     undefined_stores: by state space, the PTX line of the first store of undefined bits.
     undefined_results: the instructions, by their index, that have passed on undefined bits.
     output: what the kernel printed. fault: what has stopped the launch. tally: counts by
@@ -69,7 +79,7 @@ class LaunchState:
     rounds: bool = False
     tracks_memory: bool = False
     order: Order = field(default_factory=Order)
-    undefined_memory: dict[int, tuple[type[EmulatorError], str]] = field(default_factory=dict)
+    undefined_memory: dict[int, Origin] = field(default_factory=dict)
     undefined_results: set[int] = field(default_factory=set)
     undefined_stores: dict[str, int] = field(default_factory=dict)
     findings: Findings = field(default_factory=Findings)

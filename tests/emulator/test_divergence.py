@@ -78,11 +78,15 @@ def test_many_threads_give_what_each_gives_alone(body: list[str]) -> None:
 
 @st.composite
 def meetings(draw: st.DrawFn) -> list[str]:
-    """Random divergent code between warp-wide exchanges that every thread left comes to."""
+    """Random divergent code between warp-wide exchanges that every thread left comes to. What is
+    read of a thread that has left counts as 0."""
     out: list[str] = []
     for i in range(draw(st.integers(1, 3))):
         out += draw(statements(2, f"P{i}"))
         out += ["and.b32 %r31, %r21, 31;", "shfl.sync.idx.b32 %r20, %r20, %r31, 31, -1;"]
+        out += ["setp.eq.u32 %p5, %r0, %r0;", "vote.sync.ballot.b32 %r32, %p5, -1;"]
+        out += ["bfe.u32 %r32, %r32, %r31, 1;", "setp.eq.u32 %p5, %r32, 0;"]
+        out += ["selp.u32 %r20, 0, %r20, %p5;"]
     return out
 
 

@@ -221,13 +221,68 @@ def test_exited_threads_are_not_waited_for() -> None:
 
 
 def test_a_warp_reduction_over_many_ctas_and_a_ragged_block() -> None:
-    """48 threads a CTA: the second warp has 16 of them."""
+    """48 threads a CTA: the second warp has 16 of them, of which the last 8 read lanes that are
+    not there."""
     a = np.zeros(48 * 5, np.uint32)
-    body = f"""{MINE_IN_GRID} mov.u32 %r5, %r3;
-    shfl.sync.down.b32 %r6, %r5, 8, 31, -1; add.u32 %r5, %r5, %r6; st.global.u32 [%d0], %r5;"""
+    body = f"""{MINE_IN_GRID} mov.u32 %r5, %r3; setp.lt.u32 %p1, %r0, 40;
+    shfl.sync.down.b32 %r6, %r5, 8, 31, -1; @%p1 add.u32 %r5, %r5, %r6; st.global.u32 [%d0], %r5;"""
     run(body, a, grid=5, block=48)
     thread = np.arange(240)
     lane = thread % 48 % 32
     limit = np.where(thread % 48 < 32, 32, 16)
     valid = lane + 8 < limit
     assert (a[valid] == (2 * thread + 8)[valid]).all()
+
+
+# Lanes from 16 on exit or go another way; the others read the lane that %READ% says, of 0 to 31.
+HALF_A_WARP = f"""{MINE} setp.ge.u32 %p1, %r0, 16; %LEAVE% %READ% %USE% st.global.u32 [%d0], %r7;
+E:"""
+
+
+@pytest.mark.parametrize("leave", ["@%p1 exit;", "@%p1 bra E;", ""])
+@pytest.mark.parametrize(
+    ("read", "lane"),
+    [
+        ("shfl.sync.bfly.b32 %r7, %r0, 16, 31, %MASK%;", 16),
+        ("shfl.sync.down.b32 %r7, %r0, 1, 31, %MASK%;", 16),
+        ("shfl.sync.idx.b32 %r7, %r0, 20, 31, %MASK%;", 20),
+    ],
+)
+def test_what_a_shuffle_reads_of_a_lane_that_is_not_there_is_undefined(
+    leave: str, read: str, lane: int
+) -> None:
+    body = HALF_A_WARP.replace("%LEAVE%", leave).replace("%USE%", "")
+    if not leave:
+        # Under a guard, a lane comes to the shuffle and does not execute it.
+        body = body.replace("%READ%", f"mov.u32 %r7, 9; @!%p1 {read}")
+    body = body.replace("%READ%", read)
+    expected = f"from lane {lane} of the warp, which does not execute shfl.sync"
+    with pytest.raises(errors.UninitialisedRegister, match=expected):
+        run(body.replace("%MASK%", "0xffff"), np.zeros(32, np.uint32))
+
+
+def test_it_is_no_finding_where_it_does_not_matter() -> None:
+    a = np.zeros(32, np.uint32)
+    read = "shfl.sync.down.b32 %r7, %r0, 8, 31, -1; setp.ge.u32 %p2, %r0, 8;"
+    body = HALF_A_WARP.replace("%LEAVE%", "@%p1 exit;").replace("%READ%", read)
+    report = run(body.replace("%USE%", "@%p2 mov.u32 %r7, 5;"), a)
+    assert report.findings == []
+    assert a.tolist() == [*range(8, 16)] + [5] * 8 + [0] * 16
+
+
+@pytest.mark.parametrize(
+    ("read", "expected"),
+    [
+        ("shfl.sync.down.b32 %r7, %r0, 8, 15, -1;", [*range(8, 16), *range(8, 16)]),
+        ("shfl.sync.up.b32 %r7, %r0, 8, 0, -1;", [*range(8), *range(8)]),
+        ("shfl.sync.bfly.b32 %r7, %r0, 16, 15, -1;", [*range(16)]),
+        ("shfl.sync.bfly.b32 %r7, %r0, 8, 31, -1;", [i ^ 8 for i in range(16)]),
+    ],
+)
+def test_out_of_range_a_shuffle_reads_its_own_lane_whoever_has_exited(
+    read: str, expected: list[int]
+) -> None:
+    a = np.zeros(32, np.uint32)
+    body = HALF_A_WARP.replace("%LEAVE%", "@%p1 exit;").replace("%READ%", read)
+    assert run(body.replace("%USE%", ""), a).findings == []
+    assert a[:16].tolist() == expected
