@@ -182,3 +182,19 @@ def test_special_registers_in_three_dimensions() -> None:
     a = out(64 * 6)
     run(body, a, grid=(2, 3, 1), block=(8, 4, 2))
     assert (a == np.arange(64 * 6) * 3).all()
+
+
+@pytest.mark.parametrize(("grid", "block"), [((20, 20, 1), 32), ((150, 1, 1), 1024)])
+def test_neighbouring_ctas_are_on_different_multiprocessors_of_148(
+    grid: tuple[int, int, int], block: int
+) -> None:
+    """150 CTAs of 1024 threads run in several batches."""
+    ctas = grid[0] * grid[1]
+    smid, nsmid = np.zeros(ctas, np.uint32), np.zeros(ctas, np.uint32)
+    body = """setp.eq.u32 %p1, %r0, 0; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ctaid.y;
+    mov.u32 %r3, %nctaid.x; mad.lo.u32 %r4, %r2, %r3, %r1; mul.wide.u32 %d0, %r4, 4;
+    add.u64 %d1, %q1, %d0; add.u64 %d0, %q0, %d0; mov.u32 %r5, %smid; mov.u32 %r6, %nsmid;
+    @%p1 st.global.u32 [%d0], %r5; @%p1 st.global.u32 [%d1], %r6;"""
+    run(body, smid, nsmid, grid=grid, block=block)
+    assert smid.tolist() == [cta % 148 for cta in range(ctas)]
+    assert (nsmid == 148).all()
