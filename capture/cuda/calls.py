@@ -7,6 +7,7 @@ for what CUDA refuses. runtime.cpp calls some under names of its own.
 from __future__ import annotations
 
 import ctypes
+import re
 
 from nvfp4.capture import host_access
 from nvfp4.capture.cuda.codes import Code, CudaError, error_name
@@ -15,6 +16,8 @@ from nvfp4.capture.cuda.runtime import CudaRuntime
 from nvfp4.capture.errors import InvalidTensorMap, UnsupportedCall
 from nvfp4.capture.launch import Buffer, Dim3
 from nvfp4.capture.tensormap import encode_tensor_map
+
+_OF_TEXTURES = re.compile(r"Texture|Surface|ChannelDesc|Array|TexObject|SurfObject")
 
 
 def _dim3(address: int) -> Dim3:
@@ -99,6 +102,13 @@ def set_function_attribute(runtime: CudaRuntime, function: int, which: int, valu
             f"{most} are the most on {runtime.device.name}",
         )
     kernel.dynamic_shared_limit = value
+
+
+@entry()
+def function_handle(runtime: CudaRuntime, target: int, function: int) -> None:
+    """The host's address of a kernel is its handle, too."""
+    runtime.kernel(function)
+    store(target, function)
 
 
 @entry()
@@ -341,8 +351,15 @@ def name_of_error(runtime: CudaRuntime, code: int, target: int) -> None:
 
 @entry()
 def unsupported(runtime: CudaRuntime, name: int) -> None:
+    function = ctypes.string_at(name).decode()
+    if _OF_TEXTURES.search(function):
+        raise UnsupportedCall(
+            f"textures are not emulated, nor are surfaces; host code calls {function}",
+            hint="read the memory through a pointer; const __restrict__ and __ldg take the same "
+            "read-only cache",
+        )
     raise UnsupportedCall(
-        f"host code calls {ctypes.string_at(name).decode()}, which is not emulated",
+        f"host code calls {function}, which is not emulated",
         hint="launches, memory, streams, events and attributes of the CUDA runtime are",
     )
 

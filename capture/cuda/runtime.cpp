@@ -32,6 +32,13 @@ struct Configuration {
 };
 thread_local std::vector<Configuration> configurations;
 
+// The only memory pool, by a handle that is no address, and what was set of it and of the device.
+const cudaMemPool_t the_pool = reinterpret_cast<cudaMemPool_t>(0x500);
+uint64_t pool_attributes[cudaMemPoolAttrUsedMemHigh + 1] = {0, 1, 1, 1};
+size_t limits[cudaLimitPersistingL2CacheSize + 1] = {1024, 1 << 20, 8 << 20, 2, 2048, 64, 0};
+
+bool is_a_flag(cudaMemPoolAttr which) { return which < cudaMemPoolAttrReleaseThreshold; }
+
 int attribute(cudaDeviceAttr which) {
   int value = 0;
   ask("device_number", &value, which);
@@ -128,9 +135,17 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t function, void *data) 
   function(data);
   return cudaSuccess;
 }
+cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t function, void *data,
+                                  unsigned) {
+  function(stream, cudaSuccess, data);
+  return cudaSuccess;
+}
 
 // Functions and their limits.
 
+cudaError_t cudaGetFuncBySymbol(cudaFunction_t *function, const void *symbol) {
+  return ask("function_handle", function, symbol);
+}
 cudaError_t cudaFuncSetAttribute(const void *function, cudaFuncAttribute which, int value) {
   return ask("cudaFuncSetAttribute", function, which, value);
 }
@@ -173,6 +188,42 @@ cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, const void 
 cudaError_t cudaMalloc(void **address, size_t size) { return ask("cudaMalloc", address, size); }
 cudaError_t cudaMallocAsync(void **address, size_t size, cudaStream_t) {
   return ask("cudaMalloc", address, size);
+}
+cudaError_t cudaMallocFromPoolAsync(void **address, size_t size, cudaMemPool_t, cudaStream_t) {
+  return ask("cudaMalloc", address, size);
+}
+cudaError_t cudaMallocPitch(void **address, size_t *pitch, size_t width, size_t height) {
+  *pitch = (width + 511) / 512 * 512;
+  return ask("cudaMalloc", address, *pitch * height);
+}
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device) {
+  *pool = the_pool;
+  return ask("cudaSetDevice", device);
+}
+cudaError_t cudaDeviceGetMemPool(cudaMemPool_t *pool, int device) {
+  *pool = the_pool;
+  return ask("cudaSetDevice", device);
+}
+cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t) { return ask("cudaSetDevice", device); }
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) { return cudaSuccess; }
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr which, void *value) {
+  if (which < cudaMemPoolReuseFollowEventDependencies || which > cudaMemPoolAttrUsedMemHigh) {
+    return cudaErrorInvalidValue;
+  }
+  pool_attributes[which] =
+      is_a_flag(which) ? *static_cast<int *>(value) : *static_cast<uint64_t *>(value);
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr which, void *value) {
+  if (which < cudaMemPoolReuseFollowEventDependencies || which > cudaMemPoolAttrUsedMemHigh) {
+    return cudaErrorInvalidValue;
+  }
+  if (is_a_flag(which)) {
+    *static_cast<int *>(value) = static_cast<int>(pool_attributes[which]);
+  } else {
+    *static_cast<uint64_t *>(value) = pool_attributes[which];
+  }
+  return cudaSuccess;
 }
 cudaError_t cudaMallocManaged(void **address, size_t size, unsigned) {
   return ask("cudaMalloc", address, size);
@@ -315,7 +366,18 @@ cudaError_t cudaInitDevice(int device, unsigned, unsigned) { return ask("cudaSet
 cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
 cudaError_t cudaDeviceSynchronize() { return ask("cudaDeviceSynchronize"); }
 cudaError_t cudaDeviceReset() { return cudaSuccess; }
-cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) { return cudaSuccess; }
+cudaError_t cudaDeviceSetLimit(cudaLimit which, size_t value) {
+  if (which < 0 || which > cudaLimitPersistingL2CacheSize) return cudaErrorUnsupportedLimit;
+  limits[which] = value;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetLimit(size_t *value, cudaLimit which) {
+  if (which < 0 || which > cudaLimitPersistingL2CacheSize) return cudaErrorUnsupportedLimit;
+  *value = limits[which];
+  return cudaSuccess;
+}
+cudaError_t cudaProfilerStart() { return cudaSuccess; }
+cudaError_t cudaProfilerStop() { return cudaSuccess; }
 cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return cudaSuccess; }
 cudaError_t cudaCtxResetPersistingL2Cache() { return cudaSuccess; }
 cudaError_t cudaDeviceCanAccessPeer(int *can, int, int) {

@@ -1,0 +1,125 @@
+"""Calls of the CUDA runtime beside launches: what is taken, what is refused, what handles are."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from nvfp4 import emulation
+from nvfp4.capture.errors import UnsupportedCall
+from nvfp4.emulation import Emulation
+
+pytest.importorskip("torch")
+
+CUDA = r"""
+#include <torch/extension.h>
+#include <cuda_profiler_api.h>
+
+__global__ void fill(float* out, float value) { out[threadIdx.x] = value; }
+
+int profile() { return cudaProfilerStart() | cudaProfilerStop(); }
+std::vector<int64_t> pool() {
+  cudaMemPool_t pool, current;
+  int error = cudaDeviceGetDefaultMemPool(&pool, 0) | cudaDeviceGetMemPool(&current, 0);
+  error |= cudaDeviceSetMemPool(0, pool) | cudaMemPoolTrimTo(pool, 0);
+  uint64_t most = ~0ull, kept = 0;
+  error |= cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &most);
+  error |= cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &kept);
+  int reuse = 0;
+  error |= cudaMemPoolGetAttribute(pool, cudaMemPoolReuseAllowOpportunistic, &reuse);
+  void* space;
+  error |= cudaMallocAsync(&space, 64, pool, 0) | cudaMemset(space, 0, 64) | cudaFree(space);
+  return {error, pool == current, kept == most, reuse};
+}
+std::vector<int64_t> pitched() {
+  void* space; size_t pitch;
+  int error = cudaMallocPitch(&space, &pitch, 513, 3);
+  error |= cudaMemset(space, 0, 3 * pitch);
+  const int past = cudaMemset(space, 0, 3 * pitch + 1);
+  cudaGetLastError();
+  return {error | cudaFree(space), (int64_t)pitch, past};
+}
+std::vector<int64_t> limits() {
+  size_t before, after;
+  int error = cudaDeviceGetLimit(&before, cudaLimitStackSize);
+  error |= cudaDeviceSetLimit(cudaLimitStackSize, 4096);
+  error |= cudaDeviceGetLimit(&after, cudaLimitStackSize);
+  return {error, (int64_t)before, (int64_t)after};
+}
+int called_back() {
+  int called = 0;
+  cudaStreamAddCallback(0, [](cudaStream_t, cudaError_t, void* p) { ++*(int*)p; }, &called, 0);
+  return called;
+}
+void by_symbol(torch::Tensor t) {
+  cudaFunction_t function;
+  TORCH_CHECK(cudaGetFuncBySymbol(&function, (const void*)fill) == cudaSuccess);
+  float* out = t.data_ptr<float>(); float value = 7.f;
+  void* arguments[] = {&out, &value};
+  cudaLaunchKernel((const void*)function, dim3(1), dim3(t.numel()), arguments, 0, 0);
+}
+int no_symbol() {
+  static int variable;
+  cudaFunction_t function;
+  const int error = cudaGetFuncBySymbol(&function, &variable);
+  cudaGetLastError();
+  return error;
+}
+int texture() {
+  cudaTextureObject_t made = 0;
+  cudaResourceDesc resource = {}; cudaTextureDesc described = {};
+  return cudaCreateTextureObject(&made, &resource, &described, nullptr);
+}
+void channel() { cudaCreateChannelDesc<float>(); }
+"""
+
+NAMES = [
+    *("profile", "pool", "pitched", "limits", "called_back", "by_symbol", "no_symbol"),
+    *("texture", "channel"),
+]
+
+
+@pytest.fixture(scope="module")
+def emulated() -> Iterator[Emulation]:
+    with emulation.install_stand_in() as installed:
+        yield installed
+
+
+@pytest.fixture(scope="module")
+def module(emulated: Emulation) -> Any:
+    from torch.utils.cpp_extension import load_inline
+
+    lines = CUDA.splitlines()
+    declared = [
+        line.split(" {")[0] + ";" for line in lines if any(f" {name}(" in line for name in NAMES)
+    ]
+    return load_inline("runtime_calls", ["\n".join(declared)], [CUDA], functions=NAMES)
+
+
+def test_calls_without_an_effect_here_are_taken(module: Any) -> None:
+    assert module.profile() == 0
+    assert module.pool() == [0, 1, 1, 1]
+    assert module.limits() == [0, 1024, 4096]
+
+
+def test_a_pitch_is_a_multiple_of_512_bytes(module: Any) -> None:
+    assert module.pitched() == [0, 1024, 1]
+
+
+def test_a_callback_is_called_at_once(module: Any) -> None:
+    assert module.called_back() == 1
+
+
+def test_a_kernel_is_launched_by_the_handle_of_its_symbol(module: Any) -> None:
+    import torch
+
+    tensor = torch.zeros(8, device="cuda")
+    module.by_symbol(tensor)
+    assert tensor.tolist() == [7.0] * 8
+    assert module.no_symbol() == 98
+
+
+@pytest.mark.parametrize("function", ["texture", "channel"])
+def test_textures_are_refused_by_that_name(module: Any, function: str) -> None:
+    with pytest.raises(UnsupportedCall, match="textures are not emulated"):
+        getattr(module, function)()
