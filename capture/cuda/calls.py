@@ -167,6 +167,13 @@ def available_shared(
 
 @entry()
 def cudaMalloc(runtime: CudaRuntime, target: int, size: int) -> None:
+    host_memory(runtime, target, size)
+    runtime.unset(ctypes.c_uint64.from_address(target).value, size)
+
+
+@entry()
+def host_memory(runtime: CudaRuntime, target: int, size: int) -> None:
+    """Managed or of the host, whose pages are cleared before a process gets them."""
     if size > runtime.device.memory_bytes:
         raise CudaError(Code.MEMORY_ALLOCATION, f"{size} bytes")
     store(target, runtime.allocate(size) if size else 0)

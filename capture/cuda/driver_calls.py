@@ -118,7 +118,9 @@ def allocate(runtime: CudaRuntime, target: int, size: int) -> None:
         raise CudaError(Code.INVALID_VALUE, "cuMemAlloc of 0 bytes")
     if size > runtime.device.memory_bytes:
         raise CudaError(Code.MEMORY_ALLOCATION, f"{size} bytes")
-    store(target, runtime.allocate(size, "cuMemAlloc"))
+    address = runtime.allocate(size, "cuMemAlloc")
+    runtime.unset(address, size)
+    store(target, address)
 
 
 @entry()

@@ -178,11 +178,13 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t size, CUmemoryPool
   return ask("cuMemAlloc", address, size);
 }
 CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned) {
-  return ask("cuMemAlloc", address, size);
+  return ask("host_memory", address, size);
 }
-CUresult cuMemAllocHost_v2(void **address, size_t size) { return ask("cuMemAlloc", address, size); }
+CUresult cuMemAllocHost_v2(void **address, size_t size) {
+  return ask("host_memory", address, size);
+}
 CUresult cuMemHostAlloc(void **address, size_t size, unsigned) {
-  return ask("cuMemAlloc", address, size);
+  return ask("host_memory", address, size);
 }
 CUresult cuMemFree_v2(CUdeviceptr address) { return ask("cudaFree", address); }
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream) { return ask("cudaFree", address); }

@@ -226,11 +226,13 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr which, void *
   return cudaSuccess;
 }
 cudaError_t cudaMallocManaged(void **address, size_t size, unsigned) {
-  return ask("cudaMalloc", address, size);
+  return ask("host_memory", address, size);
 }
-cudaError_t cudaMallocHost(void **address, size_t size) { return ask("cudaMalloc", address, size); }
+cudaError_t cudaMallocHost(void **address, size_t size) {
+  return ask("host_memory", address, size);
+}
 cudaError_t cudaHostAlloc(void **address, size_t size, unsigned) {
-  return ask("cudaMalloc", address, size);
+  return ask("host_memory", address, size);
 }
 cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned) {
   *device = host;

@@ -65,6 +65,24 @@ int no_symbol() {
   cudaGetLastError();
   return error;
 }
+std::vector<int64_t> zeros_in_new_memory(torch::Tensor t) {
+  std::vector<int64_t> zeros;
+  for (int which = 0; which < 5; ++which) {
+    float* space; float* out = t.data_ptr<float>();
+    const size_t size = t.numel() * sizeof(float);
+    cudaMemPool_t pool; cudaDeviceGetDefaultMemPool(&pool, 0);
+    if (which < 2) cudaMalloc(&space, size);
+    if (which == 2) cudaMallocAsync(&space, size, 0);
+    if (which == 3) cudaMallocFromPoolAsync(&space, size, pool, 0);
+    if (which == 4) cudaMallocManaged(&space, size);
+    if (which == 0) cudaMemset(space, 0, size);
+    cudaMemcpy(out, space, size, cudaMemcpyDeviceToDevice);
+    cudaFree(space);
+    zeros.push_back(0);
+    for (int i = 0; i < t.numel(); ++i) zeros.back() += !out[i];
+  }
+  return zeros;
+}
 int texture() {
   cudaTextureObject_t made = 0;
   cudaResourceDesc resource = {}; cudaTextureDesc described = {};
@@ -75,7 +93,7 @@ void channel() { cudaCreateChannelDesc<float>(); }
 
 NAMES = [
     *("profile", "pool", "pitched", "limits", "called_back", "by_symbol", "no_symbol"),
-    *("texture", "channel"),
+    *("zeros_in_new_memory", "texture", "channel"),
 ]
 
 
@@ -117,6 +135,12 @@ def test_a_kernel_is_launched_by_the_handle_of_its_symbol(module: Any) -> None:
     module.by_symbol(tensor)
     assert tensor.tolist() == [7.0] * 8
     assert module.no_symbol() == 98
+
+
+def test_memory_that_nothing_has_set_is_not_zero(module: Any) -> None:
+    import torch
+
+    assert module.zeros_in_new_memory(torch.zeros(64, device="cuda")) == [64, 0, 0, 0, 64]
 
 
 @pytest.mark.parametrize("function", ["texture", "channel"])
