@@ -69,6 +69,7 @@ def launch(
     shared_bytes: int,
     stream: int,
 ) -> None:
+    runtime.refuse_destroyed(stream)
     dims = _dim3(grid), _dim3(block), _dim3(cluster)
     runtime.launch(function, *dims, arguments, shared_bytes)
 
@@ -290,6 +291,16 @@ def cudaMemGetInfo(runtime: CudaRuntime, free: int, total: int) -> None:
 @entry()
 def new_handle(runtime: CudaRuntime, target: int) -> None:
     store(target, runtime.new_handle())
+
+
+@entry()
+def destroy(runtime: CudaRuntime, handle: int) -> None:
+    runtime.destroy(handle)
+
+
+@entry()
+def alive(runtime: CudaRuntime, handle: int) -> None:
+    runtime.refuse_destroyed(handle)
 
 
 @entry()

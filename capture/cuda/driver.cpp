@@ -29,6 +29,12 @@ void *find(const char *symbol, int version) {
   return second ? second : dlsym(library, symbol);
 }
 
+// A stream or an event; packages do so beyond the emulation.
+CUresult destroy(const void *handle) {
+  const CUresult error = ask("destroy", handle);
+  return error == CUDA_ERROR_NO_DEVICE ? CUDA_SUCCESS : error;
+}
+
 }  // namespace
 
 extern "C" {
@@ -146,10 +152,12 @@ CUresult cuStreamCreate(CUstream *stream, unsigned) { return ask("new_handle", s
 CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned, int) {
   return ask("new_handle", stream);
 }
-CUresult cuStreamDestroy_v2(CUstream) { return CUDA_SUCCESS; }
-CUresult cuStreamSynchronize(CUstream) { return ask("cudaDeviceSynchronize"); }
-CUresult cuStreamQuery(CUstream) { return ask("cudaDeviceSynchronize"); }
-CUresult cuStreamWaitEvent(CUstream, CUevent, unsigned) { return CUDA_SUCCESS; }
+CUresult cuStreamDestroy_v2(CUstream stream) { return destroy(stream); }
+CUresult cuStreamSynchronize(CUstream stream) { return ask_on(stream, "cudaDeviceSynchronize"); }
+CUresult cuStreamQuery(CUstream stream) { return ask_on(stream, "cudaDeviceSynchronize"); }
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
+  return ask_on(stream, "alive", event);
+}
 CUresult cuStreamGetPriority(CUstream, int *priority) {
   *priority = 0;
   return CUDA_SUCCESS;
@@ -176,11 +184,13 @@ CUresult cuStreamSetAttribute(CUstream, CUstreamAttrID, const CUstreamAttrValue 
   return CUDA_SUCCESS;
 }
 CUresult cuEventCreate(CUevent *event, unsigned) { return ask("new_handle", event); }
-CUresult cuEventDestroy_v2(CUevent) { return CUDA_SUCCESS; }
-CUresult cuEventRecord(CUevent, CUstream) { return CUDA_SUCCESS; }
-CUresult cuEventRecordWithFlags(CUevent, CUstream, unsigned) { return CUDA_SUCCESS; }
-CUresult cuEventSynchronize(CUevent) { return ask("cudaDeviceSynchronize"); }
-CUresult cuEventQuery(CUevent) { return ask("cudaDeviceSynchronize"); }
+CUresult cuEventDestroy_v2(CUevent event) { return destroy(event); }
+CUresult cuEventRecord(CUevent event, CUstream stream) { return ask_on(stream, "alive", event); }
+CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned) {
+  return ask_on(stream, "alive", event);
+}
+CUresult cuEventSynchronize(CUevent event) { return ask_on(event, "cudaDeviceSynchronize"); }
+CUresult cuEventQuery(CUevent event) { return ask_on(event, "cudaDeviceSynchronize"); }
 CUresult cuEventElapsedTime_v2(float *, CUevent, CUevent) { return ask("no_time"); }
 
 CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank,

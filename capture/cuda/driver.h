@@ -14,4 +14,11 @@ CUresult ask(const char *name, Arguments... arguments) {
   return static_cast<CUresult>(call_python("DRIVER", name, arguments...));
 }
 
+// What is done in a stream, or waits for an event: an error if that has been destroyed.
+template <class... Arguments>
+CUresult ask_on(const void *handle, const char *name, Arguments... arguments) {
+  const CUresult error = handle ? ask("alive", handle) : CUDA_SUCCESS;
+  return error == CUDA_SUCCESS ? ask(name, arguments...) : error;
+}
+
 }  // namespace

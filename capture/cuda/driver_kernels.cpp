@@ -151,7 +151,9 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, voi
                 {c.blockDimX, c.blockDimY, c.blockDimZ}, cluster, c.sharedMemBytes, c.hStream,
                 parameters, extra);
 }
-CUresult cuLaunchHostFunc(CUstream, CUhostFn function, void *data) {
+CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void *data) {
+  const CUresult error = ask("alive", stream);
+  if (error != CUDA_SUCCESS) return error;
   function(data);
   return CUDA_SUCCESS;
 }
@@ -171,11 +173,12 @@ CUresult cuMemGetInfo_v2(size_t *free, size_t *total) { return ask("cudaMemGetIn
 CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size) {
   return ask("cuMemAlloc", address, size);
 }
-CUresult cuMemAllocAsync(CUdeviceptr *address, size_t size, CUstream) {
-  return ask("cuMemAlloc", address, size);
+CUresult cuMemAllocAsync(CUdeviceptr *address, size_t size, CUstream stream) {
+  return ask_on(stream, "cuMemAlloc", address, size);
 }
-CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t size, CUmemoryPool, CUstream) {
-  return ask("cuMemAlloc", address, size);
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t size, CUmemoryPool,
+                                 CUstream stream) {
+  return ask_on(stream, "cuMemAlloc", address, size);
 }
 CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned) {
   return ask("host_memory", address, size);
@@ -187,7 +190,9 @@ CUresult cuMemHostAlloc(void **address, size_t size, unsigned) {
   return ask("host_memory", address, size);
 }
 CUresult cuMemFree_v2(CUdeviceptr address) { return ask("cudaFree", address); }
-CUresult cuMemFreeAsync(CUdeviceptr address, CUstream) { return ask("cudaFree", address); }
+CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
+  return ask_on(stream, "cudaFree", address);
+}
 CUresult cuMemFreeHost(void *address) { return ask("cudaFree", address); }
 CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *) {
   *out = pool;
@@ -218,44 +223,44 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *which, void
 CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t size) {
   return ask("cudaMemcpy", to, from, size, 4);
 }
-CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream) {
-  return ask("cudaMemcpy", to, from, size, 4);
+CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
+  return ask_on(stream, "cudaMemcpy", to, from, size, 4);
 }
 CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t size) {
   return ask("cudaMemcpy", to, from, size, 1);
 }
-CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size, CUstream) {
-  return ask("cudaMemcpy", to, from, size, 1);
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size, CUstream stream) {
+  return ask_on(stream, "cudaMemcpy", to, from, size, 1);
 }
 CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t size) {
   return ask("cudaMemcpy", to, from, size, 2);
 }
-CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, CUstream) {
-  return ask("cudaMemcpy", to, from, size, 2);
+CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, CUstream stream) {
+  return ask_on(stream, "cudaMemcpy", to, from, size, 2);
 }
 CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t size) {
   return ask("cudaMemcpy", to, from, size, 3);
 }
-CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream) {
-  return ask("cudaMemcpy", to, from, size, 3);
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
+  return ask_on(stream, "cudaMemcpy", to, from, size, 3);
 }
 CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t count) {
   return ask("fill", to, value, 1, count);
 }
-CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, CUstream) {
-  return ask("fill", to, value, 1, count);
+CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, CUstream stream) {
+  return ask_on(stream, "fill", to, value, 1, count);
 }
 CUresult cuMemsetD16_v2(CUdeviceptr to, unsigned short value, size_t count) {
   return ask("fill", to, value, 2, count);
 }
-CUresult cuMemsetD16Async(CUdeviceptr to, unsigned short value, size_t count, CUstream) {
-  return ask("fill", to, value, 2, count);
+CUresult cuMemsetD16Async(CUdeviceptr to, unsigned short value, size_t count, CUstream stream) {
+  return ask_on(stream, "fill", to, value, 2, count);
 }
 CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned value, size_t count) {
   return ask("fill", to, value, 4, count);
 }
-CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count, CUstream) {
-  return ask("fill", to, value, 4, count);
+CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count, CUstream stream) {
+  return ask_on(stream, "fill", to, value, 4, count);
 }
 
 }  // extern "C"

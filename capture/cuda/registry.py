@@ -16,7 +16,7 @@ _ALWAYS = {
     *("register_module", "register_function", "register_variable", "register_managed"),
     *("error_text", "error_name", "cudaGetLastError", "cudaPeekAtLastError", "cudaFree"),
     *("device_number", "device_name", "cudaMemGetInfo", "cudaDeviceGetAttribute", "new_handle"),
-    *("driver_error_name", "module_unload"),
+    *("driver_error_name", "module_unload", "destroy"),
 }
 
 

@@ -20,6 +20,13 @@ cudaError_t ask(const char *name, Arguments... arguments) {
   return static_cast<cudaError_t>(call_python("RUNTIME", name, arguments...));
 }
 
+// What is done in a stream, or waits for an event: an error if that has been destroyed.
+template <class... Arguments>
+cudaError_t ask_on(const void *handle, const char *name, Arguments... arguments) {
+  const cudaError_t error = handle ? ask("alive", handle) : cudaSuccess;
+  return error == cudaSuccess ? ask(name, arguments...) : error;
+}
+
 cudaError_t launch(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared,
                    const void *stream, dim3 cluster = dim3(1, 1, 1)) {
   return ask("launch", function, &grid, &block, &cluster, arguments, shared, stream);
@@ -131,14 +138,16 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *fu
   return launch(function, config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes,
                 config->stream, cluster);
 }
-cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t function, void *data) {
-  function(data);
-  return cudaSuccess;
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *data) {
+  const cudaError_t error = ask("alive", stream);
+  if (error == cudaSuccess) function(data);
+  return error;
 }
 cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t function, void *data,
                                   unsigned) {
-  function(stream, cudaSuccess, data);
-  return cudaSuccess;
+  const cudaError_t error = ask("alive", stream);
+  if (error == cudaSuccess) function(stream, cudaSuccess, data);
+  return error;
 }
 
 // Functions and their limits.
@@ -186,11 +195,12 @@ cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, const void 
 // Memory.
 
 cudaError_t cudaMalloc(void **address, size_t size) { return ask("cudaMalloc", address, size); }
-cudaError_t cudaMallocAsync(void **address, size_t size, cudaStream_t) {
-  return ask("cudaMalloc", address, size);
+cudaError_t cudaMallocAsync(void **address, size_t size, cudaStream_t stream) {
+  return ask_on(stream, "cudaMalloc", address, size);
 }
-cudaError_t cudaMallocFromPoolAsync(void **address, size_t size, cudaMemPool_t, cudaStream_t) {
-  return ask("cudaMalloc", address, size);
+cudaError_t cudaMallocFromPoolAsync(void **address, size_t size, cudaMemPool_t,
+                                    cudaStream_t stream) {
+  return ask_on(stream, "cudaMalloc", address, size);
 }
 cudaError_t cudaMallocPitch(void **address, size_t *pitch, size_t width, size_t height) {
   *pitch = (width + 511) / 512 * 512;
@@ -239,51 +249,54 @@ cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaFree(void *address) { return ask("cudaFree", address); }
-cudaError_t cudaFreeAsync(void *address, cudaStream_t) { return ask("cudaFree", address); }
+cudaError_t cudaFreeAsync(void *address, cudaStream_t stream) {
+  return ask_on(stream, "cudaFree", address);
+}
 cudaError_t cudaFreeHost(void *address) { return ask("cudaFree", address); }
 cudaError_t cudaMemset(void *address, int value, size_t size) {
   return ask("cudaMemset", address, value, size);
 }
-cudaError_t cudaMemsetAsync(void *address, int value, size_t size, cudaStream_t) {
-  return ask("cudaMemset", address, value, size);
+cudaError_t cudaMemsetAsync(void *address, int value, size_t size, cudaStream_t stream) {
+  return ask_on(stream, "cudaMemset", address, value, size);
 }
 cudaError_t cudaMemset2D(void *address, size_t pitch, int value, size_t width, size_t height) {
   return ask("cudaMemset2D", address, pitch, value, width, height);
 }
 cudaError_t cudaMemset2DAsync(void *address, size_t pitch, int value, size_t width, size_t height,
-                              cudaStream_t) {
-  return ask("cudaMemset2D", address, pitch, value, width, height);
+                              cudaStream_t stream) {
+  return ask_on(stream, "cudaMemset2D", address, pitch, value, width, height);
 }
 cudaError_t cudaMemcpy(void *to, const void *from, size_t size, cudaMemcpyKind kind) {
   return ask("cudaMemcpy", to, from, size, kind);
 }
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size, cudaMemcpyKind kind,
-                            cudaStream_t) {
-  return ask("cudaMemcpy", to, from, size, kind);
+                            cudaStream_t stream) {
+  return ask_on(stream, "cudaMemcpy", to, from, size, kind);
 }
 cudaError_t cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch,
                          size_t width, size_t height, cudaMemcpyKind kind) {
   return ask("cudaMemcpy2D", to, to_pitch, from, from_pitch, width, height, kind);
 }
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
-                              size_t width, size_t height, cudaMemcpyKind kind, cudaStream_t) {
-  return ask("cudaMemcpy2D", to, to_pitch, from, from_pitch, width, height, kind);
+                              size_t width, size_t height, cudaMemcpyKind kind,
+                              cudaStream_t stream) {
+  return ask_on(stream, "cudaMemcpy2D", to, to_pitch, from, from_pitch, width, height, kind);
 }
 cudaError_t cudaMemcpyToSymbol(const void *symbol, const void *from, size_t size, size_t offset,
                                cudaMemcpyKind) {
   return ask("copy_to_symbol", symbol, from, size, offset);
 }
 cudaError_t cudaMemcpyToSymbolAsync(const void *symbol, const void *from, size_t size,
-                                    size_t offset, cudaMemcpyKind, cudaStream_t) {
-  return ask("copy_to_symbol", symbol, from, size, offset);
+                                    size_t offset, cudaMemcpyKind, cudaStream_t stream) {
+  return ask_on(stream, "copy_to_symbol", symbol, from, size, offset);
 }
 cudaError_t cudaMemcpyFromSymbol(void *to, const void *symbol, size_t size, size_t offset,
                                  cudaMemcpyKind) {
   return ask("copy_from_symbol", to, symbol, size, offset);
 }
 cudaError_t cudaMemcpyFromSymbolAsync(void *to, const void *symbol, size_t size, size_t offset,
-                                      cudaMemcpyKind, cudaStream_t) {
-  return ask("copy_from_symbol", to, symbol, size, offset);
+                                      cudaMemcpyKind, cudaStream_t stream) {
+  return ask_on(stream, "copy_from_symbol", to, symbol, size, offset);
 }
 cudaError_t cudaGetSymbolAddress(void **address, const void *symbol) {
   size_t size = 0;
@@ -314,10 +327,14 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned, int) {
   return ask("new_handle", stream);
 }
-cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return ask("cudaDeviceSynchronize"); }
-cudaError_t cudaStreamQuery(cudaStream_t) { return ask("cudaDeviceSynchronize"); }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
+cudaError_t cudaStreamDestroy(cudaStream_t stream) { return ask("destroy", stream); }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  return ask_on(stream, "cudaDeviceSynchronize");
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) { return ask_on(stream, "cudaDeviceSynchronize"); }
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  return ask_on(stream, "alive", event);
+}
 cudaError_t cudaStreamGetPriority(cudaStream_t, int *priority) {
   *priority = 0;
   return cudaSuccess;
@@ -346,11 +363,17 @@ cudaError_t cudaEventCreate(cudaEvent_t *event) { return ask("new_handle", event
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
   return ask("new_handle", event);
 }
-cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaEventRecordWithFlags(cudaEvent_t, cudaStream_t, unsigned) { return cudaSuccess; }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return ask("cudaDeviceSynchronize"); }
-cudaError_t cudaEventQuery(cudaEvent_t) { return ask("cudaDeviceSynchronize"); }
+cudaError_t cudaEventDestroy(cudaEvent_t event) { return ask("destroy", event); }
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  return ask_on(stream, "alive", event);
+}
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {
+  return ask_on(stream, "alive", event);
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  return ask_on(event, "cudaDeviceSynchronize");
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) { return ask_on(event, "cudaDeviceSynchronize"); }
 cudaError_t cudaEventElapsedTime(float *, cudaEvent_t, cudaEvent_t) { return ask("no_time"); }
 
 // The device.

@@ -32,6 +32,8 @@ from nvfp4.capture.signature import (
 )
 
 _ALIGNMENT_BYTES = 256
+_FIRST_HANDLE = 1 << 32
+"""Torch's streams have smaller ones."""
 _REMEMBERED = 16
 """Allocations that have been freed, for messages."""
 
@@ -80,7 +82,8 @@ class CudaRuntime:
         self._freed: list[Buffer] = []
         self._loading = threading.local()
         self._threads = threading.local()
-        self._handles = itertools.count(0x1000, 0x10)
+        self._handles = itertools.count(_FIRST_HANDLE, 0x10)
+        self._destroyed: set[int] = set()
         self._modules: dict[int, _Module] = {}
         self._kernels: dict[int, Kernel] = {}
         self._variables: dict[int, tuple[str, str]] = {}
@@ -265,6 +268,19 @@ class CudaRuntime:
     def new_handle(self) -> int:
         """For a stream or an event."""
         return next(self._handles)
+
+    def destroy(self, handle: int) -> None:
+        """A stream or an event; a number is not given again. Raises CudaError."""
+        self.refuse_destroyed(handle)
+        if handle >= _FIRST_HANDLE:
+            self._destroyed.add(handle)
+
+    def refuse_destroyed(self, handle: int) -> None:
+        """Raises CudaError for a stream or an event that is no more. What torch made stays."""
+        if handle in self._destroyed:
+            raise CudaError(
+                Code.INVALID_RESOURCE_HANDLE, "the stream or event has been destroyed before"
+            )
 
     def kernel(self, function: int) -> Kernel:
         """Raises CudaError for a function that is no kernel."""

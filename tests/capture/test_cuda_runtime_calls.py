@@ -83,6 +83,34 @@ std::vector<int64_t> zeros_in_new_memory(torch::Tensor t) {
   }
   return zeros;
 }
+std::vector<int64_t> in_a_destroyed_stream(torch::Tensor t) {
+  cudaStream_t stream; cudaEvent_t event; void* space;
+  int right = cudaStreamCreate(&stream) | cudaEventCreate(&event);
+  fill<<<1, 1, 0, stream>>>(t.data_ptr<float>(), 1.f);
+  right |= cudaGetLastError() | cudaEventRecord(event, stream);
+  right |= cudaStreamWaitEvent(0, event) | cudaMallocAsync(&space, 64, stream);
+  right |= cudaFreeAsync(space, stream) | cudaStreamDestroy(stream);
+  std::vector<int64_t> out = {right};
+  fill<<<1, 1, 0, stream>>>(t.data_ptr<float>(), 2.f);
+  out.push_back(cudaGetLastError());
+  out.push_back(cudaEventRecord(event, stream));
+  out.push_back(cudaStreamWaitEvent(stream, event));
+  out.push_back(cudaStreamSynchronize(stream));
+  out.push_back(cudaMemsetAsync(t.data_ptr<float>(), 0, 4, stream));
+  out.push_back(cudaMallocAsync(&space, 64, stream));
+  out.push_back(cudaLaunchHostFunc(stream, [](void*) {}, nullptr));
+  out.push_back(cudaStreamDestroy(stream));
+  cudaEventDestroy(event);
+  out.push_back(cudaEventRecord(event, 0));
+  out.push_back(cudaStreamWaitEvent(0, event));
+  out.push_back(cudaEventSynchronize(event));
+  cudaGetLastError();
+  return out;
+}
+int fill_in(torch::Tensor t, int64_t stream) {
+  fill<<<1, 1, 0, (cudaStream_t)stream>>>(t.data_ptr<float>(), 3.f);
+  return cudaGetLastError();
+}
 int texture() {
   cudaTextureObject_t made = 0;
   cudaResourceDesc resource = {}; cudaTextureDesc described = {};
@@ -93,7 +121,7 @@ void channel() { cudaCreateChannelDesc<float>(); }
 
 NAMES = [
     *("profile", "pool", "pitched", "limits", "called_back", "by_symbol", "no_symbol"),
-    *("zeros_in_new_memory", "texture", "channel"),
+    *("in_a_destroyed_stream", "fill_in", "zeros_in_new_memory", "texture", "channel"),
 ]
 
 
@@ -141,6 +169,23 @@ def test_memory_that_nothing_has_set_is_not_zero(module: Any) -> None:
     import torch
 
     assert module.zeros_in_new_memory(torch.zeros(64, device="cuda")) == [64, 0, 0, 0, 64]
+
+
+def test_a_destroyed_stream_or_event_is_refused(module: Any) -> None:
+    import torch
+
+    tensor = torch.zeros(1, device="cuda")
+    assert module.in_a_destroyed_stream(tensor) == [0, *[400] * 11]
+    assert tensor.item() == 1.0
+
+
+def test_streams_of_torch_stay_valid(module: Any) -> None:
+    import torch
+
+    tensor = torch.zeros(1, device="cuda")
+    streams = [torch.cuda.Stream() for _ in range(300)]
+    assert module.fill_in(tensor, streams[-1].cuda_stream) == 0
+    assert tensor.item() == 3.0
 
 
 @pytest.mark.parametrize("function", ["texture", "channel"])
