@@ -283,10 +283,16 @@ class _Linker:
                 syntax.Instruction(name, (*results, *arguments), node.guard, node.line, node.text)
             )
             return
+        if not name or name.startswith("%"):
+            raise UnsupportedInstruction(
+                "calls through pointers (function pointers, virtual functions) are not emulated",
+                where=self.place(node.line, node.text),
+                hint="call the function by its name, or make it a template parameter",
+            )
         function = self.module.functions.get(name)
         if function is None or function.body is None:
             raise UnsupportedInstruction(
-                f"call of {name or 'a pointer'}, which has no body in this module",
+                f"call of {name}, which has no body in this module",
                 where=self.place(node.line, node.text),
                 hint="only functions of the same PTX module can be called, by name",
             )

@@ -159,6 +159,18 @@ def test_recursion_is_refused() -> None:
         run("call f;", out(), before=before)
 
 
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ("P: .callprototype _ (); call %d0, P;", "calls through pointers .* are not emulated"),
+        ("call g;", "call of g, which has no body in this module"),
+    ],
+)
+def test_calls_that_are_not_of_a_function_of_the_module_are_refused(call: str, words: str) -> None:
+    with pytest.raises(UnsupportedInstruction, match=words):
+        run(call, out(), before=".extern .func g();")
+
+
 def test_the_manual_lists_every_instruction() -> None:
     manual = (Path(__file__).parents[2] / "docs" / "emulator.md").read_text()
     listed = set(re.findall(r"`([\w.]+)`", manual.split("## Instructions")[1].split("\n## ")[0]))
