@@ -24,6 +24,7 @@ _DROPPED = {
         "--verbose",
         "-c",
         "-dlto",
+        "--dlto",
         "--extensible-whole-program",
     ),
     *("-O0", "-O1", "-O2", "-O3", "-O", "-Ofast", "--optimize=3", "-ewp", "--dopt=on", "-time"),

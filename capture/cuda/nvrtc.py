@@ -24,14 +24,16 @@ from nvfp4.capture.cuda.compilers import (
 from nvfp4.capture.cuda.flags import kept
 from nvfp4.capture.cuda.source_lines import CXX_IN_PYTHON, SHOWN_AS
 from nvfp4.capture.cuda.toolchain import Toolchain, find_toolchain
+from nvfp4.capture.errors import UnsupportedCall
 
 # Options of NVRTC that nvcc does not have, or that do not change what the PTX computes.
 _DROPPED = re.compile(
     r"--?(?:(?:device-debug|G|dopt|device-int128|device-float128|disable-warnings|w|pch|create-pch|"
     r"use-pch|pch-.*|minimal|no-source-include|brief-diagnostics|split-compile|fdevice-time-trace|"
     r"builtin-.*|extra-device-vectorization|relocatable-device-code|modify-stack-limit|no-cache|"
-    r"version-ident|restrict|time)(?:=.*)?|dlink-time-opt|optix-ir|gen-opt-lto)"
+    r"version-ident|restrict|time|optimization-info|opt-info)(?:=.*)?|dlink-time-opt|optix-ir|gen-opt-lto)"
 )
+_ALL_ON_DEVICE = re.compile(r"--?(?:default-device|device-as-default-execution-space)")
 _PACKAGES = {"site-packages", "dist-packages"}
 _PRE_INCLUDE = re.compile(r"(?:--pre-include|-include)=(.*)")
 _NAME = "nvfp4_name_"
@@ -64,7 +66,8 @@ class Compiled:
 
 
 def compile_program(program: Program, folder_shown: Path) -> Compiled:
-    """Compile, or find what was compiled before. Raises MissingToolchain and CompileError.
+    """Compile, or find what was compiled before. Raises MissingToolchain, CompileError and
+    UnsupportedCall.
 
     folder_shown: of the Python file that the source stands in.
     """
@@ -110,7 +113,15 @@ def _own_headers(options: Sequence[str], tools: Toolchain) -> list[Path]:
 
 
 def nvcc_options(options: Sequence[str]) -> list[str]:
-    """NVRTC's options as nvcc takes them; the architecture is that of the emulation."""
+    """NVRTC's options as nvcc takes them; the architecture is that of the emulation. Raises
+    UnsupportedCall.
+    """
+    for option in options:
+        if _ALL_ON_DEVICE.fullmatch(option):
+            raise UnsupportedCall(
+                f"the NVRTC option {option} has no counterpart here",
+                hint="annotate functions with __device__",
+            )
     # An option is one string and may hold spaces, say in a folder's name.
     words = kept([shlex.quote(_one_word(option)) for option in options])
     pre_included = (_PRE_INCLUDE.fullmatch(word) for word in words)

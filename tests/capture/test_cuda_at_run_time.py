@@ -321,14 +321,26 @@ def test_the_device_is_a_b200(driver: Any) -> None:
 
 def test_options_of_nvrtc_as_nvcc_takes_them() -> None:
     given = [
-        *("--gpu-architecture=sm_90a", "-arch", "sm_90", "--std=c++20", "-G", "-default-device"),
+        *("--gpu-architecture=sm_90a", "-arch", "sm_90", "--std=c++20", "-G"),
         *("-I /a folder", "--include-path=/b", "-D ONE=1", "--define-macro=TWO", "--fmad=false"),
         *("--use_fast_math", "--pre-include=x.h", "-dlto", "--split-compile=0", "-lineinfo"),
+        *("--dlto", "-optimization-info=inline", "--optimization-info=inline"),
     ]
     assert nvcc_options(given) == [
-        *("-std=c++20", "-default-device", "-I/a folder", "-I/b", "-DONE=1", "-DTWO"),
+        *("-std=c++20", "-I/a folder", "-I/b", "-DONE=1", "-DTWO"),
         *("--fmad=false", "--use_fast_math", "-include=x.h"),
     ]
+
+
+@pytest.mark.parametrize("option", ["-default-device", "--device-as-default-execution-space"])
+def test_an_option_of_nvrtc_that_nvcc_lacks_is_refused_by_its_name(nvrtc: Any, option: str) -> None:
+    code = b"void helper() {}"
+    program = check(nvrtc.nvrtcCreateProgram(code, b"program.cu", 0, [], []))
+    with pytest.raises(
+        UnsupportedCall, match=f"the NVRTC option {option} has no counterpart"
+    ) as it:
+        nvrtc.nvrtcCompileProgram(program, 1, [option.encode()])
+    assert "__device__" in str(it.value)
 
 
 def test_no_compiler_is_said_in_one_sentence(
