@@ -66,7 +66,9 @@ class Source:
 
 @dataclass(frozen=True)
 class Request:
-    """An extension to build. name: of the module. arch: sm_100a or the like. defines: -D flags."""
+    """An extension to build. name: of the module. arch: sm_100a or the like. made_for: what the
+    submission has code made for, see `flags.made_for`; PTX of `arch` is made all the same.
+    """
 
     name: str
     sources: tuple[Source, ...]
@@ -75,19 +77,21 @@ class Request:
     cuda_cflags: tuple[str, ...] = ()
     ldflags: tuple[str, ...] = ()
     include_paths: tuple[str, ...] = ()
+    made_for: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Built:
     """library: the shared object. ptx: texts of its modules. resources: of each kernel.
 
-    headers: "slim", or "torch" where those did not suffice.
+    headers: "slim", or "torch" where those did not suffice. made_for: as of the request.
     """
 
     library: Path
     ptx: tuple[str, ...]
     resources: dict[str, Resources] = field(default_factory=dict)
     headers: str = "slim"
+    made_for: tuple[str, ...] = ()
 
 
 def build(request: Request) -> Built:
@@ -103,7 +107,7 @@ def build(request: Request) -> Built:
         raise CompileError(known["error"])
     texts = tuple((folder / name).read_text(encoding="utf-8") for name in known["ptx"])
     used = {name: Resources(**each) for name, each in known["resources"].items()}
-    return Built(folder / known["library"], texts, used, known["headers"])
+    return Built(folder / known["library"], texts, used, known["headers"], request.made_for)
 
 
 def _key(request: Request, tools: Toolchain) -> str:

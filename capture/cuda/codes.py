@@ -17,6 +17,7 @@ class Code(IntEnum):
     NO_DEVICE = 100
     INVALID_DEVICE = 101
     INVALID_KERNEL_IMAGE = 200
+    NO_KERNEL_IMAGE_FOR_DEVICE = 209
     INVALID_PTX = 218
     FILE_NOT_FOUND = 301
     INVALID_RESOURCE_HANDLE = 400
@@ -39,6 +40,10 @@ _TEXTS = {
     100: ("cudaErrorNoDevice", "no CUDA-capable device is detected"),
     101: ("cudaErrorInvalidDevice", "invalid device ordinal"),
     200: ("cudaErrorInvalidKernelImage", "device kernel image is invalid"),
+    209: (
+        "cudaErrorNoKernelImageForDevice",
+        "no kernel image is available for execution on the device",
+    ),
     218: ("cudaErrorInvalidPtx", "a PTX JIT compilation failed"),
     301: ("cudaErrorFileNotFound", "file not found"),
     400: ("cudaErrorInvalidResourceHandle", "invalid resource handle"),
@@ -60,6 +65,7 @@ _DRIVER_NAMES = {
     100: "CUDA_ERROR_NO_DEVICE",
     101: "CUDA_ERROR_INVALID_DEVICE",
     200: "CUDA_ERROR_INVALID_IMAGE",
+    209: "CUDA_ERROR_NO_BINARY_FOR_GPU",
     218: "CUDA_ERROR_INVALID_PTX",
     301: "CUDA_ERROR_FILE_NOT_FOUND",
     400: "CUDA_ERROR_INVALID_HANDLE",

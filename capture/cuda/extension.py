@@ -11,12 +11,14 @@ import importlib.machinery
 import importlib.util
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, TypeAlias
 
 from nvfp4.capture.cuda.build import Built, Request, Source, build
 from nvfp4.capture.cuda.compilers import CompileError
+from nvfp4.capture.cuda.flags import made_for, own_arch_list
 from nvfp4.capture.cuda.runtime import RUNTIME, checked
 from nvfp4.capture.cuda.source_lines import CXX_IN_PYTHON, SHOWN_AS, in_file
 from nvfp4.capture.errors import UnsupportedCall
@@ -96,9 +98,24 @@ def load(
     return _load(_request(name, files, *flags), is_python_module, _caller())
 
 
-def _request(name: str, sources: list[Source], *flags: Strings) -> Request:
-    """flags: for the host compiler, for nvcc, for the linker; then folders of headers."""
-    return Request(name, tuple(sources), RUNTIME.device.arch, *(tuple(_texts(f)) for f in flags))
+def _request(
+    name: str,
+    sources: list[Source],
+    cflags: Strings,
+    cuda_cflags: Strings,
+    ldflags: Strings,
+    include_paths: Strings,
+) -> Request:
+    return Request(
+        name,
+        tuple(sources),
+        RUNTIME.device.arch,
+        tuple(_texts(cflags)),
+        tuple(_texts(cuda_cflags)),
+        tuple(_texts(ldflags)),
+        tuple(_texts(include_paths)),
+        made_for(_texts(cuda_cflags), own_arch_list()),
+    )
 
 
 def _texts(given: Strings) -> list[str]:
@@ -141,7 +158,7 @@ def _load(request: Request, is_python_module: bool, caller: FrameType) -> Any:
     if built.library not in _loaded:
         folder = Path(caller.f_code.co_filename).parent
         texts = tuple(text.replace(SHOWN_AS, f"{folder}{CXX_IN_PYTHON}") for text in built.ptx)
-        built = Built(built.library, texts, built.resources, built.headers)
+        built = replace(built, ptx=texts)
         RUNTIME.loading(built)
         try:
             opened = _import(request.name, built.library) if is_python_module else _open(built)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterable
@@ -99,6 +100,9 @@ _DEVICE_LINKING = re.compile(
     r"-dc|--device-c|-rdc(=true)?|--relocatable-device-code(=true)?|-dlto|-dw|--device-w"
 )
 _MADE = re.compile(r"\b((?:sm|compute)_\d+[af]?)\b|\b(native|all|all-major)\b")
+_ARCH_LIST = "TORCH_CUDA_ARCH_LIST"
+_inherited_arch_list = os.environ.get(_ARCH_LIST)  # this is loaded before a submission is
+_ONE = re.compile(r"(?:sm|compute)_\d+[af]?")
 _CODE = re.compile(r"code=(?:\[([^\]]*)\]|(.*))")
 
 
@@ -124,6 +128,56 @@ def split_architectures(words: Iterable[str]) -> tuple[list[str], list[str]]:
             asked.append((found[1] or found[2]) if found else value)
     # -code says what is made for -arch.
     return others, [match[0] for value in codes or asked for match in _MADE.finditer(value)]
+
+
+def made_for(flags: Iterable[str] | str | None, arch_list: str | None) -> tuple[str, ...]:
+    """What torch has nvcc make code for, sm_90a and compute_90 and the like.
+
+    Empty where that is the device that is there, or not known. arch_list: TORCH_CUDA_ARCH_LIST,
+    which torch looks at where no flag has to do with architectures.
+    """
+    words = _words(flags)
+    if any("arch" in word for word in words):
+        codes = _asked_of_nvcc(words)
+    else:
+        codes = _listed(arch_list or "")
+    return codes if all(_ONE.fullmatch(each) for each in codes) else ()
+
+
+def own_arch_list() -> str | None:
+    """TORCH_CUDA_ARCH_LIST if the submission has set it: a shell's is not what it asks for."""
+    given = os.environ.get(_ARCH_LIST)
+    return None if given == _inherited_arch_list else given
+
+
+def _asked_of_nvcc(words: list[str]) -> tuple[str, ...]:
+    made: list[str] = []
+    archs: list[str] = []
+    codes: list[str] = []
+    left = iter(words)
+    for word in left:
+        name, _, value = word.partition("=")
+        if name not in _ARCHITECTURES:
+            continue
+        value = value or next(left, "")
+        found = _CODE.search(value)
+        if name in ("-code", "--gpu-code"):
+            codes += value.split(",")
+        elif found:
+            made += (found[1] or found[2] or "").split(",")
+        else:
+            archs.append(value)
+    if not codes:  # an architecture by itself stands for its PTX, too
+        codes = [*archs, *(each.replace("sm_", "compute_") for each in archs)]
+    return tuple(dict.fromkeys([*made, *codes]))
+
+
+def _listed(arch_list: str) -> tuple[str, ...]:
+    made = []
+    for each in re.split(r"[; ]", arch_list) if arch_list else ():
+        number, _, ptx = each.replace(".", "").partition("+")
+        made += [f"sm_{number}", *([f"compute_{number}"] if ptx else [])]
+    return tuple(made)
 
 
 def device_linking(words: Iterable[str]) -> str | None:

@@ -12,7 +12,9 @@ from nvfp4.capture.launch import Dim3
 
 @dataclass
 class Kernel:
-    """A __global__ function of a loaded module. most_threads: by its launch bounds."""
+    """A __global__ function of a loaded module. most_threads: by its launch bounds. made_for: as of
+    `build.Request`.
+    """
 
     ptx: str
     name: str
@@ -20,6 +22,29 @@ class Kernel:
     most_threads: int | None
     resources: Resources
     dynamic_shared_limit: int
+    made_for: tuple[str, ...] = ()
+
+
+def refuse_other_architectures(kernel: Kernel, device: Device) -> None:
+    """Raises CudaError for a kernel of which a device's driver would find no code that it takes."""
+    if kernel.made_for and not any(runs_on(each, device.capability) for each in kernel.made_for):
+        arch, virtual = device.arch, device.arch.replace("sm_", "compute_")
+        raise CudaError(
+            Code.NO_KERNEL_IMAGE_FOR_DEVICE,
+            f"{kernel.name} was built for {', '.join(kernel.made_for)} and the device is an "
+            f"{arch}; add -gencode=arch={virtual},code={arch}",
+        )
+
+
+def runs_on(code: str, capability: tuple[int, int]) -> bool:
+    """Whether a device takes machine code (sm_90a) or PTX (compute_90)."""
+    kind, _, number = code.partition("_")
+    major, minor = divmod(int(number.rstrip("af")), 10)
+    if number.endswith("a"):  # of this architecture alone
+        return (major, minor) == capability
+    if kind == "sm" or number.endswith("f"):  # of its family
+        return major == capability[0] and minor <= capability[1]
+    return (major, minor) <= capability
 
 
 def refuse_as_cuda_does(

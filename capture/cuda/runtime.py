@@ -20,7 +20,7 @@ from nvfp4.capture import host_access
 from nvfp4.capture.cuda.build import Built
 from nvfp4.capture.cuda.codes import Code, CudaError, error_text
 from nvfp4.capture.cuda.compilers import Resources
-from nvfp4.capture.cuda.kernel import Kernel, refuse_as_cuda_does
+from nvfp4.capture.cuda.kernel import Kernel, refuse_as_cuda_does, refuse_other_architectures
 from nvfp4.capture.device import Device
 from nvfp4.capture.errors import LaunchRefused
 from nvfp4.capture.launch import Buffer, Dim3, Launch, ListedMemory, Memory
@@ -52,11 +52,14 @@ def _noise() -> bytes:
 
 @dataclass
 class _Module:
-    """ptx: texts. resources: of each kernel. functions: handles of kernels that were asked for."""
+    """ptx: texts. resources: of each kernel. functions: handles of kernels that were asked for.
+    made_for: as of `build.Request`.
+    """
 
     ptx: tuple[str, ...]
     resources: dict[str, Resources]
     functions: dict[str, int] = field(default_factory=dict)
+    made_for: tuple[str, ...] = ()
 
 
 @dataclass
@@ -203,7 +206,9 @@ class CudaRuntime:
         built = getattr(self._loading, "built", None)
         if built is None:
             raise LaunchRefused("a library with kernels was loaded that was not built here")
-        return self.add_module(built.ptx, built.resources)
+        handle = self.add_module(built.ptx, built.resources)
+        self._modules[handle].made_for = built.made_for
+        return handle
 
     def add_module(self, ptx: tuple[str, ...], resources: dict[str, Resources]) -> int:
         """A handle for a module of PTX texts. resources: what ptxas says of each kernel."""
@@ -234,7 +239,8 @@ class CudaRuntime:
             if sizes is not None:
                 used = module.resources.get(name, Resources())
                 allowed = self.device.attributes[8] - used.shared_bytes
-                return Kernel(text, name, sizes, most_threads(text, name), used, allowed)
+                most = most_threads(text, name)
+                return Kernel(text, name, sizes, most, used, allowed, module.made_for)
         return None
 
     def function(self, module: int, name: str) -> int:
@@ -283,10 +289,13 @@ class CudaRuntime:
             )
 
     def kernel(self, function: int) -> Kernel:
-        """Raises CudaError for a function that is no kernel."""
+        """Raises CudaError for a function that is no kernel, or none of this device."""
         if function not in self._kernels:
             raise CudaError(Code.INVALID_DEVICE_FUNCTION, "no such kernel in a loaded module")
-        return self._kernels[function]
+        kernel = self._kernels[function]
+        if self._device is not None:
+            refuse_other_architectures(kernel, self._device)
+        return kernel
 
     def variable(self, symbol: int) -> Buffer:
         """The memory behind a shadow. Raises CudaError."""

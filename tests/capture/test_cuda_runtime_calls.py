@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nvfp4 import emulation
-from nvfp4.capture.errors import UnsupportedCall
+from nvfp4.capture.errors import LaunchRefused, UnsupportedCall
 from nvfp4.emulation import Emulation
 
 pytest.importorskip("torch")
@@ -186,6 +186,38 @@ def test_streams_of_torch_stay_valid(module: Any) -> None:
     streams = [torch.cuda.Stream() for _ in range(300)]
     assert module.fill_in(tensor, streams[-1].cuda_stream) == 0
     assert tensor.item() == 3.0
+
+
+ONE_KERNEL = r"""
+__global__ void one(float* out) { *out = 1.f; }
+int launch(torch::Tensor t, bool looks) {
+  one<<<1, 1>>>(t.data_ptr<float>());
+  return looks ? cudaGetLastError() : 0;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("flags", "arch_list"),
+    [(["-gencode=arch=compute_90a,code=sm_90a"], ""), ([], "9.0a"), (["-arch=sm_120a"], "")],
+)
+def test_code_for_other_devices_is_no_image_for_this_one(
+    emulated: Emulation, monkeypatch: pytest.MonkeyPatch, flags: list[str], arch_list: str
+) -> None:
+    import torch
+    from torch.utils.cpp_extension import load_inline
+
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", arch_list)
+    module = load_inline(
+        "one_kernel", "int launch(torch::Tensor, bool);", ONE_KERNEL, None, "launch", None, flags
+    )
+    tensor = torch.zeros(1, device="cuda")
+    assert module.launch(tensor, True) == 209
+    with pytest.raises(LaunchRefused, match="no kernel image is available") as caught:
+        module.launch(tensor, False)
+    made = "sm_120a" if "120" in str(flags) else "sm_90a"
+    assert f"was built for {made}" in str(caught.value)
+    assert "add -gencode=arch=compute_100a,code=sm_100a" in str(caught.value)
 
 
 @pytest.mark.parametrize("function", ["texture", "channel"])
