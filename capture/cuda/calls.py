@@ -1,7 +1,8 @@
 """The functions of the CUDA runtime that compiled host code calls, by their names.
 
 Each takes the runtime and its arguments as integers, addresses among them, and raises CudaError
-for what CUDA refuses. runtime.cpp calls some under names of its own.
+for what CUDA refuses. runtime.cpp calls some under names of its own. `device_calls` has those of
+streams, events and the device.
 """
 
 from __future__ import annotations
@@ -283,65 +284,6 @@ def is_device_memory(runtime: CudaRuntime, address: int, answer: int) -> None:
 def cudaMemGetInfo(runtime: CudaRuntime, free: int, total: int) -> None:
     store(free, runtime.device.memory_bytes)
     store(total, runtime.device.memory_bytes)
-
-
-# Streams, events and the device
-
-
-@entry()
-def new_handle(runtime: CudaRuntime, target: int) -> None:
-    store(target, runtime.new_handle())
-
-
-@entry()
-def destroy(runtime: CudaRuntime, handle: int) -> None:
-    runtime.destroy(handle)
-
-
-@entry()
-def alive(runtime: CudaRuntime, handle: int) -> None:
-    runtime.refuse_destroyed(handle)
-
-
-@entry()
-def no_graphs(runtime: CudaRuntime) -> None:
-    raise CudaError(Code.NOT_SUPPORTED, "CUDA graphs cannot be captured without a GPU")
-
-
-@entry()
-def no_time(runtime: CudaRuntime) -> None:
-    raise CudaError(
-        Code.NOT_SUPPORTED, "cudaEventElapsedTime: no time can be measured without a GPU"
-    )
-
-
-@entry()
-def cudaSetDevice(runtime: CudaRuntime, device: int) -> None:
-    if device:
-        raise CudaError(Code.INVALID_DEVICE, f"device {device}; there is device 0 alone")
-
-
-@entry()
-def cudaDeviceSynchronize(runtime: CudaRuntime) -> None:
-    """All work is done; after a fault `call` has raised already."""
-
-
-@entry()
-def cudaDeviceGetAttribute(runtime: CudaRuntime, target: int, which: int) -> None:
-    if which not in runtime.device.attributes:
-        raise UnsupportedCall(f"host code asks for device attribute {which}, which is not known")
-    store(target, runtime.device.attributes[which], ctypes.c_int32)
-
-
-@entry()
-def device_number(runtime: CudaRuntime, target: int, which: int) -> None:
-    store(target, runtime.device.attributes.get(which, 0), ctypes.c_int32)
-
-
-@entry()
-def device_name(runtime: CudaRuntime, target: int, size: int) -> None:
-    name = runtime.device.name.encode()[: size - 1] + b"\0"
-    ctypes.memmove(target, name, len(name))
 
 
 # Errors
