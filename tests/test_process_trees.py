@@ -23,7 +23,7 @@ def test_what_has_left_the_group_is_stopped_too() -> None:
     forks = (
         "import os, time\n"
         "if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        os.setsid()\n"
-        "print('ready', flush=True)\ntime.sleep(60)"
+        "os.write(1, b'ready\\n')\ntime.sleep(60)"
     )
     process = subprocess.Popen([sys.executable, "-c", forks], stdout=subprocess.PIPE)
     out = process.stdout
