@@ -1,4 +1,4 @@
-"""mma.sync on integers against the fragments of the PTX ISA, written down as loops."""
+"""mma.sync against the fragments of the PTX ISA, written down as loops."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from ptx_harness import Array, run
 
+from nvfp4.emulator.arithmetic.formats import FORMATS, decode, encode
 from nvfp4.emulator.errors import BarrierMisuse, UninitialisedRegister, UnsupportedInstruction
 
 WARPS = 2
@@ -133,3 +134,84 @@ def test_an_undefined_element_reaches_the_results_that_it_is_part_of(
         run(guarded, words, out)
     assert raised.value.where is not None
     assert raised.value.where.thread == (first, 0, 0)
+
+
+FLOATS = {
+    "f16": (2, np.float16),
+    "bf16": (2, None),
+    "tf32": (4, np.float32),
+    "e4m3": (1, None),
+    "e5m2": (1, None),
+}
+FLOAT_SHAPES = {
+    1: {"m16n8k16": 16, "m16n8k32": 32},
+    2: {"m16n8k8": 16, "m16n8k16": 32},
+    4: {"m16n8k4": 16, "m16n8k8": 32},
+}
+
+
+def small_numbers(kind: str, rows: int, row_bytes: int, draw: np.random.Generator) -> Array:
+    """Bits [rows, elements] of numbers that every format has, whose sums are exact."""
+    nbytes, dtype = FLOATS[kind]
+    values = draw.choice([-3.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0], (rows, row_bytes // nbytes))
+    if dtype is not None:
+        return values.astype(dtype)
+    if kind == "bf16":
+        return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return encode(values, FORMATS[kind]).astype(np.uint8)
+
+
+def numbers(kind: str, bits: Array) -> Array:
+    if kind in ("f16", "tf32"):
+        return bits.astype(np.float64)
+    return decode(bits, FORMATS[kind])
+
+
+@pytest.mark.parametrize(
+    ("kind", "other", "shape", "sums"),
+    [
+        (kind, kind, shape, sums)
+        for kind, (nbytes, _) in FLOATS.items()
+        for shape in FLOAT_SHAPES[nbytes]
+        for sums in ("f32", "f16")
+        if sums == "f32" or kind not in ("bf16", "tf32")
+    ]
+    + [("e4m3", "e5m2", "m16n8k32", "f32")],
+)
+def test_a_warp_multiplies_numbers(kind: str, other: str, shape: str, sums: str) -> None:
+    row_bytes = FLOAT_SHAPES[FLOATS[kind][0]][shape]
+    counts = row_bytes // 8, row_bytes // 16, 4 if sums == "f32" else 2
+    draw = np.random.default_rng(5)
+    a = small_numbers(kind, 16, row_bytes, draw)
+    b = small_numbers(other, 8, row_bytes, draw)  # a row for each column
+    c = draw.integers(-8, 9, (16, 8)).astype(np.float32 if sums == "f32" else np.float16)
+    exact = numbers(kind, a) @ numbers(other, b).T + c
+    words, out = np.zeros((32, 16), np.uint32), np.zeros((32, 4), np.uint32)
+    columns = np.ascontiguousarray(b.view(np.uint8).reshape(8, -1).T)
+    words[:, : counts[0]] = fragments(a, counts[0], lambda *at: place_in_a(16, *at))
+    words[:, counts[0] : counts[0] + counts[1]] = fragments(columns, counts[1], place_in_b)
+    d, first = exact.astype(c.dtype), counts[0] + counts[1]
+    expected = np.zeros((32, 4), np.uint32)
+    for lane in range(32):
+        for register in range(counts[2]):
+            for into, of in ((words[:, first:], c), (expected, d)):
+                if sums == "f32":
+                    into[lane, register] = of[place_in_c(lane, register)].view(np.uint32)
+                else:
+                    row = (lane >> 2) + 8 * register
+                    pair = of[row, 2 * (lane & 3) : 2 * (lane & 3) + 2].copy()
+                    into[lane, register] = pair.view(np.uint32)[0]
+    run(body(shape, f".{sums}.{kind}.{other}.{sums}", counts), words, out)
+    np.testing.assert_array_equal(out[:, : counts[2]], expected[:, : counts[2]])
+
+
+def test_a_sum_is_rounded_once_and_knows_infinity() -> None:
+    words, out = np.zeros((32, 16), np.uint32), np.zeros((32, 4), np.uint32)
+    words[:, 0] = 0x00007C00  # infinity in a[g, 2t]
+    words[:, 4] = 0x3C003C00
+    words[:4, 0] = 0x3C003C00  # but in row 0: eight ones
+    words[:, 6] = np.float32(2**24).view(np.uint32)
+    run(body("m16n8k16", ".f32.f16.f16.f32", (4, 2, 4)), words, out)
+    found = out.view(np.float32)
+    assert (found[:4, 0] == 2**24 + 8).all()
+    assert np.isinf(found[4:, 0]).all()
