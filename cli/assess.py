@@ -276,10 +276,10 @@ class _Listener:
         else:
             self._observer.benchmark(result)
 
-    def results(self, read: Read[Result]) -> list[Result]:
+    def results(self) -> list[Any]:
         """What is known of each case now that nothing more comes."""
         known = enumerate(self._lines)
-        results = [read(self.seen, index, line, interrupted) for index, line in known]
+        results = [self._read(self.seen, index, line, interrupted) for index, line in known]
         return [
             each if index in self.complete else _left_out(each, interrupted)
             for index, each in enumerate(results)
@@ -315,7 +315,7 @@ def _run_mode(
     except (KeyboardInterrupt, Abandoned):
         verdict.device = read_device(listener.seen)
         verdict.confined = read_confinement(listener.seen)
-        results[:] = listener.results(read)
+        results[:] = listener.results()
         raise
     verdict.device = read_device(process.values)
     verdict.confined = read_confinement(process.values)

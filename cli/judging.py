@@ -105,9 +105,8 @@ def judge_and_show(
             keep(verdict, read[1])
     if verdict.interrupted:
         return interrupts.exit_code()
-    if verdict.unclear:
-        return exits.unclear
-    return exits.passed if verdict.passed else exits.failed
+    codes = {"passed": exits.passed, "unclear": exits.unclear, "failed": exits.failed}
+    return codes[verdict.outcome]
 
 
 def _show(

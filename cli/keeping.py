@@ -52,12 +52,11 @@ def _says_something(verdict: Verdict) -> bool:
 def entry_values(verdict: Verdict) -> dict[str, Any]:
     """The fields of `cli.history.Entry` but its id."""
     device = verdict.device
-    outcome = "passed" if verdict.passed else "unclear" if verdict.unclear else "failed"
     return {
         "judged_at": time.time(),
         "path": verdict.submission.path,
         "sha256": verdict.submission.sha256,
-        "outcome": "interrupted" if verdict.interrupted else outcome,
+        "outcome": "interrupted" if verdict.interrupted else verdict.outcome,
         "tests_passed": sum(test.status == "pass" for test in verdict.tests),
         "tests": len(verdict.tests),
         "benchmarks": benchmarks_key([each.spec for each in verdict.benchmarks]),

@@ -161,10 +161,14 @@ class Verdict:
     elapsed_s: float | None = None
 
     @property
+    def _deciding_tests(self) -> list[TestResult]:
+        """Those on the contest's own inputs; without any, every other one."""
+        return [test for test in self.tests if test.inputs == "contest"] or self.tests
+
+    @property
     def contest_tests_passed(self) -> bool:
         """Whether every test on the contest's own inputs passed; without any, every other one."""
-        contest = [test for test in self.tests if test.inputs == "contest"]
-        return all(test.status == "pass" for test in contest or self.tests)
+        return all(test.status == "pass" for test in self._deciding_tests)
 
     @property
     def passed(self) -> bool:
@@ -176,11 +180,15 @@ class Verdict:
     @property
     def unclear(self) -> bool:
         """Whether all that was judged is right, but some cases were not judged."""
-        contest = [test for test in self.tests if test.inputs == "contest"]
-        results: list[TestResult | BenchmarkResult] = [*(contest or self.tests), *self.benchmarks]
+        results: list[TestResult | BenchmarkResult] = [*self._deciding_tests, *self.benchmarks]
         left = any(each.status == "skipped" and each.failure for each in results)
         failed = any(each.status == "fail" for each in results)
         return left and not failed and not self.mistake and not self.interrupted
+
+    @property
+    def outcome(self) -> str:
+        """passed, unclear or failed."""
+        return "passed" if self.passed else "unclear" if self.unclear else "failed"
 
     @property
     def emulated(self) -> bool:

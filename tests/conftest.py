@@ -38,6 +38,11 @@ with_the_judge = {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'harne
 submissions = Path(__file__).resolve().parent / "submissions"
 
 
+def process_state(pid: int) -> str:
+    """T where it is stopped."""
+    return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0]
+
+
 def small_copy(folder: Path, **cases: list[dict[str, int]]) -> Path:
     """A copy of the repository in a folder, with other cases, such as tests and benchmarks."""
     copy = folder / "small"

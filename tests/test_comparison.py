@@ -11,6 +11,7 @@ from typing import cast
 
 import pytest
 import torch
+from conftest import process_state
 
 from cases import parse_case
 from device import DeviceLimits
@@ -166,7 +167,7 @@ def test_those_that_wait_are_stopped_and_go_on_afterwards(
         def stopped() -> int:
             """How many are, once those have stopped that were told to."""
             for _ in range(200):
-                found = [_state(worker.process.pid or 0) for worker in workers].count("T")
+                found = [process_state(worker.process.pid or 0) for worker in workers].count("T")
                 if found == 3:
                     break
                 time.sleep(0.005)
@@ -183,21 +184,8 @@ def test_those_that_wait_are_stopped_and_go_on_afterwards(
         limits = DeviceLimits(read_gbps=1e6, empty_ns=0.0, settle_ns=1e9)
         processes.time(0, parse_case(cases[0]), limits, Random(1))
         assert all(len(worker.means_us) == 1 for worker in workers)
-        assert "T" not in [_state(worker.process.pid or 0) for worker in workers]
+        assert "T" not in [process_state(worker.process.pid or 0) for worker in workers]
     assert states == [3] * 4 * blocks * (1 + calls_in_a_block)
-
-
-def _state(pid: int) -> str:
-    """T where it is stopped."""
-    return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0]
-
-
-def wait_for(holds: Callable[[], bool]) -> bool:
-    for _ in range(200):
-        if holds():
-            return True
-        time.sleep(0.005)
-    return False
 
 
 def workers_of(means_us: list[float], clocked: int) -> SideBySide:

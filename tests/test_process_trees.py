@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import with_the_judge
+from conftest import process_state, with_the_judge
 
 from isolation import adopt_orphans, descendants, kill_tree, stop_tree
 
@@ -33,7 +33,7 @@ def test_what_has_left_the_group_is_stopped_too() -> None:
             assert out.readline() == b"ready\n"
         stopped = stop_tree(process.pid)
         assert len(stopped) == 3
-        assert wait_for(lambda: [state(pid) for pid in stopped] == ["T"] * 3)
+        assert wait_for(lambda: [process_state(pid) for pid in stopped] == ["T"] * 3)
     finally:
         for pid in descendants(process.pid):
             os.kill(pid, signal.SIGKILL)
@@ -71,12 +71,8 @@ def test_nothing_is_left_of_a_tree_that_grows_while_it_is_killed(generation: int
     assert not left
 
 
-def state(pid: int) -> str:
-    """T where it is stopped."""
-    return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0]
-
-
 def wait_for(holds: Callable[[], bool]) -> bool:
+    """Whether it does within a second."""
     for _ in range(200):
         if holds():
             return True

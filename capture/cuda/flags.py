@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 # Options that choose an architecture, or what ptxas and the linker of device code do: another
 # architecture is compiled for, and no machine code is made. Some take the next word.
@@ -114,20 +114,27 @@ def split_architectures(words: Iterable[str]) -> tuple[list[str], list[str]]:
     others: list[str] = []
     asked: list[str] = []
     codes: list[str] = []
-    left = iter(words)
-    for word in left:
-        name, _, value = word.partition("=")
+    for name, value in _options(words):
         if name not in _ARCHITECTURES:
-            others.append(word)
-            continue
-        value = value or next(left, "")
-        if name in ("-code", "--gpu-code"):
+            others.append(value)
+        elif name in ("-code", "--gpu-code"):
             codes.append(value)
         else:
             found = _CODE.search(value)
             asked.append((found[1] or found[2]) if found else value)
     # -code says what is made for -arch.
     return others, [match[0] for value in codes or asked for match in _MADE.finditer(value)]
+
+
+def _options(words: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Options that choose an architecture and their values; any other word with an empty name."""
+    left = iter(words)
+    for word in left:
+        name, _, value = word.partition("=")
+        if name in _ARCHITECTURES:
+            yield name, value or next(left, "")
+        else:
+            yield "", word
 
 
 def made_for(flags: Iterable[str] | str | None, arch_list: str | None) -> tuple[str, ...]:
@@ -154,12 +161,9 @@ def _asked_of_nvcc(words: list[str]) -> tuple[str, ...]:
     made: list[str] = []
     archs: list[str] = []
     codes: list[str] = []
-    left = iter(words)
-    for word in left:
-        name, _, value = word.partition("=")
+    for name, value in _options(words):
         if name not in _ARCHITECTURES:
             continue
-        value = value or next(left, "")
         found = _CODE.search(value)
         if name in ("-code", "--gpu-code"):
             codes += value.split(",")

@@ -71,5 +71,4 @@ def summary_of(verdict: Verdict) -> str:
         parts.append(f"geometric mean {score.geomean_us:.3f} us")
     elif verdict.passed and verdict.benchmarks:
         parts.append(f"no geometric mean: {score.reason}")
-    word = "passed" if verdict.passed else "unclear" if verdict.unclear else "failed"
-    return f"{word}: {', '.join(parts) or 'nothing was judged'}"
+    return f"{verdict.outcome}: {', '.join(parts) or 'nothing was judged'}"

@@ -24,7 +24,7 @@ def write(verdict: Verdict) -> str:
         message = f"{warning.message}\n{warning.hint}"
         lines.append(_command("warning", {"title": f"nvfp4: {warning.code}"}, message))
     title = {"title": "nvfp4"}
-    kind = "notice" if verdict.passed else "warning" if verdict.unclear else "error"
+    kind = {"passed": "notice", "unclear": "warning", "failed": "error"}[verdict.outcome]
     lines.append(_command(kind, title, summary_of(verdict)))
     return "\n".join(lines)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from nvfp4.emulator.instructions.site import Site
-from nvfp4.emulator.ptx.program import Program, SymbolAddress
+from nvfp4.emulator.ptx.program import Instruction, Program, SymbolAddress
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
 from nvfp4.emulator.state.batch import Batch
 
@@ -50,6 +51,12 @@ class CompiledKernel:
     shadows: dict[int, int]
     tracks_memory: bool
     source: str
+
+    @cached_property
+    def instructions(self) -> list[list[Instruction]]:
+        """Of each block."""
+        code = iter(self.program.code)
+        return [[next(code) for _ in range(block.kinds.total())] for block in self.blocks]
 
     def first_values(self, batch: Batch) -> list[Array]:
         """Registers when the kernel starts: special registers, symbol addresses, else noise."""

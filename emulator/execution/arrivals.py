@@ -13,10 +13,9 @@ def order_dependence(kernel: CompiledKernel, runs: Array) -> OrderDependence | N
     """What there is to say if a launch turns out to depend on the order of its threads; None if no
     instruction was executed that can be the cause. runs: of each basic block.
     """
-    code = iter(kernel.program.code)
-    for block, count in zip(kernel.blocks, runs.tolist(), strict=True):
-        for instruction in [next(code) for _ in range(block.kinds.total())]:
-            if count and _orders_arrivals(instruction):
+    for instructions, count in zip(kernel.instructions, runs.tolist(), strict=True):
+        for instruction in instructions if count else ():
+            if _orders_arrivals(instruction):
                 return OrderDependence(
                     "the result depends on the order in which warps and CTAs run, and here it "
                     "matters who comes first",

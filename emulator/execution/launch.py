@@ -192,13 +192,13 @@ def _state(
     kernel, grid, block, shared_bytes = asked.kernel, asked.grid, asked.block, asked.shared_bytes
     program = compiled.program
     raw = _parameter_bytes(compiled, asked.parameters)
-    refuse_clusters(kernel, asked.cluster)
+    _refuse_clusters(kernel, asked.cluster)
     total_shared = program.dynamic_shared + shared_bytes if shared_bytes else program.shared_end
     check_shape(grid, block, total_shared)
     required = program.required_threads
     if required is not None and required != block:
         raise LaunchError(f"{kernel} requires blocks of {required} threads, not {block}")
-    refuse_clusters(kernel, program.cluster or (1, 1, 1))
+    _refuse_clusters(kernel, program.cluster or (1, 1, 1))
     symbols = module.symbols()
     symbols.update((name, raw.ctypes.data) for name, _, _ in program.parameters)
     own = [Buffer(PARAMETERS, raw.ctypes.data, raw.size, writable=False)]
@@ -228,7 +228,7 @@ def _state(
     )
 
 
-def refuse_clusters(kernel: str, cluster: Dim3) -> None:
+def _refuse_clusters(kernel: str, cluster: Dim3) -> None:
     """Raises UnsupportedInstruction for clusters of several CTAs."""
     if cluster != (1, 1, 1):
         raise UnsupportedInstruction(

@@ -37,7 +37,6 @@ class Standstill:
         self.kernel = kernel
         self.batch = batch
         self.changes = [not _CHANGING.isdisjoint(block.kinds) for block in kernel.blocks]
-        self._code: list[list[Instruction]] = []
         self._since = -1
         self._looks = 0
         self._seen: set[int] = set()
@@ -133,7 +132,7 @@ class Standstill:
         seen = set()
         for wanted in (_is_poll, _is_load):
             for number in ran:
-                for instruction in self._instructions(number):
+                for instruction in self.kernel.instructions[number]:
                     source = instruction.source and instruction.source.users()
                     key = (source.file, source.line) if source else instruction.line
                     if wanted(instruction) and key not in seen:
@@ -146,7 +145,7 @@ class Standstill:
         """What arrives at mbarriers, and how many warps have executed it; one a line."""
         found: dict[object, tuple[Site, int]] = {}
         for number, warps in enumerate(runs.tolist()):
-            for instruction in self._instructions(number):
+            for instruction in self.kernel.instructions[number]:
                 if _arrives(instruction):
                     source = instruction.source and instruction.source.users()
                     key = (source.file, source.line) if source else instruction.line
@@ -154,15 +153,7 @@ class Standstill:
         return list(found.values())
 
     def _polls(self, number: int) -> bool:
-        return any(_is_poll(each) for each in self._instructions(number))
-
-    def _instructions(self, number: int) -> list[Instruction]:
-        """Those of a block."""
-        if not self._code:
-            code = iter(self.kernel.program.code)
-            sizes = [block.kinds.total() for block in self.kernel.blocks]
-            self._code = [[next(code) for _ in range(size)] for size in sizes]
-        return self._code[number]
+        return any(_is_poll(each) for each in self.kernel.instructions[number])
 
 
 def _is_poll(instruction: Instruction) -> bool:
