@@ -101,6 +101,6 @@ def tcgen05(site: Site) -> Action:
 def tensor_core(site: Site) -> Action:
     """Tensor cores of earlier architectures."""
     raise site.unsupported(
-        f"{site.opcode}: of the tensor cores only mma.sync on 8-bit integers is emulated",
+        f"{site.opcode}: of the tensor cores only mma.sync is emulated",
         hint="use FMA or dp4a instructions in the kernel's emulated variant",
     )
