@@ -9,6 +9,7 @@ so that a lane finds the sums of its own two blocks in its accumulators.
 
 import ctypes
 import functools
+import hashlib
 import itertools
 import os
 import pathlib
@@ -287,27 +288,32 @@ extern "C" int {variant.name}(void** tensors, int m, int chunks, int l, void* st
 """
 
 
-def compile_all(wanted: list[Variant], arch: str, folder: pathlib.Path) -> None:
-    """A library for each variant, beside each other. Raises CalledProcessError where nvcc does not
-    take it."""
+def compile_all(wanted: list[Variant], arch: str) -> dict[Variant, pathlib.Path]:
+    """A library for each variant, compiled beside each other and kept in the temporary folder.
+    Raises CalledProcessError where nvcc does not take it."""
+    digest = hashlib.sha256(f"{source}{arch}".encode()).hexdigest()[:16]
+    folder = pathlib.Path(tempfile.gettempdir(), f"nvfp4-tensor-cores-{os.getuid()}-{digest}")
+    folder.mkdir(mode=0o700, exist_ok=True)
 
-    def compiled(variant: Variant) -> None:
-        (folder / f"{variant.name}.cu").write_text(exports(variant))
-        options = ["-O3", "-std=c++17", f"-arch={arch}", "-Xcompiler=-fPIC", "-shared"]
-        command = ["nvcc", *options, "-o", f"{variant.name}.so", f"{variant.name}.cu"]
-        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    def compiled(variant: Variant) -> pathlib.Path:
+        library = folder / f"{variant.name}.so"
+        if not library.exists():
+            text, made = (folder / f"{variant.name}.{os.getpid()}.{end}" for end in ("cu", "so"))
+            text.write_text(exports(variant))
+            options = ["-O3", "-std=c++17", f"-arch={arch}", "-Xcompiler=-fPIC", "-shared"]
+            command = ["nvcc", *options, "-o", str(made), str(text)]
+            subprocess.run(command, check=True, capture_output=True)
+            made.rename(library)
+        return library
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(compiled, wanted))
+        return dict(zip(wanted, pool.map(compiled, wanted), strict=True))
 
 
 @functools.cache
 def libraries(k: int, arch: str) -> dict[Variant, ctypes.CDLL]:
     """Every variant of a k. Raises CalledProcessError."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="tensor-cores-"))
-    wanted = variants(k)
-    compile_all(wanted, arch, folder)
-    return {each: ctypes.CDLL(str(folder / f"{each.name}.so")) for each in wanted}
+    return {each: ctypes.CDLL(str(path)) for each, path in compile_all(variants(k), arch).items()}
 
 
 def prepare(data: Any, variant: Variant) -> Callable[[], torch.Tensor]:

@@ -45,10 +45,11 @@ def die_with_parent() -> None:
 
 def children_of(pid: int) -> list[int]:
     """Also adopted ones (Linux)."""
-    found = []
-    for path in Path("/proc", str(pid), "task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            found += [int(child) for child in path.read_text().split()]
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in os.scandir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError), open(task.path + "/children") as file:
+                found += map(int, file.read().split())
     return found
 
 
@@ -81,7 +82,7 @@ def kill_tree(process: subprocess.Popen[bytes]) -> None:
 
 
 def kill_children() -> None:
-    """Kills every child of this process, and those it inherits meanwhile (Linux)."""
+    """Kills every child of this process, adopted ones too (Linux)."""
     for _ in range(100):
         children = descendants(os.getpid())
         if not children:

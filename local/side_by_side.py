@@ -3,7 +3,6 @@ called in the same buffers, in random order. Those that wait are stopped, so tha
 another.
 """
 
-import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,11 +17,11 @@ import timing_checks
 from buffers import SharedBuffers, create_buffers
 from cases import Case
 from device import DeviceLimits
-from isolation import children_of, stop_tree
 from messages import Done
 from nvfp4.local.gated_timing import GatedClock
 from nvfp4.local.own_scales import with_own_scales
 from nvfp4.local.queue_messages import CloseQueue
+from nvfp4.local.stopped_trees import Adopted
 from nvfp4.local.timed_worker import (
     FileFailed,
     SharedCase,
@@ -34,9 +33,10 @@ from opened_case import generate, longest_compile_s, seconds_left
 from stats import summarise
 from timing import CallTime
 
-blocks, calls_in_a_block = 4, 6
+blocks, calls_in_a_block = 4, 5
 """A process is timed in so many sets of buffers. Where a set lies in memory changes a time by up
-to two percent after the contest's flush."""
+to two percent after the contest's flush. The mean of so many calls scatters as processes do, so
+that more of either would say the same."""
 
 crowd_settle_ns = 150e3
 """Many processes delay the host, and so the last event of a call."""
@@ -53,7 +53,7 @@ class SideBySide:
         self._workers = workers
         self._device, self._deadline = device, deadline
         self._waits = Waits()
-        self._ours: set[int] = set()
+        self._adopted = Adopted()
 
     def wait_until_ready(self) -> None:
         """Until every process has set up the device, which disturbs what is timed meanwhile."""
@@ -79,7 +79,7 @@ class SideBySide:
 
     def load(self) -> None:
         """Imports the submissions, beside each other."""
-        self._ours = set(children_of(os.getpid()))
+        self._adopted = Adopted()
         self._each(None, lambda worker: worker.process.load(self._left_s()))
 
     def _left_s(self) -> float:
@@ -150,9 +150,7 @@ class SideBySide:
                 yield
         finally:
             worker.stop()
-            # What has outlived its parent and is this process's child now; it never goes on.
-            for pid in set(children_of(os.getpid())) - self._ours:
-                stop_tree(pid)
+            self._adopted.stop()
 
     def refuse_disagreement(self) -> None:
         """Raises FileFailed where a process that was clocked is slower than the others of its file:

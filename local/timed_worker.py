@@ -1,19 +1,17 @@
 """A process of one of several submissions: it is stopped while it is not its turn."""
 
-import os
-import signal
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import timing_checks
 from buffers import SharedBuffers
-from isolation import stop_tree
 from messages import Done, Load, OpenCase
 from nvfp4.local.gated_timing import GatedClock
+from nvfp4.local.stopped_trees import StoppedTree
 from opened_case import OpenedCase, OutOfTime
 from protocol import Exit
 from reference import check_implementation
@@ -62,14 +60,14 @@ class SharedCase(OpenedCase):
 class Worker:
     """A process of a file, by its number. opened, times: of the case in progress. means_us: of
     each case that is done. clock: the judge's own, where this process is to be clocked. deadline:
-    of all of it, on the monotonic clock. stopped: what ``stop`` has stopped.
+    of all of it, on the monotonic clock.
     """
 
     file: int
     process: SubmissionProcess
     deadline: float
     clock: GatedClock | None = None
-    stopped: list[int] = field(default_factory=list)
+    tree: StoppedTree = field(default_factory=StoppedTree)
     opened: SharedCase | None = None
     times: list[CallTime] = field(default_factory=list)
     means_us: list[float] = field(default_factory=list)
@@ -80,14 +78,13 @@ class Worker:
         return self.opened
 
     def stop(self) -> None:
-        """Until ``go_on``, with all that it has started, in whatever group that is."""
-        pid = self.process.pid
-        self.stopped = stop_tree(pid) if pid else []
+        """Until ``go_on``, with all that it has started."""
+        if self.process.pid:
+            self.tree.stop(self.process.pid)
 
     def go_on(self) -> None:
-        for pid in self.stopped:
-            with suppress(OSError):  # it has ended, which its next answer shows
-                os.kill(pid, signal.SIGCONT)
+        """It may have ended, which its next answer shows."""
+        self.tree.go_on()
 
 
 @contextmanager

@@ -5,8 +5,9 @@
 #     scripts/on_gpu.sh OUT [PART ...]
 #
 # PART: tests, eval, selftest, selftest-clean, repeatability, submissions, retarget,
-# retarget-submissions, retarget-self, a-against-a, flush, compare, compare-self, batch, ladder. Each takes ten
-# minutes at most, but batch on few GPUs; some write OUT/PART.json. FILES names the files of retarget-submissions and batch, if not all are wanted.
+# retarget-submissions, retarget-self, a-against-a, flush, compare, compare-self, batch, ladder,
+# sanitize. Each takes ten minutes at most, but batch on few GPUs; some write OUT/PART.json. FILES
+# names the files of retarget-submissions and batch, if not all are wanted.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$1
@@ -26,7 +27,13 @@ run() { # NAME COMMAND...: writes the output to OUT/NAME.txt and shows its end
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,temperature.gpu --format=csv
 for part in "${@:-tests}"; do
     case $part in
-    tests) run tests python3 -m pytest -q -m "gpu or blackwell" ;;
+    tests) # the others' modules may need what is not installed
+        mapfile -t files < <(grep -rlE "mark\.(gpu|blackwell)" --include="test_*.py" tests)
+        run tests python3 -m pytest -q -m "gpu or blackwell" "${files[@]}"
+        ;;
+    sanitize) # submission.py under compute-sanitizer
+        PYTHONPATH=$PYTHONPATH:$PWD/harness run sanitize python3 -m scripts.sanitize
+        ;;
     eval) run eval python3 -m nvfp4 eval submission.py ;;
     selftest) run selftest python3 -m nvfp4 selftest --json ;;
     selftest-clean) run selftest-clean python3 -m nvfp4 selftest --flush clean --json ;;

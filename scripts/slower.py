@@ -8,7 +8,9 @@ _changes = (
     (
         "        _, height, _ = cute.arch.grid_dim()\n",
         "        _, height, _ = cute.arch.grid_dim()\n"
-        "        tile = tile % ((m + self.rows_cta - 1) // self.rows_cta)\n",
+        "        tiles = (m + self.rows_cta - 1) // self.rows_cta\n"
+        "        if tile >= tiles:\n"
+        "            tile -= tiles\n",
     ),
 )
 
