@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
 from collections.abc import Callable
-from dataclasses import astuple
 from typing import Any
 
 import torch
@@ -91,19 +89,3 @@ def triton_kernel(data: Any, time_us: Callable[[Call], float]) -> tuple[Call, st
     calls = {tiling: triton_gemv.prepare(data, tiling) for tiling in triton_gemv.tilings}
     best = min(calls, key=lambda tiling: time_us(calls[tiling]))
     return calls[best], f"{best.rows} rows, {best.words} words, {best.warps} warps"
-
-
-def tensor_core_kernel(data: Any, time_us: Callable[[Call], float]) -> tuple[Call, str] | None:
-    """Our CUDA C++ kernel on integer tensor cores with the fastest of its variants, and that
-    variant; None without nvcc."""
-    if shutil.which("nvcc") is None:
-        return None
-    from benchmarks import tensor_core_gemv
-
-    wanted = tensor_core_gemv.variants(2 * data[0].shape[1])
-    calls = {variant: tensor_core_gemv.prepare(data, variant) for variant in wanted}
-    times_us = {variant: time_us(call) for variant, call in calls.items()}
-    best = min(times_us, key=lambda variant: times_us[variant])
-    ranked = sorted(times_us.items(), key=lambda item: item[1])
-    said = ", ".join(f"{astuple(variant)} {us:.2f}" for variant, us in ranked)
-    return calls[best], f"warps, teams, groups, steps, stages: {said} us"

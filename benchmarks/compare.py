@@ -80,10 +80,6 @@ def candidates(submission: Any, data: Any, clock: Clock) -> tuple[dict[str, Call
     triton = alternatives.triton_kernel(data, clock.median_us)
     if triton:
         found["Triton kernel"], note = triton[0], f"Triton: {triton[1]}"
-    tensor_cores = alternatives.tensor_core_kernel(data, clock.median_us)
-    if tensor_cores:
-        found["integer tensor cores"] = tensor_cores[0]
-        note += f"\n  integer tensor cores: {tensor_cores[1]}"
     published = alternatives.bitsandbytes_4bit(data)
     if published:
         found["bitsandbytes gemv_4bit"] = published

@@ -4,6 +4,7 @@ another.
 """
 
 import secrets
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -33,10 +34,17 @@ from opened_case import generate, longest_compile_s, seconds_left
 from stats import summarise
 from timing import CallTime
 
-blocks, calls_in_a_block = 4, 5
-"""A process is timed in so many sets of buffers. Where a set lies in memory changes a time by up
-to two percent after the contest's flush. The mean of so many calls scatters as processes do, so
-that more of either would say the same."""
+blocks = 4
+"""Sets of buffers. Where one lies in memory changes a time by up to two percent after the contest's
+flush."""
+
+calls_in_a_block, least_calls_in_a_block, block_s = 5, 3, 1.0
+"""The mean of five in each block scatters as processes do; where they take longer than this, a
+second wave says more than more calls.
+"""
+
+hiccup = 2.0
+"""So many times the usual time: a call that the machine has disturbed, if it is the only one."""
 
 crowd_settle_ns = 150e3
 """Many processes delay the host, and so the last event of a call."""
@@ -126,7 +134,11 @@ class SideBySide:
             with self._turn(worker, number):
                 worker.case.use(buffers)
         before: Worker | None = None
+        start_s = time.monotonic()
         for call in range(1 + calls_in_a_block):
+            pass_s = (time.monotonic() - start_s) / max(1, call)
+            left_s = block_s - (call + 1) * pass_s
+            last = call == calls_in_a_block or (call >= least_calls_in_a_block and left_s < pass_s)
             drawn = generate(self._workers[0].case.case, _seed())
             contents = with_own_scales(drawn, len(self._workers))
             in_order = orders.sample(self._workers, len(self._workers))
@@ -135,11 +147,13 @@ class SideBySide:
                     time_taken = worker.case.timed_call(data, expected)
                     if call:
                         worker.times.append(time_taken)
-                    if call == calls_in_a_block:  # before another writes to the same c
+                    if last:  # before another writes to the same c
                         worker.case.check_again()
                 if before is not None:
                     self._waits.add(before.file, worker.case.fill_s)
                 before = worker
+            if last:
+                break
 
     @contextmanager
     def _turn(self, worker: Worker, number: int) -> Iterator[None]:
@@ -199,10 +213,15 @@ def _conclude(worker: Worker, limits: DeviceLimits) -> None:
 
 
 def that_count(times: Sequence[CallTime]) -> list[CallTime]:
-    """Without those that the host was late for, unless that is the submission's way."""
+    """Without those that the host was late for, unless that is the submission's way, and without
+    one that something else must have disturbed.
+    """
     prompt = [each for each in times if not each.late]
     few = len(times) - len(prompt) <= timing_checks.most_left_out
-    return prompt if prompt and few else list(times)
+    kept = prompt if prompt and few else list(times)
+    usual_ns = median(each.call_ns for each in kept)
+    calm = [each for each in kept if each.call_ns <= hiccup * usual_ns]
+    return calm if len(calm) == len(kept) - 1 else kept
 
 
 def _seed() -> int:

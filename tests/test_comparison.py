@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable
@@ -22,14 +23,20 @@ from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging import Options
 from nvfp4.local.comparison import most_rounds_at_once, room_for
 from nvfp4.local.gated_timing import GatedClock
-from nvfp4.local.side_by_side import SideBySide, blocks, calls_in_a_block, that_count
+from nvfp4.local.side_by_side import (
+    SideBySide,
+    blocks,
+    calls_in_a_block,
+    least_calls_in_a_block,
+    that_count,
+)
 from nvfp4.local.timed_worker import FileFailed, SharedCase, Worker, started
 from nvfp4.local.waits import Waits
 from submission_process import SubmissionProcess
 from task import input_t, output_t
 from timing import CallTime
 
-calls_of_a_case = 1 + blocks * (1 + calls_in_a_block)
+most_calls_of_a_case = 1 + blocks * (1 + calls_in_a_block)
 
 cases = ["m: 128; k: 256; l: 1; seed: 1", "m: 128; k: 256; l: 2; seed: 2"]
 
@@ -104,7 +111,7 @@ def test_outputs_in_memory_of_their_own_and_in_c_do_not_disturb_each_other() -> 
     [
         (wrong_from(1), 0, "of 128 elements are wrong"),
         (wrong_from(10), 0, "of 128 elements are wrong"),
-        (wrong_from(calls_of_a_case + 10), 1, "of 256 elements are wrong"),
+        (wrong_from(most_calls_of_a_case + 5), 1, "of 256 elements are wrong"),
         ("raise ValueError('no luck')", None, "no luck"),
         (right.replace("return c", "return a"), 0, "custom_kernel returned"),
         (right.replace("return c", "import os; os._exit(3)"), 0, "ended with exit code 3"),
@@ -134,6 +141,13 @@ def test_calls_that_the_host_was_late_for_do_not_count_if_they_are_few() -> None
     assert len(that_count([prompt] * 5 + [late] * 15)) == 20
 
 
+def test_one_call_that_something_has_disturbed_does_not_count_and_two_do() -> None:
+    usual, slow, longest = (CallTime(ns, ns + 1.0) for ns in (10.0, 19.0, 900.0))
+    assert that_count([usual] * 19 + [longest]) == [usual] * 19
+    assert that_count([usual] * 19 + [slow]) == [usual] * 19 + [slow]
+    assert that_count([usual] * 18 + [longest] * 2) == [usual] * 18 + [longest] * 2
+
+
 @pytest.mark.parametrize(
     ("files", "cores", "gib", "rounds"),
     [
@@ -153,9 +167,13 @@ def test_processes_have_a_core_each_and_memory(
     assert room_for(files, cores, gib << 30) == rounds
 
 
+@pytest.mark.parametrize(
+    ("block_s", "calls"), [(math.inf, calls_in_a_block), (0.0, least_calls_in_a_block)]
+)
 def test_those_that_wait_are_stopped_and_go_on_afterwards(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    block_s: float, calls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("nvfp4.local.side_by_side.block_s", block_s)
     files = []
     for number in (0, 1):
         files.append(tmp_path / str(number) / "submission.py")
@@ -187,7 +205,7 @@ def test_those_that_wait_are_stopped_and_go_on_afterwards(
         processes.time(0, parse_case(cases[0]), limits, Random(1))
         assert all(len(worker.means_us) == 1 for worker in workers)
         assert "T" not in [process_state(worker.process.pid or 0) for worker in workers]
-    assert states == [3] * 4 * blocks * (1 + calls_in_a_block)
+    assert states == [3] * 4 * blocks * (1 + calls)
 
 
 def workers_of(means_us: list[float], clocked: int) -> SideBySide:

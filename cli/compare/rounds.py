@@ -9,6 +9,9 @@ from typing import Literal
 
 from nvfp4.cli.compare.decision import Comparison, Word, compared, joint_mean, least_rounds
 
+_spare = 1.1
+"""The longest wave may not be the last to be the longest."""
+
 End = Literal["clear", "limit", "rounds", "interrupted"]
 
 
@@ -83,7 +86,7 @@ class Waves:
         now_s = self._clock()
         self._longest_s = max(self._longest_s, now_s - self._since_s)
         self._since_s = now_s
-        self.end = self._end(now_s + self._longest_s)
+        self.end = self._end(now_s + _spare * self._longest_s)
         return added
 
     def cut_short(self, end: End) -> bool:
