@@ -34,6 +34,10 @@ class UnsupportedCall(CaptureError):
     verdict_code = "launch.unsupported_call"
 
 
+class NeedsGpu(UnsupportedCall, NotImplementedError):
+    """What only a GPU can do; a RuntimeError, as torch raises."""
+
+
 class InvalidTensorMap(CaptureError):
     """A tensor map (TMA descriptor) that the driver would refuse, or that is not supported."""
 

@@ -73,12 +73,12 @@ def stop_tree(root: int) -> list[int]:
 
 
 def kill_tree(process: subprocess.Popen[bytes]) -> None:
-    """Kills a session, given its leader, and every descendant outside it; waits."""
+    """Kills a session, given its leader, and all descendants of it; waits."""
     tree = stop_tree(process.pid) if process.poll() is None else []
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+    _kill(tree)
     process.wait()
-    _kill(tree[1:])
 
 
 def kill_children() -> None:

@@ -14,13 +14,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
 import torch
 
 from nvfp4 import emulator
-from nvfp4.capture import activity, cuda, cutedsl, host_access, standin
+from nvfp4.capture import activity, cuda, cutedsl, graphs, host_access, standin
 from nvfp4.capture.imports import when_imported
 from nvfp4.capture.launch import Buffer, Launch, View
 from nvfp4.capture.recording import Recorder
@@ -61,17 +62,17 @@ class Emulation:
 
     def capture_cute_dsl(self) -> None:
         """Take CuTe DSL's launches from now on."""
-        self._stop.append(cutedsl.start(self._run, self.arch, self._memory))
+        self._stop.append(cutedsl.start(self._take, self.arch, self._memory))
 
     def capture_cuda(self) -> None:
         """Take the launches of CUDA C++ extensions from now on."""
-        self._stop.append(cuda.start(self._run, self._variable, self.arch, self._memory))
+        self._stop.append(cuda.start(self._take, self._variable, self.arch, self._memory))
 
     def capture_triton(self) -> None:
         """Take Triton's launches from now on."""
         from nvfp4.capture import triton
 
-        self._stop.append(triton.start(self._run, self.arch, self._memory))
+        self._stop.append(triton.start(self._take, self.arch, self._memory))
 
     def _variable(self, ptx: str, name: str) -> Buffer:
         return emulator.variable(ptx, name)
@@ -118,6 +119,9 @@ class Emulation:
         traceback: TracebackType | None,
     ) -> None:
         self.uninstall()
+
+    def _take(self, launch: Launch) -> None:
+        graphs.do(partial(self._run, launch))
 
     @activity.busy("emulating")
     def _run(self, launch: Launch) -> None:

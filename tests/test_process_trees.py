@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -70,6 +71,16 @@ def test_nothing_is_left_of_a_tree_that_grows_while_it_is_killed(generation: int
         for pid in left:
             os.kill(pid, signal.SIGKILL)
     assert not left
+
+
+def test_one_that_leads_no_session_yet_is_killed_too() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    killing = threading.Thread(target=kill_tree, args=(process,), daemon=True)
+    killing.start()
+    killing.join(10)
+    ended = not killing.is_alive()
+    process.kill()
+    assert ended
 
 
 def wait_for(holds: Callable[[], bool]) -> bool:

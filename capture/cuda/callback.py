@@ -7,11 +7,24 @@ from __future__ import annotations
 
 import ctypes
 
-from nvfp4.capture.cuda import calls, device_calls, driver_calls, nvrtc_calls, registry
+from nvfp4.capture.cuda import (
+    calls,
+    device_calls,
+    driver_calls,
+    graph_calls,
+    nvrtc_calls,
+    registry,
+)
 from nvfp4.capture.cuda.codes import Code, CudaError, in_the_driver
 from nvfp4.capture.cuda.runtime import RUNTIME as _RUNTIME
 
-_ENTRIES = (calls, device_calls, driver_calls, nvrtc_calls)  # imported, they are registered
+_ENTRIES = (
+    calls,
+    device_calls,
+    driver_calls,
+    graph_calls,
+    nvrtc_calls,
+)  # imported, they are registered
 _KIND = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p, ctypes.c_void_p)
 
 

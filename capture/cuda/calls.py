@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import re
 
-from nvfp4.capture import host_access
+from nvfp4.capture import graphs, host_access
 from nvfp4.capture.cuda.codes import Code, CudaError, error_name
 from nvfp4.capture.cuda.registry import entry, store
 from nvfp4.capture.cuda.runtime import CudaRuntime
@@ -204,8 +204,12 @@ def cudaMemset(runtime: CudaRuntime, address: int, value: int, size: int) -> Non
         return
     if _on_device(runtime, address, size, "cudaMemset") is None:
         raise CudaError(Code.INVALID_VALUE, f"cudaMemset of {address:#x}, no device memory")
-    ctypes.memset(address, value & 0xFF, size)
-    host_access.wrote(address, size)
+
+    def fill() -> None:
+        ctypes.memset(address, value & 0xFF, size)
+        host_access.wrote(address, size)
+
+    graphs.do(fill)
 
 
 @entry()
@@ -226,11 +230,15 @@ def cudaMemcpy(runtime: CudaRuntime, to: int, source: int, size: int, kind: int)
     for buffer, device, what in zip(on_device, expected or (), ("source", "target"), strict=False):
         if device and buffer is None:
             raise CudaError(Code.INVALID_VALUE, f"cudaMemcpy: its {what} is no device memory")
-    if on_device[0] is not None:
-        host_access.reads(source, size)
-    ctypes.memmove(to, source, size)
-    if on_device[1] is not None:
-        host_access.wrote(to, size)
+
+    def copy() -> None:
+        if on_device[0] is not None:
+            host_access.reads(source, size)
+        ctypes.memmove(to, source, size)
+        if on_device[1] is not None:
+            host_access.wrote(to, size)
+
+    graphs.do(copy)
 
 
 @entry()
@@ -260,12 +268,14 @@ def _symbol_range(runtime: CudaRuntime, shadow: int, size: int, offset: int) -> 
 
 @entry()
 def copy_to_symbol(runtime: CudaRuntime, shadow: int, source: int, size: int, offset: int) -> None:
-    ctypes.memmove(_symbol_range(runtime, shadow, size, offset), source, size)
+    to = _symbol_range(runtime, shadow, size, offset)
+    graphs.do(lambda: ctypes.memmove(to, source, size))
 
 
 @entry()
 def copy_from_symbol(runtime: CudaRuntime, to: int, shadow: int, size: int, offset: int) -> None:
-    ctypes.memmove(to, _symbol_range(runtime, shadow, size, offset), size)
+    source = _symbol_range(runtime, shadow, size, offset)
+    graphs.do(lambda: ctypes.memmove(to, source, size))
 
 
 @entry()

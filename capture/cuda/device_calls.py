@@ -26,11 +26,6 @@ def alive(runtime: CudaRuntime, handle: int) -> None:
 
 
 @entry()
-def no_graphs(runtime: CudaRuntime) -> None:
-    raise CudaError(Code.NOT_SUPPORTED, "CUDA graphs cannot be captured without a GPU")
-
-
-@entry()
 def no_time(runtime: CudaRuntime) -> None:
     raise CudaError(
         Code.NOT_SUPPORTED, "cudaEventElapsedTime: no time can be measured without a GPU"

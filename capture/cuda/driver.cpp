@@ -175,11 +175,23 @@ CUresult cuStreamGetCtx_v2(CUstream, CUcontext *context, CUgreenCtx *green) {
   *green = nullptr;
   return CUDA_SUCCESS;
 }
-CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus *status) {
-  *status = CU_STREAM_CAPTURE_STATUS_NONE;
-  return CUDA_SUCCESS;
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status) {
+  return ask_on(stream, "is_capturing", status);
 }
-CUresult cuStreamBeginCapture_v2(CUstream, CUstreamCaptureMode) { return ask("no_graphs"); }
+CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode) {
+  return ask_on(stream, "begin_capture");
+}
+CUresult cuStreamEndCapture(CUstream, CUgraph *graph) { return ask("end_capture", graph); }
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *) { return CUDA_SUCCESS; }
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long) {
+  return ask("instantiate_graph", exec, graph);
+}
+CUresult cuGraphUpload(CUgraphExec, CUstream) { return CUDA_SUCCESS; }
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
+  return ask_on(stream, "launch_graph", exec);
+}
+CUresult cuGraphExecDestroy(CUgraphExec exec) { return ask("destroy_graph", exec); }
+CUresult cuGraphDestroy(CUgraph graph) { return ask("destroy_graph", graph); }
 CUresult cuStreamSetAttribute(CUstream, CUstreamAttrID, const CUstreamAttrValue *) {
   return CUDA_SUCCESS;
 }

@@ -352,13 +352,29 @@ cudaError_t cudaStreamSetAttribute(cudaStream_t, cudaLaunchAttributeID,
                                    const cudaLaunchAttributeValue *) {
   return cudaSuccess;
 }
-cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus *status) {
-  *status = cudaStreamCaptureStatusNone;
-  return cudaSuccess;
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status) {
+  return ask_on(stream, "is_capturing", status);
 }
-cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
-  return ask("no_graphs");
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  return ask_on(stream, "begin_capture");
 }
+cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t *graph) {
+  return ask("end_capture", graph);
+}
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *) { return cudaSuccess; }
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long) {
+  return ask("instantiate_graph", exec, graph);
+}
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t graph,
+                                          unsigned long long) {
+  return ask("instantiate_graph", exec, graph);
+}
+cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  return ask_on(stream, "launch_graph", exec);
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) { return ask("destroy_graph", exec); }
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return ask("destroy_graph", graph); }
 cudaError_t cudaEventCreate(cudaEvent_t *event) { return ask("new_handle", event); }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
   return ask("new_handle", event);

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from nvfp4.capture.device import Device
-from nvfp4.capture.standin import streams
+from nvfp4.capture.graphs import capturing
+from nvfp4.capture.standin import graphs, streams
 from nvfp4.capture.standin.functions import indexed
 from nvfp4.capture.standin.patches import Patches
 
@@ -70,8 +71,8 @@ def replace_cuda_module(patches: Patches, device: Device, generator: torch.Gener
         patches.set(torch.cuda, name, value)
     patches.set(torch.cuda.streams, "Stream", streams.Stream)
     patches.set(torch.cuda.streams, "Event", streams.Event)
-    patches.set(torch.cuda.graphs, "CUDAGraph", streams.CUDAGraph)
-    patches.set(torch.cuda.graphs, "graph", streams.graph)
+    patches.set(torch.cuda.graphs, "CUDAGraph", graphs.CUDAGraph)
+    patches.set(torch.cuda.graphs, "graph", graphs.graph)
     for name in ("range_push", "range_start"):
         patches.set(torch.cuda.nvtx, name, lambda message: 0)
     for name in ("range_end", "mark"):
@@ -233,11 +234,11 @@ def _about_streams() -> dict[str, Any]:
         "default_stream": streams.default_stream,
         "set_stream": streams.set_stream,
         "get_stream_from_external": streams.ExternalStream,
-        "CUDAGraph": streams.CUDAGraph,
-        "graph": streams.graph,
+        "CUDAGraph": graphs.CUDAGraph,
+        "graph": graphs.graph,
         "graph_pool_handle": lambda: (0, 0),
-        "is_current_stream_capturing": lambda: False,
-        "make_graphed_callables": streams.make_graphed_callables,
+        "is_current_stream_capturing": capturing,
+        "make_graphed_callables": graphs.make_graphed_callables,
     }
 
 

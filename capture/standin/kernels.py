@@ -16,7 +16,9 @@ from typing import Any
 import torch
 
 from nvfp4.capture import host_access
-from nvfp4.capture.standin.memory import CPU_KEY, as_cpu, as_cuda, byte_runs, strided_view
+from nvfp4.capture.errors import NeedsGpu
+from nvfp4.capture.standin.graphs import capturable
+from nvfp4.capture.standin.memory import CPU_KEY, as_cpu, as_cuda, strided_view, tell_written
 from nvfp4.capture.standin.scaled_mm import scaled_mm
 
 OnRead = Callable[[torch.Tensor], None]
@@ -31,6 +33,8 @@ _METADATA = (
     "set_.source_Tensor",
     "is_set_to",
 )
+
+_ONLY_SHAPES = (*_VIEWS, *_METADATA, "resize_")
 
 # These read nothing of their first argument.
 _OVERWRITING = ("zero_", "fill_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_")
@@ -69,7 +73,8 @@ class Kernels:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # kernels of a torch built with CUDA are replaced
             for name, kernel in kernels.items():
-                self._library.impl(name, kernel, "CUDA")
+                kept = kernel if name in _ONLY_SHAPES else capturable(name, kernel)
+                self._library.impl(name, kept, "CUDA")
 
     def remove(self) -> None:
         """Leave torch's dispatcher as it was."""
@@ -246,16 +251,6 @@ def require_one_device(values: Any) -> None:
             require_one_device(value)
 
 
-def tell_written(value: Any) -> None:
-    """Tell the observer of host code what an operator has set: a tensor, or a list of them."""
-    if isinstance(value, torch.Tensor):
-        for address, nbytes in byte_runs(value):
-            host_access.wrote(address, nbytes)
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            tell_written(each)
-
-
 def _is_empty(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.numel() == 0
 
@@ -338,7 +333,7 @@ def _scaled_mm_v2(
     in_tiles = [[1], [1]] if scale_a[0].element_size() == 1 else [[], []]
     given = [[each for each in swizzle if each] for swizzle in (swizzle_a, swizzle_b)]
     if len(scale_a) != 1 or len(scale_b) != 1 or given != in_tiles:
-        raise NotImplementedError(
+        raise NeedsGpu(
             "torch.nn.functional.scaled_mm without a GPU supports one scale tensor an operand, "
             "block scales with SwizzleType.SWIZZLE_32_4_4"
         )

@@ -17,6 +17,9 @@ from typing import Any
 
 import torch
 
+from nvfp4.capture import host_access
+from nvfp4.capture.errors import NeedsGpu
+
 _DLPACK_CPU, _DLPACK_CUDA = 1, 2
 _DEVICE_TYPE_OFFSET = ctypes.sizeof(ctypes.c_void_p)  # DLTensor begins: void* data; DLDevice device
 
@@ -52,7 +55,7 @@ def as_cpu(tensor: torch.Tensor) -> torch.Tensor:
 
 def _relabelled(tensor: torch.Tensor, device_type: int) -> torch.Tensor:
     if tensor.layout is not torch.strided:
-        raise NotImplementedError(f"{tensor.layout} tensors are not supported without a GPU")
+        raise NeedsGpu(f"{tensor.layout} tensors are not supported without a GPU")
     elements = tensor.untyped_storage().nbytes() // tensor.element_size()
     flat = strided_view(tensor, [elements], [1], 0)
     capsule = torch._C._to_dlpack(_view_dtype.redispatch(CPU_KEY, flat, torch.uint8))
@@ -89,6 +92,16 @@ def byte_runs(tensor: torch.Tensor) -> list[tuple[int, int]]:
     for stride, size in pieces:
         starts = [start + stride * index for start in starts for index in range(size)]
     return [(start, run) for start in starts]
+
+
+def tell_written(value: Any) -> None:
+    """Tell the observer of host code what an operator has set: a tensor, or a list of them."""
+    if isinstance(value, torch.Tensor):
+        for address, nbytes in byte_runs(value):
+            host_access.wrote(address, nbytes)
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            tell_written(each)
 
 
 class DeviceGuard:

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import torch
 
+from nvfp4.capture.errors import NeedsGpu
+
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _CODES = torch.tensor([*_E2M1, *(-value for value in _E2M1)], dtype=torch.float64)
 _PAIRS = torch.stack([_CODES.repeat(16), _CODES.repeat_interleave(16)], dim=1)
@@ -102,10 +104,10 @@ def _check(
 
 def _refuse(condition: bool, what: str) -> None:
     if condition:
-        raise NotImplementedError(
-            f"torch._scaled_mm without a GPU does not support {what}\n"
-            "  hint: NVFP4 and MX block scales in the 128x4 tile layout, and FP8 with a scale a "
-            "tensor or a row, to float16, bfloat16 or float32, are supported"
+        raise NeedsGpu(
+            f"torch._scaled_mm without a GPU does not support {what}",
+            hint="NVFP4 and MX block scales in the 128x4 tile layout, and FP8 with a scale a "
+            "tensor or a row, to float16, bfloat16 or float32, are supported",
         )
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from nvfp4.capture.errors import NeedsGpu
+
 _handles = itertools.count(0x10, 0x10)  # CUDA gives 1 and 2 a meaning of their own
 
 
@@ -112,9 +114,9 @@ class Event:
 
     def elapsed_time(self, end_event: Any) -> float:
         """Raises RuntimeError, always."""
-        raise RuntimeError(
-            "no time can be measured: this machine has no GPU, kernels run in an emulator\n"
-            "  hint: choose a configuration by the shape where no time can be measured"
+        raise NeedsGpu(
+            "no time can be measured: this machine has no GPU, kernels run in an emulator",
+            hint="choose a configuration by the shape where no time can be measured",
         )
 
 
@@ -136,28 +138,6 @@ class StreamContext:
         traceback: TracebackType | None,
     ) -> None:
         set_stream(self._before)
-
-
-class CUDAGraph:
-    """torch.cuda.CUDAGraph, which cannot be made: launches would have to be kept and run again."""
-
-    def __new__(cls, *_: Any, **__: Any) -> CUDAGraph:
-        raise RuntimeError(
-            "CUDA graphs cannot be captured without a GPU\n"
-            "  hint: call the kernel itself where capturing fails; what runs is the same"
-        )
-
-
-class graph:
-    """torch.cuda.graph, refused like `CUDAGraph`."""
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        CUDAGraph()
-
-
-def make_graphed_callables(callables: Any, *_: Any, **__: Any) -> Any:
-    """The callables themselves, which do what their graphs would do."""
-    return callables
 
 
 class _CurrentStream(threading.local):

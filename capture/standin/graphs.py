@@ -1,0 +1,137 @@
+"""torch.cuda's graphs on the stand-in. An operator that makes tensors runs when it is captured, so
+that there are some, and again at each replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from nvfp4.capture import graphs
+from nvfp4.capture.standin.memory import as_cpu, tell_written
+from nvfp4.capture.standin.streams import StreamContext
+
+_UNSET = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided")
+"""Operators that set nothing."""
+
+_READING = ("_local_scalar_dense", "equal", "nonzero", "masked_select", "_unique2", "unique_dim")
+"""Operators that wait for the device."""
+
+
+class CUDAGraph:
+    """torch.cuda.CUDAGraph. What is captured keeps the tensors that its operators made."""
+
+    def __init__(self, keep_graph: bool = False) -> None:
+        self._steps: list[graphs.Step] | None = None
+
+    def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
+        """Raises RuntimeError in a capture."""
+        graphs.begin()
+
+    def capture_end(self) -> None:
+        """Raises RuntimeError without a capture."""
+        self._steps = graphs.end()
+
+    def instantiate(self) -> None:
+        """Done already."""
+
+    def replay(self) -> None:
+        """Raises RuntimeError for a graph without a capture."""
+        if self._steps is None:
+            raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
+        graphs.replay(self._steps)
+
+    def reset(self) -> None:
+        """Forgets what was captured."""
+        self._steps = None
+
+    def pool(self) -> tuple[int, int]:
+        """A name for its memory."""
+        return 0, 0
+
+    def enable_debug_mode(self) -> None:
+        """There is nothing to debug."""
+
+    def debug_dump(self, debug_path: str) -> None:
+        """There is nothing to dump."""
+
+
+class graph:
+    """torch.cuda.graph: captures a with block."""
+
+    def __init__(
+        self,
+        cuda_graph: CUDAGraph,
+        pool: Any = None,
+        stream: Any = None,
+        capture_error_mode: str = "global",
+    ) -> None:
+        self._graph = cuda_graph
+        self._stream = StreamContext(stream)
+
+    def __enter__(self) -> None:
+        self._stream.__enter__()
+        self._graph.capture_begin()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._graph.capture_end()
+        self._stream.__exit__(kind, error, traceback)
+
+
+def make_graphed_callables(callables: Any, *_: Any, **__: Any) -> Any:
+    """The callables themselves, which do what their graphs would do."""
+    return callables
+
+
+def capturable(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """A kernel of an operator that takes part in captures."""
+    base = name.partition(".")[0]
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not graphs.capturing():
+            return kernel(*args, **kwargs)
+        if base in _READING or (base == "copy_" and _waits(*args, **kwargs)):
+            raise graphs.NotWhileCapturing(
+                f"CUDA error: operation not permitted when stream is capturing: {name} waits for "
+                "the device"
+            )
+        if base.endswith("_"):
+            graphs.keep(partial(kernel, *args, **kwargs))
+            return None if base.startswith("_foreach") else args[0]
+        results = kernel(*args, **kwargs)
+
+        def again() -> None:
+            if base in _UNSET:
+                return
+            for old, new in zip(_tensors(results), _tensors(kernel(*args, **kwargs)), strict=True):
+                if old.data_ptr() != new.data_ptr():
+                    target = as_cpu(old) if old.is_cuda else old
+                    target.copy_(as_cpu(new) if new.is_cuda else new)
+                    tell_written(target)
+
+        graphs.keep(again)  # and with it the memory of the results
+        return results
+
+    return call
+
+
+def _waits(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> bool:
+    """Whether a copy is one between host and device that waits."""
+    return not non_blocking and not (target.is_cuda and source.is_cuda)
+
+
+def _tensors(results: Any) -> list[torch.Tensor]:
+    if isinstance(results, torch.Tensor):
+        return [results]
+    if isinstance(results, (list, tuple)):
+        return [tensor for each in results for tensor in _tensors(each)]
+    return []

@@ -1,0 +1,89 @@
+"""CUDA graphs on the stand-in: what is captured is done at each replay."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from nvfp4.capture import graphs, standin  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def installed() -> Iterator[None]:
+    device = standin.install("sm_100a")
+    yield
+    if graphs.capturing():
+        graphs.end()
+    device.uninstall()
+
+
+def test_operators_are_done_again_on_what_is_there_then() -> None:
+    x, out = torch.arange(4.0, device="cuda"), torch.zeros(4, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        assert torch.cuda.is_current_stream_capturing()
+        doubled = (x * 2)[1:]
+        out[1:].copy_(doubled)
+        out += 1
+    for start in (0.0, 10.0):
+        x.copy_(torch.arange(4.0) + start)
+        out.zero_()
+        graph.replay()
+        assert out.tolist() == [1.0, *[2 * (start + i) + 1 for i in (1, 2, 3)]]
+    assert doubled.tolist() == [22.0, 24.0, 26.0]
+
+
+def test_what_a_capture_made_keeps_its_memory_and_empty_sets_nothing() -> None:
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kept = torch.empty(1 << 16, device="cuda")
+        address = kept.data_ptr()
+        target = kept + 1
+    kept.fill_(3.0)
+    graph.replay()
+    assert target[0].item() == 4.0
+    del kept
+    gc.collect()
+    others = [torch.full((1 << 16,), 7.0, device="cuda") for _ in range(4)]
+    assert address not in [each.data_ptr() for each in others]
+    graph.replay()
+    assert target[0].item() == 4.0
+
+
+def test_what_waits_for_the_device_is_not_permitted_in_a_capture() -> None:
+    x = torch.ones(4, device="cuda")
+    for waits in (lambda: x.sum().item(), x.cpu, lambda: torch.tensor([1.0], device="cuda")):
+        graph = torch.cuda.CUDAGraph()
+        with (
+            pytest.raises(RuntimeError, match="not permitted when stream is capturing"),
+            torch.cuda.graph(graph),
+        ):
+            waits()
+        assert not graphs.capturing()
+
+
+def test_captures_do_not_nest_and_an_empty_graph_cannot_be_replayed() -> None:
+    one, other = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+    with pytest.raises(RuntimeError, match="without a preceding successful capture"):
+        one.replay()
+    with torch.cuda.graph(one), pytest.raises(RuntimeError, match="captured already"):
+        other.capture_begin()
+    with pytest.raises(RuntimeError, match="no CUDA graph is captured"):
+        other.capture_end()
+
+
+def test_a_replay_in_a_capture_is_part_of_it() -> None:
+    count = torch.zeros(1, device="cuda")
+    inner, outer = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(inner):
+        count += 1
+    with torch.cuda.graph(outer):
+        inner.replay()
+        inner.replay()
+    assert count.item() == 0
+    outer.replay()
+    assert count.item() == 2
