@@ -264,9 +264,13 @@ class DeviceTrap(EmulatorError):
 
 
 class RunawayKernel(EmulatorError):
-    """The launch executed more instructions than its limit allows."""
+    """The launch executed more instructions than its limit allows.
+
+    starved: its CTAs wait for ever, and others have not started.
+    """
 
     code = "runaway_kernel"
+    starved = False
 
 
 class TensorMapError(EmulatorError):

@@ -9,6 +9,7 @@ import ctypes
 
 from nvfp4.capture.cuda import (
     calls,
+    cooperative_calls,
     device_calls,
     driver_calls,
     graph_calls,
@@ -20,6 +21,7 @@ from nvfp4.capture.cuda.runtime import RUNTIME as _RUNTIME
 
 _ENTRIES = (
     calls,
+    cooperative_calls,
     device_calls,
     driver_calls,
     graph_calls,

@@ -21,7 +21,7 @@ from nvfp4.capture.tensormap import encode_tensor_map
 _OF_TEXTURES = re.compile(r"Texture|Surface|ChannelDesc|Array|TexObject|SurfObject")
 
 
-def _dim3(address: int) -> Dim3:
+def dim3_at(address: int) -> Dim3:
     x, y, z = (ctypes.c_uint32 * 3).from_address(address)
     return x, y, z
 
@@ -71,24 +71,8 @@ def launch(
     stream: int,
 ) -> None:
     runtime.refuse_destroyed(stream)
-    dims = _dim3(grid), _dim3(block), _dim3(cluster)
+    dims = dim3_at(grid), dim3_at(block), dim3_at(cluster)
     runtime.launch(function, *dims, arguments, shared_bytes)
-
-
-@entry()
-def launch_cooperative(
-    runtime: CudaRuntime,
-    function: int,
-    grid: int,
-    block: int,
-    arguments: int,
-    shared_bytes: int,
-    stream: int,
-) -> None:
-    raise UnsupportedCall(
-        f"the cooperative launch of {runtime.kernel(function).name} is not emulated",
-        hint="grid-wide barriers need all blocks at once; two launches do without",
-    )
 
 
 @entry("cudaFuncSetAttribute")
@@ -132,9 +116,10 @@ def function_numbers(runtime: CudaRuntime, function: int, numbers: int) -> None:
         target[index] = value
 
 
-def _blocks_per_multiprocessor(
+def blocks_per_multiprocessor(
     runtime: CudaRuntime, function: int, threads: int, shared_bytes: int
 ) -> int:
+    """How many blocks of a kernel fit at once."""
     used, device = runtime.kernel(function).resources, runtime.device
     warps = -(-threads // 32)
     by_registers = device.attributes[82] // max(1, -(-used.registers // 8) * 8 * 32 * warps)
@@ -151,7 +136,7 @@ def _blocks_per_multiprocessor(
 def occupancy(
     runtime: CudaRuntime, blocks: int, function: int, threads: int, shared_bytes: int
 ) -> None:
-    count = _blocks_per_multiprocessor(runtime, function, threads, shared_bytes)
+    count = blocks_per_multiprocessor(runtime, function, threads, shared_bytes)
     store(blocks, count, ctypes.c_int32)
 
 

@@ -12,8 +12,9 @@ import functools
 import itertools
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from nvfp4.capture import host_access
@@ -363,15 +364,19 @@ class CudaRuntime:
         cluster: Dim3,
         arguments: int,
         shared_bytes: int,
+        registers: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """Run a kernel. Raises CudaError where CUDA refuses, and what the executor raises."""
+        """Run a kernel. registers: special ones that the driver sets. Raises CudaError where CUDA
+        refuses, and what the executor raises."""
         kernel = self.kernel(function)
         refuse_as_cuda_does(kernel, self.device, grid, block, cluster, shared_bytes)
         if self._run is None:
             raise LaunchRefused("this extension was built for an emulation that has ended")
         raw = parameters_at(arguments, kernel.parameter_bytes)
-        launch = Launch(kernel.ptx, kernel.name, grid, block, raw, shared_bytes, cluster, self)
-        self._run(launch)
+        ptx = kernel.ptx
+        for name, value in registers.items():
+            ptx = ptx.replace(f"{name};", f"{value};")
+        self._run(Launch(ptx, kernel.name, grid, block, raw, shared_bytes, cluster, self))
 
 
 RUNTIME = CudaRuntime()

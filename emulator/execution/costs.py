@@ -10,7 +10,7 @@ from nvfp4.emulator.compiler.kernel import CompiledKernel
 from nvfp4.emulator.compiler.lower import Lowered
 from nvfp4.emulator.cost import AccessCost, KernelCost, LineCost, ReadCost
 from nvfp4.emulator.execution.experiment import restore
-from nvfp4.emulator.execution.launch import run_sample
+from nvfp4.emulator.execution.launch import is_starved, run_sample
 from nvfp4.emulator.execution.module import LoadedModule
 from nvfp4.emulator.names import short_name
 from nvfp4.emulator.ptx.flow import Block
@@ -45,6 +45,10 @@ def cost_of(module: LoadedModule, asked: Launch, most_instructions: int) -> Kern
         restore(state.memory.kept)
         tally = Tally(len(compiled.blocks))
         state, runs, ran = run_sample(module, compiled, asked, tally, None)
+    if is_starved(state):
+        restore(state.memory.kept)
+        tally = Tally(len(compiled.blocks))
+        state, runs, ran = run_sample(module, compiled, asked, tally, None, together=True)
     if state.fault is not None:
         raise state.fault
     x, y, z = asked.grid

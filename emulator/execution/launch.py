@@ -16,6 +16,7 @@ from nvfp4.emulator.errors import (
     EmulatorError,
     LaunchError,
     Related,
+    RunawayKernel,
     Seen,
     UnsupportedInstruction,
 )
@@ -33,6 +34,7 @@ from nvfp4.emulator.state.global_races import GlobalRaces
 from nvfp4.emulator.state.launch_state import LaunchState, check_shape
 from nvfp4.emulator.state.memory import PARAMETERS, READ, WRITTEN, GlobalMemory, isolated
 from nvfp4.emulator.state.order import Order
+from nvfp4.emulator.state.special import MULTIPROCESSORS
 from nvfp4.emulator.state.tally import Tally
 from nvfp4.emulator.state.witness import Witness
 
@@ -42,10 +44,15 @@ LANES_PER_BATCH = 32768
 # A byte of shared memory costs 24 bytes of shadow when it is checked.
 SHARED_BYTES_PER_BATCH = 4 << 20
 
+_THREADS_OF_A_MULTIPROCESSOR, _CTAS_OF_A_MULTIPROCESSOR = 2048, 32
+_SHARED_BYTES_OF_A_MULTIPROCESSOR = 228 << 10
+
 _LONGEST_SUSPECTED_S = 2.0
 """A launch without a finding that takes longer does not run again: another shape has, of tests."""
 _LEAST_AGAIN_S, _MOST_AGAIN = 5.0, 20.0
 """How long a run in another order may take: so many times the first one's time."""
+_LEAST_SUSPECTED_S, _MOST_SUSPECTED = 1.0, 4.0
+"""The same where there is no finding, or another order was in vain before."""
 
 
 def launch(
@@ -67,13 +74,23 @@ def launch(
     watch: list[Buffer] = []
 
     limit_s = math.inf
+    together = False
 
     def run(order: Order, witness: Witness | None = None) -> tuple[LaunchState, Array, int]:
+        nonlocal together
+        found = run_once(order, witness)
+        if not together and is_starved(found[0]):
+            together = True
+            restore(found[0].memory.kept)
+            found = run_once(order, witness)
+        return found
+
+    def run_once(order: Order, witness: Witness | None) -> tuple[LaunchState, Array, int]:
         deadline = time.monotonic() + limit_s
         if asked.deadline is not None:
             deadline = min(deadline, asked.deadline)
         limited = replace(asked, deadline=deadline if deadline < math.inf else None)
-        return _run(module, compiled, limited, check, sample_ctas, order, watch, witness)
+        return _run(module, compiled, limited, check, sample_ctas, order, watch, witness, together)
 
     def testify(seen: Seen, written: list[Buffer]) -> tuple[Related | None, LaunchState]:
         watch.extend(written)
@@ -95,11 +112,23 @@ def launch(
         restore(state.memory.kept)
         state, runs, ran = run(Order())
     suspected, taken_s = None, time.perf_counter() - began
-    if suspects and check and state.fault is None and taken_s < _LONGEST_SUSPECTED_S:
+    quick = suspects and check and state.fault is None and taken_s < _LONGEST_SUSPECTED_S
+    if quick and not together and asked.kernel not in module.waiting:
         suspected = order_dependence(compiled, runs)
     # Threads that wait for each other may take very long one after the other.
     limit_s = max(_LEAST_AGAIN_S, _MOST_AGAIN * taken_s)
-    compare_orders(lambda order: run(order)[0], testify, state, orders, worlds, suspected)
+    if asked.kernel in module.waiting or (suspected is not None and not state.findings):
+        limit_s = max(_LEAST_SUSPECTED_S, _MOST_SUSPECTED * taken_s)
+
+    def run_again(order: Order) -> LaunchState:
+        nonlocal limit_s
+        again = run(order)[0]
+        if isinstance(again.fault, RunawayKernel):
+            module.waiting.add(asked.kernel)
+            limit_s = min(limit_s, _LEAST_SUSPECTED_S)
+        return again
+
+    compare_orders(run_again, testify, state, orders, worlds, suspected)
     x, y, z = asked.grid
     report = _report(state, compiled, runs, ran, x * y * z)
     report.findings += [noted(note, asked.kernel) for note in asked.notes]
@@ -117,17 +146,19 @@ def _run(
     order: Order,
     watch: list[Buffer],
     witness: Witness | None,
+    together: bool,
 ) -> tuple[LaunchState, Array, int]:
     """One run in an order: its state, how many warps ran each block, and how many CTAs.
 
-    watch: buffers to look for races in from the start, others from their first write on.
+    watch: buffers to look for races in from the start, others from their first write on. together:
+    as many CTAs as a device holds, for those that wait for each other.
     """
     state = _state(module, compiled, asked, check, order, watch)
     state.witness = witness
     x, y, z = asked.grid
     numbers = order.ctas(_ctas(x * y * z, sample_ctas))
     runs = np.zeros(len(compiled.blocks), np.int64)
-    size = _batch_size(state, asked.block)
+    size = _resident(state) if together else _batch_size(state, asked.block)
     try:
         for start in range(0, numbers.size, size):
             scheduler = Scheduler(compiled, Batch(state, numbers[start : start + size]))
@@ -145,9 +176,11 @@ def run_sample(
     asked: Launch,
     tally: Tally,
     most_instructions: int | None,
+    together: bool = False,
 ) -> tuple[LaunchState, Array, int]:
     """Run batches of neighbouring CTAs, spread over the grid, until that many warp instructions are
-    executed; all of them, in order, without a limit. Findings are not looked for.
+    executed; all of them, in order, without a limit. together: as many at once as a device holds.
+    Findings are not looked for.
 
     Returns what `_run` does.
     """
@@ -155,7 +188,7 @@ def run_sample(
     numbers = np.arange(math.prod(asked.grid), dtype=np.int64)
     runs = np.zeros(len(compiled.blocks), np.int64)
     sizes = np.array([block.kinds.total() for block in compiled.blocks])
-    size = _batch_size(state, asked.block)
+    size = _resident(state) if together else _batch_size(state, asked.block)
     starts = list(range(0, numbers.size, size))
     ran = 0
     try:
@@ -268,6 +301,21 @@ def _batch_size(state: LaunchState, block: Dim3) -> int:
     by_lanes = max(1, LANES_PER_BATCH // threads)
     by_shared = max(1, SHARED_BYTES_PER_BATCH // max(1, state.shared_bytes - SHARED_BASE))
     return min(by_lanes, by_shared)
+
+
+def _resident(state: LaunchState) -> int:
+    """How many CTAs a B200 holds at most; registers are not counted."""
+    per_multiprocessor = min(
+        _CTAS_OF_A_MULTIPROCESSOR,
+        _THREADS_OF_A_MULTIPROCESSOR // math.prod(state.block),
+        _SHARED_BYTES_OF_A_MULTIPROCESSOR // max(1, state.shared_bytes - SHARED_BASE),
+    )
+    return MULTIPROCESSORS * max(1, per_multiprocessor)
+
+
+def is_starved(state: LaunchState) -> bool:
+    """Whether CTAs wait for others that have not started."""
+    return isinstance(state.fault, RunawayKernel) and state.fault.starved
 
 
 def _report(

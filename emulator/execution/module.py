@@ -22,6 +22,7 @@ class LoadedModule:
     """Variables keep their values from launch to launch, as on a device.
 
     tracked: kernels that have loaded undefined bytes, which need `memory` when they are compiled.
+    waiting: kernels whose CTAs or warps wait for each other so long that other orders tell nothing.
     """
 
     def __init__(self, text: str) -> None:
@@ -29,6 +30,7 @@ class LoadedModule:
         self.memory: dict[str, Array] = {}
         self.constants: set[str] = set()
         self.tracked: set[str] = set()
+        self.waiting: set[str] = set()
         self._programs: dict[str, Program] = {}
         self._compiled: dict[tuple[str, bool, bool], CompiledKernel] = {}
 

@@ -101,6 +101,7 @@ class Standstill:
             message += f"; {last + 1} of {x * y * z} CTAs have started"
             hint = "a CTA may not wait for one that starts after it: it may never start"
         error = RunawayKernel(message, where=where, hint=hint)
+        error.starved = x * y * z > last + 1
         for site in sites[1:_MOST_SHOWN]:
             error.related.append(Related("and in this loop", site.location()))
         return error

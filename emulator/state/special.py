@@ -9,8 +9,8 @@ from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.group import Grid
 from nvfp4.emulator.state.launch_state import LaunchState
 
-_SMS = 148
-"""Multiprocessors of a B200. CTAs go to them in turns, as far as %smid tells."""
+MULTIPROCESSORS = 148
+"""Of a B200. CTAs go to them in turns, as far as %smid tells."""
 
 
 def special_register(name: str, launch: LaunchState, grid: Grid, numbers: Array) -> Array | None:
@@ -48,14 +48,15 @@ def special_register(name: str, launch: LaunchState, grid: Grid, numbers: Array)
     if name in rows:
         return _row(rows[name].astype(np.uint32))
     constants = {
-        "nwarpid": grid.warps, "nsmid": _SMS, "cluster_ctarank": 0, "cluster_nctarank": 1,
+        "nwarpid": grid.warps, "nsmid": MULTIPROCESSORS,
+        "cluster_ctarank": 0, "cluster_nctarank": 1,
         "dynamic_smem_size": launch.dynamic_shared_bytes, "total_smem_size": launch.shared_bytes,
         "aggr_smem_size": launch.shared_bytes,
     }  # fmt: skip
     if name in constants:
         return _one(constants[name])
     if name == "smid":
-        return _column((numbers % _SMS).astype(np.uint32))
+        return _column((numbers % MULTIPROCESSORS).astype(np.uint32))
     if name == "gridid":
         return np.zeros(1, np.uint64)
     if name == "is_explicit_cluster":

@@ -149,6 +149,27 @@ def test_a_spin_on_memory_lets_the_others_go_on() -> None:
     assert (a[:32] == 9).all()
 
 
+# Every CTA adds 1 to a counter and waits until all have.
+meeting = """setp.ne.u32 %p1, %r0, 0; @%p1 bra W; mov.u32 %r5, %nctaid.x;
+red.release.gpu.global.add.u32 [%q1], 1;
+SPIN: ld.acquire.gpu.global.u32 %r6, [%q1]; setp.lt.u32 %p2, %r6, %r5; @%p2 bra SPIN;
+W: bar.sync 0; mov.u32 %r1, %ctaid.x; mul.wide.u32 %d0, %r1, 4; add.u64 %d0, %q0, %d0;
+ld.global.u32 %r6, [%q1]; st.global.u32 [%d0], %r6;"""
+
+
+@pytest.mark.parametrize("block", [256, 1024])
+def test_as_many_ctas_as_a_device_holds_may_wait_for_each_other(block: int) -> None:
+    a, count = out(148), out(1)
+    run(meeting, a, count, block=block, grid=148)
+    assert (a == 148).all()
+
+
+def test_more_ctas_may_not() -> None:
+    a, count = out(2 * 148 + 1), out(1)
+    with pytest.raises(errors.RunawayKernel, match="296 of 297 CTAs have started"):
+        run(meeting, a, count, block=1024, grid=297)
+
+
 def test_a_loop_without_an_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule, "STEP_LIMIT", 3000)
     with pytest.raises(errors.RunawayKernel, match="still running"):
