@@ -9,10 +9,11 @@ from nvfp4 import emulation
 from nvfp4.capture.errors import LaunchRefused, UnsupportedCall
 from nvfp4.emulation import Emulation
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 CUDA = r"""
 #include <torch/extension.h>
+#include <cooperative_groups.h>
 #include <cuda_profiler_api.h>
 
 __global__ void fill(float* out, float value) { out[threadIdx.x] = value; }
@@ -117,11 +118,50 @@ int texture() {
   return cudaCreateTextureObject(&made, &resource, &described, nullptr);
 }
 void channel() { cudaCreateChannelDesc<float>(); }
+std::vector<int64_t> captured(torch::Tensor t) {
+  float* out = t.data_ptr<float>();
+  cudaStream_t stream; cudaGraph_t graph; cudaGraphExec_t exec; cudaStreamCaptureStatus status;
+  int right = cudaStreamCreate(&stream);
+  right |= cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
+  const int twice = cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
+  cudaGetLastError();
+  right |= cudaStreamIsCapturing(stream, &status);
+  right |= cudaMemsetAsync(out, 0, 4 * sizeof(float), stream);
+  fill<<<1, 2, 0, stream>>>(out, 5.f);
+  right |= cudaMemcpyAsync(out + 2, out, 4, cudaMemcpyDeviceToDevice, stream);
+  right |= cudaStreamEndCapture(stream, &graph);
+  const int64_t untouched = out[0] == 1.f && out[3] == 1.f;
+  right |= cudaGraphInstantiate(&exec, graph, 0) | cudaGraphDestroy(graph);
+  right |= cudaGraphLaunch(exec, stream) | cudaStreamSynchronize(stream);
+  right |= cudaGraphExecDestroy(exec);
+  const int destroyed = cudaGraphLaunch(exec, stream);
+  const int none = cudaStreamEndCapture(stream, &graph);
+  cudaGetLastError();
+  return {right, twice, status, untouched, destroyed, none};
+}
+__global__ void rank_in_grid(float* out) {
+  cooperative_groups::this_grid().sync();
+  if (threadIdx.x == 0) out[blockIdx.x] = blockIdx.x;
+}
+std::vector<int64_t> cooperative(torch::Tensor t) {
+  float* out = t.data_ptr<float>();
+  void* arguments[] = {&out};
+  int each = 0, multiprocessors = 0;
+  cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, rank_in_grid, 1024, 0);
+  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0);
+  const int fit = each * multiprocessors;
+  auto launch = [&](int blocks) {
+    cudaLaunchCooperativeKernel((void*)rank_in_grid, dim3(blocks), dim3(1024), arguments, 0, 0);
+    return cudaGetLastError();
+  };
+  return {launch(t.numel()), launch(t.numel()), launch(fit + 1)};
+}
 """
 
 NAMES = [
     *("profile", "pool", "pitched", "limits", "called_back", "by_symbol", "no_symbol"),
     *("in_a_destroyed_stream", "fill_in", "zeros_in_new_memory", "texture", "channel"),
+    *("captured", "cooperative"),
 ]
 
 
@@ -224,3 +264,18 @@ def test_code_for_other_devices_is_no_image_for_this_one(
 def test_textures_are_refused_by_that_name(module: Any, function: str) -> None:
     with pytest.raises(UnsupportedCall, match="textures are not emulated"):
         getattr(module, function)()
+
+
+def test_a_captured_stream_does_nothing_before_its_graph_is_launched(module: Any) -> None:
+    out = torch.ones(4, device="cuda")
+    illegal_state, invalid_value, active = 401, 1, 1
+    expected = [0, illegal_state, active, 1, invalid_value, illegal_state]
+    assert module.captured(out) == expected
+    assert out.tolist() == [5.0, 5.0, 5.0, 0.0]
+
+
+def test_a_cooperative_launch_must_fit_on_the_device(module: Any) -> None:
+    out = torch.zeros(20, device="cuda")
+    too_large = 720
+    assert module.cooperative(out) == [0, 0, too_large]
+    assert out.tolist() == [float(i) for i in range(20)]
