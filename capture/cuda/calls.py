@@ -12,6 +12,7 @@ import re
 
 from nvfp4.capture import graphs, host_access
 from nvfp4.capture.cuda.codes import Code, CudaError, error_name
+from nvfp4.capture.cuda.noise import put_noise
 from nvfp4.capture.cuda.registry import entry, store
 from nvfp4.capture.cuda.runtime import CudaRuntime
 from nvfp4.capture.errors import InvalidTensorMap, UnsupportedCall
@@ -155,7 +156,7 @@ def available_shared(
 @entry()
 def cudaMalloc(runtime: CudaRuntime, target: int, size: int) -> None:
     host_memory(runtime, target, size)
-    runtime.unset(ctypes.c_uint64.from_address(target).value, size)
+    put_noise(ctypes.c_uint64.from_address(target).value, size)
 
 
 @entry()

@@ -14,6 +14,7 @@ from pathlib import Path
 from nvfp4.capture import host_access
 from nvfp4.capture.cuda.codes import Code, CudaError, driver_error_name
 from nvfp4.capture.cuda.compilers import CompileError, Resources, assemble
+from nvfp4.capture.cuda.noise import put_noise
 from nvfp4.capture.cuda.registry import entry, store
 from nvfp4.capture.cuda.runtime import CudaRuntime
 from nvfp4.capture.cuda.toolchain import find_toolchain
@@ -119,7 +120,7 @@ def allocate(runtime: CudaRuntime, target: int, size: int) -> None:
     if size > runtime.device.memory_bytes:
         raise CudaError(Code.MEMORY_ALLOCATION, f"{size} bytes")
     address = runtime.allocate(size, "cuMemAlloc")
-    runtime.unset(address, size)
+    put_noise(address, size)
     store(target, address)
 
 

@@ -10,20 +10,18 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
-import random
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from nvfp4.capture import host_access
 from nvfp4.capture.cuda.build import Built
 from nvfp4.capture.cuda.codes import Code, CudaError, error_text
 from nvfp4.capture.cuda.compilers import Resources
 from nvfp4.capture.cuda.kernel import Kernel, refuse_as_cuda_does, refuse_other_architectures
 from nvfp4.capture.device import Device
-from nvfp4.capture.errors import LaunchRefused
+from nvfp4.capture.errors import LaunchRefused, UnsupportedCall
 from nvfp4.capture.launch import Buffer, Dim3, Launch, ListedMemory, Memory
 from nvfp4.capture.signature import (
     declares_variable,
@@ -38,17 +36,8 @@ _FIRST_HANDLE = 1 << 32
 _REMEMBERED = 16
 """Allocations that have been freed, for messages."""
 
-_MOST_NOISE_BYTES = 256 << 20
-"""Of an allocation; the rest of a larger one takes no memory until it is used."""
-
 FindVariable = Callable[[str, str], Buffer]
 """Where a variable of a module lies, by the module's PTX and its name."""
-
-
-@functools.cache
-def _noise() -> bytes:
-    """The same each time, so that verdicts are."""
-    return random.Random(0).randbytes(1 << 20)
 
 
 @dataclass
@@ -179,6 +168,9 @@ class CudaRuntime:
         """
         errors = self.errors
         refused, errors.refused = errors.refused, None
+        unsupported = errors.said.pop(Code.NOT_SUPPORTED, None)
+        if unsupported is not None and failure is not None:
+            raise UnsupportedCall(unsupported) from failure
         if self._broken is not None:
             error, self._broken = self._broken, None
             errors.last = Code.SUCCESS
@@ -316,14 +308,6 @@ class CudaRuntime:
         name = f"the {size} bytes of {by}"
         self._allocated[address] = space, Buffer(name, address, size)
         return address
-
-    def unset(self, address: int, size: int) -> None:
-        """Put noise where CUDA promises nothing: what takes it for zeros comes out wrong."""
-        noise = _noise()
-        filled = min(size, _MOST_NOISE_BYTES)
-        for start in range(0, filled, len(noise)):
-            ctypes.memmove(address + start, noise, min(len(noise), filled - start))
-        host_access.wrote(address, filled)
 
     def free(self, address: int) -> bool:
         """Whether there was memory to free."""
