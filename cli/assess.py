@@ -14,7 +14,7 @@ from nvfp4.cli.beside import Abandoned, BesideTests
 from nvfp4.cli.bot import Bot, ProcessResult, import_timeout_s, side_by_side
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.mistakes import Mistake, import_failed
-from nvfp4.cli.pace import Pace
+from nvfp4.cli.pace import Pace, is_not_emulated
 from nvfp4.cli.text import visible
 from nvfp4.cli.verdict import (
     BenchmarkResult,
@@ -243,8 +243,10 @@ class _Listener:
         self.seen[key] = value
         name, _, last = key.rpartition(".")
         if last == "error" and value.startswith(import_failed):
-            self.import_failure = unescape(value)
-            return True
+            record = self.seen.get(f"{name}.failure", "")
+            if not is_not_emulated(record):
+                self.import_failure = unescape(value)
+                return True
         self._tell(key, name, last)
         if last == "emulated" and self._on_emulated:
             self._on_emulated()

@@ -4,6 +4,7 @@ What is not emulated may be right. A call that did not end in time fails where i
 going by the cases that passed; otherwise nobody knows whether it would have been right.
 """
 
+import json
 from dataclasses import replace
 from typing import TypeVar
 
@@ -15,6 +16,9 @@ Result = TypeVar("Result", TestResult, BenchmarkResult)
 too_slow = "not judged: too slow to emulate here"
 not_emulated = "not judged: not emulated"
 
+_shortest_import_s = 30.0
+"""One that had less was cut off by the time limit of all."""
+
 _not_emulated = ("kernel.unsupported_instruction", "launch.unsupported_call")
 
 _margin = 4.0
@@ -22,6 +26,14 @@ _margin = 4.0
 
 _slowest_s = 1 / 20_000
 """An element at worst: of a kernel that computes with a single thread."""
+
+
+def is_not_emulated(record: str) -> bool:
+    """Whether a failure, as the judge writes it, is that of something that is not emulated."""
+    try:
+        return json.loads(record)["code"] in _not_emulated
+    except (ValueError, TypeError, KeyError):
+        return False
 
 
 class Pace:
@@ -76,7 +88,9 @@ def _time_limit_s(result: TestResult | BenchmarkResult) -> float | None:
         return None
     if failure["code"] == "timeout.mode":
         return 0.0
+    seconds = (failure["arguments"] or {}).get("seconds")
+    if failure["code"] == "timeout.import" and isinstance(seconds, int | float):
+        return 0.0 if seconds < _shortest_import_s else None
     if failure["code"] not in ("timeout.call", "kernel.runaway_kernel"):
         return None
-    seconds = (failure["arguments"] or {}).get("seconds")
     return float(seconds) if isinstance(seconds, int | float) else None

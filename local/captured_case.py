@@ -107,7 +107,7 @@ class CapturedCase(OpenedCase):
     """A case whose calls are recorded as long as that works.
 
     own_word: why what the last call gave is the word of the submission's own process, None if it is
-    not. prints: what its kernels have printed elsewhere.
+    not. prints: what its kernels have printed elsewhere. last_call_s: how long a call took.
     """
 
     def __init__(
@@ -122,6 +122,7 @@ class CapturedCase(OpenedCase):
         self._capture = capture
         self.own_word: str | None = None
         self.prints = ""
+        self.last_call_s = 0.0
         self._settled = False
         super().__init__(capture.process, case, device, deadline, explain)
 
@@ -129,6 +130,20 @@ class CapturedCase(OpenedCase):
         self, data: input_t, request: object, answer: type[T], check: bool = True
     ) -> tuple[T, float]:
         """As OpenedCase: a call is recorded first."""
+        began_s = time.monotonic()
+        try:
+            return self._judged_request(data, request, answer, check)
+        finally:
+            self.last_call_s = time.monotonic() - began_s
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the last call was recorded and its launches run elsewhere."""
+        return self._settled
+
+    def _judged_request(
+        self, data: input_t, request: object, answer: type[T], check: bool
+    ) -> tuple[T, float]:
         self._settled = False
         if isinstance(request, Call) and self._capture.on:
             start_ns = time.perf_counter_ns()

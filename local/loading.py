@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 from messages import Failure, Load
+from nvfp4.local.failure_records import believed, record_of
 from runner import Refused, Runner, own_traceback
 
 heading = "the import failed"
@@ -38,7 +39,11 @@ class Loading:
                 raise
             lines = [heading, own_traceback(error, self._submission)]
             hint = _import_hint(error) if isinstance(error, ModuleNotFoundError) else None
-            return Failure("exception", "\n".join(lines + ([f"hint: {hint}"] if hint else [])))
+            text = "\n".join(lines + ([f"hint: {hint}"] if hint else []))
+            # As the class of errors says, not as programs that cannot be loaded are described.
+            needs_gpu = isinstance(getattr(error, "verdict_code", None), str)
+            record = record_of(error, self._submission, imported=False) if needs_gpu else {}
+            return Failure("exception", text, believed(record))
 
 
 def _about_entry_point(module: ModuleType) -> str:

@@ -6,7 +6,8 @@ import struct
 import sys
 import termios
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 most_lines = 20
@@ -40,6 +41,16 @@ def taken(stream: Any) -> str:
     first, count = stream.first.decode("utf-8", "replace"), stream.lines
     stream.first, stream.lines = b"", 0
     return shortened(first, count)
+
+
+@contextmanager
+def unheard(stream: Any) -> Iterator[None]:
+    """What is printed meanwhile is forgotten. stream: as of `taken`."""
+    _wait_until_read(stream)
+    kept = stream.first, stream.lines
+    yield
+    _wait_until_read(stream)
+    stream.first, stream.lines = kept
 
 
 def shortened(text: str, count: int = 0) -> str:

@@ -12,11 +12,11 @@ import re
 
 from nvfp4.capture import graphs, host_access
 from nvfp4.capture.cuda.codes import Code, CudaError, error_name
-from nvfp4.capture.cuda.noise import put_noise
 from nvfp4.capture.cuda.registry import entry, store
 from nvfp4.capture.cuda.runtime import CudaRuntime
 from nvfp4.capture.errors import InvalidTensorMap, UnsupportedCall
 from nvfp4.capture.launch import Buffer, Dim3
+from nvfp4.capture.noise import put_noise
 from nvfp4.capture.tensormap import encode_tensor_map
 
 _OF_TEXTURES = re.compile(r"Texture|Surface|ChannelDesc|Array|TexObject|SurfObject")
@@ -157,6 +157,7 @@ def available_shared(
 def cudaMalloc(runtime: CudaRuntime, target: int, size: int) -> None:
     host_memory(runtime, target, size)
     put_noise(ctypes.c_uint64.from_address(target).value, size)
+    host_access.wrote(ctypes.c_uint64.from_address(target).value, size)
 
 
 @entry()

@@ -14,11 +14,11 @@ from pathlib import Path
 from nvfp4.capture import host_access
 from nvfp4.capture.cuda.codes import Code, CudaError, driver_error_name
 from nvfp4.capture.cuda.compilers import CompileError, Resources, assemble
-from nvfp4.capture.cuda.noise import put_noise
 from nvfp4.capture.cuda.registry import entry, store
 from nvfp4.capture.cuda.runtime import CudaRuntime
 from nvfp4.capture.cuda.toolchain import find_toolchain
 from nvfp4.capture.errors import UnsupportedCall
+from nvfp4.capture.noise import put_noise
 
 _ELF = b"\x7fELF"
 _FATBIN = (b"\x50\xed\x55\xba", b"\xb1\x43\x62\x46")
@@ -121,6 +121,7 @@ def allocate(runtime: CudaRuntime, target: int, size: int) -> None:
         raise CudaError(Code.MEMORY_ALLOCATION, f"{size} bytes")
     address = runtime.allocate(size, "cuMemAlloc")
     put_noise(address, size)
+    host_access.wrote(address, size)
     store(target, address)
 
 

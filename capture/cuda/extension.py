@@ -10,6 +10,7 @@ import ctypes
 import importlib.machinery
 import importlib.util
 import sys
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,7 @@ _CUDA_START = "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runti
 Strings: TypeAlias = "str | Sequence[str] | None"
 
 _loaded: dict[Path, Any] = {}
+_loading = threading.Lock()
 
 
 def load_inline(
@@ -155,6 +157,11 @@ def _bindings(functions: str | Iterable[str] | dict[str, str] | None, guarded: b
 
 def _load(request: Request, is_python_module: bool, caller: FrameType) -> Any:
     built = build(request)
+    with _loading:  # kernels are registered meanwhile, and a thread that waits for another hangs
+        return _load_once(request, built, is_python_module, caller)
+
+
+def _load_once(request: Request, built: Built, is_python_module: bool, caller: FrameType) -> Any:
     if built.library not in _loaded:
         folder = Path(caller.f_code.co_filename).parent
         texts = tuple(text.replace(SHOWN_AS, f"{folder}{CXX_IN_PYTHON}") for text in built.ptx)
@@ -166,6 +173,7 @@ def _load(request: Request, is_python_module: bool, caller: FrameType) -> Any:
             raise CompileError(f"the extension {request.name} cannot be loaded: {error}") from error
         finally:
             RUNTIME.loading(None)
+        RUNTIME.raise_pending()
         _loaded[built.library] = opened
     return _loaded[built.library]
 

@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 from nvfp4.capture.cuda.compilers import cache_folder
@@ -36,6 +36,7 @@ _RUNTIME_FUNCTION = re.compile(
     r"cuda(?:Malloc|Memcpy|Memset|Launch|Func|StreamCreate|EventCreate|DeviceSynchronize$|"
     r"SetDevice$|GetDevice$|GetDeviceProperties$)\w*"
 )
+_OF_CUDA = re.compile(r"lib(cuda|nvrtc|cudart)[-.\w]*\.so[.\d]*")
 _LARGEST_LIBRARY_BYTES = 64 << 20
 _NO_DRIVER = (35, 36)  # cudaErrorInsufficientDriver, cudaErrorCallRequiresNewerDriver
 
@@ -185,6 +186,7 @@ def _refusing_kernels(original: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(original)
     def init(self: Any, name: Any = None, *args: Any, **kwargs: Any) -> None:
+        name = _stand_in(name, sys._getframe(1)) if name else name
         path = Path(os.fsdecode(name)).absolute() if name and "/" in os.fsdecode(name) else None
         if path is not None and _is_of_nvcc(path):
             raise UnsupportedCall(
@@ -194,6 +196,27 @@ def _refusing_kernels(original: Callable[..., None]) -> Callable[..., None]:
         original(self, name, *args, **kwargs)
 
     return init
+
+
+def _stand_in(name: Any, caller: FrameType) -> Any:
+    """The library that stands in for one of CUDA's, where a submission opens it; packages look for
+    a GPU with it. Raises UnsupportedCall for the runtime."""
+    found = _OF_CUDA.fullmatch(Path(os.fsdecode(name)).name)
+    if found is None or {"site-packages", "dist-packages"} & {*Path(_file(caller)).parts}:
+        return name
+    if found[1] == "cudart":
+        raise UnsupportedCall(
+            "libcudart is not emulated where ctypes opens it",
+            hint="build its callers with torch.utils.cpp_extension, or use libcuda",
+        )
+    return str(library(found[1], ""))
+
+
+def _file(frame: FrameType) -> str:
+    """Of a frame's code, or of whoever has called ctypes."""
+    while frame.f_back is not None and Path(frame.f_code.co_filename).parent.name == "ctypes":
+        frame = frame.f_back
+    return frame.f_code.co_filename
 
 
 def _is_of_nvcc(path: Path) -> bool:

@@ -15,7 +15,7 @@ from nvfp4.capture import graphs
 from nvfp4.capture.standin.memory import as_cpu, tell_written
 from nvfp4.capture.standin.streams import StreamContext
 
-_UNSET = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided")
+UNSET = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided")
 """Operators that set nothing."""
 
 _READING = ("_local_scalar_dense", "equal", "nonzero", "masked_select", "_unique2", "unique_dim")
@@ -110,7 +110,7 @@ def capturable(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
         results = kernel(*args, **kwargs)
 
         def again() -> None:
-            if base in _UNSET:
+            if base in UNSET:
                 return
             for old, new in zip(_tensors(results), _tensors(kernel(*args, **kwargs)), strict=True):
                 if old.data_ptr() != new.data_ptr():

