@@ -6,17 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nvfp4.capture.errors import CaptureError
+from nvfp4.capture.errors import LaunchRefused
 
 Step = Callable[[], object]
 
 _steps: list[Step] | None = None
 
 
-class NotWhileCapturing(CaptureError, RuntimeError):
+class NotWhileCapturing(LaunchRefused, RuntimeError):
     """What CUDA does not permit while a graph is captured, or without a capture."""
-
-    verdict_code = "launch.refused"
 
 
 def capturing() -> bool:

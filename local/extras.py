@@ -152,7 +152,10 @@ def _call_again(opened: OpenedCase, process: SubmissionProcess) -> None:
             try:
                 opened.judged_call(generate(opened.case, secrets.randbelow(2**63)))
             except SubmissionFailed as failed:
-                said = f"{failed}\n(in another call with other inputs of the same shape)"
-                raise SubmissionFailed(said, failed.end, failed.record) from None
+                raise SubmissionFailed(
+                    f"{failed}\n(in another call with other inputs of the same shape)",
+                    failed.end,
+                    failed.record,
+                ) from None
             if not recorded or (isinstance(opened, CapturedCase) and opened.is_recorded):
                 return

@@ -42,7 +42,9 @@ def subclasses(kind: type[Exception]) -> Iterator[type[Exception]]:
 
 def codes_of(kind: type[Exception]) -> dict[str, str]:
     """Code to meaning, for a family of errors."""
-    found = {_code_of(each): _meaning(each) for each in subclasses(kind)}
+    found: dict[str, str] = {}
+    for each in subclasses(kind):
+        found.setdefault(_code_of(each), _meaning(each))  # of the base that others share it with
     return dict(sorted(found.items()))
 
 

@@ -45,7 +45,8 @@ import torch
 
 def custom_kernel(data):
     a, b, sfa, sfb, _, _, c = data
-    table = torch.tensor([0, .5, 1, 1.5, 2, 3, 4, 6, 0, -.5, -1, -1.5, -2, -3, -4, -6])
+    table = torch.tensor([0, .5, 1, 1.5, 2, 3, 4, 6, 0, -.5, -1, -1.5, -2, -3, -4, -6],
+        device=a.device)
     def values(packed, scales):
         codes = packed.view(torch.uint8).long()
         each = torch.stack((table[codes & 15], table[codes >> 4]), 2).flatten(1, 2)

@@ -53,7 +53,7 @@ def test_whatever_is_received_is_an_object_or_a_declared_error(
                 break
             assert isinstance(message, dict)
             assert fd is None
-        assert time.monotonic() - start < 2
+        assert time.monotonic() - start < 20
     channel.close()
 
 

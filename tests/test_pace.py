@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from bot import case
+from click.testing import CliRunner
 
 from nvfp4.cli import exits
 from nvfp4.cli.assess import Observer, Plan, assess
@@ -13,7 +15,8 @@ from nvfp4.cli.bot import ProcessResult
 from nvfp4.cli.closing import closing_line
 from nvfp4.cli.compare.files import File
 from nvfp4.cli.compare.results import Failed
-from nvfp4.cli.pace import Pace
+from nvfp4.cli.main import main
+from nvfp4.cli.pace import Pace, is_not_emulated
 from nvfp4.cli.verdict import (
     BenchmarkResult,
     Submission,
@@ -46,6 +49,8 @@ def not_ended(spec: str, seconds: float) -> TestResult:
         (TestResult(large, "full", "fail", "not judged: the time limit was reached"), "skipped"),
         (TestResult(large, "full", "fail", "128 of 7168 elements are wrong"), "fail"),
         (TestResult(large, "full", "pass"), "pass"),
+        (TestResult(small, "full", "fail", "its import did not finish within 0.02 s"), "skipped"),
+        (TestResult(small, "full", "fail", "its import did not finish within 150 s"), "fail"),
     ],
 )
 def test_a_call_fails_only_where_it_should_have_ended(result: TestResult, status: str) -> None:
@@ -181,3 +186,19 @@ def test_where_one_case_is_wrong_nothing_is_unclear() -> None:
     assert not verdict.unclear
     verdict = Verdict(Submission("mine.py", "0" * 64), benchmarks=[BenchmarkResult(large, "pass")])
     assert not verdict.unclear
+
+
+@pytest.mark.parametrize("command", ["check", "test"])
+def test_an_import_that_needs_what_is_not_emulated_is_unclear(command: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("import ctypes\n\nctypes.CDLL('libcudart.so.12')\ncustom_kernel = len\n")
+    ended = CliRunner().invoke(main, [command, str(path)])
+    assert ended.exit_code == 3, ended.output
+    assert "not emulated: the import failed" in ended.output
+    assert "libcudart is not emulated where ctypes opens it" in ended.output
+
+
+@pytest.mark.parametrize("record", ["", "no JSON", "[]", "{}", '{"code": "call.exception"}', "3"])
+def test_a_record_that_says_something_else_is_no_excuse(record: str) -> None:
+    assert not is_not_emulated(record)
+    assert is_not_emulated('{"code": "launch.unsupported_call"}')

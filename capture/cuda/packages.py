@@ -36,7 +36,7 @@ _RUNTIME_FUNCTION = re.compile(
     r"cuda(?:Malloc|Memcpy|Memset|Launch|Func|StreamCreate|EventCreate|DeviceSynchronize$|"
     r"SetDevice$|GetDevice$|GetDeviceProperties$)\w*"
 )
-_OF_CUDA = re.compile(r"lib(cuda|nvrtc|cudart)[-.\w]*\.so[.\d]*")
+_OF_CUDA = re.compile(r"lib(cudart|cuda|nvrtc)(-[\w.-]+)?\.so[.\d]*")
 _LARGEST_LIBRARY_BYTES = 64 << 20
 _NO_DRIVER = (35, 36)  # cudaErrorInsufficientDriver, cudaErrorCallRequiresNewerDriver
 

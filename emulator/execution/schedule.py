@@ -54,6 +54,7 @@ class Scheduler:
         self._steps = 0
         self._turn_began = 0
         self._last_run: dict[int, int] = {}
+        self._polling: dict[int, bool] = {}
         self._favoured = False
         self._standstill = Standstill(kernel, batch)
         self._changed_at = 0
@@ -89,12 +90,22 @@ class Scheduler:
         if len(self.groups) == 1:
             return next(iter(self.groups))
         place = min(self.groups)
-        if self._steps - self._turn_began > TURN_STEPS:
+        if self._steps - self._turn_began > TURN_STEPS or self._polls_in_vain(place):
             self._turn_began = self._steps
             place = min(self.groups, key=lambda p: self._last_run.get(p, -1))
             self._favoured = True
         self._last_run[place] = self._steps
         return place
+
+    def _polls_in_vain(self, place: int) -> bool:
+        """Whether this group has polled since memory changed last, so that others are to go on."""
+        in_vain = self._last_run.get(place, -1) > self._changed_at
+        return in_vain and self._polls(place % len(self.kernel.blocks))
+
+    def _polls(self, number: int) -> bool:
+        if number not in self._polling:
+            self._polling[number] = self._standstill.polls(number)
+        return self._polling[number]
 
     def _advance(self, place: int, group: Group) -> None:
         """Run an admitted group from `place` until it diverges, meets others or waits."""
@@ -128,10 +139,13 @@ class Scheduler:
                     divided = batch.traffic.divergent_branches - divided_before
                     tally.site(block.end.instruction).divergences += divided
                 break
+            changed = self._changed_at == self._steps + spent
+            polled = bool(self.groups) and not changed and self._polls(number)
             number = following
             place = turn + number
             alone = not self.groups or place < min(self.groups)
             goes_on = alone or (self._favoured and place not in self.groups)
+            goes_on = goes_on and not polled
             if not goes_on or place in self.held or self._stirred or spent >= TURN_STEPS:
                 self._place(group, place)
                 break

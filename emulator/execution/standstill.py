@@ -55,7 +55,7 @@ class Standstill:
             self._before = runs.copy()
             self._polled = np.zeros(self.batch.alive.size // 32, np.int64)
         blocks = self.kernel.blocks
-        if self._polls(place % len(blocks)):
+        if self.polls(place % len(blocks)):
             self._polled[group.warp if not group.full else slice(None)] = steps
         self._looks += 1
         if self._looks % _LOOK_EVERY:
@@ -153,7 +153,8 @@ class Standstill:
                     found.setdefault(key, (Site(self.kernel.program.kernel, instruction), warps))
         return list(found.values())
 
-    def _polls(self, number: int) -> bool:
+    def polls(self, number: int) -> bool:
+        """Whether a block looks at what others do meanwhile."""
         return any(_is_poll(each) for each in self.kernel.instructions[number])
 
 

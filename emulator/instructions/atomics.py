@@ -114,6 +114,9 @@ def _apply(
             shared_access.note_writes(
                 batch, what.site, what.nbytes, offset, lanes, np.stack(b), atomic=True
             )
+            warps = batch.grid.thread[lanes] >> 5
+            hears = what.site.parts[0] == "atom"
+            batch.shared.clocks.meet_by_atomics(offset, batch.grid.cta[lanes], warps, hears)
         address = offset + np.uint64(batch.shared.host_address)
     else:
         global_access.locate(batch, what, address, lanes, WRITTEN)

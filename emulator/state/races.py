@@ -280,6 +280,7 @@ class Clocks:
 
     def __init__(self, ctas: int, warps: int) -> None:
         self.warps = warps
+        self._told: dict[int, Array] = {}
         self.known = np.zeros((ctas, warps + 1, warps + 1 + CHANNELS), np.int32)
         own = np.arange(warps + 1)
         self.known[:, own, own] = 1
@@ -299,6 +300,19 @@ class Clocks:
         own = np.arange(self.warps)
         known[:, own, own] += came
         self.known[ctas] = known
+
+    def meet_by_atomics(self, offset: Array, cta: Array, warp: Array, hears: bool) -> None:
+        """Warps execute atomics at places of shared memory, one after the other: each tells those
+        that come later what it knows. hears: not if nothing is returned.
+        """
+        places = np.unique(np.stack([offset.astype(np.int64), cta, warp]), axis=1)
+        for place, row, number in places.T.tolist():
+            mine = self.known[row, number]
+            told = self._told.get(place)
+            if told is not None and hears:
+                np.maximum(mine, told, out=mine)
+            self._told[place] = mine.copy() if told is None else np.maximum(mine, told)
+            mine[number] += 1
 
     def step_warps(self, cta: Array, warp: Array) -> None:
         """The threads of these warps synchronised among themselves."""

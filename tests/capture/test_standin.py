@@ -339,3 +339,28 @@ def test_a_compiled_function_is_the_function() -> None:
         return x * 2
 
     assert double(torch.ones(2, device="cuda")).tolist() == [2, 2]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.empty(1 << 20, device="cuda"),
+        lambda: torch.ones(1, device="cuda").new_empty(64),
+        lambda: torch.empty_strided((8, 8), (8, 1), device="cuda"),
+        lambda: torch.zeros(2, device="cuda").resize_(66)[2:],
+    ],
+)
+def test_what_nobody_has_set_is_not_zero(make: Callable[[], torch.Tensor]) -> None:
+    made = make().flatten()[:64]
+    assert made.numel() == 64 and made.ne(0).all()
+
+
+def test_products_of_integers_and_indices_from_elsewhere_are_refused_as_on_a_gpu() -> None:
+    ones = torch.ones(3, 3, dtype=torch.int32, device="cuda")
+    with pytest.raises(RuntimeError, match="not implemented for 'IntTensor'"):
+        ones @ ones
+    with pytest.raises(RuntimeError, match="not implemented for 'IntTensor'"):
+        ones @ ones[0]
+    with pytest.raises(RuntimeError, match=r"same device as the indexed tensor \(cpu\)"):
+        torch.arange(4.0)[ones.long()]
+    assert torch.arange(4.0, device="cuda")[torch.tensor([1, 3])].tolist() == [1.0, 3.0]

@@ -149,6 +149,19 @@ def test_a_spin_on_memory_lets_the_others_go_on() -> None:
     assert (a[:32] == 9).all()
 
 
+def test_the_holder_of_a_lock_gets_its_turn() -> None:
+    """32 CTAs add 1 to a word, one after the other; a lock guards it."""
+    body = """setp.ne.u32 %p1, %r0, 0; @%p1 bra E; mov.u32 %r9, 0;
+    LOCK: atom.acquire.gpu.global.cas.b32 %r5, [%q1], 0, 1; setp.ne.u32 %p2, %r5, 0; @%p2 bra LOCK;
+    WORK: ld.volatile.global.u32 %r6, [%q0]; add.u32 %r6, %r6, 1; st.volatile.global.u32 [%q0], %r6;
+    add.u32 %r9, %r9, 1; setp.lt.u32 %p3, %r9, 20; @%p3 bra WORK;
+    atom.release.gpu.global.exch.b32 %r7, [%q1], 0; E:"""
+    total, lock = out(1), out(1)
+    report = run(body, total, lock, grid=32)
+    assert total.tolist() == [640]
+    assert sum(report.warp_instructions.values()) < 40_000
+
+
 # Every CTA adds 1 to a counter and waits until all have.
 meeting = """setp.ne.u32 %p1, %r0, 0; @%p1 bra W; mov.u32 %r5, %nctaid.x;
 red.release.gpu.global.add.u32 [%q1], 1;

@@ -166,3 +166,28 @@ def test_a_sum_of_one_warp_needs_no_barrier_but_a_warp_s() -> None:
     assert cleared_sum(CLEAR, "bar.warp.sync -1;", block=32) == []
     (found,) = cleared_sum(CLEAR, "", block=32)
     assert found.code == "warp_sync"
+
+
+def test_the_warp_that_draws_the_last_ticket_sees_what_the_others_wrote() -> None:
+    body = """
+    setp.ne.u32 %p1, %r0, 0; @!%p1 st.shared.u32 [s + 256], 0; bar.sync 0;
+    and.b32 %r1, %r0, 31; setp.ne.u32 %p2, %r1, 0; @%p2 bra E;
+    shr.u32 %r2, %r0, 5; shl.b32 %r3, %r2, 2; mov.u32 %r4, s; add.u32 %r4, %r4, %r3;
+    add.u32 %r5, %r2, 1; st.shared.u32 [%r4], %r5; fence.acq_rel.cta;
+    atom.shared.add.u32 %r6, [s + 256], 1; setp.ne.u32 %p3, %r6, 3; @%p3 bra E;
+    ld.shared.v4.u32 {%r7, %r8, %r9, %r10}, [s];
+    add.u32 %r7, %r7, %r8; add.u32 %r9, %r9, %r10; add.u32 %r7, %r7, %r9;
+    st.global.u32 [%q0], %r7; E:"""
+    out = np.zeros(1, np.uint32)
+    report = run(body, out, block=128, before=".shared .align 16 .b8 s[512];")
+    assert out.tolist() == [10]
+    assert not report.findings
+
+
+def test_a_read_after_ones_own_atomic_alone_is_a_race() -> None:
+    body = """
+    setp.ne.u32 %p1, %r0, 0; @!%p1 st.shared.u32 [s], 0; bar.sync 0;
+    atom.shared.add.u32 %r6, [s], 1; @%p1 bra E;
+    ld.shared.u32 %r7, [s]; st.global.u32 [%q0], %r7; E:"""
+    with pytest.raises(SharedRace):
+        run(body, np.zeros(1, np.uint32), block=128, before=".shared .align 16 .b8 s[512];")

@@ -18,7 +18,7 @@ QUICK_CUDA = {
     *("block_reduce", "constant_table", "files_cp_async", "nvrtc_and_driver", "persistent"),
     *("ptx_pointers", "split_k_ticket", "two_modules", "wide_loads", "mask_of_half_a_warp"),
     *("block_reduce_no_barrier", "more_than_the_launch_bounds", "next_word_past_the_end"),
-    *("undefined_identifier", "large_shared_no_attribute"),
+    *("undefined_identifier", "large_shared_no_attribute", "slots_in_order_of_arrival"),
 }
 # Each has a mistake, or is right, as one of the same folder or as the one named beside it.
 REPEATS = {

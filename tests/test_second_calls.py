@@ -1,0 +1,48 @@
+"""A benchmark without a GPU is called again with other inputs: what is kept of a call is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from nvfp4.cli.main import main
+
+triton = pytest.importorskip("triton")
+
+kernel = Path(__file__).parent / "field" / "triton" / "warp_per_row.py"
+keeps = """
+
+_right, _kept = custom_kernel, {}
+
+
+def custom_kernel(data):
+    shape = tuple(data[0].shape)
+    if shape not in _kept:
+        _kept[shape] = _right(data).clone()
+    return data[6].copy_(_kept[shape])
+"""
+shapes = "128,256,1", "128,512,1", "128,768,1"
+
+
+def judged(path: Path) -> str:
+    """What nvfp4 bench says."""
+    words = [word for shape in shapes for word in ("--shape", shape)]
+    return CliRunner().invoke(main, ["bench", str(path), *words]).output
+
+
+def test_an_answer_that_is_kept_is_wrong_the_second_time(tmp_path: Path) -> None:
+    path = tmp_path / "submission.py"
+    path.write_text(kernel.read_text() + keeps)
+    said = judged(path)
+    assert "failed: 1 of 3 benchmarks" in said, said
+    assert "in another call with other inputs of the same shape" in said, said
+
+
+def test_what_a_second_call_prints_is_not_told(tmp_path: Path) -> None:
+    path = tmp_path / "submission.py"
+    path.write_text(kernel.read_text().replace("    a, b, sfa", "    print('here')\n    a, b, sfa"))
+    said = judged(path)
+    assert "passed: 3 benchmarks" in said, said
+    assert "here\n  here" not in said, said
