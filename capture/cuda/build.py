@@ -35,15 +35,8 @@ from nvfp4.capture.cuda.toolchain import Toolchain, find_toolchain, python_inclu
 
 _HERE = Path(__file__).parent
 SLIM_HEADERS = _HERE / "headers"
-_LIBRARY_HEADERS = _HERE / "library_headers"
 _CUDA_FUNCTION = re.compile(
     r"^(?:__cuda|cuda[A-Z]|cu[A-Z]|cublas|cusparse|cusolver|cudnn|curand|cufft|nvrtc)\w*$"
-)
-# Errors that say that a name is unknown: torch's own headers may know it.
-_MISSING_NAME = re.compile(
-    r"undefined|has no member|no member|not declared|does not name|cannot open|No such file|"
-    r"no instance|no matching|not a member|incomplete|not a template|unrecognized|"
-    r"no suitable|cannot convert|could not convert|no operator|ambiguous|not a type|not a class"
 )
 
 
@@ -135,7 +128,9 @@ def _build(request: Request, tools: Toolchain, folder: Path) -> dict[str, Any]:
         return _Compilation(request, tools, folder, slim=True).run()
     except CompileError as error:
         slim_error = error
-    if not _MISSING_NAME.search(slim_error.message):
+    if not headers_of_torch.torch_may_know(
+        slim_error.message, [each.text for each in request.sources]
+    ):
         return {"error": slim_error.message}
     try:
         return _Compilation(request, tools, folder, slim=False).run()
@@ -239,7 +234,7 @@ class _Compilation:
         torch = [SLIM_HEADERS] if self.slim else headers_of_torch.include_paths()
         folders = [*torch, self.tools.include, Path(python_include())]
         if not self.slim:
-            folders.append(_LIBRARY_HEADERS)  # what the toolkit has comes first
+            folders.append(headers_of_torch.LIBRARY_HEADERS)  # what the toolkit has comes first
         return [word for folder in folders for word in ("-isystem", str(folder))]
 
     def _own_object(self, name: str) -> Path:

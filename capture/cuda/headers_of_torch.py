@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
 CUDA_FLAGS = (
@@ -14,6 +16,42 @@ CUDA_FLAGS = (
     "-D__CUDA_NO_HALF2_OPERATORS__",
     "--expt-relaxed-constexpr",
 )
+
+
+LIBRARY_HEADERS = Path(__file__).parent / "library_headers"
+"""Of libraries that the toolkit may lack."""
+
+# Errors that say that a name is unknown: torch's own headers may know it.
+_MISSING_NAME = re.compile(
+    r"undefined|has no member|no member|not declared|does not name|cannot open|No such file|"
+    r"no instance|no matching|not a member|incomplete|not a template|unrecognized|"
+    r"no suitable|cannot convert|could not convert|no operator|ambiguous|not a type|not a class"
+)
+_UNKNOWN = re.compile(r"""identifier "(\w+)" is undefined|.(\w+). was not declared in this scope""")
+_NO_FILE = re.compile(r"(?:cannot open source file \"|error: )([^\s\":]+)(?:\"|: No such file)")
+_OF_TORCH = re.compile(r"[A-Z][A-Z0-9_]+|at|c10|torch|pybind11|py|caffe2")
+_USING = re.compile(r"\busing\s+(?:namespace\s+)?(?:at|c10|torch)\b")
+
+
+def torch_may_know(errors: str, sources: Iterable[str]) -> bool:
+    """Whether what a compiler misses may be in torch's headers, by its messages. A name that is
+    neither a macro nor behind a namespace is not, unless a source takes in torch's namespaces.
+    """
+    using = any(_USING.search(text) for text in sources)
+    missing = [
+        line for line in errors.splitlines() if "error" in line and _MISSING_NAME.search(line)
+    ]
+    return any(_one_may_be(line, using) for line in missing)
+
+
+def _one_may_be(error: str, using: bool) -> bool:
+    file = _NO_FILE.search(error)
+    if file is not None:
+        return any((folder / file[1]).is_file() for folder in (*include_paths(), LIBRARY_HEADERS))
+    unknown = _UNKNOWN.search(error)
+    if unknown is None:
+        return True
+    return using or _OF_TORCH.fullmatch(unknown[1] or unknown[2]) is not None
 
 
 @functools.cache
