@@ -47,6 +47,10 @@ from nvfp4.local.tracebacks import explained
 _longest_prints = 16 << 10
 
 
+_FINAL = ("order_dependent",)
+"""Faults that need not be seen again."""
+
+
 class Execution:
     """Memory and modules of one submission's process, as its launches have left them."""
 
@@ -95,7 +99,8 @@ class Execution:
         except EmulatorError as error:
             prints.append(error.output)
             fault = str(error)
-            if error.code == "runaway_kernel" and error.arguments:
+            # Another run would take as long, or may be too long for other orders to be tried.
+            if error.arguments if error.code == "runaway_kernel" else error.code in _FINAL:
                 fault = explained(error, self._submission, self._name)
                 record = record_of(error, self._submission, True)
         except (

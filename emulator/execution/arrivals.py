@@ -20,8 +20,8 @@ def order_dependence(kernel: CompiledKernel, runs: Array) -> OrderDependence | N
                     "the result depends on the order in which warps and CTAs run, and here it "
                     "matters who comes first",
                     where=Site(kernel.program.kernel, instruction).location(),
-                    hint="initialise before a barrier, and let every thread take its part from its "
-                    "own index or from the ticket it drew",
+                    hint="a barrier goes before what one thread announces for others; initialise "
+                    "before one, too, and take each part by the thread's index or its ticket",
                 )
     return None
 
@@ -30,4 +30,6 @@ def _orders_arrivals(instruction: Instruction) -> bool:
     head = instruction.parts[0]
     if head in ("bar", "barrier"):  # of some threads of a CTA
         return "cluster" not in instruction.parts and len(instruction.operands) > 1
+    if head == "st":  # a flag
+        return not {"volatile", "relaxed", "release"}.isdisjoint(instruction.parts)
     return head in ("atom", "red", "mbarrier")

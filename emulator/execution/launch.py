@@ -98,6 +98,7 @@ def launch(
         state = run(Order(), witness)[0]
         return witness.other(), state
 
+    first_began = time.perf_counter()
     state, runs, ran = run(Order())
     missed = state.races is not None and state.races.missed()
     untracked = bool(state.undefined_memory) and not compiled.tracks_memory
@@ -111,7 +112,7 @@ def launch(
             compiled = module.kernel(asked.kernel, check, memory=True)
         restore(state.memory.kept)
         state, runs, ran = run(Order())
-    suspected, taken_s = None, time.perf_counter() - began
+    suspected, taken_s = None, time.perf_counter() - first_began
     quick = suspects and check and state.fault is None and taken_s < _LONGEST_SUSPECTED_S
     if quick and not together and asked.kernel not in module.waiting:
         suspected = order_dependence(compiled, runs)

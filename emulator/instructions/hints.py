@@ -13,6 +13,7 @@ from nvfp4.emulator.instructions import access
 from nvfp4.emulator.instructions.access_shape import Access
 from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Result, Source, instruction
 from nvfp4.emulator.instructions.global_access import note_fence
+from nvfp4.emulator.instructions.matrix_products import WHAT_RUNS
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import Array
@@ -93,7 +94,7 @@ def tcgen05(site: Site) -> Action:
     """Tensor memory and the tensor cores of Blackwell."""
     raise site.unsupported(
         f"{site.opcode}: tensor memory and tcgen05 are not emulated yet",
-        hint="use FMA or dp4a instructions in the kernel's emulated variant",
+        hint=WHAT_RUNS,
     )
 
 
@@ -102,5 +103,5 @@ def tensor_core(site: Site) -> Action:
     """Tensor cores of earlier architectures."""
     raise site.unsupported(
         f"{site.opcode}: of the tensor cores only mma.sync is emulated",
-        hint="use FMA or dp4a instructions in the kernel's emulated variant",
+        hint=WHAT_RUNS,
     )

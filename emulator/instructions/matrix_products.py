@@ -31,6 +31,11 @@ from nvfp4.emulator.instructions.warps import (
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.execution import Execution
 
+WHAT_RUNS = (
+    "a GPU can judge it; here mma.sync on 8-bit integers, e4m3, e5m2, f16, bf16 and tf32 can be (a "
+    "dot of Triton becomes one with 16 rows and one warp)"
+)
+
 Arrays = Sequence[Array]
 _COLUMNS = 8
 
@@ -146,7 +151,7 @@ def _form(site: Site) -> _Form:
         raise site.unsupported(
             f"{site.opcode}: of the tensor cores only mma.sync on 8-bit integers and on e4m3, "
             "e5m2, f16, bf16 and tf32 is emulated",
-            hint="use FMA or dp4a in the emulated variant",
+            hint=WHAT_RUNS,
         )
     known = {name for shapes in _SHAPES.values() for name in shapes}
     flags = ("satfinite",) if form.sums == "s32" else ()

@@ -24,7 +24,8 @@ class Order:
 
     number: 0 runs all warps of a batch side by side, in order of their numbers; the others run
     them one after the other: 1 first to last with neighbouring CTAs side by side, 2 last to first
-    with neighbours apart, further ones shuffled.
+    with neighbours apart, 3 the first warps of all CTAs before the others, which tell that they
+    are done before they are; further ones shuffled.
     values: the contents of unset registers and unwritten shared memory: 0 is noise; 1 its
     complement, of which every bit differs; 2 zeros, which hardware often has there.
     """
@@ -49,6 +50,9 @@ class Order:
             return None
         # The CTAs are in this order already: see `ctas`.
         rows, turns = np.arange(ctas), min(ctas, CTA_TURNS)
+        if self.number == 3 and warps > 1:
+            later = 1 + self._random().permutation(ctas) % turns
+            return np.where(warp == 0, 0, later[cta]).astype(np.int64)
         cta_turn = rows % turns if self.number == 2 else rows * turns // ctas
         warp_turn = np.arange(warps)
         if self.number == 2:

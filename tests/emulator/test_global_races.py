@@ -109,8 +109,8 @@ def test_the_counter_must_be_reached_after_all_threads_have_stored() -> None:
                before=SHARED)  # fmt: skip
     assert codes(good) == []
     assert total[0] == sum(range(256))
-    bad = run(body.replace("%SYNC%", ""), out(256), out(1), out(1), grid=4, block=64, before=SHARED)
-    assert "global_race" in codes(bad)
+    with pytest.raises(errors.GlobalRace):
+        run(body.replace("%SYNC%", ""), out(256), out(1), out(1), grid=4, block=64, before=SHARED)
 
 
 @pytest.mark.parametrize(

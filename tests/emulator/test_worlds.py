@@ -31,14 +31,16 @@ st.global.u32 [%d2], %r7;
 """
 
 
-def run(worlds: Worlds, body: str, *arrays: Array, grid: int = 1) -> None:
-    """One launch of 32 threads a CTA."""
+def run(
+    worlds: Worlds, body: str, *arrays: Array, grid: int = 1, block: int = 32, before: str = ""
+) -> None:
+    """One launch."""
     buffers = [buffer_of(array) for array in arrays]
     launch = Launch(
-        ptx_of(body, len(arrays)),
+        ptx_of(body, len(arrays), before),
         "k",
         (grid, 1, 1),
-        (32, 1, 1),
+        (block, 1, 1),
         [struct.pack("<Q", each.address) for each in buffers],
         memory=ListedMemory(buffers),
     )
