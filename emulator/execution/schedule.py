@@ -26,6 +26,7 @@ from nvfp4.emulator.state.registers import RegisterFile
 # A loop that spins on memory would starve the threads it waits for, if they are further on.
 TURN_STEPS = 256
 IDLE_WAKES = 64
+PATIENCE = 64
 STEP_LIMIT = 5_000_000
 
 
@@ -55,6 +56,9 @@ class Scheduler:
         self._turn_began = 0
         self._last_run: dict[int, int] = {}
         self._polling: dict[int, bool] = {}
+        self._vain_polls = 0
+        # Where warps have turns, one that reads what others wrote is not to wait for them.
+        self._patience = 0 if batch.launch.order.number == 0 else PATIENCE
         self._favoured = False
         self._standstill = Standstill(kernel, batch)
         self._changed_at = 0
@@ -100,6 +104,7 @@ class Scheduler:
     def _polls_in_vain(self, place: int) -> bool:
         """Whether this group has polled since memory changed last, so that others are to go on."""
         in_vain = self._last_run.get(place, -1) > self._changed_at
+        in_vain = in_vain and self._vain_polls > self._patience
         return in_vain and self._polls(place % len(self.kernel.blocks))
 
     def _polls(self, number: int) -> bool:
@@ -141,6 +146,8 @@ class Scheduler:
                 break
             changed = self._changed_at == self._steps + spent
             polled = bool(self.groups) and not changed and self._polls(number)
+            self._vain_polls = self._vain_polls + polled if not changed else 0
+            polled = polled and self._vain_polls > self._patience
             number = following
             place = turn + number
             alone = not self.groups or place < min(self.groups)

@@ -56,12 +56,12 @@ TICKET_TOO_EARLY = """
 mov.u32 %r9, %ctaid.x; shl.b32 %r10, %r9, 6; add.u32 %r10, %r10, %r0; mul.wide.u32 %d1, %r10, 4;
 add.u64 %d1, %q1, %d1; add.u32 %r11, %r0, 1; st.volatile.global.u32 [%d1], %r11; membar.gl;
 mov.u32 %r12, s; setp.ne.u32 %p1, %r0, 0; @%p1 bra MEET;
-atom.global.inc.u32 %r5, [%q0], 7; st.shared.u32 [%r12], %r5;
-MEET: bar.sync 0; ld.shared.u32 %r5, [%r12]; setp.ne.u32 %p2, %r5, 7; @%p2 bra END;
+atom.global.inc.u32 %r5, [%q0], 19; st.shared.u32 [%r12], %r5;
+MEET: bar.sync 0; ld.shared.u32 %r5, [%r12]; setp.ne.u32 %p2, %r5, 19; @%p2 bra END;
 membar.gl; mov.u32 %r6, 0; mov.u32 %r7, 0;
 NEXT: mad.lo.u32 %r8, %r7, 64, %r0; mul.wide.u32 %d2, %r8, 4; add.u64 %d2, %q1, %d2;
 ld.volatile.global.u32 %r13, [%d2]; add.u32 %r6, %r6, %r13; add.u32 %r7, %r7, 1;
-setp.lt.u32 %p3, %r7, 8; @%p3 bra NEXT;
+setp.lt.u32 %p3, %r7, 20; @%p3 bra NEXT;
 mul.wide.u32 %d3, %r0, 4; add.u64 %d3, %q2, %d3; st.global.u32 [%d3], %r6;
 END:
 """
@@ -74,8 +74,8 @@ def test_a_ticket_is_drawn_behind_a_barrier(barrier: bool) -> None:
     if barrier:
         body = body.replace("mov.u32 %r12, s;", "bar.sync 0; mov.u32 %r12, s;")
     shared = ".shared .align 4 .b8 s[4];"
-    run(worlds, body, words(1), words(8 * 64), out, grid=8, block=64, before=shared)
-    assert (out == 8 * (1 + np.arange(64))).all()
+    run(worlds, body, words(1), words(20 * 64), out, grid=20, block=64, before=shared)
+    assert (out == 20 * (1 + np.arange(64))).all()
     cause = cause_of(worlds, out)
     assert cause is None if barrier else isinstance(cause, errors.OrderDependence)
 
