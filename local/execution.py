@@ -47,8 +47,12 @@ from nvfp4.local.tracebacks import explained
 _longest_prints = 16 << 10
 
 
-_FINAL = ("order_dependent",)
-"""Faults that need not be seen again."""
+def _tells_all(error: EmulatorError) -> bool:
+    """Whether a run in the submission's process would tell no more: it would take as long, or too
+    long for other orders to be tried."""
+    if error.code == "runaway_kernel":
+        return bool(error.arguments)
+    return error.code == "order_dependent"
 
 
 class Execution:
@@ -99,8 +103,7 @@ class Execution:
         except EmulatorError as error:
             prints.append(error.output)
             fault = str(error)
-            # Another run would take as long, or may be too long for other orders to be tried.
-            if error.arguments if error.code == "runaway_kernel" else error.code in _FINAL:
+            if _tells_all(error):
                 fault = explained(error, self._submission, self._name)
                 record = record_of(error, self._submission, True)
         except (
