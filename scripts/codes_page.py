@@ -43,9 +43,12 @@ def subclasses(kind: type[Exception]) -> Iterator[type[Exception]]:
 def codes_of(kind: type[Exception]) -> dict[str, str]:
     """Code to meaning, for a family of errors."""
     found: dict[str, str] = {}
+
     # Of those that share a code the base, else the first by name: not by what is imported first.
-    in_order = sorted(subclasses(kind), key=lambda each: (len(each.__mro__), each.__qualname__))
-    for each in in_order:
+    def place(each: type[Exception]) -> tuple[int, str, str]:
+        return len(each.__mro__), each.__module__, each.__qualname__
+
+    for each in sorted(subclasses(kind), key=place):
         found.setdefault(_code_of(each), _meaning(each))
     return dict(sorted(found.items()))
 
