@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import nvfp4.capture.cuda.compilers
 import nvfp4.capture.cuda.native_build
+import nvfp4.capture.cutedsl.versions
 import nvfp4.capture.triton.hooks
 import nvfp4.retarget.errors
 from nvfp4.capture.errors import CaptureError
