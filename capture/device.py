@@ -78,8 +78,8 @@ class Device:
             91: 1,  # CanUseHostPointerForRegisteredMem
             95: 1,  # CooperativeLaunch
             97: self.shared_bytes_per_block,  # MaxSharedMemoryPerBlockOptin
-            102: 0,  # VirtualMemoryManagementSupported
             99: 1,  # HostRegisterSupported
+            102: 0,  # VirtualMemoryManagementSupported
             106: 32,  # MaxBlocksPerMultiprocessor
             108: self.l2_bytes * 5 // 8,  # MaxPersistingL2CacheSize
             109: 128 << 20,  # MaxAccessPolicyWindowSize

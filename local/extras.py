@@ -144,7 +144,7 @@ def _call_again(opened: OpenedCase, process: SubmissionProcess) -> None:
     """Once more if the last call was recorded and this one is not: then it is the first of another
     process. Nothing if that is not likely to end in time. Raises SubmissionFailed.
     """
-    recorded = isinstance(opened, CapturedCase) and opened.is_recorded
+    recorded = _is_recorded(opened)
     with unheard(process.stdout):
         for _ in range(2):
             if opened.seconds_left() < _calls_left * getattr(opened, "last_call_s", 0.0):
@@ -157,5 +157,9 @@ def _call_again(opened: OpenedCase, process: SubmissionProcess) -> None:
                     failed.end,
                     failed.record,
                 ) from None
-            if not recorded or (isinstance(opened, CapturedCase) and opened.is_recorded):
+            if not recorded or _is_recorded(opened):
                 return
+
+
+def _is_recorded(opened: OpenedCase) -> bool:
+    return isinstance(opened, CapturedCase) and opened.is_recorded

@@ -40,9 +40,8 @@ class Loading:
             lines = [heading, own_traceback(error, self._submission)]
             hint = _import_hint(error) if isinstance(error, ModuleNotFoundError) else None
             text = "\n".join(lines + ([f"hint: {hint}"] if hint else []))
-            # As the class of errors says, not as programs that cannot be loaded are described.
-            needs_gpu = isinstance(getattr(error, "verdict_code", None), str)
-            record = record_of(error, self._submission, imported=False) if needs_gpu else {}
+            ours = isinstance(getattr(error, "verdict_code", None), str)
+            record = record_of(error, self._submission, imported=False) if ours else {}
             return Failure("exception", text, believed(record))
 
 

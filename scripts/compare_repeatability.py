@@ -53,7 +53,7 @@ def summary(kind: str, found: dict[str, Any]) -> dict[str, Any]:
 def order(copies: int, slower: int) -> list[str]:
     """Both kinds in turns, so that a run that is cut off has some of each."""
     share = slower / max(1, copies)
-    kinds = [(number / share if share else 0, "slower") for number in range(slower)]
+    kinds = [(number / share, "slower") for number in range(slower)]
     kinds += [(number, "copy") for number in range(copies)]
     return [kind for _, kind in sorted(kinds)]
 

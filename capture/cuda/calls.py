@@ -156,8 +156,9 @@ def available_shared(
 @entry()
 def cudaMalloc(runtime: CudaRuntime, target: int, size: int) -> None:
     host_memory(runtime, target, size)
-    put_noise(ctypes.c_uint64.from_address(target).value, size)
-    host_access.wrote(ctypes.c_uint64.from_address(target).value, size)
+    address = ctypes.c_uint64.from_address(target).value
+    put_noise(address, size)
+    host_access.wrote(address, size)
 
 
 @entry()

@@ -5,6 +5,8 @@ of its own with the same steps.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from nvfp4.capture import graphs
 from nvfp4.capture.cuda.codes import Code, CudaError
@@ -26,18 +28,26 @@ def _steps_of(graph: int) -> list[graphs.Step]:
     return _captured[graph]
 
 
+@contextmanager
+def _illegal_state() -> Iterator[None]:
+    """The code that CUDA returns for a capture begun or ended out of turn."""
+    try:
+        yield
+    except graphs.NotWhileCapturing as error:
+        raise CudaError(Code.ILLEGAL_STATE, error.message) from None
+
+
 @entry()
 def begin_capture(runtime: CudaRuntime) -> None:
-    if graphs.capturing():
-        raise CudaError(Code.ILLEGAL_STATE, "a CUDA graph is captured already")
-    graphs.begin()
+    with _illegal_state():
+        graphs.begin()
 
 
 @entry()
 def end_capture(runtime: CudaRuntime, target: int) -> None:
-    if not graphs.capturing():
-        raise CudaError(Code.ILLEGAL_STATE, "no CUDA graph is captured")
-    store(target, _new(runtime, graphs.end()))
+    with _illegal_state():
+        steps = graphs.end()
+    store(target, _new(runtime, steps))
 
 
 @entry()

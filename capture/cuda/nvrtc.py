@@ -34,7 +34,9 @@ _DROPPED = re.compile(
     r"version-ident|restrict|time|optimization-info|opt-info)(?:=.*)?|dlink-time-opt|optix-ir|gen-opt-lto)"
 )
 _ALL_ON_DEVICE = re.compile(r"--?(?:default-device|device-as-default-execution-space)")
-_PACKAGES = {"site-packages", "dist-packages"}
+PACKAGES = {"site-packages", "dist-packages"}
+"""Folders of what is installed, and not of a submission."""
+
 _PRE_INCLUDE = re.compile(r"(?:--pre-include|-include)=(.*)")
 _NAME = "nvfp4_name_"
 _NAMED = re.compile(
@@ -94,7 +96,7 @@ def callers_file() -> Path:
     frame = sys._getframe(1)
     while frame.f_back is not None:
         path = Path(frame.f_code.co_filename)
-        if path.parent != Path(__file__).parent and not _PACKAGES & set(path.parts):
+        if path.parent != Path(__file__).parent and not PACKAGES & set(path.parts):
             break
         frame = frame.f_back
     return Path(frame.f_code.co_filename)
@@ -107,7 +109,7 @@ def _own_headers(options: Sequence[str], tools: Toolchain) -> list[Path]:
     return [
         path
         for folder in named
-        if folder != toolkit and not _PACKAGES & set(folder.parts)
+        if folder != toolkit and not PACKAGES & set(folder.parts)
         for path in sorted(folder.rglob("*"))
     ]
 

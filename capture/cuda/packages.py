@@ -18,6 +18,7 @@ from typing import Any
 
 from nvfp4.capture.cuda.compilers import cache_folder
 from nvfp4.capture.cuda.libraries import library
+from nvfp4.capture.cuda.nvrtc import PACKAGES
 from nvfp4.capture.cuda.runtime import RUNTIME, checked
 from nvfp4.capture.cuda.toolchain import find_toolchain
 from nvfp4.capture.errors import UnsupportedCall
@@ -202,7 +203,7 @@ def _stand_in(name: Any, caller: FrameType) -> Any:
     """The library that stands in for one of CUDA's, where a submission opens it; packages look for
     a GPU with it. Raises UnsupportedCall for the runtime."""
     found = _OF_CUDA.fullmatch(Path(os.fsdecode(name)).name)
-    if found is None or {"site-packages", "dist-packages"} & {*Path(_file(caller)).parts}:
+    if found is None or PACKAGES & {*Path(_file(caller)).parts}:
         return name
     if found[1] == "cudart":
         raise UnsupportedCall(
@@ -220,7 +221,7 @@ def _file(frame: FrameType) -> str:
 
 
 def _is_of_nvcc(path: Path) -> bool:
-    installed = cache_folder() in path.parents or {"site-packages", "dist-packages"} & {*path.parts}
+    installed = cache_folder() in path.parents or PACKAGES & {*path.parts}
     if installed or not path.is_file() or path.stat().st_size > _LARGEST_LIBRARY_BYTES:
         return False
     return b"__cudaRegisterFatBinary" in path.read_bytes()

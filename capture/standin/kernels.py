@@ -41,15 +41,14 @@ _ONLY_SHAPES = (*_VIEWS, *_METADATA, "resize_")
 _OVERWRITING = ("zero_", "fill_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_")
 
 # These take tensors of other devices.
-_ACROSS_DEVICES = (
+_INDEXING = (
     "index.Tensor",
     "index.Tensor_out",
     "_index_put_impl_",
     "index_put_",
     "_unsafe_index",
-    "_foreach_copy_",
 )
-
+_ACROSS_DEVICES = (*_INDEXING, "_foreach_copy_")
 
 # cuBLAS has none for integers.
 _PRODUCTS = ("mm", "bmm", "addmm", "addbmm", "baddbmm", "addmv", "addr", "mv", "dot", "vdot")
@@ -266,7 +265,7 @@ def _refuse_what_cuda_refuses(name: str, args: Any) -> None:
     first, base = args[0], name.partition(".")[0].rstrip("_")
     if base in _PRODUCTS and not (first.is_floating_point() or first.is_complex()):
         raise RuntimeError(f"\"{base}_cuda\" not implemented for '{first.type().split('.')[-1]}'")
-    if name in _ACROSS_DEVICES and not first.is_cuda and name != "_foreach_copy_":
+    if name in _INDEXING and not first.is_cuda:
         raise RuntimeError(
             "indices should be either on cpu or on the same device as the indexed tensor (cpu)"
         )

@@ -18,6 +18,7 @@ from nvfp4.emulator.ptx.pressure import live_registers
 from nvfp4.emulator.ptx.program import SHARED_BASE, Instruction
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.source import shown
+from nvfp4.emulator.state.launch_state import LaunchState
 from nvfp4.emulator.state.tally import SiteTally, Tally, Touched, place_of
 
 Place = tuple[str | None, int | None]
@@ -39,16 +40,18 @@ def cost_of(module: LoadedModule, asked: Launch, most_instructions: int) -> Kern
     sampled: it runs as a whole. Raises EmulatorError.
     """
     compiled = module.kernel(asked.kernel, check=False)
-    tally = Tally(len(compiled.blocks))
-    state, runs, ran = run_sample(module, compiled, asked, tally, most_instructions)
+
+    def sample(most: int | None, together: bool = False) -> tuple[Tally, LaunchState, Array, int]:
+        tally = Tally(len(compiled.blocks))
+        return tally, *run_sample(module, compiled, asked, tally, most, together)
+
+    tally, state, runs, ran = sample(most_instructions)
     if state.fault is not None:
         restore(state.memory.kept)
-        tally = Tally(len(compiled.blocks))
-        state, runs, ran = run_sample(module, compiled, asked, tally, None)
+        tally, state, runs, ran = sample(None)
     if is_starved(state):
         restore(state.memory.kept)
-        tally = Tally(len(compiled.blocks))
-        state, runs, ran = run_sample(module, compiled, asked, tally, None, together=True)
+        tally, state, runs, ran = sample(None, together=True)
     if state.fault is not None:
         raise state.fault
     x, y, z = asked.grid

@@ -47,7 +47,7 @@ _SUSPECTED = 3
 """Further orders of a launch without a finding: it is likely to be right."""
 _NAMED = 3
 
-OUTPUT = "c"
+_OUTPUT = "c"
 """The buffer of the contest's output, float16."""
 
 
@@ -173,7 +173,7 @@ def _differences(
     ]
 
 
-def _same(a: Array, b: Array, rounds: bool, name: str = "") -> bool:
+def _same(a: Array, b: Array, rounds: bool, name: str) -> bool:
     """Whether two uint8[nbytes] are equal, but for rounding if `rounds`. name: of the buffer, which
     says what is in it, or not."""
     if np.array_equal(a, b):
@@ -181,26 +181,25 @@ def _same(a: Array, b: Array, rounds: bool, name: str = "") -> bool:
     if not rounds:
         return False
     a, b = (np.pad(each, (0, -each.size % 8)) for each in (a, b))
-    return any(_close(x, y) for x, y in _as_numbers(a, b, name))
+    return any(_close(_floats(a, dtype), _floats(b, dtype)) for dtype in _dtypes(name))
 
 
-_NUMBERS = {"float64": np.float64, "float32": np.float32, "float16": np.float16}
+_FLOATS = ("float64", "float32", "float16", "bfloat16")
 _DTYPE = re.compile(r"\b(bfloat16|float16|float32|float64|u?int\d+|bool)\b")
 
 
-def _as_numbers(a: Array, b: Array, name: str) -> list[tuple[Array, Array]]:
-    """Two uint8[nbytes] as the floating-point numbers that they may be."""
+def _dtypes(name: str) -> list[str]:
+    """The floating-point numbers that a buffer of this name may hold."""
+    if name == _OUTPUT:
+        return ["float16"]
     found = _DTYPE.search(name)
-    dtype = "float16" if name == OUTPUT else found[1] if found else ""
-    views = {kind: (a.view(of), b.view(of)) for kind, of in _NUMBERS.items()}
-    views["bfloat16"] = _from_bfloat16(a), _from_bfloat16(b)
-    if not dtype:
-        return list(views.values())
-    return [views[dtype]] if dtype in views else []
+    return [each for each in _FLOATS if found is None or found[1] == each]
 
 
-def _from_bfloat16(raw: Array) -> Array:
-    return (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+def _floats(raw: Array, dtype: str) -> Array:
+    if dtype == "bfloat16":
+        return (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    return raw.view(dtype)
 
 
 def _close(a: Array, b: Array) -> bool:

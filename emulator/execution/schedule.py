@@ -55,7 +55,6 @@ class Scheduler:
         self._steps = 0
         self._turn_began = 0
         self._last_run: dict[int, int] = {}
-        self._polling: dict[int, bool] = {}
         self._vain_polls = 0
         # Where warps have turns, one that reads what others wrote is not to wait for them.
         self._patience = 0 if batch.launch.order.number == 0 else PATIENCE
@@ -105,12 +104,7 @@ class Scheduler:
         """Whether this group has polled since memory changed last, so that others are to go on."""
         in_vain = self._last_run.get(place, -1) > self._changed_at
         in_vain = in_vain and self._vain_polls > self._patience
-        return in_vain and self._polls(place % len(self.kernel.blocks))
-
-    def _polls(self, number: int) -> bool:
-        if number not in self._polling:
-            self._polling[number] = self._standstill.polls(number)
-        return self._polling[number]
+        return in_vain and self._standstill.polls(place % len(self.kernel.blocks))
 
     def _advance(self, place: int, group: Group) -> None:
         """Run an admitted group from `place` until it diverges, meets others or waits."""
@@ -145,7 +139,7 @@ class Scheduler:
                     tally.site(block.end.instruction).divergences += divided
                 break
             changed = self._changed_at == self._steps + spent
-            polled = bool(self.groups) and not changed and self._polls(number)
+            polled = bool(self.groups) and not changed and self._standstill.polls(number)
             self._vain_polls = self._vain_polls + polled if not changed else 0
             polled = polled and self._vain_polls > self._patience
             number = following

@@ -42,6 +42,7 @@ class Standstill:
         self._seen: set[int] = set()
         self._before: Array = np.zeros(0, np.int64)
         self._polled: Array = np.zeros(0, np.int64)
+        self._polls: dict[int, bool] = {}
 
     def look(
         self, since: int, steps: int, runs: Array, place: int, group: Group,
@@ -155,7 +156,9 @@ class Standstill:
 
     def polls(self, number: int) -> bool:
         """Whether a block looks at what others do meanwhile."""
-        return any(_is_poll(each) for each in self.kernel.instructions[number])
+        if number not in self._polls:
+            self._polls[number] = any(map(_is_poll, self.kernel.instructions[number]))
+        return self._polls[number]
 
 
 def _is_poll(instruction: Instruction) -> bool:
