@@ -61,13 +61,15 @@ def main() -> int:
     """The exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--calls", action="store_true", help="what the tools run")
-    if parser.parse_args().calls:
+    parser.add_argument("--tool", choices=list(tools), help="this one alone")
+    arguments = parser.parse_args()
+    if arguments.calls:
         call_all()
         return 0
     environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     found = 0
-    for tool, options in tools.items():
-        command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", *options]
+    for tool in [arguments.tool] if arguments.tool else tools:
+        command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", *tools[tool]]
         command += [sys.executable, "-m", "scripts.sanitize", "--calls"]
         done = subprocess.run(command, env=environment, check=False)
         print(f"{tool}: {'clean' if done.returncode == 0 else f'exit code {done.returncode}'}")
