@@ -219,6 +219,13 @@ class SharedRace(MemoryFault):
     code = "shared_race"
 
 
+class MissingProxyFence(MemoryFault):
+    """Threads and the copy engine access the same shared memory with no fence.proxy.async between:
+    a barrier does not make the one's access come before the other's."""
+
+    code = "proxy_fence"
+
+
 class GlobalRace(MemoryFault):
     """Two threads touched one byte of global memory, one of them writing, in no order."""
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.ptx.early_arrivals import loads_under_way
 from nvfp4.emulator.ptx.program import Instruction, Program, SymbolAddress
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
 from nvfp4.emulator.state.batch import Batch
@@ -57,6 +58,11 @@ class CompiledKernel:
         """Of each block."""
         code = iter(self.program.code)
         return [[next(code) for _ in range(block.kinds.total())] for block in self.blocks]
+
+    @cached_property
+    def loads_under_way(self) -> frozenset[int]:
+        """As of ptx.early_arrivals."""
+        return loads_under_way(self.program.code)
 
     def first_values(self, batch: Batch) -> list[Array]:
         """Registers when the kernel starts: special registers, symbol addresses, else noise."""

@@ -3,7 +3,8 @@
 What comes out bit for bit the same in all runs was not harmed by what was found. Where memory
 differs, the first finding that can be the cause is to blame if anybody uses that memory: it is kept
 as a world of its own (`worlds`), in which later launches that touch it run, too. Missing warp
-synchronisation is never the cause: the lanes of a warp run together in every order.
+synchronisation is never the cause: the lanes of a warp run together in every order. Nor is a
+missing proxy fence: all see one memory here.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from nvfp4.capture.launch import Buffer
 from nvfp4.emulator.errors import (
     EmulatorError,
+    MissingProxyFence,
     MissingWarpSync,
     OrderDependence,
     Related,
@@ -33,6 +35,7 @@ from nvfp4.emulator.state.memory import contents
 from nvfp4.emulator.state.order import Order
 
 _UNDEFINED = (UninitialisedRegister, UninitialisedShared)
+_NEVER_THE_CAUSE = (MissingWarpSync, MissingProxyFence)
 
 Kept = Mapping[int, tuple[Buffer, Array]]
 """By address, the buffers that a run has written and what they held before."""
@@ -68,7 +71,7 @@ def compare_orders(
     fault of the first run, or the finding behind a fault that not all runs have.
     """
     undefined = [error for error in state.findings if isinstance(error, _UNDEFINED)]
-    races = [e for e in state.findings if not isinstance(e, (*_UNDEFINED, MissingWarpSync))]
+    races = [e for e in state.findings if not isinstance(e, (*_UNDEFINED, *_NEVER_THE_CAUSE))]
     on_other_noise = [Order(0, values) for values in range(1, min(orders, _NOISES))]
     what = "the result depends on a value that nothing has set"
     _try(run, state, on_other_noise, [each.because(what) for each in undefined[:1]], worlds)
@@ -87,7 +90,8 @@ def compare_orders(
     differences = (d for world in worlds.by_order.values() for d in world.differences)
     if causes and any(each.cause is causes[0] for each in differences):
         _name_both_places(testify, state, causes)
-    _name_where_new(testify, state, races[:_NAMED], worlds)
+    unfenced = [each for each in state.findings if isinstance(each, MissingProxyFence)]
+    _name_where_new(testify, state, [*races[:_NAMED], *unfenced[:_NAMED]], worlds)
 
 
 def _name_both_places(testify: Testify, state: LaunchState, causes: list[EmulatorError]) -> None:

@@ -256,6 +256,7 @@ def _state(
         check=check,
         races=races,
         tracks_memory=compiled.tracks_memory,
+        loads_under_way=compiled.loads_under_way,
         order=order,
         deadline=asked.deadline,
         tally=tally,

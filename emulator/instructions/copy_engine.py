@@ -13,7 +13,13 @@ from collections.abc import Callable
 import numpy as np
 
 from nvfp4.capture.launch import Buffer
-from nvfp4.emulator.errors import OutOfBounds, ReadOnlyMemory, SharedRace, UninitialisedShared
+from nvfp4.emulator.errors import (
+    MissingProxyFence,
+    OutOfBounds,
+    ReadOnlyMemory,
+    SharedRace,
+    UninitialisedShared,
+)
 from nvfp4.emulator.instructions import mbarrier_objects
 from nvfp4.emulator.instructions.access_shape import verb
 from nvfp4.emulator.instructions.shared_access import (
@@ -117,6 +123,7 @@ def note(at: LaneSite, offset: int, nbytes: int, flag: int) -> None:
         thread,
         threads,
         shared.clocks.known[cta],
+        shared.clocks.fenced[cta],
         shared.writers,
         shared.readers,
         flag == WRITTEN,
@@ -135,14 +142,32 @@ def note(at: LaneSite, offset: int, nbytes: int, flag: int) -> None:
             UninitialisedShared, f"copy from shared address {address:#x}, which nothing has set"
         )
         return
-    at.note(
-        SharedRace,
-        f"asynchronous {verb(flag)} of shared address {address:#x} races with "
-        f"{stamped_by(at, stamp, 'another asynchronous copy')}: nothing orders the copy after "
-        "that access",
-        hint="wait at a barrier before the copy is issued",
-        seen=seen_at(at, byte, 1, stamp, engine=True),
-    )
+    what = f"asynchronous {verb(flag)} of shared address {address:#x}"
+    other = stamped_by(at, stamp, "another asynchronous copy")
+    seen = seen_at(at, byte, 1, stamp, engine=True)
+    if fault == races.RACE:
+        at.note(
+            SharedRace,
+            f"{what} races with {other}: nothing orders the copy after that access",
+            hint="wait at a barrier before the copy is issued",
+            seen=seen,
+        )
+    elif fault == races.OVERTAKEN:
+        at.note(
+            MissingProxyFence,
+            f"{what} may overtake a read by {other}, which arrived at a barrier before it used the "
+            "value: no fence.proxy.async lies between",
+            hint="put a fence.proxy.async before that arrival, or arrive after the value is used",
+            seen=seen,
+        )
+    else:
+        at.note(
+            MissingProxyFence,
+            f"{what}, which {other} has written: no fence.proxy.async lies between, and a barrier "
+            "does not order the two",
+            hint="put a fence.proxy.async after the write, before the barrier",
+            seen=seen,
+        )
 
 
 def advance(batch: Batch, lanes: Array) -> None:

@@ -14,7 +14,9 @@ from nvfp4.emulator.instructions.access_shape import Access
 from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Result, Source, instruction
 from nvfp4.emulator.instructions.global_access import note_fence
 from nvfp4.emulator.instructions.matrix_products import WHAT_RUNS
+from nvfp4.emulator.instructions.shared_access import note_proxy_fence
 from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.ptx.early_arrivals import is_proxy_fence
 from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.execution import Execution
@@ -60,7 +62,7 @@ def discard(site: Site) -> Action:
 
 @instruction("membar", "fence")
 def fence(site: Site) -> Action:
-    """membar.level, fence.sem.scope; those of a proxy, of a CTA or of mbarriers order nothing."""
+    """membar.level, fence.sem.scope; fence.proxy.async. Others order nothing here."""
     orders = (
         any(level in site.parts for level in ("gl", "sys", "gpu")) and "proxy" not in site.parts
     )
@@ -69,6 +71,12 @@ def fence(site: Site) -> Action:
         note_fence(ex.batch, ex.lanes())
         return NO_RESULTS
 
+    def between_proxies(ex: Execution, *sources: Array) -> tuple[Array, ...]:
+        note_proxy_fence(ex.batch, ex.lanes())
+        return NO_RESULTS
+
+    if is_proxy_fence(site.instruction):
+        return Action("special", [], [], between_proxies)
     return Action("special", [], [], run if orders else _nothing)
 
 

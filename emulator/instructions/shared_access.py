@@ -86,6 +86,7 @@ def note_reads(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Arra
         shared.clocks.known,
         shared.writers,
         shared.readers,
+        site.instruction.line in batch.launch.loads_under_way,
     )
     if unwritten >= 0 and not batch.launch.tracks_memory:
         origin = f"shared address {shared.address(offset[unwritten]):#x}"
@@ -158,6 +159,13 @@ def note_landing(batch: Batch, nbytes: int, offset: Array, lanes: Array) -> None
         races.note_landing(
             offset, nbytes, grid.cta[lanes], grid.thread[lanes], shared.clocks.known, shared.writers
         )
+
+
+def note_proxy_fence(batch: Batch, lanes: Array) -> None:
+    """What these threads know of comes before later accesses by the copy engine."""
+    if batch.shared.checked and lanes.size:
+        warps = np.unique(lanes >> 5)
+        batch.shared.clocks.fence_proxies(warps // batch.grid.warps, warps % batch.grid.warps)
 
 
 def _testify(

@@ -10,7 +10,11 @@ Each byte remembers its last writer and two readers, of two warps if there are. 
 clock << 32 | atomic << 31 | age << 18 | lane << 13 | thread + 1, and 0 is nobody. The copy engine
 acts as a thread after the CTA's last one. age and lane tell of the plain write that an atomic of
 the same warp follows, if there is one: 1 + the clock's steps since then, and the lane that wrote.
-Other atomics are in order with the atomic anyway, but not with the plain write.
+Other atomics are in order with the atomic anyway, but not with the plain write. A read whose value
+may still be under way has the same bit as an atomic.
+
+What the copy engine does is besides in another proxy than what threads do: `fenced[cta, w]` is the
+latest clock of warp w that a proxy fence of any warp has covered.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 
 ATOMIC = 1 << 31
+_UNDER_WAY_READ = ATOMIC
 THREAD = (1 << 13) - 1
 _AGE, _LANE = 18, 13
 _OLDEST = (1 << 13) - 1
@@ -30,7 +35,7 @@ CHANNELS = 8
 """Columns of `known` for what CTAs tell each other."""
 
 # The worst that an instruction does is reported.
-NO_FAULT, RACE_IN_WARP, UNINITIALISED, RACE = 0, 1, 2, 3
+NO_FAULT, OVERTAKEN, UNFENCED, RACE_IN_WARP, UNINITIALISED, RACE = range(6)
 
 
 @loop
@@ -84,8 +89,11 @@ def worse(stamp, than, thread):  # type: ignore[no-untyped-def]
 
 
 @loop
-def note_reads(offset, nbytes, cta, thread, known, writers, readers):  # type: ignore[no-untyped-def]
-    """Record reads of `nbytes` at each offset. Returns the first (lane, fault, other's stamp), how
+def note_reads(  # type: ignore[no-untyped-def]
+    offset, nbytes, cta, thread, known, writers, readers, under_way
+):
+    """Record reads of `nbytes` at each offset. under_way: whether their threads arrive at a barrier
+    before they use the values. Returns the first (lane, fault, other's stamp), how
     many lanes are at fault, and the first lane that reads what nothing has written, or -1."""
     first, kind, other = -1, NO_FAULT, np.int64(0)
     unwritten = -1
@@ -93,6 +101,8 @@ def note_reads(offset, nbytes, cta, thread, known, writers, readers):  # type: i
     for i in range(offset.shape[0]):
         c, t = cta[i], thread[i]
         stamp = (np.int64(known[c, t >> 5, t >> 5]) << 32) | (t + 1)
+        if under_way:
+            stamp |= _UNDER_WAY_READ
         fine = np.int64(0)
         older = np.int64(0)
         fault = NO_FAULT
@@ -189,10 +199,19 @@ def note_writes(  # type: ignore[no-untyped-def]
 
 
 @loop
-def note_engine(start, nbytes, thread, engine, known, writers, readers, write):  # type: ignore[no-untyped-def]
+def _unfenced(stamp, engine, fenced):  # type: ignore[no-untyped-def]
+    """Whether a thread left the stamp, and no proxy fence has covered what it did."""
+    other = (stamp & THREAD) - 1
+    return stamp != 0 and other != engine and stamp >> 32 > fenced[other >> 5]
+
+
+@loop
+def note_engine(  # type: ignore[no-untyped-def]
+    start, nbytes, thread, engine, known, fenced, writers, readers, write
+):
     """Stamp a range for the copy engine; `thread` issued the copy, so what it knows of is in
-    order. known: the clocks of the CTA. Returns the first (byte, fault, other's
-    stamp)."""
+    order. known, fenced: the clocks of the CTA. Returns the first (byte, fault, other's
+    stamp) of the worst."""
     first, kind, other = -1, NO_FAULT, np.int64(0)
     stamp = (np.int64(known[engine >> 5, engine >> 5]) << 32) | (engine + 1)
     fine = np.int64(0)
@@ -204,26 +223,32 @@ def note_engine(start, nbytes, thread, engine, known, writers, readers, write): 
         if writer == 0 and not write:
             fault = UNINITIALISED
         elif writer != fine:
-            if ordered(writer, thread, known):
-                fine = writer
-            else:
+            if not ordered(writer, thread, known):
                 fault = RACE
+            elif _unfenced(writer, engine, fenced):
+                fault = UNFENCED
+            else:
+                fine = writer
         if write:
             for k in range(2):
                 reader = readers[k, b]
                 if reader != 0:
-                    if fault == NO_FAULT and reader != older:
-                        if ordered(reader, thread, known):
-                            older = reader
-                        else:
+                    if fault < RACE and reader != older:
+                        if not ordered(reader, thread, known):
                             fault, racing = RACE, reader
+                        elif (reader & _UNDER_WAY_READ) == 0 or not _unfenced(
+                            reader, engine, fenced
+                        ):
+                            older = reader
+                        elif fault == NO_FAULT:
+                            fault, racing = OVERTAKEN, reader
                     readers[k, b] = 0
             writers[b] = stamp
         elif ordered(readers[0, b], thread, known):
             readers[0, b] = stamp
         else:
             readers[1, b] = stamp
-        if fault != NO_FAULT and kind == NO_FAULT:
+        if fault > kind:
             first, kind, other = b, fault, racing
     return first, kind, other
 
@@ -276,7 +301,7 @@ def note_landing(offset, nbytes, cta, thread, known, writers):  # type: ignore[n
 
 class Clocks:
     """The clocks of a batch of CTAs: known[cta, warp, warp], int32; the copy engine is the last
-    warp, and CHANNELS more columns follow."""
+    warp, and CHANNELS more columns follow. fenced[cta, warp], int32."""
 
     def __init__(self, ctas: int, warps: int) -> None:
         self.warps = warps
@@ -284,6 +309,7 @@ class Clocks:
         self.known = np.zeros((ctas, warps + 1, warps + 1 + CHANNELS), np.int32)
         own = np.arange(warps + 1)
         self.known[:, own, own] = 1
+        self.fenced = np.zeros((ctas, warps), np.int32)
 
     def meet_all(self) -> None:
         """Every warp of every CTA met at a barrier."""
@@ -313,6 +339,10 @@ class Clocks:
                 np.maximum(mine, told, out=mine)
             self._told[place] = mine.copy() if told is None else np.maximum(mine, told)
             mine[number] += 1
+
+    def fence_proxies(self, cta: Array, warp: Array) -> None:
+        """These warps executed a proxy fence, which covers all that they know of."""
+        np.maximum.at(self.fenced, cta, self.known[cta, warp, : self.warps])
 
     def step_warps(self, cta: Array, warp: Array) -> None:
         """The threads of these warps synchronised among themselves."""

@@ -32,6 +32,7 @@ FINDINGS = frozenset(
     {
         "autotune",
         "global_race",
+        "proxy_fence",
         "shared_race",
         "unset_register",
         "unwritten_shared",

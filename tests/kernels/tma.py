@@ -136,6 +136,7 @@ def gemv_kernel(
         cute.arch.mbarrier_wait(full + stage, phase)
         a = sA[tidx, None, stage].load()
         b = sB[0, None, stage].load()
+        cute.arch.fence_view_async_shared()  # or the next copy may overtake these loads
         cute.arch.mbarrier_arrive(empty + stage)
         ahead = step + STAGES
         if warp == 0 and ahead < steps:
