@@ -232,6 +232,13 @@ class GlobalRace(MemoryFault):
     code = "global_race"
 
 
+class MissingFence(MemoryFault):
+    """A CTA reads what another one has written, and no fence lies between that write and the atomic
+    or flag that tells of it."""
+
+    code = "missing_fence"
+
+
 class UninitialisedRegister(EmulatorError):
     """A register was read before any instruction set it."""
 

@@ -4,7 +4,7 @@ What comes out bit for bit the same in all runs was not harmed by what was found
 differs, the first finding that can be the cause is to blame if anybody uses that memory: it is kept
 as a world of its own (`worlds`), in which later launches that touch it run, too. Missing warp
 synchronisation is never the cause: the lanes of a warp run together in every order. Nor is a
-missing proxy fence: all see one memory here.
+missing fence: all see one memory here.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 from nvfp4.capture.launch import Buffer
 from nvfp4.emulator.errors import (
     EmulatorError,
+    MissingFence,
     MissingProxyFence,
     MissingWarpSync,
     OrderDependence,
@@ -35,7 +36,7 @@ from nvfp4.emulator.state.memory import contents
 from nvfp4.emulator.state.order import Order
 
 _UNDEFINED = (UninitialisedRegister, UninitialisedShared)
-_NEVER_THE_CAUSE = (MissingWarpSync, MissingProxyFence)
+_NEVER_THE_CAUSE = (MissingWarpSync, MissingFence, MissingProxyFence)
 
 Kept = Mapping[int, tuple[Buffer, Array]]
 """By address, the buffers that a run has written and what they held before."""
@@ -90,7 +91,8 @@ def compare_orders(
     differences = (d for world in worlds.by_order.values() for d in world.differences)
     if causes and any(each.cause is causes[0] for each in differences):
         _name_both_places(testify, state, causes)
-    unfenced = [each for each in state.findings if isinstance(each, MissingProxyFence)]
+    fences = (MissingFence, MissingProxyFence)
+    unfenced = [each for each in state.findings if isinstance(each, fences)]
     _name_where_new(testify, state, [*races[:_NAMED], *unfenced[:_NAMED]], worlds)
 
 

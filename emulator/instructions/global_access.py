@@ -11,6 +11,7 @@ import numpy as np
 from nvfp4.emulator.errors import (
     GlobalRace,
     Misaligned,
+    MissingFence,
     MissingWarpSync,
     OutOfBounds,
     ReadOnlyMemory,
@@ -18,15 +19,16 @@ from nvfp4.emulator.errors import (
 )
 from nvfp4.emulator.instructions.access_shape import Access, count_runs, data_of, verb
 from nvfp4.emulator.instructions.outside import overrun
-from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.instructions.site import LaneSite, Site
 from nvfp4.emulator.instructions.watching import last_lane, note_writer
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native, watch
 from nvfp4.emulator.state.batch import Batch
-from nvfp4.emulator.state.global_races import FENCES, GlobalRaces, Who, channels
+from nvfp4.emulator.state.global_races import FENCES, Found, GlobalRaces, Who, channels
 from nvfp4.emulator.state.group import Group
 from nvfp4.emulator.state.memory import NULL_PAGE_BYTES, READ, WINDOW_SHIFT, WRITTEN
 
+_RELEASES = frozenset(("release", "acq_rel", "seq_cst", "sc"))
 _ONE_REQUEST = np.zeros(1, np.int64)
 
 
@@ -94,19 +96,24 @@ def note_atomics(batch: Batch, access: Access, address: Array, lanes: Array, hea
     _testify(batch, access.site, address, access.nbytes, lanes, writes=True, atomic=True)
     found = races.reads(address, access.nbytes, who, atomic=True)
     _note(batch, access.site, WRITTEN, access.nbytes, address, lanes, found)
-    races.exchange(channels(address), who, tells=True, hears=hears)
+    parts = set(access.site.parts)
+    releases = bool(parts & _RELEASES) and not parts & {"cta", "cluster"}
+    races.exchange(channels(address), who, tells=True, hears=hears, publishes=releases)
 
 
 def note_fence(batch: Batch, lanes: Array) -> None:
     """These threads order what they did before other threads' strong loads."""
-    if batch.launch.races is not None:
+    if batch.launch.races is not None and lanes.size:
         which = np.full(lanes.size, FENCES)
-        batch.launch.races.exchange(which, _who(batch, lanes), tells=True, hears=False)
+        warps = np.unique(lanes >> 5)
+        batch.shared.clocks.publish(warps // batch.grid.warps, warps % batch.grid.warps)
+        who = _who(batch, lanes)
+        batch.launch.races.exchange(which, who, tells=True, hears=False, publishes=True)
 
 
 def _who(batch: Batch, lanes: Array) -> Who:
     row = batch.grid.cta[lanes]
-    return batch.numbers[row], row, batch.grid.thread[lanes], batch.shared.clocks.known
+    return batch.numbers[row], row, batch.grid.thread[lanes], batch.shared.clocks
 
 
 def _note_reads(
@@ -146,20 +153,19 @@ def _testify(
 
 def _note(
     batch: Batch, site: Site, flag: int, nbytes: int, address: Array, lanes: Array,
-    found: tuple[int, int, int],
+    found: Found,
 ) -> None:  # fmt: skip
-    """Note a race that GlobalRaces has found."""
-    bad, stamp, count = found
+    """Note what GlobalRaces has found."""
+    if found.early >= 0:
+        _note_unpublished(batch, site, nbytes, address, lanes, found)
+    bad, stamp, count = found.first, found.other, found.lanes
     if bad < 0:
         return
     at = site.lane(batch, lanes[bad])
     cta, thread = (stamp >> 32) - 1, stamp & 0x7FF
-    place = batch.memory.describe(int(address[bad]))
     there, other = batch.place(cta, thread)
-    seen = Seen(
-        "global", int(address[bad]), nbytes, int(batch.numbers[at.lane // batch.grid.threads]),
-        at.lane % batch.grid.threads, site.instruction.line, (int(cta), int(thread)),
-    )  # fmt: skip
+    seen = _seen(at, int(address[bad]), nbytes, cta, thread)
+    place = batch.memory.describe(int(address[bad]))
     what = f"{verb(flag)} of {nbytes} bytes at {place} races with thread {other} of CTA {there}"
     if cta != batch.numbers[at.lane // batch.grid.threads]:
         at.note(
@@ -185,6 +191,30 @@ def _note(
             count=count,
             seen=seen,
         )
+
+
+def _seen(at: LaneSite, address: int, nbytes: int, cta: int, thread: int) -> Seen:
+    """An access, and who was there before."""
+    number, own = divmod(at.lane, at.batch.grid.threads)
+    here = int(at.batch.numbers[number])
+    return Seen("global", address, nbytes, here, own, at.site.instruction.line, (cta, thread))
+
+
+def _note_unpublished(
+    batch: Batch, site: Site, nbytes: int, address: Array, lanes: Array, found: Found
+) -> None:
+    at = site.lane(batch, lanes[found.early])
+    where = int(address[found.early])
+    cta, thread = (found.writer_of_early >> 32) - 1, found.writer_of_early & 0x7FF
+    there, other = batch.place(cta, thread)
+    at.note(
+        MissingFence,
+        f"read of {nbytes} bytes at {batch.memory.describe(where)}, which thread {other} of CTA "
+        f"{there} has written: no fence lies between the write and the atomic or flag that tells "
+        "of it, which may be seen first",
+        hint="put a __threadfence() between the write and the atomic, or make the atomic a release",
+        seen=_seen(at, where, nbytes, cta, thread),
+    )
 
 
 def load_by_all(batch: Batch, group: Group, access: Access, address: Array) -> list[Array]:

@@ -13,12 +13,16 @@ location what its warp knows (release) and tells the warp what the location was 
 Locations share a few channels, so a race can go unnoticed but none is reported wrongly. A release
 is recorded with the warp's clocks and the channel's epoch; a warp has heard of it if it knows that
 epoch, which is a column of `Clocks.known`.
+
+Most atomics are relaxed: what came before them need not be visible yet to who sees them, unless a
+fence lies between. Hardware hardly ever makes a difference, so this is no race. A release keeps
+beside its clocks those that a fence has published, which tell the two apart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +31,7 @@ from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.memory import READ, WRITTEN, GlobalMemory
 from nvfp4.emulator.state.native import load_u8, load_u64, store_u8, store_u64
-from nvfp4.emulator.state.races import CHANNELS
+from nvfp4.emulator.state.races import CHANNELS, Clocks
 
 ATOMIC = 1 << 11
 FENCES = 0
@@ -58,6 +62,24 @@ def _ordered(stamp, cta, thread, row, releases, latest):  # type: ignore[no-unty
     i = latest[owner]
     while i >= 0:
         if releases[i, 1] <= row[warps + releases[i, 2]] and clock <= releases[i, 3 + its]:
+            return True
+        i = releases[i, 0]
+    return False
+
+
+@loop
+def _published(stamp, cta, row, releases, latest):  # type: ignore[no-untyped-def]
+    """Whether a fence lies between an access that is `_ordered` and what told of it."""
+    owner = (stamp >> 32) - 1
+    if owner == cta:
+        return True
+    clock = (stamp >> 14) & 0x3FFFF
+    its = (stamp & 0x7FF) >> 5
+    warps = row.shape[0] - CHANNELS
+    i = latest[owner]
+    while i >= 0:
+        heard = releases[i, 1] <= row[warps + releases[i, 2]]
+        if heard and clock <= releases[i, 3 + warps + its]:
             return True
         i = releases[i, 0]
     return False
@@ -127,8 +149,10 @@ def note_reads(  # type: ignore[no-untyped-def]
     address, nbytes, number, row, thread, known, starts, ends, shadows, releases, latest, atomic
 ):  # fmt: skip
     """Record reads of `nbytes` at each address, or atomics. number: linear CTA numbers. row: places
-    of the CTAs in the batch. Returns the first (lane, other's stamp) that race and how many do."""
+    of the CTAs in the batch. Returns the first (lane, other's stamp) that race and how many do, and
+    the first that reads what was not published, or -1."""
     first, other, own, count = -1, np.int64(0), np.int64(0), 0
+    early, writer_of_early = -1, np.int64(0)
     near = -1
     for i in range(address.shape[0]):
         begin = np.int64(address[i])
@@ -153,6 +177,9 @@ def note_reads(  # type: ignore[no-untyped-def]
             if writer & which != 0 and writer != fine:
                 if _ordered(writer, cta, t, mine, releases, latest):
                     fine = writer
+                    told = atomic or _published(writer, cta, mine, releases, latest)
+                    if early < 0 and not told:
+                        early, writer_of_early = i, writer
                 else:
                     racing = _worse(writer, racing, stamp)
             placed = False
@@ -172,7 +199,7 @@ def note_reads(  # type: ignore[no-untyped-def]
             count += 1
             if first < 0 or (_near(other, own) and not _near(racing, stamp)):
                 first, other, own = i, racing, stamp
-    return first, other, count
+    return first, other, count, early, writer_of_early
 
 
 @loop
@@ -226,12 +253,13 @@ def note_writes(  # type: ignore[no-untyped-def]
 
 @loop
 def exchange(  # type: ignore[no-untyped-def]
-    channel, number, row, warp, known, releases, latest, heard, epochs, used, tells, hears
-):
+    channel, number, row, warp, known, published, releases, latest, heard, epochs, used, tells,
+    publishes, hears
+):  # fmt: skip
     """Lanes release to channels (if tells) and acquire from them (if hears), one after the other.
 
-    heard[channel]: the epochs of all channels that were known to those who told it. used: how many
-    rows of `releases` are. Returns the new `used`.
+    publishes: whether it needs no fence. heard[channel]: the epochs of all channels that were known
+    to those who told it. used: how many rows of `releases` are. Returns the new `used`.
     """
     warps = known.shape[2] - CHANNELS
     for i in range(channel.shape[0]):
@@ -251,6 +279,8 @@ def exchange(  # type: ignore[no-untyped-def]
                 used += 1
             for v in range(warps):
                 releases[k, 3 + v] = max(releases[k, 3 + v], mine[v])
+                seen = mine[v] if publishes else min(mine[v], published[row[i], v])
+                releases[k, 3 + warps + v] = max(releases[k, 3 + warps + v], seen)
             for c in range(CHANNELS):
                 heard[b, c] = max(heard[b, c], mine[warps + c])
             mine[w] += 1
@@ -267,7 +297,8 @@ class GlobalRaces:
 
     starts, ends: uint64[buffers]. shadows: uint64[buffers], host addresses of the stamps: the last
     writers of all cells, then their first readers, then their second ones. releases: int32[n, 3 +
-    warps + 1], rows of (the CTA's previous row or -1, epoch, channel, clocks). latest: int32[CTAs
+    2 * (warps + 1)], rows of (the CTA's previous row or -1, epoch, channel, clocks, published
+    clocks). latest: int32[CTAs
     of the grid], a CTA's last row or -1. heard: as of `exchange`. epochs: int32[CHANNELS], how
     often each channel was listened to, and 1.
     """
@@ -278,7 +309,7 @@ class GlobalRaces:
         self.starts = self.ends = np.zeros(0, np.uint64)
         self.shadows = np.zeros(0, np.uint64)
         self._stamps: list[Array] = []
-        self.releases = np.zeros((64, 3 + warps + 1), np.int32)
+        self.releases = np.zeros((64, 3 + 2 * (warps + 1)), np.int32)
         self.latest = np.full(ctas, -1, np.int32)
         self.heard = np.zeros((CHANNELS, CHANNELS), np.int32)
         self.epochs = np.ones(CHANNELS, np.int32)
@@ -316,36 +347,50 @@ class GlobalRaces:
         """Whether a read of these addresses has to be recorded."""
         return bool(self.starts.size) and watched(address, self.starts, self.ends)
 
-    def reads(self, address: Array, nbytes: int, who: Who, atomic: bool) -> tuple[int, int, int]:
+    def reads(self, address: Array, nbytes: int, who: Who, atomic: bool) -> Found:
         """Record reads or atomics; as `note_reads`."""
         return self._note(note_reads, address, nbytes, who, atomic)
 
-    def writes(self, address: Array, data: Array, who: Who) -> tuple[int, int, int]:
+    def writes(self, address: Array, data: Array, who: Who) -> Found:
         """Write data[lane, byte] to watched buffers; as `note_writes`."""
         return self._note(note_writes, address, data, who)
 
     def _note(
         self, note: Callable[..., Any], address: Array, what: Any, who: Who, *more: bool
-    ) -> tuple[int, int, int]:
-        first, other, count = note(
-            address, what, *who, self.starts, self.ends, self.shadows, self.releases, self.latest,
-            *more
+    ) -> Found:
+        number, row, thread, clocks = who
+        found = note(
+            address, what, number, row, thread, clocks.known, self.starts, self.ends, self.shadows,
+            self.releases, self.latest, *more
         )  # fmt: skip
-        return int(first), int(other), int(count)
+        return Found(*map(int, found))
 
-    def exchange(self, channel: Array, who: Who, tells: bool, hears: bool) -> None:
+    def exchange(
+        self, channel: Array, who: Who, tells: bool, hears: bool, publishes: bool = False
+    ) -> None:
         """These lanes release to channels, acquire from them, or both, one after the other."""
-        number, row, thread, known = who
+        number, row, thread, clocks = who
         while self._used + channel.size > self.releases.shape[0]:
             self.releases = np.concatenate((self.releases, np.zeros_like(self.releases)))
         self._used = exchange(
-            channel, number, row, thread >> 5, known, self.releases, self.latest, self.heard,
-            self.epochs, self._used, tells, hears
+            channel, number, row, thread >> 5, clocks.known, clocks.published, self.releases,
+            self.latest, self.heard, self.epochs, self._used, tells, publishes, hears
         )  # fmt: skip
 
 
-Who = tuple[Array, Array, Array, Array]
+Who = tuple[Array, Array, Array, Clocks]
 """Lanes: linear CTA numbers, rows of the CTAs in their batch, threads; and the batch's clocks."""
+
+
+class Found(NamedTuple):
+    """The first lane that races, the other's stamp, and how many race. early: the first lane that
+    reads what its writer has not published. -1 is none."""
+
+    first: int
+    other: int
+    lanes: int
+    early: int = -1
+    writer_of_early: int = 0
 
 
 def channels(address: Array) -> Array:

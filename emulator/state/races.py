@@ -301,7 +301,8 @@ def note_landing(offset, nbytes, cta, thread, known, writers):  # type: ignore[n
 
 class Clocks:
     """The clocks of a batch of CTAs: known[cta, warp, warp], int32; the copy engine is the last
-    warp, and CHANNELS more columns follow. fenced[cta, warp], int32."""
+    warp, and CHANNELS more columns follow. fenced[cta, warp], int32, and published, the same for
+    fences that order accesses before those of other CTAs."""
 
     def __init__(self, ctas: int, warps: int) -> None:
         self.warps = warps
@@ -310,6 +311,7 @@ class Clocks:
         own = np.arange(warps + 1)
         self.known[:, own, own] = 1
         self.fenced = np.zeros((ctas, warps), np.int32)
+        self.published = np.zeros((ctas, warps + 1), np.int32)
 
     def meet_all(self) -> None:
         """Every warp of every CTA met at a barrier."""
@@ -343,6 +345,10 @@ class Clocks:
     def fence_proxies(self, cta: Array, warp: Array) -> None:
         """These warps executed a proxy fence, which covers all that they know of."""
         np.maximum.at(self.fenced, cta, self.known[cta, warp, : self.warps])
+
+    def publish(self, cta: Array, warp: Array) -> None:
+        """These warps executed a fence for other CTAs, which covers all that they know of."""
+        np.maximum.at(self.published, cta, self.known[cta, warp, : self.warps + 1])
 
     def step_warps(self, cta: Array, warp: Array) -> None:
         """The threads of these warps synchronised among themselves."""

@@ -32,6 +32,7 @@ FINDINGS = frozenset(
     {
         "autotune",
         "global_race",
+        "missing_fence",
         "proxy_fence",
         "shared_race",
         "unset_register",
