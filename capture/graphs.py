@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from nvfp4.capture import stream_order
 from nvfp4.capture.errors import LaunchRefused
 
 Step = Callable[[], object]
@@ -53,7 +54,9 @@ def do(step: Step) -> None:
         _steps.append(step)
 
 
-def replay(steps: list[Step]) -> None:
-    """Inside another capture its graph has these steps, too."""
+def replay(steps: list[Step], stream: int) -> None:
+    """In a stream. Inside another capture its graph has these steps, too."""
+    if _steps is None:
+        stream_order.launched(stream, "a CUDA graph")
     for step in steps:
         do(step)

@@ -109,7 +109,7 @@ class Launch:
     little-endian; pointers are host addresses, tensor maps the hardware's 128 bytes
     (`capture.tensormap`). shared_bytes: dynamic shared memory. trial: host code only tries whether
     this runs; what it leaves in memory counts, a report does not. deadline: when to give up, on the
-    monotonic clock.
+    monotonic clock. stream: its handle.
     """
 
     ptx: str
@@ -123,3 +123,4 @@ class Launch:
     notes: tuple[Note, ...] = ()
     trial: bool = False
     deadline: float | None = None
+    stream: int = 0

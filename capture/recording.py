@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from nvfp4.capture.launch import Buffer, Launch, Memory, View
+from nvfp4.capture.launch import Buffer, Launch, Memory, Note, View
 
 _most_runs = 4096
 """Of bytes that host code has set between two launches."""
@@ -82,7 +82,7 @@ class Recorder:
             # What it leaves in memory would count, and its work would not.
             raise self._failed("host code tries configurations")
         self.launched = True
-        notes = [[n.code, n.message, n.hint, n.file, n.line] for n in launch.notes]
+        notes = [_listed(each) for each in launch.notes]
         text = self._text(launch.ptx)
         self._step(
             {
@@ -96,6 +96,13 @@ class Recorder:
                 "notes": notes,
             },
         )
+
+    def add_note(self, kernel: str, note: Note) -> None:
+        """What is to be said about the last launch of a kernel, or of any if there is none."""
+        launches = [step["launch"] for step in self._steps if step["launch"]]
+        those = [each for each in launches if each["kernel"] == kernel] or launches
+        if those:
+            those[-1]["notes"].append(_listed(note))
 
     def found_variable(self, ptx: str, name: str, variable: Buffer) -> None:
         """Host code may set a variable of a module, which lies here."""
@@ -216,6 +223,10 @@ class Recorder:
             self._texts[ptx] = len(self._texts)
             self._new_texts.append([nbytes, offset])
         return self._texts[ptx]
+
+
+def _listed(note: Note) -> list[Any]:
+    return [note.code, note.message, note.hint, note.file, note.line]
 
 
 def _described(region: Buffer) -> list[Any]:

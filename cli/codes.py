@@ -219,6 +219,7 @@ finding_codes = {
     "unwritten_shared": "Shared memory is read that no thread has written.",
     "output_dtype": "c has another dtype than float16, which the contest takes.",
     "tolerance": "An error over the limit, which only the contest's rounding lets through.",
+    "unjoined_stream": "A kernel runs in a stream that the current one does not wait for.",
     "autotune": "One configuration was used of several: without a GPU none can be timed.",
 }
 """Codes of findings, which fail a case only with ``--strict``."""

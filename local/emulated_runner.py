@@ -77,6 +77,7 @@ class EmulatedRunner(ReportingRunner):
     def _call(self, request: Call, fd: int | None) -> Called:
         emulation = self.begin_call()
         answer = super()._call(request, fd)
+        emulation.end_call()
         reports = [each.to_dict() for each in emulation.launches]
         return dataclasses.replace(answer, launches=reports)
 

@@ -30,6 +30,7 @@ class RecordedCalls:
             try:
                 output = runner.kernel(runner.data(runner.buffers))
                 runner.refuse_other_outputs(output)
+                emulation.end_call()
                 said = recorder.finish()
             except Exception:
                 if recorder.refused is None:

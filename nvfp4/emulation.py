@@ -21,15 +21,17 @@ from types import TracebackType
 import torch
 
 from nvfp4 import emulator
-from nvfp4.capture import activity, cuda, cutedsl, graphs, host_access, standin
+from nvfp4.capture import activity, cuda, cutedsl, graphs, host_access, standin, stream_order
 from nvfp4.capture.imports import when_imported
-from nvfp4.capture.launch import Buffer, Launch, View
+from nvfp4.capture.launch import Buffer, Launch, Note, View
 from nvfp4.capture.recording import Recorder
 from nvfp4.capture.torch_memory import ProcessMemory
 from nvfp4.emulator import DEFAULT_ORDERS, KernelCost, LaunchReport, Worlds
 from nvfp4.emulator.cost import merged
 from nvfp4.emulator.errors import EmulatorError
+from nvfp4.emulator.findings import noted
 from nvfp4.emulator.listing import annotated_ptx, keep_listing, ptx_with_fault
+from nvfp4.emulator.names import short_name
 from nvfp4.emulator.source import show_as
 
 LISTINGS = "kept"
@@ -121,6 +123,8 @@ class Emulation:
         self.uninstall()
 
     def _take(self, launch: Launch) -> None:
+        if not launch.trial and not graphs.capturing():
+            stream_order.launched(launch.stream, launch.kernel)
         graphs.do(partial(self._run, launch))
 
     @activity.busy("emulating")
@@ -174,6 +178,7 @@ class StandInEmulation(Emulation):
         deadline: when a kernel that still runs is given up, on the monotonic clock.
         """
         self.clear()
+        stream_order.begin()
         self._deadline = deadline
         self._call = name
         if self._worlds is None:
@@ -207,6 +212,23 @@ class StandInEmulation(Emulation):
     def costs_by_kernel(self) -> list[KernelCost]:
         """The costs since `count_by_line`, those of several launches of a kernel added up."""
         return merged(self.costs)
+
+    def end_call(self) -> None:
+        """Say of launches that nothing joins to the current stream that they may still run."""
+        for each in stream_order.unjoined(torch.cuda.current_stream().cuda_stream):
+            note = Note(
+                "unjoined_stream",
+                f"{short_name(each.kernel)} runs in a stream that the current one does not wait for: "
+                "on a GPU it may still run when custom_kernel's work seems to have ended",
+                hint="let the current stream wait for it: torch.cuda.current_stream().wait_stream",
+                file=each.file,
+                line=each.line,
+            )
+            if self._recorder is not None:
+                self._recorder.add_note(each.kernel, note)
+            elif self.launches:
+                those = [r for r in self.launches if r.kernel == each.kernel] or self.launches
+                those[-1].findings.append(noted(note, those[-1].kernel))
 
     def output(self, tensor: torch.Tensor) -> torch.Tensor:
         """A CPU tensor on the memory of what the call returns. Raises the finding on which its

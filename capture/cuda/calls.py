@@ -73,7 +73,7 @@ def launch(
 ) -> None:
     runtime.refuse_destroyed(stream)
     dims = dim3_at(grid), dim3_at(block), dim3_at(cluster)
-    runtime.launch(function, *dims, arguments, shared_bytes)
+    runtime.launch(function, *dims, arguments, shared_bytes, stream)
 
 
 @entry("cudaFuncSetAttribute")

@@ -55,4 +55,5 @@ def launch_cooperative(
 
     graphs.do(clear)
     registers = {"%envreg1": workspace >> 32, "%envreg2": workspace & 0xFFFFFFFF}
-    runtime.launch(function, blocks, threads, (1, 1, 1), arguments, shared_bytes, registers)
+    dims = blocks, threads, (1, 1, 1)
+    runtime.launch(function, *dims, arguments, shared_bytes, stream, registers)

@@ -4,15 +4,48 @@ from __future__ import annotations
 
 import ctypes
 
+from nvfp4.capture import stream_order
 from nvfp4.capture.cuda.codes import Code, CudaError
 from nvfp4.capture.cuda.registry import entry, store
 from nvfp4.capture.cuda.runtime import CudaRuntime
 from nvfp4.capture.errors import UnsupportedCall
 
+_NON_BLOCKING = 1
+
 
 @entry()
 def new_handle(runtime: CudaRuntime, target: int) -> None:
     store(target, runtime.new_handle())
+
+
+@entry()
+def new_stream(runtime: CudaRuntime, target: int, flags: int) -> None:
+    handle = runtime.new_handle()
+    stream_order.made(handle, blocking=not flags & _NON_BLOCKING)
+    store(target, handle)
+
+
+@entry()
+def record_event(runtime: CudaRuntime, event: int, stream: int) -> None:
+    runtime.refuse_destroyed(event)
+    stream_order.record(event, stream)
+
+
+@entry()
+def stream_waits(runtime: CudaRuntime, stream: int, event: int) -> None:
+    runtime.refuse_destroyed(event)
+    stream_order.wait(stream, event)
+
+
+@entry()
+def synchronize_stream(runtime: CudaRuntime, stream: int) -> None:
+    """All work is done; after a fault `call` has raised already."""
+    stream_order.synchronize(stream)
+
+
+@entry()
+def synchronize_event(runtime: CudaRuntime, event: int) -> None:
+    stream_order.synchronize_event(event)
 
 
 @entry()
@@ -40,7 +73,7 @@ def cudaSetDevice(runtime: CudaRuntime, device: int) -> None:
 
 @entry()
 def cudaDeviceSynchronize(runtime: CudaRuntime) -> None:
-    """All work is done; after a fault `call` has raised already."""
+    stream_order.synchronize()
 
 
 @entry()

@@ -148,15 +148,19 @@ CUresult cuCtxResetPersistingL2Cache() { return CUDA_SUCCESS; }
 
 // Streams and events: all work is done when a call returns.
 
-CUresult cuStreamCreate(CUstream *stream, unsigned) { return ask("new_handle", stream); }
-CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned, int) {
-  return ask("new_handle", stream);
+CUresult cuStreamCreate(CUstream *stream, unsigned flags) {
+  return ask("new_stream", stream, flags);
+}
+CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int) {
+  return ask("new_stream", stream, flags);
 }
 CUresult cuStreamDestroy_v2(CUstream stream) { return destroy(stream); }
-CUresult cuStreamSynchronize(CUstream stream) { return ask_on(stream, "cudaDeviceSynchronize"); }
-CUresult cuStreamQuery(CUstream stream) { return ask_on(stream, "cudaDeviceSynchronize"); }
+CUresult cuStreamSynchronize(CUstream stream) {
+  return ask_on(stream, "synchronize_stream", stream);
+}
+CUresult cuStreamQuery(CUstream stream) { return ask_on(stream, "synchronize_stream", stream); }
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
-  return ask_on(stream, "alive", event);
+  return ask_on(stream, "stream_waits", stream, event);
 }
 CUresult cuStreamGetPriority(CUstream, int *priority) {
   *priority = 0;
@@ -188,7 +192,7 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned 
 }
 CUresult cuGraphUpload(CUgraphExec, CUstream) { return CUDA_SUCCESS; }
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
-  return ask_on(stream, "launch_graph", exec);
+  return ask_on(stream, "launch_graph", exec, stream);
 }
 CUresult cuGraphExecDestroy(CUgraphExec exec) { return ask("destroy_graph", exec); }
 CUresult cuGraphDestroy(CUgraph graph) { return ask("destroy_graph", graph); }
@@ -197,12 +201,14 @@ CUresult cuStreamSetAttribute(CUstream, CUstreamAttrID, const CUstreamAttrValue 
 }
 CUresult cuEventCreate(CUevent *event, unsigned) { return ask("new_handle", event); }
 CUresult cuEventDestroy_v2(CUevent event) { return destroy(event); }
-CUresult cuEventRecord(CUevent event, CUstream stream) { return ask_on(stream, "alive", event); }
-CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned) {
-  return ask_on(stream, "alive", event);
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+  return ask_on(stream, "record_event", event, stream);
 }
-CUresult cuEventSynchronize(CUevent event) { return ask_on(event, "cudaDeviceSynchronize"); }
-CUresult cuEventQuery(CUevent event) { return ask_on(event, "cudaDeviceSynchronize"); }
+CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned) {
+  return ask_on(stream, "record_event", event, stream);
+}
+CUresult cuEventSynchronize(CUevent event) { return ask_on(event, "synchronize_event", event); }
+CUresult cuEventQuery(CUevent event) { return ask_on(event, "synchronize_event", event); }
 CUresult cuEventElapsedTime_v2(float *, CUevent, CUevent) { return ask("no_time"); }
 
 CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank,

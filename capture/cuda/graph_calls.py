@@ -61,8 +61,8 @@ def instantiate_graph(runtime: CudaRuntime, target: int, graph: int) -> None:
 
 
 @entry()
-def launch_graph(runtime: CudaRuntime, graph: int) -> None:
-    graphs.replay(_steps_of(graph))
+def launch_graph(runtime: CudaRuntime, graph: int, stream: int) -> None:
+    graphs.replay(_steps_of(graph), stream)
 
 
 @entry()

@@ -320,20 +320,22 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const vo
 
 // Streams and events: all work is done when a call returns.
 
-cudaError_t cudaStreamCreate(cudaStream_t *stream) { return ask("new_handle", stream); }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {
-  return ask("new_handle", stream);
+cudaError_t cudaStreamCreate(cudaStream_t *stream) { return ask("new_stream", stream, 0); }
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
+  return ask("new_stream", stream, flags);
 }
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned, int) {
-  return ask("new_handle", stream);
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int) {
+  return ask("new_stream", stream, flags);
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) { return ask("destroy", stream); }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  return ask_on(stream, "cudaDeviceSynchronize");
+  return ask_on(stream, "synchronize_stream", stream);
 }
-cudaError_t cudaStreamQuery(cudaStream_t stream) { return ask_on(stream, "cudaDeviceSynchronize"); }
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  return ask_on(stream, "synchronize_stream", stream);
+}
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  return ask_on(stream, "alive", event);
+  return ask_on(stream, "stream_waits", stream, event);
 }
 cudaError_t cudaStreamGetPriority(cudaStream_t, int *priority) {
   *priority = 0;
@@ -371,7 +373,7 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t gra
 }
 cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
-  return ask_on(stream, "launch_graph", exec);
+  return ask_on(stream, "launch_graph", exec, stream);
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) { return ask("destroy_graph", exec); }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return ask("destroy_graph", graph); }
@@ -381,15 +383,15 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) { return ask("destroy", event); }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  return ask_on(stream, "alive", event);
+  return ask_on(stream, "record_event", event, stream);
 }
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {
-  return ask_on(stream, "alive", event);
+  return ask_on(stream, "record_event", event, stream);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  return ask_on(event, "cudaDeviceSynchronize");
+  return ask_on(event, "synchronize_event", event);
 }
-cudaError_t cudaEventQuery(cudaEvent_t event) { return ask_on(event, "cudaDeviceSynchronize"); }
+cudaError_t cudaEventQuery(cudaEvent_t event) { return ask_on(event, "synchronize_event", event); }
 cudaError_t cudaEventElapsedTime(float *, cudaEvent_t, cudaEvent_t) { return ask("no_time"); }
 
 // The device.

@@ -348,6 +348,7 @@ class CudaRuntime:
         cluster: Dim3,
         arguments: int,
         shared_bytes: int,
+        stream: int = 0,
         registers: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """Run a kernel. registers: special ones that the driver sets. Raises CudaError where CUDA
@@ -360,7 +361,9 @@ class CudaRuntime:
         ptx = kernel.ptx
         for name, value in registers.items():
             ptx = ptx.replace(f"{name};", f"{value};")
-        self._run(Launch(ptx, kernel.name, grid, block, raw, shared_bytes, cluster, self))
+        self._run(
+            Launch(ptx, kernel.name, grid, block, raw, shared_bytes, cluster, self, stream=stream)
+        )
 
 
 RUNTIME = CudaRuntime()

@@ -66,7 +66,7 @@ void CUDAStream::synchronize() const { C10_CUDA_CHECK(cudaStreamSynchronize(stre
 cudaStream_t CUDAStream::stream() const { return reinterpret_cast<cudaStream_t>(stream_.id()); }
 CUDAStream getStreamFromPool(const bool, DeviceIndex) {
   cudaStream_t stream;
-  C10_CUDA_CHECK(cudaStreamCreate(&stream));
+  C10_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   return with_handle(reinterpret_cast<int64_t>(stream));
 }
 CUDAStream getStreamFromPool(const int, DeviceIndex device) {

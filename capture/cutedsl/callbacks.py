@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
+from nvfp4.capture import stream_order
 from nvfp4.capture.cutedsl.host import LAUNCH_FAILURE, HostRuntime
 from nvfp4.capture.errors import LaunchRefused, UnsupportedCall
 from nvfp4.capture.tensormap import encode_tensor_map
@@ -44,8 +45,9 @@ def _bodies(rt: HostRuntime, texts: tuple[str, ...]) -> dict[str, tuple[tuple[An
         _store(blocks, rt.blocks_per_multiprocessor(threads, shared_bytes), I32)
 
     def launch(kernel: int, *rest: int) -> None:
-        grid, block, args, shared_bytes = rest[0:3], rest[3:6], rest[6], rest[7]
-        rt.run(kernel, grid, block, (1, 1, 1), shared_bytes, args)  # type: ignore[arg-type]
+        grid, block, args, shared_bytes, stream = rest[0:3], rest[3:6], *rest[6:9]
+        dims = grid, block, (1, 1, 1)
+        rt.run(kernel, *dims, shared_bytes, args, stream)  # type: ignore[arg-type]
 
     def launch_ex(config: int, kernel: int, args: int) -> None:
         rt.run_configured(config, kernel, args)
@@ -83,8 +85,8 @@ def _bodies(rt: HostRuntime, texts: tuple[str, ...]) -> dict[str, tuple[tuple[An
         "_cudaLibraryUnload": ((PTR,), nothing),
         "_cudaGetDevice": ((PTR,), get_device),
         "_cudaSetDevice": ((I32,), nothing),
-        "_cudaDeviceSynchronize": ((), nothing),
-        "_cudaStreamSynchronize": ((PTR,), nothing),
+        "_cudaDeviceSynchronize": ((), stream_order.synchronize),
+        "_cudaStreamSynchronize": ((PTR,), stream_order.synchronize),
         "_cudaDeviceGetAttribute": ((PTR, I32, I32), device_attribute),
         "_cuKernelGetAttribute": ((PTR, I32, PTR, I32), kernel_attribute),
         "_cudaKernelSetAttributeForDevice": ((PTR, I32, I32, I32), kernel_set),

@@ -134,7 +134,14 @@ class HostRuntime:
     # Launches
 
     def run(
-        self, handle: int, grid: Dim3, block: Dim3, cluster: Dim3, shared_bytes: int, args: int
+        self,
+        handle: int,
+        grid: Dim3,
+        block: Dim3,
+        cluster: Dim3,
+        shared_bytes: int,
+        args: int,
+        stream: int,
     ) -> None:
         """Launch a kernel whose parameters `args` points at, one pointer each."""
         kernel = self._kernels[handle]
@@ -161,6 +168,7 @@ class HostRuntime:
                 self._memory,
                 () if trial else notes,
                 trial,
+                stream=stream,
             )
         )
 
@@ -168,6 +176,7 @@ class HostRuntime:
         """Launch by a cudaLaunchConfig_t at address `config`."""
         dims = (ctypes.c_uint32 * 6).from_address(config)
         shared_bytes = ctypes.c_uint64.from_address(config + 24).value
+        stream = ctypes.c_uint64.from_address(config + 32).value
         attributes = ctypes.c_void_p.from_address(config + 40).value or 0
         count = ctypes.c_uint32.from_address(config + 48).value
         cluster: Dim3 = (1, 1, 1)
@@ -177,7 +186,7 @@ class HostRuntime:
                 x, y, z = (ctypes.c_uint32 * 3).from_address(entry + 8)
                 cluster = (x or 1, y or 1, z or 1)
         grid, block = tuple(dims[:3]), tuple(dims[3:])
-        self.run(handle, grid, block, cluster, shared_bytes, args)  # type: ignore[arg-type]
+        self.run(handle, grid, block, cluster, shared_bytes, args, stream)  # type: ignore[arg-type]
 
     # Attributes
 

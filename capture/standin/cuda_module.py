@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from nvfp4.capture import stream_order
 from nvfp4.capture.device import Device
 from nvfp4.capture.graphs import capturing
 from nvfp4.capture.standin import graphs, streams
@@ -94,6 +95,12 @@ def _checked(value: Any) -> Callable[..., Any]:
     return answer
 
 
+def _synchronize(device: Any = None) -> None:
+    if device is not None:
+        _require_cuda(device)
+    stream_order.synchronize()
+
+
 def _require_cuda(device: Any) -> None:
     """ValueError for a device that is none of CUDA's, RuntimeError for another than the first."""
     if device is not None and getattr(indexed(device), "type", device) != "cuda":
@@ -149,7 +156,7 @@ def _about_the_device(device: Device) -> dict[str, Any]:
         "is_bf16_supported": lambda including_emulation=True: True,
         "is_tf32_supported": lambda: True,
         "can_device_access_peer": lambda device, peer_device: False,
-        "synchronize": _checked(None),
+        "synchronize": _synchronize,
         "ipc_collect": _nothing,
         "_sleep": _nothing,
         "cudart": lambda: _Cudart(device),
@@ -252,6 +259,6 @@ def _replace_accelerator(patches: Patches) -> None:
         "current_stream": streams.current_stream,
         "set_stream": streams.set_stream,
         "set_device_index": _require_cuda,
-        "synchronize": _checked(None),
+        "synchronize": _synchronize,
     }.items():
         patches.set(torch.accelerator, name, value)

@@ -13,7 +13,7 @@ import torch
 
 from nvfp4.capture import graphs
 from nvfp4.capture.standin.memory import as_cpu, tell_written
-from nvfp4.capture.standin.streams import StreamContext
+from nvfp4.capture.standin.streams import StreamContext, current_stream
 
 UNSET = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided")
 """Operators that set nothing."""
@@ -43,7 +43,7 @@ class CUDAGraph:
         """Raises RuntimeError for a graph without a capture."""
         if self._steps is None:
             raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
-        graphs.replay(self._steps)
+        graphs.replay(self._steps, current_stream().cuda_stream)
 
     def reset(self) -> None:
         """Forgets what was captured."""

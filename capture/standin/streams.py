@@ -1,4 +1,6 @@
-"""Streams, events and graphs of a device on which all work is done when a call returns."""
+"""Streams and events of a device on which all work is done when a call returns; what joins them is
+kept by `stream_order`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from typing import Any
 
 import torch
 
+from nvfp4.capture import stream_order
 from nvfp4.capture.errors import NeedsGpu
 
 _handles = itertools.count(0x10, 0x10)  # CUDA gives 1 and 2 a meaning of their own
@@ -24,18 +27,23 @@ class Stream:
         self.priority = priority
         self.cuda_stream = next(_handles)
         self.stream_id = self.cuda_stream
+        stream_order.made(self.cuda_stream, blocking=False)
 
     def wait_event(self, event: Any) -> None:
-        """Nothing is to be waited for."""
+        """Later work in this stream comes after an event's."""
+        stream_order.wait(self.cuda_stream, event.cuda_event)
 
     def wait_stream(self, stream: Any) -> None:
-        """Nothing is to be waited for."""
+        """Later work in this stream comes after what is in another one."""
+        stream_order.wait_for_stream(self.cuda_stream, stream.cuda_stream)
 
     def synchronize(self) -> None:
-        """Nothing is to be waited for."""
+        """The host waits."""
+        stream_order.synchronize(self.cuda_stream)
 
     def query(self) -> bool:
         """Always idle."""
+        self.synchronize()
         return True
 
     def record_event(self, event: Event | None = None) -> Event:
@@ -75,7 +83,8 @@ class ExternalStream(Stream):
     """torch.cuda.ExternalStream: a stream made elsewhere, by its handle."""
 
     def __init__(self, stream_ptr: int, device: Any = None, **_: Any) -> None:
-        super().__init__(device)
+        self.device = torch.device("cuda", 0)
+        self.device_index = self.priority = 0
         self.cuda_stream = self.stream_id = stream_ptr
 
 
@@ -101,15 +110,19 @@ class Event:
 
     def record(self, stream: Any = None) -> None:
         """Complete at once."""
+        stream_order.record(self.cuda_event, (stream or current_stream()).cuda_stream)
 
     def wait(self, stream: Any = None) -> None:
-        """Nothing is to be waited for."""
+        """Later work in a stream comes after this event's."""
+        (stream or current_stream()).wait_event(self)
 
     def synchronize(self) -> None:
-        """Nothing is to be waited for."""
+        """The host waits."""
+        stream_order.synchronize_event(self.cuda_event)
 
     def query(self) -> bool:
         """Always complete."""
+        self.synchronize()
         return True
 
     def elapsed_time(self, end_event: Any) -> float:

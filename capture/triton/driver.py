@@ -224,6 +224,7 @@ class Launcher:
                     memory=self._session.memory,
                     notes=self._session.notes,
                     trial=self._session.trial,
+                    stream=int(stream or 0),
                 )
             )
         if exit_hook is not None:

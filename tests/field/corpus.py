@@ -35,6 +35,7 @@ FINDINGS = frozenset(
         "missing_fence",
         "proxy_fence",
         "shared_race",
+        "unjoined_stream",
         "unset_register",
         "unwritten_shared",
         "warp_sync",

@@ -1,0 +1,116 @@
+"""What the host has put in which order on the device's streams.
+
+All work is done when a call returns here. On a GPU a kernel in another stream than the caller's may
+still run by then, if no event, and no wait of the host, joins the two.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+DEFAULT = 0
+_IMPLICIT = frozenset((DEFAULT, 1, 2))
+"""The default stream by its names. Streams that were not made as non-blocking wait for it, and it
+for them."""
+
+Clocks = dict[int, int]
+"""By stream, how many of its kernels come before something."""
+
+
+@dataclass(frozen=True)
+class Unjoined:
+    """The last kernel of a stream that nothing waits for, and the line that launched it."""
+
+    kernel: str
+    file: str | None
+    line: int | None
+
+
+_launches: defaultdict[int, int] = defaultdict(int)
+_last: dict[int, Unjoined] = {}
+_before: defaultdict[int, Clocks] = defaultdict(dict)
+_recorded: dict[int, Clocks] = {}
+_host: Clocks = {}
+_non_blocking: set[int] = set()
+
+
+def begin() -> None:
+    """A call begins, and the device is idle."""
+    for each in (_launches, _last, _before, _recorded, _host):
+        each.clear()
+
+
+def made(stream: int, blocking: bool) -> None:
+    """A stream was made. blocking: it waits for the default stream, and is waited for."""
+    if not blocking:
+        _non_blocking.add(stream)
+
+
+def launched(stream: int, kernel: str) -> None:
+    """A kernel in a stream, launched by the user's code on the stack."""
+    _launches[stream] += 1
+    _before[stream][stream] = _launches[stream]
+    if stream not in _IMPLICIT:
+        _last[stream] = Unjoined(kernel, *_users_line())
+
+
+def record(event: int, stream: int) -> None:
+    """An event in a stream."""
+    _recorded[event] = dict(_before[stream])
+
+
+def wait(stream: int, event: int) -> None:
+    """A stream waits for an event; for nothing, if that was never recorded."""
+    _join(_before[stream], _recorded.get(event, {}))
+
+
+def wait_for_stream(stream: int, other: int) -> None:
+    """A stream waits for all that is in another one."""
+    _join(_before[stream], _before[other])
+
+
+def synchronize(stream: int | None = None) -> None:
+    """The host waits for a stream, or for the device."""
+    _join(_host, _launches if stream is None else _before[stream])
+
+
+def synchronize_event(event: int) -> None:
+    """The host waits for an event."""
+    _join(_host, _recorded.get(event, {}))
+
+
+def unjoined(current: int) -> list[Unjoined]:
+    """The kernels that may still run when what is in the current stream has ended."""
+    known = dict(_host)
+    _join(known, _before[current])
+    return [
+        last
+        for stream, last in list(_last.items())
+        if known.get(stream, 0) < _launches[stream] and not _waits_by_itself(current, stream)
+    ]
+
+
+def _users_line() -> tuple[str | None, int | None]:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        path = Path(frame.f_code.co_filename)
+        installed = {"site-packages", "dist-packages"} & set(path.parts)
+        own = frame.f_globals.get("__name__", "").startswith("nvfp4.")
+        if path.is_absolute() and not installed and not own:
+            return str(path), frame.f_lineno
+        frame = frame.f_back
+    return None, None
+
+
+def _waits_by_itself(stream: int, other: int) -> bool:
+    default, side = sorted((stream, other), key=lambda each: each not in _IMPLICIT)
+    return stream == other or (default in _IMPLICIT and side not in _non_blocking)
+
+
+def _join(clocks: Clocks, others: Clocks) -> None:
+    for stream, clock in list(others.items()):
+        clocks[stream] = max(clocks.get(stream, 0), clock)

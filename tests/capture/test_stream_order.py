@@ -1,0 +1,120 @@
+"""Which kernels may still run when the current stream is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from nvfp4.capture import standin, stream_order  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def installed() -> Iterator[None]:
+    device = standin.install("sm_100a")
+    stream_order.begin()
+    yield
+    stream_order.begin()
+    device.uninstall()
+
+
+def launch(name: str = "kernel") -> None:
+    stream_order.launched(torch.cuda.current_stream().cuda_stream, name)
+
+
+def left_over() -> list[str]:
+    return [each.kernel for each in stream_order.unjoined(torch.cuda.current_stream().cuda_stream)]
+
+
+def test_a_kernel_in_the_current_stream_needs_no_join() -> None:
+    launch()
+    assert left_over() == []
+
+
+def test_a_kernel_in_another_stream_is_named_with_the_line_that_launched_it() -> None:
+    with torch.cuda.stream(torch.cuda.Stream()):
+        launch("first")
+        launch("second")
+    (found,) = stream_order.unjoined(0)
+    assert (found.kernel, found.file) == ("second", __file__)
+    assert found.line is not None
+
+
+JOINS: dict[str, Callable[[Any], object]] = {
+    "wait_stream": lambda side: torch.cuda.current_stream().wait_stream(side),
+    "wait_event": lambda side: torch.cuda.current_stream().wait_event(side.record_event()),
+    "Event.wait": lambda side: side.record_event().wait(),
+    "Event.synchronize": lambda side: side.record_event().synchronize(),
+    "Event.query": lambda side: side.record_event().query(),
+    "Stream.synchronize": lambda side: side.synchronize(),
+    "Stream.query": lambda side: side.query(),
+    "torch.cuda.synchronize": lambda side: torch.cuda.synchronize(),
+}
+
+
+@pytest.mark.parametrize("join", JOINS.values(), ids=JOINS)
+def test_all_ways_to_join(join: Callable[[Any], object]) -> None:
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        launch()
+    join(side)
+    assert left_over() == []
+    with torch.cuda.stream(side):
+        launch("later")
+    assert left_over() == ["later"]
+
+
+def test_an_event_covers_what_came_before_it_only() -> None:
+    side, event = torch.cuda.Stream(), torch.cuda.Event()
+    with torch.cuda.stream(side):
+        event.record()
+        launch()
+    event.wait()
+    assert left_over() == ["kernel"]
+
+
+def test_an_event_that_was_never_recorded_joins_nothing() -> None:
+    with torch.cuda.stream(torch.cuda.Stream()):
+        launch()
+    torch.cuda.Event().wait()
+    assert left_over() == ["kernel"]
+
+
+def test_streams_are_joined_through_others() -> None:
+    one, other = torch.cuda.Stream(), torch.cuda.Stream()
+    with torch.cuda.stream(one):
+        launch()
+    other.wait_stream(one)
+    assert left_over() == ["kernel"]
+    torch.cuda.current_stream().wait_stream(other)
+    assert left_over() == []
+
+
+def test_streams_that_block_wait_for_the_default_stream_and_it_for_them() -> None:
+    stream_order.made(1 << 40, blocking=True)
+    stream_order.made(1 << 41, blocking=False)
+    stream_order.launched(1 << 40, "blocking")
+    stream_order.launched(1 << 41, "non-blocking")
+    assert left_over() == ["non-blocking"]
+    assert [each.kernel for each in stream_order.unjoined(1 << 40)] == ["non-blocking"]
+
+
+def test_the_stream_that_is_current_in_the_end_counts() -> None:
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        launch()
+        assert left_over() == []
+
+
+def test_a_graph_runs_in_the_stream_of_its_replay() -> None:
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=torch.cuda.Stream()):
+        torch.zeros(1, device="cuda").add_(1)
+    graph.replay()
+    assert left_over() == []
+    with torch.cuda.stream(torch.cuda.Stream()):
+        graph.replay()
+    assert left_over() == ["a CUDA graph"]
