@@ -218,8 +218,8 @@ class StandInEmulation(Emulation):
         for each in stream_order.unjoined(torch.cuda.current_stream().cuda_stream):
             note = Note(
                 "unjoined_stream",
-                f"{short_name(each.kernel)} runs in a stream that the current one does not wait for: "
-                "on a GPU it may still run when custom_kernel's work seems to have ended",
+                f"{short_name(each.kernel)} runs in a stream that the current one does not wait "
+                "for: on a GPU it may still run when custom_kernel's work seems to have ended",
                 hint="let the current stream wait for it: torch.cuda.current_stream().wait_stream",
                 file=each.file,
                 line=each.line,
