@@ -2,7 +2,7 @@
 
 A copy is performed when it is issued. The race check learns of it only when its mbarrier
 completes or its bulk group is waited for, so that a kernel that does not wait is caught. In some
-orders copies that complete an mbarrier are performed when a thread first looks at it.
+orders copies that complete an mbarrier are performed when a thread first waits for it.
 """
 
 from __future__ import annotations
@@ -199,15 +199,23 @@ def postpone(at: LaneSite, mbar: int, move: Callable[[], int]) -> None:
     waiting.append((at, mbar, move))
 
 
-def perform_postponed(batch: Batch, offset: Array) -> None:
-    """Threads look at the mbarriers at these offsets."""
+def perform_postponed(batch: Batch, offset: Array) -> bool:
+    """Threads wait for the phases under way of the mbarriers at these offsets: copies that end them
+    are performed. Whether there was any."""
     waiting = batch.kept(Postponed).by_mbarrier
-    if not waiting:
-        return
+    if not waiting or not offset.size:
+        return False
     for each in np.unique(offset).tolist():
-        for at, mbar, move in waiting.pop(each, []):
+        copies = waiting.pop(each, [])
+        parity = mbarrier_objects.state_of(batch, each).parity if copies else 0
+        for number, (at, mbar, move) in enumerate(copies, start=1):
             nbytes = np.array([move()], np.int64)
             complete(at.site, batch, np.array([at.lane]), np.array([mbar], np.uint64), nbytes)
+            if number < len(copies) and mbarrier_objects.state_of(batch, each).parity != parity:
+                # The phase did not wait for the others: they take longer.
+                waiting[each] = copies[number:]
+                break
+    return True
 
 
 def learn(batch: Batch, lanes: Array) -> None:

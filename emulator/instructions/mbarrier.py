@@ -148,10 +148,11 @@ def wait(site: Site) -> Action:
 
     def complete(ex: Execution, address: Array, wanted: Array) -> tuple[Array, Array, Array, Array]:
         at, offset, lanes = _objects(site, ex, address)
-        copy_engine.perform_postponed(ex.batch, offset)
         current = mbarrier_objects.phases(site, ex.batch, offset, lanes)
         asked = ex.group.spread(wanted)[at].astype(np.uint64)
         parity = asked & np.uint64(1) if by_parity else asked >> np.uint64(63)
+        if copy_engine.perform_postponed(ex.batch, offset[current == parity]):
+            current = mbarrier_objects.phases(site, ex.batch, offset, lanes)
         return current != parity, at, offset, lanes
 
     def remember(ex: Execution, offset: Array, at: Array, wanted: Array, done: Array) -> None:

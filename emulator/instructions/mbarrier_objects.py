@@ -122,6 +122,12 @@ def change(
         }
         site.lane(batch, lanes[bad]).fault(BarrierMisuse, messages[fault])
     batch.signals.changed = True
+    if batch.shared.checked:
+        word = _word(offset)
+        ended = (batch.shared.words()[word] ^ before) >> np.uint64(63) != 0
+        if ended.any():
+            heard = batch.kept(_Heard)
+            heard.of_ended[word[ended]] = heard.clocks[word[ended]]
     return before
 
 
@@ -174,11 +180,15 @@ def _check_live(site: Site, batch: Batch, offset: Array, lanes: Array) -> None:
 
 
 class _Heard:
-    """What the threads that arrived at each mbarrier knew: int32[words of shared, clocks]."""
+    """What the threads that arrived at each mbarrier knew: int32[words of shared, clocks].
+
+    of_ended: those that arrived in a phase that has completed.
+    """
 
     def __init__(self, batch: Batch) -> None:
         clocks = batch.shared.clocks.known.shape[2]
         self.clocks = np.zeros((batch.shared.data.size // 8, clocks), np.int32)
+        self.of_ended = self.clocks.copy()
 
 
 def _word(offset: Array) -> Array:
@@ -210,7 +220,7 @@ def acquire(batch: Batch, offset: Array, lanes: Array) -> None:
     if batch.shared.checked and lanes.size:
         word, cta, warp = _warps(batch, offset, lanes)
         known = batch.shared.clocks.known
-        heard = batch.kept(_Heard).clocks[word]
+        heard = batch.kept(_Heard).of_ended[word]
         rows = np.maximum(known[cta, warp], heard)
         np.maximum.at(known, (cta, warp), rows)
 

@@ -245,6 +245,24 @@ def test_expecting_more_bytes_than_come_is_a_deadlock() -> None:
         run(body, out(), words(), block=64, before=SHARED)
 
 
+TWO_COPIES = f"""mov.u32 %r20, bar; mov.u32 %r10, s; {ELECT0} @!%p1 bra GO;
+mbarrier.init.shared.b64 [%r20], 1; mbarrier.arrive.expect_tx.shared.b64 _, [%r20], %BYTES%;
+add.u32 %r12, %r10, 128; add.u64 %d4, %q1, 128;
+cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r10], [%q1], 128, [%r20];
+cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r12], [%d4], 128, [%r20];
+GO: bar.sync 0; {WAIT} shl.b32 %r11, %r0, 2; add.u32 %r10, %r10, %r11; ld.shared.u32 %r5, [%r10];
+{MINE} st.global.u32 [%d0], %r5;"""
+
+
+def test_a_phase_that_expects_one_copy_of_two_does_not_wait_for_the_other() -> None:
+    a = out()
+    report = run(TWO_COPIES.replace("%BYTES%", "256"), a, words(), block=64, before=SHARED)
+    assert (a == np.arange(64)).all()
+    assert report.findings == []
+    with pytest.raises(errors.SharedRace, match=r"asynchronous copy.*depends on the order"):
+        run(TWO_COPIES.replace("%BYTES%", "128"), out(), words(), block=64, before=SHARED)
+
+
 @pytest.mark.parametrize(
     ("change", "kind"),
     [
