@@ -507,14 +507,9 @@ CUresult cuGetErrorName(CUresult error, const char **text) {
   return CUDA_SUCCESS;
 }
 CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
-#if CUDART_VERSION >= 13000
-cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned,
-                                             unsigned long long,
-                                             cudaDriverEntryPointQueryResult *found) {
-#else
+// Some headers of CUDA 13 declare it, too.
 cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **function, unsigned long long,
                                     cudaDriverEntryPointQueryResult *found) {
-#endif
   const struct {
     const char *name;
     void *function;
@@ -532,7 +527,7 @@ cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **function, unsigne
   }
   return *function ? cudaSuccess : ask("unsupported", symbol);
 }
-#if CUDART_VERSION >= 12050 && CUDART_VERSION < 13000
+#if CUDART_VERSION >= 12050
 cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned,
                                              unsigned long long flags,
                                              cudaDriverEntryPointQueryResult *found) {

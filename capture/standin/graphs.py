@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from nvfp4.capture import graphs
-from nvfp4.capture.standin.memory import as_cpu, tell_written
+from nvfp4.capture.standin.memory import as_cpu, as_cuda, tell_written
 from nvfp4.capture.standin.streams import StreamContext, current_stream
 
 UNSET = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided")
@@ -104,10 +104,10 @@ def capturable(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
                 f"CUDA error: operation not permitted when stream is capturing: {name} waits for "
                 "the device"
             )
-        if base.endswith("_"):
+        if _is_in_place(base):
             graphs.keep(partial(kernel, *args, **kwargs))
             return None if base.startswith("_foreach") else args[0]
-        results = kernel(*args, **kwargs)
+        results = _shaped(kernel, args, kwargs)
 
         def again() -> None:
             if base in UNSET:
@@ -122,6 +122,32 @@ def capturable(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
         return results
 
     return call
+
+
+def _is_in_place(base: str) -> bool:
+    if base.startswith("__"):  # such as __rshift__ and __irshift__
+        return base.startswith("__i")
+    return base.endswith("_")
+
+
+def _shaped(kernel: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Results of the right shapes. What was captured before has not run, so that indices may be
+    anything."""
+    try:
+        return kernel(*args, **kwargs)
+    except (IndexError, RuntimeError) as error:
+        try:
+            return kernel(*(_zeros(each) for each in args), **kwargs)
+        except Exception:
+            raise error from None
+
+
+def _zeros(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_zeros(each) for each in value]
+    if isinstance(value, torch.Tensor) and value.dtype in (torch.int32, torch.int64):
+        return as_cuda(torch.zeros(value.shape, dtype=value.dtype))
+    return value
 
 
 def _waits(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,35 @@ def test_operators_are_done_again_on_what_is_there_then() -> None:
         graph.replay()
         assert out.tolist() == [1.0, *[2 * (start + i) + 1 for i in (1, 2, 3)]]
     assert doubled.tolist() == [22.0, 24.0, 26.0]
+
+
+@pytest.mark.parametrize(
+    "look_up", [lambda t, i: t[i], lambda t, i: torch.nn.functional.embedding(i, t)]
+)
+def test_indices_that_are_captured_need_not_be_there_yet(look_up: Any) -> None:
+    table = torch.arange(16.0, device="cuda")[:, None]
+    codes = torch.empty(64, dtype=torch.uint8, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = look_up(table, (codes & 15).long())
+    for first in (0, 100):
+        codes.copy_(torch.arange(first, first + 64, dtype=torch.uint8))
+        graph.replay()
+        assert found.flatten().tolist() == [float(i & 15) for i in range(first, first + 64)]
+
+
+def test_shifts_by_operators_are_not_done_in_place() -> None:
+    codes = torch.zeros(4, dtype=torch.uint8, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        high, low = codes >> 4, codes & 15
+        shifted = low.clone()
+        shifted <<= 1
+    codes.copy_(torch.tensor([0x12, 0x34, 0x56, 0xFF], dtype=torch.uint8))
+    graph.replay()
+    assert codes.tolist() == [0x12, 0x34, 0x56, 0xFF]
+    assert (high.tolist(), low.tolist()) == ([1, 3, 5, 15], [2, 4, 6, 15])
+    assert shifted.tolist() == [4, 8, 12, 30]
 
 
 def test_what_a_capture_made_keeps_its_memory_and_empty_sets_nothing() -> None:
