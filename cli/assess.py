@@ -142,7 +142,7 @@ def _assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
             on_emulated = beside.start if plan.benchmarks else None
             _run_tests(bot, plan, pace, verdict, observer, on_emulated)
         verdict.alone = alone.result() if alone else None
-        right = verdict.contest_tests_passed and not verdict.mistake
+        right = verdict.full_range_only_warns and not verdict.mistake
         if beside.started and right:
             beside.finish(verdict)
             return

@@ -35,7 +35,9 @@ def batch_and_show(names: Sequence[Path], options: BatchOptions) -> int:
         summarise(console, tally, options.jsonl, stopped)
     if stopped:
         return interrupts.exit_code()
-    return exits.passed if tally.passed == len(paths) else exits.failed
+    if tally.passed == len(paths):
+        return exits.passed
+    return exits.unclear if tally.passed + tally.unclear == len(paths) else exits.failed
 
 
 def _judges(options: BatchOptions) -> Judges:

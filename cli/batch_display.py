@@ -38,7 +38,8 @@ def shown(console: Console, tally: Tally) -> Iterator[Callable[[Line], None]]:
 def result_line(line: Line) -> Text:
     """A judged file as one line."""
     failure = failure_of(line)
-    text = Text.assemble(status_text("fail" if failure else "pass"), "  ")
+    status = "unclear" if line.get("unclear") else "fail" if failure else "pass"
+    text = Text.assemble(status_text(status), "  ")
     text.append(visible(line["submission"]["path"]))
     if failure:
         code, message = failure
@@ -69,7 +70,7 @@ def live_table(console: Console, tally: Tally) -> list[Text]:
 def figures(tally: Tally) -> Iterator[Text]:
     """Counts, rate and time left, causes, and the best so far."""
     counts = f"{tally.done} of {several(tally.total, 'file')}: "
-    counts += f"{tally.passed} passed, {tally.failed} failed"
+    counts += _outcomes(tally)
     if tally.left_s is not None:
         rate = 60 * tally.judged / max(tally.elapsed_s, 1e-9)
         counts += f"; {rate:.1f} a minute, {seconds(tally.left_s)} left"
@@ -79,6 +80,11 @@ def figures(tally: Tally) -> Iterator[Text]:
     if tally.timed:
         time_us, path, *_ = min(tally.timed)
         yield Text(f"best: {microseconds(time_us)} us, {visible(path)}")
+
+
+def _outcomes(tally: Tally) -> str:
+    unclear = f", {tally.unclear} unclear" if tally.unclear else ""
+    return f"{tally.passed} passed, {tally.failed} failed{unclear}"
 
 
 def summarise(console: Console, tally: Tally, out: Path, stopped: bool) -> None:
@@ -104,11 +110,11 @@ def summarise(console: Console, tally: Tally, out: Path, stopped: bool) -> None:
         ]
         show_table(console, "Failures", columns)
         say(console)
-    counts = f"{tally.passed} passed, {tally.failed} failed, in {seconds(tally.elapsed_s)}"
+    counts = f"{_outcomes(tally)}, in {seconds(tally.elapsed_s)}"
     if stopped:
         left = several(tally.total - tally.done, "file")
         sentence = f"interrupted: {counts}; {left} left, which --resume judges"
         say(console, f"{sentence}: {visible(str(out))}", "bold yellow")
         return
-    style = "bold green" if tally.passed == tally.total else "bold red"
+    style = "bold red" if tally.failed else "bold yellow" if tally.unclear else "bold green"
     say(console, f"{several(tally.total, 'file')}: {counts}: {visible(str(out))}", style)

@@ -13,6 +13,9 @@ from typing import Any, NoReturn
 
 from nvfp4.cli.errors import SetupError
 
+_FIRST = b'{"schema":'
+"""How each line begins; the last one may be cut off anywhere."""
+
 Line = dict[str, Any]
 """What `nvfp4 eval --json` prints, and: same_as, the path whose verdict it is or None; options, how
 it was judged; elapsed_s. Where nothing was judged it has passed and submission too.
@@ -63,9 +66,10 @@ class BatchFile:
         except OSError as error:
             self._fail(error)
         if not resume and (lines or rest):
-            raise SetupError(
-                f"{path} has results already", "--resume goes on from them; or name another file."
-            )
+            hint = "If a batch has written it, --resume goes on from it; or name another file."
+            raise SetupError(f"{path} is not empty", hint)
+        if rest and not _FIRST.startswith(rest[: len(_FIRST)]):
+            self._refuse(len(lines) + 1)
         self.found = [self._read(number, text) for number, text in enumerate(lines, 1)]
         self._kept = lines
         if rest:
@@ -80,9 +84,12 @@ class BatchFile:
             if missing:
                 raise KeyError(*sorted(missing))
             return line
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            message = f"line {number} of {self._path} is none of a batch: {error!r:.100}"
-            raise SetupError(message, "Name another file, or remove this one.") from None
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            self._refuse(number)
+
+    def _refuse(self, number: int) -> NoReturn:
+        message = f"line {number} of {self._path} is none of a batch"
+        raise SetupError(message, "Name a file that a batch has written, or a new one.") from None
 
     def drop(self, unwanted: Callable[[Line], bool]) -> None:
         """Leaves lines out that were found. Raises SetupError."""

@@ -27,6 +27,12 @@ table = (
         "Elements of c are not within the tolerance. `causes` says why, where that is known.",
     ),
     Said(
+        "output.state",
+        r"(?!)",
+        "A full-range output is wrong after other calls, and right in a process of its own: the "
+        "submission keeps something from call to call.",
+    ),
+    Said(
         "output.wrong_kind",
         r"the output is ",
         "The output is no tensor, or one of another shape or dtype.",

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from nvfp4.cli import exits
 from nvfp4.cli.candidates import Candidate
 from nvfp4.cli.janitor import end, watched
 from nvfp4.cli.problem import package_path, problem_folder
@@ -135,7 +136,8 @@ def _printed(output: bytes, errors: bytes, exit_code: int) -> dict[str, Any]:
     """The object that was printed; one with an error where there is none, or only a part of one."""
     with contextlib.suppress(ValueError, RecursionError):
         found = json.loads(output)
-        whole = exit_code in (0, 1, 2) and isinstance(found, dict)
+        said = exits.passed, exits.failed, exits.setup, exits.unclear
+        whole = exit_code in said and isinstance(found, dict)
         if whole and found.get("schema") == json_schema:
             return dict(found)
     last = visible(errors.decode("utf-8", "replace")).strip().splitlines()[-1:]

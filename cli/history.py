@@ -235,6 +235,10 @@ class History:
         except (sqlite3.Error, OSError) as error:
             why = getattr(error, "strerror", None) or str(error)
             hint = "Nothing in it was changed. Rename it to begin a new one."
+            if "locked" in why:
+                hint = "Another process uses it: try again later."
+            elif "readonly" in why or "read-only" in why.lower():
+                hint = "Make the file and its folder writable."
             raise HistoryError(f"the history {self.path} cannot be used: {why}", hint) from error
 
     def _upgrade(self, database: sqlite3.Connection) -> None:

@@ -10,14 +10,15 @@ from nvfp4.cli.batch_options import Busy
 
 
 class Tally:
-    """passed, causes: how many files passed, and failed by the code of the cause. first: a file
-    for each code. timed: geometric mean in microseconds, path, GPU, floor in microseconds. busy:
-    what is judged now. judged: how many contents, of ``wanted``, since the batch began.
+    """passed, unclear, causes: how many files passed, could not be judged whole, and failed by the
+    code of the cause. first: a file for each code. timed: geometric mean in microseconds, path,
+    GPU, floor in microseconds. busy: what is judged now. judged: how many contents, of ``wanted``,
+    since the batch began.
     """
 
     def __init__(self, total: int) -> None:
         self.total = total
-        self.passed = 0
+        self.passed = self.unclear = 0
         self.causes: Counter[str] = Counter()
         self.first: dict[str, str] = {}
         self.timed: list[tuple[float, str, str, float | None]] = []
@@ -40,19 +41,21 @@ class Tally:
             if device and device["kind"] == "cuda" and score["geomean_us"] is not None:
                 name, floor_us = device["name"], score["floor_geomean_us"]
                 self.timed.append((score["geomean_us"], path, name, floor_us))
+        elif line.get("unclear"):
+            self.unclear += 1
         else:
             self.causes[failure[0]] += 1
             self.first.setdefault(failure[0], path)
 
     @property
     def failed(self) -> int:
-        """How many files did not pass."""
+        """How many files are wrong, or could not be judged at all."""
         return self.causes.total()
 
     @property
     def done(self) -> int:
         """How many files have a line."""
-        return self.passed + self.failed
+        return self.passed + self.unclear + self.failed
 
     @property
     def elapsed_s(self) -> float:

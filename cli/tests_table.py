@@ -8,11 +8,11 @@ from nvfp4.cli.columns import Column
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.verdict import TestResult, Verdict
 
-styles = {"pass": "green", "fail": "bold red", "skipped": "dim"}
+styles = {"pass": "green", "fail": "bold red", "skipped": "dim", "unclear": "yellow"}
 
 
 def status_text(status: str) -> Text:
-    """pass, fail or skipped, in its colour."""
+    """pass, fail, skipped or unclear, in its colour."""
     return Text(status, style=styles.get(status, ""))
 
 

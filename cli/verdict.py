@@ -172,17 +172,29 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether the leaderboard would take it; full-range tests only warn."""
+        """Whether the leaderboard would take it; full-range tests only warn, but for one that is
+        wrong because of earlier calls."""
         judged = bool(self.tests or self.benchmarks) and not self.interrupted
         benchmarks_passed = all(each.status == "pass" for each in self.benchmarks)
-        return judged and not self.mistake and self.contest_tests_passed and benchmarks_passed
+        return judged and not self.mistake and self.full_range_only_warns and benchmarks_passed
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether an output is wrong because of earlier calls, whatever the inputs."""
+        return any(test.failure and test.failure["code"] == "output.state" for test in self.tests)
+
+    @property
+    def full_range_only_warns(self) -> bool:
+        """Whether the tests that decide passed, and no full-range one shows more than its inputs
+        do."""
+        return self.contest_tests_passed and not self.keeps_state
 
     @property
     def unclear(self) -> bool:
         """Whether all that was judged is right, but some cases were not judged."""
         results: list[TestResult | BenchmarkResult] = [*self._deciding_tests, *self.benchmarks]
         left = any(each.status == "skipped" and each.failure for each in results)
-        failed = any(each.status == "fail" for each in results)
+        failed = self.keeps_state or any(each.status == "fail" for each in results)
         return left and not failed and not self.mistake and not self.interrupted
 
     @property

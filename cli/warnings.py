@@ -29,7 +29,7 @@ def _not_confined(verdict: Verdict) -> Warning | None:
 def _full_range(verdict: Verdict) -> Warning | None:
     tests = [test for test in verdict.tests if test.inputs == "full"]
     failed = sum(test.status == "fail" for test in tests)
-    if not failed or not verdict.contest_tests_passed:
+    if not failed or not verdict.full_range_only_warns:
         return None
     return Warning(
         "full_range",

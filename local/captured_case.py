@@ -9,16 +9,18 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Sequence
+from contextlib import closing
 from typing import Any, TypeVar
 
 import torch
 
 from buffers import create_buffers, output_name
 from cases import Case
-from layout import dtype_by_name, layouts
+from layout import dtype_by_name
 from messages import Call, Called, Done, OpenCase
 from nvfp4.local.decoys import Decoys
-from nvfp4.local.dimensions import dimensions
+from nvfp4.local.dimensions import described_buffers
 from nvfp4.local.execution_messages import (
     Execute,
     Executed,
@@ -31,7 +33,7 @@ from nvfp4.local.executor import Executor, ExecutorFailed
 from nvfp4.local.launch_records import Malformed, RecordedCall, outbox_bytes, read_call
 from nvfp4.local.printed import taken
 from nvfp4.local.whole_mapping import whole_mapping
-from opened_case import Explain, OpenedCase
+from opened_case import Explain, OpenedCase, OutOfTime, generate
 from protocol import Exit
 from submission_process import SubmissionFailed, SubmissionProcess
 from task import input_t
@@ -42,6 +44,9 @@ _attempts = 3
 """To find a process in which the submission's addresses are free."""
 
 _margin_s = 5.0
+
+_replay_s = 10.0
+"""Of calls that are had again in another process."""
 
 
 _longest_reason = 200
@@ -63,7 +68,11 @@ class NotCaptured(Exception):
 
 
 class Capture:
-    """What belongs to one submission's process. on: whether calls are recorded still; why not."""
+    """What belongs to one submission's process. on: whether calls are recorded still; why not.
+
+    recorded: the cases whose calls were, and the seconds that each took. called: how many calls
+    there were. looked_for_state: whether a wrong output was had again in a process of its own.
+    """
 
     def __init__(self, process: SubmissionProcess, executor: Executor, name: str, on: bool) -> None:
         self.process = process
@@ -75,6 +84,9 @@ class Capture:
         self.outbox: int | None = None
         self.opened = False
         self.likely = _is_likely(process)
+        self.recorded: list[tuple[Case, float]] = []
+        self.called = 0
+        self.looked_for_state = False
 
     def open_outbox(self) -> tuple[int, bool]:
         """Its descriptor, and whether it is new."""
@@ -84,6 +96,16 @@ class Capture:
         os.ftruncate(self.outbox, outbox_bytes)
         _seal(self.outbox)
         return self.outbox, True
+
+    def latest(self, most_s: float) -> list[Case]:
+        """The cases of the latest recorded calls, in order, which took no longer in all."""
+        found: list[Case] = []
+        for case, taken_s in reversed(self.recorded):
+            most_s -= taken_s
+            if most_s < 0:
+                break
+            found.insert(0, case)
+        return found
 
     def give_up(self, why: str) -> None:
         """From now on nothing is recorded."""
@@ -145,16 +167,58 @@ class CapturedCase(OpenedCase):
         self, data: input_t, request: object, answer: type[T], check: bool
     ) -> tuple[T, float]:
         self._settled = False
+        self._capture.called += 1
         if isinstance(request, Call) and self._capture.on:
             start_ns = time.perf_counter_ns()
             try:
                 called = self._captured_call(data, check)
                 self._settled = True
-                return called, float(time.perf_counter_ns() - start_ns)  # type: ignore[return-value]
+                taken_ns = time.perf_counter_ns() - start_ns
+                self._capture.recorded.append((self.case, taken_ns / 1e9))
+                return called, float(taken_ns)  # type: ignore[return-value]
             except NotCaptured as error:
                 self._fall_back(str(error))
         self.own_word = self._capture.why
-        return super().judged_request(data, request, answer, check)
+        try:
+            return super().judged_request(data, request, answer, check)
+        except SubmissionFailed as failed:
+            if self.case.full_range and failed.end is Exit.CHECK_FAILED:
+                self._look_for_state(failed, data)
+            raise
+
+    def _look_for_state(self, failed: SubmissionFailed, data: input_t) -> None:
+        """Raises SubmissionFailed where only earlier calls of the process can be the cause."""
+        capture = self._capture
+        if capture.called == 1 or capture.looked_for_state:
+            return
+        capture.looked_for_state = True
+        self._explain = None
+        try:
+            self._in_another_process()
+            super().judged_request(data, Call(), Called)
+        except (SubmissionFailed, OutOfTime):
+            return
+        raise SubmissionFailed(
+            f"{failed}\nin a process of its own this call is right: what earlier calls have left "
+            "decides",
+            record={"code": "output.state", "message": str(failed).partition("\n")[0]},
+        ) from None
+
+    def _in_another_process(self, before: Sequence[Case] = ()) -> None:
+        """Has later calls run there. before: cases that are called there first, as they were here,
+        for what they leave."""
+        process, case = self._capture.process, self.case
+        self._called = False
+        process.stop()
+        try:
+            for each in before:
+                opened = OpenedCase(process, each, torch.device("cpu"), self._deadline)
+                with closing(opened):
+                    opened.judged_call(generate(each, each.seed), check=False)
+        except SubmissionFailed:
+            process.stop()
+        taken(process.stdout)
+        self.ask(OpenCase(case.m, case.k, case.l), Done, self.buffers.fd)
 
     def reported(self) -> dict[str, str]:
         """What the last call adds to the case's report."""
@@ -281,9 +345,7 @@ class CapturedCase(OpenedCase):
         self._called = False
         if capture.launched:
             # What those launches would have left in memory is missing there.
-            capture.process.stop()
-            case, buffers = self.case, self.buffers
-            self.ask(OpenCase(case.m, case.k, case.l), Done, buffers.fd)
+            self._in_another_process(capture.latest(min(_replay_s, self.seconds_left() / 4)))
 
 
 class Captures:
@@ -319,23 +381,3 @@ class Captures:
             self._captures[id(process)] = known
             known.why = next((each.why for each in self._captures.values() if each.why), "")
         return CapturedCase(known, case, device, deadline, explain)
-
-
-def described_buffers(shape: tuple[int, int, int], offsets: dict[str, int]) -> list[Any]:
-    """The buffers of a case (m, k, l) that launches may touch, as `Execute` has them."""
-    described = []
-    for name, layout in layouts(*shape).items():
-        view = layout.view(torch.empty(layout.nbytes, dtype=torch.uint8, device="meta"))
-        strides = [each * view.element_size() for each in view.stride()]
-        described.append(
-            [
-                name,
-                offsets[name],
-                layout.nbytes,
-                name == "c",
-                list(view.shape),
-                strides,
-                [list(pair) for pair in dimensions[name]],
-            ]
-        )
-    return described

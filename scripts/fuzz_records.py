@@ -28,7 +28,7 @@ if "buffers" not in sys.modules:
 import torch
 
 from buffers import SharedBuffers, create_buffers, output_name
-from nvfp4.local.captured_case import described_buffers
+from nvfp4.local.dimensions import described_buffers
 from nvfp4.local.execution_messages import Execute, Executed, Opened, OpenSession
 from nvfp4.local.executor import Executor, ExecutorFailed
 from nvfp4.local.launch_records import Malformed, outbox_bytes, read_call

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from nvfp4.cli.failure_objects import read_failure
 from nvfp4.cli.mistakes import Mistake
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.verdict import BenchmarkResult, Device, Submission, TestResult, Verdict
@@ -12,7 +13,8 @@ no_options: dict[str, Any] = {"device": "cpu", "limit_s": None}
 
 
 def verdict_of(content: bytes, device: str = "cpu") -> dict[str, Any]:
-    """What the fake judge says of a file whose text is passes, mistaken, wrong, or a time."""
+    """What the fake judge says of a file whose text is passes, mistaken, wrong, unclear, or a
+    time."""
     text = content.decode().split()[0]
     verdict = Verdict(Submission("copy.py", "0"), Device(device, f"a {device}"))
     if text == "mistaken":
@@ -20,7 +22,10 @@ def verdict_of(content: bytes, device: str = "cpu") -> dict[str, Any]:
         return verdict.as_json()
     problem = load_problem()
     status, said = ("fail", "3 of 128 elements are wrong") if text == "wrong" else ("pass", None)
-    verdict.tests = [TestResult(problem.tests[0], "contest", status, said)]
+    if text == "unclear":
+        status, said = "skipped", "not judged: not emulated: tcgen05"
+    failure = read_failure(said) if said else None
+    verdict.tests = [TestResult(problem.tests[0], "contest", status, said, failure=failure)]
     on_gpu = device == "cuda"
     mean_us = float(text) if on_gpu and status == "pass" else None
     verdict.benchmarks = [

@@ -234,7 +234,9 @@ def test_a_file_with_results_is_not_written_to_unless_they_are_to_go_on(
     before = Path("out.jsonl").read_bytes()
     code, output = run()
     assert code == 2
-    assert output.startswith("error: out.jsonl has results already\nhint: --resume")
+    assert output.startswith(
+        "error: out.jsonl is not empty\nhint: If a batch has written it, --res"
+    )
     assert Path("out.jsonl").read_bytes() == before
 
 
@@ -245,6 +247,26 @@ def test_a_file_of_something_else_is_refused(folder: Path, text: str) -> None:
     assert code == 2
     assert output.startswith("error: line 1 of out.jsonl is none of a batch")
     assert Path("out.jsonl").read_text() == f"{text}\n"
+
+
+@pytest.mark.parametrize("text", ["my notes", "[1]", '{"passed": true}'])
+def test_a_last_line_of_something_else_is_kept(folder: Path, text: str) -> None:
+    Path("out.jsonl").write_text(text)
+    code, output = run("--resume")
+    assert code == 2
+    assert output.startswith("error: line 1 of out.jsonl is none of a batch")
+    assert Path("out.jsonl").read_text() == text
+
+
+def test_what_is_unclear_has_not_failed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Fake(monkeypatch)
+    (folder / "kernels/b.py").write_text("unclear")
+    (folder / "kernels/deep/c.py").write_text("passes")
+    code, output = run()
+    assert code == 3
+    assert "unclear  kernels/b.py  not_judged.not_emulated" in output
+    assert "3 passed, 0 failed, 1 unclear" in output
+    assert "Failures" not in output
 
 
 def test_one_batch_at_a_time_writes_to_a_file(folder: Path) -> None:

@@ -52,6 +52,7 @@ class Fake:
         self._on_gpu = on_gpu
         monkeypatch.chdir(folder)
         monkeypatch.setattr(comparing, "judge", self.judge)
+        monkeypatch.setattr(comparing, "first_mistake", lambda file, content: None)
         monkeypatch.setattr(comparing, "time_side_by_side", self.time_side_by_side)
         monkeypatch.setattr(comparing, "has_gpu", lambda device: on_gpu)
 
@@ -117,6 +118,17 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
 @pytest.fixture
 def emulated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
     return Fake(monkeypatch, tmp_path, on_gpu=False)
+
+
+def test_what_reading_a_file_finds_is_told_before_any_is_judged(tmp_path: Path) -> None:
+    right, broken = tmp_path / "right.py", tmp_path / "broken.py"
+    right.write_bytes(kernel.read_bytes())
+    broken.write_text("def custom_kernel(data:\n")
+    done = invoke("compare", str(right), str(broken))
+    assert done.exit_code == 1
+    assert "SyntaxError" in done.output
+    assert "B (" in done.output
+    assert "pass" not in done.output
 
 
 def compare(texts: Sequence[str], *arguments: str) -> Result:

@@ -1,4 +1,4 @@
-"""A benchmark without a GPU is called again with other inputs: what is kept of a call is wrong."""
+"""What is kept from call to call is found out without a GPU, too."""
 
 from __future__ import annotations
 
@@ -46,3 +46,21 @@ def test_what_a_second_call_prints_is_not_told(tmp_path: Path) -> None:
     said = judged(path)
     assert "passed: 3 benchmarks" in said, said
     assert "here\n  here" not in said, said
+
+
+def test_a_full_range_output_that_earlier_calls_decide_fails(tmp_path: Path) -> None:
+    """It is right on the contest's inputs, and only once on others."""
+    path = tmp_path / "submission.py"
+    path.write_text(kernel.read_text() + keeps)
+    words = ["-k", "256x7168", "-k", "128x256"]
+    done = CliRunner().invoke(main, ["test", str(path), *words])
+    assert "in a process of its own this call is right" in done.output, done.output
+    assert done.exit_code == 1
+
+
+def test_inputs_that_are_wrong_in_any_process_only_warn() -> None:
+    path = kernel.parents[1] / "misreadings" / "high_nibbles_skipped.py"
+    done = CliRunner().invoke(main, ["test", str(path), "-k", "128x256", "-k", "512x512"])
+    assert "process of its own" not in done.output, done.output
+    assert "full-range inputs" in done.output
+    assert done.exit_code == 0

@@ -19,7 +19,14 @@ from nvfp4.capture import host_access
 from nvfp4.capture.errors import NeedsGpu
 from nvfp4.capture.noise import put_noise
 from nvfp4.capture.standin.graphs import UNSET, capturable
-from nvfp4.capture.standin.memory import CPU_KEY, as_cpu, as_cuda, strided_view, tell_written
+from nvfp4.capture.standin.memory import (
+    CPU_KEY,
+    aligned,
+    as_cpu,
+    as_cuda,
+    strided_view,
+    tell_written,
+)
 from nvfp4.capture.standin.scaled_mm import scaled_mm
 
 OnRead = Callable[[torch.Tensor], None]
@@ -289,7 +296,7 @@ def _on_any_device(op: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _noisy(kernel: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
     """A tensor that nobody has set; new pages of the host would be zeros."""
-    tensor = kernel(*args, **kwargs)
+    tensor = aligned(kernel(*args, **kwargs))
     storage = tensor.untyped_storage()
     put_noise(storage.data_ptr(), storage.nbytes())
     return tensor

@@ -21,6 +21,7 @@ from nvfp4.capture import host_access
 from nvfp4.capture.errors import NeedsGpu
 
 _DLPACK_CPU, _DLPACK_CUDA = 1, 2
+_ALIGNMENT = 512
 _DEVICE_TYPE_OFFSET = ctypes.sizeof(ctypes.c_void_p)  # DLTensor begins: void* data; DLDevice device
 
 _CUDA_TYPE, _META_TYPE, _KNOWN_TYPES = 1, 14, 15  # c10::DeviceType
@@ -58,12 +59,27 @@ def _relabelled(tensor: torch.Tensor, device_type: int) -> torch.Tensor:
         raise NeedsGpu(f"{tensor.layout} tensors are not supported without a GPU")
     elements = tensor.untyped_storage().nbytes() // tensor.element_size()
     flat = strided_view(tensor, [elements], [1], 0)
-    capsule = torch._C._to_dlpack(_view_dtype.redispatch(CPU_KEY, flat, torch.uint8))
+    return _labelled(_view_dtype.redispatch(CPU_KEY, flat, torch.uint8), tensor, device_type)
+
+
+def _labelled(memory: torch.Tensor, tensor: torch.Tensor, device_type: int) -> torch.Tensor:
+    """Like a tensor, on the memory of bytes and on a device."""
+    capsule = torch._C._to_dlpack(memory)
     address = _capsule_pointer(capsule, b"dltensor")
     ctypes.c_int32.from_address(address + _DEVICE_TYPE_OFFSET).value = device_type
     same_bytes = torch._C._from_dlpack(capsule)
     typed = _view_dtype.redispatch(CPU_KEY, same_bytes, tensor.dtype)
     return strided_view(typed, tensor.size(), tensor.stride(), tensor.storage_offset())
+
+
+def aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """A CUDA tensor that is not set, at an address as CUDA's allocator of tensors gives it."""
+    nbytes = tensor.untyped_storage().nbytes()
+    if not nbytes or tensor.data_ptr() % _ALIGNMENT == 0:
+        return tensor
+    memory = torch.empty(nbytes + _ALIGNMENT, dtype=torch.uint8)
+    skip = -memory.data_ptr() % _ALIGNMENT
+    return _labelled(memory[skip : skip + nbytes], tensor, _DLPACK_CUDA)
 
 
 _most_runs = 1 << 16

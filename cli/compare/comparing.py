@@ -34,6 +34,7 @@ from nvfp4.cli.console import new_console, say
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.gpu import has_gpu
 from nvfp4.cli.judging import Options, judge, show_verdict
+from nvfp4.cli.mistakes import first_mistake
 from nvfp4.cli.problem import Problem, load_problem
 from nvfp4.cli.progress import observed, quiet
 from nvfp4.cli.quantities import microseconds, seconds, several
@@ -81,6 +82,7 @@ def compare_and_show(named: Sequence[str], options: CompareOptions) -> int:
     comparing = _Comparing(files, options, load_problem(), console)
     result: Result
     try:
+        comparing.refuse_mistakes()
         result = comparing.timed(started_s) if on_gpu else comparing.counted()
     except _Wrong as wrong:
         result = wrong.failed
@@ -91,7 +93,7 @@ def compare_and_show(named: Sequence[str], options: CompareOptions) -> int:
     elif isinstance(result, Failed):
         show_verdict(console, result.verdict)
         unclear = result.verdict.unclear
-        why = "could not be judged in time" if unclear else "is wrong"
+        why = "could not be judged" if unclear else "is wrong"
         style = "bold yellow" if unclear else "bold red"
         say(console, f"{result.file.name} {why}, so nothing is compared", style)
     else:
@@ -132,6 +134,13 @@ class _Comparing:
         found = comparisons_of(waves.rounds, options.threshold)
         benchmarks = self.problem.benchmarks
         return Timed(benchmarks, options.threshold, seed, waves.rounds, waves.end, found)
+
+    def refuse_mistakes(self) -> None:
+        """What reading the files finds is told before any is run."""
+        for file in self.files:
+            mistake = first_mistake(file.submission.path, file.content)
+            if mistake:
+                raise _Wrong(Failed(file, Verdict(file.submission, None, mistake=mistake)))
 
     def counted(self) -> Counted:
         """What the emulated benchmarks count."""

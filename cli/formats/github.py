@@ -35,7 +35,7 @@ def _failures(verdict: Verdict) -> Iterator[str]:
         failure = case.result.failure
         if failure:
             names = ("code", "file", "line", "column")
-            only_warns = case.inputs == "full" and verdict.contest_tests_passed
+            only_warns = case.inputs == "full" and verdict.full_range_only_warns
             only_warns = only_warns or case.result.status == "skipped"
             same = (only_warns, *(failure[name] for name in names))
             alike.setdefault(same, []).append(case)

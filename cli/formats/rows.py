@@ -20,10 +20,16 @@ _formulas = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 
 
 def write(verdict: Verdict) -> str:
-    """A header, then the rows. Empty where nothing is known; text never is a formula."""
+    """A header, then the rows, one of kind `file` where nothing could be run. Empty where nothing
+    is known; text never is a formula."""
     page = io.StringIO()
     writer = csv.DictWriter(page, columns, lineterminator="\n")
     writer.writeheader()
+    if verdict.mistake:
+        told = {**vars(verdict.mistake), "kind": "file", "status": "fail"}
+        told["code"] = f"mistake.{verdict.mistake.code}"
+        told["file"] = path_of(verdict.mistake.file, verdict)
+        writer.writerow({name: _cell(told.get(name)) for name in columns})
     for case in cases_of(verdict):
         cells = _cells(case, verdict)
         writer.writerow({name: _cell(cells.get(name)) for name in columns})

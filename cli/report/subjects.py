@@ -30,7 +30,7 @@ class Subject:
 
 def load_subjects(names: Sequence[str], options: Options) -> list[Subject]:
     """What the names stand for, the newest judgement without any. A file with a whole judgement of
-    the same contents is not judged again. Raises SetupError.
+    the same contents is not judged again. Raises SetupError, and KeyboardInterrupt.
     """
     history = History()
     if not names:
@@ -58,6 +58,8 @@ def _of_file(path: Path, history: History, options: Options) -> Record:
     plan = Plan(problem.tests, problem.benchmarks)
     with observed(new_console(stderr=True)) as observer:
         verdict = judge(path, plan, options, observer, (described, content))
+    if verdict.interrupted:
+        raise KeyboardInterrupt
     number = (keep(verdict, content) if options.kept else None) or 0
     return Record(
         id=number,
