@@ -122,7 +122,7 @@ def emulated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
 
 def test_what_reading_a_file_finds_is_told_before_any_is_judged(tmp_path: Path) -> None:
     right, broken = tmp_path / "right.py", tmp_path / "broken.py"
-    right.write_bytes(kernel.read_bytes())
+    right.write_text("def custom_kernel(data):\n    return data[6]\n")
     broken.write_text("def custom_kernel(data:\n")
     done = invoke("compare", str(right), str(broken))
     assert done.exit_code == 1
