@@ -239,6 +239,12 @@ class MissingFence(MemoryFault):
     code = "missing_fence"
 
 
+class ReadOnlyLoad(MemoryFault):
+    """ld.global.nc reads what the same launch has written."""
+
+    code = "read_only_load"
+
+
 class UninitialisedRegister(EmulatorError):
     """A register was read before any instruction set it."""
 

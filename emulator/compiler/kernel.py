@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from nvfp4.emulator.errors import UnsupportedInstruction
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.early_arrivals import loads_under_way
 from nvfp4.emulator.ptx.program import Instruction, Program, SymbolAddress
@@ -75,7 +76,8 @@ class CompiledKernel:
             values[index] = np.array([-1]).astype(REGISTER_DTYPES[self.classes[index]])
         for index, name in self.specials.items():
             value = batch.special(name)
-            assert value is not None
+            if value is None:
+                raise UnsupportedInstruction(f"the special register %{name} is not emulated")
             values[index] = value
         for index, symbol in self.symbols.items():
             base = batch.launch.symbols[symbol.name]

@@ -22,6 +22,7 @@ from nvfp4.emulator.errors import (
     MissingProxyFence,
     MissingWarpSync,
     OrderDependence,
+    ReadOnlyLoad,
     Related,
     RunawayKernel,
     Seen,
@@ -36,7 +37,8 @@ from nvfp4.emulator.state.memory import contents
 from nvfp4.emulator.state.order import Order
 
 _UNDEFINED = (UninitialisedRegister, UninitialisedShared)
-_NEVER_THE_CAUSE = (MissingWarpSync, MissingFence, MissingProxyFence)
+_UNFENCED = (MissingFence, MissingProxyFence, ReadOnlyLoad)
+_NEVER_THE_CAUSE = (MissingWarpSync, *_UNFENCED)
 
 Kept = Mapping[int, tuple[Buffer, Array]]
 """By address, the buffers that a run has written and what they held before."""
@@ -91,8 +93,7 @@ def compare_orders(
     differences = (d for world in worlds.by_order.values() for d in world.differences)
     if causes and any(each.cause is causes[0] for each in differences):
         _name_both_places(testify, state, causes)
-    fences = (MissingFence, MissingProxyFence)
-    unfenced = [each for each in state.findings if isinstance(each, fences)]
+    unfenced = [each for each in state.findings if isinstance(each, _UNFENCED)]
     _name_where_new(testify, state, [*races[:_NAMED], *unfenced[:_NAMED]], worlds)
 
 

@@ -14,6 +14,7 @@ from nvfp4.emulator.errors import (
     MissingFence,
     MissingWarpSync,
     OutOfBounds,
+    ReadOnlyLoad,
     ReadOnlyMemory,
     Seen,
 )
@@ -128,7 +129,8 @@ def _note_reads(
         races.exchange(np.full(lanes.size, FENCES), who, tells=False, hears=True)
         return
     _testify(batch, access.site, address, access.nbytes, lanes, writes=False)
-    found = races.reads(address, access.nbytes, who, atomic=False)
+    nc = "nc" in access.site.parts
+    found = races.reads(address, access.nbytes, who, atomic=False, nc=nc)
     _note(batch, access.site, READ, access.nbytes, address, lanes, found)
 
 
@@ -207,6 +209,16 @@ def _note_unpublished(
     where = int(address[found.early])
     cta, thread = (found.writer_of_early >> 32) - 1, found.writer_of_early & 0x7FF
     there, other = batch.place(cta, thread)
+    if "nc" in site.parts:
+        at.note(
+            ReadOnlyLoad,
+            f"ld.global.nc of {nbytes} bytes at {batch.memory.describe(where)}, which thread "
+            f"{other} of CTA {there} has written in this launch: that load is for memory that the "
+            "kernel never writes, and may get what was there before",
+            hint="leave out __ldg, and const __restrict__ of a pointer to what the kernel writes",
+            seen=_seen(at, where, nbytes, cta, thread),
+        )
+        return
     at.note(
         MissingFence,
         f"read of {nbytes} bytes at {batch.memory.describe(where)}, which thread {other} of CTA "

@@ -146,11 +146,12 @@ def _bytes_of(cell, first, end):  # type: ignore[no-untyped-def]
 
 @loop
 def note_reads(  # type: ignore[no-untyped-def]
-    address, nbytes, number, row, thread, known, starts, ends, shadows, releases, latest, atomic
+    address, nbytes, number, row, thread, known, starts, ends, shadows, releases, latest, atomic,
+    nc
 ):  # fmt: skip
     """Record reads of `nbytes` at each address, or atomics. number: linear CTA numbers. row: places
-    of the CTAs in the batch. Returns the first (lane, other's stamp) that race and how many do, and
-    the first that reads what was not published, or -1."""
+    of the CTAs in the batch. nc: by the cache of what is never written. Returns the first (lane,
+    other's stamp) that race and how many do, and the first that may read what was there before."""
     first, other, own, count = -1, np.int64(0), np.int64(0), 0
     early, writer_of_early = -1, np.int64(0)
     near = -1
@@ -177,8 +178,8 @@ def note_reads(  # type: ignore[no-untyped-def]
             if writer & which != 0 and writer != fine:
                 if _ordered(writer, cta, t, mine, releases, latest):
                     fine = writer
-                    told = atomic or _published(writer, cta, mine, releases, latest)
-                    if early < 0 and not told:
+                    late = nc or not _published(writer, cta, mine, releases, latest)
+                    if early < 0 and late and not atomic:
                         early, writer_of_early = i, writer
                 else:
                     racing = _worse(writer, racing, stamp)
@@ -297,10 +298,9 @@ class GlobalRaces:
 
     starts, ends: uint64[buffers]. shadows: uint64[buffers], host addresses of the stamps: the last
     writers of all cells, then their first readers, then their second ones. releases: int32[n, 3 +
-    2 * (warps + 1)], rows of (the CTA's previous row or -1, epoch, channel, clocks, published
-    clocks). latest: int32[CTAs
-    of the grid], a CTA's last row or -1. heard: as of `exchange`. epochs: int32[CHANNELS], how
-    often each channel was listened to, and 1.
+    2 * (warps + 1)]: the CTA's previous row or -1, epoch, channel, clocks, published ones. latest:
+    int32[CTAs of the grid], a CTA's last row or -1. heard: as of `exchange`. epochs:
+    int32[CHANNELS], how often each channel was listened to, and 1.
     """
 
     def __init__(self, memory: GlobalMemory, ctas: int, warps: int, watch: list[Buffer]) -> None:
@@ -347,9 +347,9 @@ class GlobalRaces:
         """Whether a read of these addresses has to be recorded."""
         return bool(self.starts.size) and watched(address, self.starts, self.ends)
 
-    def reads(self, address: Array, nbytes: int, who: Who, atomic: bool) -> Found:
+    def reads(self, address: Array, nbytes: int, who: Who, atomic: bool, nc: bool = False) -> Found:
         """Record reads or atomics; as `note_reads`."""
-        return self._note(note_reads, address, nbytes, who, atomic)
+        return self._note(note_reads, address, nbytes, who, atomic, nc)
 
     def writes(self, address: Array, data: Array, who: Who) -> Found:
         """Write data[lane, byte] to watched buffers; as `note_writes`."""

@@ -375,3 +375,14 @@ def test_a_discard_races_with_the_writes_of_others() -> None:
     assert run(body.replace("%SYNC%", "bar.sync 0;"), lines_of_cache(2), block=64).findings == []
     with pytest.raises(errors.GlobalRace, match="depends on the order"):
         run(body.replace("%SYNC%", ""), lines_of_cache(2), block=64)
+
+
+def test_a_special_register_that_is_not_emulated_is_named() -> None:
+    with pytest.raises(errors.UnsupportedInstruction, match="special register %pm0 is not"):
+        run("mov.u32 %r1, %pm0; st.global.u32 [%q0], %r1;", np.zeros(4, np.uint32))
+
+
+def test_what_the_driver_sets_for_cooperative_launches_alone_is_zero() -> None:
+    a = np.ones(4, np.uint32)
+    run("mov.u32 %r1, %envreg2; st.global.u32 [%q0], %r1;", a)
+    assert a[0] == 0

@@ -105,3 +105,17 @@ def test_a_flag_that_releases_needs_no_fence() -> None:
     READ: ld.acquire.gpu.global.u32 %r2, [%d2]; setp.eq.u32 %p2, %r2, 0; @%p2 bra READ;
     ld.global.u32 %r3, [%d1]; st.global.u32 [%d3], %r3; E:"""
     assert run(body, number, flag, out, grid=2).findings == []
+
+
+def test_the_read_only_cache_may_hold_what_was_there_before() -> None:
+    (found,) = last_adds_up(after_write="membar.gl;", read="ld.global.nc.u32").findings
+    assert found.code == errors.ReadOnlyLoad.code
+    assert [each["message"] for each in found.related] == ["the same bytes are written here"]
+
+
+def test_what_no_launch_writes_may_be_read_through_the_read_only_cache() -> None:
+    source, target = np.arange(32, dtype=np.uint32), np.zeros(32, np.uint32)
+    body = """mul.wide.u32 %d0, %r0, 4; add.u64 %d1, %q0, %d0; add.u64 %d2, %q1, %d0;
+    ld.global.nc.u32 %r1, [%d1]; st.global.u32 [%d2], %r1;"""
+    assert run(body, source, target).findings == []
+    assert (source == target).all()

@@ -34,6 +34,7 @@ FINDINGS = frozenset(
         "global_race",
         "missing_fence",
         "proxy_fence",
+        "read_only_load",
         "shared_race",
         "unjoined_stream",
         "unset_register",
