@@ -18,7 +18,7 @@ from nvfp4.cli.quantities import microseconds, percent, seconds, several
 from nvfp4.cli.render import show_table
 from nvfp4.cli.tally import Tally
 from nvfp4.cli.tests_table import status_text
-from nvfp4.cli.text import visible
+from nvfp4.cli.text import one_line, visible
 
 _best = 10
 _lines_below = 7
@@ -40,7 +40,7 @@ def result_line(line: Line) -> Text:
     failure = failure_of(line)
     status = "unclear" if line.get("unclear") else "fail" if failure else "pass"
     text = Text.assemble(status_text(status), "  ")
-    text.append(visible(line["submission"]["path"]))
+    text.append(one_line(line["submission"]["path"]))
     if failure:
         code, message = failure
         text.append(f"  {code}: {visible(message.partition(chr(10))[0])}")

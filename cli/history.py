@@ -138,7 +138,12 @@ class History:
         rows = self._rows(f"SELECT {', '.join(_columns)} FROM judgements ORDER BY id DESC")
         found = [_entry(row) for row in rows]
         if file is not None:
-            found = [each for each in found if file in (each.path, Path(each.path).name)]
+            same = os.path.abspath(file)
+            found = [
+                each
+                for each in found
+                if file in (each.path, Path(each.path).name) or same == os.path.abspath(each.path)
+            ]
         return found[:most]
 
     def best(self, benchmarks: str) -> set[int]:

@@ -116,4 +116,5 @@ def report(
 
     options = Options(device=device, flush=flush, output=output, kept=kept)
     size = write_report(named, options, cost)
-    click.echo(f"wrote {output}, {size / 1e6:.1f} MB")
+    shown = f"{size / 1e6:.1f} MB" if size > 1e6 else f"{size / 1e3:.0f} kB"
+    click.echo(f"wrote {output}, {shown}")

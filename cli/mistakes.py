@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from io import BytesIO
 
 from nvfp4.cli.entry_point import entry_point_mistake
-from nvfp4.cli.text import visible
+from nvfp4.cli.text import one_line, visible
 
 longest_parsed_bytes = 4 << 20
 """Of a larger file only the import says what is wrong with it."""
@@ -41,7 +41,8 @@ class Mistake:
     @property
     def text(self) -> str:
         """As compilers print it: place and message, the line, a caret, the hint."""
-        place = ":".join(str(each) for each in (self.file, self.line, self.column) if each)
+        parts = one_line(self.file), self.line, self.column
+        place = ":".join(str(each) for each in parts if each)
         lines = [f"{place}: {self.message}"]
         if self.source:
             lines.append(f"{self.line:>6} | {self.source}")

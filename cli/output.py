@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from nvfp4.cli.failures import named_results
+from nvfp4.cli.quantities import several
 from nvfp4.cli.verdict import Verdict
 
 _shown_outputs = 3
@@ -17,7 +18,7 @@ def output_lines(verdict: Verdict) -> Iterator[Text]:
         if result.output:
             cases.setdefault(result.output, []).append(f"{what}, {result.spec}")
     for output, names in list(cases.items())[:_shown_outputs]:
-        others = f", and {len(names) - 1} more cases" if len(names) > 1 else ""
+        others = f", and {several(len(names) - 1, 'more case')}" if len(names) > 1 else ""
         yield Text.assemble(("output: ", "bold"), f"{names[0]}{others}")
         for line in output.split("\n"):
             yield Text(f"  {line}")

@@ -58,11 +58,16 @@ def shortened(text: str, count: int = 0) -> str:
     does not have them.
     """
     lines = text.splitlines()
-    shown = [line[:_longest_line] for line in lines[:most_lines]]
+    shown = [_cut(line) for line in lines[:most_lines]]
     more = max(count, len(lines)) - len(shown)
     if more > 0:
         shown.append(f"... and {more:,} more lines")
     return "\n".join(shown).rstrip()
+
+
+def _cut(line: str) -> str:
+    left = len(line) - _longest_line
+    return line if left <= 0 else f"{line[:_longest_line]} ... and {left:,} more characters"
 
 
 def _wait_until_read(stream: Any) -> None:

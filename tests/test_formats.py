@@ -185,7 +185,7 @@ def test_github_marks_the_line_of_the_user_s_file() -> None:
     lines = formatted(recorded_verdict("fault"), "github").split("\n")
     assert lines[0].startswith(
         "::error file=mine.py,line=40,col=9,title=nvfp4%3A kernel.out_of_bounds%2C "
-        "128 x 256 x 2%2C contest inputs and 1 more cases::Traceback"
+        "128 x 256 x 2%2C contest inputs and 1 more case::Traceback"
     )
     assert lines[-1] == "::error title=nvfp4::failed: 0 of 2 tests passed"
     found = formatted(recorded_verdict("races"), "github").split("\n")

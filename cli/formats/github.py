@@ -5,6 +5,7 @@ from typing import Any
 
 from nvfp4.cli.findings import summarise
 from nvfp4.cli.formats.cases import Case, cases_of, path_of, summary_of
+from nvfp4.cli.quantities import several
 from nvfp4.cli.text import visible
 from nvfp4.cli.verdict import Verdict
 
@@ -42,7 +43,7 @@ def _failures(verdict: Verdict) -> Iterator[str]:
     for (only_warns, *_), cases in list(alike.items())[: _most_annotations - 1]:
         first = cases[0]
         failure = first.result.failure or {}
-        others = f" and {len(cases) - 1} more cases" if len(cases) > 1 else ""
+        others = f" and {several(len(cases) - 1, 'more case')}" if len(cases) > 1 else ""
         place = _place(failure, verdict)
         properties = {**place, "title": f"nvfp4: {failure['code']}, {first.name}{others}"}
         message = first.result.message or failure["message"]
