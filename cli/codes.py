@@ -220,6 +220,7 @@ finding_codes = {
     "global_race": "Threads touch one byte of global memory in no order, one of them writing.",
     "missing_fence": "A CTA reads what another wrote before a relaxed atomic, no fence between.",
     "read_only_load": "ld.global.nc (__ldg) reads what the same launch has written.",
+    "unwaited_store": "A bulk copy out of shared memory that its thread never waits for.",
     "proxy_fence": "Threads and bulk copies access shared memory, no fence.proxy.async between.",
     "warp_sync": "Lanes of a warp rely on running together, with no __syncwarp between.",
     "unset_register": "A register is used before anything has set it.",

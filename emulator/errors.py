@@ -232,6 +232,12 @@ class GlobalRace(MemoryFault):
     code = "global_race"
 
 
+class UnwaitedStore(MemoryFault):
+    """A bulk copy out of shared memory that its thread never waits for."""
+
+    code = "unwaited_store"
+
+
 class MissingFence(MemoryFault):
     """A CTA reads what another one has written, and no fence lies between that write and the atomic
     or flag that tells of it."""

@@ -28,6 +28,7 @@ from nvfp4.emulator.errors import (
     Seen,
     UninitialisedRegister,
     UninitialisedShared,
+    UnwaitedStore,
 )
 from nvfp4.emulator.execution.worlds import Difference, World, Worlds
 from nvfp4.emulator.findings import place_of
@@ -38,7 +39,7 @@ from nvfp4.emulator.state.order import Order
 
 _UNDEFINED = (UninitialisedRegister, UninitialisedShared)
 _UNFENCED = (MissingFence, MissingProxyFence, ReadOnlyLoad)
-_NEVER_THE_CAUSE = (MissingWarpSync, *_UNFENCED)
+_NEVER_THE_CAUSE = (MissingWarpSync, UnwaitedStore, *_UNFENCED)
 
 Kept = Mapping[int, tuple[Buffer, Array]]
 """By address, the buffers that a run has written and what they held before."""

@@ -26,6 +26,7 @@ from nvfp4.emulator.execution.module import LoadedModule
 from nvfp4.emulator.execution.schedule import Scheduler
 from nvfp4.emulator.execution.worlds import Worlds
 from nvfp4.emulator.findings import noted
+from nvfp4.emulator.instructions.copy_engine import note_unwaited
 from nvfp4.emulator.ptx.program import SHARED_BASE
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.report import LaunchReport
@@ -162,8 +163,10 @@ def _run(
     size = _resident(state) if together else _batch_size(state, asked.block)
     try:
         for start in range(0, numbers.size, size):
-            scheduler = Scheduler(compiled, Batch(state, numbers[start : start + size]))
+            batch = Batch(state, numbers[start : start + size])
+            scheduler = Scheduler(compiled, batch)
             scheduler.run()
+            note_unwaited(batch)
             runs += scheduler.runs
     except EmulatorError as error:
         error.output = "".join(state.output)

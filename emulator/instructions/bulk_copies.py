@@ -13,6 +13,7 @@ from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Source, instr
 from nvfp4.emulator.instructions.modifiers import is_hint, spaces_of
 from nvfp4.emulator.instructions.site import LaneSite, Site
 from nvfp4.emulator.ptx.program import Memory, Operand
+from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.execution import Execution
 from nvfp4.emulator.state.memory import READ, WRITTEN
@@ -101,6 +102,8 @@ def _copy(
             copy_engine.postpone(at, own[mbar], partial(move, at, own))
         else:
             nbytes.append(move(at, own))
+        if mbar is None:
+            ex.batch.kept(copy_engine.Unwaited).stores.setdefault(at.lane, at)
     lanes = ex.lanes()
     if mbar is not None and nbytes:
         where = ex.group.spread(values[mbar])[ex.positions()]
@@ -172,9 +175,15 @@ def commit_group(site: Site) -> Action:
 @instruction("cp.async.bulk.wait_group")
 def wait_group(site: Site) -> Action:
     """cp.async.bulk.wait_group{.read} N."""
+    left = site.operands[0] if site.operands else None
+    waits_for_all = not isinstance(left, Integer) or left.value == 0
 
     def run(ex: Execution) -> tuple[Array, ...]:
-        copy_engine.learn(ex.batch, ex.lanes())
+        lanes = ex.lanes()
+        copy_engine.learn(ex.batch, lanes)
+        if waits_for_all:
+            for lane in lanes.tolist():
+                ex.batch.kept(copy_engine.Unwaited).stores.pop(lane, None)
         return NO_RESULTS
 
     return Action("copy", [], [], run)

@@ -19,6 +19,7 @@ from nvfp4.emulator.errors import (
     ReadOnlyMemory,
     SharedRace,
     UninitialisedShared,
+    UnwaitedStore,
 )
 from nvfp4.emulator.instructions import mbarrier_objects
 from nvfp4.emulator.instructions.access_shape import verb
@@ -216,6 +217,26 @@ def perform_postponed(batch: Batch, offset: Array) -> bool:
                 waiting[each] = copies[number:]
                 break
     return True
+
+
+class Unwaited:
+    """The first bulk store of each lane that has not waited for its bulk groups since."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.stores: dict[int, LaneSite] = {}
+
+
+def note_unwaited(batch: Batch) -> None:
+    """The CTAs have ended, and their shared memory is no more theirs."""
+    stores = list(batch.kept(Unwaited).stores.values())
+    for at in stores[:1]:
+        at.note(
+            UnwaitedStore,
+            "the thread ends without waiting for this bulk copy, which may still read shared "
+            "memory when that belongs to the next CTA",
+            hint="put cp.async.bulk.commit_group and cp.async.bulk.wait_group.read 0 after it",
+            count=len(stores),
+        )
 
 
 def learn(batch: Batch, lanes: Array) -> None:

@@ -12,7 +12,7 @@ SHARED = ".shared .align 1024 .b8 s[8192]; .shared .align 8 .b64 bar;"
 FENCE = "fence.proxy.async.shared::cta;"
 
 
-def store(before: str, after: str) -> LaunchReport:
+def store(before: str, after: str, wait: str = "cp.async.bulk.wait_group.read 0;") -> LaunchReport:
     """Every thread sets a word; the first copies all to global memory. before, after: the barrier
     between the two."""
     target = np.zeros(96, np.uint32)
@@ -21,7 +21,7 @@ def store(before: str, after: str) -> LaunchReport:
     body = f"""mov.u32 %r10, s; shl.b32 %r11, %r0, 2; add.u32 %r12, %r10, %r11;
     st.shared.u32 [%r12], %r0; {before} bar.sync 0; setp.eq.u32 %p1, %r0, 0; @!%p1 bra E; {after}
     cp.async.bulk.global.shared::cta.bulk_group [%q0], [%r10], 256; cp.async.bulk.commit_group;
-    cp.async.bulk.wait_group.read 0; E:"""
+    {wait} E:"""
     report = run(body, target, block=64, before=SHARED)
     assert (target == np.arange(64)).all()
     return report
@@ -75,6 +75,13 @@ def test_a_fence_before_the_write_covers_nothing() -> None:
     body = "fence.proxy.async.shared::cta; bar.sync 0; st.shared.u32 [%r12], %r0;"
     (found,) = store(body, "").findings
     assert found.code == "proxy_fence"
+
+
+@pytest.mark.parametrize("wait", ["", "cp.async.bulk.wait_group.read 1;"])
+def test_a_bulk_store_has_to_be_waited_for_before_the_thread_ends(wait: str) -> None:
+    (found,) = store(FENCE, "", wait).findings
+    assert found.code == "unwaited_store"
+    assert store(FENCE, "", "cp.async.bulk.wait_group 0;").findings == []
 
 
 def test_a_value_that_was_used_has_arrived_before_the_next_copy() -> None:

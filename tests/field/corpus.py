@@ -38,6 +38,7 @@ FINDINGS = frozenset(
         "shared_race",
         "unjoined_stream",
         "unset_register",
+        "unwaited_store",
         "unwritten_shared",
         "warp_sync",
     }
