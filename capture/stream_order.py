@@ -6,14 +6,13 @@ still run by then, if no event, and no wait of the host, joins the two.
 
 from __future__ import annotations
 
-import sys
+import os
 from collections import defaultdict
 from dataclasses import dataclass
-from pathlib import Path
-from types import FrameType
 
-DEFAULT = 0
-_IMPLICIT = frozenset((DEFAULT, 1, 2))
+from nvfp4.capture.callers import users_frames
+
+_IMPLICIT = frozenset((0, 1, 2))
 """The default stream by its names. Streams that were not made as non-blocking wait for it, and it
 for them."""
 
@@ -95,14 +94,9 @@ def unjoined(current: int) -> list[Unjoined]:
 
 
 def _users_line() -> tuple[str | None, int | None]:
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        path = Path(frame.f_code.co_filename)
-        installed = {"site-packages", "dist-packages"} & set(path.parts)
-        own = frame.f_globals.get("__name__", "").startswith("nvfp4.")
-        if path.is_absolute() and not installed and not own:
-            return str(path), frame.f_lineno
-        frame = frame.f_back
+    for frame in users_frames():
+        if os.path.isabs(frame.f_code.co_filename):
+            return frame.f_code.co_filename, frame.f_lineno
     return None, None
 
 

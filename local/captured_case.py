@@ -200,8 +200,7 @@ class CapturedCase(OpenedCase):
             return
         raise SubmissionFailed(
             f"{failed}\nin a process of its own this call is right: what earlier calls have left "
-            "decides",
-            record={"code": "output.state", "message": str(failed).partition("\n")[0]},
+            "decides"
         ) from None
 
     def _in_another_process(self, before: Sequence[Case] = ()) -> None:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from nvfp4.capture.activity import busy
+from nvfp4.capture.callers import PACKAGES, users_frames
 from nvfp4.capture.cuda.compilers import (
     CompileError,
     cache_folder,
@@ -34,9 +35,6 @@ _DROPPED = re.compile(
     r"version-ident|restrict|time|optimization-info|opt-info)(?:=.*)?|dlink-time-opt|optix-ir|gen-opt-lto)"
 )
 _ALL_ON_DEVICE = re.compile(r"--?(?:default-device|device-as-default-execution-space)")
-PACKAGES = {"site-packages", "dist-packages"}
-"""Folders of what is installed, and not of a submission."""
-
 _PRE_INCLUDE = re.compile(r"(?:--pre-include|-include)=(.*)")
 _NAME = "nvfp4_name_"
 _NAMED = re.compile(
@@ -92,14 +90,8 @@ def compile_program(program: Program, folder_shown: Path) -> Compiled:
 
 
 def callers_file() -> Path:
-    """The submission's: the first file on the stack that is neither ours nor of a package."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None:
-        path = Path(frame.f_code.co_filename)
-        if path.parent != Path(__file__).parent and not PACKAGES & set(path.parts):
-            break
-        frame = frame.f_back
-    return Path(frame.f_code.co_filename)
+    """The submission's, or the program's."""
+    return Path(next((frame.f_code.co_filename for frame in users_frames()), sys.argv[0]))
 
 
 def _own_headers(options: Sequence[str], tools: Toolchain) -> list[Path]:
