@@ -26,11 +26,10 @@ versions: $(VENV)/installed-dev
 lint: $(VENV)/installed-dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy -p nvfp4.capture -p nvfp4.cli -p nvfp4.emulator -p nvfp4.local -p nvfp4.retarget -p nvfp4.tuner
-	$(VENV)/bin/mypy *.py benchmarks harness nvfp4/*.py scripts tests
+	$(VENV)/bin/mypy *.py nvfp4 benchmarks scripts tests
 
 clean:
-	rm -rf $(VENV) .typing .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -39,9 +38,6 @@ $(VENV)/installed: pyproject.toml | $(VENV)/bin/python
 	$(PIP) --editable .
 	touch $@
 
-# mypy finds the packages of nvfp4 through a link: it does not follow a __path__ set at run time.
 $(VENV)/installed-dev: $(VENV)/installed
 	$(PIP) --editable '.[dev]'
-	mkdir -p .typing
-	ln -sfn .. .typing/nvfp4
 	touch $@

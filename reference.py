@@ -9,7 +9,7 @@ so it is rounded once, at the end.
 import numpy as np
 import torch
 
-from task import (
+from nvfp4.contract.task import (
     atol,
     input_t,
     k_multiple,

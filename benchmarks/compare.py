@@ -23,15 +23,15 @@ from typing import Any
 
 import torch
 
-import reference
-import timing
 from benchmarks import alternatives, plots
 from benchmarks.baselines import Baselines
-from cases import Case, parse_case
 from nvfp4.cli.problem import load_problem
-from nvfp4.local.flushes import flushes
-from nvfp4.local.write_back import WriteBack, nothing_added
+from nvfp4.contract import reference
+from nvfp4.judge.cases import Case, parse_case
+from nvfp4.judge.clock.write_back import WriteBack, nothing_added
 from nvfp4.tuner.space import load_submission
+from nvfp4.worker import timing
+from nvfp4.worker.flushes import flushes
 
 Call = Callable[[], object]
 

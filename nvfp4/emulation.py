@@ -23,7 +23,6 @@ import torch
 from nvfp4 import emulator
 from nvfp4.capture import activity, cuda, cutedsl, graphs, host_access, standin, stream_order
 from nvfp4.capture.imports import when_imported
-from nvfp4.capture.launch import Buffer, Launch, Note, View
 from nvfp4.capture.recording import Recorder
 from nvfp4.capture.torch_memory import ProcessMemory
 from nvfp4.emulator import DEFAULT_ORDERS, KernelCost, LaunchReport, Worlds
@@ -33,6 +32,7 @@ from nvfp4.emulator.findings import noted
 from nvfp4.emulator.listing import annotated_ptx, keep_listing, ptx_with_fault
 from nvfp4.emulator.names import short_name
 from nvfp4.emulator.source import show_as
+from nvfp4.records.launch import Buffer, Launch, Note, View
 
 LISTINGS = "kept"
 """Where a submission's process leaves listings for the judge."""

@@ -18,7 +18,7 @@ import torch
 from nvfp4.capture.cutedsl.loading import start_loading
 from nvfp4.capture.device import device_for
 from nvfp4.capture.imports import when_imported
-from nvfp4.capture.launch import Launch
+from nvfp4.records.launch import Launch
 from nvfp4.retarget import target_of
 from nvfp4.retarget.executor import Executor
 
@@ -89,9 +89,9 @@ class Retargeting:
 def install(arch: str = "sm_100a") -> Retargeting:
     """Run what is compiled for `arch` on this GPU from now on.
 
-    CUDA C++ extensions are another matter: see `nvfp4.extensions`. Raises ValueError for an unknown
-    architecture or a GPU before sm_80, DriverError without a driver, and UnsupportedVersion where
-    the installed CuTe DSL does not fit.
+    CUDA C++ extensions are another matter: see `nvfp4.retarget.extensions`. Raises ValueError for
+    an unknown architecture or a GPU before sm_80, DriverError without a driver, and
+    UnsupportedVersion where the installed CuTe DSL does not fit.
     """
     target = target_of(torch.cuda.get_device_capability())
     retargeting = Retargeting(arch, str(target))

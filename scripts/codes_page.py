@@ -13,7 +13,6 @@ import nvfp4.capture.cuda.native_build
 import nvfp4.capture.cutedsl.versions
 import nvfp4.capture.triton.hooks
 import nvfp4.retarget.errors
-from nvfp4.capture.errors import CaptureError
 from nvfp4.cli.codes import (
     batch_codes,
     finding_codes,
@@ -24,6 +23,7 @@ from nvfp4.cli.codes import (
     warning_codes,
 )
 from nvfp4.emulator.errors import EmulatorError
+from nvfp4.records.launch_errors import CaptureError
 
 _head = """# Codes
 

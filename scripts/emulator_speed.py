@@ -21,9 +21,9 @@ from typing import Any
 import torch
 
 from nvfp4.cli.problem import Shape, load_problem, shape_of
+from nvfp4.contract.reference import check_implementation, generate_input
 from nvfp4.emulation import install
 from nvfp4.tuner.space import load_submission
-from reference import check_implementation, generate_input
 
 KERNELS = (
     Path("ladder", "cute", "03_block_sum.py"),

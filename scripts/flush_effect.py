@@ -26,13 +26,13 @@ from typing import Any
 
 import torch
 
-import timing
 from benchmarks.baselines import Baselines
 from benchmarks.compare import inputs
-from cases import parse_case
 from nvfp4.cli.problem import load_problem
-from nvfp4.local.flushes import clean_flush
+from nvfp4.judge.cases import parse_case
 from nvfp4.tuner.space import load_submission
+from nvfp4.worker import timing
+from nvfp4.worker.flushes import clean_flush
 
 FLUSH_BYTES = 4 << 30
 CALLS = 60

@@ -37,8 +37,6 @@ def instrumented() -> contextlib.AbstractContextManager[Any]:
 
 
 with instrumented():
-    from cases import CaseFileError, read_cases
-    from channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
     from nvfp4.cli.bot import ProcessResult
     from nvfp4.cli.emulation import read_counts
     from nvfp4.cli.problem import ProblemError, load_problem
@@ -50,7 +48,9 @@ with instrumented():
         read_device,
         read_test,
     )
-    from nvfp4.local.emulated_counts import total_counts
+    from nvfp4.judge.cases import CaseFileError, read_cases
+    from nvfp4.judge.emulated_counts import total_counts
+    from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
 
 folder = pathlib.Path(tempfile.gettempdir(), f"fuzz-judge-{os.getpid()}")
 

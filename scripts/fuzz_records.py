@@ -27,12 +27,12 @@ if "buffers" not in sys.modules:
 
 import torch
 
-from buffers import SharedBuffers, create_buffers, output_name
-from nvfp4.local.dimensions import described_buffers
-from nvfp4.local.execution_messages import Execute, Executed, Opened, OpenSession
-from nvfp4.local.executor import Executor, ExecutorFailed
-from nvfp4.local.launch_records import Malformed, outbox_bytes, read_call
-from nvfp4.local.whole_mapping import whole_mapping
+from nvfp4.contract.dimensions import described_buffers
+from nvfp4.judge.executor import Executor, ExecutorFailed
+from nvfp4.records.execution_messages import Execute, Executed, Opened, OpenSession
+from nvfp4.records.launch_records import Malformed, outbox_bytes, read_call
+from nvfp4.shared_memory.buffers import SharedBuffers, create_buffers, output_name
+from nvfp4.shared_memory.whole_mapping import whole_mapping
 
 ptx = """\
 .version 8.6

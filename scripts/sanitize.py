@@ -28,9 +28,9 @@ tools: dict[str, list[str]] = {
 
 def call_all() -> None:
     """Raises AssertionError for a wrong output."""
-    import reference
-    from cases import parse_case
     from nvfp4.cli.problem import load_problem
+    from nvfp4.contract import reference
+    from nvfp4.judge.cases import parse_case
     from nvfp4.tuner.space import load_submission
 
     submission: Any = load_submission(Path("submission.py"))

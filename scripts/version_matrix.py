@@ -51,7 +51,7 @@ import importlib, sys
 from nvfp4 import emulation
 sys.path.insert(0, "tests")
 with emulation.install("sm_100a"):
-    import reference
+    from nvfp4.contract import reference
     for name in {names}:
         for m, k, l in ((128, 256, 1), (256, 512, 2)):
             data = reference.generate_full_range_input(m, k, l, seed=k)

@@ -16,11 +16,11 @@ from click.testing import Result
 from hypothesis import settings
 from kept import Judge, invoke
 
-from cases import Case, parse_case
 from nvfp4.cli import judging
 from nvfp4.cli.history import History
 from nvfp4.cli.verdict import Verdict
-from protocol import ResultPipe
+from nvfp4.judge.cases import Case, parse_case
+from nvfp4.judge.protocol import ResultPipe
 
 # No test writes to the history of whoever runs it.
 os.environ["NVFP4_NO_LOG"] = "1"

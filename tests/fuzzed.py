@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from nvfp4.local.emulated_counts import total_counts
+from nvfp4.judge.emulated_counts import total_counts
 
 json_values: st.SearchStrategy[Any] = st.recursive(
     st.none()

@@ -38,12 +38,12 @@ def message_of(source: Path) -> str:
     """What the judge says of a submission, and what that has printed."""
     import torch
 
-    import reference
-    from cases import Case
-    from messages import Call, Called, Load
-    from nvfp4.local.tracebacks import plain
-    from opened_case import OpenedCase, generate
-    from submission_process import SubmissionFailed
+    from nvfp4.contract import reference
+    from nvfp4.judge.cases import Case
+    from nvfp4.judge.opened_case import OpenedCase, generate
+    from nvfp4.judge.submission_process import SubmissionFailed
+    from nvfp4.records.messages import Call, Called, Load
+    from nvfp4.worker.tracebacks import plain
 
     reference.default_device = lambda: torch.device("cpu")
     case = Case("", *SHAPE, 1111, False)
@@ -66,8 +66,8 @@ def message_of(source: Path) -> str:
 
 def request(answer: Callable[[object, int | None], object], asked: object) -> object:
     """The answer of a runner. Raises SubmissionFailed."""
-    from messages import Failure
-    from submission_process import SubmissionFailed
+    from nvfp4.judge.submission_process import SubmissionFailed
+    from nvfp4.records.messages import Failure
 
     given = answer(asked, None)
     if isinstance(given, Failure):

@@ -9,8 +9,8 @@ import pytest
 import torch
 from conftest import seeded
 
-import reference
-from nvfp4.local.diagnosis import diagnose
+from nvfp4.contract import reference
+from nvfp4.judge.diagnosis import diagnose
 
 folder = Path(__file__).parent / "broken" / "patterns"
 shape = (256, 512, 2)

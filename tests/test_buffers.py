@@ -13,8 +13,8 @@ import pytest
 import torch
 from conftest import with_the_judge
 
-from buffers import create_buffers, open_buffers, output_name
-from layout import layouts, names
+from nvfp4.contract.layout import layouts, names
+from nvfp4.shared_memory.buffers import create_buffers, open_buffers, output_name
 
 cpu = torch.device("cpu")
 
@@ -98,7 +98,7 @@ def test_the_other_side_cannot_cut_the_file_short() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("module", ["device_memory", "nvfp4.local.device_memory"])
+@pytest.mark.parametrize("module", ["device_memory", "nvfp4.shared_memory.device_memory"])
 def test_device_memory_travels_by_descriptor_under_the_bot_too(module: str) -> None:
     device = torch.device("cuda")
     fd, place = importlib.import_module(module).allocate(3 << 20, device)

@@ -15,16 +15,16 @@ import pytest
 import torch
 from bot import root
 
-import isolation
-from cases import Case
-from messages import Called
 from nvfp4.capture.cuda.toolchain import MissingToolchain, find_toolchain
-from nvfp4.local.captured_case import CapturedCase, Captures
-from nvfp4.local.emulated_counts import refuse_too_few_bytes, total_counts
-from nvfp4.local.launch_records import Malformed, read_call
-from opened_case import generate
+from nvfp4.judge.captured_case import CapturedCase, Captures
+from nvfp4.judge.cases import Case
+from nvfp4.judge.emulated_counts import refuse_too_few_bytes, total_counts
+from nvfp4.judge.opened_case import generate
+from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
+from nvfp4.records.launch_records import Malformed, read_call
+from nvfp4.records.messages import Called
+from nvfp4.sandbox import isolation
 from scripts.fuzz_records import Fuzzer
-from submission_process import SubmissionFailed, SubmissionProcess
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="only Linux maps fixed addresses safely"),

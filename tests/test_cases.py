@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import CaseFileError, combine_seed, parse_case, read_cases
 from nvfp4.cli.problem import case_line, shape_of
+from nvfp4.judge.cases import CaseFileError, combine_seed, parse_case, read_cases
 
 sizes = st.integers(1, 10**6)
 seeds = st.integers(0, 2**63 - 1)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from channel import (
+from nvfp4.records.channel import (
     BadMessage,
     Channel,
     ChannelClosed,

@@ -1,4 +1,4 @@
-"""docs/codes.md and cli/codes.py name every code and know every sentence of the judge."""
+"""docs/codes.md and nvfp4/cli/codes.py name every code and know every sentence of the judge."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from bot import root
 
 from nvfp4.cli.codes import code_of, finding_codes, setup_codes, table, unknown, warning_codes
-from nvfp4.local.failure_records import record_of
+from nvfp4.records.failures import record_of
 from scripts.codes_page import page
 
 sources = [

@@ -14,27 +14,27 @@ import pytest
 import torch
 from conftest import process_state
 
-from cases import parse_case
-from device import DeviceLimits
-from isolation import descendants
-from messages import Load
 from nvfp4.cli.compare.side_by_side import FailedThere, Times, time_side_by_side
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging import Options
-from nvfp4.local.comparison import most_rounds_at_once, room_for
-from nvfp4.local.gated_timing import GatedClock
-from nvfp4.local.side_by_side import (
+from nvfp4.contract.task import input_t, output_t
+from nvfp4.judge.cases import parse_case
+from nvfp4.judge.clock.device_limits import DeviceLimits
+from nvfp4.judge.clock.gated_timing import GatedClock
+from nvfp4.judge.compare.comparison import most_rounds_at_once, room_for
+from nvfp4.judge.compare.side_by_side import (
     SideBySide,
     blocks,
     calls_in_a_block,
     least_calls_in_a_block,
     that_count,
 )
-from nvfp4.local.timed_worker import FileFailed, SharedCase, Worker, started
-from nvfp4.local.waits import Waits
-from submission_process import SubmissionProcess
-from task import input_t, output_t
-from timing import CallTime
+from nvfp4.judge.compare.timed_worker import FileFailed, SharedCase, Worker, started
+from nvfp4.judge.compare.waits import Waits
+from nvfp4.judge.submission_process import SubmissionProcess
+from nvfp4.records.messages import Load
+from nvfp4.sandbox.isolation import descendants
+from nvfp4.worker.timing import CallTime
 
 most_calls_of_a_case = 1 + blocks * (1 + calls_in_a_block)
 
@@ -174,7 +174,7 @@ def test_processes_have_a_core_each_and_memory(
 def test_those_that_wait_are_stopped_and_go_on_afterwards(
     block_s: float, calls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nvfp4.local.side_by_side.block_s", block_s)
+    monkeypatch.setattr("nvfp4.judge.compare.side_by_side.block_s", block_s)
     files = []
     for number in (0, 1):
         files.append(tmp_path / str(number) / "submission.py")

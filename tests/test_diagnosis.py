@@ -11,15 +11,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nvfp4.local.diagnosis import diagnose, likely_cause
-from nvfp4.local.diagnosis.causes import texts
-from nvfp4.local.diagnosis.evidence import Hypothesis
-from nvfp4.local.diagnosis.explaining import Diagnosis
-from nvfp4.local.diagnosis.inputs import Array, e4m3_values, read_inputs, unpacked
-from nvfp4.local.diagnosis.misreadings import misreadings
-from nvfp4.local.diagnosis.where import region
-from reference import check_implementation, generate_full_range_input, generate_input, ref_kernel
-from task import input_t
+from nvfp4.contract.reference import (
+    check_implementation,
+    generate_full_range_input,
+    generate_input,
+    ref_kernel,
+)
+from nvfp4.contract.task import input_t
+from nvfp4.judge.diagnosis import diagnose, likely_cause
+from nvfp4.judge.diagnosis.causes import texts
+from nvfp4.judge.diagnosis.evidence import Hypothesis
+from nvfp4.judge.diagnosis.explaining import Diagnosis
+from nvfp4.judge.diagnosis.inputs import Array, e4m3_values, read_inputs, unpacked
+from nvfp4.judge.diagnosis.misreadings import misreadings
+from nvfp4.judge.diagnosis.where import region
 
 Shape = tuple[int, int, int]
 shape = (256, 512, 3)

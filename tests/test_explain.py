@@ -29,7 +29,7 @@ from nvfp4.cli.judging import Options
 from nvfp4.cli.listing import Layout, costly_sentences, kernel_heading, listing, short_count
 from nvfp4.cli.main import main
 from nvfp4.cli.problem import Shape, case_line
-from nvfp4.local.machine_code import SassLine, read_sass
+from nvfp4.worker.machine_code import SassLine, read_sass
 
 KERNELS = Path(__file__).parent / "explained"
 SHAPE = Shape(128, 1536, 1)

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded_verdicts import recorded_verdict
 
-from nvfp4.capture.errors import LaunchRefused
 from nvfp4.cli.codes import code_of
 from nvfp4.cli.failure_objects import keys, read_failure
 from nvfp4.cli.verdict import TestResult
 from nvfp4.emulator.errors import MemoryFault, OutOfBounds, SourceLocation
 from nvfp4.emulator.source import SourceLine
-from nvfp4.local.failure_records import believed, longest_bytes, record_of, reported
+from nvfp4.records.failures import believed, longest_bytes, record_of, reported
+from nvfp4.records.launch_errors import LaunchRefused
 
 submission = Path("/scratch/submission.py")
 

@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import eval as judge_command
-from cases import Case, CaseFileError, parse_case, read_cases
 from nvfp4.cli.bot import ProcessResult, _results
 from nvfp4.cli.problem import Problem, ProblemError, load_problem, shape_of
 from nvfp4.cli.render import show
@@ -36,7 +35,8 @@ from nvfp4.cli.verdict import (
     read_device,
     read_test,
 )
-from protocol import Exit
+from nvfp4.judge.cases import Case, CaseFileError, parse_case, read_cases
+from nvfp4.judge.protocol import Exit
 
 line = "m: 128; k: 256; l: 1; seed: 1111"
 

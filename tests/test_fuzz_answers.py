@@ -13,13 +13,13 @@ from fuzzed import counts, json_values
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
-from messages import Called, unpack
 from nvfp4.cli.emulation import read_counts
-from nvfp4.local.emulated_counts import total_counts
-from submission_process import SubmissionFailed
-from timing import CallTime
-from timing_checks import read_time
+from nvfp4.judge.clock.timing_checks import read_time
+from nvfp4.judge.emulated_counts import total_counts
+from nvfp4.judge.submission_process import SubmissionFailed
+from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
+from nvfp4.records.messages import Called, unpack
+from nvfp4.worker.timing import CallTime
 
 
 @given(

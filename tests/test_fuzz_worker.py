@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from bot import root
 
-from messages import Profile, Profiled
-from submission_process import SubmissionFailed, SubmissionProcess
+from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
+from nvfp4.records.messages import Profile, Profiled
 
 worker = """\
 import json, os, pathlib, socket, sys, time
@@ -69,7 +69,7 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a worker that follows a script."""
     folder = tmp_path_factory.mktemp("harness")
     (folder / "worker.py").write_text(worker)
-    for name in ("task.py", "harness/utils.py"):
+    for name in ("task.py", "nvfp4/contract/utils.py"):
         shutil.copy(root / name, folder)
     return folder
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 from conftest import with_the_judge
 
-from nvfp4.local.device_memory import allocate
-from nvfp4.local.gate import Gate
+from nvfp4.shared_memory.device_memory import allocate
+from nvfp4.shared_memory.gate import Gate
 
 waiting = """
 import sys, torch
-from nvfp4.local.device_memory import open_memory
-from nvfp4.local.gate import WaitingSide
+from nvfp4.shared_memory.device_memory import open_memory
+from nvfp4.shared_memory.gate import WaitingSide
 
 gate, fd = map(int, sys.argv[1:])
 device = torch.device("cuda", 0)

@@ -16,20 +16,20 @@ import pytest
 import torch
 from conftest import Recorder, make_case
 
-import reference
-from buffers import SharedBuffers, output_name
-from device import DeviceLimits
-from extras import Extras
-from judge import Judge
-from layout import layouts, output_view
-from messages import Done
-from nvfp4.local import gated_timing
-from nvfp4.local.gated_timing import GatedClock, error_ns, few_calls, least_calls
-from nvfp4.local.queue_messages import AwaitQueue, CloseQueue, OpenGate, OpenSet, QueueCalls
-from opened_case import OpenedCase
-from protocol import Exit
-from submission_process import SubmissionFailed
-from timing_checks import Estimate
+from nvfp4.contract import reference
+from nvfp4.contract.layout import layouts, output_view
+from nvfp4.judge.clock import gated_timing
+from nvfp4.judge.clock.device_limits import DeviceLimits
+from nvfp4.judge.clock.gated_timing import GatedClock, error_ns, few_calls, least_calls
+from nvfp4.judge.clock.timing_checks import Estimate
+from nvfp4.judge.hooks import Extras
+from nvfp4.judge.modes import Judge
+from nvfp4.judge.opened_case import OpenedCase
+from nvfp4.judge.protocol import Exit
+from nvfp4.judge.submission_process import SubmissionFailed
+from nvfp4.records.messages import Done
+from nvfp4.records.queue_messages import AwaitQueue, CloseQueue, OpenGate, OpenSet, QueueCalls
+from nvfp4.shared_memory.buffers import SharedBuffers, output_name
 
 pytestmark = pytest.mark.alone  # threads play a device
 

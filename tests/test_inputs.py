@@ -10,14 +10,14 @@ from conftest import seeded
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layout import layouts
-from reference import (
+from nvfp4.contract.layout import layouts
+from nvfp4.contract.reference import (
     default_device,
     generate_full_range_input,
     generate_input,
     ref_kernel,
 )
-from task import input_t
+from nvfp4.contract.task import input_t
 
 Generate = Callable[[int, int, int, int], input_t]
 

@@ -23,7 +23,7 @@ from nvfp4.cli.problem import load_problem
 def run_alone(source: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     (folder / "submission.py").write_text(source)
     return subprocess.run(
-        [sys.executable, "-m", "nvfp4.local.run_alone", "submission.py"],
+        [sys.executable, "-m", "nvfp4.judge.alone", "submission.py"],
         cwd=folder,
         env={**with_the_judge, **environment},
         capture_output=True,

@@ -25,7 +25,12 @@ from nvfp4.cli.ladder import Rung, all_rungs, find_rungs, ladder_folder, own_sub
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.progress import Observer
 from nvfp4.cli.steps import no_gpu, read_steps
-from reference import check_implementation, generate_full_range_input, generate_input, ref_kernel
+from nvfp4.contract.reference import (
+    check_implementation,
+    generate_full_range_input,
+    generate_input,
+    ref_kernel,
+)
 
 rungs = {rung.name: rung for rung in all_rungs() if rung.name != own_submission}
 climbs = [[rung for rung in rungs.values() if rung.folder == name] for name in ("cute", "cuda")]

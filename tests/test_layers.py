@@ -36,16 +36,20 @@ def public_imports(name: str) -> set[str]:
     return tops - ours - set(sys.stdlib_module_names)
 
 
-record_of_a_launch = {"nvfp4.capture.errors", "nvfp4.capture.launch", "nvfp4.capture.tensormap"}
+record_of_a_launch = {
+    "nvfp4.records.launch_errors",
+    "nvfp4.records.launch",
+    "nvfp4.records.tensormap",
+}
 """What a front end hands to an executor."""
 
 reading_ptx = {"nvfp4.emulator.errors", "nvfp4.emulator.names", "nvfp4.emulator.source"}
-"""What PTX is read with, besides emulator/ptx: its errors, names and lines of source."""
+"""What PTX is read with, besides nvfp4/emulator/ptx: its errors, names and lines of source."""
 
 allowed = {
     "harness": {"task", "reference", *members("harness")},
     "local": {
-        *{"task", "reference", "nvfp4.extensions", "nvfp4.retargeting"},
+        *{"task", "reference", "nvfp4.retarget.extensions", "nvfp4.retargeting"},
         *members("harness"),
         *members("local"),
     },
@@ -53,7 +57,7 @@ allowed = {
     "emulator": {*members("emulator"), *record_of_a_launch},
     "retarget": {
         *members("retarget"),
-        *members("emulator/ptx"),
+        *members("nvfp4/emulator/ptx"),
         *reading_ptx,
         *record_of_a_launch,
         "nvfp4.capture.signature",
@@ -63,29 +67,29 @@ allowed = {
 }
 
 outside_the_bot = {
-    "eval": {"nvfp4.local.extras", "nvfp4.local.facts", "nvfp4.local.options"},
+    "eval": {"nvfp4.judge.observing", "nvfp4.judge.facts", "nvfp4.records.options"},
     "worker": {
-        "nvfp4.local.confinement",
-        "nvfp4.local.fork_server",
-        "nvfp4.local.installed_runner",
+        "nvfp4.sandbox.confinement",
+        "nvfp4.sandbox.fork_server",
+        "nvfp4.worker.installed_runner",
     },
-    "submission_process": {"nvfp4.local.workers"},
-    "buffers": {"nvfp4.local.device_memory"},
-    "nvfp4.local.fork_server": {"nvfp4.emulation"},
-    "nvfp4.local.emulated_runner": {"nvfp4.emulation"},
-    "nvfp4.local.run_alone": {"nvfp4.emulation"},
-    "nvfp4.local.execution": {
+    "submission_process": {"nvfp4.sandbox.workers"},
+    "buffers": {"nvfp4.shared_memory.device_memory"},
+    "nvfp4.sandbox.fork_server": {"nvfp4.emulation"},
+    "nvfp4.worker.emulated_runner": {"nvfp4.emulation"},
+    "nvfp4.judge.alone": {"nvfp4.emulation"},
+    "nvfp4.executor.__main__": {
         "nvfp4.emulator",
         "nvfp4.emulator.listing",
         "nvfp4.emulator.preparation",
         "nvfp4.emulator.source",
     },
-    "nvfp4.local.tracebacks": {
+    "nvfp4.worker.tracebacks": {
         "nvfp4.emulator.errors",
         "nvfp4.emulator.rendering",
         "nvfp4.emulator.source",
     },
-    "nvfp4.local.facts": {"nvfp4.capture.cuda.toolchain"},
+    "nvfp4.judge.facts": {"nvfp4.capture.cuda.toolchain"},
 }
 """Who asks for more where nvfp4 is installed: the judge and its worker, each in one place."""
 
@@ -129,13 +133,13 @@ def test_nobody_imports_the_submission() -> None:
 
 
 def test_the_worker_cannot_reach_the_reference_the_cases_or_the_result_pipe() -> None:
-    hidden = {"reference", "cases", "protocol", "judge", "eval", "nvfp4.local.diagnosis"}
+    hidden = {"reference", "cases", "protocol", "judge", "eval", "nvfp4.judge.diagnosis"}
     assert not reachable("worker") & hidden
 
 
 def test_the_executor_can_reach_neither_a_submission_nor_the_reference() -> None:
     hidden = {"runner", "submission_process", "reference", "cases", "protocol", "nvfp4.emulation"}
-    found = reachable("nvfp4.local.execution")
+    found = reachable("nvfp4.executor.__main__")
     assert not found & hidden
     assert found & set(members("capture")) <= record_of_a_launch
     assert "torch" not in {each for name in found for each in public_imports(name)}

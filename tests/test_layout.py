@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layout import input_names, layouts, names, storages
-from reference import generate_full_range_input
+from nvfp4.contract.layout import input_names, layouts, names, storages
+from nvfp4.contract.reference import generate_full_range_input
 
 shapes = st.tuples(st.integers(1, 300), st.integers(1, 8).map(lambda n: 64 * n), st.integers(1, 3))
 

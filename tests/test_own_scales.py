@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-import reference
-from nvfp4.local.own_scales import with_own_scales
+from nvfp4.contract import reference
+from nvfp4.judge.compare.per_process_contents import with_own_scales
 
 
 @pytest.mark.parametrize("shape", [(128, 256, 1), (130, 320, 3)])

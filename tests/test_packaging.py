@@ -43,7 +43,7 @@ def test_a_wheel_has_one_top_level_name_and_whole_folders_in_it() -> None:
     assert re.findall(r"^packages = (.+)$", section, re.MULTILINE) == ['["nvfp4"]']
     included = dict(re.findall(r'^"(.+)" = "(.+)"$', section, re.MULTILINE))
     top = {path.name for path in root.glob("*.py")} | {"task.yml"}
-    judged = {"ladder", "tests/cheats", "tests/honest"}
+    judged = {"ladder", "nvfp4/selftest/cheats", "nvfp4/selftest/honest"}
     assert included == {name: f"nvfp4/{name}" for name in {*folders, *top, *judged}}
 
 

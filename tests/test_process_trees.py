@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from conftest import process_state, with_the_judge
 
-from isolation import adopt_orphans, children_of, descendants, kill_tree, stop_tree
-from nvfp4.local.stopped_trees import Adopted, StoppedTree
+from nvfp4.sandbox.isolation import adopt_orphans, children_of, descendants, kill_tree, stop_tree
+from nvfp4.sandbox.stopped_trees import Adopted, StoppedTree
 
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 pytestmark = needs_linux
@@ -95,7 +95,7 @@ def wait_for(holds: Callable[[], bool]) -> bool:
 slow_to_close = """
 import os, sys, time
 from pathlib import Path
-from nvfp4.local import namespaces
+from nvfp4.sandbox import namespaces
 
 close = namespaces.close_all_but
 def late(*arguments):

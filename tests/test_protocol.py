@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nvfp4.cli.verdict import unescape
-from protocol import Exit, ResultPipe, escape
+from nvfp4.judge.protocol import Exit, ResultPipe, escape
 
 line_breaks = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 

@@ -22,8 +22,8 @@ from nvfp4.cli.verdict import (
     Verdict,
     Warning,
 )
-from nvfp4.local.emulated_counts import total_counts
-from protocol import Exit
+from nvfp4.judge.emulated_counts import total_counts
+from nvfp4.judge.protocol import Exit
 
 readme = (root / "README.md").read_text(encoding="utf-8")
 json_page = (root / "docs" / "json.md").read_text(encoding="utf-8")

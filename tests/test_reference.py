@@ -14,8 +14,8 @@ from bot import root
 from hypothesis import given
 from hypothesis import strategies as st
 
-import reference
-from reference import (
+from nvfp4.contract import reference
+from nvfp4.contract.reference import (
     check_implementation,
     close_enough,
     default_device,
@@ -26,7 +26,7 @@ from reference import (
     ref_kernel,
     round_once_to_fp16,
 )
-from task import output_dtypes
+from nvfp4.contract.task import output_dtypes
 
 e2m1 = [Fraction(value) for value in ("0", "1/2", "1", "3/2", "2", "3", "4", "6")]
 

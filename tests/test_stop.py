@@ -190,7 +190,7 @@ def test_what_a_submission_detaches_when_it_runs_by_itself_is_killed(tmp_path: P
         "print('imported')\n"
     )
     ended = subprocess.run(
-        [sys.executable, "-m", "nvfp4.local.run_alone", str(submission)],
+        [sys.executable, "-m", "nvfp4.judge.alone", str(submission)],
         cwd=tmp_path,
         env=with_the_judge,
         capture_output=True,
@@ -209,6 +209,6 @@ def test_a_script_that_runs_confined_ends_as_by_itself(ending: str, tmp_path: Pa
         subprocess.run(
             [sys.executable, *how, str(submission)], cwd=tmp_path, env=with_the_judge, timeout=60
         ).returncode
-        for how in ([], ["-m", "nvfp4.local.run_alone"])
+        for how in ([], ["-m", "nvfp4.judge.alone"])
     ]
     assert codes[0] == codes[1] != 0

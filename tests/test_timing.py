@@ -8,13 +8,13 @@ import time
 import pytest
 import torch
 
-from device import DeviceLimits, measure_limits
-from judge import schedules
-from nvfp4.local.facts import device_facts
-from nvfp4.local.flushes import flushes
-from nvfp4.local.write_back import WriteBack, nothing_added
-from reference import default_device
-from timing import CpuTimer, CudaTimer, call_timer
+from nvfp4.contract.reference import default_device
+from nvfp4.judge.clock.device_limits import DeviceLimits, measure_limits
+from nvfp4.judge.clock.write_back import WriteBack, nothing_added
+from nvfp4.judge.facts import device_facts
+from nvfp4.judge.modes import schedules
+from nvfp4.worker.flushes import flushes
+from nvfp4.worker.timing import CpuTimer, CudaTimer, call_timer
 
 pytestmark = pytest.mark.alone
 

@@ -6,13 +6,10 @@ import math
 
 import pytest
 
-from device import DeviceLimits
-from messages import Called
-from nvfp4.local.gated_timing import first_consistent_estimate
-from stats import Stats, summarise
-from submission_process import SubmissionFailed
-from timing import CallTime
-from timing_checks import (
+from nvfp4.judge.clock.device_limits import DeviceLimits
+from nvfp4.judge.clock.gated_timing import first_consistent_estimate
+from nvfp4.judge.clock.stats import Stats, summarise
+from nvfp4.judge.clock.timing_checks import (
     Estimate,
     Samples,
     floor_tolerance,
@@ -23,6 +20,9 @@ from timing_checks import (
     refuse_slow_clock,
     refuse_unfinished,
 )
+from nvfp4.judge.submission_process import SubmissionFailed
+from nvfp4.records.messages import Called
+from nvfp4.worker.timing import CallTime
 
 limits = DeviceLimits(read_gbps=1000.0, empty_ns=2000.0, settle_ns=10_000.0)
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-import isolation
-from messages import Call, Called, Done, OpenCase
-from nvfp4.local.workers import ForkedProcess
-from submission_process import SubmissionFailed, SubmissionProcess
+from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
+from nvfp4.records.messages import Call, Called, Done, OpenCase
+from nvfp4.sandbox import isolation
+from nvfp4.sandbox.workers import ForkedProcess
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks workers"),
@@ -56,7 +56,7 @@ def submission(tmp_path: Path) -> Path:
 
 def said(process: SubmissionProcess) -> dict:
     """What the submission says of the process it runs in."""
-    from buffers import create_buffers
+    from nvfp4.shared_memory.buffers import create_buffers
 
     buffers = create_buffers(128, 64, 1, torch.device("cpu"))
     process.request(OpenCase(128, 64, 1), Done, 60, buffers.fd)

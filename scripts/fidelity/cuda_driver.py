@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nvfp4.capture.tensormap import TensorMap
+from nvfp4.records.tensormap import TensorMap
 
 Array = np.ndarray[Any, Any]
 _MAX_DYNAMIC_SHARED = 8

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from nvfp4 import emulator
-from nvfp4.capture.launch import Launch, ListedMemory
+from nvfp4.records.launch import Launch, ListedMemory
 from nvfp4.tuner.space import Shape, load_submission
 from scripts.fidelity.cuda_driver import Driver
 
@@ -71,7 +71,7 @@ def record() -> Recording:
 
     from nvfp4.capture.cutedsl import intercept
     from nvfp4.capture.torch_memory import ProcessMemory
-    from reference import generate_full_range_input
+    from nvfp4.contract.reference import generate_full_range_input
 
     launched: list[tuple[Launch, dict[str, Any]]] = []
 

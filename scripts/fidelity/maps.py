@@ -12,9 +12,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from nvfp4.capture.errors import InvalidTensorMap
-from nvfp4.capture.tensormap import DataType, Fill, Swizzle, TensorMap
 from nvfp4.emulator import run_ptx
+from nvfp4.records.launch_errors import InvalidTensorMap
+from nvfp4.records.tensormap import DataType, Fill, Swizzle, TensorMap
 from scripts.fidelity.cuda_driver import Driver
 from scripts.fidelity.outcome import Outcome, difference
 from scripts.fidelity.ptx import HEADER

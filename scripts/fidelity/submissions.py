@@ -41,11 +41,12 @@ def outputs(path: Path, kind: str, arch: str) -> list[torch.Tensor]:
 
     kind: native, retargeted or emulated.
     """
-    import reference
+    from nvfp4.contract import reference
 
     reference.default_device = lambda: torch.device("cpu")
     if kind == "retargeted":
-        from nvfp4 import extensions, retargeting
+        from nvfp4 import retargeting
+        from nvfp4.retarget import extensions
 
         extensions.start("always", arch, torch.cuda.get_device_capability())
         retargeting.install(arch)

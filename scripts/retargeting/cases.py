@@ -54,7 +54,7 @@ def record(seconds: float) -> None:
     from nvfp4 import emulator
     from nvfp4.capture.cutedsl import intercept
     from nvfp4.capture.torch_memory import ProcessMemory
-    from reference import generate_full_range_input, generate_input
+    from nvfp4.contract.reference import generate_full_range_input, generate_input
 
     shapes = dict.fromkeys(shape_of(line) for line in load_problem().tests)
     cases = {

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 from nvfp4.capture.cutedsl import intercept
-from nvfp4.capture.launch import Launch
+from nvfp4.contract.reference import check_implementation, generate_full_range_input
+from nvfp4.records.launch import Launch
 from nvfp4.retarget import target_of
 from nvfp4.retarget.executor import Executor
 from nvfp4.tuner.space import load_submission
-from reference import check_implementation, generate_full_range_input
 
 NAMES = ("packed", "shared_memory", "tma", "cp_async", "split_k")
 MOST_ADDED_US = 2.0

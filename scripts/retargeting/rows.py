@@ -13,7 +13,7 @@ from kernels_of_rows import HEADER, THREADS, Array, Row, columns_of, kernel, pat
 from rows import ROWS
 from test_memory_and_warps import PROGRAMS, contents, run
 
-from nvfp4.capture.launch import Launch
+from nvfp4.records.launch import Launch
 from nvfp4.retarget import target_of
 from nvfp4.retarget.executor import Executor
 

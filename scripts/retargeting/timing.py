@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-import timing
 from nvfp4 import retargeting
 from nvfp4.cli.problem import load_problem, shape_of
+from nvfp4.contract.reference import check_implementation, generate_full_range_input
 from nvfp4.tuner.space import load_submission
-from reference import check_implementation, generate_full_range_input
+from nvfp4.worker import timing
 from scripts.retargeting.executor import host_us
 
 CALLS = 200

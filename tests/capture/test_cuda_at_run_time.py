@@ -16,9 +16,9 @@ from nvfp4 import emulation
 from nvfp4.capture.cuda.nvrtc import nvcc_options
 from nvfp4.capture.cuda.runtime import RUNTIME
 from nvfp4.capture.cuda.toolchain import MissingToolchain, find_toolchain
-from nvfp4.capture.errors import UnsupportedCall
 from nvfp4.emulation import Emulation
 from nvfp4.emulator.errors import OutOfBounds
+from nvfp4.records.launch_errors import UnsupportedCall
 
 try:
     find_toolchain()

@@ -17,9 +17,9 @@ import torch
 
 from nvfp4 import emulation
 from nvfp4.capture.cuda.toolchain import MissingToolchain, find_toolchain
-from nvfp4.capture.errors import LaunchRefused, UnsupportedCall
 from nvfp4.emulation import Emulation
 from nvfp4.emulator.errors import OutOfBounds
+from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall
 
 try:
     find_toolchain()

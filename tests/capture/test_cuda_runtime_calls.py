@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from nvfp4 import emulation
-from nvfp4.capture.errors import LaunchRefused, UnsupportedCall
 from nvfp4.emulation import Emulation
+from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall
 
 torch = pytest.importorskip("torch")
 

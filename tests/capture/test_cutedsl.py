@@ -20,10 +20,10 @@ from cutlass.cute.runtime import from_dlpack, make_ptr
 
 from nvfp4.capture.cutedsl import intercept
 from nvfp4.capture.device import device_for
-from nvfp4.capture.errors import LaunchRefused
-from nvfp4.capture.launch import Launch
 from nvfp4.emulation import Emulation, install
 from nvfp4.emulator.errors import EmulatorError, OutOfBounds
+from nvfp4.records.launch import Launch
+from nvfp4.records.launch_errors import LaunchRefused
 
 
 @cute.kernel

@@ -19,9 +19,9 @@ from cutlass.cute.runtime import make_ptr
 from nvfp4.capture.cutedsl import intercept
 from nvfp4.capture.cutedsl.callbacks import make_callbacks
 from nvfp4.capture.cutedsl.host import LAUNCH_FAILURE, HostRuntime
-from nvfp4.capture.errors import InvalidTensorMap, LaunchRefused, UnsupportedCall
-from nvfp4.capture.launch import Launch
-from nvfp4.capture.tensormap import DataType, Fill, Swizzle, TensorMap
+from nvfp4.records.launch import Launch
+from nvfp4.records.launch_errors import InvalidTensorMap, LaunchRefused, UnsupportedCall
+from nvfp4.records.tensormap import DataType, Fill, Swizzle, TensorMap
 
 
 @cute.kernel

@@ -18,9 +18,9 @@ from cutlass.cute.runtime import from_dlpack
 from nvfp4.capture.cutedsl import intercept
 from nvfp4.capture.cutedsl.callbacks import make_callbacks
 from nvfp4.capture.cutedsl.host import LAUNCH_FAILURE, HostRuntime
-from nvfp4.capture.errors import LaunchRefused
-from nvfp4.capture.launch import Launch
 from nvfp4.emulation import install
+from nvfp4.records.launch import Launch
+from nvfp4.records.launch_errors import LaunchRefused
 
 
 @cute.kernel

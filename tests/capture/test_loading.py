@@ -14,7 +14,7 @@ import cutlass.cute as cute
 from cutlass import Int64, Uint32
 
 from nvfp4.capture.cutedsl import loading
-from nvfp4.capture.errors import LaunchRefused
+from nvfp4.records.launch_errors import LaunchRefused
 
 
 @cute.kernel

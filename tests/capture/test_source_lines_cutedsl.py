@@ -26,11 +26,11 @@ from cutlass.cutlass_dsl import T, dsl_user_op
 
 from nvfp4.capture.cutedsl import intercept
 from nvfp4.capture.cutedsl.hooks import Hooks
-from nvfp4.capture.launch import Launch
+from nvfp4.contract.reference import generate_input
 from nvfp4.emulation import Emulation, install
 from nvfp4.emulator.errors import OutOfBounds
 from nvfp4.emulator.listing import by_source_line
-from reference import generate_input
+from nvfp4.records.launch import Launch
 
 HERE = Path(__file__).resolve()
 KERNELS = HERE.parents[1] / "kernels"

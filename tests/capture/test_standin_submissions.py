@@ -18,7 +18,7 @@ from cutlass.cute.runtime import from_dlpack, make_ptr
 
 from nvfp4 import emulation
 from nvfp4.capture import standin
-from reference import generate_full_range_input, ref_kernel
+from nvfp4.contract.reference import generate_full_range_input, ref_kernel
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a real CUDA device")
 

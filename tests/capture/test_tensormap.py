@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from nvfp4.capture.errors import InvalidTensorMap
-from nvfp4.capture.tensormap import DataType, Fill, Swizzle, TensorMap
+from nvfp4.records.launch_errors import InvalidTensorMap
+from nvfp4.records.tensormap import DataType, Fill, Swizzle, TensorMap
 
 
 def make(**changes: object) -> TensorMap:

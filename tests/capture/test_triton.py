@@ -16,11 +16,11 @@ triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
 
 from nvfp4.capture import triton as capture  # noqa: E402
-from nvfp4.capture.errors import LaunchRefused, UnsupportedCall  # noqa: E402
-from nvfp4.capture.launch import Launch  # noqa: E402
-from nvfp4.capture.tensormap import DataType, Swizzle, TensorMap  # noqa: E402
 from nvfp4.capture.triton import hooks, lines  # noqa: E402
 from nvfp4.capture.triton.resources import of_kernel  # noqa: E402
+from nvfp4.records.launch import Launch  # noqa: E402
+from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall  # noqa: E402
+from nvfp4.records.tensormap import DataType, Swizzle, TensorMap  # noqa: E402
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -10,13 +10,13 @@ import pytest
 from ptx_harness import ptx_of
 
 from nvfp4 import emulator
-from nvfp4.capture.launch import Buffer, Launch, ListedMemory
 from nvfp4.emulator.compiler.lower import Lowered
 from nvfp4.emulator.cost import AccessCost, KernelCost, LineCost, merged
 from nvfp4.emulator.errors import OutOfBounds
 from nvfp4.emulator.ptx.link import link
 from nvfp4.emulator.ptx.parser import parse
 from nvfp4.emulator.ptx.pressure import live_registers
+from nvfp4.records.launch import Buffer, Launch, ListedMemory
 
 SHARED = ".shared .align 16 .b8 s[8192];"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nvfp4.capture.tensormap import DataType, Fill, TensorMap
 from nvfp4.emulator import run_ptx
 from nvfp4.emulator.arithmetic import resolve
+from nvfp4.records.tensormap import DataType, Fill, TensorMap
 from scripts.fidelity.cases import WARP_CASES, approximate_opcodes, exact_opcodes, expand
 from scripts.fidelity.execute import by_definition, on_emulator
 from scripts.fidelity.maps import COPY, variations

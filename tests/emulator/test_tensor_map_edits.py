@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from ptx_harness import run
 
-from nvfp4.capture.tensormap import DataType, Fill, Swizzle, TensorMap
 from nvfp4.emulator.errors import TensorMapError, UnsupportedInstruction
+from nvfp4.records.tensormap import DataType, Fill, Swizzle, TensorMap
 
 MAP = TensorMap(
     data_type=DataType.BFLOAT16,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from ptx_harness import MINE, run
 
-from nvfp4.capture.tensormap import DataType, Fill, Swizzle, TensorMap
 from nvfp4.emulator import errors
+from nvfp4.records.tensormap import DataType, Fill, Swizzle, TensorMap
 
 SHARED = ".shared .align 1024 .b8 s[8192]; .shared .align 8 .b64 bar;"
 ELECT0 = "setp.eq.u32 %p1, %r0, 0;"

@@ -10,8 +10,8 @@ import pytest
 from ptx_harness import MINE, MINE_IN_GRID, ptx_of
 
 from nvfp4 import emulator
-from nvfp4.capture.launch import Buffer, Launch, ListedMemory
 from nvfp4.emulator import Worlds, errors
+from nvfp4.records.launch import Buffer, Launch, ListedMemory
 
 Array = np.ndarray[Any, Any]
 

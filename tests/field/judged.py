@@ -24,14 +24,14 @@ from typing import Any
 
 import torch
 
-import reference
-from cases import Case
 from field.corpus import Entry, load
-from messages import Call, Called, Failure, Load, OpenCase
+from nvfp4.contract import reference
 from nvfp4.emulator.arithmetic import compiled
-from nvfp4.local.emulated_runner import EmulatedRunner
-from opened_case import OpenedCase, generate
-from submission_process import SubmissionFailed
+from nvfp4.judge.cases import Case
+from nvfp4.judge.opened_case import OpenedCase, generate
+from nvfp4.judge.submission_process import SubmissionFailed
+from nvfp4.records.messages import Call, Called, Failure, Load, OpenCase
+from nvfp4.worker.emulated_runner import EmulatedRunner
 
 SHAPES = {
     "any": ((128, 256, 1), (256, 512, 2)),
@@ -134,7 +134,7 @@ def _compilers_lines(message: str, path: Path) -> set[int]:
 
 
 def _call(process: InProcess, case: Case) -> Called:
-    from nvfp4.local.diagnosis import likely_cause
+    from nvfp4.judge.diagnosis import likely_cause
 
     with torch.random.fork_rng():
         data = generate(case, case.seed)

@@ -17,8 +17,13 @@ import torch
 from bot import Bot
 from bot import case as line
 
+from nvfp4.contract.reference import (
+    check_implementation,
+    generate_full_range_input,
+    generate_input,
+    ref_kernel,
+)
 from nvfp4.emulation import Emulation, install
-from reference import check_implementation, generate_full_range_input, generate_input, ref_kernel
 
 pytest.importorskip("cutlass")
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from test_rewrite import MODULE
 
-from nvfp4.capture.launch import Launch
+from nvfp4.records.launch import Launch
 from nvfp4.retarget import DriverError, NotRetargetable
 from nvfp4.retarget.driver import Driver
 from nvfp4.retarget.executor import Executor

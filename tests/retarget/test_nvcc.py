@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from bot import root
 
-from nvfp4 import extensions, nvcc
 from nvfp4.capture.cuda.flags import device_linking, split_architectures
 from nvfp4.capture.cuda.toolchain import MissingToolchain, find_toolchain
+from nvfp4.retarget import extensions, nvcc
 
 HOPPER, BLACKWELL = (f"-gencode=arch=compute_{n},code=sm_{n}" for n in ("90", "100a"))
 
@@ -110,7 +110,14 @@ class Compiler:
 
     def run(self, retarget: str, source: str, *words: str) -> subprocess.CompletedProcess[str]:
         (self.folder / "k.cu").write_text(source)
-        program = [sys.executable, str(root / "nvfp4/nvcc.py"), retarget, "sm_100a", "90", "rules"]
+        program = [
+            sys.executable,
+            str(root / "nvfp4/retarget/nvcc.py"),
+            retarget,
+            "sm_100a",
+            "90",
+            "rules",
+        ]
         return subprocess.run(
             [*program, self.nvcc, *words, "-c", "k.cu", "-o", "k.o"],
             cwd=self.folder,
@@ -217,7 +224,7 @@ def torch_s(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_torch_is_told_what_to_call(torch_s: ModuleType) -> None:
     extensions.start("auto", "sm_100a", (9, 0))
     python, program, *words, _, compiler = shlex.split(os.environ["PYTORCH_NVCC"])
-    assert (python, Path(program)) == (sys.executable, root / "nvfp4/nvcc.py")
+    assert (python, Path(program)) == (sys.executable, root / "nvfp4/retarget/nvcc.py")
     assert words == ["auto", "sm_100a", "90"]
     assert compiler == "/opt/cuda/bin/nvcc"
     first = os.environ.pop("PYTORCH_NVCC")

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 import torch
 
-from messages import Call, Called, Done, Load, Profile
 from nvfp4.cli.bot import Bot
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.retargeting import read_retargeted, retargeting_lines
-from nvfp4.local import retargeted_calls
-from nvfp4.local.architecture_errors import names_an_architecture, shorten_build_errors
-from nvfp4.local.retargeted_calls import RetargetedCalls
-from nvfp4.local.retargeted_kernels import RetargetedKernels
-from protocol import ResultPipe
-from runner import Refused
+from nvfp4.judge.protocol import ResultPipe
+from nvfp4.judge.retargeted_kernels import RetargetedKernels
+from nvfp4.records.messages import Call, Called, Done, Load, Profile
+from nvfp4.worker import retargeted_calls
+from nvfp4.worker.architecture_errors import names_an_architecture, shorten_build_errors
+from nvfp4.worker.retargeted_calls import RetargetedCalls
+from nvfp4.worker.runner import Refused
 
 KERNEL = {
     "kernel": "gemv_kernel",

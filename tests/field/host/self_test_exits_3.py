@@ -13,9 +13,9 @@ import cutlass
 import cutlass.cute as cute
 import torch
 from cutlass.cute.runtime import make_ptr
+from utils import DeterministicContext, make_match_reference, set_seed, verbose_allclose
 
 from task import input_t, output_t
-from utils import DeterministicContext, make_match_reference, set_seed, verbose_allclose
 
 THREADS = 64
 

@@ -1,0 +1,133 @@
+"""Running nvcc, the host compiler and ptxas: their errors, and where their output is kept."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import hashlib
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from nvfp4.capture.cuda import headers_of_torch
+from nvfp4.capture.cuda.source_lines import SHOWN_AS
+from nvfp4.capture.cuda.toolchain import Toolchain
+from nvfp4.records.launch_errors import CaptureError
+
+_HERE = Path(__file__).parent
+_LONGEST_ERROR_LINES = 24
+_ENTRY = re.compile(r"Compiling entry function '([^']+)'")
+_USED = re.compile(r"Used (\d+) registers")
+_SHARED = re.compile(r"(\d+) bytes smem")
+_FRAME = re.compile(r"(\d+) bytes stack frame")
+
+
+class CompileError(CaptureError):
+    """A compiler's errors, in the submission's own lines."""
+
+    verdict_code = "build.compiler"
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What ptxas says that a kernel needs: registers and local memory of a thread, static shared
+    memory of a block.
+    """
+
+    registers: int = 0
+    shared_bytes: int = 0
+    local_bytes: int = 0
+
+
+def cache_folder() -> Path:
+    """Where builds are kept; of this user."""
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "nvfp4-cuda"
+
+
+@functools.cache
+def own_identity(tools: Toolchain) -> bytes:
+    """Of the compilers, of torch and of the C++ beside this file."""
+    digest = hashlib.sha256(tools.identity.encode() + headers_of_torch.identity().encode())
+    for path in sorted(_HERE.rglob("*")):
+        if path.suffix in (".cpp", ".h", ".inl", ".def", ".cuh"):
+            digest.update(path.name.encode() + path.read_bytes())
+    return digest.digest()
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One process builds; the others wait and find it built."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def compiled_once(tools: Toolchain, identity: str, name: str, command: Sequence[str]) -> Path:
+    """The file `name` that a host compiler makes of C++ beside this file; kept for later.
+
+    identity: what the file depends on besides the sources and the compilers. command: all but the
+    output. Raises CompileError.
+    """
+    digest = hashlib.sha256(own_identity(tools) + f"{name} {identity}".encode()).hexdigest()
+    folder = cache_folder() / f"own-{digest[:16]}"
+    target = folder / name
+    with locked(folder):
+        if not target.is_file():
+            part = target.with_suffix(".part")
+            run_compiler(tools, [*command, "-o", str(part)], folder, name)
+            os.replace(part, target)
+    return target
+
+
+def run_compiler(tools: Toolchain, command: Sequence[str], work: Path, what: str) -> str:
+    """What a compiler printed that ran in the folder `work`. Raises CompileError about `what`."""
+    ended = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=work,
+        env=tools.environment,
+        errors="replace",
+    )
+    said = ended.stderr + ended.stdout
+    if ended.returncode != 0:
+        raise CompileError(f"{what} cannot be compiled:\n{_for_people(said, work)}")
+    return said
+
+
+def _for_people(said: str, work: Path) -> str:
+    """Errors with the participant's names and lines; notes and warnings only without errors."""
+    said = said.replace(SHOWN_AS, "").replace(f"{work}/", "")
+    lines = [line for line in said.splitlines() if line.strip()]
+    first = next((i for i, line in enumerate(lines) if "error" in line.lower()), 0)
+    chosen = lines[first : first + _LONGEST_ERROR_LINES]
+    if len(lines) - first > _LONGEST_ERROR_LINES:
+        chosen.append("...")
+    return "\n".join(chosen)
+
+
+def assemble(
+    tools: Toolchain, ptx: Path, arch: str, limits: Sequence[str] = ()
+) -> dict[str, Resources]:
+    """What each kernel of a PTX file needs. Raises CompileError for what ptxas refuses.
+
+    limits: ptxas' option -maxrregcount.
+    """
+    command = [str(tools.ptxas), f"-arch={arch}", "-v", *limits, str(ptx), "-o", os.devnull]
+    _, *said = _ENTRY.split(run_compiler(tools, command, ptx.parent, ptx.name))
+    patterns = {"registers": _USED, "shared_bytes": _SHARED, "local_bytes": _FRAME}
+    return {
+        kernel: Resources(
+            **{
+                name: int(found[1]) if (found := pattern.search(text)) else 0
+                for name, pattern in patterns.items()
+            }
+        )
+        for kernel, text in zip(said[::2], said[1::2], strict=True)
+    }

@@ -1,0 +1,202 @@
+"""torch.utils.cpp_extension.load_inline and load, for a machine without a GPU.
+
+They take what torch's take. What is built differs: PTX for the pretended device, and host code
+that talks to the runtime beside this file.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.machinery
+import importlib.util
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any, TypeAlias
+
+from nvfp4.capture.cuda.build import Built, Request, Source, build
+from nvfp4.capture.cuda.compilers import CompileError
+from nvfp4.capture.cuda.flags import made_for, own_arch_list
+from nvfp4.capture.cuda.runtime import RUNTIME, checked
+from nvfp4.capture.cuda.source_lines import CXX_IN_PYTHON, SHOWN_AS, in_file
+from nvfp4.records.launch_errors import UnsupportedCall
+
+_CPP_START = "#include <torch/extension.h>\n"
+_CUDA_START = "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n"
+
+Strings: TypeAlias = "str | Sequence[str] | None"
+
+_loaded: dict[Path, Any] = {}
+_loading = threading.Lock()
+
+
+def load_inline(
+    name: str,
+    cpp_sources: Strings = None,
+    cuda_sources: Strings = None,
+    sycl_sources: Strings = None,
+    functions: str | Iterable[str] | dict[str, str] | None = None,
+    extra_cflags: Strings = None,
+    extra_cuda_cflags: Strings = None,
+    extra_sycl_cflags: Strings = None,
+    extra_ldflags: Strings = None,
+    extra_include_paths: Strings = None,
+    build_directory: str | None = None,
+    verbose: bool = False,
+    with_cuda: bool | None = None,
+    with_sycl: bool | None = None,
+    is_python_module: bool = True,
+    with_pytorch_error_handling: bool = True,
+    keep_intermediates: bool = True,
+    use_pch: bool = False,
+    no_implicit_headers: bool = False,
+) -> Any:
+    """Build an extension from strings; the module, or the library's path where it is none.
+
+    Raises MissingToolchain, CompileError and UnsupportedCall.
+    """
+    if sycl_sources:
+        raise UnsupportedCall("SYCL sources cannot be built for a CUDA device")
+    caller = _caller()
+    cpp, cuda = _texts(cpp_sources), _texts(cuda_sources)
+    sources = []
+    bindings = _bindings(functions, with_pytorch_error_handling)
+    if cpp or bindings:
+        start = "" if no_implicit_headers else _CPP_START
+        text = start + _joined(cpp, caller) + bindings
+        sources.append(Source("main.cpp", text))
+    if cuda:
+        start = "" if no_implicit_headers else _CUDA_START
+        sources.append(Source("cuda.cu", start + _joined(cuda, caller)))
+    flags = extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths
+    return _load(_request(name, sources, *flags), is_python_module, caller)
+
+
+def load(
+    name: str,
+    sources: str | Sequence[str],
+    extra_cflags: Strings = None,
+    extra_cuda_cflags: Strings = None,
+    extra_sycl_cflags: Strings = None,
+    extra_ldflags: Strings = None,
+    extra_include_paths: Strings = None,
+    build_directory: str | None = None,
+    verbose: bool = False,
+    with_cuda: bool | None = None,
+    with_sycl: bool | None = None,
+    is_python_module: bool = True,
+    is_standalone: bool = False,
+    keep_intermediates: bool = True,
+) -> Any:
+    """Build an extension from files; see `load_inline`."""
+    if is_standalone:
+        raise UnsupportedCall("load(is_standalone=True) makes a program, which cannot be emulated")
+    paths = [Path(each).resolve() for each in _texts(sources)]
+    files = [Source(path.name, path.read_text(encoding="utf-8"), path) for path in paths]
+    flags = extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths
+    return _load(_request(name, files, *flags), is_python_module, _caller())
+
+
+def _request(
+    name: str,
+    sources: list[Source],
+    cflags: Strings,
+    cuda_cflags: Strings,
+    ldflags: Strings,
+    include_paths: Strings,
+) -> Request:
+    return Request(
+        name,
+        tuple(sources),
+        RUNTIME.device.arch,
+        tuple(_texts(cflags)),
+        tuple(_texts(cuda_cflags)),
+        tuple(_texts(ldflags)),
+        tuple(_texts(include_paths)),
+        made_for(_texts(cuda_cflags), own_arch_list()),
+    )
+
+
+def _texts(given: Strings) -> list[str]:
+    if given is None:
+        return []
+    return [given] if isinstance(given, (str, Path)) else [str(each) for each in given]
+
+
+def _caller() -> FrameType:
+    """The frame of the submission: the first one outside of this file."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename == __file__ and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
+
+
+def _joined(sources: list[str], caller: FrameType) -> str:
+    """Sources one after the other, each with the lines it has in the caller's file."""
+    return "\n".join(in_file(each, Path(caller.f_code.co_filename)) for each in sources) + "\n"
+
+
+def _bindings(functions: str | Iterable[str] | dict[str, str] | None, guarded: bool) -> str:
+    """A PYBIND11_MODULE for functions that C++ declares."""
+    if functions is None:
+        return ""
+    if isinstance(functions, str):
+        functions = [functions]
+    documented = functions if isinstance(functions, dict) else {each: each for each in functions}
+    lines = []
+    for function, text in documented.items():
+        value = f"torch::wrap_pybind_function({function})" if guarded else f"&{function}"
+        lines.append(f'm.def("{function}", {value}, "{text}");')
+    return (
+        f'\n#line 1 "functions"\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ {" ".join(lines)} }}\n'
+    )
+
+
+def _load(request: Request, is_python_module: bool, caller: FrameType) -> Any:
+    built = build(request)
+    with _loading:  # kernels are registered meanwhile, and a thread that waits for another hangs
+        return _load_once(request, built, is_python_module, caller)
+
+
+def _load_once(request: Request, built: Built, is_python_module: bool, caller: FrameType) -> Any:
+    if built.library not in _loaded:
+        folder = Path(caller.f_code.co_filename).parent
+        texts = tuple(text.replace(SHOWN_AS, f"{folder}{CXX_IN_PYTHON}") for text in built.ptx)
+        built = replace(built, ptx=texts)
+        RUNTIME.loading(built)
+        try:
+            opened = _import(request.name, built.library) if is_python_module else _open(built)
+        except (ImportError, OSError) as error:
+            raise CompileError(f"the extension {request.name} cannot be loaded: {error}") from error
+        finally:
+            RUNTIME.loading(None)
+        RUNTIME.raise_pending()
+        _loaded[built.library] = opened
+    return _loaded[built.library]
+
+
+def _open(built: Built) -> str:
+    """A library that registers operators when it is opened; torch.ops has them."""
+    library = ctypes.CDLL(str(built.library))
+    if built.headers == "slim":
+        # An exception cannot leave the dynamic loader.
+        library.slim_torch_registration_error.restype = ctypes.c_char_p
+        failed = library.slim_torch_registration_error()
+        if failed:
+            raise RuntimeError(failed.decode())
+    return str(built.library)
+
+
+def _import(name: str, library: Path) -> ModuleType:
+    loader = importlib.machinery.ExtensionFileLoader(name, str(library))
+    spec = importlib.util.spec_from_file_location(name, library, loader=loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    for attribute, value in list(vars(module).items()):
+        if callable(value) and not isinstance(value, type):
+            setattr(module, attribute, checked(value))
+    return module

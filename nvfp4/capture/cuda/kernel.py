@@ -1,0 +1,91 @@
+"""A kernel that can be launched, and the launches of it that CUDA refuses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nvfp4.capture.cuda.codes import Code, CudaError
+from nvfp4.capture.cuda.compilers import Resources
+from nvfp4.capture.device import Device
+from nvfp4.records.launch import Dim3
+
+
+@dataclass
+class Kernel:
+    """A __global__ function of a loaded module. most_threads: by its launch bounds. made_for: as of
+    `build.Request`.
+    """
+
+    ptx: str
+    name: str
+    parameter_bytes: tuple[int, ...]
+    most_threads: int | None
+    resources: Resources
+    dynamic_shared_limit: int
+    made_for: tuple[str, ...] = ()
+
+
+def refuse_other_architectures(kernel: Kernel, device: Device) -> None:
+    """Raises CudaError for a kernel of which a device's driver would find no code that it takes."""
+    if kernel.made_for and not any(runs_on(each, device.capability) for each in kernel.made_for):
+        arch, virtual = device.arch, device.arch.replace("sm_", "compute_")
+        raise CudaError(
+            Code.NO_KERNEL_IMAGE_FOR_DEVICE,
+            f"{kernel.name} was built for {', '.join(kernel.made_for)} and the device is an "
+            f"{arch}; add -gencode=arch={virtual},code={arch}",
+        )
+
+
+def runs_on(code: str, capability: tuple[int, int]) -> bool:
+    """Whether a device takes machine code (sm_90a) or PTX (compute_90)."""
+    kind, _, number = code.partition("_")
+    major, minor = divmod(int(number.rstrip("af")), 10)
+    if number.endswith("a"):  # of this architecture alone
+        return (major, minor) == capability
+    if kind == "sm" or number.endswith("f"):  # of its family
+        return major == capability[0] and minor <= capability[1]
+    return (major, minor) <= capability
+
+
+def refuse_as_cuda_does(
+    kernel: Kernel, device: Device, grid: Dim3, block: Dim3, cluster: Dim3, shared_bytes: int
+) -> None:
+    """Raises CudaError for a launch that cannot be, with CUDA's code for it.
+
+    Source: scripts/fidelity/launch_errors.cu on an H200, CUDA 13.0, driver 580, 2026-11-21. Older
+    releases say cudaErrorInvalidConfiguration for some of them.
+    """
+    attributes = device.attributes
+    threads = block[0] * block[1] * block[2]
+    name = kernel.name
+    invalid = Code.INVALID_VALUE
+    if threads < 1 or min(grid) < 1:
+        raise CudaError(invalid, f"{name}: a grid of {grid} blocks of {block} threads")
+    if threads > attributes[1] or any(n > attributes[2 + i] for i, n in enumerate(block)):
+        raise CudaError(
+            invalid, f"{name}: blocks of {block} threads, {threads} in all; 1024 are the most"
+        )
+    if any(n > attributes[5 + i] for i, n in enumerate(grid)):
+        raise CudaError(invalid, f"{name}: a grid of {grid} blocks is too large")
+    if kernel.most_threads is not None and threads > kernel.most_threads:
+        raise CudaError(
+            invalid,
+            f"{name}: {threads} threads a block, but __launch_bounds__ says {kernel.most_threads}",
+        )
+    # Registers are given to warps, in units of 8 a thread.
+    registers = kernel.resources.registers
+    if -(-registers // 8) * 8 * -(-threads // 32) * 32 > attributes[12]:
+        raise CudaError(
+            Code.LAUNCH_OUT_OF_RESOURCES,
+            f"{name}: {threads} threads of {registers} registers; a block has {attributes[12]}",
+        )
+    if shared_bytes > kernel.dynamic_shared_limit:
+        raise CudaError(
+            Code.INVALID_VALUE,
+            f"{name}: {shared_bytes} bytes of dynamic shared memory, but "
+            f"{kernel.dynamic_shared_limit} are allowed; cudaFuncSetAttribute raises the limit",
+        )
+    if any(g % c for g, c in zip(grid, cluster, strict=True)):
+        raise CudaError(
+            Code.INVALID_CLUSTER_SIZE, f"{name}: a grid of {grid} in clusters of {cluster}"
+        )

@@ -1,0 +1,282 @@
+"""Python packages that compile or load kernels at run time: they get our driver and our NVRTC.
+
+cuda.bindings and torch find the libraries of `libraries` where they look for NVIDIA's. Packages
+that need more than those offer say so in one sentence.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType, SimpleNamespace
+from typing import Any
+
+from nvfp4.capture.callers import PACKAGES
+from nvfp4.capture.cuda.compilers import cache_folder
+from nvfp4.capture.cuda.libraries import library
+from nvfp4.capture.cuda.runtime import RUNTIME, checked
+from nvfp4.capture.cuda.toolchain import find_toolchain
+from nvfp4.capture.imports import when_imported
+from nvfp4.records.launch_errors import UnsupportedCall
+
+Put = Callable[[Any, str, Any], None]
+"""Replaces an attribute of an object until the emulation ends."""
+
+_WHAT_WORKS = (
+    "CUDA text works through torch.cuda._compile_kernel, cuda.core, NVRTC with the driver API of "
+    "cuda.bindings, and load_inline"
+)
+_SONAMES = {"cuda": "libcuda.so.1", "nvrtc": "libnvrtc.so.12"}
+# Functions of the CUDA runtime that a program begins with.
+_RUNTIME_FUNCTION = re.compile(
+    r"cuda(?:Malloc|Memcpy|Memset|Launch|Func|StreamCreate|EventCreate|DeviceSynchronize$|"
+    r"SetDevice$|GetDevice$|GetDeviceProperties$)\w*"
+)
+_OF_CUDA = re.compile(r"lib(cudart|cuda|nvrtc)(-[\w.-]+)?\.so[.\d]*")
+_LARGEST_LIBRARY_BYTES = 64 << 20
+_NO_DRIVER = (35, 36)  # cudaErrorInsufficientDriver, cudaErrorCallRequiresNewerDriver
+
+
+def hook(put: Put) -> list[Callable[[], None]]:
+    """Adapt each package once it is imported; returns what forgets those that are not yet."""
+    put(ctypes.CDLL, "__init__", _refusing_kernels(ctypes.CDLL.__init__))
+    return [when_imported(name, functools.partial(adapt, put)) for name, adapt in _ADAPTERS.items()]
+
+
+@functools.cache
+def _opened(name: str, soname: str = "") -> ctypes.CDLL:
+    return ctypes.CDLL(str(library(name, soname)))
+
+
+# torch.cuda._compile_kernel
+
+
+def _adapt_torch(put: Put) -> None:
+    import torch.cuda._utils as utils
+
+    def nvrtc() -> ctypes.CDLL:
+        import torch.utils.cpp_extension as extension
+
+        if extension.CUDA_HOME is None:  # torch adds its folder of headers
+            extension.CUDA_HOME = str(find_toolchain().include.parent)
+        return _opened("nvrtc")
+
+    for name, value in (
+        ("_get_cuda_library", lambda: _opened("cuda")),
+        ("_get_nvrtc_library", nvrtc),
+    ):
+        if hasattr(utils, name):
+            put(utils, name, value)
+    if hasattr(utils, "_CudaKernel"):
+        put(utils._CudaKernel, "__call__", checked(utils._CudaKernel.__call__))
+
+
+# cuda.bindings
+
+
+def _adapt_bindings(name: str, package: str, put: Put) -> None:
+    """A module of cuda.bindings whose functions a library has."""
+    module = sys.modules[f"cuda.bindings.{package}"]
+    loaders = [
+        sys.modules[f"cuda.bindings.{each}"]
+        for each in (f"_internal.{package}", f"_bindings.cy{package}")
+        if hasattr(sys.modules.get(f"cuda.bindings.{each}"), "load_nvidia_dynamic_lib")
+    ]
+    for loader in loaders:
+        put(loader, "load_nvidia_dynamic_lib", _loading_ours(loader.load_nvidia_dynamic_lib))
+    # Cython code that opens the library by itself finds the one that is loaded already.
+    prepare = (lambda: None) if loaders else lambda: _opened(name, _SONAMES[name])
+    prefix = "nvrtc" if name == "nvrtc" else "cu"
+    for key, value in list(vars(module).items()):
+        if key.startswith(prefix) and callable(value) and not isinstance(value, type):
+            put(module, key, _supported(checked(value), prepare))
+
+
+def _loading_ours(original: Callable[[str], Any]) -> Callable[[str], Any]:
+    """cuda.pathfinder.load_nvidia_dynamic_lib with our libraries."""
+
+    def load(libname: str) -> Any:
+        if libname not in _SONAMES:
+            return original(libname)
+        return SimpleNamespace(
+            abs_path=str(library(libname)),
+            was_already_loaded_from_elsewhere=False,
+            _handle_uint=_opened(libname)._handle,
+            found_via="nvfp4",
+        )
+
+    return load
+
+
+def _supported(function: Callable[..., Any], prepare: Callable[[], Any]) -> Callable[..., Any]:
+    """A function that raises UnsupportedCall where the library does not have it."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        prepare()
+        try:
+            return function(*args, **kwargs)
+        except RuntimeError as error:
+            if "not found" not in str(error):
+                raise
+            raise UnsupportedCall(
+                f"{function.__name__} of cuda.bindings is not emulated",
+                hint="modules, launches, memory, streams, events and attributes are",
+            ) from error
+
+    return call
+
+
+def _adapt_runtime(put: Put) -> None:
+    from cuda.bindings import runtime
+
+    def refusing(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            result = function(*args, **kwargs)
+            if int(result[0]) in _NO_DRIVER:
+                raise UnsupportedCall(
+                    f"cuda.bindings.runtime ({function.__name__}) does not work without a GPU",
+                    hint="use cuda.bindings.driver, or torch for memory and streams",
+                )
+            return result
+
+        return call
+
+    for key, value in list(vars(runtime).items()):
+        if _RUNTIME_FUNCTION.fullmatch(key) and callable(value) and not isinstance(value, type):
+            put(runtime, key, refusing(value))
+
+
+# cuda.core
+
+
+def _adapt_core(package: str, put: Put) -> None:
+    """It calls the driver through cuda.bindings' Cython, which cannot raise what a kernel did."""
+    original = getattr(sys.modules[package], "launch", None)
+    if original is None:
+        return  # before 1.0 it is in cuda.core.experimental
+
+    @functools.wraps(original)
+    def explained(*args: Any, **kwargs: Any) -> None:
+        try:
+            original(*args, **kwargs)
+        except Exception as error:
+            # Its text for an error code is a general one.
+            said = list(RUNTIME.errors.said.values())
+            if type(error).__name__ != "CUDAError" or not said or not said[-1]:
+                raise
+            raise type(error)(f"{error}\n{said[-1]}") from None
+
+    launch = checked(explained)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("cuda.core") and getattr(module, "launch", None) is original:
+            put(module, "launch", launch)
+
+
+# What does not work
+
+
+def _refusing_kernels(original: Callable[..., None]) -> Callable[..., None]:
+    """ctypes.CDLL that refuses what nvcc built for a GPU: its launches would do nothing."""
+
+    @functools.wraps(original)
+    def init(self: Any, name: Any = None, *args: Any, **kwargs: Any) -> None:
+        name = _stand_in(name, sys._getframe(1)) if name else name
+        path = Path(os.fsdecode(name)).absolute() if name and "/" in os.fsdecode(name) else None
+        if path is not None and _is_of_nvcc(path):
+            raise UnsupportedCall(
+                f"{path.name} has kernels that nvcc compiled for a GPU",
+                hint="build its sources with torch.utils.cpp_extension.load",
+            )
+        original(self, name, *args, **kwargs)
+
+    return init
+
+
+def _stand_in(name: Any, caller: FrameType) -> Any:
+    """The library that stands in for one of CUDA's, where a submission opens it; packages look for
+    a GPU with it. Raises UnsupportedCall for the runtime."""
+    found = _OF_CUDA.fullmatch(Path(os.fsdecode(name)).name)
+    if found is None or PACKAGES & {*Path(_file(caller)).parts}:
+        return name
+    if found[1] == "cudart":
+        raise UnsupportedCall(
+            "libcudart is not emulated where ctypes opens it",
+            hint="build its callers with torch.utils.cpp_extension, or use libcuda",
+        )
+    return str(library(found[1], ""))
+
+
+def _file(frame: FrameType) -> str:
+    """Of a frame's code, or of whoever has called ctypes."""
+    while frame.f_back is not None and Path(frame.f_code.co_filename).parent.name == "ctypes":
+        frame = frame.f_back
+    return frame.f_code.co_filename
+
+
+def _is_of_nvcc(path: Path) -> bool:
+    installed = cache_folder() in path.parents or PACKAGES & {*path.parts}
+    if installed or not path.is_file() or path.stat().st_size > _LARGEST_LIBRARY_BYTES:
+        return False
+    return b"__cudaRegisterFatBinary" in path.read_bytes()
+
+
+def _refuse_pycuda(put: Put) -> None:
+    raise UnsupportedCall("PyCUDA needs a GPU", hint=_WHAT_WORKS)
+
+
+def _refuse_numba(put: Put) -> None:
+    from numba.cuda.dispatcher import CUDADispatcher
+
+    def configure(self: Any, *_: Any, **__: Any) -> Any:
+        raise UnsupportedCall("kernels of numba.cuda need a GPU", hint=_WHAT_WORKS)
+
+    put(CUDADispatcher, "configure", configure)
+
+
+def _adapt_cupy(put: Put) -> None:
+    """Raw kernels take torch's tensors; everything that makes an array is refused."""
+    import cupy
+
+    from nvfp4.capture.cuda import cupy_kernels
+
+    def wrapped(given: Any, *_: Any, **__: Any) -> Any:
+        return cupy_kernels.Array(given) if hasattr(given, "data_ptr") else refuse()
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise UnsupportedCall(
+            "CuPy's arrays need a GPU",
+            hint="RawKernel and RawModule work with torch's tensors. " + _WHAT_WORKS,
+        )
+
+    put(cupy, "RawKernel", cupy_kernels.RawKernel)
+    put(cupy, "RawModule", cupy_kernels.RawModule)
+    for name in ("Stream", "ExternalStream", "Device"):
+        put(cupy.cuda, name, cupy_kernels.Idle)
+    for name in ("asarray", "from_dlpack", "fromDlpack"):
+        if hasattr(cupy, name):
+            put(cupy, name, wrapped)
+    for name in (
+        *("ElementwiseKernel", "ReductionKernel", "fuse"),
+        *("array", "empty", "empty_like", "zeros", "zeros_like", "ones", "full", "arange"),
+    ):
+        put(cupy, name, refuse)
+
+
+_ADAPTERS: dict[str, Callable[[Put], None]] = {
+    "torch.cuda._utils": _adapt_torch,
+    "cuda.bindings.driver": functools.partial(_adapt_bindings, "cuda", "driver"),
+    "cuda.bindings.nvrtc": functools.partial(_adapt_bindings, "nvrtc", "nvrtc"),
+    "cuda.bindings.runtime": _adapt_runtime,
+    "cuda.core": functools.partial(_adapt_core, "cuda.core"),
+    "cuda.core.experimental": functools.partial(_adapt_core, "cuda.core.experimental"),
+    "pycuda": _refuse_pycuda,
+    "numba.cuda": _refuse_numba,
+    "cupy": _adapt_cupy,
+}

@@ -1,0 +1,385 @@
+"""The state of the CUDA runtime that compiled host code talks to: modules, kernels, errors.
+
+A Python exception cannot cross compiled code: it is kept, every
+later call fails as after a fault on a GPU, and whoever called the compiled code raises it again
+with `raise_pending`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from nvfp4.capture.cuda.build import Built
+from nvfp4.capture.cuda.codes import Code, CudaError, error_text
+from nvfp4.capture.cuda.compilers import Resources
+from nvfp4.capture.cuda.kernel import Kernel, refuse_as_cuda_does, refuse_other_architectures
+from nvfp4.capture.device import Device
+from nvfp4.capture.signature import (
+    declares_variable,
+    most_threads,
+    parameter_bytes,
+    parameters_at,
+)
+from nvfp4.records.launch import Buffer, Dim3, Launch, ListedMemory, Memory
+from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall
+
+_ALIGNMENT_BYTES = 256
+_FIRST_HANDLE = 1 << 32
+"""Torch's streams have smaller ones."""
+_REMEMBERED = 16
+"""Allocations that have been freed, for messages."""
+
+FindVariable = Callable[[str, str], Buffer]
+"""Where a variable of a module lies, by the module's PTX and its name."""
+
+
+@dataclass
+class _Module:
+    """ptx: texts. resources: of each kernel. functions: handles of kernels that were asked for.
+    made_for: as of `build.Request`.
+    """
+
+    ptx: tuple[str, ...]
+    resources: dict[str, Resources]
+    functions: dict[str, int] = field(default_factory=dict)
+    made_for: tuple[str, ...] = ()
+
+
+@dataclass
+class _Errors:
+    """Of one thread. refused: a launch that CUDA refused and nobody has asked about."""
+
+    last: Code = Code.SUCCESS
+    said: dict[int, str] = field(default_factory=dict)
+    refused: str | None = None
+
+
+class CudaRuntime:
+    """One for the process, as compiled code keeps pointing at it: `begin` and `end` say when
+    launches go somewhere. It is the memory of its launches too: cudaMalloc's beside the tensors'.
+    """
+
+    def __init__(self) -> None:
+        self._device: Device | None = None
+        self._run: Callable[[Launch], None] | None = None
+        self._find_variable: FindVariable | None = None
+        self._memory: Memory = ListedMemory()
+        self._allocated: dict[int, tuple[Any, Buffer]] = {}
+        self._freed: list[Buffer] = []
+        self._loading = threading.local()
+        self._threads = threading.local()
+        self._handles = itertools.count(_FIRST_HANDLE, 0x10)
+        self._destroyed: set[int] = set()
+        self._modules: dict[int, _Module] = {}
+        self._kernels: dict[int, Kernel] = {}
+        self._variables: dict[int, tuple[str, str]] = {}
+        self._found_variables: dict[int, Buffer] = {}
+        self._broken: BaseException | None = None
+        self._texts: dict[str, ctypes.Array[ctypes.c_char]] = {}
+
+    def begin(
+        self,
+        device: Device,
+        run: Callable[[Launch], None],
+        memory: Memory,
+        find_variable: FindVariable,
+    ) -> None:
+        """Send launches to `run` until `end`. Raises RuntimeError if they go somewhere already."""
+        if self._run is not None:
+            raise RuntimeError("CUDA C++ launches are intercepted already")
+        self._device, self._run, self._memory = device, run, memory
+        self._find_variable = find_variable
+        self._broken = None
+
+    def end(self) -> None:
+        """Refuse launches from now on."""
+        self._device = self._run = self._find_variable = None
+
+    @property
+    def is_on(self) -> bool:
+        """Whether launches go somewhere."""
+        return self._run is not None
+
+    @property
+    def device(self) -> Device:
+        """The pretended device. Raises LaunchRefused when none is."""
+        if self._device is None:
+            raise LaunchRefused("this extension was built for an emulation that has ended")
+        return self._device
+
+    # Errors
+
+    @property
+    def errors(self) -> _Errors:
+        """Those of this thread."""
+        if not hasattr(self._threads, "errors"):
+            self._threads.errors = _Errors()
+        errors: _Errors = self._threads.errors
+        return errors
+
+    def keep(self, error: BaseException) -> Code:
+        """The first exception that compiled code must not see; the device is lost with it."""
+        self._broken = self._broken or error
+        self.errors.last = Code.LAUNCH_FAILURE
+        return Code.LAUNCH_FAILURE
+
+    def fail(self, error: CudaError, launching: bool) -> Code:
+        """An error that CUDA returns, and remembers as the last one."""
+        self.errors.last = self.refuse(error.code, error.message)
+        if launching:
+            self.errors.refused = f"{error_text(error.code)}: {error.message}"
+        return error.code
+
+    def refuse(self, code: Code, message: str) -> Code:
+        """An error that the driver returns; its functions keep no last error."""
+        self.errors.said.pop(code, None)
+        self.errors.said[code] = message  # the last one
+        return code
+
+    def take_last_error(self, clear: bool) -> Code:
+        """cudaGetLastError, cudaPeekAtLastError."""
+        errors = self.errors
+        last = errors.last
+        errors.refused = None
+        if clear and self._broken is None:
+            errors.last = Code.SUCCESS
+        return last
+
+    def describe(self, code: int) -> str:
+        """cudaGetErrorString, with what is known of this thread's last such error."""
+        said = self.errors.said.get(code)
+        return f"{error_text(code)} ({said})" if said else error_text(code)
+
+    def raise_if_lost(self) -> None:
+        """Raises CudaError after a fault, as every call does on a GPU."""
+        if self._broken is not None:
+            raise CudaError(Code.LAUNCH_FAILURE)
+
+    def raise_pending(self, failure: BaseException | None = None) -> None:
+        """Raise what a call of compiled code has left behind: a fault of a kernel, or that a
+        launch was refused and the code did not look. failure: what the code raised itself.
+        """
+        errors = self.errors
+        refused, errors.refused = errors.refused, None
+        unsupported = errors.said.pop(Code.NOT_SUPPORTED, None)
+        if unsupported is not None and failure is not None:
+            raise UnsupportedCall(unsupported) from failure
+        if self._broken is not None:
+            error, self._broken = self._broken, None
+            errors.last = Code.SUCCESS
+            raise error
+        if refused is not None and failure is None:
+            errors.last = Code.SUCCESS
+            raise LaunchRefused(
+                f"the kernel did not run, CUDA refuses the launch: {refused}",
+                hint="check cudaGetLastError() after a launch",
+            )
+
+    def text(self, said: str) -> int:
+        """The address of a C string that stays."""
+        if said not in self._texts:
+            self._texts[said] = ctypes.create_string_buffer(said.encode())
+        return ctypes.addressof(self._texts[said])
+
+    # Modules
+
+    def loading(self, built: Built | None) -> None:
+        """Which build the modules belong to that this thread registers from now on."""
+        self._loading.built = built
+
+    def register_module(self) -> int:
+        """A handle for a module of the library that is being loaded."""
+        built = getattr(self._loading, "built", None)
+        if built is None:
+            raise LaunchRefused("a library with kernels was loaded that was not built here")
+        handle = self.add_module(built.ptx, built.resources)
+        self._modules[handle].made_for = built.made_for
+        return handle
+
+    def add_module(self, ptx: tuple[str, ...], resources: dict[str, Resources]) -> int:
+        """A handle for a module of PTX texts. resources: what ptxas says of each kernel."""
+        handle = self.new_handle()
+        self._modules[handle] = _Module(ptx, resources)
+        return handle
+
+    def drop_module(self, handle: int) -> None:
+        """Forget a module and its kernels. Raises CudaError."""
+        for function in self._module(handle).functions.values():
+            del self._kernels[function]
+        del self._modules[handle]
+
+    def _module(self, handle: int) -> _Module:
+        if handle not in self._modules:
+            raise CudaError(Code.INVALID_RESOURCE_HANDLE, "no such module is loaded")
+        return self._modules[handle]
+
+    def register_function(self, module: int, function: int, name: str) -> None:
+        """The host's address of a kernel."""
+        kernel = self._find_kernel(self._module(module), name)
+        if kernel is not None:
+            self._kernels[function] = kernel
+
+    def _find_kernel(self, module: _Module, name: str) -> Kernel | None:
+        for text in module.ptx:
+            sizes = parameter_bytes(text, name)
+            if sizes is not None:
+                used = module.resources.get(name, Resources())
+                allowed = self.device.attributes[8] - used.shared_bytes
+                most = most_threads(text, name)
+                return Kernel(text, name, sizes, most, used, allowed, module.made_for)
+        return None
+
+    def function(self, module: int, name: str) -> int:
+        """A handle of a kernel of a module, the same each time. Raises CudaError."""
+        known = self._module(module)
+        if name not in known.functions:
+            kernel = self._find_kernel(known, name)
+            if kernel is None:
+                raise CudaError(Code.NOT_FOUND, f"the module has no kernel {name}")
+            handle = self.new_handle()
+            self._kernels[handle] = kernel
+            known.functions[name] = handle
+        return known.functions[name]
+
+    def variable_of(self, module: int, name: str) -> Buffer:
+        """The memory of a __device__ or __constant__ variable of a module. Raises CudaError."""
+        for text in self._module(module).ptx:
+            if self._find_variable is not None and declares_variable(text, name):
+                found = self._find_variable(text, name)
+                self._found_variables[found.address] = found
+                return found
+        raise CudaError(Code.NOT_FOUND, f"the module has no variable {name}")
+
+    def register_variable(self, module: int, address: int, name: str) -> None:
+        """The host's shadow of a __device__ or __constant__ variable."""
+        for text in self._module(module).ptx:
+            if name in text:
+                self._variables[address] = (text, name)
+                return
+
+    def new_handle(self) -> int:
+        """For a stream or an event."""
+        return next(self._handles)
+
+    def destroy(self, handle: int) -> None:
+        """A stream or an event; a number is not given again. Raises CudaError."""
+        self.refuse_destroyed(handle)
+        if handle >= _FIRST_HANDLE:
+            self._destroyed.add(handle)
+
+    def refuse_destroyed(self, handle: int) -> None:
+        """Raises CudaError for a stream or an event that is no more. What torch made stays."""
+        if handle in self._destroyed:
+            raise CudaError(
+                Code.INVALID_RESOURCE_HANDLE, "the stream or event has been destroyed before"
+            )
+
+    def kernel(self, function: int) -> Kernel:
+        """Raises CudaError for a function that is no kernel, or none of this device."""
+        if function not in self._kernels:
+            raise CudaError(Code.INVALID_DEVICE_FUNCTION, "no such kernel in a loaded module")
+        kernel = self._kernels[function]
+        if self._device is not None:
+            refuse_other_architectures(kernel, self._device)
+        return kernel
+
+    def variable(self, symbol: int) -> Buffer:
+        """The memory behind a shadow. Raises CudaError."""
+        if symbol not in self._variables or self._find_variable is None:
+            raise CudaError(Code.INVALID_SYMBOL, "no such variable in a loaded module")
+        found = self._find_variable(*self._variables[symbol])
+        self._found_variables[symbol] = found
+        return found
+
+    # Memory
+
+    def allocate(self, size: int, by: str = "cudaMalloc") -> int:
+        """The address of new memory, aligned as cudaMalloc aligns. by: for messages."""
+        space = (ctypes.c_uint8 * (size + _ALIGNMENT_BYTES))()
+        start = ctypes.addressof(space)
+        address = -(-start // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+        name = f"the {size} bytes of {by}"
+        self._allocated[address] = space, Buffer(name, address, size)
+        return address
+
+    def free(self, address: int) -> bool:
+        """Whether there was memory to free."""
+        found = self._allocated.pop(address, None)
+        if found is not None:
+            self._freed = [found[1], *self._freed[: _REMEMBERED - 1]]
+        return found is not None
+
+    def freed(self) -> list[Buffer]:
+        """Memory that has been given back, the latest first."""
+        return [*self._freed, *self._memory.freed()]
+
+    def buffer_at(self, address: int) -> Buffer | None:
+        """The device memory around an address; None if there is none."""
+        variables = list(self._found_variables.values())
+        for known in itertools.chain((self.known(), variables), self._memory.search()):
+            for buffer in known:
+                if buffer.address <= address < buffer.end:
+                    return buffer
+        return None
+
+    def known(self) -> list[Buffer]:
+        """What a launch may touch, as far as it is known without a search."""
+        return [*self._memory.known(), *(buffer for _, buffer in self._allocated.values())]
+
+    def search(self) -> Iterator[list[Buffer]]:
+        """The same after a look for more."""
+        for found in self._memory.search():
+            yield [*found, *(buffer for _, buffer in self._allocated.values())]
+
+    # Launches
+
+    def launch(
+        self,
+        function: int,
+        grid: Dim3,
+        block: Dim3,
+        cluster: Dim3,
+        arguments: int,
+        shared_bytes: int,
+        stream: int = 0,
+        registers: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """Run a kernel. registers: special ones that the driver sets. Raises CudaError where CUDA
+        refuses, and what the executor raises."""
+        kernel = self.kernel(function)
+        refuse_as_cuda_does(kernel, self.device, grid, block, cluster, shared_bytes)
+        if self._run is None:
+            raise LaunchRefused("this extension was built for an emulation that has ended")
+        raw = parameters_at(arguments, kernel.parameter_bytes)
+        ptx = kernel.ptx
+        for name, value in registers.items():
+            ptx = ptx.replace(f"{name};", f"{value};")
+        self._run(
+            Launch(ptx, kernel.name, grid, block, raw, shared_bytes, cluster, self, stream=stream)
+        )
+
+
+RUNTIME = CudaRuntime()
+
+
+def checked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of compiled code that raises what the runtime had to keep."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            result = function(*args, **kwargs)
+        except Exception as error:
+            RUNTIME.raise_pending(error)
+            raise
+        RUNTIME.raise_pending()
+        return result
+
+    return call

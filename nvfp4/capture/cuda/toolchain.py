@@ -1,0 +1,115 @@
+"""The compilers that CUDA C++ submissions need: nvcc with its headers, and a host compiler."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+from nvfp4.records.launch_errors import CaptureError
+
+OLDEST_CUDA = (12, 8)
+"""The first release that knows sm_100."""
+
+
+class MissingToolchain(CaptureError):
+    """This machine cannot compile CUDA C++."""
+
+    failure = "setup"  # no fault of the submission
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """nvcc, host_compiler, ptxas: paths. include: the toolkit's headers. version: of nvcc."""
+
+    nvcc: Path
+    ptxas: Path
+    include: Path
+    host_compiler: str
+    version: tuple[int, int]
+
+    @property
+    def identity(self) -> str:
+        """Other compilers make other code."""
+        return f"{self.nvcc} {self.version} {self.host_compiler} {python_include()}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables for nvcc; options from the user's environment would change the code."""
+        unwanted = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH", "CPLUS_INCLUDE_PATH")
+        return {name: value for name, value in os.environ.items() if name not in unwanted}
+
+
+def python_include() -> str:
+    """The folder of Python.h."""
+    return sysconfig.get_paths()["include"]
+
+
+def _candidates() -> list[Path]:
+    """Where nvcc can be, best first."""
+    found = [
+        Path(os.environ[name], "bin/nvcc")
+        for name in ("CUDA_HOME", "CUDA_PATH")
+        if name in os.environ
+    ]
+    on_path = shutil.which("nvcc")
+    if on_path:
+        found.append(Path(on_path))
+    found.append(Path("/usr/local/cuda/bin/nvcc"))
+    wheels = importlib.util.find_spec("nvidia")
+    for folder in (wheels.submodule_search_locations or []) if wheels else []:
+        found += sorted(Path(folder).glob("cu*/bin/nvcc"), reverse=True)
+    return [path for path in found if path.is_file() and os.access(path, os.X_OK)]
+
+
+def _include_of(nvcc: Path) -> Path | None:
+    home = nvcc.resolve().parent.parent
+    for folder in (home / "include", home / "targets/x86_64-linux/include"):
+        if (folder / "cuda_runtime_api.h").is_file():
+            return folder
+    return None
+
+
+def _version_of(nvcc: Path) -> tuple[int, int] | None:
+    try:
+        said = subprocess.run([nvcc, "--version"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    release = re.search(r"release (\d+)\.(\d+)", said.stdout)
+    return (int(release[1]), int(release[2])) if release else None
+
+
+@functools.cache
+def find_toolchain() -> Toolchain:
+    """The first complete one. Raises MissingToolchain, which says what to install."""
+    hint = "pip install 'nvfp4[cuda]' brings nvcc"
+    host_compiler = shutil.which(os.environ.get("CXX", "")) or shutil.which("g++")
+    too_old = None
+    for nvcc in _candidates():
+        include, version = _include_of(nvcc), _version_of(nvcc)
+        ptxas = nvcc.resolve().parent / "ptxas"
+        if include is None or version is None or not ptxas.is_file():
+            continue
+        if version < OLDEST_CUDA:
+            too_old = too_old or f"{nvcc} is of CUDA {version[0]}.{version[1]}"
+            continue
+        if (include / "crt/host_defines.h").is_file() is False:
+            continue
+        if host_compiler is None:
+            raise MissingToolchain(
+                "CUDA C++ cannot be compiled here: there is no host compiler",
+                hint="install g++ (Debian and Ubuntu: apt install g++)",
+            )
+        return Toolchain(nvcc, ptxas, include, host_compiler, version)
+    if too_old:
+        raise MissingToolchain(
+            f"CUDA C++ cannot be compiled here: {too_old}, which does not know sm_100",
+            hint=hint,
+        )
+    raise MissingToolchain("CUDA C++ cannot be compiled here: nvcc is missing", hint=hint)

@@ -1,0 +1,56 @@
+"""CuTe DSL without a GPU: its launches as plain values.
+
+    with intercept(run, arch="sm_100a"):
+        ...  # import and call code that uses CuTe DSL; run(launch) gets every launch
+
+Compiling works without a driver; only the compiled host code needs CUDA. See docs/emulator.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from nvfp4.capture.cutedsl.host import RUNTIME
+from nvfp4.capture.device import device_for
+from nvfp4.records.launch import Launch, ListedMemory, Memory
+
+__all__ = ["intercept", "start"]
+
+
+def start(
+    run: Callable[[Launch], None], arch: str = "sm_100a", memory: Memory | None = None
+) -> Callable[[], None]:
+    """Send every CuTe DSL launch of this process to `run`; returns the function that stops it.
+
+    To be called before the user's code is imported, so that it compiles for `arch`. What `run`
+    raises surfaces where the user's code called its compiled function. memory: what the launches
+    may touch. Raises ValueError for an architecture that is not known, RuntimeError if an
+    interception is on already and ImportError without CuTe DSL.
+    """
+    from nvfp4.capture.cutedsl.hooks import install
+
+    RUNTIME.begin(device_for(arch), run, memory or ListedMemory())
+    try:
+        hooks = install(RUNTIME)
+    except BaseException:
+        RUNTIME.end()
+        raise
+
+    def stop() -> None:
+        hooks.remove()
+        RUNTIME.end()
+
+    return stop
+
+
+@contextmanager
+def intercept(
+    run: Callable[[Launch], None], arch: str = "sm_100a", memory: Memory | None = None
+) -> Iterator[None]:
+    """`start` for the length of a with block."""
+    stop = start(run, arch, memory)
+    try:
+        yield
+    finally:
+        stop()

@@ -1,0 +1,146 @@
+"""C callbacks for the CUDA functions that compiled host code names, and their registration."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+from nvfp4.capture import stream_order
+from nvfp4.capture.cutedsl.host import LAUNCH_FAILURE, HostRuntime
+from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall
+from nvfp4.records.tensormap import encode_tensor_map
+
+I32, U32, U64, PTR = ctypes.c_int32, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p
+
+Body = Callable[..., None]
+
+
+def _store(address: int, value: int, kind: Any = PTR) -> None:
+    kind.from_address(address).value = value
+
+
+def _bodies(rt: HostRuntime, texts: tuple[str, ...]) -> dict[str, tuple[tuple[Any, ...], Body]]:
+    """Per function: the C argument types and what it does. The result is always an error code."""
+
+    def load(library: int, *_: Any) -> None:
+        _store(library, rt.load_library(texts))
+
+    def get_kernel(kernel: int, library: int, name: bytes) -> None:
+        _store(kernel, rt.find_kernel(library, name.decode()))
+
+    def get_device(device: int) -> None:
+        _store(device, 0, I32)
+
+    def device_attribute(value: int, attribute: int, _device: int) -> None:
+        _store(value, rt.device_attribute(attribute), I32)
+
+    def kernel_attribute(value: int, attribute: int, kernel: int, _device: int) -> None:
+        _store(value, rt.kernel_attribute(kernel, attribute), I32)
+
+    def kernel_set(kernel: int, attribute: int, value: int, _device: int) -> None:
+        rt.set_attribute(kernel, attribute, value)
+
+    def occupancy(blocks: int, _kernel: int, threads: int, shared_bytes: int) -> None:
+        _store(blocks, rt.blocks_per_multiprocessor(threads, shared_bytes), I32)
+
+    def launch(kernel: int, *rest: int) -> None:
+        grid, block, args, shared_bytes, stream = rest[0:3], rest[3:6], *rest[6:9]
+        dims = grid, block, (1, 1, 1)
+        rt.run(kernel, *dims, shared_bytes, args, stream)  # type: ignore[arg-type]
+
+    def launch_ex(config: int, kernel: int, args: int) -> None:
+        rt.run_configured(config, kernel, args)
+
+    def tensor_map(target: int, data_type: int, rank: int, address: int, *rest: int) -> None:
+        shape, strides, box, steps, *modes = rest
+        encode_tensor_map(
+            target,
+            data_type,
+            rank,
+            address,
+            shape,
+            strides,
+            box,
+            steps,
+            tuple(modes),  # type: ignore[arg-type]
+        )
+
+    def assert_success(code: int) -> None:
+        if code:
+            raise LaunchRefused(f"a CUDA call of the host code failed with error {code}")
+
+    def load_once(state: int, init: int, load_to_device: int, _set_error: int) -> None:
+        # What TVM-FFI does in front of each call. state: where the library's handle is kept.
+        if ctypes.c_uint64.from_address(state).value == 0:
+            assert_success(ctypes.CFUNCTYPE(I32, PTR)(init)(state))
+            assert_success(ctypes.CFUNCTYPE(I32, PTR, I32)(load_to_device)(state, 0))
+
+    def nothing(*_: Any) -> None:
+        return
+
+    return {
+        "_cudaLibraryLoadData": ((PTR, PTR, PTR, PTR, I32, PTR, PTR, I32), load),
+        "_cudaLibraryGetKernel": ((PTR, PTR, ctypes.c_char_p), get_kernel),
+        "_cudaLibraryUnload": ((PTR,), nothing),
+        "_cudaGetDevice": ((PTR,), get_device),
+        "_cudaSetDevice": ((I32,), nothing),
+        "_cudaDeviceSynchronize": ((), stream_order.synchronize),
+        "_cudaStreamSynchronize": ((PTR,), stream_order.synchronize),
+        "_cudaDeviceGetAttribute": ((PTR, I32, I32), device_attribute),
+        "_cuKernelGetAttribute": ((PTR, I32, PTR, I32), kernel_attribute),
+        "_cudaKernelSetAttributeForDevice": ((PTR, I32, I32, I32), kernel_set),
+        "_cudaFuncSetAttribute": ((PTR, I32, I32), lambda k, a, v: kernel_set(k, a, v, 0)),
+        "_cudaOccupancyMaxActiveBlocksPerMultiprocessor": ((PTR, PTR, I32, U64), occupancy),
+        "_cudaLaunchKernel": ((PTR, *(U32,) * 6, PTR, U64, PTR), launch),
+        "_cudaLaunchKernelEx": ((PTR, PTR, PTR), launch_ex),
+        "cuda_dialect_assert_success": ((I32,), assert_success),
+        "cuda_dialect_init_library_once": ((PTR, PTR, PTR, PTR), load_once),
+        "cuda_dialect_unload_library_once": ((PTR,), nothing),
+        "_cuTensorMapEncodeTiled": (
+            (PTR, I32, U32, PTR, PTR, PTR, PTR, PTR, *(I32,) * 4),
+            tensor_map,
+        ),
+    }
+
+
+def _guarded(body: Body, runtime: HostRuntime) -> Callable[..., int]:
+    """`body` with an error code as its result; an exception waits in the runtime."""
+
+    def call(*args: Any) -> int:
+        try:
+            body(*(0 if arg is None else arg for arg in args))
+        except BaseException as error:
+            runtime.keep(error)
+            return LAUNCH_FAILURE
+        return 0
+
+    return call
+
+
+def _refuse(name: str) -> Body:
+    def refuse(*_: Any) -> None:
+        raise UnsupportedCall(
+            f"host code calls {name.lstrip('_')}, which is not captured",
+            hint="launches, kernel and device attributes and tensor maps are",
+        )
+
+    return refuse
+
+
+def make_callbacks(
+    runtime: HostRuntime, texts: tuple[str, ...], declared: list[str]
+) -> dict[str, Any]:
+    """Callbacks for one compiled function whose kernels' PTX is `texts`.
+
+    declared: the external functions its host code names. CUDA functions among them that are not
+    emulated get a callback that says so. The callbacks must outlive the compiled code.
+    """
+    bodies = _bodies(runtime, texts)
+    for name in declared:
+        if name.startswith(("_cu", "cuda_dialect")) and name not in bodies:
+            bodies[name] = ((), _refuse(name))
+    return {
+        name: ctypes.CFUNCTYPE(I32, *arguments)(_guarded(body, runtime))
+        for name, (arguments, body) in bodies.items()
+    }

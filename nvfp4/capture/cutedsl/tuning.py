@@ -1,0 +1,126 @@
+"""cutlass.testing where nothing can be timed: what is to be measured runs once, and the first wins.
+
+What `tune`, `autotune_jit` and `benchmark` try is launched as a trial. The next launch that is none
+carries a note that says so.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from nvfp4.capture.cutedsl.host import HostRuntime
+from nvfp4.records.launch import Note
+
+UNTIMED_US = 1.0
+"""What a measurement says that was none. The first of equals is the one that programs choose."""
+
+# What another configuration may well do; any other fault leaves a GPU unusable.
+_SKIPPED = ("launch_refused", "unsupported_instruction")
+
+
+def replacements(runtime: HostRuntime) -> dict[str, Callable[..., Any]]:
+    """The functions of cutlass.testing that time something, by name, as they are without a GPU."""
+
+    def benchmark(
+        callable: Callable[..., Any],
+        *,
+        kernel_arguments: Any = None,
+        workspace_generator: Callable[[], Any] | None = None,
+        **_: Any,
+    ) -> float:
+        arguments = kernel_arguments if workspace_generator is None else workspace_generator()
+        if arguments is None:
+            raise ValueError("Please pass a kernel argument if not providing a generator")
+        with runtime.trying():
+            callable(*arguments.args, **arguments.kwargs)
+        runtime.note(_note("benchmark", f"returned {UNTIMED_US} us"))
+        return UNTIMED_US
+
+    def benchmark_for_autotune(
+        callable: Callable[..., Any],
+        *args: Any,
+        warmup_iterations: int = 0,
+        iterations: int = 0,
+        use_cold_l2: bool = False,
+        print_verbose: bool = False,
+        current_stream: Any = None,
+        **kwargs: Any,
+    ) -> float:
+        try:
+            with runtime.trying():
+                callable(*args, **kwargs)
+        except Exception as error:
+            _raise_unless_skipped(error)
+            return math.inf
+        runtime.note(_note("autotune_jit", "used the first configuration that works"))
+        return UNTIMED_US
+
+    def tune(
+        func: Callable[..., Callable[[], Any]],
+        params_dict: dict[str, list[Any]] | None = None,
+        kernel_arguments: Any = None,
+        *_: Any,
+        **__: Any,
+    ) -> dict[str, Any]:
+        if params_dict is None:
+            raise ValueError("params_dict must be provided")
+        args = kernel_arguments.args if kernel_arguments is not None else ()
+        kwargs = kernel_arguments.kwargs if kernel_arguments is not None else {}
+        last: Exception | None = None
+        for values in itertools.product(*params_dict.values()):
+            config = dict(zip(params_dict, values, strict=True))
+            try:
+                with runtime.trying():
+                    func(*args, **{**kwargs, **config})()
+            except Exception as error:
+                _raise_unless_skipped(error)
+                last = error
+                continue
+            written = ", ".join(f"{name}={value}" for name, value in config.items())
+            what = f"used the first configuration that works ({written})"
+            runtime.note(_note("tune", what))
+            return config
+        raise ValueError(f"No best kernel found: {last}") from last
+
+    return {
+        "benchmark": benchmark,
+        "_benchmark_for_autotune": benchmark_for_autotune,
+        "tune": tune,
+    }
+
+
+def _raise_unless_skipped(error: Exception) -> None:
+    if (
+        isinstance(error, NotImplementedError)
+        or getattr(error, "code", _SKIPPED[0]) not in _SKIPPED
+    ):
+        raise error
+
+
+def _note(function: str, what: str) -> Note:
+    file, line = _caller()
+    return Note(
+        "autotune",
+        f"cutlass.testing.{function} {what}: nothing can be timed without a GPU",
+        hint="on a GPU another one may run: try each of them",
+        file=file,
+        line=line,
+    )
+
+
+def _caller() -> tuple[str | None, int | None]:
+    """File and line of the innermost code that is neither this module's nor CUTLASS's."""
+    import cutlass
+
+    own = (__file__, str(Path(cutlass.__file__).parent))
+    frame = sys._getframe()
+    while frame.f_code.co_filename.startswith(own):
+        if frame.f_back is None:
+            return None, None
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno

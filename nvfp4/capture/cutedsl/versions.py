@@ -1,0 +1,93 @@
+"""What differs between versions of nvidia-cutlass-dsl, a name for each difference.
+
+`scripts/version_matrix.py` tries the versions.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from typing import Any
+
+from nvfp4.records.launch_errors import CaptureError
+
+TRIED = ("4.3.5", "4.4.2", "4.5.2", "4.6.3", "4.7.1", "4.8.1")
+OLDEST, NEWEST = TRIED[0], TRIED[-1]
+
+
+class UnsupportedVersion(CaptureError, ImportError):
+    """The installed nvidia-cutlass-dsl cannot be intercepted."""
+
+
+def installed() -> str:
+    """The version of nvidia-cutlass-dsl. Raises ImportError without it."""
+    try:
+        return importlib.metadata.version("nvidia-cutlass-dsl")
+    except importlib.metadata.PackageNotFoundError:
+        raise ImportError("nvidia-cutlass-dsl is not installed") from None
+
+
+def unsupported(reason: str) -> UnsupportedVersion:
+    """The error that names the versions that are supported."""
+    return UnsupportedVersion(
+        f"nvidia-cutlass-dsl {installed()} cannot be intercepted: {reason}",
+        hint=f"{', '.join(TRIED)} can: python -m pip install nvidia-cutlass-dsl=={NEWEST}",
+    )
+
+
+def check() -> None:
+    """Raises UnsupportedVersion before 4.3.5. A later version than was tried may well work."""
+    if _numbers(installed()) < _numbers(OLDEST):
+        raise unsupported(f"it is older than {OLDEST}")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+def dsl_objects() -> list[Any]:
+    """The DSL objects of this process, which read the environment when they were made."""
+    from cutlass.base_dsl.dsl import DSLSingletonMeta  # before 4.3.2 there was none
+
+    return list(DSLSingletonMeta._instances.values())
+
+
+def architecture_name(environment: Any) -> str:
+    """The attribute with the architecture; from 4.6 on a property fills it when first asked."""
+    return "_arch" if hasattr(environment, "_arch") else "arch"
+
+
+def compiled_module(module: Any, result: Any) -> Any:
+    """The module that Compiler.compile leaves; before 4.7 it returns None and works in place."""
+    return module if result is None else result
+
+
+def driver_check(compiler: Any) -> str | None:
+    """The method that asks for a driver before it links; there was one until 4.4."""
+    name = "_check_cuda_dependencies_once"
+    return name if hasattr(compiler, name) else None
+
+
+def helper_modules() -> list[Any]:
+    """The modules with helpers that ask the driver; some versions have one under two names."""
+    import cutlass
+    import cutlass.base_dsl.runtime.cuda as helpers
+
+    second = getattr(cutlass, "cuda", helpers)
+    return [helpers] if second is helpers else [helpers, second]
+
+
+def testing_modules() -> list[Any]:
+    """The modules with functions that time kernels; later versions have one beside cute's."""
+    import cutlass.cute.testing
+
+    second = getattr(cutlass, "testing", cutlass.cute.testing)
+    return list({id(module): module for module in (cutlass.cute.testing, second)}.values())
+
+
+def tvm_ffi_functions() -> list[type]:
+    """The classes of functions that were compiled with --enable-tvm-ffi."""
+    from cutlass.cutlass_dsl import tvm_ffi_provider
+
+    names = ("TVMFFIJitCompiledFunction", "TVMFFIJitCompiledFunctionWithKwargs")
+    return [getattr(tvm_ffi_provider, name) for name in names if hasattr(tvm_ffi_provider, name)]

@@ -1,0 +1,383 @@
+"""Torch's operators on CUDA tensors, carried out by the CPU's kernels on the same memory.
+
+Every operator that has a kernel for the CPU or for CUDA gets one for CUDA that hands the CPU's
+kernel CPU tensors on the memory of its arguments and makes CUDA tensors of the results. This sits
+at the bottom of torch's dispatcher, below autograd, autocast and composite operators, and holds
+for all threads.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from nvfp4.capture import host_access
+from nvfp4.capture.noise import put_noise
+from nvfp4.capture.standin.graphs import UNSET, capturable
+from nvfp4.capture.standin.memory import (
+    CPU_KEY,
+    aligned,
+    as_cpu,
+    as_cuda,
+    strided_view,
+    tell_written,
+)
+from nvfp4.capture.standin.scaled_mm import scaled_mm
+from nvfp4.records.launch_errors import NeedsGpu
+
+OnRead = Callable[[torch.Tensor], None]
+
+_NAMESPACE = "aten::"
+
+# Operators that only make another view of the same memory: the CPU's kernel does it for any device.
+_VIEWS = ("as_strided", "_reshape_alias", "view", "unfold", "view_as_real", "view_as_complex")
+_METADATA = (
+    "set_.source_Storage_storage_offset",
+    "set_.source_Storage",
+    "set_.source_Tensor",
+    "is_set_to",
+)
+
+_ONLY_SHAPES = (*_VIEWS, *_METADATA, "resize_")
+
+# These read nothing of their first argument.
+_OVERWRITING = ("zero_", "fill_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_")
+
+# These take tensors of other devices.
+_INDEXING = (
+    "index.Tensor",
+    "index.Tensor_out",
+    "_index_put_impl_",
+    "index_put_",
+    "_unsafe_index",
+)
+_ACROSS_DEVICES = (*_INDEXING, "_foreach_copy_")
+
+# cuBLAS has none for integers.
+_PRODUCTS = ("mm", "bmm", "addmm", "addbmm", "baddbmm", "addmv", "addr", "mv", "dot", "vdot")
+
+
+class Kernels:
+    """The operators registered for CUDA; `remove` takes them away.
+
+    generator: the source of random numbers of the device. on_read: gets each CUDA tensor whose
+    contents an operator is about to read, as a CPU tensor.
+    """
+
+    def __init__(self, generator: torch.Generator, on_read: OnRead) -> None:
+        self._library = torch.library.Library("aten", "IMPL")
+        special: dict[str, Callable[..., Any]] = {
+            **{name: partial(_on_any_device, operator(name)) for name in (*_VIEWS, *_METADATA)},
+            "copy_": partial(_copy_, on_read),
+            "resize_": _resize_,
+            "_scaled_mm": _scaled_mm,
+            "_scaled_mm.out": _scaled_mm_out,
+            "_scaled_mm_v2": _scaled_mm_v2,
+        }
+        kernels = {name: kernel for name, kernel in special.items() if _exists(name)}
+        for name in (*_registered("CPU"), *_registered("CUDA")):
+            made = _CpuKernel(name, generator, on_read)
+            unset = name.partition(".")[0] in UNSET
+            kernels.setdefault(name, partial(_noisy, made) if unset else made)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # kernels of a torch built with CUDA are replaced
+            for name, kernel in kernels.items():
+                kept = kernel if name in _ONLY_SHAPES else capturable(name, kernel)
+                self._library.impl(name, kept, "CUDA")
+
+    def remove(self) -> None:
+        """Leave torch's dispatcher as it was."""
+        self._library._destroy()
+
+
+def operator(name: str) -> Any:
+    """torch.ops.aten.<base>.<overload> for "base.overload" or "base"."""
+    base, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, base), overload or "default")
+
+
+def _registered(key: str) -> list[str]:
+    """The operators that have a kernel of their own for a dispatch key."""
+    names = torch._C._dispatch_get_registrations_for_dispatch_key(key)
+    return [name.removeprefix(_NAMESPACE) for name in names if name.startswith(_NAMESPACE)]
+
+
+def _exists(name: str) -> bool:
+    """Whether this version of torch has an operator."""
+    base, _, overload = name.partition(".")
+    packet = getattr(torch.ops.aten, base, None)
+    return packet is not None and (overload or "default") in packet.overloads()
+
+
+class _CpuKernel:
+    """One operator. What its schema says is read when it is first called: few ever are."""
+
+    def __init__(self, name: str, generator: torch.Generator, on_read: OnRead) -> None:
+        self._name = name
+        self._generator = generator
+        self._on_read = on_read
+        self._operator: Any = None
+
+    def _read_schema(self) -> None:
+        found = operator(self._name)
+        schema = found._schema
+        arguments = schema.arguments
+        self._draws = any(each.name == "generator" for each in arguments)
+        written = {
+            alias: each.name if each.kwarg_only else i
+            for i, each in enumerate(arguments)
+            if each.alias_info is not None and each.alias_info.is_write
+            for alias in each.alias_info.before_set
+        }
+        self._takes_tensor = [each.type.kind() == "TensorType" for each in arguments]
+        self._outputs = [each.name for each in arguments if each.is_out]
+        self._written = list(written.values())
+        self._overwrites = self._name.partition(".")[0] in _OVERWRITING
+        # The argument that each result is, None for a new tensor.
+        self._results = [
+            None
+            if each.alias_info is None
+            else next((written[alias] for alias in each.alias_info.before_set), None)
+            for each in schema.returns
+        ]
+        self._operator = found  # last, since other threads ask for it
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._operator is None:
+            self._read_schema()
+        _refuse_what_cuda_refuses(self._name, args)
+        if self._name not in _ACROSS_DEVICES:
+            require_one_device((*args, *kwargs.values()))
+        if self._draws and kwargs.get("generator") is None:
+            kwargs["generator"] = self._generator
+        on_cpu = _Aliases()
+        cpu_args = [
+            scalar_tensor(each, args)
+            if takes_tensor and isinstance(each, _NUMBERS)
+            else on_cpu(each)
+            for each, takes_tensor in zip(args, self._takes_tensor, strict=False)
+        ]
+        cpu_kwargs = {name: on_cpu(each) for name, each in kwargs.items()}
+        inputs = [each for name, each in kwargs.items() if name not in self._outputs]
+        on_cpu.read((*args[self._overwrites :], *inputs), self._on_read)
+        # An output that is empty may be meant to be resized; its alias cannot be.
+        resized = [name for name in self._outputs if _is_empty(kwargs.get(name))]
+        for name in resized:
+            cpu_kwargs[name] = torch.empty(0, dtype=kwargs[name].dtype)
+        results = self._operator(*cpu_args, **cpu_kwargs)
+        if host_access.observer is not None:
+            for each in self._written:
+                if isinstance(each, str):
+                    tell_written(cpu_kwargs.get(each))
+                elif each < len(cpu_args):
+                    tell_written(cpu_args[each])
+        for name in resized:
+            replace_contents(kwargs[name], cpu_kwargs[name])
+        if len(self._results) == 1:
+            return self._result(self._results[0], results, args, kwargs)
+        if not self._results:
+            return None
+        return tuple(
+            self._result(source, each, args, kwargs)
+            for source, each in zip(self._results, results, strict=True)
+        )
+
+    @staticmethod
+    def _result(source: Any, value: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        if source is not None:
+            return kwargs[source] if isinstance(source, str) else args[source]
+        if isinstance(value, torch.Tensor):
+            return as_cuda(value)
+        if isinstance(value, (list, tuple)):
+            return [as_cuda(each) if isinstance(each, torch.Tensor) else each for each in value]
+        return value
+
+
+class _Aliases:
+    """Arguments for the CPU: each CUDA tensor as one CPU tensor, the CUDA device as the CPU."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, torch.Tensor] = {}
+
+    def __call__(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            if not value.is_cuda:
+                return value
+            if id(value) not in self._made:
+                self._made[id(value)] = as_cpu(value)
+            return self._made[id(value)]
+        if isinstance(value, (list, tuple)):
+            return [self(each) for each in value]
+        if isinstance(value, torch.device):
+            return cpu_for(value)
+        return value
+
+    def read(self, values: Any, on_read: OnRead) -> None:
+        """Show the CUDA tensors among values whose contents are read."""
+        for value in values:
+            if isinstance(value, torch.Tensor):
+                if value.is_cuda:
+                    on_read(self(value))
+            elif isinstance(value, (list, tuple)):
+                self.read(value, on_read)
+
+
+_NUMBERS = (bool, int, float, complex)
+
+
+def scalar_tensor(number: Any, beside: Any) -> torch.Tensor:
+    """A number in the place of a tensor, as it reaches Python: a scalar that changes no dtype.
+
+    A float keeps its precision beside float64 tensors; elsewhere it has the default dtype.
+    """
+    doubles = (torch.float64, torch.complex128)
+    if isinstance(number, float) and any(
+        getattr(each, "dtype", None) in doubles for each in beside
+    ):
+        return torch.tensor(number, dtype=torch.float64)
+    return torch.tensor(number)
+
+
+def cpu_for(device: torch.device) -> torch.device:
+    """The CPU in place of the CUDA device; RuntimeError for a device of another number."""
+    if device.type == "cuda" and device.index not in (None, 0):
+        raise RuntimeError(
+            "CUDA error: invalid device ordinal\n"
+            f"  hint: the stand-in has one device, cuda:0, not {device}"
+        )
+    return torch.device("cpu")
+
+
+def require_one_device(values: Any) -> None:
+    """RuntimeError, as on a GPU, for CUDA tensors together with CPU tensors that are no scalars."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            if value.device.type != "cuda" and value.dim() > 0:
+                raise RuntimeError(
+                    "Expected all tensors to be on the same device, but found at least two "
+                    f"devices, cuda:0 and {value.device}!"
+                )
+        elif isinstance(value, (list, tuple)):
+            require_one_device(value)
+
+
+def _refuse_what_cuda_refuses(name: str, args: Any) -> None:
+    """RuntimeError, as on a GPU, for what only the CPU's kernels do."""
+    if not args or not isinstance(args[0], torch.Tensor):
+        return
+    first, base = args[0], name.partition(".")[0].rstrip("_")
+    if base in _PRODUCTS and not (first.is_floating_point() or first.is_complex()):
+        raise RuntimeError(f"\"{base}_cuda\" not implemented for '{first.type().split('.')[-1]}'")
+    if name in _INDEXING and not first.is_cuda:
+        raise RuntimeError(
+            "indices should be either on cpu or on the same device as the indexed tensor (cpu)"
+        )
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.numel() == 0
+
+
+def replace_contents(tensor: torch.Tensor, source: torch.Tensor) -> None:
+    """Make a CUDA tensor have the sizes, strides and memory of a CPU tensor."""
+    fresh = as_cuda(source)
+    operator("set_.source_Storage_storage_offset").redispatch(
+        CPU_KEY, tensor, fresh.untyped_storage(), 0, fresh.size(), fresh.stride()
+    )
+
+
+def _on_any_device(op: Any, *args: Any, **kwargs: Any) -> Any:
+    return op.redispatch(CPU_KEY, *args, **kwargs)
+
+
+def _noisy(kernel: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
+    """A tensor that nobody has set; new pages of the host would be zeros."""
+    tensor = aligned(kernel(*args, **kwargs))
+    storage = tensor.untyped_storage()
+    put_noise(storage.data_ptr(), storage.nbytes())
+    return tensor
+
+
+def _copy_(
+    on_read: OnRead, tensor: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
+) -> torch.Tensor:
+    """Copies between and within devices; FP4 as the bytes it is, as CUDA does."""
+    on_cpu = _Aliases()
+    on_cpu.read((source,), on_read)
+    target, values = on_cpu(tensor), on_cpu(source)
+    if target.dtype == values.dtype == torch.float4_e2m1fn_x2:
+        target, values = target.view(torch.uint8), values.view(torch.uint8)
+    target.copy_(values)
+    if tensor.is_cuda:
+        tell_written(target)
+    return tensor
+
+
+def _resize_(tensor: torch.Tensor, size: Any, *, memory_format: Any = None) -> torch.Tensor:
+    """Keeps the contents, as torch does; memory is never given back."""
+    fresh = torch.empty(size, dtype=tensor.dtype, memory_format=memory_format or _contiguous)
+    needed = tensor.storage_offset() + fresh.numel()
+    held = tensor.untyped_storage().nbytes() // tensor.element_size()
+    if needed > held:
+        fresh = torch.empty(needed, dtype=tensor.dtype)
+        put_noise(fresh.data_ptr(), needed * fresh.element_size())
+        before = strided_view(as_cpu(tensor), [held], [1], 0)
+        fresh[:held].copy_(before)
+        fresh = strided_view(fresh, size, torch.empty(size, device="meta").stride())
+        replace_contents(tensor, fresh)
+    else:
+        operator("set_.source_Storage_storage_offset").redispatch(
+            CPU_KEY,
+            tensor,
+            tensor.untyped_storage(),
+            tensor.storage_offset(),
+            fresh.size(),
+            fresh.stride(),
+        )
+    return tensor
+
+
+_contiguous = torch.contiguous_format
+
+
+def _scaled_mm(*args: Any, **kwargs: Any) -> torch.Tensor:
+    require_one_device((*args, *kwargs.values()))
+    on_cpu = _Aliases()
+    return as_cuda(
+        scaled_mm(*map(on_cpu, args), **{name: on_cpu(each) for name, each in kwargs.items()})
+    )
+
+
+def _scaled_mm_v2(
+    mat1: torch.Tensor,
+    mat2: torch.Tensor,
+    scale_a: list[torch.Tensor],
+    recipe_a: list[int],
+    swizzle_a: list[int],
+    scale_b: list[torch.Tensor],
+    recipe_b: list[int],
+    swizzle_b: list[int],
+    bias: torch.Tensor | None,
+    out_dtype: torch.dtype | None,
+    *_: Any,
+) -> torch.Tensor:
+    """What torch.nn.functional.scaled_mm calls: the same product, for one level of scales."""
+    in_tiles = [[1], [1]] if scale_a[0].element_size() == 1 else [[], []]
+    given = [[each for each in swizzle if each] for swizzle in (swizzle_a, swizzle_b)]
+    if len(scale_a) != 1 or len(scale_b) != 1 or given != in_tiles:
+        raise NeedsGpu(
+            "torch.nn.functional.scaled_mm without a GPU supports one scale tensor an operand, "
+            "block scales with SwizzleType.SWIZZLE_32_4_4"
+        )
+    return _scaled_mm(mat1, mat2, scale_a[0], scale_b[0], bias, None, out_dtype)
+
+
+def _scaled_mm_out(*args: Any, out: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+    result = _scaled_mm(*args, **kwargs)
+    if out.shape != result.shape:
+        out.resize_(result.shape)
+    return out.copy_(result)

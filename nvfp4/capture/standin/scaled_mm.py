@@ -1,0 +1,152 @@
+"""`torch._scaled_mm` as the tensor cores of Blackwell compute it, on CPU tensors.
+
+Operands are FP4 with a scale for every 16 (E4M3) or 32 (E8M0) elements of k, or FP8 with one scale
+a tensor or a row. Products and sums are float64, so each result is rounded once, to `out_dtype`:
+for NVFP4 every partial sum below 2**33 is exact. A GPU adds in float32.
+
+Block scales come in the layout of cuBLAS and the tensor cores, as a flat tensor or any other
+contiguous one: tiles of 128 rows by 4 blocks, row tiles outermost, and in a tile the scale of
+row i, block j at [i % 32, i // 32, j].
+"""
+
+from __future__ import annotations
+
+import torch
+
+from nvfp4.records.launch_errors import NeedsGpu
+
+_E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+_CODES = torch.tensor([*_E2M1, *(-value for value in _E2M1)], dtype=torch.float64)
+_PAIRS = torch.stack([_CODES.repeat(16), _CODES.repeat_interleave(16)], dim=1)
+
+_BLOCK = {torch.float8_e4m3fn: 16, torch.float8_e8m0fnu: 32}
+_OUT_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+_ROWS_AT_ONCE = 512
+
+
+def scaled_mm(
+    mat1: torch.Tensor,
+    mat2: torch.Tensor,
+    scale_a: torch.Tensor,
+    scale_b: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    scale_result: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
+) -> torch.Tensor:
+    """mat1 [m, k] @ mat2 [k, n], scaled, plus bias [n]: [m, n] in `out_dtype`.
+
+    FP4 operands are packed, [m, k//2] and [k//2, n]. mat1 is row-major, mat2 column-major.
+    Raises RuntimeError or ValueError where torch refuses the operands on a GPU, and
+    NotImplementedError for scales and output types that only a GPU can do.
+    """
+    _check(mat1, mat2, scale_a, scale_b, bias, scale_result, out_dtype)
+    dtype = out_dtype or mat1.dtype
+    columns = _decoded(mat2.t(), scale_b)
+    result = torch.empty(mat1.shape[0], mat2.shape[1], dtype=dtype)
+    for start in range(0, mat1.shape[0], _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        exact = _decoded(mat1, scale_a, rows) @ columns.t()
+        if scale_a.dtype == torch.float32:
+            factors = scale_a.double().reshape(-1, 1)
+            exact *= factors if scale_a.numel() == 1 else factors[rows]
+            exact *= scale_b.double().reshape(1, -1)
+        if bias is not None:
+            exact += bias.double()
+        result[rows] = rounded(exact, dtype)
+    return result
+
+
+def _check(
+    mat1: torch.Tensor,
+    mat2: torch.Tensor,
+    scale_a: torch.Tensor,
+    scale_b: torch.Tensor,
+    bias: torch.Tensor | None,
+    scale_result: torch.Tensor | None,
+    out_dtype: torch.dtype | None,
+) -> None:
+    """Torch's own rules for CUDA, which it applies to meta tensors, and what is not done here."""
+    shapes = [
+        torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device="meta")
+        for each in (mat1, mat2, scale_a, scale_b)
+    ]
+    torch._scaled_mm(*shapes, out_dtype=out_dtype)
+    if mat1.shape[1] != mat2.shape[0]:
+        raise RuntimeError(
+            "mat1 and mat2 shapes cannot be multiplied "
+            f"({mat1.shape[0]}x{mat1.shape[1]} and {mat2.shape[0]}x{mat2.shape[1]})"
+        )
+    if bias is not None:
+        if bias.numel() != mat2.shape[1]:
+            raise RuntimeError(f"Bias must be size {mat2.shape[1]} but got {bias.numel()}")
+        if (out_dtype or mat1.dtype) == torch.float32:
+            raise RuntimeError("Bias is not supported when out_dtype is set to Float32")
+        if bias.dtype not in (torch.float16, torch.bfloat16):
+            raise RuntimeError(f"Bias must be either Half or BFloat16, but got {bias.dtype}")
+    if (mat1.dtype == torch.float4_e2m1fn_x2) != (mat2.dtype == torch.float4_e2m1fn_x2):
+        raise RuntimeError(f"Expected both operands to be FP4, got {mat1.dtype} and {mat2.dtype}")
+    _refuse(scale_result is not None, "scale_result")
+    _refuse(scale_a.dtype != scale_b.dtype, f"scales of {scale_a.dtype} and {scale_b.dtype}")
+    _refuse((out_dtype or mat1.dtype) not in _OUT_DTYPES, f"out_dtype {out_dtype}")
+    is_fp4 = mat1.dtype == torch.float4_e2m1fn_x2
+    if scale_a.dtype in _BLOCK:
+        _refuse(
+            scale_a.dtype == torch.float8_e4m3fn and not is_fp4,
+            f"{mat1.dtype} with E4M3 block scales",
+        )
+        return
+    _refuse(is_fp4, "FP4 with float32 scales")
+    by_row = scale_a.numel() == mat1.shape[0] and scale_b.numel() == mat2.shape[1]
+    by_tensor = scale_a.numel() == scale_b.numel() == 1
+    _refuse(not (by_row or by_tensor), "scales of 128-element blocks")
+
+
+def _refuse(condition: bool, what: str) -> None:
+    if condition:
+        raise NeedsGpu(
+            f"torch._scaled_mm without a GPU does not support {what}",
+            hint="NVFP4 and MX block scales in the 128x4 tile layout, and FP8 with a scale a "
+            "tensor or a row, to float16, bfloat16 or float32, are supported",
+        )
+
+
+def _decoded(
+    operand: torch.Tensor, scales: torch.Tensor, rows: slice = slice(None)
+) -> torch.Tensor:
+    """Rows of an operand [rows, k] as float64, multiplied by its block scales if it has some."""
+    chosen = operand[rows]
+    if operand.dtype == torch.float4_e2m1fn_x2:
+        codes = chosen.view(torch.uint8)
+        values = _PAIRS.index_select(0, codes.flatten().int()).view(len(codes), -1)
+    else:
+        values = chosen.double()
+    block = _BLOCK.get(scales.dtype)
+    if block is None:
+        return values
+    by_row = unblocked(scales, operand.shape[0], values.shape[1] // block)[rows].double()
+    return (values.unflatten(1, (-1, block)) * by_row.unsqueeze(2)).flatten(1)
+
+
+def unblocked(scales: torch.Tensor, rows: int, blocks: int) -> torch.Tensor:
+    """Scales [rows, blocks] from the layout of 128x4 tiles, padded to whole tiles."""
+    row_tiles, block_tiles = -(-rows // 128), -(-blocks // 4)
+    tiles = scales.view(torch.uint8).reshape(row_tiles, block_tiles, 32, 4, 4)
+    by_row = tiles.permute(0, 3, 2, 1, 4).reshape(row_tiles * 128, block_tiles * 4)
+    return by_row[:rows, :blocks].view(scales.dtype)
+
+
+def rounded(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """float64 values to a narrower type, to the nearest, ties to even, in one rounding.
+
+    Torch goes through float32. Rounding to odd on the way there keeps what the second rounding
+    must know: whether anything was cut off.
+    """
+    single = values.to(torch.float32)
+    if dtype == torch.float32:
+        return single
+    inexact = (single.double() != values) & ~values.isnan()
+    bits = single.view(torch.int32)
+    bits = torch.where(single.double().abs() > values.abs(), bits - 1, bits)
+    bits = torch.where(inexact, bits | 1, bits)
+    return bits.view(torch.float32).to(dtype)

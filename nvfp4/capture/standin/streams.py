@@ -1,0 +1,178 @@
+"""Streams and events of a device on which all work is done when a call returns; what joins them is
+kept by `stream_order`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import threading
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from nvfp4.capture import stream_order
+from nvfp4.records.launch_errors import NeedsGpu
+
+_handles = itertools.count(0x10, 0x10)  # CUDA gives 1 and 2 a meaning of their own
+
+
+class Stream:
+    """torch.cuda.Stream; the default stream has the handle 0. All streams are always idle."""
+
+    def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
+        self.device = torch.device("cuda", 0)
+        self.device_index = 0
+        self.priority = priority
+        self.cuda_stream = next(_handles)
+        self.stream_id = self.cuda_stream
+        stream_order.made(self.cuda_stream, blocking=False)
+
+    def wait_event(self, event: Any) -> None:
+        """Later work in this stream comes after an event's."""
+        stream_order.wait(self.cuda_stream, event.cuda_event)
+
+    def wait_stream(self, stream: Any) -> None:
+        """Later work in this stream comes after what is in another one."""
+        stream_order.wait_for_stream(self.cuda_stream, stream.cuda_stream)
+
+    def synchronize(self) -> None:
+        """The host waits."""
+        stream_order.synchronize(self.cuda_stream)
+
+    def query(self) -> bool:
+        """Always idle."""
+        self.synchronize()
+        return True
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """An event, recorded."""
+        event = event or Event()
+        event.record(self)
+        return event
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """The protocol of cuda-core: version and handle."""
+        return 0, self.cuda_stream
+
+    @property
+    def _as_parameter_(self) -> ctypes.c_void_p:
+        """For functions of ctypes."""
+        return ctypes.c_void_p(self.cuda_stream)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and self.cuda_stream == other.cuda_stream
+
+    def __hash__(self) -> int:
+        return hash(self.cuda_stream)
+
+    def __repr__(self) -> str:
+        return f"<torch.cuda.Stream device=cuda:0 cuda_stream={self.cuda_stream:#x}>"
+
+    def __enter__(self) -> Stream:
+        self._context = StreamContext(self)
+        self._context.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._context.__exit__(*error)
+
+
+class ExternalStream(Stream):
+    """torch.cuda.ExternalStream: a stream made elsewhere, by its handle."""
+
+    def __init__(self, stream_ptr: int, device: Any = None, **_: Any) -> None:
+        self.device = torch.device("cuda", 0)
+        self.device_index = self.priority = 0
+        self.cuda_stream = self.stream_id = stream_ptr
+
+
+class Event:
+    """torch.cuda.Event, which is complete as soon as it is recorded.
+
+    `elapsed_time` raises RuntimeError: there is no GPU whose time could be measured, and a number
+    from here would only be taken for one.
+    """
+
+    def __init__(
+        self,
+        enable_timing: bool = False,
+        blocking: bool = False,
+        interprocess: bool = False,
+        **_: Any,
+    ) -> None:
+        self.enable_timing = enable_timing
+        self.blocking = blocking
+        self.interprocess = interprocess
+        self.device = torch.device("cuda", 0)
+        self.cuda_event = next(_handles)
+
+    def record(self, stream: Any = None) -> None:
+        """Complete at once."""
+        stream_order.record(self.cuda_event, (stream or current_stream()).cuda_stream)
+
+    def wait(self, stream: Any = None) -> None:
+        """Later work in a stream comes after this event's."""
+        (stream or current_stream()).wait_event(self)
+
+    def synchronize(self) -> None:
+        """The host waits."""
+        stream_order.synchronize_event(self.cuda_event)
+
+    def query(self) -> bool:
+        """Always complete."""
+        self.synchronize()
+        return True
+
+    def elapsed_time(self, end_event: Any) -> float:
+        """Raises RuntimeError, always."""
+        raise NeedsGpu(
+            "no time can be measured: this machine has no GPU, kernels run in an emulator",
+            hint="choose a configuration by the shape where no time can be measured",
+        )
+
+
+class StreamContext:
+    """torch.cuda.StreamContext: makes a stream current for a with block. None changes nothing."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        self._before = current_stream()
+        if self.stream is not None:
+            set_stream(self.stream)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        set_stream(self._before)
+
+
+class _CurrentStream(threading.local):
+    def __init__(self) -> None:
+        self.stream = _default
+
+
+_default = ExternalStream(0)
+_current = _CurrentStream()
+
+
+def current_stream(device: Any = None) -> Stream:
+    """The stream of this thread."""
+    return _current.stream
+
+
+def default_stream(device: Any = None) -> Stream:
+    """The stream with the handle 0."""
+    return _default
+
+
+def set_stream(stream: Any) -> None:
+    """Make a stream the current one of this thread; None changes nothing."""
+    if stream is not None:
+        _current.stream = stream

@@ -1,0 +1,146 @@
+"""The memory of torch's CPU tensors, found while a kernel runs that was given only addresses."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from nvfp4.records.launch import Buffer, View
+
+_REMEMBERED = 64
+"""Freed tensors, for messages."""
+
+
+class LiveTensors:
+    """Torch's CPU tensors, found through the garbage collector and remembered weakly."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Any, Buffer]] = {}
+        self._freed: deque[Buffer] = deque(maxlen=_REMEMBERED)
+
+    def freed(self) -> list[Buffer]:
+        """Storages of tensors seen before that are gone, the latest first."""
+        self.known()
+        return list(reversed(self._freed))
+
+    def note(self, tensor: Any) -> None:
+        """Remember a tensor now, as it may be gone before a search finds it."""
+        self._remember(tensor)
+
+    def search(self) -> Iterator[list[Buffer]]:
+        """Storages of live CPU tensors, after a look at one more generation of the garbage
+        collector each time; nothing if torch is not loaded.
+        """
+        if "torch" not in sys.modules:
+            return
+        is_tensor = _TensorTypes()
+        for generation in (0, 1, 2):  # tensors that nobody has seen are mostly young
+            for candidate in gc.get_objects(generation):
+                if is_tensor[type(candidate)]:
+                    self._remember(candidate)
+            yield self.known()
+
+    def known(self) -> list[Buffer]:
+        """Storages of the tensors seen so far that are still alive."""
+        largest: dict[int, Buffer] = {}
+        for key, (reference, seen) in list(self._known.items()):
+            tensor = reference()
+            if tensor is None:
+                del self._known[key]
+                self._freed.append(seen)
+                continue
+            storage = tensor.untyped_storage()
+            address, nbytes = storage.data_ptr(), storage.nbytes()
+            held = largest.get(address)
+            if address and nbytes and (held is None or held.nbytes < nbytes):
+                largest[address] = replace(seen, address=address, nbytes=nbytes)
+        return list(largest.values())
+
+    def _remember(self, tensor: Any) -> None:
+        try:
+            if tensor.device.type != kernel_memory() or tensor.layout is not _torch().strided:
+                return
+            storage = tensor.untyped_storage()
+            address, nbytes = storage.data_ptr(), storage.nbytes()
+            width = tensor.element_size()
+            strides = tuple(each * width for each in tensor.stride())
+            view = View(tuple(tensor.shape), strides, tensor.storage_offset() * width)
+        except (RuntimeError, NotImplementedError, AttributeError, TypeError):
+            return  # fake, functional and other tensors without storage
+        shape = "x".join(map(str, tensor.shape)) or "scalar"
+        name = f"the {shape} {str(tensor.dtype).removeprefix('torch.')} tensor"
+        seen = self._known.get(id(tensor))
+        if seen is not None and seen[0]() is None:  # another object had this id
+            self._freed.append(seen[1])
+        self._known[id(tensor)] = (weakref.ref(tensor), Buffer(name, address, nbytes, view=view))
+
+
+def remember(tensor: Any) -> None:
+    """Know a tensor from now on, so that messages can name its memory once it is freed."""
+    _live_tensors.note(tensor)
+
+
+def kernel_memory() -> str:
+    """The device whose tensors kernels may touch: CUDA where it stands in for a GPU in host
+    memory, else the CPU.
+    """
+    standin = sys.modules.get("nvfp4.capture.standin")
+    return "cuda" if standin is not None and standin.is_installed() else "cpu"
+
+
+def _torch() -> Any:
+    return sys.modules["torch"]
+
+
+class _TensorTypes(dict[type, bool]):
+    """Whether a type is a tensor's; asked of the type, as isinstance would run foreign code."""
+
+    def __missing__(self, kind: type) -> bool:
+        self[kind] = issubclass(kind, _torch().Tensor)
+        return self[kind]
+
+
+_live_tensors = LiveTensors()
+
+
+class ProcessMemory:
+    """Registered buffers, and the CPU tensors of this process.
+
+    What is registered counts: a tensor's storage that overlaps a registered buffer, say because it
+    covers a whole mapping, is left out, as it would hide where the buffer ends.
+    """
+
+    def __init__(self) -> None:
+        self._registered: dict[int, Buffer] = {}
+
+    def register(self, buffer: Buffer) -> None:
+        """Memory other than torch tensors that kernels may touch."""
+        self._registered[buffer.address] = buffer
+
+    def clear(self) -> None:
+        """Forgets what was registered."""
+        self._registered.clear()
+
+    def freed(self) -> list[Buffer]:
+        """Tensors seen by earlier searches that are gone, the latest first."""
+        return _live_tensors.freed()
+
+    def known(self) -> list[Buffer]:
+        """What is registered, and the tensors seen by earlier searches."""
+        return self._beside_registered(_live_tensors.known())
+
+    def search(self) -> Iterator[list[Buffer]]:
+        """The same after a look for more tensors."""
+        for found in _live_tensors.search():
+            yield self._beside_registered(found)
+
+    def _beside_registered(self, found: list[Buffer]) -> list[Buffer]:
+        registered = list(self._registered.values())
+        return registered + [
+            b for b in found if all(b.end <= r.address or r.end <= b.address for r in registered)
+        ]

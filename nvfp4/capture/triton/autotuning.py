@@ -1,0 +1,114 @@
+"""@triton.autotune where nothing can be timed: the first configuration that launches is used."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from nvfp4.capture.triton.session import Session
+from nvfp4.records.launch import Note
+
+_NOT_CHOSEN = [math.inf] * 3
+_CHOSEN = [0.0] * 3
+
+
+def try_once(session: Session, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Autotuner._bench that runs the first configurations until one works, each once.
+
+    A configuration that runs is run as a trial: what it leaves in memory stays, as on a GPU.
+    """
+
+    def bench(self: Any, *args: Any, config: Any, **meta: Any) -> Any:
+        tuning = _tunings(self)[-1]
+        tuning.tried += 1
+        if tuning.chosen is not None:
+            return _NOT_CHOSEN
+        # The user may have given one that measures; this hides it.
+        vars(self)["do_bench"] = _run_once
+        with session.launching(trial=True):
+            timings = original(self, *args, config=config, **meta)
+        if timings[0] == _CHOSEN[0]:
+            tuning.chosen = config
+        return timings
+
+    return bench
+
+
+@dataclass
+class _Tuning:
+    """What one call of a tuned kernel tried, and the configuration that it chose."""
+
+    tried: int = 0
+    chosen: Any = None
+
+
+def _tunings(tuner: Any) -> list[_Tuning]:
+    """Those of a tuner so far, the one under way last."""
+    found: list[_Tuning] = vars(tuner).setdefault("_captured_tunings", [])
+    return found
+
+
+def _run_once(call: Callable[[], None], *_: Any, **__: Any) -> list[float]:
+    call()
+    return _CHOSEN
+
+
+def without_disk(self: Any, key: Any, configs: Any, bench: Callable[[], None]) -> bool:
+    """Autotuner.check_disk_cache that neither uses timings of other machines nor leaves any."""
+    bench()
+    return False
+
+
+def with_note(session: Session, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Autotuner.run whose launch says which configuration it has."""
+
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        inner = self.fn
+        _tunings(self).append(_Tuning())
+        # A launch that is told the configuration knows whether it was chosen by time.
+        self.fn = _Noting(session, self, inner)
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            self.fn = inner
+            if not _tunings(self)[-1].tried:
+                _tunings(self).pop()
+
+    return run
+
+
+class _Noting:
+    """Stands for the tuned kernel while a tuner runs."""
+
+    def __init__(self, session: Session, tuner: Any, kernel: Any) -> None:
+        self._session = session
+        self._tuner = tuner
+        self._kernel = kernel
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        chosen = getattr(self._tuner, "best_config", None)
+        untimed = any(t.chosen is chosen and t.tried > 1 for t in _tunings(self._tuner))
+        notes = (_note(self._tuner, chosen),) if untimed and not self._session.trial else ()
+        with self._session.launching(notes):
+            return self._kernel.run(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._kernel, name)
+
+
+def _note(tuner: Any, config: Any) -> Note:
+    values = {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
+    written = ", ".join(f"{name}={value}" for name, value in values.items())
+    first = tuner.configs[0] is config
+    place = "its first configuration" if first else "the first of its configurations that works"
+    function = inspect.unwrap(tuner.base_fn)
+    return Note(
+        "autotune",
+        f"triton.autotune used {place} ({written}): nothing can be timed without a GPU",
+        hint="on a GPU another one may run: try each of them",
+        file=function.__code__.co_filename,
+        line=function.__code__.co_firstlineno,
+    )

@@ -1,0 +1,244 @@
+"""A driver for Triton that has a device to compile for and hands launches over."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from triton.backends.compiler import GPUTarget
+
+from nvfp4.capture.signature import parameter_bytes
+from nvfp4.capture.torch_memory import kernel_memory
+from nvfp4.capture.triton import lines, resources
+from nvfp4.capture.triton.arguments import pack_arguments, pointer
+from nvfp4.capture.triton.session import Session
+from nvfp4.records.launch import Launch
+from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall
+
+MOST_THREADS = 1024
+
+
+class DeviceIndex(int):
+    """0, but another key for another architecture: Triton keeps compiled kernels by device."""
+
+    def __new__(cls, arch: str) -> DeviceIndex:
+        index = super().__new__(cls, 0)
+        index.arch = arch
+        return index
+
+    arch: str
+
+    def __eq__(self, other: object) -> bool:
+        return int(self) == other and getattr(other, "arch", self.arch) == self.arch
+
+    def __hash__(self) -> int:
+        return hash(self.arch)
+
+
+@dataclass(frozen=True)
+class Function:
+    """What Triton holds as the handle of a loaded kernel."""
+
+    name: str
+    ptx: str
+    arch: int
+    parameter_bytes: tuple[int, ...]
+
+
+class Driver:
+    """The parts of Triton's driver that compiling and launching ask for.
+
+    counts_threads: whether Triton wants to know how many threads a block of a kernel may have.
+    """
+
+    def __init__(self, session: Session, counts_threads: bool) -> None:
+        self._session = session
+        self.utils = Utilities(session, counts_threads)
+
+    @staticmethod
+    def is_active() -> bool:
+        return True
+
+    def launcher_cls(self, source: Any, metadata: Any) -> Launcher:
+        """What launches a compiled kernel."""
+        return Launcher(self._session, source, metadata)
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", target_of(self._session), 32)
+
+    def get_current_device(self) -> DeviceIndex:
+        return DeviceIndex(self._session.device.arch)
+
+    def set_current_device(self, device: int) -> None:
+        if device != 0:
+            raise LaunchRefused(f"device {device}: there is only device 0")
+
+    def get_device_capability(self, device: int = 0) -> tuple[int, int]:
+        return self._session.device.capability
+
+    def get_current_stream(self, device: int = 0) -> int:
+        """The handle of torch's current stream; streams are always idle."""
+        torch = sys.modules.get("torch")
+        if torch is None or kernel_memory() == "cpu":
+            return 0
+        return int(torch.cuda.current_stream().cuda_stream)
+
+    def get_active_torch_device(self) -> Any:
+        import torch
+
+        return (
+            torch.device(kernel_memory(), 0) if kernel_memory() == "cuda" else torch.device("cpu")
+        )
+
+    def get_device_interface(self) -> Any:
+        import torch
+
+        return torch.cuda
+
+    def get_benchmarker(self) -> Any:
+        return refuse_timing("the driver's benchmarker")
+
+    def get_empty_cache_for_benchmark(self) -> Any:
+        return refuse_timing("the driver's cache for benchmarks")()
+
+    def map_python_to_cpp_type(self, name: str) -> str:
+        raise UnsupportedCall(
+            f"no launcher is compiled here that could need the C++ type of {name}"
+        )
+
+
+def target_of(session: Session) -> int:
+    """The number of the architecture; Triton appends the "a" itself."""
+    major, minor = session.device.capability
+    return major * 10 + minor
+
+
+def refuse_timing(name: str) -> Any:
+    """A function that says why nothing can be timed."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise UnsupportedCall(
+            f"{name} measures time, and without a GPU there is none to measure",
+            hint="choose a configuration by the shape where timing fails",
+        )
+
+    return refuse
+
+
+class Utilities:
+    """The driver's functions that Triton has in C.
+
+    loading: the compiled kernel that is being loaded by this thread.
+    """
+
+    def __init__(self, session: Session, counts_threads: bool) -> None:
+        self._session = session
+        self._limits = (MOST_THREADS,) if counts_threads else ()
+        self.loading = threading.local()
+
+    def get_device_properties(self, device: int) -> dict[str, int]:
+        known = self._session.device
+        return {
+            "max_shared_mem": known.shared_bytes_per_block,
+            "max_num_regs": known.attributes[12],
+            "multiprocessor_count": known.multiprocessors,
+            "warpSize": known.attributes[10],
+        }
+
+    def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[Any, ...]:
+        """(module, function, registers a thread, spilled words, most threads of a block)."""
+        kernel = self.loading.kernel
+        ptx = lines.corrected(kernel.asm["ptx"], kernel.src)
+        sizes = parameter_bytes(ptx, name)
+        if sizes is None:
+            raise LaunchRefused(f"the compiled module has no PTX of a kernel named {name}")
+        function = Function(name, ptx, kernel.metadata.target.arch, sizes)
+        registers, spilled = resources.of_kernel(binary)
+        return function, function, registers, spilled, *self._limits
+
+    def unload_module(self, module: Any) -> None:
+        """Nothing to be freed."""
+
+    def set_printf_fifo_size(self, size: int) -> None:
+        """What kernels print has room."""
+
+    def is_stream_capturing(self, stream: int) -> bool:
+        return False
+
+    def __getattr__(self, name: str) -> Any:
+        raise UnsupportedCall(f"{name} of Triton's driver is not available without a GPU")
+
+
+class Launcher:
+    """Launches one compiled kernel, called as Triton calls its own launcher."""
+
+    def __init__(self, session: Session, source: Any, metadata: Any) -> None:
+        self._session = session
+        self._signature = tuple(source.signature.values())
+        self._metadata = metadata
+
+    def __call__(
+        self,
+        grid_x: int,
+        grid_y: int,
+        grid_z: int,
+        stream: int,
+        function: Function,
+        kernel_metadata: Any,
+        launch_metadata: Any,
+        enter_hook: Any,
+        exit_hook: Any,
+        *arguments: Any,
+    ) -> None:
+        """Raises what Triton would, LaunchRefused, and what the session's `run` raises."""
+        target = target_of(self._session)
+        if function.arch != target:
+            raise LaunchRefused(f"{function.name} was compiled for sm_{function.arch}a")
+        ctas = getattr(self._metadata, "num_ctas", 1)
+        grid = (grid_x, grid_y, grid_z)
+        # The scratch tensors must live until the launch has ended.
+        scratch = [self._scratch(kind, grid, ctas, stream) for kind in ("global", "profile")]
+        parameters = pack_arguments(
+            function.name,
+            self._signature,
+            arguments,
+            getattr(self._metadata, "tensordesc_meta", None),
+            function.parameter_bytes,
+            [pointer(each) for each in scratch],
+        )
+        if enter_hook is not None:
+            enter_hook(launch_metadata)
+        # Triton launches nothing for an empty grid.
+        if grid_x * grid_y * grid_z > 0:
+            self._session.launch(
+                Launch(
+                    ptx=function.ptx,
+                    kernel=function.name,
+                    grid=(grid_x * ctas, grid_y, grid_z),
+                    block=(32 * self._metadata.num_warps, 1, 1),
+                    parameters=parameters,
+                    shared_bytes=self._metadata.shared,
+                    cluster=(ctas, 1, 1),
+                    memory=self._session.memory,
+                    notes=self._session.notes,
+                    trial=self._session.trial,
+                    stream=int(stream or 0),
+                )
+            )
+        if exit_hook is not None:
+            exit_hook(launch_metadata)
+
+    def _scratch(self, kind: str, grid: tuple[int, int, int], ctas: int, stream: int) -> Any:
+        """Memory for what the compiler keeps beside the tensors, from the user's allocator."""
+        nbytes = getattr(self._metadata, f"{kind}_scratch_size", 0)
+        if not nbytes:
+            return None
+        from triton.runtime import _allocation
+
+        allocator = getattr(_allocation, "_allocator" if kind == "global" else "_profile_allocator")
+        if hasattr(allocator, "get"):
+            allocator = allocator.get()
+        alignment = getattr(self._metadata, f"{kind}_scratch_align", 1)
+        return allocator(grid[0] * grid[1] * grid[2] * ctas * nbytes, alignment, stream)

@@ -1,0 +1,104 @@
+"""What is replaced in Triton while its launches are captured."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from nvfp4.capture.activity import busy
+from nvfp4.capture.standin.patches import Patches
+from nvfp4.capture.triton import autotuning
+from nvfp4.capture.triton.session import Session
+from nvfp4.records.launch_errors import CaptureError
+
+OLDEST = "3.3"
+_LINE_INFO_OFF = "TRITON_DISABLE_LINE_INFO"
+
+
+class UnsupportedVersion(CaptureError, ImportError):
+    """The installed Triton cannot be intercepted."""
+
+
+def install(session: Session) -> Patches:
+    """Replace Triton's driver, and what would measure time. Raises ImportError without Triton."""
+    import triton
+
+    patches = Patches()
+    # Read when something is compiled; it is part of the key of Triton's cache.
+    patches.set_variable(_LINE_INFO_OFF, "0")
+    try:
+        if _numbers(triton.__version__) < _numbers(OLDEST):
+            raise AttributeError(f"it is older than {OLDEST}")
+        active: Any = _replace(patches, session)
+    except (AttributeError, ImportError) as error:
+        active = _Refusing(unsupported(triton.__version__, str(error)))
+    use_driver(patches, active)
+    return patches
+
+
+def use_driver(patches: Patches, driver: Any) -> None:
+    """Make `driver` Triton's."""
+    from triton.runtime import driver as holder
+
+    # Until 3.4 the attribute itself, then what a property keeps.
+    patches.set(holder, "_active" if "_active" in vars(holder) else "active", driver)
+
+
+def unsupported(version: str, reason: str) -> UnsupportedVersion:
+    """The error that names the versions that are supported."""
+    return UnsupportedVersion(
+        f"Triton {version} cannot be intercepted: {reason}",
+        hint=f"{OLDEST} and later can: python -m pip install --upgrade triton",
+    )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+
+
+def _replace(patches: Patches, session: Session) -> Any:
+    """The driver; everything else is patched. Raises AttributeError where something is missing."""
+    import triton.testing
+    from triton.compiler.compiler import CompiledKernel
+    from triton.runtime.autotuner import Autotuner
+    from triton.runtime.jit import JITFunction
+
+    from nvfp4.capture.triton.driver import Driver, refuse_timing
+
+    loaded = CompiledKernel._init_handles
+    # Until 3.4 the driver was not asked how many threads a block may have.
+    driver = Driver(session, "n_max_threads" in loaded.__code__.co_names)
+    bench, run = Autotuner._bench, Autotuner.run
+    if hasattr(JITFunction, "_do_compile"):  # until 3.4 there is none
+        patches.set(JITFunction, "_do_compile", busy("compiling")(JITFunction._do_compile))
+    patches.set(CompiledKernel, "_init_handles", _told(driver.utils.loading, loaded))
+    patches.set(Autotuner, "_bench", autotuning.try_once(session, bench))
+    patches.set(Autotuner, "run", autotuning.with_note(session, run))
+    patches.set(Autotuner, "check_disk_cache", autotuning.without_disk)
+    for name in [each for each in vars(triton.testing) if each.startswith("do_bench")]:
+        patches.set(triton.testing, name, refuse_timing(f"triton.testing.{name}"))
+    return driver
+
+
+def _told(loading: Any, original: Callable[[Any], None]) -> Callable[[Any], None]:
+    """CompiledKernel._init_handles that tells the driver which kernel it loads."""
+
+    def initialise(self: Any) -> None:
+        loading.kernel = self
+        try:
+            original(self)
+        finally:
+            del loading.kernel
+
+    return initialise
+
+
+class _Refusing:
+    """A driver that can do nothing but say why."""
+
+    def __init__(self, error: UnsupportedVersion) -> None:
+        self.__error = error
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise self.__error

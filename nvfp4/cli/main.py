@@ -1,0 +1,394 @@
+"""The commands. Heavy libraries stay out, so that help answers at once."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from nvfp4.cli import exits
+from nvfp4.cli.compare.command import compare
+from nvfp4.cli.errors import SetupError
+from nvfp4.cli.group import Commands
+from nvfp4.cli.history_commands import log, report, show
+from nvfp4.cli.parameters import (
+    DeviceType,
+    ShapeType,
+    batch_options,
+    explain_options,
+    flush_option,
+    judgement_options,
+    judging_options,
+    log_option,
+    shapes_option,
+    stop_option,
+    submission_argument,
+    watch_option,
+)
+
+bench_seed = 1111
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="nvfp4")
+def main() -> None:
+    """Judges submissions to the NVFP4 GEMV contest on the GPU you have, or on none."""
+
+
+def _end(judge: Callable[[], int], submission: Path, watch: bool) -> NoReturn:
+    """Ends with the exit code of a judgement, or of the last of several."""
+    if not watch:
+        sys.exit(judge())
+    from nvfp4.cli.watch import repeatedly
+
+    sys.exit(repeatedly(judge, submission))
+
+
+@main.command("eval", epilog="nvfp4 eval mine.py\nnvfp4 eval mine.py --json --output verdict.json")
+@submission_argument
+@click.option(
+    "--mode",
+    default="leaderboard",
+    show_default=True,
+    type=click.Choice(["test", "benchmark", "leaderboard", "profile"]),
+    help="leaderboard: tests, then benchmarks with new contents for every call. benchmark: "
+    "benchmarks alone, contents kept. test: tests alone. profile: a profile of each benchmark.",
+)
+@stop_option
+@watch_option
+@log_option
+@judging_options
+def eval_command(
+    submission: Path, mode: str, stop_early: bool, watch: bool, **options: Any
+) -> None:
+    """Judges SUBMISSION: the contest's tests, full-range tests, then the benchmarks.
+
+    Exit code 0: it passed; 1: it failed; 2: nothing was judged.
+    """
+    from nvfp4.cli.assess import Plan
+    from nvfp4.cli.judging import Invocation, judge_and_show, profile_and_show
+    from nvfp4.cli.problem import load_problem
+
+    problem = load_problem()
+    tests = problem.tests if mode != "benchmark" else []
+    benchmarks = problem.benchmarks if mode != "test" else []
+
+    def judge() -> int:
+        if mode == "profile":
+            return profile_and_show(submission, problem.benchmarks, Invocation.of(options))
+        plan = Plan(tests, benchmarks, mode, stop_early=stop_early)
+        return judge_and_show(submission, plan, Invocation.of(options))
+
+    _end(judge, submission, watch)
+
+
+@main.command(
+    epilog="nvfp4 bench mine.py\nnvfp4 bench mine.py --shape 7168,16384,1 --shape 512,4096,2"
+)
+@submission_argument
+@shapes_option("time")
+@log_option
+@judging_options
+def bench(submission: Path, shapes: tuple[tuple[int, int, int], ...], **options: Any) -> None:
+    """Times SUBMISSION: statistics, bandwidth, percent of the floor, geometric mean.
+
+    Every call sees new contents and every output is checked.
+    """
+    from nvfp4.cli.assess import Plan
+    from nvfp4.cli.judging import Invocation, judge_and_show
+    from nvfp4.cli.problem import case_line, load_problem
+
+    lines = [case_line({"m": m, "k": k, "l": l, "seed": bench_seed}) for m, k, l in shapes]
+    plan = Plan([], lines or load_problem().benchmarks)
+    sys.exit(judge_and_show(submission, plan, Invocation.of(options)))
+
+
+@main.command(epilog="nvfp4 test mine.py\nnvfp4 test mine.py --device cpu --strict --keep listings")
+@submission_argument
+@stop_option
+@click.option(
+    "-k",
+    "--only",
+    "pattern",
+    metavar="SHAPE",
+    help="Only shapes that match, such as 512x4096 or 512x4096x2.",
+)
+@watch_option
+@log_option
+@judging_options
+def test(
+    submission: Path, stop_early: bool, pattern: str | None, watch: bool, **options: Any
+) -> None:
+    """Tests SUBMISSION on the contest's inputs and on full-range ones; times nothing."""
+    from nvfp4.cli.assess import Plan
+    from nvfp4.cli.judging import Invocation, judge_and_show
+    from nvfp4.cli.problem import load_problem, matching
+
+    tests = load_problem().tests
+    plan = Plan(tests if pattern is None else matching(tests, pattern), [], stop_early=stop_early)
+    _end(lambda: judge_and_show(submission, plan, Invocation.of(options)), submission, watch)
+
+
+@main.command(
+    epilog="nvfp4 batch kernels --jsonl verdicts.jsonl --stop-at wrong\n"
+    "nvfp4 batch kernels --jsonl verdicts.jsonl --resume"
+)
+@click.argument("names", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@batch_options
+@judgement_options
+def batch(names: tuple[Path, ...], **options: Any) -> None:
+    """Judges files and all *.py of folders, equal ones once: as `eval`, a line of JSON for each.
+
+    One at a time on each GPU; without a GPU as many at once as cores and memory allow. Exit code
+    0: all passed; 1: some failed; 130: interrupted, and what was judged is kept.
+    """
+    from nvfp4.cli.batch import batch_and_show
+    from nvfp4.cli.batch_options import BatchOptions
+
+    sys.exit(batch_and_show(names, BatchOptions.of(options)))
+
+
+@main.command(epilog="nvfp4 check mine.py\nnvfp4 check mine.py --shape 384,640,2 --watch")
+@submission_argument
+@click.option(
+    "--shape", type=ShapeType(), help="The shape to check. Default: an awkward one, 384,640,2."
+)
+@watch_option
+@judging_options
+def check(
+    submission: Path, shape: tuple[int, int, int] | None, watch: bool, **options: Any
+) -> None:
+    """Checks SUBMISSION in seconds: parses, imports and compiles it, then tests one shape.
+
+    The first fault is shown. The shape has two batches and full-range inputs.
+    """
+    from nvfp4.cli.check import check_plan
+    from nvfp4.cli.judging import Invocation, check_and_show
+
+    plan = check_plan(shape)
+    _end(lambda: check_and_show(submission, plan, Invocation.of(options)), submission, watch)
+
+
+@main.command(epilog="nvfp4 new cute\nnvfp4 new --from cute/split_k_warp -o mine.py")
+@click.argument("kind", required=False, type=click.Choice(["torch", "cute", "cuda", "triton"]))
+@click.option(
+    "--from", "rung", metavar="RUNG", help="Copy a rung of the ladder, such as cute/split_k_warp."
+)
+@click.option(
+    "-o",
+    "--output",
+    default="submission.py",
+    show_default=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file to write.",
+)
+@click.option("--force", is_flag=True, help="Overwrite the file if there is one.")
+def new(kind: str | None, rung: str | None, output: Path, force: bool) -> None:
+    """Writes a small commented submission that passes every test, to start from.
+
+    KIND is torch unless given.
+    """
+    from nvfp4.cli.new import write_rung, write_template
+
+    if rung is None:
+        write_template(kind or "torch", output, force)
+    elif kind is None:
+        write_rung(rung, output, force)
+    else:
+        raise click.UsageError("KIND and --from exclude each other.")
+    click.echo(f"wrote {output}; next: nvfp4 check {output}")
+
+
+@main.command(
+    epilog="nvfp4 explain mine.py\nnvfp4 explain mine.py --shape 7168x2048x4 --top 3 --ptx"
+)
+@submission_argument
+@shapes_option("explain", "the first of the contest's three benchmarks")
+@explain_options
+def explain(submission: Path, shapes: tuple[tuple[int, int, int], ...], **options: Any) -> None:
+    """Shows what each line of SUBMISSION costs, and what to change in the costliest.
+
+    One call of a shape is emulated, of a large grid a sample of its thread blocks; nothing is
+    judged or timed. Exit code 1: the call failed.
+    """
+    from nvfp4.cli.explain import ExplainOptions, explain_and_show
+
+    sys.exit(explain_and_show(submission, shapes, ExplainOptions(**options)))
+
+
+@main.command(epilog="nvfp4 info\nnvfp4 info --device cpu --json")
+@click.option("--device", default="auto", type=DeviceType(), help="Which device to describe.")
+@flush_option
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else.")
+def info(device: str, flush: str, as_json: bool) -> None:
+    """Shows the device, its measured limits, and the floor of each benchmark."""
+    from nvfp4.cli.console import new_console
+    from nvfp4.cli.info import inspect, show_info
+    from nvfp4.cli.problem import load_problem
+
+    information = inspect(load_problem(), device, flush)
+    if as_json:
+        click.echo(json.dumps(information.as_json(), indent=2))
+    else:
+        show_info(new_console(), information)
+
+
+@main.command(epilog="nvfp4 selftest --quick\nnvfp4 selftest --list")
+@click.argument("names", nargs=-1)
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Judge a few that stand for the rest, without benchmarks, in a minute.",
+)
+@click.option("--list", "list_only", is_flag=True, help="List them, judge nothing.")
+@click.option("--device", default="auto", type=DeviceType(), help="Where to judge.")
+@flush_option
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else.")
+def selftest(
+    names: tuple[str, ...], quick: bool, list_only: bool, device: str, flush: str, as_json: bool
+) -> None:
+    """Judges honest submissions, which must pass, and cheats, which must be caught.
+
+    NAMES picks some of the corpus; all of it is judged without, or a few with --quick. Exit 1 if
+    the judge was fooled, or failed an honest submission.
+    """
+    from nvfp4.cli.console import new_console
+    from nvfp4.cli.info import inspect
+    from nvfp4.cli.problem import load_problem
+    from nvfp4.cli.selftest import load_corpus, run_corpus, show_corpus, show_findings
+
+    problem = load_problem()
+    corpus = load_corpus(problem)
+    unknown = set(names) - {specimen.name for specimen in corpus}
+    if unknown:
+        known = ", ".join(specimen.name for specimen in corpus)
+        raise SetupError(f"{', '.join(sorted(unknown))} is not in the corpus", f"It has {known}.")
+    chosen = [each for each in corpus if each.name in names]
+    if not names:
+        chosen = [each for each in corpus if each.quick or not quick]
+    if list_only:
+        show_corpus(new_console(), chosen)
+        return
+    on_cuda = inspect(problem, device).device.kind == "cuda"
+    findings = run_corpus(problem, chosen, device, on_cuda, quick, flush)
+    good = show_findings(new_console(), findings, as_json)
+    sys.exit(exits.passed if good else exits.failed)
+
+
+@main.command(
+    epilog="nvfp4 tune mine.py --shape 7168,16384,1 --calls 200\nnvfp4 tune mine.py --write"
+)
+@submission_argument
+@shapes_option("tune for")
+@click.option("--device", default="auto", type=DeviceType(), help="auto, cuda or cuda:N.")
+@click.option(
+    "--calls",
+    default=50,
+    show_default=True,
+    type=click.IntRange(3, 100_000),
+    help="Timed calls of a configuration that may still be the fastest.",
+)
+@click.option(
+    "--state",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Keep timings in this file and go on from those it has.",
+)
+@click.option("--write", is_flag=True, help="Put the fastest into SUBMISSION's table.")
+def tune(
+    submission: Path,
+    shapes: tuple[tuple[int, int, int], ...],
+    device: str,
+    calls: int,
+    state: Path | None,
+    write: bool,
+) -> None:
+    """Searches the space that SUBMISSION declares for the fastest configurations on this GPU.
+
+    SUBMISSION must have configurations(m, k, l, capability), gemv(data, configuration) and tables.
+    Every configuration is checked first, then they take turns on a cold L2 cache. SUBMISSION runs
+    unconfined: tune only what you trust. Exit 1: no configuration of a shape is right.
+    """
+    from nvfp4.cli.problem import load_problem
+    from nvfp4.cli.tune import tune as run_tuner
+
+    if device in ("cpu", "emulate"):
+        raise SetupError("only a GPU can say what is fast", "Use --device auto, cuda or cuda:N.")
+    if not submission.is_file():
+        raise SetupError(f"{submission} does not exist", "Name the submission to tune.")
+    sys.exit(run_tuner(load_problem(), submission, shapes, device, calls, state, write))
+
+
+@main.command(
+    epilog="nvfp4 ladder --state climb.json --plot climb.svg\nnvfp4 ladder cute/split_k_warp cuda"
+)
+@click.argument("names", nargs=-1)
+@click.option("--device", default="auto", type=DeviceType(), help="Where to judge.")
+@flush_option
+@click.option("--quick", is_flag=True, help="Test one small shape instead of all.")
+@click.option(
+    "--state",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Keep results in this file and go on from those it has.",
+)
+@click.option(
+    "--plot",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Draw the climb: published and measured times, and the floor. Needs matplotlib.",
+)
+@click.option("--write", is_flag=True, help="Put the tables into ladder/README.md.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else.")
+def ladder(names: tuple[str, ...], **options: Any) -> None:
+    """Judges the rungs of the ladder, and shows what each step costs and takes.
+
+    NAMES picks rungs, such as cute/07_split_k_warp, or folders, such as cuda; all are judged
+    without. Counts are the emulator's everywhere, times those of a GPU. Exit 1: a rung failed.
+    """
+    from nvfp4.cli.climb import LadderOptions, climb_and_show
+
+    sys.exit(climb_and_show(names, LadderOptions(**options)))
+
+
+@main.command(
+    epilog="nvfp4 debug mine.py --shape 512x4096x2 --row 7\n"
+    "nvfp4 debug mine.py --shape 512x4096x2 --row 7 --batch 1 --full"
+)
+@submission_argument
+@click.option("--shape", required=True, type=ShapeType(), help="The shape of the case.")
+@click.option("--row", required=True, type=int, help="Row of c, from 0.")
+@click.option("--batch", default=0, show_default=True, type=int, help="Batch of c, from 0.")
+@click.option("--full", is_flag=True, help="On full-range inputs, not the contest's.")
+@click.option("--case-seed", default=bench_seed, show_default=True, help="Seed of the case.")
+@click.option("--all-blocks", is_flag=True, help="Show every k block.")
+@judging_options
+def debug(
+    submission: Path,
+    shape: tuple[int, int, int],
+    row: int,
+    batch: int,
+    full: bool,
+    case_seed: int,
+    all_blocks: bool,
+    **options: Any,
+) -> None:
+    r"""Shows what one element of c is made of: its exact sum by k block, and who wrote it.
+
+    The writer (kernel, CTA, thread, line) is known where kernels are emulated. Exit code 0: the
+    element is right; 1: it is wrong or the submission failed.
+
+    \b
+    nvfp4 debug submission.py --shape 512x1536x2 --row 37 --batch 1
+    nvfp4 debug submission.py --shape 128x256x1 --row 0 --full --all-blocks
+    """
+    from nvfp4.cli.debug import Element, debug_and_show
+    from nvfp4.cli.judging import Invocation
+
+    element = Element(*shape, row, batch, full, case_seed)
+    sys.exit(debug_and_show(submission, element, Invocation.of(options), all_blocks))
+
+
+for command in (log, show, report, compare):
+    main.add_command(command)

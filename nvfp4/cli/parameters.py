@@ -1,0 +1,283 @@
+"""Arguments and options of the commands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+formats = ("text", "json", "junit", "github", "markdown", "csv")
+"""See ``cli.formats``."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class ShapeType(click.ParamType):
+    """M,K,L as three whole numbers, or MxKxL; k a multiple of 64."""
+
+    name = "M,K,L"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int, int]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            m, k, l = (int(part) for part in value.lower().replace("x", ",").split(","))
+        except ValueError:
+            self.fail(f"{value!r} is not M,K,L, such as 7168,16384,1", param, ctx)
+        if m < 1 or l < 1:
+            self.fail(f"m and l must be at least 1 in {value!r}", param, ctx)
+        if k < 64 or k % 64:
+            self.fail(f"k must be a positive multiple of 64 in {value!r}", param, ctx)
+        return m, k, l
+
+
+class SecondsType(click.FloatRange):
+    """A number of seconds between two bounds; neither nan nor inf."""
+
+    name = "seconds"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        seconds = float(super().convert(value, param, ctx))
+        if not math.isfinite(seconds):
+            self.fail(f"{value} is not a number of seconds", param, ctx)
+        return seconds
+
+
+class DeviceType(click.ParamType):
+    """auto, cpu, emulate, cuda or cuda:N."""
+
+    name = "auto|cpu|emulate|cuda|cuda:N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        kind, _, number = value.partition(":")
+        known = value in ("auto", "cpu", "emulate", "cuda") or (
+            kind == "cuda" and number.isdecimal()
+        )
+        if not known:
+            self.fail(f"{value!r} is not auto, cpu, emulate, cuda or cuda:N", param, ctx)
+        return value
+
+
+def submission_argument(function: F) -> F:
+    """SUBMISSION, submission.py unless named."""
+    return click.argument("submission", default="submission.py", type=click.Path(path_type=Path))(
+        function
+    )
+
+
+def watch_option(function: F) -> F:
+    """--watch."""
+    return click.option(
+        "--watch", is_flag=True, help="Judge again whenever SUBMISSION changes, until Ctrl-C."
+    )(function)
+
+
+def shapes_option(purpose: str, default: str = "the three of the contest") -> Callable[[F], F]:
+    """--shape M,K,L, any number of times. default: which are taken without, in words."""
+    return click.option(
+        "--shape",
+        "shapes",
+        multiple=True,
+        type=ShapeType(),
+        help=f"A shape to {purpose}, may be repeated. Default: {default}.",
+    )
+
+
+def flush_option(function: F) -> F:
+    """--flush contest or clean."""
+    return click.option(
+        "--flush",
+        default="contest",
+        show_default=True,
+        type=click.Choice(["contest", "clean"]),
+        help="What empties the L2 cache of a GPU before a timed call. contest: as on the "
+        "leaderboard, with lines that the call must write back. clean: without such lines.",
+    )(function)
+
+
+def stop_option(function: F) -> F:
+    """-x, --stop."""
+    return click.option(
+        "-x", "--stop", "stop_early", is_flag=True, help="Stop at the first failure."
+    )(function)
+
+
+def judgement_options(function: F) -> F:
+    """The options that a verdict depends on."""
+    options = (
+        click.option("--device", default="auto", type=DeviceType(), help="Where to judge."),
+        click.option(
+            "--seed",
+            type=click.IntRange(0, 2**62),
+            help="A secret seed, combined with the seed of each case as the leaderboard does.",
+        ),
+        click.option(
+            "--timeout",
+            "timeout_s",
+            default=170.0,
+            show_default=True,
+            type=SecondsType(1, 3600),
+            help="Seconds for the tests and for the benchmarks, each.",
+        ),
+        click.option(
+            "--arch",
+            default="sm_100a",
+            show_default=True,
+            type=click.Choice(["sm_100a", "sm_90a"]),
+            help="What kernels are emulated as where there is no GPU, and compiled for "
+            "before they are rewritten.",
+        ),
+        click.option(
+            "--retarget",
+            default="auto",
+            show_default=True,
+            type=click.Choice(["auto", "always", "never"]),
+            help="Rewrite kernels of --arch for the GPU that is here. auto: where they do not run "
+            "on it as they are.",
+        ),
+        flush_option,
+        click.option(
+            "--check/--no-check",
+            default=True,
+            help="Look for findings while emulating: races, unset values, missing warp syncs.",
+        ),
+        click.option(
+            "--orders",
+            default=4,
+            show_default=True,
+            type=click.IntRange(1, 100),
+            help="Orders of warps and CTAs in which an emulated kernel with findings is run.",
+        ),
+        click.option("--strict", is_flag=True, help="Let findings fail the submission."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def judging_options(function: F) -> F:
+    """The options of every command that judges one submission."""
+    options = (
+        judgement_options,
+        click.option(
+            "--keep",
+            default="",
+            type=click.Path(file_okay=False, resolve_path=True),
+            metavar="DIR",
+            help="Write the PTX of each emulated kernel there, with counts or the fault beside the "
+            "lines.",
+        ),
+        click.option(
+            "--format",
+            "chosen_format",
+            type=click.Choice(formats),
+            help="What to print on stdout: tables, or a verdict for programs and nothing else.",
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Short for --format json."),
+        click.option(
+            "-o",
+            "--output",
+            type=click.Path(dir_okay=False, path_type=Path),
+            help="Write the verdict to a file too: in the format chosen, else that of the ending, "
+            ".json, .xml (JUnit), .md, .csv or .txt.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def log_option(function: F) -> F:
+    """--no-log, as whether the verdict is kept."""
+    return click.option(
+        "--no-log",
+        "kept",
+        is_flag=True,
+        callback=lambda context, parameter, given: not given,
+        help="Do not keep the verdict in the history; see nvfp4 log.",
+    )(function)
+
+
+def batch_options(function: F) -> F:
+    """The options of `batch`, but for those that a verdict depends on."""
+    options = (
+        click.option(
+            "--jsonl",
+            required=True,
+            type=click.Path(dir_okay=False, path_type=Path),
+            metavar="OUT",
+            help="Append a JSON object for each file to OUT, a line each.",
+        ),
+        click.option(
+            "--resume", is_flag=True, help="Go on from the lines of OUT: judge what has none."
+        ),
+        click.option(
+            "--stop-at",
+            type=click.Choice(["wrong"]),
+            help="End a file's judgement at its first failed case.",
+        ),
+        click.option("--limit-s", type=SecondsType(1, 86400), help="Seconds for each file."),
+        click.option("--gpus", type=click.IntRange(1), metavar="N", help="Use N GPUs, not all."),
+        click.option(
+            "--jobs",
+            type=click.IntRange(1),
+            metavar="N",
+            help="Judge N files at once where there is no GPU. Default: as cores and memory allow.",
+        ),
+        click.option(
+            "--ray", metavar="ADDRESS", help="Judge on a Ray cluster: auto, or its address."
+        ),
+        click.option(
+            "--gpu", metavar="TYPE", help="The type of the cluster's GPUs to use, such as H200."
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def explain_options(function: F) -> F:
+    """The options of `explain`, but for shapes."""
+    options = (
+        click.option(
+            "--arch",
+            default="sm_100a",
+            show_default=True,
+            type=click.Choice(["sm_100a", "sm_90a"]),
+            help="What kernels are emulated as.",
+        ),
+        click.option(
+            "--top",
+            default=5,
+            show_default=True,
+            type=click.IntRange(1, 100),
+            help="How many lines get a sentence.",
+        ),
+        click.option("--ptx", is_flag=True, help="Show the PTX of each line, with counts."),
+        click.option("--sass", is_flag=True, help="Show the machine code of each line."),
+        click.option(
+            "--timeout",
+            "timeout_s",
+            default=170.0,
+            show_default=True,
+            type=click.FloatRange(1, 3600),
+            help="Seconds for all shapes.",
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else."),
+        click.option(
+            "-o",
+            "--output",
+            type=click.Path(dir_okay=False, path_type=Path),
+            help="Write the JSON object to a file too.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function

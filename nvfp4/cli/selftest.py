@@ -1,0 +1,243 @@
+"""Runs the corpus of honest submissions and cheats against the judge."""
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from nvfp4.cli.assess import Observer, Plan, assess
+from nvfp4.records.options import Options
+from nvfp4.cli.bot import Bot, side_by_side
+from nvfp4.cli.console import say
+from nvfp4.cli.errors import SetupError
+from nvfp4.cli.problem import Problem, case_line
+from nvfp4.cli.verdict import BenchmarkResult, Submission, TestResult, Verdict
+
+_gemv_module = "gemv"
+"""The file of the corpus that is put in front of every other, under this module name."""
+
+_tests = [
+    case_line({"m": 128, "k": 256, "l": 1, "seed": 1111}),
+    case_line({"m": 256, "k": 1024, "l": 2, "seed": 1114}),
+]
+"""Among the full-range ones is one whose a begins like the contest's, on a CPU and on CUDA."""
+
+_cpu_benchmarks = [case_line({"m": 4096, "k": 2048, "l": 1, "seed": 1111})]
+_cuda_benchmarks = [case_line({"m": 7168, "k": 16384, "l": 1, "seed": 1111})]
+"""On a GPU the corpus' plain torch must be bound by the device, not by the host."""
+
+_most_at_once = 8
+
+_catching = ("full_range", "own_word")
+"""Warnings that catch a cheat which passes."""
+
+
+class CorpusError(SetupError):
+    """The corpus is missing or a file of it lacks its directives."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "Restore the folder tests from the repository.")
+
+
+@dataclass(frozen=True)
+class Specimen:
+    """A submission of the corpus. family: that of the cheat, None for an honest one. caught: a
+    pattern of the message or warning that must catch it. needs: cuda, cpu, or None. quick: whether
+    it is of the few that stand for the rest.
+    """
+
+    name: str
+    strategy: str
+    source: str
+    family: int | None = None
+    caught: str | None = None
+    needs: str | None = None
+    quick: bool = False
+
+
+@dataclass(frozen=True)
+class Finding:
+    """verdict: passed, caught, "failed" for an honest one that did not pass, "escaped" for a cheat
+    that did, "other reason" for one caught otherwise, or skipped. how: what the judge said.
+    """
+
+    specimen: Specimen
+    verdict: str
+    how: str
+
+    @property
+    def expected(self) -> bool:
+        """Whether the judge did what it must."""
+        return self.verdict in ("passed", "caught", "skipped")
+
+
+def load_corpus(problem: Problem) -> list[Specimen]:
+    """Honest submissions first, then cheats by family. Raises CorpusError."""
+    folder = problem.folder / "tests"
+    try:
+        gemv = (folder / "cheats" / f"{_gemv_module}.py").read_text(encoding="utf-8")
+        honest = [_specimen(path, gemv) for path in sorted((folder / "honest").glob("*.py"))]
+        cheats = [
+            _specimen(path, gemv)
+            for path in sorted((folder / "cheats").glob("*.py"))
+            if path.stem != _gemv_module
+        ]
+    except OSError as error:
+        raise CorpusError(f"cannot read the corpus: {error}") from error
+    own = problem.folder / "submission.py"
+    honest.append(Specimen("submission", "the submission of this repository", own.read_text()))
+    return honest + sorted(cheats, key=lambda each: (each.family or 0, each.name))
+
+
+def _specimen(path: Path, gemv: str) -> Specimen:
+    text = path.read_text(encoding="utf-8")
+    directives = dict(
+        re.findall(r"^# (family|caught|needs|strategy|quick): (.+)$", text, re.MULTILINE)
+    )
+    if "strategy" not in directives or ("family" in directives) != ("caught" in directives):
+        raise CorpusError(
+            f"{path} does not say its strategy, or not its family and what catches it"
+        )
+    alias = f"import sys\n\nsys.modules[{_gemv_module!r}] = sys.modules[__name__]\n"
+    return Specimen(
+        name=path.stem,
+        strategy=directives["strategy"],
+        source=f"{gemv}\n{alias}\n{text}",
+        family=int(directives["family"]) if "family" in directives else None,
+        caught=directives.get("caught"),
+        needs=directives.get("needs"),
+        quick="quick" in directives,
+    )
+
+
+def run_corpus(
+    problem: Problem,
+    specimens: list[Specimen],
+    device: str,
+    on_cuda: bool,
+    quick: bool = False,
+    flush: str = "contest",
+) -> Iterator[Finding]:
+    """Judges every specimen; findings are in the order of the specimens.
+
+    All are tested first, several at once; those that pass are then benchmarked, one at a time on a
+    GPU, where they would disturb each other. quick: no benchmarks.
+    """
+    benchmarks = _cuda_benchmarks if on_cuda else _cpu_benchmarks
+    at_once = min(_most_at_once, os.cpu_count() or 1)
+
+    def judge(verdict: Verdict, specimen: Specimen, plan: Plan) -> Verdict:
+        bot = Bot(problem, specimen.source.encode(), Options(device=device, flush=flush))
+        assess(bot, plan, verdict, Observer())
+        return verdict
+
+    def test(specimen: Specimen) -> Verdict | None:
+        if specimen.needs not in (None, "cuda" if on_cuda else "cpu"):
+            return None
+        verdict = Verdict(Submission(specimen.name, ""))
+        return judge(verdict, specimen, Plan(_tests, [], run_alone=False))
+
+    def benchmark(specimen: Specimen, verdict: Verdict | None) -> Finding:
+        if verdict is None:
+            what = "a CUDA device" if specimen.needs == "cuda" else "a CPU that emulates"
+            return Finding(specimen, "skipped", f"needs {what}")
+        if verdict.passed and not quick:
+            judge(verdict, specimen, Plan([], benchmarks, run_alone=False))
+        return _find(specimen, verdict)
+
+    with side_by_side(at_once) as pool:
+        verdicts = list(pool.map(test, specimens))
+    with side_by_side(1 if on_cuda else at_once) as pool:
+        yield from pool.map(benchmark, specimens, verdicts)
+
+
+def _find(specimen: Specimen, verdict: Verdict) -> Finding:
+    """What a verdict says of a specimen."""
+    results: list[TestResult | BenchmarkResult] = [*verdict.tests, *verdict.benchmarks]
+    said = [each.message for each in results if each.status == "fail" and each.message]
+    said += [verdict.mistake.message] if verdict.mistake else []
+    if specimen.caught is None:
+        how = _one_line(said[0]) if said else _times(verdict)
+        return Finding(specimen, "passed" if verdict.passed else "failed", how)
+    codes = [each.code for each in verdict.warnings if each.code in _catching]
+    matches = [text for text in [*codes, *said] if re.search(specimen.caught, text)]
+    if verdict.passed and not matches:
+        return Finding(specimen, "escaped", "nothing")
+    if matches:
+        return Finding(specimen, "caught", _one_line(matches[0], specimen.caught))
+    return Finding(specimen, "other reason", _one_line(said[0] if said else ""))
+
+
+def _times(verdict: Verdict) -> str:
+    """How long a call took by the events and, where the judge clocked a batch, by its own clock."""
+    return ", ".join(
+        f"{each.mean_us:.1f} us a call, {each.batched_us:.1f} us by the judge's clock"
+        for each in verdict.benchmarks
+        if each.mean_us is not None and each.batched_us is not None
+    )
+
+
+def _one_line(message: str, pattern: str | None = None) -> str:
+    """The line of a message that matters: the one that matches, else the last."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    matching = [line for line in lines if pattern and re.search(pattern, line)]
+    return (matching or lines[-1:] or [""])[0]
+
+
+def show_findings(console: Console, findings: Iterable[Finding], as_json: bool) -> bool:
+    """Prints a row for each finding as it comes, or all as JSON. Returns whether all is as it
+    must be.
+    """
+    seen = []
+    for finding in findings:
+        seen.append(finding)
+        if not as_json:
+            say(console, finding_line(finding))
+    good = all(finding.expected for finding in seen)
+    counts = Counter(finding.verdict for finding in seen)
+    if as_json:
+        rows = [
+            {
+                "name": each.specimen.name,
+                "family": each.specimen.family,
+                "strategy": each.specimen.strategy,
+                "verdict": each.verdict,
+                "how": each.how,
+            }
+            for each in seen
+        ]
+        print(json.dumps({"passed": good, "findings": rows}, indent=2))
+    else:
+        summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+        say(console, summary, "bold green" if good else "bold red")
+    return good
+
+
+def show_corpus(console: Console, specimens: list[Specimen]) -> None:
+    """Prints family, name and strategy of each."""
+    for each in specimens:
+        family = "honest" if each.family is None else f"cheat {each.family}"
+        say(console, f"{family:<9} {each.name:<20} {each.strategy}")
+
+
+def finding_line(finding: Finding) -> Text:
+    """Family, name, strategy, verdict, and how the judge saw through it."""
+    specimen = finding.specimen
+    family = "-" if specimen.family is None else str(specimen.family)
+    style = "green" if finding.expected else "bold red"
+    if finding.verdict == "skipped":
+        style = "dim"
+    line = Text.assemble(
+        f"{family:>2}  {specimen.name:<18} ",
+        (f"{finding.verdict:<12}", style),
+        f" {specimen.strategy}",
+    )
+    if finding.how:
+        line.append(f"\n{'':<23}{finding.how}", style="dim")
+    return line

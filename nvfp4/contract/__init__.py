@@ -1,0 +1,1 @@
+"""The contest's problem: types, inputs, reference, layouts; some are links to files at the top."""

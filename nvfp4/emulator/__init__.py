@@ -1,0 +1,125 @@
+"""Run CUDA kernels given as PTX on the CPU, thread for thread and bit for bit.
+
+    from nvfp4 import emulator
+
+    report = emulator.run_ptx(text, "kernel", grid=(8, 1, 1), block=(128, 1, 1), params=[...])
+
+The emulator knows nothing of the kernels it runs, nor of who captured them: it reads PTX, executes
+it, checks every access and counts what happens. Faults are exceptions derived from EmulatorError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nvfp4.emulator.cost import KernelCost
+from nvfp4.emulator.errors import EmulatorError
+from nvfp4.emulator.execution.worlds import Worlds
+from nvfp4.emulator.report import LaunchReport
+from nvfp4.emulator.state.watch import Watch, watching
+from nvfp4.records.launch import Buffer, Dim3, Launch, ListedMemory, Note, View
+
+DEFAULT_ORDERS = 4
+"""In how many orders a launch with findings runs."""
+
+__all__ = [
+    "DEFAULT_ORDERS",
+    "Buffer",
+    "EmulatorError",
+    "KernelCost",
+    "Launch",
+    "LaunchReport",
+    "ListedMemory",
+    "Note",
+    "View",
+    "Watch",
+    "Worlds",
+    "cost_of",
+    "run",
+    "run_ptx",
+    "variable",
+    "watching",
+]
+
+
+def run(
+    launch: Launch,
+    check: bool = True,
+    sample_ctas: int | None = None,
+    orders: int = DEFAULT_ORDERS,
+    worlds: Worlds | None = None,
+) -> LaunchReport:
+    """Execute one launch.
+
+    check: look for findings as well, which the report lists: races, missing warp synchronisation,
+    unwritten shared memory and unset registers. Faults are always looked for. sample_ctas: run
+    only so many CTAs, spread over the grid, and scale the counts. orders: a launch with findings
+    runs in so many orders of warps and CTAs, and on other contents of what nothing has set. If what
+    it writes differs, the finding that can be the cause is raised. worlds: if given, it is not:
+    what differs goes there, and comes from there for later launches, since the caller knows what
+    is used in the end.
+
+    Raises EmulatorError; its subclasses in emulator.errors tell what went wrong.
+    """
+    # Numba takes half a second, which whoever only may launch something need not spend.
+    from nvfp4.emulator.execution.launch import launch as execute
+    from nvfp4.emulator.execution.module import load_module
+
+    own = Worlds()
+    found = own if worlds is None else worlds
+    suspects = worlds is not None  # a launch alone may keep the tickets that its threads drew
+    module = load_module(launch.ptx)
+    report = execute(module, launch, check, orders, sample_ctas, found, suspects)
+    cause = own.first_cause()
+    if cause is not None:
+        raise cause
+    return report
+
+
+def cost_of(launch: Launch, most_instructions: int) -> KernelCost:
+    """What one launch costs by line of source. Runs as many of its CTAs as execute that many warp
+    instructions. Raises EmulatorError.
+    """
+    from nvfp4.emulator.execution.costs import cost_of as run_for_costs
+    from nvfp4.emulator.execution.module import load_module
+
+    return run_for_costs(load_module(launch.ptx), launch, most_instructions)
+
+
+def variable(ptx: str, name: str) -> Buffer:
+    """The memory of a __device__ or __constant__ variable of a module, whose value lasts from
+    launch to launch. Raises LaunchError if there is none.
+    """
+    from nvfp4.emulator.execution.module import load_module
+
+    return load_module(ptx).variable(name)
+
+
+def run_ptx(
+    ptx: str,
+    kernel: str,
+    grid: Sequence[int],
+    block: Sequence[int],
+    params: Sequence[bytes],
+    shared_bytes: int = 0,
+    buffers: Sequence[Buffer | tuple[str, int, int]] = (),
+    check: bool = True,
+    sample_ctas: int | None = None,
+    orders: int = DEFAULT_ORDERS,
+) -> LaunchReport:
+    """Execute one kernel of a PTX module.
+
+    grid, block: up to three extents. params: the bytes of each `.param`, in order, little-endian;
+    pointers are host addresses. shared_bytes: dynamic shared memory. buffers: (name, address,
+    nbytes) of all memory the kernel may touch. check, sample_ctas, orders and errors: as of `run`.
+    """
+    known = [b if isinstance(b, Buffer) else Buffer(*b) for b in buffers]
+    launch = Launch(
+        ptx, kernel, _three(grid), _three(block), params, shared_bytes, memory=ListedMemory(known)
+    )
+    return run(launch, check, sample_ctas, orders)
+
+
+def _three(extents: Sequence[int]) -> Dim3:
+    x, y, z = (*extents, 1, 1, 1)[:3]
+    return int(x), int(y), int(z)

@@ -1,0 +1,211 @@
+"""A launch run for its costs: some of its CTAs, every instruction counted by line of source."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from nvfp4.emulator.compiler.kernel import CompiledKernel
+from nvfp4.emulator.compiler.lower import Lowered
+from nvfp4.emulator.cost import AccessCost, KernelCost, LineCost, ReadCost
+from nvfp4.emulator.execution.experiment import restore
+from nvfp4.emulator.execution.launch import is_starved, run_sample
+from nvfp4.emulator.execution.module import LoadedModule
+from nvfp4.emulator.names import short_name
+from nvfp4.emulator.ptx.flow import Block
+from nvfp4.emulator.ptx.pressure import live_registers
+from nvfp4.emulator.ptx.program import SHARED_BASE, Instruction
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.source import shown
+from nvfp4.emulator.state.launch_state import LaunchState
+from nvfp4.emulator.state.tally import SiteTally, Tally, Touched, place_of
+from nvfp4.records.launch import Launch
+
+Place = tuple[str | None, int | None]
+
+_Kind = tuple[str, int, int | None]
+"""Opcode, bytes at each address, bytes between the addresses of neighbouring threads."""
+
+_NOTICEABLE_IDLE = 0.02
+"""Of the lanes of a block: fewer are not worth a branch's while."""
+
+_FARTHEST = 64
+"""Blocks that are searched for the branch that has divided a warp."""
+
+
+def cost_of(module: LoadedModule, asked: Launch, most_instructions: int) -> KernelCost:
+    """Run CTAs spread over the grid until so many warp instructions have been executed.
+
+    What those of a batch do is complete. A launch in which CTAs wait for each other cannot be
+    sampled: it runs as a whole. Raises EmulatorError.
+    """
+    compiled = module.kernel(asked.kernel, check=False)
+
+    def sample(most: int | None, together: bool = False) -> tuple[Tally, LaunchState, Array, int]:
+        tally = Tally(len(compiled.blocks))
+        return tally, *run_sample(module, compiled, asked, tally, most, together)
+
+    tally, state, runs, ran = sample(most_instructions)
+    if state.fault is not None:
+        restore(state.memory.kept)
+        tally, state, runs, ran = sample(None)
+    if is_starved(state):
+        restore(state.memory.kept)
+        tally, state, runs, ran = sample(None, together=True)
+    if state.fault is not None:
+        raise state.fault
+    x, y, z = asked.grid
+    builder = _Lines(compiled, runs, tally, x * y * z / ran)
+    return KernelCost(
+        kernel=short_name(asked.kernel),
+        entry=asked.kernel,
+        grid=asked.grid,
+        block=asked.block,
+        shared_bytes=state.shared_bytes - SHARED_BASE,
+        local_bytes=compiled.program.local_bytes,
+        ctas_run=ran,
+        ctas_total=x * y * z,
+        instructions=sum(line.instructions for line in builder.lines.values()),
+        registers=max((line.registers for line in builder.lines.values()), default=0),
+        lines=sorted(builder.lines.values(), key=lambda each: (each.file or "", each.line or 0)),
+        ptx=asked.ptx,
+        ptx_lines=builder.ptx_lines,
+    )
+
+
+class _Lines:
+    """The costs of a run by line. scale: all CTAs over those that ran."""
+
+    def __init__(self, compiled: CompiledKernel, runs: Array, tally: Tally, scale: float) -> None:
+        self.code = compiled.program.code
+        self.lowered = Lowered(compiled.program, check=False, memory=False)
+        self.blocks = self.lowered.blocks
+        self.runs = runs
+        self.tally = tally
+        self.scale = scale
+        self.lines: dict[Place, LineCost] = {}
+        self.ptx_lines: dict[int, tuple[int, str | None, int | None]] = {}
+        self._count()
+        self._access()
+        self._read()
+        self._idle()
+
+    def _line(self, instruction: Instruction) -> LineCost:
+        place = _place(instruction)
+        return self.lines.setdefault(place, LineCost(*place))
+
+    def _scaled(self, count: float) -> int:
+        return round(count * self.scale)
+
+    def _count(self) -> None:
+        live = live_registers(self.blocks, self.lowered.classes, self.lowered.effects.__getitem__)
+        for block, warps, lanes in zip(self.blocks, self.runs, self.tally.lanes, strict=True):
+            for index, instruction in enumerate(block.code, block.start):
+                line = self._line(instruction)
+                caller = _caller(instruction)
+                if caller is not None and caller not in line.callers:
+                    line.callers.append(caller)
+                count = self._scaled(int(warps))
+                line.instructions += count
+                line.lanes += self._scaled(int(lanes))
+                line.registers = max(line.registers, live[index])
+                if count:
+                    line.opcodes[instruction.opcode] = (
+                        line.opcodes.get(instruction.opcode, 0) + count
+                    )
+                before = self.ptx_lines.get(instruction.line, (0, None, None))[0]
+                self.ptx_lines[instruction.line] = (before + count, line.file, line.line)
+
+    def _access(self) -> None:
+        by_line: dict[Place, dict[_Kind, list[SiteTally]]] = defaultdict(dict)
+        for instruction in self.code:
+            site = self.tally.site(instruction)
+            line = self._line(instruction)
+            line.divergences += self._scaled(site.divergences)
+            if site.requests:
+                key = instruction.opcode, site.nbytes, site.stride_bytes
+                by_line[_place(instruction)].setdefault(key, []).append(site)
+        for place, sites in by_line.items():
+            self.lines[place].accesses = [
+                self._access_cost(kind, group) for kind, group in sites.items()
+            ]
+
+    def _access_cost(self, kind: _Kind, sites: list[SiteTally]) -> AccessCost:
+        def total(name: str) -> int:
+            return self._scaled(sum(getattr(site, name) for site in sites))
+
+        conflicts = [site.conflict for site in sites if site.conflict is not None]
+        worst = max(conflicts, key=lambda each: each.ways, default=None)
+        opcode, nbytes, stride_bytes = kind
+        return AccessCost(
+            opcode,
+            nbytes,
+            total("requests"),
+            total("sectors"),
+            total("least_sectors"),
+            total("passes"),
+            total("least_passes"),
+            total("repeats"),
+            total("moves"),
+            stride_bytes,
+            worst.ways if worst else None,
+            worst.bank if worst else None,
+            worst.lanes if worst else (),
+        )
+
+    def _read(self) -> None:
+        places = {place_of(instruction): _place(instruction) for instruction in self.code}
+        merged: dict[tuple[Place, str], list[Touched]] = defaultdict(list)
+        for (key, _), touched in self.tally.read.items():
+            merged[places[key], touched.name].append(touched)
+        for (place, name), parts in merged.items():
+            requested = sum(part.requested for part in parts)
+            distinct = sum(part.distinct for part in parts)
+            # In a sample all CTAs may read the same bytes, or each its own: the ratio is kept.
+            read = ReadCost(name, self._scaled(requested), self._scaled(distinct))
+            self.lines[place].reads.append(read)
+
+    def _idle(self) -> None:
+        """Charge the lanes that do nothing to the branches that have divided their warps."""
+        before: dict[int, list[int]] = defaultdict(list)
+        for block in self.blocks:
+            for successor in block.successors:
+                before[successor].append(block.index)
+        everywhere = self._share_idle(0)
+        for block in self.blocks:
+            idle = self._share_idle(block.index) - everywhere
+            if not self.runs[block.index] or idle < _NOTICEABLE_IDLE:
+                continue
+            branch = self._divider(block, before)
+            if branch is not None:
+                executed = len(block.code) * float(self.runs[block.index])
+                self._line(branch).idle += executed * idle * self.scale
+
+    def _share_idle(self, index: int) -> float:
+        warps = int(self.runs[index])
+        return 1 - int(self.tally.lanes[index]) / (32 * warps) if warps else 0.0
+
+    def _divider(self, block: Block, before: dict[int, list[int]]) -> Instruction | None:
+        """The nearest branch in front of a block at which warps diverged."""
+        seen: set[int] = set()
+        front: Iterable[int] = before[block.index]
+        while front and len(seen) < _FARTHEST:
+            ends = [self.blocks[index].code[-1] for index in front]
+            best = max(ends, key=lambda each: self.tally.site(each).divergences)
+            if self.tally.site(best).divergences:
+                return best
+            seen.update(front)
+            front = [p for index in front for p in before[index] if p not in seen]
+        return None
+
+
+def _caller(instruction: Instruction) -> int | None:
+    """The line of the user's file from which the function of the user's line was called."""
+    user = instruction.source.users() if instruction.source else None
+    outer = user.caller.users() if user and user.caller else None
+    return outer.line if user and outer and outer.file == user.file else None
+
+
+def _place(instruction: Instruction) -> Place:
+    user = instruction.source.users() if instruction.source else None
+    return (shown(user.file), user.line) if user else (None, None)

@@ -1,0 +1,226 @@
+"""Does it matter? A launch with findings runs again, in other orders and on other noise.
+
+What comes out bit for bit the same in all runs was not harmed by what was found. Where memory
+differs, the first finding that can be the cause is to blame if anybody uses that memory: it is kept
+as a world of its own (`worlds`), in which later launches that touch it run, too. Missing warp
+synchronisation is never the cause: the lanes of a warp run together in every order. Nor is a
+missing fence: all see one memory here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from nvfp4.emulator.errors import (
+    EmulatorError,
+    MissingFence,
+    MissingProxyFence,
+    MissingWarpSync,
+    OrderDependence,
+    ReadOnlyLoad,
+    Related,
+    RunawayKernel,
+    Seen,
+    UninitialisedRegister,
+    UninitialisedShared,
+    UnwaitedStore,
+)
+from nvfp4.emulator.execution.worlds import Difference, World, Worlds
+from nvfp4.emulator.findings import place_of
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.launch_state import LaunchState
+from nvfp4.emulator.state.memory import contents
+from nvfp4.emulator.state.order import Order
+from nvfp4.records.launch import Buffer
+
+_UNDEFINED = (UninitialisedRegister, UninitialisedShared)
+_UNFENCED = (MissingFence, MissingProxyFence, ReadOnlyLoad)
+_NEVER_THE_CAUSE = (MissingWarpSync, UnwaitedStore, *_UNFENCED)
+
+Kept = Mapping[int, tuple[Buffer, Array]]
+"""By address, the buffers that a run has written and what they held before."""
+
+Run = Callable[[Order], LaunchState]
+
+Testify = Callable[[Seen, list[Buffer]], tuple[Related | None, LaunchState]]
+"""Runs the launch once more; gets a race and the buffers that are written."""
+
+_NOISES = 3
+_SUSPECTED = 3
+"""Further orders of a launch without a finding: it is likely to be right."""
+_NAMED = 3
+
+_OUTPUT = "c"
+"""The buffer of the contest's output, float16."""
+
+
+def compare_orders(
+    run: Run,
+    testify: Testify,
+    state: LaunchState,
+    orders: int,
+    worlds: Worlds,
+    suspected: OrderDependence | None = None,
+) -> None:
+    """Run a launch again after a first run in `Order()` and compare what it wrote.
+
+    run: executes the launch in an order. testify: finds the other place of a race. state: of the
+    first run. orders: how many orders there are in all, the first included. worlds: what earlier
+    launches left; gets what this one leaves. suspected: the cause where there is no finding, or
+    None to look for none. Memory is left as the first run left it. Raises the
+    fault of the first run, or the finding behind a fault that not all runs have.
+    """
+    undefined = [error for error in state.findings if isinstance(error, _UNDEFINED)]
+    races = [e for e in state.findings if not isinstance(e, (*_UNDEFINED, *_NEVER_THE_CAUSE))]
+    on_other_noise = [Order(0, values) for values in range(1, min(orders, _NOISES))]
+    what = "the result depends on a value that nothing has set"
+    _try(run, state, on_other_noise, [each.because(what) for each in undefined[:1]], worlds)
+    if state.fault is not None:
+        raise state.fault
+    in_turns = [Order(number) for number in range(1, orders)]
+    what = "the result depends on the order in which warps and CTAs run"
+    causes = [each.because(what) for each in races[:1]]
+    if suspected is not None and not causes:
+        causes, in_turns = [suspected], in_turns[:_SUSPECTED]
+    try:
+        _try(run, state, in_turns, causes, worlds)
+    except EmulatorError:
+        _name_both_places(testify, state, causes)
+        raise
+    differences = (d for world in worlds.by_order.values() for d in world.differences)
+    if causes and any(each.cause is causes[0] for each in differences):
+        _name_both_places(testify, state, causes)
+    unfenced = [each for each in state.findings if isinstance(each, _UNFENCED)]
+    _name_where_new(testify, state, [*races[:_NAMED], *unfenced[:_NAMED]], worlds)
+
+
+def _name_both_places(testify: Testify, state: LaunchState, causes: list[EmulatorError]) -> None:
+    """Add the other place to the race that is to blame; memory stays as it is."""
+    for cause in causes:
+        if cause.seen is None or cause.related:
+            continue
+        kept = state.memory.kept
+        written = [buffer for buffer, _ in kept.values()]
+        first = {b.address: (b, contents(b).copy()) for b in written}
+        restore(kept)
+        other, again = testify(cause.seen, written)
+        restore({**again.memory.kept, **first})
+        if other is not None:
+            cause.related.append(other)
+
+
+def _name_where_new(
+    testify: Testify, state: LaunchState, races: list[EmulatorError], worlds: Worlds
+) -> None:
+    """The same for races that did no harm. Where one was named in an earlier launch, the lines are
+    the same and the threads may be others."""
+    for race in races:
+        place = place_of(race)
+        if place in worlds.named:
+            race.related = race.related or worlds.named[place]
+            continue
+        _name_both_places(testify, state, [race])
+        worlds.named[place] = [
+            Related(each.message, replace(each.where, cta=None, thread=None))
+            for each in race.related
+        ]
+
+
+def _try(
+    run: Run, state: LaunchState, orders: list[Order], causes: list[EmulatorError], worlds: Worlds
+) -> None:
+    """Run in these orders if there is a cause to; in worlds that the launch has touched anyway."""
+    for order in orders:
+        world = worlds.of(order)
+        touched = [
+            buffer
+            for buffer in state.memory.buffers
+            if world.cause_in(buffer) is not None and state.memory.flags(buffer).any()
+        ]
+        earlier = [world.cause_in(buffer) for buffer in touched]
+        cause = next((each for each in (*earlier, *causes) if each is not None), None)
+        if cause is not None:
+            # Without a cause of its own, the launch does the same in every order.
+            found = _differences(run, order if causes else Order(), state, world, touched, cause)
+            world.update([*touched, *(b for b, _ in state.memory.kept.values())], found)
+
+
+def _differences(
+    run: Run,
+    order: Order,
+    state: LaunchState,
+    world: World,
+    touched: list[Buffer],
+    cause: EmulatorError,
+) -> list[Difference]:
+    """What comes out otherwise in an order and a world. Raises `cause` if that is a fault."""
+    kept = state.memory.kept
+    written = (buffer for buffer, _ in kept.values())
+    first = {b.address: (b, contents(b).copy()) for b in (*touched, *written)}
+    restore(kept)
+    with world.entered(touched):
+        other = run(order)
+        first = {**other.memory.kept, **first}
+        left = {address: contents(buffer).copy() for address, (buffer, _) in first.items()}
+    restore(first)
+    fault = state.fault or other.fault
+    if isinstance(other.fault, RunawayKernel) and state.fault is None:
+        return []  # a GPU may start all CTAs at once, which wait for each other then
+    if fault is not None and str(state.fault) != str(other.fault):
+        raise cause.because(fault.message) from fault
+    # Who comes first may decide in which order numbers are added.
+    rounds = isinstance(cause, OrderDependence) or (state.rounds and order.number != 0)
+    return [
+        Difference(buffer, expected, left[address], cause)
+        for address, (buffer, expected) in first.items()
+        if not _same(expected, left[address], rounds, buffer.name)
+    ]
+
+
+def _same(a: Array, b: Array, rounds: bool, name: str) -> bool:
+    """Whether two uint8[nbytes] are equal, but for rounding if `rounds`. name: of the buffer, which
+    says what is in it, or not."""
+    if np.array_equal(a, b):
+        return True
+    if not rounds:
+        return False
+    a, b = (np.pad(each, (0, -each.size % 8)) for each in (a, b))
+    return any(_close(_floats(a, dtype), _floats(b, dtype)) for dtype in _dtypes(name))
+
+
+_FLOATS = ("float64", "float32", "float16", "bfloat16")
+_DTYPE = re.compile(r"\b(bfloat16|float16|float32|float64|u?int\d+|bool)\b")
+
+
+def _dtypes(name: str) -> list[str]:
+    """The floating-point numbers that a buffer of this name may hold."""
+    if name == _OUTPUT:
+        return ["float16"]
+    found = _DTYPE.search(name)
+    return [each for each in _FLOATS if found is None or found[1] == each]
+
+
+def _floats(raw: Array, dtype: str) -> Array:
+    if dtype == "bfloat16":
+        return (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    return raw.view(dtype)
+
+
+def _close(a: Array, b: Array) -> bool:
+    """Whether numbers differ by what sums of a different order may: 1 % of the largest."""
+    differ = np.flatnonzero(a != b)
+    x, y = a[differ].astype(np.float64), b[differ].astype(np.float64)
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        return False
+    scale = np.abs(a[np.isfinite(a)].astype(np.float64))
+    return bool((np.abs(x - y) <= 1e-2 * np.maximum(np.abs(x), 1e-2 * scale.max(initial=0))).all())
+
+
+def restore(kept: Kept) -> None:
+    """Give the buffers back what they held before a run."""
+    for buffer, before in kept.values():
+        contents(buffer)[:] = before

@@ -1,0 +1,100 @@
+"""A loaded PTX module: its syntax tree, its variables in memory, its compiled kernels."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from nvfp4.emulator.compiler.codegen import compile_kernel
+from nvfp4.emulator.compiler.kernel import CompiledKernel
+from nvfp4.emulator.errors import LaunchError
+from nvfp4.emulator.ptx.link import link
+from nvfp4.emulator.ptx.parser import parse
+from nvfp4.emulator.ptx.program import Program
+from nvfp4.emulator.ptx.syntax import Variable
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.memory import isolated
+from nvfp4.records.launch import Buffer
+
+
+class LoadedModule:
+    """Variables keep their values from launch to launch, as on a device.
+
+    tracked: kernels that have loaded undefined bytes, which need `memory` when they are compiled.
+    waiting: kernels whose CTAs or warps wait for each other so long that other orders tell nothing.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.syntax = parse(text)
+        self.memory: dict[str, Array] = {}
+        self.constants: set[str] = set()
+        self.tracked: set[str] = set()
+        self.waiting: set[str] = set()
+        self._programs: dict[str, Program] = {}
+        self._compiled: dict[tuple[str, bool, bool], CompiledKernel] = {}
+
+    @property
+    def kernels(self) -> list[str]:
+        return [f.name for f in self.syntax.functions.values() if f.entry]
+
+    def kernel(self, name: str, check: bool, memory: bool = False) -> CompiledKernel:
+        """The kernel, compiled once for check and memory (see compile_kernel). Raises the errors of
+        parsing, linking and compiling."""
+        key = (name, check, memory)
+        if key not in self._compiled:
+            if name not in self._programs:
+                self._programs[name] = link(self.syntax, name)
+                self._allocate(self._programs[name])
+            self._compiled[key] = compile_kernel(self._programs[name], check, memory)
+        return self._compiled[key]
+
+    def variable(self, name: str) -> Buffer:
+        """Where a variable lies, whose value lasts from launch to launch. Raises LaunchError."""
+        if name not in self.memory and self.kernels:
+            self.kernel(self.kernels[0], check=False)
+        if name not in self.memory:
+            raise LaunchError(f"the module has no variable {name}")
+        array = self.memory[name]
+        return Buffer(f"variable {name}", array.ctypes.data, array.size)
+
+    def symbols(self) -> dict[str, int]:
+        return {name: array.ctypes.data for name, array in self.memory.items()}
+
+    def buffers(self) -> list[Buffer]:
+        return [
+            Buffer(f"variable {name}", array.ctypes.data, array.size, name not in self.constants)
+            for name, array in self.memory.items()
+        ]
+
+    def _allocate(self, program: Program) -> None:
+        fresh = [v for v in program.variables.values() if v.name not in self.memory]
+        for variable in fresh:
+            if variable.nbytes is None:
+                raise LaunchError(f"variable {variable.name} has no size in this module")
+            if variable.space == "const":
+                self.constants.add(variable.name)
+            self.memory[variable.name] = isolated(variable.nbytes, variable.align)
+        for variable in fresh:
+            self._initialise(variable)
+
+    def _initialise(self, variable: Variable) -> None:
+        array = self.memory[variable.name]
+        for offset, width, value in variable.initial:
+            if isinstance(value, tuple):
+                symbol, addend = value
+                if symbol not in self.memory:
+                    raise LaunchError(
+                        f"variable {variable.name} is initialised with {symbol}, which is not "
+                        "a variable of the module"
+                    )
+                value = self.memory[symbol].ctypes.data + addend
+            array[offset : offset + width] = np.frombuffer(
+                value.to_bytes(width, "little"), np.uint8
+            )
+
+
+@lru_cache(maxsize=64)
+def load_module(text: str) -> LoadedModule:
+    """The module of a PTX text; the same text is loaded once."""
+    return LoadedModule(text)

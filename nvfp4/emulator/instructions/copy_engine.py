@@ -1,0 +1,249 @@
+"""What the copy engine does for cp.async.bulk, one copy at a time (its tensor form: tiles.py).
+
+A copy is performed when it is issued. The race check learns of it only when its mbarrier
+completes or its bulk group is waited for, so that a kernel that does not wait is caught. In some
+orders copies that complete an mbarrier are performed when a thread first waits for it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+
+import numpy as np
+
+from nvfp4.emulator.errors import (
+    MissingProxyFence,
+    OutOfBounds,
+    ReadOnlyMemory,
+    SharedRace,
+    UninitialisedShared,
+    UnwaitedStore,
+)
+from nvfp4.emulator.instructions import mbarrier_objects
+from nvfp4.emulator.instructions.access_shape import verb
+from nvfp4.emulator.instructions.shared_access import (
+    check_bounds,
+    seen_at,
+    stamped_by,
+    testify_of_copy,
+)
+from nvfp4.emulator.instructions.site import LaneSite, Site
+from nvfp4.emulator.instructions.watching import note_writer
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state import races, watch
+from nvfp4.emulator.state.batch import Batch
+from nvfp4.emulator.state.memory import READ, SHARED_WINDOW, WRITTEN
+from nvfp4.records.launch import Buffer
+
+
+def host_view(address: int, nbytes: int) -> Array:
+    """uint8[nbytes] of host memory; the caller has checked the range."""
+    interface = {"data": (address, False), "shape": (nbytes,), "typestr": "|u1", "version": 3}
+    holder = type("_Holder", (), {"__array_interface__": interface})()
+    return np.asarray(holder)
+
+
+def buffer_of(at: LaneSite, what: str, address: int, nbytes: int) -> Buffer:
+    """The one buffer that holds all bytes of a range of global memory."""
+    memory = at.batch.memory
+    while True:
+        found = memory.nearest(address)
+        if found is not None and found[1] >= 0 and found[1] + nbytes <= found[0].nbytes:
+            return found[0]
+        if not memory.rescan():
+            break
+    outside = address
+    if found is not None and 0 <= found[1] < found[0].nbytes:
+        outside = found[0].end
+    at.fault(
+        OutOfBounds,
+        f"{what} of {nbytes} bytes at {memory.describe(address)} reaches outside every tensor "
+        f"at {memory.describe(outside)}",
+    )
+
+
+def global_range(
+    at: LaneSite, address: int, nbytes: int, flag: int, span_bytes: int | None = None
+) -> int:
+    """Index of the one buffer that holds all bytes of a copy's range of global memory.
+
+    nbytes: what is copied, for the counters; span_bytes: what is addressed, if that is more.
+    """
+    memory, traffic = at.batch.memory, at.batch.traffic
+    buffer = buffer_of(at, "copy", address, span_bytes or nbytes)
+    if at.batch.launch.tally is not None:
+        at.batch.launch.tally.copied(at.site.instruction, address, nbytes)
+    if flag == WRITTEN:
+        if not buffer.writable:
+            at.fault(ReadOnlyMemory, f"copy to read-only memory: {memory.describe(address)}")
+        memory.keep_contents(address, address)
+        watched = watch.current()
+        if watched is not None:
+            note_writer(watched, at, np.array([address], np.uint64), span_bytes or nbytes)
+    if flag == READ:
+        traffic.global_read_bytes += nbytes
+    else:
+        traffic.global_written_bytes += nbytes
+    return bisect_right(memory.addresses, address) - 1
+
+
+def touch(batch: Batch, index: int, address: int, nbytes: int, flag: int) -> None:
+    """Count the sectors of a range of the buffer with an index."""
+    memory = batch.memory
+    base = memory.sector_base(index)
+    first, last = (address >> 5) + base, ((address + nbytes - 1) >> 5) + base
+    memory.touched[first : last + 1] |= flag
+    batch.traffic.sectors_requested += last + 1 - first
+    batch.traffic.global_requests += 1
+
+
+def shared_range(at: LaneSite, address: int, nbytes: int, align: int) -> tuple[int, Array]:
+    """(offset, bytes) of a range of the lane's CTA's shared memory."""
+    shared = at.batch.shared
+    address &= SHARED_WINDOW - 1
+    check_bounds(at, f"copy of {nbytes} bytes", address, nbytes, align)
+    offset = address - shared.base + at.lane // at.batch.grid.threads * shared.stride
+    return offset, shared.data[offset : offset + nbytes]
+
+
+def note(at: LaneSite, offset: int, nbytes: int, flag: int) -> None:
+    """The engine touches shared bytes on behalf of a lane; races are noted."""
+    shared, threads = at.batch.shared, at.batch.grid.threads
+    if flag == WRITTEN:
+        at.batch.traffic.shared_bytes_written += nbytes
+    else:
+        at.batch.traffic.shared_bytes_read += nbytes
+    if not shared.checked:
+        return
+    cta, thread = divmod(at.lane, threads)
+    testify_of_copy(at, offset, nbytes, flag == WRITTEN)
+    byte, fault, stamp = races.note_engine(
+        offset,
+        nbytes,
+        thread,
+        threads,
+        shared.clocks.known[cta],
+        shared.clocks.fenced[cta],
+        shared.writers,
+        shared.readers,
+        flag == WRITTEN,
+    )
+    if shared.undefined is not None:
+        part = shared.undefined[offset : offset + nbytes]
+        if flag == WRITTEN:
+            part[:] = 0
+        elif not fault and part.any():
+            byte, fault = offset + int(part.argmax()), races.UNINITIALISED
+    if not fault:
+        return
+    address = shared.address(byte)
+    if fault == races.UNINITIALISED:
+        at.note(
+            UninitialisedShared, f"copy from shared address {address:#x}, which nothing has set"
+        )
+        return
+    what = f"asynchronous {verb(flag)} of shared address {address:#x}"
+    other = stamped_by(at, stamp, "another asynchronous copy")
+    seen = seen_at(at, byte, 1, stamp, engine=True)
+    if fault == races.RACE:
+        at.note(
+            SharedRace,
+            f"{what} races with {other}: nothing orders the copy after that access",
+            hint="wait at a barrier before the copy is issued",
+            seen=seen,
+        )
+    elif fault == races.OVERTAKEN:
+        at.note(
+            MissingProxyFence,
+            f"{what} may overtake a read by {other}, which arrived at a barrier before it used the "
+            "value: no fence.proxy.async lies between",
+            hint="put a fence.proxy.async before that arrival, or arrive after the value is used",
+            seen=seen,
+        )
+    else:
+        at.note(
+            MissingProxyFence,
+            f"{what}, which {other} has written: no fence.proxy.async lies between, and a barrier "
+            "does not order the two",
+            hint="put a fence.proxy.async after the write, before the barrier",
+            seen=seen,
+        )
+
+
+def advance(batch: Batch, lanes: Array) -> None:
+    """The clock of the engine in the lanes' CTAs moves on after their copies."""
+    engine = batch.grid.warps
+    batch.shared.clocks.known[lanes // batch.grid.threads, engine, engine] += 1
+
+
+def complete(site: Site, batch: Batch, lanes: Array, mbar: Array, nbytes: Array) -> None:
+    """complete_tx at the mbarriers of these lanes, whose copies were the latest of their CTAs."""
+    offset = mbarrier_objects.locate(site, batch, mbar, lanes)
+    mbarrier_objects.engine_done(batch, offset, lanes // batch.grid.threads)
+    mbarrier_objects.change(site, batch, offset, lanes, np.zeros_like(nbytes), -nbytes)
+
+
+class Postponed:
+    """Copies that are performed once somebody looks at their mbarriers, by the mbarrier's offset in
+    shared memory."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.by_mbarrier: dict[int, list[tuple[LaneSite, int, Callable[[], int]]]] = {}
+
+
+def postpone(at: LaneSite, mbar: int, move: Callable[[], int]) -> None:
+    """Perform a lane's copy later. move: copies and returns how many bytes that is."""
+    where = np.array([mbar], np.uint64)
+    offset = mbarrier_objects.locate(at.site, at.batch, where, np.array([at.lane]))
+    waiting = at.batch.kept(Postponed).by_mbarrier.setdefault(int(offset[0]), [])
+    waiting.append((at, mbar, move))
+
+
+def perform_postponed(batch: Batch, offset: Array) -> bool:
+    """Threads wait for the phases under way of the mbarriers at these offsets: copies that end them
+    are performed. Whether there was any."""
+    waiting = batch.kept(Postponed).by_mbarrier
+    if not waiting or not offset.size:
+        return False
+    for each in np.unique(offset).tolist():
+        copies = waiting.pop(each, [])
+        parity = mbarrier_objects.state_of(batch, each).parity if copies else 0
+        for number, (at, mbar, move) in enumerate(copies, start=1):
+            nbytes = np.array([move()], np.int64)
+            complete(at.site, batch, np.array([at.lane]), np.array([mbar], np.uint64), nbytes)
+            if number < len(copies) and mbarrier_objects.state_of(batch, each).parity != parity:
+                # The phase did not wait for the others: they take longer.
+                waiting[each] = copies[number:]
+                break
+    return True
+
+
+class Unwaited:
+    """The first bulk store of each lane that has not waited for its bulk groups since."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.stores: dict[int, LaneSite] = {}
+
+
+def note_unwaited(batch: Batch) -> None:
+    """The CTAs have ended, and their shared memory is no more theirs."""
+    stores = list(batch.kept(Unwaited).stores.values())
+    for at in stores[:1]:
+        at.note(
+            UnwaitedStore,
+            "the thread ends without waiting for this bulk copy, which may still read shared "
+            "memory when that belongs to the next CTA",
+            hint="put cp.async.bulk.commit_group and cp.async.bulk.wait_group.read 0 after it",
+            count=len(stores),
+        )
+
+
+def learn(batch: Batch, lanes: Array) -> None:
+    """These threads waited for their bulk groups: they know what the engine did."""
+    if batch.shared.checked:
+        engine = batch.grid.warps
+        warp = (lanes % batch.grid.threads) >> 5
+        known = batch.shared.clocks.known
+        cta = lanes // batch.grid.threads
+        known[cta, warp, engine] = known[cta, engine, engine]

@@ -1,0 +1,213 @@
+"""Tiles of tensors for cp.async.bulk.tensor: boxes, swizzles and what lies outside."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nvfp4.emulator.errors import Misaligned, TensorMapError
+from nvfp4.emulator.instructions.copy_engine import (
+    buffer_of,
+    global_range,
+    host_view,
+    note,
+    shared_range,
+)
+from nvfp4.emulator.instructions.global_access import note_range_read, write_bytes
+from nvfp4.emulator.instructions.site import LaneSite, Site
+from nvfp4.emulator.loops import loop
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state import native
+from nvfp4.emulator.state.batch import Batch
+from nvfp4.emulator.state.memory import READ, WRITTEN
+from nvfp4.emulator.state.native import load_u8, store_u8
+from nvfp4.records.launch_errors import InvalidTensorMap
+from nvfp4.records.tensormap import TENSOR_MAP_BYTES, Fill, Swizzle, TensorMap
+
+
+class TensorMaps:
+    """The descriptors that a batch has read, by address; they must not change while it runs."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.by_address: dict[int, TensorMap] = {}
+
+
+def read_map(at: LaneSite, address: int) -> TensorMap:
+    """The descriptor at a generic address."""
+    known = at.batch.kept(TensorMaps).by_address
+    if address not in known:
+        known[address] = _read_map(at, address)
+    return known[address]
+
+
+def _read_map(at: LaneSite, address: int) -> TensorMap:
+    if address % 64:
+        at.fault(Misaligned, f"tensor map at {address:#x}, which is not a multiple of 64")
+    buffer_of(at, "tensor map", address, TENSOR_MAP_BYTES)
+    try:
+        return TensorMap.unpack(host_view(address, TENSOR_MAP_BYTES).tobytes())
+    except InvalidTensorMap as error:
+        at.fault(TensorMapError, error.message, hint=error.hint)
+
+
+# An exclusive or with this many bits from bit 7 up changes the bits from 4 up of a shared address.
+_SWIZZLE_MASKS = {Swizzle.NONE: 0, Swizzle.BYTES_32: 1, Swizzle.BYTES_64: 3, Swizzle.BYTES_128: 7}
+
+
+@loop
+def _copy_rows(  # type: ignore[no-untyped-def]
+    tensor, shared, place, counts, tensor_steps, box_steps, inner, mask, loads, touched, base, flag
+):
+    """Copy rows of `inner` bytes between a tensor and a box, and flag the tensor's sectors.
+
+    tensor, shared: host addresses of the first row and of the box. place: the box's shared
+    address plus the first row's offset in the box, what the swizzle `mask` works on.
+    counts, tensor_steps, box_steps: rows along four outer dimensions and their distances in
+    bytes. base: sector of host address 0. Returns the sectors of all rows.
+    """
+    sectors = 0
+    start = place
+    for i3 in range(counts[3]):
+        for i2 in range(counts[2]):
+            for i1 in range(counts[1]):
+                for i0 in range(counts[0]):
+                    far = (
+                        i0 * tensor_steps[0]
+                        + i1 * tensor_steps[1]
+                        + i2 * tensor_steps[2]
+                        + i3 * tensor_steps[3]
+                        + tensor
+                    )
+                    near = (
+                        i0 * box_steps[0]
+                        + i1 * box_steps[1]
+                        + i2 * box_steps[2]
+                        + i3 * box_steps[3]
+                        + start
+                    )
+                    for sector in range((far >> 5) + base, ((far + inner - 1) >> 5) + base + 1):
+                        touched[sector] |= flag
+                        sectors += 1
+                    for b in range(inner):
+                        address = near + b
+                        address ^= ((address >> 7) & mask) << 4
+                        if loads:
+                            store_u8(np.uint64(shared + address), load_u8(np.uint64(far + b)))
+                        else:
+                            store_u8(np.uint64(far + b), load_u8(np.uint64(shared + address)))
+    return sectors
+
+
+def _four(values: list[int], fill: int) -> Array:
+    return np.array(values + [fill] * (4 - len(values)), np.int64)
+
+
+def _row_addresses(first: int, counts: list[int], steps: list[int]) -> Array:
+    """Where the rows of a box in the tensor are: uint64[rows]."""
+    address = np.array([first], np.uint64)
+    for count, step in zip(counts, steps, strict=True):
+        address = (address + (np.arange(count) * step).astype(np.uint64)[:, None]).reshape(-1)
+    return address
+
+
+def _rows(address: Array, nbytes: int) -> Array:
+    """The bytes at each address: uint8[nbytes, rows]."""
+    out = np.empty((nbytes, address.size), np.uint8)
+    native.GATHER[1](address, out)
+    return out
+
+
+def _overlap(tile: TensorMap, start: tuple[int, ...]) -> tuple[list[int], list[int], bool]:
+    """(first, last + 1) of the box along each dimension that lies in the tensor."""
+    low = [max(0, -s) for s in start]
+    high = [min(b, n - s) for b, n, s in zip(tile.box, tile.shape, start, strict=True)]
+    return low, high, all(a < b for a, b in zip(low, high, strict=True))
+
+
+def _copy(at: LaneSite, tile: TensorMap, start: tuple[int, ...], offset: int, flag: int) -> None:
+    """Copy the part of the box that lies in the tensor; offset: the box in `SharedMemory.data`."""
+    low, high, some = _overlap(tile, start)
+    if not some:
+        return
+    bits = tile.element_bits
+    if (start[0] + low[0]) * bits % 8 or (high[0] - low[0]) * bits % 8:
+        raise at.site.unsupported(f"{at.site.opcode}: a tile that starts or ends inside a byte")
+    inner = (high[0] - low[0]) * bits // 8
+    steps = list(tile.strides_bytes)
+    counts = [high[d] - low[d] for d in range(1, tile.rank)]
+    first = tile.address + (start[0] + low[0]) * bits // 8
+    skipped = low[0] * bits // 8
+    pitch, pitches = tile.inner_box_bytes, []
+    rows, span = 1, inner
+    for d, (count, step) in enumerate(zip(counts, steps, strict=True), start=1):
+        first += (start[d] + low[d]) * step
+        skipped += low[d] * pitch
+        pitches.append(pitch)
+        pitch *= tile.box[d]
+        rows *= count
+        span += (count - 1) * step
+    index = global_range(at, first, inner * rows, flag, span)
+    races = at.batch.launch.races
+    address = before = None
+    # All rows are in one buffer.
+    if races and (flag == WRITTEN or races.concerns(np.array([first], np.uint64))):
+        address = _row_addresses(first, counts, steps)
+        before = _rows(address, inner) if flag == WRITTEN else None
+    memory, shared = at.batch.memory, at.batch.shared
+    place = offset % shared.stride + shared.base
+    at.batch.traffic.sectors_requested += _copy_rows(
+        first,
+        shared.host_address + offset - place,
+        place + skipped,
+        _four(counts, 1),
+        _four(steps, 0),
+        _four(pitches, 0),
+        inner,
+        _SWIZZLE_MASKS[tile.swizzle],
+        flag == READ,
+        memory.touched,
+        memory.sector_base(index),
+        flag,
+    )
+    if address is not None and before is None:
+        note_range_read(at.batch, at.site, address, inner, at.lane)
+    elif address is not None:
+        # The race check compares what is there with what comes.
+        new = _rows(address, inner)
+        native.SCATTER[1](address, before)
+        write_bytes(at.batch, at.site, address, np.full(rows, at.lane), new.T.copy())
+    at.batch.traffic.global_requests += 1
+
+
+def load_tile(at: LaneSite, tile: TensorMap, start: tuple[int, ...], target: int) -> None:
+    """Tensor -> shared memory; elements outside the tensor get the map's fill."""
+    offset, into = _box(at, tile, target)
+    note(at, offset, tile.box_bytes, WRITTEN)
+    inside = all(0 <= s <= n - b for s, n, b in zip(start, tile.shape, tile.box, strict=True))
+    if not inside:
+        into[:] = 0
+        if tile.fill is Fill.NAN:
+            into.view(np.uint16)[:] = _nan(at.site, tile)
+    _copy(at, tile, start, offset, READ)
+
+
+def store_tile(at: LaneSite, tile: TensorMap, start: tuple[int, ...], source: int) -> None:
+    """Shared memory -> tensor; elements outside the tensor are dropped."""
+    offset, _ = _box(at, tile, source)
+    note(at, offset, tile.box_bytes, READ)
+    _copy(at, tile, start, offset, WRITTEN)
+
+
+def _box(at: LaneSite, tile: TensorMap, address: int) -> tuple[int, Array]:
+    """(offset, bytes) of the box in shared memory; a swizzle moves bytes within 128-byte lines."""
+    return shared_range(at, address, tile.box_bytes, 128)
+
+
+# What a tensor copy fills in, 16 bits after 16 bits whatever the type, and `fma.oob` looks for.
+_NAN_FILL = 0x7FF7
+_WITH_NAN = {"FLOAT16", "BFLOAT16", "FLOAT32", "FLOAT32_FTZ", "TFLOAT32", "TFLOAT32_FTZ", "FLOAT64"}
+
+
+def _nan(site: Site, tile: TensorMap) -> int:
+    if tile.data_type.name not in _WITH_NAN:
+        raise site.unsupported(f"NaN fill of {tile.data_type.name} tensor maps")
+    return _NAN_FILL

@@ -1,0 +1,400 @@
+"""Who touched a byte of global memory last, and whether anything orders the two accesses.
+
+Only buffers that the launch writes are watched, from their first write on: what is only read costs
+nothing. `GlobalRaces.missed` tells when reads before that write may matter.
+
+A cell is two bytes. It remembers its last plain writer and two readers, of two warps if there are;
+an atomic access counts as a reader that other atomics may join. A stamp is 0 for nobody, else
+(CTA + 1) << 32 | clock << 14 | bytes of the cell << 12 | atomic << 11 | thread, with the CTA's
+linear number in the grid.
+
+Within a CTA the clocks of `races` order accesses. Between CTAs atomics do: an atomic tells its
+location what its warp knows (release) and tells the warp what the location was told (acquire).
+Locations share a few channels, so a race can go unnoticed but none is reported wrongly. A release
+is recorded with the warp's clocks and the channel's epoch; a warp has heard of it if it knows that
+epoch, which is a column of `Clocks.known`.
+
+Most atomics are relaxed: what came before them need not be visible yet to who sees them, unless a
+fence lies between. Hardware hardly ever makes a difference, so this is no race. A release keeps
+beside its clocks those that a fence has published, which tell the two apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nvfp4.emulator.loops import loop
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.memory import READ, WRITTEN, GlobalMemory
+from nvfp4.emulator.state.native import load_u8, load_u64, store_u8, store_u64
+from nvfp4.emulator.state.races import CHANNELS, Clocks
+from nvfp4.records.launch import Buffer
+
+ATOMIC = 1 << 11
+FENCES = 0
+"""The channel that fences tell and that no location uses."""
+_LATEST = (1 << 18) - 1
+WORD = np.uint64(8)
+
+
+@loop
+def _ordered(stamp, cta, thread, row, releases, latest):  # type: ignore[no-untyped-def]
+    """Whether the stamped access happened before what a thread of a CTA does now.
+
+    row: the clocks that the thread's warp knows of. releases: see `GlobalRaces`.
+    """
+    owner = (stamp >> 32) - 1
+    other = stamp & 0x7FF
+    clock = (stamp >> 14) & 0x3FFFF
+    its = other >> 5
+    if owner == cta:
+        if other == thread:
+            return True
+        if its == thread >> 5:
+            if clock < row[its]:
+                return True
+        elif clock <= row[its]:
+            return True
+    warps = row.shape[0] - CHANNELS
+    i = latest[owner]
+    while i >= 0:
+        if releases[i, 1] <= row[warps + releases[i, 2]] and clock <= releases[i, 3 + its]:
+            return True
+        i = releases[i, 0]
+    return False
+
+
+@loop
+def _published(stamp, cta, row, releases, latest):  # type: ignore[no-untyped-def]
+    """Whether a fence lies between an access that is `_ordered` and what told of it."""
+    owner = (stamp >> 32) - 1
+    if owner == cta:
+        return True
+    clock = (stamp >> 14) & 0x3FFFF
+    its = (stamp & 0x7FF) >> 5
+    warps = row.shape[0] - CHANNELS
+    i = latest[owner]
+    while i >= 0:
+        heard = releases[i, 1] <= row[warps + releases[i, 2]]
+        if heard and clock <= releases[i, 3 + warps + its]:
+            return True
+        i = releases[i, 0]
+    return False
+
+
+@loop
+def _holder(address, starts, ends, near):  # type: ignore[no-untyped-def]
+    """The watched buffer that holds an address, or -1; near: the one to try first."""
+    if near >= 0 and starts[near] <= address < ends[near]:
+        return near
+    for i in range(starts.shape[0]):
+        if starts[i] <= address < ends[i]:
+            return i
+    return -1
+
+
+@loop
+def _near(stamp, other):  # type: ignore[no-untyped-def]
+    """Whether two stamps are of one warp; 0 is nobody's."""
+    return stamp != 0 and stamp >> 32 == other >> 32 and (stamp ^ other) & 0x7E0 == 0
+
+
+@loop
+def _worse(stamp, than, mine):  # type: ignore[no-untyped-def]
+    """Of two stamps that race with mine, the one of another warp; 0 is none."""
+    return stamp if than == 0 or _near(than, mine) else than
+
+
+@loop
+def unwatched(address, starts, ends):  # type: ignore[no-untyped-def]
+    """The first position whose address no watched buffer holds, or -1."""
+    near = -1
+    for i in range(address.shape[0]):
+        near = _holder(address[i], starts, ends, near)
+        if near < 0:
+            return i
+    return -1
+
+
+@loop
+def watched(address, starts, ends):  # type: ignore[no-untyped-def]
+    """Whether a watched buffer holds one of the addresses."""
+    low, high = starts[0], ends[0]
+    for k in range(starts.shape[0]):
+        low = min(low, starts[k])
+        high = max(high, ends[k])
+    for i in range(address.shape[0]):
+        if low <= address[i] < high and _holder(address[i], starts, ends, -1) >= 0:
+            return True
+    return False
+
+
+@loop
+def _bytes_of(cell, first, end):  # type: ignore[no-untyped-def]
+    """Which bytes of a cell lie in [first, end): bit set << 12."""
+    low = cell << 1
+    both = np.int64(0)
+    if first <= low < end:
+        both |= 1 << 12
+    if first <= low + 1 < end:
+        both |= 1 << 13
+    return both
+
+
+@loop
+def note_reads(  # type: ignore[no-untyped-def]
+    address, nbytes, number, row, thread, known, starts, ends, shadows, releases, latest, atomic,
+    nc
+):  # fmt: skip
+    """Record reads of `nbytes` at each address, or atomics. number: linear CTA numbers. row: places
+    of the CTAs in the batch. nc: by the cache of what is never written. Returns the first (lane,
+    other's stamp) that race and how many do, and the first that may read what was there before."""
+    first, other, own, count = -1, np.int64(0), np.int64(0), 0
+    early, writer_of_early = -1, np.int64(0)
+    near = -1
+    for i in range(address.shape[0]):
+        begin = np.int64(address[i])
+        near = _holder(address[i], starts, ends, near)
+        if near < 0:
+            continue
+        end = begin + nbytes
+        low = np.int64(starts[near]) >> 1
+        each = np.uint64(((np.int64(ends[near]) + 1) >> 1) - low) * WORD
+        cta, t = number[i], thread[i]
+        mine = known[row[i], t >> 5]
+        now = min(np.int64(mine[t >> 5]), _LATEST)
+        stamp = ((cta + 1) << 32) | (now << 14) | t
+        if atomic:
+            stamp |= ATOMIC
+        racing = np.int64(0)
+        fine = np.int64(0)
+        for cell in range(begin >> 1, ((end - 1) >> 1) + 1):
+            which = _bytes_of(cell, begin, end)
+            at = shadows[near] + np.uint64(cell - low) * WORD
+            writer = np.int64(load_u64(at))
+            if writer & which != 0 and writer != fine:
+                if _ordered(writer, cta, t, mine, releases, latest):
+                    fine = writer
+                    late = nc or not _published(writer, cta, mine, releases, latest)
+                    if early < 0 and late and not atomic:
+                        early, writer_of_early = i, writer
+                else:
+                    racing = _worse(writer, racing, stamp)
+            placed = False
+            before = np.int64(0)
+            for _ in range(2):
+                at += each
+                reader = np.int64(load_u64(at))
+                known_before = reader == 0 or _ordered(reader, cta, t, mine, releases, latest)
+                if not known_before and (reader & ATOMIC != 0) != atomic and reader & which != 0:
+                    racing = _worse(reader, racing, stamp)
+                crowded = _near(before, reader) and not _near(reader, stamp)
+                if (known_before or crowded) and not placed:
+                    store_u64(at, np.uint64(stamp | which))
+                    placed = True
+                before = reader
+        if racing != 0:
+            count += 1
+            if first < 0 or (_near(other, own) and not _near(racing, stamp)):
+                first, other, own = i, racing, stamp
+    return first, other, count, early, writer_of_early
+
+
+@loop
+def note_writes(  # type: ignore[no-untyped-def]
+    address, new, number, row, thread, known, starts, ends, shadows, releases, latest
+):
+    """Write new[lane, byte] at each address, all of them watched, and record that; a value that is
+    there already is no race with another writer. Returns as `note_reads`."""
+    first, other, own, count = -1, np.int64(0), np.int64(0), 0
+    near = -1
+    nbytes = new.shape[1]
+    for i in range(address.shape[0]):
+        begin = np.int64(address[i])
+        near = _holder(address[i], starts, ends, near)
+        end = begin + nbytes
+        low = np.int64(starts[near]) >> 1
+        each = np.uint64(((np.int64(ends[near]) + 1) >> 1) - low) * WORD
+        cta, t = number[i], thread[i]
+        mine = known[row[i], t >> 5]
+        now = min(np.int64(mine[t >> 5]), _LATEST)
+        stamp = ((cta + 1) << 32) | (now << 14) | t
+        racing = np.int64(0)
+        fine = np.int64(0)
+        for cell in range(begin >> 1, ((end - 1) >> 1) + 1):
+            which = _bytes_of(cell, begin, end)
+            at = shadows[near] + np.uint64(cell - low) * WORD
+            writer = np.int64(load_u64(at))
+            if writer & which != 0 and writer != fine:
+                same = True
+                for byte in range(max(begin, cell << 1), min(end, (cell << 1) + 2)):
+                    same = same and load_u8(np.uint64(byte)) == new[i, byte - begin]
+                if _ordered(writer, cta, t, mine, releases, latest):
+                    fine = writer
+                elif not same:
+                    racing = _worse(writer, racing, stamp)
+            for _ in range(2):
+                at += each
+                reader = np.int64(load_u64(at))
+                if reader & which != 0 and not _ordered(reader, cta, t, mine, releases, latest):
+                    racing = _worse(reader, racing, stamp)
+                store_u64(at, np.uint64(0))
+            store_u64(at - each - each, np.uint64(stamp | which))
+        for b in range(nbytes):
+            store_u8(address[i] + np.uint64(b), new[i, b])
+        if racing != 0:
+            count += 1
+            if first < 0 or (_near(other, own) and not _near(racing, stamp)):
+                first, other, own = i, racing, stamp
+    return first, other, count
+
+
+@loop
+def exchange(  # type: ignore[no-untyped-def]
+    channel, number, row, warp, known, published, releases, latest, heard, epochs, used, tells,
+    publishes, hears
+):  # fmt: skip
+    """Lanes release to channels (if tells) and acquire from them (if hears), one after the other.
+
+    publishes: whether it needs no fence. heard[channel]: the epochs of all channels that were known
+    to those who told it. used: how many rows of `releases` are. Returns the new `used`.
+    """
+    warps = known.shape[2] - CHANNELS
+    for i in range(channel.shape[0]):
+        b, cta, w = channel[i], number[i], warp[i]
+        if i > 0 and b == channel[i - 1] and cta == number[i - 1] and w == warp[i - 1]:
+            continue
+        mine = known[row[i], w]
+        if tells:
+            k = latest[cta]
+            if k < 0 or releases[k, 1] != epochs[b] or releases[k, 2] != b:
+                releases[used, 0] = k
+                releases[used, 1] = epochs[b]
+                releases[used, 2] = b
+                releases[used, 3:] = 0
+                k = used
+                latest[cta] = k
+                used += 1
+            for v in range(warps):
+                releases[k, 3 + v] = max(releases[k, 3 + v], mine[v])
+                seen = mine[v] if publishes else min(mine[v], published[row[i], v])
+                releases[k, 3 + warps + v] = max(releases[k, 3 + warps + v], seen)
+            for c in range(CHANNELS):
+                heard[b, c] = max(heard[b, c], mine[warps + c])
+            mine[w] += 1
+        if hears:
+            for c in range(CHANNELS):
+                mine[warps + c] = max(mine[warps + c], heard[b, c])
+            mine[warps + b] = epochs[b]
+            epochs[b] += 1
+    return used
+
+
+class GlobalRaces:
+    """The watched buffers of a launch and what its CTAs told each other by atomics.
+
+    starts, ends: uint64[buffers]. shadows: uint64[buffers], host addresses of the stamps: the last
+    writers of all cells, then their first readers, then their second ones. releases: int32[n, 3 +
+    2 * (warps + 1)]: the CTA's previous row or -1, epoch, channel, clocks, published ones. latest:
+    int32[CTAs of the grid], a CTA's last row or -1. heard: as of `exchange`. epochs:
+    int32[CHANNELS], how often each channel was listened to, and 1.
+    """
+
+    def __init__(self, memory: GlobalMemory, ctas: int, warps: int, watch: list[Buffer]) -> None:
+        """watch: buffers to watch from the start."""
+        self._memory = memory
+        self.starts = self.ends = np.zeros(0, np.uint64)
+        self.shadows = np.zeros(0, np.uint64)
+        self._stamps: list[Array] = []
+        self.releases = np.zeros((64, 3 + 2 * (warps + 1)), np.int32)
+        self.latest = np.full(ctas, -1, np.int32)
+        self.heard = np.zeros((CHANNELS, CHANNELS), np.int32)
+        self.epochs = np.ones(CHANNELS, np.int32)
+        self._used = 0
+        # Buffers that were read before they were watched, and the sectors read.
+        self._early: list[tuple[Buffer, Array]] = []
+        for buffer in watch:
+            self._watch(buffer)
+
+    def watch(self, address: Array) -> None:
+        """Watch the buffers that hold these addresses from now on."""
+        while (i := unwatched(address, self.starts, self.ends)) >= 0:
+            found = self._memory.nearest(int(address[i]))
+            assert found is not None
+            buffer = found[0]
+            read = self._memory.flags(buffer) & READ
+            if read.any():
+                self._early.append((buffer, read.copy()))
+            self._watch(buffer)
+
+    def _watch(self, buffer: Buffer) -> None:
+        # Fresh pages cost nothing until they are touched.
+        stamps = np.zeros(3 * (((buffer.end + 1) >> 1) - (buffer.address >> 1)), np.int64)
+        self._stamps.append(stamps)
+        self.starts = np.append(self.starts, np.uint64(buffer.address))
+        self.ends = np.append(self.ends, np.uint64(buffer.end))
+        self.shadows = np.append(self.shadows, np.uint64(stamps.ctypes.data))
+
+    def missed(self) -> bool:
+        """Whether sectors were read before their buffer was watched, and written at any time."""
+        flags = self._memory.flags
+        return any(bool((flags(b) & WRITTEN)[read > 0].any()) for b, read in self._early)
+
+    def concerns(self, address: Array) -> bool:
+        """Whether a read of these addresses has to be recorded."""
+        return bool(self.starts.size) and watched(address, self.starts, self.ends)
+
+    def reads(self, address: Array, nbytes: int, who: Who, atomic: bool, nc: bool = False) -> Found:
+        """Record reads or atomics; as `note_reads`."""
+        return self._note(note_reads, address, nbytes, who, atomic, nc)
+
+    def writes(self, address: Array, data: Array, who: Who) -> Found:
+        """Write data[lane, byte] to watched buffers; as `note_writes`."""
+        return self._note(note_writes, address, data, who)
+
+    def _note(
+        self, note: Callable[..., Any], address: Array, what: Any, who: Who, *more: bool
+    ) -> Found:
+        number, row, thread, clocks = who
+        found = note(
+            address, what, number, row, thread, clocks.known, self.starts, self.ends, self.shadows,
+            self.releases, self.latest, *more
+        )  # fmt: skip
+        return Found(*map(int, found))
+
+    def exchange(
+        self, channel: Array, who: Who, tells: bool, hears: bool, publishes: bool = False
+    ) -> None:
+        """These lanes release to channels, acquire from them, or both, one after the other."""
+        number, row, thread, clocks = who
+        while self._used + channel.size > self.releases.shape[0]:
+            self.releases = np.concatenate((self.releases, np.zeros_like(self.releases)))
+        self._used = exchange(
+            channel, number, row, thread >> 5, clocks.known, clocks.published, self.releases,
+            self.latest, self.heard, self.epochs, self._used, tells, publishes, hears
+        )  # fmt: skip
+
+
+Who = tuple[Array, Array, Array, Clocks]
+"""Lanes: linear CTA numbers, rows of the CTAs in their batch, threads; and the batch's clocks."""
+
+
+class Found(NamedTuple):
+    """The first lane that races, the other's stamp, and how many race. early: the first lane that
+    reads what its writer has not published. -1 is none."""
+
+    first: int
+    other: int
+    lanes: int
+    early: int = -1
+    writer_of_early: int = 0
+
+
+def channels(address: Array) -> Array:
+    """The channel of each location: int64[n], never FENCES."""
+    word = (address >> np.uint64(2)).astype(np.int64)
+    mixed: Array = (word ^ (word >> 7) ^ (word >> 13)) % (CHANNELS - 1) + 1
+    return mixed

@@ -1,0 +1,123 @@
+"""What all batches of a launch have in common."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from nvfp4.emulator.errors import EmulatorError, LaunchError
+from nvfp4.emulator.findings import Findings
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.global_races import GlobalRaces
+from nvfp4.emulator.state.memory import GlobalMemory
+from nvfp4.emulator.state.order import Order
+from nvfp4.emulator.state.tally import Tally
+from nvfp4.emulator.state.witness import Witness
+from nvfp4.records.launch import Dim3
+
+
+@dataclass
+class Traffic:
+    """Counts of a launch, named as in LaunchReport."""
+
+    global_read_bytes: int = 0
+    global_written_bytes: int = 0
+    global_requests: int = 0
+    sectors_requested: int = 0
+    shared_bytes_read: int = 0
+    shared_bytes_written: int = 0
+    shared_requests: int = 0
+    bank_conflicts: int = 0
+    divergent_branches: int = 0
+    atomics: int = 0
+    barriers: int = 0
+
+
+class Origin(NamedTuple):
+    """Where undefined bits come from: a kind of finding, the place in words, and advice if it is
+    not the kind's own."""
+
+    kind: type[EmulatorError]
+    place: str
+    hint: str | None = None
+
+
+@dataclass
+class LaunchState:
+    """A launch while it runs.
+
+    parameters: the kernel's parameter bytes, at a host address inside one of the buffers.
+    symbols: host addresses of the module's variables. shared_bytes: static and dynamic shared
+    memory, and the first KiB, which is the system's. check: look for findings. races: None unless
+    checked. rounds: whether results of floating-point atomics depend on the order, if only by
+    rounding. tracks_memory: keep which bits of shared and local memory are undefined.
+    loads_under_way: of shared memory, by PTX line; see ptx.early_arrivals.
+    undefined_memory: by PTX line, the loads that have read undefined bits, shuffles of lanes that
+    were not there, and if memory is not tracked, the stores that have written some.
+    undefined_stores: by state space, the PTX line of the first store of undefined bits.
+    undefined_results: the instructions, by their index, that have passed on undefined bits.
+    output: what the kernel printed. fault: what has stopped the launch. tally: counts by
+    instruction, if somebody wants them.
+    deadline: when to give up, began: when it was begun, both on the monotonic clock. witness: of a
+    race that is looked into.
+    """
+
+    kernel: str
+    grid: Dim3
+    block: Dim3
+    parameters: Array
+    symbols: dict[str, int]
+    shared_base: int
+    shared_bytes: int
+    dynamic_shared_bytes: int
+    local_bytes: int
+    memory: GlobalMemory
+    check: bool
+    races: GlobalRaces | None = None
+    rounds: bool = False
+    tracks_memory: bool = False
+    loads_under_way: frozenset[int] = frozenset()
+    order: Order = field(default_factory=Order)
+    undefined_memory: dict[int, Origin] = field(default_factory=dict)
+    undefined_results: set[int] = field(default_factory=set)
+    undefined_stores: dict[str, int] = field(default_factory=dict)
+    findings: Findings = field(default_factory=Findings)
+    traffic: Traffic = field(default_factory=Traffic)
+    output: list[str] = field(default_factory=list)
+    fault: EmulatorError | None = None
+    deadline: float | None = None
+    witness: Witness | None = None
+    began: float = field(default_factory=time.monotonic)
+    tally: Tally | None = None
+
+    def whole_address(self, space: str, address: Array) -> Array:
+        """Host addresses of parameters or constants. A compiler may keep 32 bits of an address in
+        these small state spaces; what is missing is that of the variables there."""
+        if address.size == 0 or address.min() >> np.uint64(32):
+            return address
+        mine = self.parameters.ctypes.data
+        others = [each for each in self.symbols.values() if each != mine]
+        first = np.uint64(mine if space == "param" else min(others, default=mine))
+        whole = first + ((address - first) & np.uint64(0xFFFFFFFF))
+        return np.where(address >> np.uint64(32), address, whole)
+
+
+def check_shape(grid: Dim3, block: Dim3, shared_bytes: int) -> None:
+    """Limits of every device of compute capability 9 and 10. Raises LaunchError."""
+    x, y, z = block
+    if min(*grid, *block) < 1:
+        raise LaunchError(f"grid {grid} and block {block} must be positive")
+    if x * y * z > 1024 or z > 64:
+        raise LaunchError(
+            f"block {block} has {x * y * z} threads", hint="a block has at most 1024 threads"
+        )
+    if grid[0] >= 1 << 31 or grid[1] > 65535 or grid[2] > 65535:
+        raise LaunchError(f"grid {grid} is larger than (2147483647, 65535, 65535)")
+    if shared_bytes > 228 * 1024:
+        raise LaunchError(
+            f"the kernel wants {shared_bytes} bytes of shared memory",
+            hint="a CTA has at most 227 KiB and the system's first KiB",
+        )

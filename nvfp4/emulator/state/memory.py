@@ -1,0 +1,198 @@
+"""Buffers of global memory, and the windows through which generic addresses see the rest.
+
+A global address is a host address. Shared and local memory appear in the generic address space
+at fixed windows far above any host address.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from bisect import bisect_right
+from collections.abc import Sequence
+
+import numpy as np
+
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.records.launch import Buffer, Memory
+
+SHARED_WINDOW = 1 << 60
+LOCAL_WINDOW = 1 << 61
+WINDOW_SHIFT = 60
+RED_ZONE_BYTES = 256
+NULL_PAGE_BYTES = 1 << 16
+"""No memory lies below."""
+_NEAR_BYTES = 1 << 20
+PARAMETERS = "the kernel's parameters"
+# How a sector was touched.
+READ, WRITTEN = 1, 2
+
+
+class GlobalMemory:
+    """The buffers a launch may touch, sorted, and a flag for each of their 32-byte sectors.
+
+    touched: READ, WRITTEN or both. kept: by address, the buffers that the launch writes and what
+    they held before.
+    """
+
+    def __init__(self, own: Sequence[Buffer], memory: Memory) -> None:
+        """own: what the launch brings itself, its parameters and the module's variables."""
+        self._own = list(own)
+        self._search = memory.search()
+        self._freed = memory.freed
+        self.kept: dict[int, tuple[Buffer, Array]] = {}
+        self.touched = np.zeros(0, np.uint8)
+        self.starts = self.ends = np.zeros(0, np.uint64)
+        self.sector0 = np.zeros(0, np.int64)
+        self.buffers: list[Buffer] = []
+        self.addresses: list[int] = []
+        self._lay_out([*self._own, *memory.known()])
+
+    def rescan(self) -> bool:
+        """Look for buffers that were not known before; False once nothing is left to look at."""
+        found = next(self._search, None)
+        if found is None:
+            return False
+        before = {(b.address, b.nbytes): i for i, b in enumerate(self.buffers)}
+        flags = {
+            key: self.touched[self.sector0[i] : self.sector0[i] + _sectors(self.buffers[i])]
+            for key, i in before.items()
+        }
+        self._lay_out([*self._own, *found])
+        for i, buffer in enumerate(self.buffers):
+            held = flags.get((buffer.address, buffer.nbytes))
+            if held is not None:
+                self.touched[self.sector0[i] : self.sector0[i] + held.size] = held
+        return True
+
+    def _lay_out(self, buffers: list[Buffer]) -> None:
+        """Sort; of overlapping buffers keep those that start first and reach farthest."""
+        self.buffers = []
+        for buffer in sorted(buffers, key=lambda b: (b.address, -b.nbytes)):
+            if buffer.nbytes == 0:
+                continue
+            if self.buffers and buffer.address < self.buffers[-1].end:
+                last = self.buffers[-1]
+                if buffer.end > last.end:
+                    nbytes = buffer.end - last.address
+                    self.buffers[-1] = Buffer(
+                        last.name, last.address, nbytes, last.writable, last.view
+                    )
+                continue
+            self.buffers.append(buffer)
+        self.read_only = [b for b in self.buffers if not b.writable]
+        self.addresses = [b.address for b in self.buffers]
+        self.starts = np.array([b.address for b in self.buffers], np.uint64)
+        self.ends = np.array([b.end for b in self.buffers], np.uint64)
+        counts = [_sectors(b) for b in self.buffers]
+        self.sector0 = np.cumsum([0, *counts])[:-1].astype(np.int64)
+        self.touched = np.zeros(sum(counts), np.uint8)
+
+    def keep_contents(self, first: int, last: int) -> None:
+        """Before a write to addresses from `first` to `last`: remember what the buffers hold."""
+        low = bisect_right(self.addresses, first) - 1
+        high = bisect_right(self.addresses, last) - 1
+        for buffer in self.buffers[low : high + 1]:
+            if buffer.address not in self.kept and buffer.writable:
+                self.kept[buffer.address] = (buffer, contents(buffer).copy())
+
+    def flags(self, buffer: Buffer) -> Array:
+        """How the sectors of a buffer were touched so far."""
+        first = int(self.sector0[bisect_right(self.addresses, buffer.address) - 1])
+        return self.touched[first : first + _sectors(buffer)]
+
+    def sector_base(self, index: int) -> int:
+        """What to add to an address's sector number to find it in `touched`, in a buffer."""
+        return int(self.sector0[index]) - (self.buffers[index].address >> 5)
+
+    def nearest(self, address: int) -> tuple[Buffer, int] | None:
+        """The buffer that holds or lies nearest to an address, and the address's offset in it."""
+        best: tuple[int, Buffer] | None = None
+        i = bisect_right(self.addresses, address)
+        for buffer in self.buffers[max(0, i - 1) : i + 1]:
+            gap = max(buffer.address - address, address - buffer.end + 1, 0)
+            if best is None or gap < best[0]:
+                best = (gap, buffer)
+        return None if best is None else (best[1], address - best[1].address)
+
+    def describe(self, address: int, element: bool = True) -> str:
+        """An address in words, `c[4, 0, 0], byte 8 of c (4096 bytes)`. Never the address itself,
+        which is another one in every run. element: whether to name that."""
+        if address < NULL_PAGE_BYTES:
+            return _from_null(address)
+        found = self.nearest(address)
+        if found is None or not _beside(*found) or _past_parameters(*found):
+            return self._freed_at(address) or (
+                f"an address where no tensor is alive{_as_negative(self.buffers, address)}"
+            )
+        buffer, offset = found
+        if not 0 <= offset < buffer.nbytes:
+            freed = self._freed_at(address)
+            if freed:
+                return freed
+        whole = f"{buffer.name} ({buffer.nbytes} bytes)"
+        if offset < 0:
+            place = f"{-offset} bytes before {whole}"
+        elif offset >= buffer.nbytes:
+            place = f"{offset - buffer.nbytes} bytes past the end of {whole}"
+        else:
+            place = f"byte {offset} of {whole}"
+        index = element_at(buffer, offset) if element else None
+        return f"{index}, {place}" if index else place
+
+    def _freed_at(self, address: int) -> str | None:
+        """Memory that was alive once."""
+        for buffer in self._freed():
+            if buffer.address <= address < buffer.end:
+                return f"byte {address - buffer.address} of {buffer.name}, which has been freed"
+        return None
+
+
+def element_at(buffer: Buffer, offset: int) -> str | None:
+    """The element that holds a byte of a buffer, in its tensor's own coordinates: `c[4, 0, 1]`."""
+    index = buffer.view.index(offset) if buffer.view else None
+    if index is None:
+        return None
+    name = buffer.name if buffer.name.isidentifier() else "element "
+    return f"{name}[{', '.join(map(str, index))}]"
+
+
+def _from_null(address: int) -> str:
+    return f"byte {address} from a null pointer" if address else "a null pointer"
+
+
+def _past_parameters(buffer: Buffer, offset: int) -> bool:
+    """Whether the kernel's parameters lie nearest, by chance: they are elsewhere in every run."""
+    return buffer.name == PARAMETERS and not 0 <= offset < buffer.nbytes
+
+
+def _beside(buffer: Buffer, offset: int) -> bool:
+    """Whether an offset is near enough to its buffer to have been meant for it."""
+    gap = max(-offset, offset - buffer.nbytes, 0)
+    return gap <= max(_NEAR_BYTES, 4 * buffer.nbytes)
+
+
+def _as_negative(buffers: list[Buffer], address: int) -> str:
+    """The element that a small negative number of 32 bits would mean if it were signed."""
+    for buffer in buffers:
+        below = (1 << 32) - (address - buffer.address)
+        if 0 < below <= _NEAR_BYTES:
+            return f", {buffer.name} plus {-below} taken as an unsigned number of 32 bits"
+    return ""
+
+
+def isolated(nbytes: int, align: int) -> Array:
+    """Zeros at an aligned address: uint8[nbytes], with unused bytes around them, so that what
+    reaches past them or past a tensor next to them is in neither."""
+    block = np.zeros(nbytes + align + 2 * RED_ZONE_BYTES, np.uint8)
+    skip = RED_ZONE_BYTES + -(block.ctypes.data + RED_ZONE_BYTES) % align
+    return block[skip : skip + nbytes]
+
+
+def contents(buffer: Buffer) -> Array:
+    """The bytes of a buffer, as they are: uint8[nbytes]."""
+    pointer = ctypes.cast(buffer.address, ctypes.POINTER(ctypes.c_uint8))
+    return np.ctypeslib.as_array(pointer, (buffer.nbytes,))
+
+
+def _sectors(buffer: Buffer) -> int:
+    return ((buffer.end + 31) >> 5) - (buffer.address >> 5)

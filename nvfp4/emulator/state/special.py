@@ -1,0 +1,83 @@
+"""Special registers whose values do not change while a kernel runs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.group import Grid
+from nvfp4.emulator.state.launch_state import LaunchState
+from nvfp4.records.launch import Dim3
+
+MULTIPROCESSORS = 148
+"""Of a B200. CTAs go to them in pairs, as far as %smid tells: nobody knows how a device does it."""
+
+
+def special_register(name: str, launch: LaunchState, grid: Grid, numbers: Array) -> Array | None:
+    """A special register of the CTAs `numbers`, or None if it is not emulated."""
+    ctas, block = launch.grid, launch.block
+    thread = np.arange(grid.threads)
+    lane = thread & 31
+    head, _, axis = name.partition(".")
+    if axis:
+        i = "xyz".find(axis)
+        if i < 0:
+            return None
+        if head == "tid":
+            return _row(_axis(thread, block, i))
+        if head in ("ctaid", "clusterid"):
+            return _column(_axis(numbers, ctas, i))
+        if head in ("ntid", "nctaid", "nclusterid"):
+            return _one((block if head == "ntid" else ctas)[i])
+        if head == "cluster_ctaid":
+            return _one(0)
+        if head == "cluster_nctaid":
+            return _one(1)
+        return None
+    one = np.uint32(1)
+    bit = one << lane.astype(np.uint32)
+    rows: dict[str, Array] = {
+        "laneid": lane,
+        "warpid": thread >> 5,
+        "lanemask_eq": bit,
+        "lanemask_lt": bit - one,
+        "lanemask_le": (bit - one) | bit,
+        "lanemask_ge": ~(bit - one),
+        "lanemask_gt": ~((bit - one) | bit),
+    }
+    if name in rows:
+        return _row(rows[name].astype(np.uint32))
+    constants = {
+        "nwarpid": grid.warps, "nsmid": MULTIPROCESSORS,
+        "cluster_ctarank": 0, "cluster_nctarank": 1,
+        "dynamic_smem_size": launch.dynamic_shared_bytes, "total_smem_size": launch.shared_bytes,
+        "aggr_smem_size": launch.shared_bytes,
+    }  # fmt: skip
+    if name in constants:
+        return _one(constants[name])
+    if name.startswith("envreg"):  # the driver sets them for cooperative launches
+        return _one(0)
+    if name == "smid":
+        return _column((numbers // 2 % MULTIPROCESSORS).astype(np.uint32))
+    if name == "gridid":
+        return np.zeros(1, np.uint64)
+    if name == "is_explicit_cluster":
+        return np.zeros(1, np.bool_)
+    return None
+
+
+def _axis(index: Array, extent: Dim3, axis: int) -> Array:
+    x, y, _ = extent
+    return (index % x, index // x % y, index // (x * y))[axis].astype(np.uint32)
+
+
+def _row(values: Array) -> Array:
+    return values.reshape(1, -1) if (values != values[0]).any() else values[:1].reshape(1)
+
+
+def _column(values: Array) -> Array:
+    return values.reshape(-1, 1) if (values != values[0]).any() else values[:1].reshape(1)
+
+
+def _one(value: int) -> Array:
+    return np.array([value], np.uint32)

@@ -1,0 +1,1 @@
+"""The process that runs recorded launches on the true inputs."""

@@ -1,0 +1,255 @@
+"""The judge's own clock on a GPU: calls queued behind a gate that the judge opens.
+
+Every result depends on row 0 of b, which comes into the buffers as the gate opens, and the clock
+stops when the judge has a copy of every output. So whatever the submission's process reports, waits
+for or leaves out: all that the calls compute, they compute while the clock runs.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import torch
+
+from nvfp4.contract.layout import layouts, total_bytes
+from nvfp4.judge.cases import Case
+from nvfp4.judge.clock.device_limits import free_memory_bytes, wait_until_idle
+from nvfp4.judge.clock.stats import Stats
+from nvfp4.judge.clock.timing_checks import Estimate, is_longer, refuse_longer
+from nvfp4.judge.opened_case import OpenedCase, generate, seconds_left
+from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
+from nvfp4.records.messages import Done
+from nvfp4.records.queue_messages import AwaitQueue, CloseQueue, OpenGate, OpenSet, QueueCalls
+from nvfp4.shared_memory.buffers import SharedBuffers, create_buffers, output_name
+from nvfp4.shared_memory.gate import Gate
+from nvfp4.worker.flushes import clean_flush
+from nvfp4.worker.timing import CudaTimer
+
+few_calls, many_calls, least_calls = 56, 448, 16
+
+single_calls = 16
+
+queue_wait_s, single_wait_s = 1.0, 0.05
+"""How long a host may take to queue calls; one that needs longer waits for the device in a call."""
+
+error_ns = 5e3
+"""Of a call among many: what waits between calls."""
+
+waiting_error_ns = 100e3
+"""Of queued calls that the host waits for, one by one: what it does between them."""
+
+single_error_ns = 250e3
+"""Of a call that is clocked by itself."""
+
+_empty_queues = 7
+_memory_share = 0.6
+
+_circumstances = "(in calls queued behind each other, which begin when all of b has come)"
+
+
+@dataclass(frozen=True)
+class _Clocked:
+    """all_ns: from the opened gate to the copies of the outputs, uint8 [calls, bytes]. queued:
+    whether every call was queued before.
+    """
+
+    all_ns: float
+    queued: bool
+    outputs: torch.Tensor
+
+
+class GatedClock:
+    """Clocks calls of the submission of one process."""
+
+    def __init__(self, process: SubmissionProcess, device: torch.device, deadline: float) -> None:
+        """Measures what an empty queue takes in a worker that has not loaded the submission yet.
+
+        deadline: on the monotonic clock, in seconds. Raises SubmissionFailed where a worker cannot
+        wait at a gate.
+        """
+        self._process = process
+        self._device = device
+        self._deadline = deadline
+        self._gate = Gate(device)
+        self._timer = CudaTimer(device, clean_flush) if device.type == "cuda" else None
+        # Copied beside the outputs, so that an empty queue costs what any other does.
+        self._nothing = torch.zeros(2, 1, dtype=torch.uint8, device=device)
+        self._empty_queue_ns = self._measure_empty(alone=False)
+        self._empty_alone_ns = self._measure_empty(alone=True)
+
+    def _measure_empty(self, alone: bool) -> float:
+        empty = [self._clock([], [], alone) for _ in range(_empty_queues)]
+        return statistics.median(each.all_ns for each in empty)
+
+    def check(self, opened: OpenedCase, stats: Stats, seeds: Iterator[int]) -> dict[str, str]:
+        """The time of a call among many as `batched`, nanoseconds. Raises SubmissionFailed where
+        it is longer than the submission's process said.
+        """
+        estimate = first_consistent_estimate(stats, self.estimates(opened, seeds))
+        if estimate is None:
+            return {}
+        refuse_longer(stats, estimate)
+        return {"batched": str(estimate.call_ns)}
+
+    def estimates(self, opened: OpenedCase, seeds: Iterator[int]) -> Iterator[Estimate]:
+        """Estimates, each costlier and more certain than the one before; every output is checked.
+
+        A few queued calls; then more of them, or one by one where the host waits for the
+        device in every call. Raises SubmissionFailed.
+        """
+        size = _room(opened.case, self._device, few_calls)
+        if size < least_calls:
+            return
+        queued, call_ns = self._mean_ns(opened, seeds, size)
+        yield Estimate(call_ns, error_ns if queued else waiting_error_ns)
+        if queued:
+            size = _room(opened.case, self._device, many_calls)
+            yield Estimate(self._mean_ns(opened, seeds, size)[1], error_ns)
+        else:
+            yield Estimate(self._single_ns(opened, seeds), single_error_ns)
+
+    def _mean_ns(self, opened: OpenedCase, seeds: Iterator[int], size: int) -> tuple[bool, float]:
+        """Whether so many calls could be queued, and what one took."""
+        case = opened.case
+        sets = [create_buffers(case.m, case.k, case.l, self._device) for _ in range(size)]
+        clocked = self._judged(opened, sets, list(islice(seeds, size)))
+        return clocked.queued, max(0.0, clocked.all_ns - self._empty_queue_ns) / size
+
+    def _single_ns(self, opened: OpenedCase, seeds: Iterator[int]) -> float:
+        """What a call took that is clocked by itself, in the buffers of the case."""
+        alone = [
+            self._judged(opened, [opened.buffers], [seed], alone=True).all_ns
+            for seed in islice(seeds, single_calls)
+        ]
+        return max(0.0, statistics.median(alone) - self._empty_alone_ns)
+
+    def _judged(
+        self,
+        opened: OpenedCase,
+        sets: list[SharedBuffers],
+        seeds: list[int],
+        alone: bool = False,
+    ) -> _Clocked:
+        """Clocks calls on the contents of every seed, all correct; raises SubmissionFailed."""
+        late = []
+        for seed, buffers in zip(seeds, sets, strict=True):
+            opened.fill(buffers, generate(opened.case, seed))
+            late += _withhold(opened.case, buffers)
+        clocked = self._clock(sets, late, alone)
+        try:
+            for seed, buffers, output in zip(seeds, sets, clocked.outputs, strict=True):
+                data = generate(opened.case, seed)
+                opened.check_inputs(buffers, data)
+                opened.check_output(opened.view_output(output), data)
+        except SubmissionFailed as failed:
+            raise SubmissionFailed(f"{failed}\n{_circumstances}") from None
+        return clocked
+
+    def _clock(
+        self,
+        sets: list[SharedBuffers],
+        late: list[tuple[torch.Tensor, torch.Tensor]],
+        alone: bool,
+    ) -> _Clocked:
+        """Clocks queued calls. late: destination and source of what comes as the gate opens.
+        alone: of a single call, whose host may wait for the device.
+        """
+        self._gate.shut()
+        try:
+            return self._clock_shut(sets, late, alone)
+        finally:
+            self._gate.open()  # calls that still wait must not wait forever
+
+    def _clock_shut(
+        self,
+        sets: list[SharedBuffers],
+        late: list[tuple[torch.Tensor, torch.Tensor]],
+        alone: bool,
+    ) -> _Clocked:
+        self._ask(OpenGate(), self._gate.fd)
+        for each in sets:
+            self._ask(OpenSet(), None if alone else each.fd)
+            if not alone:  # at most a few hundred descriptors are allowed
+                each.close_fd()
+        raw = [each.tensors[output_name] for each in sets] or [self._nothing[0]]
+        open_gate = self._opening([*late, (self._nothing[0], self._nothing[1])])
+        torch.stack(raw)  # loads the kernel that is needed when the clock runs
+        queued = self._queue(alone)
+        if self._timer is not None:  # clean caches, and clocks as high as in a timed call
+            self._timer.flush()
+        wait_until_idle(self._device)
+        start_ns = time.perf_counter_ns()
+        open_gate()
+        if not alone and not queued:
+            self._finish()
+            self._begin(AwaitQueue())
+        self._finish()
+        outputs = torch.stack(raw)
+        wait_until_idle(self._device)
+        all_ns = float(time.perf_counter_ns() - start_ns)
+        self._ask(CloseQueue())  # not while the clock runs: it takes milliseconds
+        return _Clocked(all_ns, queued, outputs[: len(sets)])
+
+    def _queue(self, alone: bool) -> bool:
+        """Has the calls queued and waited for; returns whether they were queued in time."""
+        self._begin(QueueCalls(wait=alone))
+        if alone:
+            time.sleep(single_wait_s)
+            return False
+        queued = self._process.answered(queue_wait_s)
+        if queued:
+            self._finish()
+            self._begin(AwaitQueue())
+        return queued
+
+    def _opening(self, late: list[tuple[torch.Tensor, torch.Tensor]]) -> Callable[[], None]:
+        """Prepares the copies and the flag, so that doing them takes the host no time."""
+        targets, sources = [target for target, _ in late], [source for _, source in late]
+
+        def copy_and_open() -> None:
+            torch._foreach_copy_(targets, sources)
+            self._gate.open()
+
+        if self._timer is None:
+            return copy_and_open
+        torch._foreach_copy_([source.clone() for source in sources], sources)  # loads the kernel
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            copy_and_open()
+        return graph.replay
+
+    def _ask(self, request: object, fd: int | None = None) -> None:
+        self._begin(request, fd)
+        self._finish()
+
+    def _begin(self, request: object, fd: int | None = None) -> None:
+        # A case that is open has loaded the submission; an empty queue must not need it.
+        self._process.begin(request, seconds_left(self._deadline), fd, load=False)
+
+    def _finish(self) -> None:
+        self._process.finish(Done, seconds_left(self._deadline))
+
+
+def first_consistent_estimate(stats: Stats, estimates: Iterable[Estimate]) -> Estimate | None:
+    """The first estimate that agrees with what was reported, else the last one."""
+    estimate = None
+    for estimate in estimates:
+        if not is_longer(stats, estimate):
+            break
+    return estimate
+
+
+def _withhold(case: Case, buffers: SharedBuffers) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Spoils row 0 of every b in the buffers; returns where each belongs and what it was."""
+    rows = buffers.tensors["b"].view(layouts(case.m, case.k, case.l)["b"].storage_shape)[:, 0]
+    kept = rows.clone()
+    rows.fill_(0xFF)
+    return list(zip(rows.unbind(), kept.unbind(), strict=True))
+
+
+def _room(case: Case, device: torch.device, most: int) -> int:
+    """How many calls on contents of their own memory has room for, ``most`` at most."""
+    set_bytes = total_bytes(case.m, case.k, case.l)
+    return min(most, int(_memory_share * free_memory_bytes(device)) // set_bytes)

@@ -1,0 +1,98 @@
+"""Which times are believed."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nvfp4.judge.clock.device_limits import DeviceLimits
+from nvfp4.judge.clock.stats import Stats
+from nvfp4.judge.submission_process import SubmissionFailed
+from nvfp4.records.messages import Called
+from nvfp4.worker.timing import CallTime
+
+floor_tolerance = 0.95
+"""A mean below this share of the floor is impossible; the rest is the floor's own error."""
+
+settle_tolerance_ns, settle_tolerance_share = 50e3, 0.05
+"""By how much the device may go idle later than after an empty call."""
+
+clock_tolerance_share, cpu_clock_tolerance_ns = 0.1, 5e6
+"""By how much a call may take longer by the judge's clock than by the events."""
+
+longest_ns = 1e15
+
+most_left_out = 10
+"""Calls that the host was late for."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A call by the judge's clock; error: by how much that may be too long."""
+
+    call_ns: float
+    error_ns: float
+
+
+class Samples:
+    """Times of the calls that count: without a few that the host was late for."""
+
+    def __init__(self, wanted: int) -> None:
+        self.times: list[CallTime] = []
+        self.left_out = 0
+        self._wanted = wanted
+
+    @property
+    def complete(self) -> bool:
+        return len(self.times) >= self._wanted
+
+    def add(self, time: CallTime) -> None:
+        if time.late and self.left_out < most_left_out:
+            self.left_out += 1
+        else:
+            self.times.append(time)
+
+
+def read_time(answer: Called, wall_ns: float) -> CallTime:
+    """Raises SubmissionFailed for what cannot be a time."""
+    if not 0 < answer.call_ns <= answer.settled_ns < longest_ns:
+        raise SubmissionFailed("the submission's process sent impossible times")
+    return CallTime(answer.call_ns, answer.settled_ns, answer.late, wall_ns)
+
+
+def refuse_impossible(stats: Stats, floor_ns: float) -> None:
+    """Raises SubmissionFailed for a mean that no memory allows."""
+    if stats.mean < floor_tolerance * floor_ns:
+        raise SubmissionFailed(
+            f"the mean of {stats.mean / 1e3:.3f} us is below the physical floor of "
+            f"{floor_ns / 1e3:.3f} us: nothing can read these inputs from memory so fast"
+        )
+
+
+def refuse_unfinished(stats: Stats, times: Sequence[CallTime], limits: DeviceLimits) -> None:
+    """Raises SubmissionFailed for work outside the current stream, which outlasts the call."""
+    late_ns = statistics.median(each.settled_ns - each.call_ns for each in times)
+    excess_ns = late_ns - limits.settle_ns
+    if excess_ns > settle_tolerance_ns + settle_tolerance_share * stats.mean:
+        raise SubmissionFailed(
+            f"the device worked {excess_ns / 1e3:.1f} us longer than the {stats.mean / 1e3:.1f} us "
+            "between the events: work on another stream is not joined to the current one"
+        )
+
+
+def refuse_slow_clock(stats: Stats, times: Sequence[CallTime], patience: int = 1) -> None:
+    """Raises SubmissionFailed where calls on a CPU took much longer than was reported."""
+    excess_ns = statistics.mean(each.wall_ns - each.call_ns for each in times)
+    refuse_longer(stats, Estimate(stats.mean + excess_ns, cpu_clock_tolerance_ns * patience))
+
+
+def refuse_longer(stats: Stats, estimate: Estimate) -> None:
+    """Raises SubmissionFailed where a call took longer by the judge's clock than was reported."""
+    if is_longer(stats, estimate):
+        raise SubmissionFailed(
+            f"a call took {estimate.call_ns / 1e3:.1f} us by the judge's clock and "
+            f"{stats.mean / 1e3:.1f} us by the times its process sent: they do not agree"
+        )
+
+
+def is_longer(stats: Stats, estimate: Estimate) -> bool:
+    return estimate.call_ns > stats.mean * (1 + clock_tolerance_share) + estimate.error_ns

@@ -1,0 +1,1 @@
+"""Several submissions timed against each other on one device."""

@@ -1,0 +1,120 @@
+"""A process of one of several submissions: it is stopped while it is not its turn."""
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nvfp4.contract.reference import check_implementation
+from nvfp4.contract.task import input_t, output_t
+from nvfp4.judge.clock import timing_checks
+from nvfp4.judge.clock.gated_timing import GatedClock
+from nvfp4.judge.opened_case import OpenedCase, OutOfTime
+from nvfp4.judge.protocol import Exit
+from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
+from nvfp4.records.messages import Done, OpenCase
+from nvfp4.records.options import Options
+from nvfp4.sandbox.stopped_trees import StoppedTree
+from nvfp4.shared_memory.buffers import SharedBuffers
+from nvfp4.worker.timing import CallTime
+
+
+class FileFailed(Exception):
+    """A submission is wrong. case: the number of the benchmark, None where there was none yet."""
+
+    def __init__(self, file: int, case: int | None, message: str) -> None:
+        super().__init__(message)
+        self.file, self.case = file, case
+
+
+class SharedCase(OpenedCase):
+    """A case of one process in buffers that others have open too. fill_s: how long it took to fill
+    them last, which waits for what the process before has left on the device.
+    """
+
+    fill_s = 0.0
+
+    def fill(self, buffers: SharedBuffers, data: input_t) -> None:
+        """As of OpenedCase."""
+        start_s = time.perf_counter()
+        super().fill(buffers, data)
+        self.fill_s = time.perf_counter() - start_s
+
+    def use(self, buffers: SharedBuffers) -> None:
+        """Calls use these from now on. Raises SubmissionFailed, OutOfTime."""
+        self.buffers = buffers
+        self.ask(OpenCase(self.case.m, self.case.k, self.case.l), Done, buffers.fd)
+
+    def timed_call(self, data: input_t, expected: output_t) -> CallTime:
+        """A call whose inputs and output are checked. expected: what ref_kernel makes of the data.
+        Raises SubmissionFailed, OutOfTime.
+        """
+        answer, wall_ns = self.judged_call(data, check=False)
+        if not check_implementation(data, self.output(), expected)[0]:
+            self.check_output(self.output(), data)
+        return timing_checks.read_time(answer, wall_ns)
+
+
+@dataclass(eq=False)
+class Worker:
+    """A process of a file, by its number. opened, times: of the case in progress. means_us: of
+    each case that is done. clock: the judge's own, where this process is to be clocked. deadline:
+    of all of it, on the monotonic clock.
+    """
+
+    file: int
+    process: SubmissionProcess
+    deadline: float
+    clock: GatedClock | None = None
+    tree: StoppedTree = field(default_factory=StoppedTree)
+    opened: SharedCase | None = None
+    times: list[CallTime] = field(default_factory=list)
+    means_us: list[float] = field(default_factory=list)
+
+    @property
+    def case(self) -> SharedCase:
+        assert self.opened, "_call_first comes first"
+        return self.opened
+
+    def stop(self) -> None:
+        """Until ``go_on``, with all that it has started."""
+        if self.process.pid:
+            self.tree.stop(self.process.pid)
+
+    def go_on(self) -> None:
+        """It may have ended, which its next answer shows."""
+        self.tree.go_on()
+
+
+@contextmanager
+def started(
+    files: Sequence[Path], rounds: int, options: Options, deadline: float
+) -> Iterator[list[Worker]]:
+    """So many processes of each file, which have begun to start, round by round. All are killed
+    afterwards.
+    """
+    workers = [
+        Worker(number, SubmissionProcess(file, options), deadline)
+        for _ in range(rounds)
+        for number, file in enumerate(files)
+    ]
+    try:
+        for worker in workers:
+            worker.process.start()
+        yield workers
+    finally:
+        with ThreadPoolExecutor(len(workers)) as pool:
+            list(pool.map(lambda worker: worker.process.__exit__(), workers))
+
+
+@contextmanager
+def blamed(worker: Worker, case: int | None) -> Iterator[None]:
+    """What goes wrong in the block is this file's fault, unless the time is up for all."""
+    try:
+        yield
+    except SubmissionFailed as failed:
+        if failed.end is Exit.TIMED_OUT and time.monotonic() >= worker.deadline:
+            raise OutOfTime from None
+        raise FileFailed(worker.file, case, str(failed)) from None

@@ -1,0 +1,11 @@
+"""Wrong outputs: where they are wrong, and the likely cause.
+
+A cause is named only when computing with that mistake reproduces wrong elements that luck would
+not, so the message is evidence and not a guess.
+"""
+
+from __future__ import annotations
+
+from nvfp4.judge.diagnosis.explaining import Diagnosis, diagnose, likely_cause
+
+__all__ = ["Diagnosis", "diagnose", "likely_cause"]

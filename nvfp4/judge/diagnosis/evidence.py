@@ -1,0 +1,179 @@
+"""Wrong elements, and how well a hypothesis explains them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nvfp4.contract.task import atol, rtol
+from nvfp4.judge.diagnosis.causes import Cause
+from nvfp4.judge.diagnosis.inputs import Array
+
+_margin_bits = 10.0
+"""An explanation that luck finds once in a thousand times is none."""
+
+_least_chance = 2.0**-11
+
+_sampled_batches = 2
+_quick_rows, _slow_rows = 8, 32
+_worth_a_look = 0.4
+_worth_telling = 0.25
+_most_checked = 12
+
+Predict = Callable[[int, Array], Array]
+"""From a batch and rows what a kernel with the fault returns there: float64 [rows]."""
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A cause and what follows from it. exact: the output must be equal bit for bit."""
+
+    cause: Cause
+    predict: Predict
+    exact: bool = False
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A hypothesis that explains so many of the wrong elements."""
+
+    cause: Cause
+    explained: int
+    hypothesis: Hypothesis
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """An output beside what it must be: float64 [m, l] each. wrong: bool [m, l].
+
+    sampled: a few wrong rows of a few batches, of finite elements.
+    """
+
+    got: Array
+    want: Array
+    wrong: Array
+    sampled: list[tuple[int, Array]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        batches = np.flatnonzero(self.finite.any(axis=0))
+        if batches.size:
+            spread = np.linspace(0, batches.size - 1, min(_sampled_batches, batches.size))
+            chosen = batches[np.unique(spread.astype(int))]
+            self.sampled.extend((int(b), _spread(self.rows(int(b)), _slow_rows)) for b in chosen)
+
+    @property
+    def finite(self) -> Array:
+        """Wrong elements that are neither NaN nor infinite, bool [m, l]."""
+        return self.wrong & np.isfinite(self.got)
+
+    @property
+    def count(self) -> int:
+        """Wrong elements."""
+        return int(self.wrong.sum())
+
+    def rows(self, batch: int) -> Array:
+        """Rows with wrong finite elements."""
+        return np.flatnonzero(self.finite[:, batch])
+
+    def quick(self, rows: int = _quick_rows) -> list[tuple[int, Array]]:
+        """Fewer rows of the same batches."""
+        return [(batch, _spread(each, rows)) for batch, each in self.sampled]
+
+    def spread(self, count: int) -> list[tuple[int, Array]]:
+        """So many rows with wrong finite elements, or all, of every batch alike."""
+        l = self.got.shape[1]
+        left = [(batch, _spread(self.rows(batch), -(-count // l))) for batch in range(l)]
+        return [(batch, rows) for batch, rows in left if rows.size]
+
+    def matches(self, hypothesis: Hypothesis, places: Iterable[tuple[int, Array]]) -> Array:
+        """Where the prediction holds: bool, one after the other."""
+        found = []
+        for batch, rows in places:
+            predicted = hypothesis.predict(batch, rows)
+            found.append(agrees(self.got[rows, batch], predicted, hypothesis.exact))
+        return np.concatenate(found) if found else np.zeros(0, bool)
+
+    def all_places(self) -> list[tuple[int, Array]]:
+        """Every wrong element."""
+        rows = enumerate(np.flatnonzero(column) for column in self.wrong.T)
+        return [(batch, each) for batch, each in rows if each.size]
+
+    def agreement(self, hypothesis: Hypothesis) -> int:
+        """How many elements are as predicted, right ones included."""
+        return int(self.explained_by(hypothesis).sum())
+
+    def explained_by(self, hypothesis: Hypothesis) -> Array:
+        """Where in c the prediction holds: bool [m, l]."""
+        m, l = self.got.shape
+        columns = [(batch, np.arange(m)) for batch in range(l)]
+        return self.matches(hypothesis, columns).reshape(l, m).T
+
+    def explain(self, hypothesis: Hypothesis, tried: int) -> Explanation | None:
+        """How much the hypothesis explains, if that can hardly be luck.
+
+        tried: how many hypotheses of its kind there are, each of which luck could favour.
+        """
+        got, predicted = [], []
+        for batch, rows in self.all_places():
+            got.append(self.got[rows, batch])
+            predicted.append(hypothesis.predict(batch, rows))
+        mine, theirs = np.concatenate(got), np.concatenate(predicted)
+        right = agrees(mine, theirs, hypothesis.exact)
+        count = int(right.sum())
+        if count < _worth_telling * mine.size:
+            return None
+        chance = _chance(mine[right], theirs[right], hypothesis.exact)
+        if count * -math.log2(chance) < math.log2(max(1, tried)) + _margin_bits:
+            return None
+        return Explanation(hypothesis.cause, count, hypothesis)
+
+    def worth_checking(self, hypotheses: Iterable[Hypothesis]) -> list[Hypothesis]:
+        """Those that explain a sample to a good part, the best first."""
+        passed = []
+        quick = self.quick()[-1:]
+        for each in hypotheses:
+            if self.matches(each, quick).mean() >= _worth_a_look:
+                share = float(self.matches(each, self.sampled).mean())
+                if share >= _worth_telling:
+                    passed.append((share, each))
+        passed.sort(key=lambda pair: -pair[0])
+        return [each for _, each in passed[:_most_checked]]
+
+    def explanations(self, hypotheses: Iterable[Hypothesis], tried: int) -> list[Explanation]:
+        """Of these hypotheses, those that explain what luck would not."""
+        checked = (self.explain(each, tried) for each in self.worth_checking(hypotheses))
+        return [each for each in checked if each is not None]
+
+
+def _spread(rows: Array, count: int) -> Array:
+    """So many rows, evenly spread."""
+    places = np.linspace(0, rows.size - 1, min(count, rows.size))
+    return rows[np.unique(places.astype(int))]
+
+
+def rounded(values: Array) -> Array:
+    """float64 values rounded to float16 and back."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(values, np.float64).astype(np.float16).astype(np.float64)
+
+
+def agrees(got: Array, predicted: Array, exact: bool = False) -> Array:
+    """Where an output is what was predicted: bool of the shape of both, broadcast."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        want = rounded(predicted)
+        close = (got == want) | (np.isnan(got) & np.isnan(want))
+        if not exact:
+            # The sums of a kernel are rounded in their own order.
+            close |= (np.abs(got - want) <= atol + rtol * np.abs(want)) & np.isfinite(want)
+        return close
+
+
+def _chance(got: Array, predicted: Array, exact: bool) -> float:
+    """How often an element agrees with the prediction for another one."""
+    size = got.size
+    shifts = {shift % size for shift in (1, 2, 3, 5, 8, 13, 21)} - {0} if size else set()
+    hits = sum(int(agrees(np.roll(got, shift), predicted, exact).sum()) for shift in shifts)
+    return max(_least_chance, (hits + 0.5) / (size * len(shifts) + 1))

@@ -1,0 +1,207 @@
+"""What is known of a wrong output, put together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nvfp4.contract import reference
+from nvfp4.contract.task import input_t, output_t
+from nvfp4.judge.diagnosis import k_sums, places, shifts
+from nvfp4.judge.diagnosis.evidence import Explanation, Mismatch
+from nvfp4.judge.diagnosis.inputs import Inputs, read_inputs
+from nvfp4.judge.diagnosis.misreadings import misreadings
+from nvfp4.judge.diagnosis.rounding import accumulated_in_float16
+from nvfp4.judge.diagnosis.values import from_values
+from nvfp4.judge.diagnosis.where import Region, region
+
+most_named = 3
+"""Causes that fit equally well; of more none is named."""
+
+most_parts = 2
+"""Mistakes at once, each in elements of its own."""
+
+_values_tried = 40
+_endless = 1e300
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """wrong, elements: how many of how many. error_share: the largest error over the allowed one,
+    infinity for NaN and infinity. contents: what is special about the output as a whole, a code
+    and a sentence. parts: for some of the wrong elements each, those
+    explanations that fit best, equally well.
+    """
+
+    wrong: int
+    elements: int
+    error_share: float
+    region: Region
+    contents: list[tuple[str, str]]
+    parts: list[list[Explanation]]
+
+    @property
+    def cause(self) -> str | None:
+        """The likely causes; those of the same elements are joined by "or"."""
+        named = []
+        for explanations in self.parts:
+            causes = ", or ".join(each.cause.text for each in explanations)
+            explained = explanations[0].explained
+            if explained < self.wrong:
+                causes += f" (explains {explained} of {self.wrong} wrong elements)"
+            named.append(causes)
+        return "; and ".join(named) or None
+
+    @property
+    def text(self) -> str:
+        """Lines for the participant."""
+        share = f"; the largest error is {self.error_share:.3g} times the allowed one"
+        lines = [f"wrong: {self.region.text}" + share * bool(math.isfinite(self.error_share))]
+        lines += [sentence for _, sentence in self.contents]
+        if self.cause:
+            lines.append(f"likely cause: {self.cause}")
+        return "\n".join(lines)
+
+    def record(self) -> dict[str, Any]:
+        """For programs: the code of the cause with its arguments, or of what the output is like."""
+        first: dict[str, Any] = {"code": self.contents[0][0] if self.contents else "output.wrong"}
+        records = [_part_record(part) for part in self.parts] or [
+            {**first, "explains": 0, "or": []}
+        ]
+        return {
+            **records[0],
+            "and": records[1:],
+            "output": {
+                "wrong": self.wrong,
+                "elements": self.elements,
+                "error_share": self.error_share if math.isfinite(self.error_share) else None,
+                "where": {"text": self.region.text, **self.region.exact},
+            },
+        }
+
+
+def _part_record(part: list[Explanation]) -> dict[str, Any]:
+    return {
+        **part[0].cause.record(),
+        "explains": part[0].explained,
+        "or": [each.cause.record() for each in part[1:]],
+    }
+
+
+def diagnose(data: input_t, output: output_t, ref: output_t) -> Diagnosis:
+    """data: as the submission got it; output, ref: [m, 1, l], of which some elements differ."""
+    wrong = ~reference.close_enough(output, ref)[:, 0, :].cpu().numpy()
+    got, want = (each[:, 0, :].double().cpu().numpy() for each in (output, ref))
+    mismatch = Mismatch(got, want, wrong)
+    contents = list(_contents(mismatch))
+    constant = any(code in ("output.zero", "output.constant") for code, _ in contents)
+    parts: list[list[Explanation]] = []
+    if mismatch.sampled and not constant:
+        # Where c itself is at hand, nobody knows what it held before.
+        kept = output.data_ptr() != data[6].data_ptr()
+        parts = _parts(read_inputs(data), mismatch, kept)
+    return Diagnosis(
+        int(wrong.sum()),
+        wrong.size,
+        _share(output, ref),
+        region(wrong),
+        contents,
+        parts,
+    )
+
+
+def _share(output: output_t, ref: output_t) -> float:
+    share = reference.error_share(output, ref)
+    return share if share < _endless else math.inf
+
+
+def likely_cause(data: input_t, output: output_t, ref: output_t) -> str | None:
+    """The causes that explain a wrong output, joined by "or", or None."""
+    return diagnose(data, output, ref).cause
+
+
+def _contents(mismatch: Mismatch) -> Iterator[tuple[str, str]]:
+    """NaN and infinity, and outputs that are one value."""
+    got, wrong = mismatch.got, mismatch.wrong
+    for code, name, there in (
+        ("output.nan", "NaN", np.isnan(got) & wrong),
+        ("output.infinite", "infinite", np.isinf(got) & wrong),
+    ):
+        if there.any():
+            count = int(there.sum())
+            which = "one element is" if count == 1 else f"{count} elements are"
+            which = "every element is" if there.all() else which
+            row, batch = (int(each) for each in np.argwhere(there)[0])
+            place = f": {region(there).text}, the first is c[{row}, 0, {batch}]"
+            yield code, f"{which} {name}{'' if there.all() else place}"
+    values = got[mismatch.finite]
+    if values.size > 1 and (values == values[0]).all():
+        value = float(values[0])
+        everywhere = bool((got == value).all())
+        which = "every element of c is" if everywhere else f"all {values.size} wrong elements are"
+        yield ("output.constant" if value else "output.zero"), f"{which} {value:g}"
+
+
+def _parts(inputs: Inputs, mismatch: Mismatch, kept: bool) -> list[list[Explanation]]:
+    """Explanations of the wrong elements, then of those that these leave."""
+    parts: list[list[Explanation]] = []
+    while mismatch.sampled and len(parts) < most_parts:
+        found = _explain(inputs, mismatch, kept)
+        if not found or len(found) > most_named:
+            break
+        parts.append(found)
+        explained = mismatch.explained_by(found[0].hypothesis)
+        mismatch = Mismatch(mismatch.got, mismatch.want, mismatch.wrong & ~explained)
+    return parts
+
+
+def _explain(inputs: Inputs, mismatch: Mismatch, kept: bool) -> list[Explanation]:
+    """The explanations that fit best. The plainer kinds come first: where one of them explains
+    everything, the others are not tried. kept: whether the inputs have c as it was before."""
+    m, k, l = inputs.shape
+    kinds: list[Callable[[], list[Explanation]]] = [
+        lambda: mismatch.explanations(from_values(inputs, mismatch, kept), _values_tried),
+        lambda: mismatch.explanations(places.from_places(mismatch), places.tried(m, l)),
+        lambda: _of_misreadings(inputs, mismatch),
+        lambda: mismatch.explanations(k_sums.summed(inputs, mismatch), k_sums.tried(k)),
+        lambda: _fullest(mismatch.explanations(k_sums.solved(inputs, mismatch), k)),
+        lambda: [each for each in [accumulated_in_float16(inputs, mismatch)] if each],
+    ]
+    found: list[Explanation] = []
+    for kind in kinds:
+        found += kind()
+        if any(each.explained == mismatch.count for each in found):
+            break
+    return _best(found, mismatch)
+
+
+def _fullest(found: list[Explanation]) -> list[Explanation]:
+    """The first of those that explain most: the others say the same in smaller blocks."""
+    return [max(found, key=lambda each: each.explained)] if found else []
+
+
+def _of_misreadings(inputs: Inputs, mismatch: Mismatch) -> list[Explanation]:
+    _, k, _ = inputs.shape
+    known = [each.hypothesis(inputs) for each in misreadings(k)]
+    found = mismatch.explanations(known, len(known))
+    return found + mismatch.explanations(shifts.shifted(inputs, mismatch), shifts.tried(k))
+
+
+def _best(found: list[Explanation], mismatch: Mismatch) -> list[Explanation]:
+    """Those that explain most, each cause once; of several, those by which the right elements are
+    right as well."""
+    most = max((each.explained for each in found), default=0)
+    equal = [each for each in found if each.explained == most]
+    if len({each.cause.text for each in equal}) > 1:
+        agreement = [mismatch.agreement(each.hypothesis) for each in equal]
+        equal = [
+            each for each, count in zip(equal, agreement, strict=True) if count == max(agreement)
+        ]
+    kept: dict[str, Explanation] = {}
+    for each in equal:
+        kept.setdefault(each.cause.text, each)
+    return list(kept.values())

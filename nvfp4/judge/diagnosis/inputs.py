@@ -1,0 +1,115 @@
+"""The inputs of a wrong call as bytes and as numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from nvfp4.contract.reference import exact_gemv
+from nvfp4.contract.task import e2m1_values, input_t
+
+Array = Any
+"""A NumPy array."""
+
+_by_code = np.array(e2m1_values)
+_pairs = np.stack([_by_code[np.arange(256) & 15], _by_code[np.arange(256) >> 4]], axis=1)
+e4m3_values: Array = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).double().numpy()
+"""float64 [256]: the value of each E4M3 code."""
+
+
+def unpacked(packed: Array) -> Array:
+    """FP4 bytes uint8 [..., k//2] as values float64 [..., k]."""
+    return _pairs[packed].reshape(*packed.shape[:-1], -1)
+
+
+def codes_of(packed: Array) -> Array:
+    """FP4 bytes uint8 [..., k//2] as codes uint8 [..., k]."""
+    return np.stack([packed & 15, packed >> 4], axis=-1).reshape(*packed.shape[:-1], -1)
+
+
+def packed_of(codes: Array) -> Array:
+    """The inverse of ``codes_of``."""
+    return np.ascontiguousarray(codes[..., ::2] | (codes[..., 1::2] << 4))
+
+
+@dataclass(frozen=True)
+class Operands:
+    """What a kernel may read for some rows of one batch, as raw bytes.
+
+    a: uint8 [rows, k//2]; b: uint8 [k//2]; sfa: uint8 [rows, k//16]; sfb: uint8 [k//16].
+    """
+
+    a: Array
+    b: Array
+    sfa: Array
+    sfb: Array
+
+    def exact(self) -> Array:
+        """The result before it is rounded: float64 [rows]."""
+        a, b, sfa, sfb = (
+            torch.from_numpy(np.ascontiguousarray(each))
+            for each in (self.a, self.b, self.sfa, self.sfb)
+        )
+        e4m3 = torch.float8_e4m3fn
+        return exact_gemv(a, b, sfa.view(e4m3), sfb.view(e4m3)).numpy()
+
+    def products(self) -> Array:
+        """What is added up: float64 [rows, k]."""
+        scale = e4m3_values[self.sfa] * e4m3_values[self.sfb]
+        return unpacked(self.a) * unpacked(self.b) * np.repeat(scale, 16, axis=1)
+
+    def unscaled(self) -> Array:
+        """The sums of blocks without their scales: float64 [rows, k//16]."""
+        both = unpacked(self.a) * unpacked(self.b)
+        return both.reshape(both.shape[0], -1, 16).sum(axis=2)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The raw storage of every input: uint8, contiguous.
+
+    a [l, m, k//2], b [l, 128, k//2], sfa [l, m, k//16], sfb [l, 128, k//16]; sfa_permuted and
+    sfb_permuted flat. c: float64 [m, l], what it held before the call.
+    """
+
+    a: Array
+    b: Array
+    sfa: Array
+    sfb: Array
+    sfa_permuted: Array
+    sfb_permuted: Array
+    c: Array
+
+    def operands(self, batch: int, rows: Array) -> Operands:
+        """Those of some rows."""
+        return Operands(
+            self.a[batch, rows], self.b[batch, 0], self.sfa[batch, rows], self.sfb[batch, 0]
+        )
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """m, k, l."""
+        l, m, packed = self.a.shape
+        return m, 2 * packed, l
+
+
+def read_inputs(data: input_t) -> Inputs:
+    """The storages of the tensors that ``custom_kernel`` got, copied from a GPU."""
+
+    def raw(tensor: torch.Tensor, order: tuple[int, ...]) -> Array:
+        return tensor.view(torch.uint8).permute(order).contiguous().cpu().numpy()
+
+    a, b, sfa, sfb, sfa_permuted, sfb_permuted, c = data
+    plain, permuted = (2, 0, 1), (5, 2, 4, 0, 1, 3)
+    return Inputs(
+        raw(a, plain),
+        raw(b, plain),
+        raw(sfa, plain),
+        raw(sfb, plain),
+        raw(sfa_permuted, permuted).reshape(-1),
+        raw(sfb_permuted, permuted).reshape(-1),
+        c[:, 0, :].double().cpu().numpy(),
+    )

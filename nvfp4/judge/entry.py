@@ -1,0 +1,133 @@
+"""The one way into a judge: a mode and its arguments.
+
+    test|benchmark|leaderboard|profile CASEFILE    the bot's modes
+    info CASEFILE                                  measures the device and runs no submission
+    alone SCRIPT                                   a submission by itself
+    debug ROW BATCH CASEFILE                       one element of c
+    explain INSTRUCTIONS ptx|sass|... CASEFILE TARGET    what each line costs
+    compare FOLDER ROUNDS SEED CASEFILE            files timed against each other
+
+The current folder holds submission.py. POPCORN_FD is the pipe that takes the results, POPCORN_SEED
+a secret seed; records/options.py says what else may be set.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from nvfp4.judge.protocol import Exit, PipeLost, ResultPipe
+from nvfp4.judge.request import Request, SetupError
+from nvfp4.judge.submission_process import CannotRun
+from nvfp4.records.options import Options, options_of_environment
+from nvfp4.sandbox import isolation
+
+
+def _judge_cases(request: Request) -> int:
+    from nvfp4.judge.judging import judge_cases
+
+    return judge_cases(request)
+
+
+def _alone(request: Request) -> int:
+    from nvfp4.judge.alone import run_confined
+
+    return run_confined(Path(request.arguments[0]).resolve(), request.options)
+
+
+def _debug(request: Request) -> int:
+    from nvfp4.judge.debugging import debug
+
+    return debug(request)
+
+
+def _explain(request: Request) -> int:
+    from nvfp4.judge.explain import explain
+
+    return explain(request)
+
+
+def _compare(request: Request) -> int:
+    from nvfp4.judge.compare.comparison import compare
+
+    return compare(request)
+
+
+_bot_modes = ("test", "benchmark", "leaderboard", "profile")
+
+_modes: dict[str, tuple[int, Callable[[Request], int]]] = {
+    **dict.fromkeys((*_bot_modes, "info"), (1, _judge_cases)),
+    "alone": (1, _alone),
+    "debug": (3, _debug),
+    "explain": (3, _explain),
+    "compare": (4, _compare),
+}
+"""The least number of arguments, and what carries the mode out."""
+
+_without_results = ("alone", "explain")
+
+
+def main(arguments: list[str]) -> int:
+    """Runs a mode and returns how it ended, as an exit code."""
+    started = time.monotonic()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _stop)
+    mode, *rest = arguments or [""]
+    least, run = _modes.get(mode, (0, None))
+    if run is None or len(rest) < least or (mode in _bot_modes and len(rest) > 1):
+        print(f"usage: eval.py {'|'.join(_bot_modes)} CASEFILE", file=sys.stderr)
+        return Exit.USAGE
+    try:
+        pipe = ResultPipe(os.open(os.devnull, os.O_WRONLY)) if mode in _without_results else _pipe()
+        options = _options()
+        deadline = started + options.timeout_s
+        request = Request(mode, rest, options, _secret_seed(), pipe, deadline)
+        isolation.adopt_orphans()
+        isolation.close_to_others()  # before the submission starts, which runs as the same user
+        return run(request)
+    except (SetupError, CannotRun) as error:
+        print(f"eval.py: {error}", file=sys.stderr)
+        return error.end
+    except PipeLost as error:
+        print(f"eval.py: the results cannot be written any more: {error}", file=sys.stderr)
+        return Exit.NO_PIPE
+    finally:
+        isolation.kill_children()  # what a submission has detached
+
+
+def _pipe() -> ResultPipe:
+    text = os.environ.pop("POPCORN_FD", "")
+    try:
+        return ResultPipe(int(text))
+    except (ValueError, OSError, OverflowError) as error:
+        raise SetupError(
+            f"POPCORN_FD={text!r} cannot be written to ({error}): use the nvfp4 command",
+            Exit.NO_PIPE,
+        ) from None
+
+
+def _options() -> Options:
+    try:
+        return options_of_environment()
+    except ValueError as error:
+        raise SetupError(str(error), Exit.USAGE) from None
+
+
+def _secret_seed() -> int | None:
+    """Removes it, too."""
+    seed = os.environ.pop("POPCORN_SEED", None)
+    try:
+        return int(seed) if seed else None
+    except ValueError:
+        raise SetupError("POPCORN_SEED must be a whole number", Exit.USAGE) from None
+
+
+def _stop(number: int, frame: object) -> NoReturn:
+    """Ends this process as an exception does, so that the worker and its folder are removed."""
+    signal.signal(number, signal.SIG_IGN)  # a second one must not interrupt that
+    sys.exit(128 + number)

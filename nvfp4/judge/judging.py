@@ -1,0 +1,89 @@
+"""The modes that judge the cases of a file: test, benchmark, leaderboard, profile; and info."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nvfp4.judge.protocol import Exit, ResultPipe
+from nvfp4.judge.request import Request, SetupError
+from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
+from nvfp4.records.options import Options
+
+if TYPE_CHECKING:
+    import torch
+
+    from nvfp4.judge.cases import Case
+
+_greeting_timeout_s = 30.0
+
+
+def judge_cases(request: Request) -> Exit:
+    """Runs a mode over the cases of a file. Raises SetupError and CannotRun."""
+    submission, options, pipe = request.submission, request.options, request.pipe
+    if not submission.is_file():
+        raise SetupError("there is no submission.py in this folder", Exit.USAGE)
+    # The worker starts first: it and the judge import torch side by side.
+    with SubmissionProcess(submission, options) as process:
+        from nvfp4.judge.clock.device_limits import measure_limits
+        from nvfp4.judge.modes import Judge
+        from nvfp4.judge.observing import judge_hooks
+
+        device = _device(options)
+        cases = _cases(Path(request.arguments[0]), request.secret_seed)
+        _report_facts(pipe, device, options)
+        _report_confinement(pipe, process)
+        hooks = judge_hooks(process, submission, device, request.deadline, options, pipe)
+        judge = Judge(process, pipe, device, request.deadline, hooks)
+        if request.mode == "test":
+            if hooks.repeat is None:
+                return judge.test(cases)
+            with SubmissionProcess(submission, options) as fresh:
+                return judge.test(cases, hooks.repeat(fresh))
+        if request.mode == "profile":
+            return judge.profile(cases)
+        if request.mode == "info":
+            process.stop()  # nothing runs beside the measurement
+        limits = measure_limits(device, hooks.flush)
+        for name, value in vars(limits).items():
+            pipe.write(f"device.{name}", value)
+        if request.mode == "info":
+            return judge.describe(cases, limits)
+        return judge.benchmark(cases, limits, fresh_contents=request.mode == "leaderboard")
+
+
+def _cases(case_file: Path, secret_seed: int | None) -> list[Case]:
+    from nvfp4.judge.cases import CaseFileError, read_cases
+
+    try:
+        return read_cases(case_file, secret_seed)
+    except CaseFileError as error:
+        raise SetupError(str(error), Exit.BAD_CASE_FILE) from None
+
+
+def _device(options: Options) -> torch.device:
+    from nvfp4.contract.reference import default_device
+
+    device = default_device()
+    wanted = "cpu" if options.without_gpu else options.device.partition(":")[0]
+    if wanted not in ("auto", device.type):
+        message = f"torch sees {device.type} here, no {wanted}: use --device auto"
+        raise SetupError(message, Exit.USAGE)
+    return device
+
+
+def _report_facts(pipe: ResultPipe, device: torch.device, options: Options) -> None:
+    from nvfp4.judge.facts import device_facts
+
+    for name, value in vars(device_facts(device, options)).items():
+        pipe.write(f"device.{name}", "" if value is None else value)
+    pipe.complete("device")
+
+
+def _report_confinement(pipe: ResultPipe, process: SubmissionProcess) -> None:
+    try:
+        confined = process.greet(_greeting_timeout_s)
+    except SubmissionFailed as error:
+        raise SetupError(str(error), Exit.USAGE) from None
+    for mechanism, how in confined.items():
+        pipe.write(f"confined.{mechanism}", how)

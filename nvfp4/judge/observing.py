@@ -1,0 +1,163 @@
+"""What the judge notes of a call besides whether it was right."""
+
+import json
+import os
+import secrets
+import sys
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from nvfp4.judge.captured_case import CapturedCase, Captures
+from nvfp4.judge.case_log import tell_more
+from nvfp4.judge.causes import Causes
+from nvfp4.judge.clock.gated_timing import GatedClock
+from nvfp4.judge.clock.timed_calls import TimedCalls
+from nvfp4.judge.clock.write_back import WriteBack, nothing_added
+from nvfp4.judge.emulated_counts import refuse_too_few_bytes, total_counts
+from nvfp4.judge.findings import findings_of
+from nvfp4.judge.hooks import Hooks
+from nvfp4.judge.opened_case import OpenedCase, generate
+from nvfp4.judge.protocol import ResultPipe
+from nvfp4.judge.repeat import Repetition
+from nvfp4.judge.retargeted_kernels import RetargetedKernels
+from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
+from nvfp4.records.failures import reported
+from nvfp4.records.messages import Called
+from nvfp4.records.options import Options, called_by_the_command
+from nvfp4.worker.flushes import flushes
+from nvfp4.worker.listings import take_listings
+from nvfp4.worker.printed import unheard
+
+
+def judge_hooks(
+    process: SubmissionProcess,
+    submission: Path,
+    device: torch.device,
+    deadline: float,
+    options: Options,
+    pipe: ResultPipe,
+) -> Hooks:
+    """process: that of the submission. deadline: on the monotonic clock, in seconds. pipe: takes
+    what is known of the device only later.
+    """
+    on_cuda = device.type == "cuda"
+    keep, flush = options.keep, options.flush
+    retargeted = RetargetedKernels(pipe)
+    name = options.name or submission.name
+    captures = None if on_cuda or sys.platform != "linux" else Captures(name)
+    if captures:
+        captures.expect(process)
+
+    causes, timed_calls = Causes(), TimedCalls()
+
+    def end_case(report: dict[str, str]) -> None:
+        if keep:
+            take_listings(process.scratch / "kept", Path(keep))
+            if captures and captures.executor.listings:
+                take_listings(captures.executor.listings, Path(keep))
+        causes.tell(report)
+        timed_calls.add_to(report)
+        tell_more(report, process, submission, name)
+
+    def observe(opened: OpenedCase, called: Called, report: dict[str, str]) -> None:
+        retargeted.note(called.launches)
+        timed_calls.of(opened)
+        if called.launches and not on_cuda:
+            report["emulated"] = "true"
+            # Not in the way of what else is emulated now.
+            torch.set_num_threads(max(1, (os.cpu_count() or 1) // 2))
+        report["error_share"] = f"{opened.error_share:.6g}"
+        if isinstance(opened, CapturedCase):
+            report.update(opened.reported())
+        elif not on_cuda:
+            report["own_word"] = "launches can be run elsewhere on Linux only"
+        found = findings_of(opened, called)
+        if found:
+            report["findings"] = json.dumps(found)
+        if found and options.strict:
+            raise SubmissionFailed(f"{found[0]['message']} (--strict)")
+
+    open_case = captures.open if captures else OpenedCase
+    return Hooks(
+        explain=causes.explain,
+        open_case=open_case,
+        open_clock=partial(GatedClock, process, device, deadline) if on_cuda else None,
+        untimed=_timed if on_cuda else Counted(process),
+        flush=flushes[flush],
+        added_ns=WriteBack(device).added_ns if on_cuda and flush == "contest" else nothing_added,
+        observe=observe,
+        end_case=end_case,
+        failed=reported,
+        repeat=partial(
+            Repetition,
+            submission=submission,
+            device=device,
+            deadline=deadline,
+            open_case=open_case,
+        )
+        if options.repeat
+        else None,
+    )
+
+
+def _timed(opened: OpenedCase, called: Called) -> dict[str, str]:
+    """Nothing: kernels on a GPU have a time."""
+    return {}
+
+
+_calls_left = 3.0
+"""So many times as long as the last call another one may take."""
+
+
+class Counted:
+    """What emulated kernels did, which have no time. One benchmark of three, drawn at random, is
+    called again with other contents: what is kept from a call is wrong then.
+    """
+
+    def __init__(self, process: SubmissionProcess) -> None:
+        self._process = process
+        self._number, self._again = 0, secrets.randbelow(3)
+
+    def __call__(self, opened: OpenedCase, called: Called) -> dict[str, str]:
+        """Raises SubmissionFailed where there can be no counts or the second call is wrong, and
+        under the bot, which ranks by times.
+        """
+        if not called.launches:
+            return {}
+        if not called_by_the_command():
+            raise SubmissionFailed(
+                "there is no GPU here, and a kernel that is emulated has no time"
+            )
+        counts = total_counts(called.launches)
+        refuse_too_few_bytes(counts, opened.case.bytes)
+        number, self._number = self._number, self._number + 1
+        if number % 3 == self._again:
+            _call_again(opened, self._process)
+        return {"emulation": json.dumps(counts), "status": "pass"}
+
+
+def _call_again(opened: OpenedCase, process: SubmissionProcess) -> None:
+    """Once more if the last call was recorded and this one is not: then it is the first of another
+    process. Nothing if that is not likely to end in time. Raises SubmissionFailed.
+    """
+    recorded = _is_recorded(opened)
+    with unheard(process.stdout):
+        for _ in range(2):
+            if opened.seconds_left() < _calls_left * getattr(opened, "last_call_s", 0.0):
+                return
+            try:
+                opened.judged_call(generate(opened.case, secrets.randbelow(2**63)))
+            except SubmissionFailed as failed:
+                raise SubmissionFailed(
+                    f"{failed}\n(in another call with other inputs of the same shape)",
+                    failed.end,
+                    failed.record,
+                ) from None
+            if not recorded or _is_recorded(opened):
+                return
+
+
+def _is_recorded(opened: OpenedCase) -> bool:
+    return isinstance(opened, CapturedCase) and opened.is_recorded

@@ -1,0 +1,180 @@
+"""A case in progress."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+
+from nvfp4.contract import reference
+from nvfp4.contract.layout import dtype_by_name, input_names, output_view, storages, total_bytes
+from nvfp4.contract.task import input_t, output_t
+from nvfp4.judge.cases import Case
+from nvfp4.judge.clock.device_limits import free_memory_bytes, wait_until_idle
+from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
+from nvfp4.records.messages import Call, Called, Done, HandOverAgain, OpenCase
+from nvfp4.shared_memory.buffers import SharedBuffers, create_buffers, output_name
+
+T = TypeVar("T")
+
+Explain = Callable[[input_t, output_t, output_t], str | None]
+"""From inputs, output and reference what explains a wrong output, or None."""
+
+longest_compile_s = 150.0
+"""An import, or the first call of a case: CUDA C++ with torch's own headers takes a minute."""
+
+longest_call_s = 60.0
+"""Another call."""
+
+
+class OutOfTime(Exception):
+    """The mode's time limit is reached."""
+
+
+class NotEnoughMemory(Exception):
+    """A case is too large for this device."""
+
+
+def generate(case: Case, seed: int) -> input_t:
+    """The inputs of a case for a seed."""
+    full, contest = reference.generate_full_range_input, reference.generate_input
+    return (full if case.full_range else contest)(case.m, case.k, case.l, seed)
+
+
+class OpenedCase:
+    """error_share: the largest error so far over the allowed one. output_dtype: the last one's.
+    times_ns: of the timed calls."""
+
+    def __init__(
+        self,
+        process: SubmissionProcess,
+        case: Case,
+        device: torch.device,
+        deadline: float,
+        explain: Explain | None = None,
+    ) -> None:
+        """deadline: on the monotonic clock, in seconds. Raises SubmissionFailed, OutOfTime,
+        NotEnoughMemory."""
+        self.case = case
+        self._explain = explain
+        self.error_share = 0.0
+        self._called = False
+        self.times_ns: list[float] = []
+        self.output_dtype = torch.float16
+        self._output = torch.empty(0)
+        self._process = process
+        self._deadline = deadline
+        _refuse_too_large(case, device)
+        self.buffers: SharedBuffers = create_buffers(case.m, case.k, case.l, device)
+        try:
+            self.ask(OpenCase(case.m, case.k, case.l), Done, self.buffers.fd)
+        except SubmissionFailed:
+            self.buffers.close()
+            raise
+
+    def close(self) -> None:
+        self.buffers.close()
+
+    def judged_call(self, data: input_t, check: bool = True) -> tuple[Called, float]:
+        """A call on ``data`` with inputs and output checked, and its nanoseconds by the judge's
+        clock. Raises SubmissionFailed."""
+        return self.judged_request(data, Call(), Called, check)
+
+    def judged_request(
+        self, data: input_t, request: object, answer: type[T], check: bool = True
+    ) -> tuple[T, float]:
+        """The same for any request that calls custom_kernel once."""
+        self.fill(self.buffers, data)
+        start_ns = time.perf_counter_ns()
+        answered = self.ask(request, answer)
+        self._called = True
+        # While the clock runs: later writes do not count.
+        self._output = self.buffers.tensors[output_name].clone()
+        wall_ns = float(time.perf_counter_ns() - start_ns)
+        self._take_dtype(answered)
+        self.check_inputs(self.buffers, data)
+        if check:
+            self.check_output(self.output(), data)
+        return answered, wall_ns
+
+    def fill(self, buffers: SharedBuffers, data: input_t) -> None:
+        """Writes the inputs of a call into shared buffers."""
+        for name, contents in self._storages(data).items():
+            buffers.tensors[name].copy_(contents)
+        # Not the result of the previous call.
+        buffers.tensors[output_name].fill_(0xFF)
+        wait_until_idle(buffers.tensors[output_name].device)
+
+    def check_inputs(self, buffers: SharedBuffers, data: input_t) -> None:
+        """Raises SubmissionFailed if inputs have changed."""
+        pristine = self._storages(data)
+        for name in input_names:
+            if not torch.equal(buffers.tensors[name], pristine[name]):
+                raise SubmissionFailed(f"custom_kernel changed its input {name} in place")
+
+    def check_output(self, output: torch.Tensor, data: input_t) -> None:
+        """Raises SubmissionFailed if an output [m, 1, l] is wrong."""
+        expected = reference.ref_kernel(data)
+        passed, message = reference.check_implementation(data, output, expected)
+        if not passed:
+            why = self._explain(data, output, expected) if self._explain else None
+            raise SubmissionFailed(f"{message}\n{why}" if why else message)
+        self.error_share = max(self.error_share, reference.error_share(output, expected))
+
+    def output(self) -> torch.Tensor:
+        """The last output as it was when the answer came, [m, 1, l]."""
+        return self.view_output(self._output)
+
+    def view_output(self, raw: torch.Tensor) -> torch.Tensor:
+        """Bytes as an output [m, 1, l]."""
+        return output_view(raw, self.case.m, self.case.l, self.output_dtype)
+
+    def _take_dtype(self, answer: object) -> None:
+        name = getattr(answer, "dtype", "")
+        if name not in dtype_by_name:
+            raise SubmissionFailed(f"the submission's process sent the dtype {name[:40]!r}")
+        self.output_dtype = dtype_by_name[name]
+
+    def check_again(self) -> None:
+        """Raises SubmissionFailed if the last output has changed."""
+        self.ask(HandOverAgain(), Done)
+        after = self.view_output(self.buffers.tensors[output_name])
+        if not same_bits(after, self.output()):
+            raise SubmissionFailed("the output changed after it was returned")
+
+    def _storages(self, data: input_t) -> dict[str, torch.Tensor]:
+        return storages(data, self.case.m, self.case.k, self.case.l)
+
+    def ask(self, request: object, answer: type[T], fd: int | None = None) -> T:
+        """Raises SubmissionFailed or OutOfTime."""
+        return self._process.request(request, answer, self.seconds_left(), fd)
+
+    def seconds_left(self) -> float:
+        """For the next request. Raises OutOfTime."""
+        longest_s = longest_call_s if self._called else longest_compile_s
+        return seconds_left(self._deadline, longest_s)
+
+
+def seconds_left(deadline: float, longest_s: float = longest_call_s) -> float:
+    """For one request. Raises OutOfTime."""
+    left_s = deadline - time.monotonic()
+    if left_s <= 0:
+        raise OutOfTime
+    return min(left_s, longest_s)
+
+
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors are the same, NaN included."""
+    raw = (each.flatten().view(torch.uint8) for each in (one, other))
+    return one.dtype == other.dtype and torch.equal(*raw)
+
+
+def _refuse_too_large(case: Case, device: torch.device) -> None:
+    # Inputs, their shared copy and the work on them.
+    needed_bytes = 4 * total_bytes(case.m, case.k, case.l)
+    free_bytes = free_memory_bytes(device)
+    if needed_bytes > free_bytes:
+        raise NotEnoughMemory(
+            f"this case needs about {needed_bytes / 2**30:.1f} GiB of memory and "
+            f"{free_bytes / 2**30:.1f} GiB are free: choose a smaller shape"
+        )

@@ -1,0 +1,277 @@
+"""The judge's side of the worker.
+
+Imports nothing heavy: the worker starts before the judge loads torch.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, TypeVar
+
+from nvfp4 import contract
+from nvfp4.judge.protocol import Exit
+from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout, Message
+from nvfp4.records.messages import Done, Failure, Greeting, Load, pack, unpack
+from nvfp4.records.options import Options
+from nvfp4.sandbox import isolation
+from nvfp4.sandbox.workers import Process, start_worker
+
+T = TypeVar("T")
+
+_contract = Path(contract.__path__[0])
+_beside = ("task.py", "utils.py")
+"""What a submission may import."""
+
+_tail_bytes = 8 << 10
+_tail_lines = 12
+
+_look_s = 0.2
+"""How often the judge looks after a silent worker."""
+
+
+class SubmissionFailed(Exception):
+    """``str`` is the message for the participant. record: what its process said besides."""
+
+    def __init__(
+        self, message: str, end: Exit = Exit.CHECK_FAILED, record: Message | None = None
+    ) -> None:
+        super().__init__(message)
+        self.end = end
+        self.record = record or {}
+
+
+class CannotRun(Exception):
+    """This machine lacks what the submission needs; ``str`` says what."""
+
+    end = Exit.USAGE
+
+
+class _Tail(threading.Thread):
+    """Reads a stream to its end, counts lines, and keeps the first and the last of it."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        super().__init__(daemon=True)
+        self._stream = stream
+        self._kept = self.first = b""
+        self.lines = 0
+        self.start()
+
+    def run(self) -> None:
+        while chunk := os.read(self._stream.fileno(), 1 << 16):
+            self._kept = (self._kept + chunk)[-_tail_bytes:]
+            self.first = (self.first + chunk)[:_tail_bytes]
+            self.lines += chunk.count(b"\n")
+
+    def text(self, wait_s: float) -> str:
+        self.join(wait_s)
+        lines = self._kept.decode("utf-8", "replace").splitlines()
+        return "\n".join(lines[-_tail_lines:]).strip()
+
+
+class SubmissionProcess:
+    """A worker in a session, an environment and a scratch folder of its own.
+
+    The folder holds copies of the submission, task.py and utils.py.
+    """
+
+    def __init__(self, submission: Path, options: Options) -> None:
+        self.options = options
+        self.scratch = Path(tempfile.mkdtemp(prefix="nvfp4-"))
+        for source in (submission, *(_contract / name for name in _beside)):
+            shutil.copy(source, self.scratch / source.name)
+        self._submission = self.scratch / submission.name
+        self._process: Process | None = None
+        self._loaded = False
+        self._requests = 0
+        self._asked: object = None
+        self._load_failure: SubmissionFailed | None = None
+        self.confined: dict[str, str] = {}
+
+    def __enter__(self) -> "SubmissionProcess":
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+        with suppress(RecursionError):
+            shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def start(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = start_worker(
+                "nvfp4.worker", self._submission, theirs.fileno(), self.options, self.scratch
+            )
+        assert self._process.stdout and self._process.stderr
+        self.stdout, self._stderr = _Tail(self._process.stdout), _Tail(self._process.stderr)
+        self._channel = Channel(ours)
+        self.confined = {}
+        self._loaded = False
+
+    @property
+    def pid(self) -> int | None:
+        """Of the worker, if there is one."""
+        return self._process and self._process.pid
+
+    def stop(self) -> None:
+        """Kills the worker and all that it has started."""
+        if self._process is None:
+            return
+        isolation.kill_tree(self._process)
+        self._channel.close()
+        self._process = None
+
+    def request(
+        self, request: object, answer: type[T], timeout_s: float, fd: int | None = None
+    ) -> T:
+        """Asks the worker and waits for an answer of a kind. Raises SubmissionFailed.
+
+        A worker that cannot go on is stopped; the next request starts another.
+        """
+        deadline = time.monotonic() + timeout_s
+        self.begin(request, timeout_s, fd)
+        return self.finish(answer, deadline - time.monotonic())
+
+    def begin(
+        self, request: object, timeout_s: float, fd: int | None = None, load: bool = True
+    ) -> None:
+        """Sends a request, after the submission is loaded; ``finish`` waits for the answer. Raises
+        SubmissionFailed."""
+        deadline = time.monotonic() + timeout_s
+        if self._process is None:
+            self.start()
+        self.greet(timeout_s)
+        if load and not self._loaded:
+            self.load(deadline - time.monotonic())
+        self._send(request, fd)
+
+    def load(self, timeout_s: float) -> None:
+        """Imports the submission: a failure once, and the same again whenever it is asked for.
+        Raises SubmissionFailed and CannotRun."""
+        if self._process is None:
+            self.start()
+        self.greet(timeout_s)
+        if self._load_failure:
+            raise self._load_failure
+        self._send(Load(), None)
+        try:
+            self.finish(Done, timeout_s)
+        except SubmissionFailed as failed:
+            self._load_failure = failed
+            raise
+        self._loaded = True
+
+    def answered(self, wait_s: float) -> bool:
+        """Whether ``finish`` would return or raise within ``wait_s``."""
+        return self._channel.has_something(wait_s)
+
+    def greet(self, timeout_s: float, attempts: int = 2) -> dict[str, str]:
+        """How the worker is confined; see ``confinement.confine``. Raises SubmissionFailed."""
+        if not self.confined:
+            try:
+                greeting = unpack(self._receive(timeout_s), Greeting)
+            except ChannelClosed:
+                died = self._died()
+                if attempts == 1:
+                    raise died from None
+                self.start()  # it has not seen the submission
+                return self.greet(timeout_s, attempts - 1)
+            except (ChannelTimeout, BadMessage) as error:
+                self.stop()
+                raise SubmissionFailed(f"the worker did not start: {error!r}") from None
+            self.confined = {str(name): str(how) for name, how in greeting.confined.items()}
+        return self.confined
+
+    def _send(self, request: object, fd: int | None) -> None:
+        self._requests += 1
+        self._asked = request
+        try:
+            self._channel.send({**pack(request), "id": self._requests}, fd)
+        except ChannelClosed:
+            raise self._died() from None
+
+    def finish(self, answer: type[T], timeout_s: float) -> T:
+        """The answer to what was asked last. Raises SubmissionFailed."""
+        try:
+            message = self._receive(timeout_s)
+            if message.get("id") != self._requests:
+                self.stop()
+                raise SubmissionFailed(
+                    "the submission's process sent an answer that nobody asked for"
+                )
+            answered = unpack(message, answer, Failure)
+        except ChannelClosed:
+            raise self._died() from None
+        except ChannelTimeout:
+            self.stop()
+            activity = "its import" if isinstance(self._asked, Load) else "custom_kernel"
+            raise SubmissionFailed(
+                f"{activity} did not finish within {timeout_s:.3g} s", Exit.TIMED_OUT
+            ) from None
+        except BadMessage as error:
+            self.stop()
+            raise SubmissionFailed(
+                f"the submission's process sent a bad message: {error}"
+            ) from None
+        if isinstance(answered, Failure):
+            if answered.kind == "setup":
+                raise CannotRun(answered.message)
+            lost = answered.kind == "cuda"
+            if lost:  # with the CUDA context of that process
+                self.stop()
+            end = Exit.CUDA_ERROR if lost else Exit.CHECK_FAILED
+            raise SubmissionFailed(answered.message, end, answered.record)
+        assert isinstance(answered, answer)
+        return answered
+
+    def _receive(self, timeout_s: float) -> Message:
+        """The next message. A fork can hold the socket open when the worker has ended."""
+        assert self._process
+        deadline = time.monotonic() + timeout_s
+        while True:
+            gone = self._process.poll() is not None
+            left_s = max(0.0, deadline - time.monotonic())
+            try:
+                return self._channel.receive(min(left_s, _look_s))[0]
+            except ChannelTimeout:
+                if gone:
+                    raise ChannelClosed from None
+                if len(isolation.descendants(os.getpid())) > isolation.processes:
+                    self.stop()
+                    raise SubmissionFailed(
+                        f"the submission started more than {isolation.processes} processes"
+                    ) from None
+                if left_s <= _look_s:
+                    raise
+
+    def _died(self) -> SubmissionFailed:
+        process = self._process
+        assert process
+        try:
+            code: int | None = process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            code = None
+        tail = self._stderr.text(wait_s=1) or self.stdout.text(wait_s=1)
+        self.stop()
+        if code is None:
+            ended = "closed its connection to the judge"
+        elif code < 0:
+            ended = f"was killed by {_signal_name(-code)}"
+        else:
+            ended = f"ended with exit code {code}"
+        message = f"the submission's process {ended}"
+        return SubmissionFailed(f"{message}\n{tail}" if tail else message)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f"{signal.Signals(number).name} ({(signal.strsignal(number) or '').lower()})"
+    except ValueError:  # a real-time signal
+        return f"signal {number}"

@@ -1,0 +1,1 @@
+"""What processes tell each other, as typed records. Imports the standard library alone."""

@@ -1,0 +1,155 @@
+"""A failure as a record for programs: what the submission's process tells, and what is believed."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nvfp4.records.plain_values import other_places, plain_value, whole_number, whole_numbers
+
+longest_bytes = 900
+"""Of a record, as JSON: the bot's pipe is small."""
+
+_longest_text = 240
+_longest_name = 60
+_most_arguments = 12
+_longest_chain = 8
+
+_texts = ("code", "message", "kernel", "file", "hint")
+_numbers = ("line", "column", "ptx_line")
+_triples = ("cta", "thread")
+
+_import_codes = {SyntaxError: "import.syntax", ImportError: "import.module"}
+
+
+def record_of(error: BaseException, submission: Path, imported: bool) -> dict[str, Any]:
+    """What is known of an error that ended a call, or the import of the submission.
+
+    A fault of a kernel has the code of its class, `kernel.out_of_bounds`, and its place. An
+    exception of Python has the innermost line of the submission.
+    """
+    cause: BaseException | None = error
+    for _ in range(_longest_chain):
+        if cause is None:
+            break
+        code = _code_of_ours(cause)
+        if code is not None:
+            return _of_a_fault(cause, code, submission)
+        cause = cause.__cause__
+    return _of_an_exception(error, submission, imported)
+
+
+def _code_of_ours(error: BaseException) -> str | None:
+    """The code of an error that a package of ours has raised."""
+    module = str(type(error).__module__)
+    if not module.startswith("nvfp4."):
+        return None
+    code = getattr(error, "verdict_code", None)
+    if code is None and module.startswith("nvfp4.emulator."):
+        code = f"kernel.{getattr(error, 'code', 'fault')}"
+    return code if isinstance(code, str) else None
+
+
+def _of_a_fault(error: BaseException, code: str, submission: Path) -> dict[str, Any]:
+    where = getattr(error, "where", None)
+    arguments = getattr(error, "arguments", None)
+    record: dict[str, Any] = {
+        "code": code,
+        "message": getattr(error, "message", None) or str(error),
+        "hint": getattr(error, "hint", None),
+        "arguments": dict(arguments) if isinstance(arguments, Mapping) else {},
+    }
+    if where is None:
+        return {**_place(error, submission), **record}
+    names = {"cta": "cta", "thread": "thread", "file": "file", "column": "column"}
+    names |= {"line": "source_line", "ptx_line": "line", "kernel": "kernel_name"}
+    related = getattr(error, "related", [])
+    if related:
+        places = [{"message": each.message, **_read(each.where, names)} for each in related]
+        record["related"] = places
+    return record | _read(where, names)
+
+
+def _read(where: object, names: Mapping[str, str]) -> dict[str, Any]:
+    return {name: getattr(where, attribute, None) for name, attribute in names.items()}
+
+
+def _of_an_exception(error: BaseException, submission: Path, imported: bool) -> dict[str, Any]:
+    code = "call.exception" if imported else "import.exception"
+    if not imported:
+        kinds = (name for kind, name in _import_codes.items() if isinstance(error, kind))
+        code = next(kinds, code)
+    return {
+        "code": code,
+        "message": _sentence(error),
+        "arguments": {"type": type(error).__name__},
+        **_place(error, submission),
+    }
+
+
+def _sentence(error: BaseException) -> str:
+    """The last line of a traceback: the error's type and message."""
+    try:
+        return traceback.format_exception_only(error)[-1].strip()
+    except Exception:  # a class of the submission's own may fail at its own message
+        return type(error).__name__
+
+
+def _place(error: BaseException, submission: Path) -> dict[str, Any]:
+    """The innermost line of the submission that led to an error."""
+    if isinstance(error, SyntaxError) and error.filename in (str(submission), submission.name):
+        return {"file": submission.name, "line": error.lineno, "column": error.offset}
+    frames = traceback.extract_tb(error.__traceback__)
+    for frame in reversed(frames):
+        if frame.filename in (str(submission), submission.name):
+            start = getattr(frame, "colno", None)
+            column = None if start is None else start + 1
+            return {"file": submission.name, "line": frame.lineno, "column": column}
+    return {}
+
+
+def believed(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The known fields of a record, each of its type or left out, the texts cut.
+
+    A record comes from the submission's process. What is longer than `longest_bytes` as JSON loses
+    its hint first, then related places, arguments and texts.
+    """
+    plain: dict[str, Any] = {}
+    for name in _texts:
+        value = record.get(name)
+        if isinstance(value, str) and value:
+            plain[name] = value[:_longest_text]
+    if "code" not in plain:
+        return {}
+    if "file" in plain:
+        plain["file"] = Path(plain["file"]).name
+    for name in _numbers:
+        if (number := whole_number(record.get(name))) is not None:
+            plain[name] = number
+    for name in _triples:
+        if (numbers := whole_numbers(record.get(name))) is not None:
+            plain[name] = numbers
+    plain["arguments"] = _plain_arguments(record.get("arguments"))
+    if places := other_places(record.get("related"), _longest_text):
+        plain["related"] = places
+    for name in ("hint", "related", "arguments", "message", "kernel", "file"):
+        if len(json.dumps(plain)) > longest_bytes:
+            plain.pop(name, None)
+    return plain
+
+
+def _plain_arguments(arguments: object) -> dict[str, Any]:
+    if not isinstance(arguments, Mapping):
+        return {}
+    named = [(name, plain_value(value, _longest_text)) for name, value in arguments.items()]
+    kept = [(name, value) for name, value in named if isinstance(name, str) and value is not None]
+    return {name[:_longest_name]: value for name, value in kept[:_most_arguments]}
+
+
+def reported(record: dict[str, Any]) -> dict[str, str]:
+    """What the judge adds to the report of a failed case: `failure`, as JSON."""
+    plain = believed(record)
+    return {"failure": json.dumps(plain)} if plain else {}

@@ -1,0 +1,80 @@
+"""What the user chose for a judgement: one record, which every process gets as one JSON text.
+
+An option stands in ``cli/parameters.py``, as click declares it, and here. Of the two names one
+must be the other's.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import asdict, dataclass, fields
+
+VARIABLE = "NVFP4_OPTIONS"
+"""The variable of the environment with the JSON text."""
+
+_CHOICES = {
+    "flush": ("contest", "clean"),
+    "retarget": ("auto", "always", "never"),
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """device: auto, cpu, emulate, cuda or cuda:N. timeout_s: of the tests and of the benchmarks,
+    each; the contest's bot allows 180 s. arch: what kernels are emulated as without a GPU, and
+    compiled for before they are rewritten. retarget: whether they are rewritten for the GPU that is
+    here: auto, always, never. flush: what empties the L2 before a timed call: contest, clean.
+    check: whether the emulator looks for findings. orders: of warps and CTAs in which a kernel with
+    findings runs. strict: whether findings fail a case. keep: the folder that listings of emulated
+    kernels go to, "" for none. repeat: whether some tests run again in a fresh process. name: what
+    messages call the submission's file, "" for its own name.
+    """
+
+    device: str = "auto"
+    timeout_s: float = 170.0
+    arch: str = "sm_100a"
+    retarget: str = "auto"
+    flush: str = "contest"
+    check: bool = True
+    orders: int = 4
+    strict: bool = False
+    keep: str = ""
+    repeat: bool = True
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            wanted = (int, float) if each.type == "float" else (type(each.default),)
+            if type(value) not in wanted:
+                raise ValueError(f"the option {each.name} cannot be {value!r:.60}")
+            if each.name in _CHOICES and value not in _CHOICES[each.name]:
+                known = " or ".join(_CHOICES[each.name])
+                raise ValueError(f"the option {each.name} is {known}, not {value!r:.60}")
+        if self.orders < 1 or not 0 < self.timeout_s < math.inf:
+            raise ValueError("the options orders and timeout_s must be positive")
+
+    @property
+    def without_gpu(self) -> bool:
+        """Whether the user wants no GPU."""
+        return self.device in ("cpu", "emulate")
+
+    def as_variable(self) -> dict[str, str]:
+        """The variable for a process's environment."""
+        return {VARIABLE: json.dumps(asdict(self))}
+
+
+def options_of_environment() -> Options:
+    """What this process was told; the defaults where it was told nothing. Raises ValueError."""
+    found = json.loads(os.environ.get(VARIABLE) or "{}")
+    known = {each.name for each in fields(Options)}
+    if not isinstance(found, dict) or not found.keys() <= known:
+        raise ValueError(f"{VARIABLE} is not a JSON object of {', '.join(sorted(known))}")
+    return Options(**found)
+
+
+def called_by_the_command() -> bool:
+    """Whether somebody reads the results who knows of more than times."""
+    return VARIABLE in os.environ

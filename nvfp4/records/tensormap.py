@@ -1,0 +1,319 @@
+"""Tensor maps: what `cuTensorMapEncodeTiled` is told, and the hardware's 128 bytes for it.
+
+The driver's bytes are not documented. Their layout was found by varying one argument of CuTe
+DSL's `make_tiled_tma_atom` (4.8.1), whose host code writes them itself, and of the driver's encode
+call (H100, driver 580) at a time; scripts/fidelity/maps.py compares them. Sixteen 64-bit words, of
+which the first eight mean something:
+
+    word 0  address
+    word 1  bits 0-3 are 2 (the driver leaves them clear), 4-6 rank - 1, 7-10 element type,
+            13-14 swizzle, 15 NaN fill, 16 TF32, 17-18 L2 promotion; the upper half is the
+            stride of dimension 1 in units of 16 bytes
+    word 2  strides of dimensions 2 and 3, 32 bits each
+    word 3  stride of dimension 4; then four upper bits for each of the four strides
+    word 4  extents - 1 of dimensions 0 and 1, 32 bits each; word 5 of 2 and 3
+    word 6  extent - 1 of dimension 4; the top byte is the box's extent - 1 in dimension 0
+    word 7  a byte each: the box's extents - 1 in dimensions 1 to 4
+
+Bit 21 of word 1 stands where tensors are large and changes no data. Enumerators have the values of
+the CUDA driver API (cuda.h), so that a captured call can hand its arguments over unchanged.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
+
+from nvfp4.records.launch_errors import InvalidTensorMap
+
+TENSOR_MAP_BYTES = 128
+
+
+class DataType(IntEnum):
+    """CUtensorMapDataType."""
+
+    UINT8 = 0
+    UINT16 = 1
+    UINT32 = 2
+    INT32 = 3
+    UINT64 = 4
+    INT64 = 5
+    FLOAT16 = 6
+    FLOAT32 = 7
+    FLOAT64 = 8
+    BFLOAT16 = 9
+    FLOAT32_FTZ = 10
+    TFLOAT32 = 11
+    TFLOAT32_FTZ = 12
+    PACKED_16U4_ALIGN8B = 13
+    PACKED_16U4_ALIGN16B = 14
+    PACKED_16U6_ALIGN16B = 15
+
+
+class Interleave(IntEnum):
+    """CUtensorMapInterleave."""
+
+    NONE = 0
+    BYTES_16 = 1
+    BYTES_32 = 2
+
+
+class Swizzle(IntEnum):
+    """CUtensorMapSwizzle."""
+
+    NONE = 0
+    BYTES_32 = 1
+    BYTES_64 = 2
+    BYTES_128 = 3
+    BYTES_128_ATOM_32 = 4
+    BYTES_128_ATOM_32_FLIP_8 = 5
+    BYTES_128_ATOM_64 = 6
+
+
+class Fill(IntEnum):
+    """CUtensorMapFloatOOBfill: what elements outside the tensor read as."""
+
+    ZERO = 0
+    NAN = 1
+
+
+_BITS = {
+    DataType.UINT8: 8,
+    DataType.UINT16: 16,
+    DataType.UINT32: 32,
+    DataType.INT32: 32,
+    DataType.UINT64: 64,
+    DataType.INT64: 64,
+    DataType.FLOAT16: 16,
+    DataType.FLOAT32: 32,
+    DataType.FLOAT64: 64,
+    DataType.BFLOAT16: 16,
+    DataType.FLOAT32_FTZ: 32,
+    DataType.TFLOAT32: 32,
+    DataType.TFLOAT32_FTZ: 32,
+    DataType.PACKED_16U4_ALIGN8B: 4,
+}
+
+_SWIZZLE_SPAN_BYTES = {
+    Swizzle.NONE: 0,
+    Swizzle.BYTES_32: 32,
+    Swizzle.BYTES_64: 64,
+    Swizzle.BYTES_128: 128,
+}
+
+
+_TYPES = {
+    0: DataType.UINT8,
+    1: DataType.UINT16,
+    2: DataType.UINT32,
+    3: DataType.INT32,
+    4: DataType.UINT64,
+    5: DataType.INT64,
+    6: DataType.FLOAT16,
+    7: DataType.FLOAT32,
+    8: DataType.FLOAT32_FTZ,
+    9: DataType.FLOAT64,
+    10: DataType.BFLOAT16,
+    11: DataType.PACKED_16U4_ALIGN8B,
+}
+_KIND = 2
+_KNOWN_BITS = 0xF | 7 << 4 | 15 << 7 | 63 << 13 | 1 << 21
+_NAN_FILL = 1 << 15
+_TF32 = 1 << 16
+_AS_TF32 = {
+    DataType.FLOAT32: DataType.TFLOAT32,
+    DataType.FLOAT32_FTZ: DataType.TFLOAT32_FTZ,
+}
+_ENCODED = {data_type: (element, 0) for element, data_type in _TYPES.items()}
+_ENCODED |= {tf32: (_ENCODED[plain][0], 1) for plain, tf32 in _AS_TF32.items()}
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """A tiled tensor map; tuples run from the innermost (contiguous) dimension outwards.
+
+    shape, box, element_strides: `rank` entries, counted in elements.
+    strides_bytes: `rank - 1` entries, the byte distance along dimensions 1 and up.
+    """
+
+    data_type: DataType
+    address: int
+    shape: tuple[int, ...]
+    strides_bytes: tuple[int, ...]
+    box: tuple[int, ...]
+    element_strides: tuple[int, ...]
+    interleave: Interleave = Interleave.NONE
+    swizzle: Swizzle = Swizzle.NONE
+    l2_promotion: int = 0
+    fill: Fill = Fill.ZERO
+
+    def __post_init__(self) -> None:
+        self._check()
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def element_bits(self) -> int:
+        return _BITS[self.data_type]
+
+    @property
+    def inner_box_bytes(self) -> int:
+        """Bytes of one row of the box in shared memory."""
+        return self.box[0] * self.element_bits // 8
+
+    @property
+    def box_bytes(self) -> int:
+        """Bytes that one full tile transfers, what its mbarrier must expect."""
+        total = self.inner_box_bytes
+        for extent in self.box[1:]:
+            total *= extent
+        return total
+
+    @property
+    def swizzle_span_bytes(self) -> int:
+        """Width of the swizzle pattern, 0 for none."""
+        return _SWIZZLE_SPAN_BYTES[self.swizzle]
+
+    def pack(self) -> bytes:
+        """The descriptor's 128 bytes."""
+        element, tf32 = _ENCODED[self.data_type]
+        modes = (
+            _KIND
+            | (self.rank - 1) << 4
+            | element << 7
+            | self.swizzle << 13
+            | self.fill << 15
+            | tf32 << 16
+            | self.l2_promotion << 17
+        )
+        strides = [stride // 16 for stride in self.strides_bytes] + [0] * (5 - self.rank)
+        upper = sum((stride >> 32) << 4 * i for i, stride in enumerate(strides))
+        extents = [extent - 1 for extent in self.shape] + [0] * (5 - self.rank)
+        box = [extent - 1 for extent in self.box] + [0] * (5 - self.rank)
+        halves = [modes, *(stride & 0xFFFFFFFF for stride in strides), upper, *extents]
+        last = box[0] << 24, sum(extent << 8 * i for i, extent in enumerate(box[1:])), 0
+        return struct.pack("<Q14I", self.address, *halves, *last).ljust(TENSOR_MAP_BYTES, b"\0")
+
+    @classmethod
+    @lru_cache(maxsize=256)
+    def unpack(cls, raw: bytes) -> TensorMap:
+        """The tensor map in 128 bytes.
+
+        Raises InvalidTensorMap if these are not the bytes of one, or not of a known kind.
+        """
+        if len(raw) != TENSOR_MAP_BYTES:
+            raise InvalidTensorMap(f"a tensor map has {TENSOR_MAP_BYTES} bytes, not {len(raw)}")
+        address, *halves = struct.unpack_from("<Q14I", raw)
+        modes = halves[0]
+        element, rank = modes >> 7 & 15, (modes >> 4 & 7) + 1
+        known = modes & 15 == _KIND and not modes & ~_KNOWN_BITS and element in _TYPES
+        if not known or rank > 5 or halves[11] & 0xFFFFFF or halves[13]:
+            raise InvalidTensorMap(
+                "these 128 bytes are not a tensor map",
+                hint="make the descriptor with cuTensorMapEncodeTiled and pass its address "
+                "unchanged",
+            )
+        data_type = _TYPES[element]
+        if modes & _TF32:
+            data_type = _AS_TF32.get(data_type, data_type)
+        strides = [(halves[1 + i] | (halves[5] >> 4 * i & 15) << 32) * 16 for i in range(4)]
+        box = [(halves[11] >> 24) + 1, *((halves[12] >> 8 * i & 255) + 1 for i in range(4))]
+        return cls(
+            data_type=data_type,
+            address=address,
+            shape=tuple(half + 1 for half in halves[6 : 6 + rank]),
+            strides_bytes=tuple(strides[: rank - 1]),
+            box=tuple(box[:rank]),
+            element_strides=(1,) * rank,
+            swizzle=Swizzle(modes >> 13 & 3),
+            l2_promotion=modes >> 17 & 3,
+            fill=Fill.NAN if modes & _NAN_FILL else Fill.ZERO,
+        )
+
+    def _check(self) -> None:
+        """The rules of the driver's encode call (CUDA driver API, tensor map objects)."""
+        if not 1 <= self.rank <= 5:
+            raise InvalidTensorMap(f"a tensor map has 1 to 5 dimensions, not {self.rank}")
+        if self.data_type not in _BITS:
+            raise InvalidTensorMap(f"tensor maps of {self.data_type.name} are not supported")
+        if self.interleave is not Interleave.NONE:
+            raise InvalidTensorMap("interleaved tensor maps are not supported")
+        if self.swizzle not in _SWIZZLE_SPAN_BYTES:
+            raise InvalidTensorMap(f"swizzle {self.swizzle.name} is not supported")
+        lengths = (len(self.strides_bytes) + 1, len(self.box), len(self.element_strides))
+        if lengths != (self.rank,) * 3:
+            raise InvalidTensorMap(
+                f"rank {self.rank} needs {self.rank - 1} strides, {self.rank} box extents and "
+                f"{self.rank} element strides"
+            )
+        if self.address % 16:
+            raise InvalidTensorMap(
+                f"the tensor's address {self.address:#x} is not a multiple of 16"
+            )
+        for axis, stride in enumerate(self.strides_bytes, start=1):
+            if stride % 16 or not 0 <= stride < 1 << 40:
+                raise InvalidTensorMap(
+                    f"stride {stride} bytes of dimension {axis} is not a multiple of 16 below 2^40"
+                )
+        for axis in range(self.rank):
+            if not 1 <= self.shape[axis] <= 1 << 32:
+                raise InvalidTensorMap(f"extent {self.shape[axis]} of dimension {axis}: 1 to 2^32")
+            if not 1 <= self.box[axis] <= 256:
+                raise InvalidTensorMap(f"box extent {self.box[axis]} of dimension {axis}: 1 to 256")
+            if not 1 <= self.element_strides[axis] <= 8:
+                raise InvalidTensorMap(
+                    f"element stride {self.element_strides[axis]} of dimension {axis}: 1 to 8"
+                )
+        if any(step != 1 for step in self.element_strides):
+            raise InvalidTensorMap("element strides other than 1 are not supported")
+        if self.inner_box_bytes % 16 or self.box[0] * self.element_bits % 8:
+            raise InvalidTensorMap(
+                f"the box's inner row of {self.inner_box_bytes} bytes is not a multiple of 16"
+            )
+        span = self.swizzle_span_bytes
+        if span and self.inner_box_bytes > span:
+            raise InvalidTensorMap(
+                f"the box's inner row of {self.inner_box_bytes} bytes is wider than its "
+                f"{span}-byte swizzle"
+            )
+
+
+def encode_tensor_map(
+    target: int,
+    data_type: int,
+    rank: int,
+    address: int,
+    shape: int,
+    strides: int,
+    box: int,
+    element_strides: int,
+    modes: tuple[int, int, int, int],
+) -> None:
+    """cuTensorMapEncodeTiled: write the descriptor to `target` (128 bytes).
+
+    shape, strides, box, element_strides: addresses of u64[rank], u64[rank - 1], u32[rank],
+    u32[rank]. modes: interleave, swizzle, L2 promotion, fill.
+    Raises InvalidTensorMap where the driver would refuse.
+    """
+    interleave, swizzle, promotion, fill = modes
+    tensor_map = TensorMap(
+        data_type=DataType(data_type),
+        address=address,
+        shape=tuple((ctypes.c_uint64 * rank).from_address(shape)),
+        strides_bytes=tuple((ctypes.c_uint64 * (rank - 1)).from_address(strides))
+        if rank > 1
+        else (),
+        box=tuple((ctypes.c_uint32 * rank).from_address(box)),
+        element_strides=tuple((ctypes.c_uint32 * rank).from_address(element_strides)),
+        interleave=Interleave(interleave),
+        swizzle=Swizzle(swizzle),
+        l2_promotion=promotion,
+        fill=Fill(fill),
+    )
+    raw = tensor_map.pack()
+    ctypes.memmove(target, raw, len(raw))

@@ -1,0 +1,1 @@
+"""What confines, starts and ends processes."""

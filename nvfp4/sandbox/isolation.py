@@ -1,0 +1,134 @@
+"""Takes away what a submission does not need, as far as the system allows.
+
+Applied before a process loads torch: threads and children that start later inherit it.
+"""
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+open_files = 4096
+processes = 512
+threads = 1 << 14  # of the user; does not bind root
+output_bytes = 8 << 30
+data_share = 0.8
+
+_set_parent_death_signal, _set_dumpable, _set_child_subreaper = 1, 4, 36  # PR_SET_...
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value)
+
+
+def close_to_others(closed: bool = True) -> None:
+    """Keeps other processes of the same user from reading or tracing this one."""
+    _prctl(_set_dumpable, not closed)
+
+
+def adopt_orphans() -> None:
+    """Descendants whose parents end become children of this process."""
+    _prctl(_set_child_subreaper, 1)
+
+
+def die_with_parent() -> None:
+    """Linux kills this process when its parent ends."""
+    _prctl(_set_parent_death_signal, signal.SIGKILL)
+
+
+def children_of(pid: int) -> list[int]:
+    """Also adopted ones (Linux)."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in os.scandir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError), open(task.path + "/children") as file:
+                found += map(int, file.read().split())
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """The children of a process, theirs and so on."""
+    found = children_of(pid)
+    for child in found:  # which grows
+        found += children_of(child)
+    return found
+
+
+def stop_tree(root: int) -> list[int]:
+    """Stops a process and its descendants; parents come first."""
+    stopped: list[int] = []
+    while new := [each for each in (root, *descendants(root)) if each not in stopped]:
+        for pid in new:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGSTOP)
+        stopped += new
+    return stopped
+
+
+def kill_tree(process: subprocess.Popen[bytes]) -> None:
+    """Kills a session, given its leader, and all descendants of it; waits."""
+    tree = stop_tree(process.pid) if process.poll() is None else []
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    _kill(tree)
+    process.wait()
+
+
+def kill_children() -> None:
+    """Kills every child of this process, adopted ones too (Linux)."""
+    for _ in range(100):
+        children = descendants(os.getpid())
+        if not children:
+            return
+        _kill(children)
+
+
+def _kill(pids: list[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.waitpid(pid, 0)
+
+
+def limit_resources() -> str:
+    """Returns the limits in words."""
+    physical_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limits = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_NOFILE: open_files,
+        resource.RLIMIT_FSIZE: output_bytes,
+        resource.RLIMIT_NPROC: threads,
+        resource.RLIMIT_DATA: int(data_share * physical_bytes),
+    }
+    for kind, soft in limits.items():
+        _, hard = resource.getrlimit(kind)
+        within = soft if hard == resource.RLIM_INFINITY else min(soft, hard)
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(kind, (within, within))
+    return (
+        f"{data_share:.0%} of memory, {open_files} files, {output_bytes >> 30} GiB a file, "
+        f"{processes} processes"
+    )
+
+
+def start_worker(
+    command: list[str], folder: Path, fd: int, environment: dict[str, str]
+) -> subprocess.Popen[bytes]:
+    """A process in a session of its own. fd: inherited."""
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        pass_fds=[fd],
+        start_new_session=True,
+    )

@@ -1,0 +1,195 @@
+"""A system of its own for a submission: pid, ipc, mount, network, host name and user namespaces.
+
+    the judge
+    └ waits for the status, outside of every namespace
+      └ makes the namespaces
+        └ pid 1: mounts what may be seen, then waits
+          └ the submission
+
+The submission cannot see, signal or trace what is outside. When one of the chain ends, Linux kills
+what is below it, and all mounts go with it.
+"""
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from nvfp4.sandbox import isolation
+from nvfp4.sandbox.mounts import MountError, show_only, sockets_of_others
+
+_new_user, _new_mounts, _new_pids = 0x10000000, 0x00020000, 0x20000000
+_new_ipc, _new_net, _new_names = 0x08000000, 0x40000000, 0x04000000
+_without_pids = _new_user | _new_mounts | _new_ipc | _new_net | _new_names
+
+_drop_from_bounding_set, _ambient, _clear_all_ambient = 24, 47, 4  # PR_CAPBSET_DROP, ...
+_no_new_privileges = 38
+_capability_version_3 = 0x20080522
+
+_ready = b"ready\n"
+
+
+class _NotPossible(Exception):
+    """This system does not allow it; ``str`` says why."""
+
+
+def uses_gpu() -> bool:
+    """Whether a submission that is started with this environment can reach a GPU."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
+        return False
+    return any(any(Path("/dev").glob(name)) for name in ("nvidia[0-9]*", "dxg"))
+
+
+def enter(writable: list[Path]) -> str:
+    """Continues in a process with namespaces of its own, in which only some folders are writable.
+
+    Returns what is in force there, "none: ..." where nothing is possible. Call it before the first
+    thread starts. The process that called waits and ends as the one that returns.
+    """
+    if sys.platform != "linux":
+        return "none: only Linux has namespaces"
+    isolation.die_with_parent()
+    reasons = []
+    # CUDA needs a /proc that may be written, which only a process with pids of its own can mount.
+    for with_pids in (True,) if uses_gpu() else (True, False):
+        try:
+            _continue_inside(writable, with_pids)
+        except _NotPossible as error:
+            reasons.append(str(error))
+            continue
+        drop_capabilities()
+        if with_pids:
+            return "own pid, ipc, mount, network and user namespaces"
+        return f"own ipc, mount, network and user namespaces; no own pids: {reasons[0]}"
+    how = f"none: {reasons[-1]}"
+    if uses_gpu():
+        with contextlib.suppress(OSError):
+            _unshare(_new_user | _new_net | _new_names)
+            how = f"own network and user namespaces; no others: {reasons[-1]}"
+    drop_capabilities()
+    return how
+
+
+def drop_capabilities() -> None:
+    """Gives up every right of root, also for programs that are started later."""
+    libc = ctypes.CDLL(None)
+    for capability in range(64):
+        libc.prctl(_drop_from_bounding_set, capability, 0, 0, 0)
+    libc.prctl(_ambient, _clear_all_ambient, 0, 0, 0)
+    header = (ctypes.c_uint32 * 2)(_capability_version_3, 0)
+    libc.capset(header, (ctypes.c_uint32 * 6)())
+    libc.prctl(_no_new_privileges, 1, 0, 0, 0)
+
+
+def _continue_inside(writable: list[Path], with_pids: bool) -> None:
+    """Returns in the innermost process only. Raises _NotPossible, with nothing changed."""
+    read_fd, write_fd = os.pipe()
+    outermost, sockets = os.getpid(), sockets_of_others()
+    child = os.fork()
+    if child:
+        os.close(write_fd)
+        _wait_outside(child, read_fd)
+        return
+    os.close(read_fd)
+    isolation.die_with_parent()
+    if os.getppid() != outermost:  # it ended before that
+        os._exit(1)
+    try:
+        _unshare(_without_pids | (_new_pids if with_pids else 0))
+        if with_pids:
+            _become_child(_end_as, keep=-1)
+            isolation.die_with_parent()
+        show_only(writable, sockets, fresh_proc=with_pids)
+        if uses_gpu():
+            _refuse_without_cuda()
+        os.write(write_fd, _ready)
+        _become_child(lambda status: _report(write_fd, status), keep=write_fd)
+        os.close(write_fd)
+    except (OSError, MountError) as error:
+        os.write(write_fd, str(error).encode())
+        os._exit(1)
+
+
+def _refuse_without_cuda() -> None:
+    """Raises OSError where CUDA does not start in here, though it is installed."""
+    child = os.fork()
+    if child == 0:  # CUDA would not survive a fork
+        with contextlib.suppress(OSError):
+            os._exit(1 if ctypes.CDLL("libcuda.so.1").cuInit(0) else 0)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        raise OSError("CUDA does not start in namespaces of its own")
+
+
+def _wait_outside(child: int, read_fd: int) -> None:
+    """Ends as the innermost process does. Raises _NotPossible if that was never started."""
+    said = os.read(read_fd, 4096)
+    if not said.startswith(_ready):
+        os.close(read_fd)
+        os.waitpid(child, 0)
+        raise _NotPossible(said.decode("utf-8", "replace") or "a process ended early")
+    close_all_but([read_fd], open_files())
+    said = said.removeprefix(_ready) or os.read(read_fd, 4096)
+    _, status = os.waitpid(child, 0)
+    _end_as(int(said) if said else status)
+
+
+def _end_as(status: int) -> NoReturn:
+    """Ends as a child did."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        with contextlib.suppress(OSError):  # of SIGKILL
+            signal.signal(number, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        os.kill(os.getpid(), number)
+    os._exit(os.WEXITSTATUS(status))
+
+
+def _become_child(ended: Callable[[int], None], keep: int) -> None:
+    """Goes on in a child. Its parent closes its files but one and waits, then calls ``ended``."""
+    files = open_files()  # before the child replaces /proc, in which its parent may not be
+    child = os.fork()
+    if child == 0:
+        return
+    try:
+        close_all_but([keep], files)
+        while True:  # pid 1 inherits orphans
+            pid, status = os.wait()
+            if pid == child:
+                ended(status)
+    finally:
+        os._exit(1)
+
+
+def _report(write_fd: int, status: int) -> None:
+    os.write(write_fd, str(status).encode())
+    os._exit(0)
+
+
+def open_files() -> list[int]:
+    """The descriptors of this process."""
+    return [int(name) for name in os.listdir("/proc/self/fd")]
+
+
+def close_all_but(kept: Sequence[int], files: list[int]) -> None:
+    """Closes descriptors, of which some may be closed already."""
+    for each in set(files) - set(kept):
+        with contextlib.suppress(OSError):
+            os.close(each)
+
+
+def _unshare(flags: int) -> None:
+    """Into new namespaces, with the same user and group. Raises OSError."""
+    user, group = os.geteuid(), os.getegid()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(flags) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"unshare: {os.strerror(number)}")
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+    Path("/proc/self/gid_map").write_text(f"{group} {group} 1")

@@ -1,0 +1,196 @@
+"""Starts the processes of submissions: without a GPU, by a fork server that has loaded torch.
+
+The server knows nothing of the judge: neither seeds nor results.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import IO, ClassVar
+
+from nvfp4.records.options import Options
+from nvfp4.sandbox import isolation
+from nvfp4.sandbox.namespaces import uses_gpu
+from nvfp4.sandbox.variables import variables
+
+_look_s = 0.005
+
+
+def start_worker(
+    module: str, submission: Path, fd: int, options: Options, folder: Path
+) -> "Process":
+    """``python -m MODULE SOCKET SUBMISSION`` in a folder of its own. fd: the socket."""
+    environment = variables(submission, folder, options)
+    arguments = [module, str(fd), str(submission)]
+    if sys.platform == "linux" and (_ForkServer.is_prepared() or not uses_gpu()):
+        server = _ForkServer.of(environment)
+        try:
+            return server.start(arguments, folder, fd, environment)
+        except OSError:
+            server.forget()  # it was killed: the next one gets another
+    return isolation.start_worker([sys.executable, "-m", *arguments], folder, fd, environment)
+
+
+def start_alone(module: str, script: Path, options: Options) -> "Process":
+    """``python -m MODULE SCRIPT`` in this folder, with this process's output."""
+    environment = variables(script, script.parent, options)
+    if _ForkServer.prepared:
+        with open(os.devnull) as no_channel, contextlib.suppress(OSError):
+            arguments = [module, str(no_channel.fileno()), str(script)]
+            server = _ForkServer.of(environment)
+            return server.fork(arguments, Path.cwd(), (no_channel.fileno(), 1, 2), environment)
+    return subprocess.Popen([sys.executable, "-m", module, str(script)], env=environment)
+
+
+class _ForkServer:
+    """The judge's side of ``fork_server.serve``."""
+
+    _running: ClassVar[list["_ForkServer"]] = []
+    prepared: ClassVar[list[socket.socket]] = []
+    """The socket of one that runs already, forked before this process knew a secret."""
+
+    @classmethod
+    def is_prepared(cls) -> bool:
+        """Whether there is one that has not touched a GPU."""
+        return bool(cls.prepared or cls._running)
+
+    @classmethod
+    def of(cls, environment: dict[str, str]) -> "_ForkServer":
+        """The one that runs, or a new one in an environment without secrets."""
+        if not cls._running:
+            cls._running.append(cls(cls.prepared.pop() if cls.prepared else _started(environment)))
+        return cls._running[0]
+
+    def __init__(self, connection: socket.socket) -> None:
+        isolation.adopt_orphans()  # workers are this process's children in the end
+        self._waiting: list[ForkedProcess] = []
+        self._taking = threading.Lock()
+        self._socket = connection
+
+    def forget(self) -> None:
+        if self in self._running:
+            self._running.remove(self)
+
+    def start(
+        self, arguments: list[str], folder: Path, fd: int, environment: dict[str, str]
+    ) -> "ForkedProcess":
+        """Returns before the server has answered. Raises OSError."""
+        out, out_of_worker = os.pipe()
+        err, err_of_worker = os.pipe()
+        try:
+            fds = fd, out_of_worker, err_of_worker
+            process = self.fork(arguments, folder, fds, environment)
+        except OSError:
+            os.close(out)
+            os.close(err)
+            raise
+        finally:
+            os.close(out_of_worker)
+            os.close(err_of_worker)
+        process.stdout, process.stderr = os.fdopen(out, "rb"), os.fdopen(err, "rb")
+        return process
+
+    def fork(
+        self,
+        arguments: list[str],
+        folder: Path,
+        fds: tuple[int, int, int],
+        environment: dict[str, str],
+    ) -> "ForkedProcess":
+        """The same with its three files: channel, output, errors. Raises OSError."""
+        request = {"arguments": arguments, "folder": str(folder), "environment": environment}
+        process = ForkedProcess(self)
+        with self._taking:  # answers come in the order of the requests
+            socket.send_fds(self._socket, [json.dumps(request).encode()], fds)
+            self._waiting.append(process)
+        return process
+
+    def take_answers(self, process: "ForkedProcess") -> None:
+        """Waits until a process has its number, -1 where it never started."""
+        with self._taking:
+            while process in self._waiting:
+                said = self._socket.recv(64)
+                started = self._waiting[:1] if said else self._waiting[:]
+                del self._waiting[: len(started)]
+                for each in started:
+                    each.number = int(said) if said else -1
+                if not said:
+                    self.forget()
+
+
+def _started(environment: dict[str, str]) -> socket.socket:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        subprocess.Popen(
+            [sys.executable, "-m", "nvfp4.sandbox.fork_server", str(theirs.fileno())],
+            cwd="/",
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+        )
+    return ours
+
+
+def use(connection: socket.socket) -> None:
+    """Workers come from the fork server behind this socket from now on."""
+    _ForkServer.prepared.append(connection)
+
+
+class ForkedProcess:
+    """What of ``subprocess.Popen`` the judge uses. stdout, stderr: where it has pipes."""
+
+    stdout: IO[bytes]
+    stderr: IO[bytes]
+
+    def __init__(self, server: _ForkServer) -> None:
+        self.number: int | None = None
+        self.returncode: int | None = None
+        self._server = server
+
+    @property
+    def pid(self) -> int:
+        """Waits until it has started. Raises ProcessLookupError if it has not."""
+        if self.number is None:
+            self._server.take_answers(self)
+        if self.number in (None, -1):
+            self.returncode = 1
+            raise ProcessLookupError
+        return self.number or -1
+
+    def poll(self) -> int | None:
+        """As of Popen."""
+        if self.returncode is None:
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except (ChildProcessError, ProcessLookupError):
+                self.returncode = 1 if self.returncode is None else self.returncode
+            else:
+                self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """As of Popen. Raises subprocess.TimeoutExpired."""
+        deadline = time.monotonic() + (timeout or 0)
+        while (code := self.poll()) is None:
+            if timeout is not None and time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("worker", timeout)
+            time.sleep(_look_s)
+        return code
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """As of Popen."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
+Process = subprocess.Popen[bytes] | ForkedProcess

@@ -1,0 +1,1 @@
+"""Tensors that judge, worker and executor share, on the host or on a device."""

@@ -1,0 +1,39 @@
+"""The process of a submission: confines itself, then answers the judge's requests.
+
+    python -m nvfp4.worker SOCKET SUBMISSION
+
+The current folder is the submission's.
+"""
+
+import os
+import socket
+import sys
+from pathlib import Path
+
+from nvfp4.records.channel import Channel, ChannelClosed
+from nvfp4.records.messages import Greeting, pack, unpack
+from nvfp4.records.options import options_of_environment
+from nvfp4.sandbox.confinement import confine
+
+
+def main() -> None:
+    """Serves the judge until it is gone."""
+    channel = Channel(socket.socket(fileno=int(sys.argv[1])), takes_fds=True)
+    submission, options = Path(sys.argv[2]), options_of_environment()
+    channel.send(pack(Greeting(confine())))
+    # Only now: torch starts threads, and a thread keeps the rights it was started with.
+    from nvfp4.worker.installed_runner import installed_runner
+
+    runner = installed_runner(submission, options)
+    sys.path[:0] = [os.getcwd()]  # where task.py is
+    while True:
+        try:
+            request, fd = channel.receive()
+        except ChannelClosed:
+            return
+        answer = runner.answer(unpack(request, *runner.operations), fd)
+        channel.send({**pack(answer), "id": request["id"]})
+
+
+if __name__ == "__main__":
+    main()

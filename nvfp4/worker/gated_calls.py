@@ -1,0 +1,82 @@
+"""The worker's side of the judge's own clock: calls queued behind the gate, on many buffers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from nvfp4.records.messages import Done, OpenCase
+from nvfp4.records.queue_messages import AwaitQueue, CloseQueue, OpenGate, OpenSet, QueueCalls
+from nvfp4.shared_memory.buffers import SharedBuffers, open_buffers
+from nvfp4.shared_memory.gate import WaitingSide
+from nvfp4.worker.runner import Refused, Runner
+
+# A reference of our own: a submission may replace the attributes of torch.
+_copy_all = torch._foreach_copy_
+
+
+class GatedCalls:
+    """The operations that ``local.gated_timing`` asks for, on a runner's submission."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._sets: list[SharedBuffers] = []
+        self._outputs: list[torch.Tensor] = []
+        self._gate: WaitingSide | None = None
+        self._nothing = torch.zeros(2, 1, dtype=torch.float16, device=runner.device)
+        self._open_case = runner.operations[OpenCase]
+        self.operations: dict[type, Callable[[Any, int | None], object]] = {
+            OpenCase: self._open_other_case,
+            OpenGate: self._open_gate,
+            OpenSet: self._open_set,
+            QueueCalls: self._queue,
+            AwaitQueue: self._await,
+            CloseQueue: self._close,
+        }
+
+    def _open_other_case(self, request: OpenCase, fd: int | None) -> object:
+        self._close(CloseQueue(), None)
+        return self._open_case(request, fd)
+
+    def _open_gate(self, request: OpenGate, fd: int | None) -> Done:
+        assert fd is not None, "a descriptor comes with it"
+        self._gate = WaitingSide(fd, self._runner.device)
+        self._copy_all([], [])  # a kernel cannot be loaded while the device waits
+        return Done()
+
+    def _open_set(self, request: OpenSet, fd: int | None) -> Done:
+        runner = self._runner
+        self._sets.append(
+            runner.buffers if fd is None else open_buffers(*runner.shape, runner.device, fd)
+        )
+        return Done()
+
+    def _queue(self, request: QueueCalls, fd: int | None) -> Done:
+        """Queues a call on each set, and what hands over its output, behind the gate."""
+        assert self._gate, "OpenGate comes first"
+        runner = self._runner
+        data = [runner.data(buffers) for buffers in self._sets]
+        targets = [runner.place(buffers) for buffers in self._sets]
+        self._gate.wait()
+        for inputs in data:
+            output = runner.kernel(inputs)
+            runner.refuse_other_outputs(output)
+            if output.dtype != runner.output_dtype:
+                raise Refused("custom_kernel returned another dtype than in the call before")
+            self._outputs.append(output)  # not freed, on whatever stream, before it is copied
+        if request.wait:  # as a host does that waits for the device in a call
+            runner.settle()
+        self._copy_all(targets, self._outputs)
+        return self._await(AwaitQueue(), None) if request.wait else Done()
+
+    def _copy_all(self, targets: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
+        """With something beside them, so that an empty queue costs what every other does."""
+        _copy_all([*targets, self._nothing[0]], [*outputs, self._nothing[1]])
+
+    def _await(self, request: AwaitQueue, fd: int | None) -> Done:
+        self._runner.settle()
+        return Done()
+
+    def _close(self, request: CloseQueue, fd: int | None) -> Done:
+        self._sets, self._outputs = [], []
+        return Done()

@@ -1,0 +1,80 @@
+"""Where a submission hangs: its Python stack, written just before the judge kills it."""
+
+import contextlib
+import faulthandler
+import linecache
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from nvfp4.worker.listings import read_plain_file
+from nvfp4.worker.tracebacks import plain
+
+longest_call_s = 60.0
+longest_import_s = 150.0
+"""How long the judge waits, as in ``opened_case`` and ``judge``, which a worker does not import."""
+
+_margin_s = 1.5
+_stack = "stack"
+_most_frames = 8
+_frame = re.compile(r'  File "([^"\n]+)", line (\d+) in (\S+)')
+_thread = re.compile(r"^(?:Current thread|Thread) [^\n]*\n", re.MULTILINE)
+
+
+class HangWatch:
+    """In the submission's process. deadline: when it has to be finished at the latest, on the
+    monotonic clock, which all processes share."""
+
+    def __init__(self, folder: Path) -> None:
+        text = os.environ.get("NVFP4_DEADLINE")
+        self._limit = float(text) if text else None
+        self._file = (folder / _stack).open("w") if text else None
+        self.deadline: float | None = None
+
+    @contextlib.contextmanager
+    def watching(self, loads: bool) -> Iterator[None]:
+        """Have the stack written if the block takes nearly as long as the judge waits."""
+        if self._limit is None or self._file is None:
+            yield
+            return
+        now = time.monotonic()
+        left_s = min(longest_import_s if loads else longest_call_s, self._limit - now)
+        # A short limit is not used up by the margin.
+        wait_s = max(0.05, left_s - min(_margin_s, left_s / 4))
+        self.deadline = now + wait_s - min(_margin_s, wait_s / 4)
+        faulthandler.dump_traceback_later(wait_s, file=self._file)
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+
+def stack_of_hang(scratch: Path, submission: Path, name: str) -> str:
+    """The frames of the submission at the time limit, outermost first; empty if there are none.
+
+    scratch: the folder of the submission's process, which may have written there what it liked.
+    """
+    content = read_plain_file(scratch / _stack) or b""
+    text = content.decode("utf-8", "replace")
+    threads = [_frame.findall(each) for each in _thread.split(text)]
+    own = str(scratch / submission.name)
+    frames = next((each for each in threads if any(path == own for path, _, _ in each)), [])
+    if not frames:
+        return ""
+    last = next(i for i, (path, _, _) in enumerate(frames) if path == own)
+    lines = ["at the time limit it was here:"]
+    for path, number, function in reversed(frames[last : last + 4 * _most_frames]):
+        if path == own:
+            lines.append(f'  File "{name}", line {number}, in {function}')
+            source = linecache.getline(str(submission.resolve()), int(number)).strip()
+            lines += [f"    {source}"] if source else []
+    if last:
+        path, number, function = frames[0]
+        lines.append(f"  inside {_of_library(path)}:{number}, in {function}")
+    return plain("\n".join(lines[: 2 * _most_frames + 2]), scratch / submission.name, name)
+
+
+def _of_library(path: str) -> str:
+    return re.sub(r".*/(?:(?:site|dist)-packages|lib/python[\d.]+)/", "", path)

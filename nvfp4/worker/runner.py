@@ -1,0 +1,218 @@
+"""Runs a submission for the judge, without seeds, expected values or results."""
+
+import contextlib
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nvfp4.contract.layout import dtype_by_name, layouts, output_view
+from nvfp4.contract.task import input_t, output_t
+from nvfp4.judge.clock.device_limits import wait_until_idle
+from nvfp4.records.messages import (
+    Call,
+    Called,
+    Done,
+    Failure,
+    HandOverAgain,
+    Load,
+    OpenCase,
+    Profile,
+    Profiled,
+)
+from nvfp4.shared_memory.buffers import SharedBuffers, open_buffers, output_name
+from nvfp4.worker.timing import CallTimer, CudaTimer, Flush, call_timer, contest_flush
+
+CustomKernel = Callable[[input_t], output_t]
+
+_longest_error = 4000
+
+# Kept: a submission may replace the attributes of torch.
+_copy = torch.Tensor.copy_
+
+
+class Refused(Exception):
+    """The submission broke the contract."""
+
+
+class Runner:
+    """operations: what carries out a kind of request, given the record and its descriptor."""
+
+    expected_device = ""
+
+    def __init__(self, submission: Path, flush: Flush = contest_flush) -> None:
+        self._submission = submission
+        self.device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+        self._kernel: CustomKernel | None = None
+        # Before the import of the submission, which may replace what the timer is made of.
+        self._timer: CallTimer = call_timer(self.device, flush)
+        self.shape = (0, 0, 0)
+        self.buffers = SharedBuffers({})
+        self._last_output: Any = None
+        self.output_dtype = torch.float16
+        self.operations: dict[type, Callable[[Any, int | None], object]] = {
+            Load: self._load,
+            OpenCase: self._open_case,
+            Call: self._call,
+            HandOverAgain: self._hand_over_again,
+            Profile: self._profile,
+        }
+
+    def answer(self, request: object, fd: int | None) -> object:
+        """Carries out a request. What the submission raises becomes the answer."""
+        try:
+            return self.operations[type(request)](request, fd)
+        except Refused as refused:
+            return Failure("contract", str(refused))
+        except SystemExit as stop:
+            return Failure("exit", f"the submission called sys.exit({stop.code!r})")
+        except BaseException as error:
+            return self._explain(error)
+
+    @property
+    def kernel(self) -> CustomKernel:
+        assert self._kernel, "Load comes first"
+        return self._kernel
+
+    def data(self, buffers: SharedBuffers) -> input_t:
+        """What custom_kernel gets."""
+        a, b, sfa, sfb, sfa_permuted, sfb_permuted, c = (
+            self.adopt(each.view(buffers.tensors[name]))
+            for name, each in layouts(*self.shape).items()
+        )
+        return a, b, sfa, sfb, sfa_permuted, sfb_permuted, c
+
+    def adopt(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor of the judge as the submission gets it."""
+        return tensor
+
+    def host_view(self, output: torch.Tensor) -> torch.Tensor:
+        """What the submission returned, as the judge can read it."""
+        return output
+
+    def place(self, buffers: SharedBuffers) -> torch.Tensor:
+        """Where the judge reads an output [m, 1, l]."""
+        m, _, l = self.shape
+        return output_view(buffers.tensors[output_name], m, l, self.output_dtype)
+
+    def refuse_other_outputs(self, output: Any) -> None:
+        """Raises Refused for what the contest would not accept."""
+        m, _, l = self.shape
+        device = self.expected_device or self.device.type
+        returned = None
+        if output is None:
+            returned = "None"
+        elif type(output) is not torch.Tensor:
+            returned = f"a {type(output).__name__}"
+        elif output.dtype not in dtype_by_name.values():
+            returned = f"dtype {output.dtype}"
+        elif tuple(output.shape) != (m, 1, l):
+            returned = f"shape {list(output.shape)}"
+        elif output.layout != torch.strided:
+            returned = f"a tensor with layout {output.layout}"
+        elif output.device.type != device:
+            returned = f"a tensor on {output.device}"
+        if returned:
+            expected = f"expected a float16 tensor [{m}, 1, {l}] on {device}"
+            hint = ": return c" if output is None else ""
+            raise Refused(f"custom_kernel returned {returned}, {expected}{hint}")
+
+    def settle(self) -> None:
+        """Waits until the device is idle. Raises Refused if L2 cache was set aside."""
+        if isinstance(self._timer, CudaTimer):
+            self._timer.synchronize()
+            if self._timer.l2_was_set_aside():
+                raise Refused("custom_kernel set aside L2 cache, which would survive the flush")
+
+    def _load(self, request: Load, fd: int | None) -> Done:
+        spec = importlib.util.spec_from_file_location("submission", self._submission)
+        if spec is None or spec.loader is None:
+            raise Refused(f"{self._submission.name} is not a Python file")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["submission"] = module
+        spec.loader.exec_module(module)
+        kernel = getattr(module, "custom_kernel", None)
+        if not callable(kernel):
+            raise Refused(f"{self._submission.name} defines no function custom_kernel(data)")
+        self._kernel = kernel
+        return Done()
+
+    def _open_case(self, request: OpenCase, fd: int | None) -> Done:
+        self.buffers.close()
+        self.shape = (request.m, request.k, request.l)
+        assert fd is not None
+        self.buffers = open_buffers(*self.shape, self.device, fd)
+        return Done()
+
+    def _call(self, request: Call, fd: int | None) -> Called:
+        kernel, data = self.kernel, self.data(self.buffers)
+        output, time = self._timer.time(lambda: kernel(data))
+        self._last_output = output
+        self._hand_over(output)
+        return Called(time.call_ns, time.settled_ns, time.late, self._dtype_name, [])
+
+    @property
+    def _dtype_name(self) -> str:
+        return str(self.output_dtype).removeprefix("torch.")
+
+    def _hand_over_again(self, request: HandOverAgain, fd: int | None) -> Done:
+        self._hand_over(self._last_output)
+        return Done()
+
+    def _hand_over(self, output: Any) -> None:
+        """Copies an output to where the judge reads it."""
+        self.refuse_other_outputs(output)
+        self.output_dtype = output.dtype
+        _copy(self.place(self.buffers), self.host_view(output))
+        self.settle()
+
+    def _profile(self, request: Profile, fd: int | None) -> Profiled:
+        """In an NVTX range under ncu, else in torch's profiler."""
+        data = self.data(self.buffers)
+        on_cuda = self.device.type == "cuda"
+        if os.environ.get("POPCORN_NCU") == "1":
+            with torch.cuda.nvtx.range("custom_kernel") if on_cuda else contextlib.nullcontext():
+                self._hand_over(self.kernel(data))
+            return Profiled("", self._dtype_name)
+        with (
+            torch.profiler.profile() as profiler,
+            torch.profiler.record_function("custom_kernel"),
+        ):
+            output = self.kernel(data)
+            wait_until_idle(self.device)
+        self._hand_over(output)
+        order = "cuda_time_total" if on_cuda else "cpu_time_total"
+        table = profiler.key_averages().table(sort_by=order, row_limit=20)
+        return Profiled(table, self._dtype_name)
+
+    def _explain(self, error: BaseException) -> Failure:
+        if getattr(error, "failure", "") == "setup":
+            return Failure("setup", " ".join(str(error).split()))
+        text = own_traceback(error, self._submission)
+        if self.device.type == "cuda":
+            try:
+                torch.cuda.synchronize(self.device)
+            except RuntimeError as lost:
+                first_line = str(lost).splitlines()[0]
+                return Failure("cuda", f"{text}\n{first_line}" if first_line not in text else text)
+        return Failure("exception", text)
+
+
+def own_traceback(error: BaseException, submission: Path) -> str:
+    """The error and the frames of its traceback in the submission."""
+    stack = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in stack if frame.filename == str(submission)]
+    for frame in frames:
+        frame.filename = submission.name
+    with contextlib.suppress(AttributeError):
+        if getattr(error, "filename", None) == str(submission):
+            error.filename = submission.name  # type: ignore[attr-defined]
+    heading = ["Traceback, the submission's frames:\n"] if frames else []
+    lines = heading + traceback.format_list(frames) + traceback.format_exception_only(error)
+    text = "".join(lines).strip()
+    return text if len(text) <= _longest_error else f"{text[:_longest_error]} ... (cut)"
