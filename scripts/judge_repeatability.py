@@ -17,6 +17,7 @@ from nvfp4.cli.assess import Observer, Plan, assess
 from nvfp4.cli.bot import Bot
 from nvfp4.cli.problem import Problem, load_problem
 from nvfp4.cli.verdict import Submission, Verdict
+from nvfp4.records.options import Options
 from scripts.slower import slower as slower_copy
 
 slower_permille = 40
@@ -29,7 +30,7 @@ def geomean_us(problem: Problem, submission: bytes, flush: str = "contest") -> f
     """The geometric mean of one leaderboard run, in microseconds."""
     verdict = Verdict(Submission("", ""))
     plan = Plan([], problem.benchmarks, run_alone=False)
-    assess(Bot(problem, submission, flush=flush), plan, verdict, Observer())
+    assess(Bot(problem, submission, Options(flush=flush)), plan, verdict, Observer())
     if verdict.score.geomean_us is None:
         sys.exit(f"no score: {[each.message for each in verdict.benchmarks]}")
     return verdict.score.geomean_us

@@ -113,9 +113,8 @@ class Bot:
     def _run_forked(
         self, arguments: list[str], timeout_s: float, environment: dict[str, str]
     ) -> Ended:
-        command = [sys.executable, "eval.py", *arguments]
         read_fd, write_fd = os.pipe()
-        process = start(command, self.folder, _environment(environment), write_fd, root / "harness")
+        process = start(arguments, self.folder, _environment(environment), write_fd)
         killed = _wait(process, timeout_s)
         os.close(write_fd)
         assert process.stderr

@@ -32,7 +32,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # of the processes that tests start
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("default")
 
-with_the_judge = {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'harness'}"}
+with_the_judge = {**os.environ, "PYTHONPATH": str(root)}
 """An environment in which the judge's modules can be imported."""
 
 submissions = Path(__file__).resolve().parent / "submissions"
@@ -46,14 +46,12 @@ def process_state(pid: int) -> str:
 def small_copy(folder: Path, **cases: list[dict[str, int]]) -> Path:
     """A copy of the repository in a folder, with other cases, such as tests and benchmarks."""
     copy = folder / "small"
-    copy.mkdir()
-    for path in root.glob("*.py"):
-        shutil.copy(path, copy / path.name)
-    for name in ("nvfp4", "cli", "harness", "local", "capture", "emulator"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(root / name, copy / name, ignore=ignored)
-    content = yaml.safe_dump({**problem(), **cases}, sort_keys=False)
-    (copy / "task.yml").write_text(content, encoding="utf-8")
+    package = copy / "nvfp4"
+    ignored = shutil.ignore_patterns("__pycache__", "selftest", "ladder")
+    shutil.copytree(root / "nvfp4", package, ignore=ignored)
+    (package / "contract" / "task.yml").write_text(
+        yaml.safe_dump({**problem(), **cases}, sort_keys=False), encoding="utf-8"
+    )
     return copy
 
 

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from types import ModuleType
 
-_cuda = Path(__file__).resolve().parents[1] / "capture" / "cuda"
+_cuda = Path(__file__).resolve().parents[1] / "nvfp4" / "capture" / "cuda"
 
 name = "slim_test_module"
 """TORCH_EXTENSION_NAME of everything here."""

@@ -7,25 +7,17 @@ from pathlib import Path
 
 from bot import root
 
-folders = ("capture", "cli", "emulator", "harness", "local", "retarget", "tuner")
-"""Folders of the product; all but harness are packages inside nvfp4."""
-
-top = {path.stem: path for path in root.glob("*.py")}
-
 
 def modules() -> dict[str, Path]:
     """Every module of the product by the name under which others import it."""
-    found = {**top, "nvfp4": root / "nvfp4" / "__init__.py"}
-    for path in sorted((root / "nvfp4").glob("[!_]*.py")):
-        found[f"nvfp4.{path.stem}"] = path
-    for folder in folders:
-        for path in sorted((root / folder).rglob("*.py")):
+    found = {path.stem: path for path in root.glob("*.py")}
+    package = root / "nvfp4"
+    others = {package / name for name in ("selftest", "ladder")}
+    others |= {package / "contract" / name for name in ("eval.py", "submission.py")}  # scripts
+    for path in sorted(package.rglob("*.py")):
+        if not others & {path, *path.parents}:
             parts = path.relative_to(root).with_suffix("").parts
-            if folder == "harness":
-                found[path.stem] = path
-            else:
-                named = parts[:-1] if parts[-1] == "__init__" else parts
-                found[".".join(("nvfp4", *named))] = path
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
 
 

@@ -94,7 +94,7 @@ def test_lines_are_what_eval_prints(
     statuses = [test["status"] for test in found["c_unwritten.py"]["tests"]]
     assert statuses == ["fail", "skipped", "skipped", "skipped"]
 
-    monkeypatch.setattr(problem, "problem_folder", lambda: repository)
+    monkeypatch.setattr(problem, "problem_folder", lambda: repository / "nvfp4" / "contract")
     alone = invoke(*("eval", str(folder / "c_unwritten.py"), "--json", "--stop", "--device", "cpu"))
     verdict = json.loads(alone.stdout)
     del verdict["elapsed_s"]

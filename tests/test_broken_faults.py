@@ -51,7 +51,7 @@ def message_of(source: Path) -> str:
     watch = process.runner.watch
     with contextlib.redirect_stdout(printed):
         try:
-            request(process.runner.answer, Load("sm_100a", True, 4))
+            request(process.runner.answer, Load())
             data = generate(case, case.seed)
             opened = OpenedCase(process, case, torch.device("cpu"), time.monotonic() + 600)  # type: ignore[arg-type]
             if source.stem in ENDLESS_S:

@@ -67,7 +67,7 @@ def test_a_submission_writes_its_own_cache_and_no_other(caches: Path, tmp_path: 
         "    print('refused')\n"
     )
     ended = subprocess.run(
-        [sys.executable, "-m", "nvfp4.judge.alone", "submission.py"],
+        [sys.executable, "-m", "nvfp4.judge", "alone", "submission.py"],
         cwd=folder,
         env={**with_the_judge, "XDG_CACHE_HOME": str(caches.parent)},
         capture_output=True,

@@ -41,7 +41,7 @@ def write(folder: Path, text: str | bytes) -> Path:
 
 
 def test_check_passes_a_right_submission_with_one_test(tmp_path: Path) -> None:
-    path = root / "tests" / "honest" / "chunked_torch.py"
+    path = root / "nvfp4" / "selftest" / "honest" / "chunked_torch.py"
     verdict = tmp_path / "verdict.json"
     done = run("check", path, "--shape", "128,192,2", "--output", verdict)
     assert done.exit_code == 0, done.output
@@ -54,7 +54,7 @@ def test_check_passes_a_right_submission_with_one_test(tmp_path: Path) -> None:
 
 
 def test_check_fails_what_only_the_contest_would_take(tmp_path: Path) -> None:
-    source = (root / "tests" / "honest" / "chunked_torch.py").read_text()
+    source = (root / "nvfp4" / "selftest" / "honest" / "chunked_torch.py").read_text()
     path = write(tmp_path, source.replace("codes = packed.to", "codes = (packed & 15).to"))
     done = run("check", path, "--shape", "128,256,2")
     assert done.exit_code == 1, done.output

@@ -82,7 +82,7 @@ def run_process(repository: Path) -> Run:
 def run(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
     """Runs a command in this process."""
     monkeypatch.chdir(repository)
-    monkeypatch.setattr(problem, "problem_folder", lambda: repository)
+    monkeypatch.setattr(problem, "problem_folder", lambda: repository / "nvfp4" / "contract")
 
     def start(*arguments: str, **environment: str) -> Result:
         return CliRunner().invoke(main, arguments, env=environment)

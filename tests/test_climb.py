@@ -82,8 +82,9 @@ class Fake:
         monkeypatch.setattr(judging, "_with_registers", lambda counts, _: counts)
 
     def assess(self, bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
-        self.asked.append((bot.name, bot.device, len(plan.all_tests), len(plan.benchmarks)))
-        verdict.interrupted = bot.name == self._interrupted_at
+        chosen = bot.options
+        self.asked.append((chosen.name, chosen.device, len(plan.all_tests), len(plan.benchmarks)))
+        verdict.interrupted = chosen.name == self._interrupted_at
         emulated = {"warp_instructions_total": 131072, "sectors_requested": 6}
         emulated |= {"sectors_distinct": 3, "bank_conflicts": 7}
         verdict.tests = [
@@ -91,7 +92,7 @@ class Fake:
         ]
         verdict.benchmarks = [
             BenchmarkResult(line, "pass", emulation=emulated)
-            if bot.device == "cpu"
+            if chosen.device == "cpu"
             else BenchmarkResult(line, "pass", timed=True, mean_us=20.0)
             for line in plan.benchmarks
         ]

@@ -16,8 +16,8 @@ from scripts.codes_page import page
 
 sources = [
     path
-    for folder in ("harness", "local")
-    for path in sorted((root / folder).rglob("*.py"))
+    for folder in ("judge", "worker", "executor")
+    for path in sorted((root / "nvfp4" / folder).rglob("*.py"))
     if path.name != "diagnosis.py"
 ]
 
@@ -116,13 +116,15 @@ def first_arguments(path: Path, name: str) -> set[str]:
 
 
 def test_every_warning_has_a_meaning() -> None:
-    found = set().union(*(first_arguments(p, "Warning") for p in (root / "cli").rglob("*.py")))
+    found = set().union(
+        *(first_arguments(p, "Warning") for p in (root / "nvfp4" / "cli").rglob("*.py"))
+    )
     assert found == set(warning_codes)
 
 
 def test_every_finding_has_a_meaning() -> None:
-    found = first_arguments(root / "local" / "findings.py", "_finding")
-    for path in (root / "capture").rglob("*.py"):
+    found = first_arguments(root / "nvfp4" / "judge" / "findings.py", "_finding")
+    for path in (root / "nvfp4" / "capture").rglob("*.py"):
         found |= first_arguments(path, "Note")
     assert found <= set(finding_codes)
     assert {"shared_race", "global_race", "warp_sync"} <= set(finding_codes)
@@ -130,7 +132,7 @@ def test_every_finding_has_a_meaning() -> None:
 
 def test_every_setup_error_has_a_meaning() -> None:
     found = {"usage"}
-    for path in (root / "cli").rglob("*.py"):
+    for path in (root / "nvfp4" / "cli").rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         found |= set(re.findall(r'"(setup(?:\.\w+)?)"', text)) - {"setup.no_gpu", "setup.memory"}
     assert found == set(setup_codes)

@@ -16,7 +16,7 @@ from conftest import process_state
 
 from nvfp4.cli.compare.side_by_side import FailedThere, Times, time_side_by_side
 from nvfp4.cli.errors import SetupError
-from nvfp4.cli.judging import Options
+from nvfp4.cli.judging import Invocation
 from nvfp4.contract.task import input_t, output_t
 from nvfp4.judge.cases import parse_case
 from nvfp4.judge.clock.device_limits import DeviceLimits
@@ -32,7 +32,7 @@ from nvfp4.judge.compare.side_by_side import (
 from nvfp4.judge.compare.timed_worker import FileFailed, SharedCase, Worker, started
 from nvfp4.judge.compare.waits import Waits
 from nvfp4.judge.submission_process import SubmissionProcess
-from nvfp4.records.messages import Load
+from nvfp4.records.options import Options
 from nvfp4.sandbox.isolation import descendants
 from nvfp4.worker.timing import CallTime
 
@@ -82,7 +82,7 @@ def timed(
         waves.append(times)
         return bool(on_wave and on_wave(times)) or len(waves) == rounds
 
-    bot = Options(device="cpu", timeout=60.0).bot(b"")
+    bot = Invocation(Options(device="cpu", timeout_s=60.0)).bot(b"")
     time_side_by_side(bot, [text.encode() for text in texts], cases, rounds, 3, note)
     return waves
 
@@ -183,7 +183,7 @@ def test_those_that_wait_are_stopped_and_go_on_afterwards(
     states: list[int] = []
     timed_call = SharedCase.timed_call
     deadline = time.monotonic() + 60
-    with started(files, 2, Load(), deadline) as workers:
+    with started(files, 2, Options(), deadline) as workers:
 
         def stopped() -> int:
             """How many are, once those have stopped that were told to."""
@@ -234,7 +234,7 @@ def test_escape_sequences_of_a_failure_do_not_reach_the_terminal() -> None:
 
 def test_the_end_of_the_time_is_no_files_fault() -> None:
     slow = right.replace("    a, b, sfa", "    import time; time.sleep(0.2)\n    a, b, sfa")
-    bot = Options(device="cpu", timeout=6.0).bot(b"")
+    bot = Invocation(Options(device="cpu", timeout_s=6.0)).bot(b"")
     with pytest.raises(SetupError, match="longer than 6 s"):
         time_side_by_side(bot, [slow.encode()] * 2, cases, 1, 3, lambda times: True)
 
@@ -277,5 +277,5 @@ def test_a_copy_is_timed_beside_the_kernel_on_a_gpu() -> None:
         waves.append(times)
         return sum(map(len, waves)) == 2
 
-    time_side_by_side(Options().bot(b""), [text, text], cases, 2, 3, note)
+    time_side_by_side(Invocation().bot(b""), [text, text], cases, 2, 3, note)
     assert torch.tensor(waves).gt(0).all()

@@ -25,10 +25,11 @@ from nvfp4.cli.explanation import (
     Read,
     read_explanations,
 )
-from nvfp4.cli.judging import Options
+from nvfp4.cli.judging import Invocation
 from nvfp4.cli.listing import Layout, costly_sentences, kernel_heading, listing, short_count
 from nvfp4.cli.main import main
 from nvfp4.cli.problem import Shape, case_line
+from nvfp4.records.options import Options
 from nvfp4.worker.machine_code import SassLine, read_sass
 
 KERNELS = Path(__file__).parent / "explained"
@@ -289,10 +290,7 @@ def test_options_of_a_judging_command_will_do(
 ) -> None:
     path = tmp_path / "broken.py"
     path.write_text("def custom_kernel(data):\n    raise ValueError('oh')\n")
-    options = Options(
-        "auto", None, 60.0, "sm_100a", True, 4, False, None, "auto", "contest", True, None,
-        tmp_path / "out.json",
-    )  # fmt: skip
+    options = Invocation(Options(timeout_s=60.0), as_json=True, output=tmp_path / "out.json")
     assert explain_and_show(path, [(128, 256, 1)], options) == 1
     result = json.loads(capsys.readouterr().out)
     assert result == json.loads((tmp_path / "out.json").read_text())

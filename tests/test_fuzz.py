@@ -11,6 +11,7 @@ import json
 import math
 import os
 import time
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -22,7 +23,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-import eval as judge_command
 from nvfp4.cli.bot import ProcessResult, _results
 from nvfp4.cli.problem import Problem, ProblemError, load_problem, shape_of
 from nvfp4.cli.render import show
@@ -36,7 +36,7 @@ from nvfp4.cli.verdict import (
     read_test,
 )
 from nvfp4.judge.cases import Case, CaseFileError, parse_case, read_cases
-from nvfp4.judge.protocol import Exit
+from nvfp4.records.options import VARIABLE, Options, options_of_environment
 
 line = "m: 128; k: 256; l: 1; seed: 1111"
 
@@ -87,20 +87,12 @@ def test_a_case_is_taken_as_it_stands_or_refused(numbers: tuple[int, ...], full:
 
 # task.yml
 
-entries = st.fixed_dictionaries(
-    {},
-    optional={
-        "name": json_values | st.sampled_from(["eval.py", "..", "", ".", "a/b", "x\0"]),
-        "source": json_values | st.sampled_from(["eval.py", "/etc/passwd", "../eval.py", "."]),
-    },
-)
 yaml_cases = st.fixed_dictionaries(
     {}, optional=dict.fromkeys(("m", "k", "l", "seed", "n"), json_values)
 ) | st.just({"m": 1, "k": 64, "l": 1, "seed": 1})
 contents = st.fixed_dictionaries(
     {},
     optional={
-        "files": st.lists(entries, max_size=3) | json_values,
         "tests": st.lists(yaml_cases, max_size=3) | json_values,
         "benchmarks": st.lists(yaml_cases, max_size=3) | json_values,
     },
@@ -127,9 +119,6 @@ def test_a_task_yml_is_a_problem_or_is_refused(
     found = problem_of(folder, yaml.safe_dump(content))
     if found is None:
         return
-    for name, source in found.files.items():
-        assert (folder / name).parent == folder
-        assert (folder / source).resolve().is_relative_to(folder.resolve())
     for case in found.tests + found.benchmarks:
         shape_of(case)
         assert len(case.splitlines()) == 1
@@ -142,12 +131,9 @@ def test_a_task_yml_is_a_problem_or_is_refused(
         "files: 2001-99-99",
         "files: !!python/object:os.system {}",
         "&a [*a]",
-        "files: [{name: e, source: eval.py}]\ntests: [{m: 0x" + "f" * 5000 + "}]\nbenchmarks: []",
         "files: []\ntests: [{m: 1, k: 64, l: 1, seed: '1\\ncheck: pass'}]\nbenchmarks: []",
         "files: []\ntests: [{m: true, k: 64, l: 1, seed: 1}]\nbenchmarks: []",
         "files: []\ntests: [{m: 1, k: 64, l: 1, seed: 1, inputs: full}]\nbenchmarks: []",
-        "files: [{name: .., source: eval.py}]\ntests: []\nbenchmarks: []",
-        "files: [{name: e, source: /etc/passwd}]\ntests: []\nbenchmarks: []",
         b"\xff\xfe\x00",
         "\x00",
         "",
@@ -316,27 +302,15 @@ def test_a_line_without_end_is_not_kept() -> None:
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
 
 
-@given(
-    st.fixed_dictionaries(
-        {},
-        optional={
-            "NVFP4_ORDERS": texts | numbers,
-            "POPCORN_SEED": texts | st.just("9" * 5000),
-            "NVFP4_TIMEOUT_S": texts | numbers,
-            "NVFP4_DEVICE": texts | st.just("cpu"),
-        },
-    )
-)
-def test_variables_are_taken_or_refused_with_a_sentence(variables: dict[str, str]) -> None:
-    with mock.patch.dict(os.environ, variables):
+@given(st.dictionaries(st.sampled_from([each.name for each in fields(Options)]), json_values))
+def test_options_are_taken_or_refused_with_a_sentence(chosen: dict[str, Any]) -> None:
+    with mock.patch.dict(os.environ, {VARIABLE: json.dumps(chosen)}):
         try:
-            environment = judge_command.read_environment()
-        except judge_command.SetupError as error:
-            refused: judge_command.SetupError | None = error
-        else:
-            refused = None
-    if refused:
-        assert refused.end in (Exit.USAGE, Exit.NO_PIPE)
-        assert len(str(refused).splitlines()) == 1
+            options = options_of_environment()
+        except ValueError as error:
+            options, refused = None, str(error)
+    if options is None:
+        assert len(refused.splitlines()) == 1
         return
-    assert 0 < environment.timeout_s < math.inf
+    assert 0 < options.timeout_s < math.inf
+    assert {name: getattr(options, name) for name in chosen} == chosen

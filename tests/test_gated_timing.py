@@ -22,7 +22,7 @@ from nvfp4.judge.clock import gated_timing
 from nvfp4.judge.clock.device_limits import DeviceLimits
 from nvfp4.judge.clock.gated_timing import GatedClock, error_ns, few_calls, least_calls
 from nvfp4.judge.clock.timing_checks import Estimate
-from nvfp4.judge.hooks import Extras
+from nvfp4.judge.hooks import Hooks
 from nvfp4.judge.modes import Judge
 from nvfp4.judge.opened_case import OpenedCase
 from nvfp4.judge.protocol import Exit
@@ -311,7 +311,7 @@ def test_a_time_limit_that_ends_before_the_first_queue_is_reported_case_by_case(
         load = begin
 
     worker: Any = SlowToStart()
-    extras = Extras(open_clock=lambda: GatedClock(worker, cpu, 0.0))
+    extras = Hooks(open_clock=lambda: GatedClock(worker, cpu, 0.0))
     late = Judge(worker, recorder.pipe, torch.device("cuda"), 0.0, extras)
     assert late.benchmark([case], DeviceLimits(1000.0, 0.0, 0.0), True) == Exit.TIMED_OUT
     values = recorder.values()

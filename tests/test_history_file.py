@@ -23,7 +23,7 @@ from nvfp4.cli.keeping import keep
 writer = """
 import hashlib, os, sys
 from pathlib import Path
-sys.path[:0] = [{tests!r}, {harness!r}]
+sys.path[:0] = [{tests!r}]
 from recorded_verdicts import timed_verdict
 from nvfp4.cli.history import History
 from nvfp4.cli.keeping import keep
@@ -37,7 +37,7 @@ for number in range(times):
     verdict.submission = Submission("mine.py", hashlib.sha256(text).hexdigest())
     assert keep(verdict, text, history)
     print(number, flush=True)
-""".format(tests=str(root / "tests"), harness=str(root / "harness"))
+""".format(tests=str(root / "tests"))
 
 
 def start_writer(path: Path, times: int, size: int = 100) -> subprocess.Popen[str]:

@@ -23,7 +23,7 @@ from nvfp4.cli import judging
 from nvfp4.cli.explain import Explained
 from nvfp4.cli.explanation import Kernel, Line
 from nvfp4.cli.history import History
-from nvfp4.cli.judging import Options
+from nvfp4.cli.judging import Invocation
 from nvfp4.cli.main import main
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.report import source
@@ -288,11 +288,14 @@ def test_a_huge_source_is_cut(history: History) -> None:
     assert "more lines are not shown" in reported("1", "2", "1").text
 
 
+own_of_eval = {"submission", "mode", "stop_early", "watch"}
+
+
 def test_the_options_that_a_file_is_judged_with_are_those_of_eval() -> None:
     command = main.commands["eval"]
     context = command.make_context("eval", ["mine.py"])
-    given = {name: each for name, each in context.params.items() if name in vars(Options())}
-    assert Options(**given) == replace(Options(), kept=True)
+    given = {name: context.params[name] for name in context.params if name not in own_of_eval}
+    assert Invocation.of(given) == Invocation(kept=True)
 
 
 def dumped(path: Path, *options: str) -> subprocess.CompletedProcess[str]:

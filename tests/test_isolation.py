@@ -18,12 +18,13 @@ from conftest import is_below, processes_naming, with_the_judge
 
 import nvfp4.cli.bot
 from nvfp4.cli.problem import load_problem
+from nvfp4.records.options import Options
 
 
 def run_alone(source: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     (folder / "submission.py").write_text(source)
     return subprocess.run(
-        [sys.executable, "-m", "nvfp4.judge.alone", "submission.py"],
+        [sys.executable, "-m", "nvfp4.judge", "alone", "submission.py"],
         cwd=folder,
         env={**with_the_judge, **environment},
         capture_output=True,
@@ -153,7 +154,7 @@ def test_only_listed_variables_are_passed_on(seen: dict) -> None:
     assert "SECRET_TOKEN" not in seen["variables"]
     assert {"PATH", "TMPDIR"} <= set(seen["variables"])
     ours = {name for name in seen["variables"] if name.startswith(("NVFP4_", "POPCORN_"))}
-    assert ours <= {"NVFP4_DEADLINE", "NVFP4_NAME"}
+    assert ours <= {"NVFP4_DEADLINE", "NVFP4_OPTIONS"}
 
 
 def test_programs_that_a_submission_needs_are_there(seen: dict) -> None:
@@ -194,11 +195,11 @@ def custom_kernel(data):
 
 @in_tmp
 def test_no_seed_stands_where_a_submission_can_read(seen: dict) -> None:
-    bot = nvfp4.cli.bot.Bot(load_problem(), seeking.encode(), device="cpu", seed=7654321)
+    bot = nvfp4.cli.bot.Bot(load_problem(), seeking.encode(), Options(device="cpu"), 7654321)
     ended = bot.run_eval("test", [case(seed=7654321)])
     assert "LookupError: found []" in ended.values["test.0.error"]
     alone = nvfp4.cli.bot.Bot(
-        load_problem(), f"{seeking}\ncustom_kernel(None)\n".encode(), device="cpu", seed=7654321
+        load_problem(), f"{seeking}\ncustom_kernel(None)\n".encode(), Options(device="cpu"), 7654321
     )
     assert alone.run_submission().stderr.endswith("LookupError: found []")
 

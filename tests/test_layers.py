@@ -1,4 +1,4 @@
-"""Which module may import which, read from the source."""
+"""Which module may import which, read from the source: arrows point downward only."""
 
 from __future__ import annotations
 
@@ -6,16 +6,42 @@ import sys
 from graphlib import TopologicalSorter
 
 import pytest
-from bot import root
-from imports import folders, graph, imports_of, modules, top
+from imports import graph, imports_of, modules
 
 everything = modules()
 imported = graph()
 
+layers = (
+    ("records",),
+    ("contract", "capture", "emulator"),
+    ("shared_memory", "retarget", "emulation", "sandbox"),
+    ("retargeting",),
+    ("worker",),
+    ("executor",),
+    ("judge",),
+    ("tuner",),
+)
+"""Folders and modules of nvfp4, from the bottom. Each may import those below it and itself."""
+
+below = {
+    name: {each for lower in layers[:number] for each in lower}
+    for number, layer in enumerate(layers)
+    for name in layer
+}
+below["cli"] = {"records"}
+"""The command starts processes; it imports none of what they run."""
+
+reading_ptx = {"nvfp4.emulator.errors", "nvfp4.emulator.names", "nvfp4.emulator.source"}
+"""What PTX is read with, besides emulator/ptx: its errors, names and lines of source."""
+
+
+def folder_of(name: str) -> str:
+    """The folder, or the module beside the folders, that a module of nvfp4 belongs to."""
+    return name.split(".")[1] if "." in name else ""
+
 
 def members(folder: str) -> list[str]:
-    """The modules of a folder."""
-    return [name for name, path in everything.items() if path.is_relative_to(root / folder)]
+    return [name for name in everything if folder_of(name) == folder]
 
 
 def reachable(*names: str) -> set[str]:
@@ -36,112 +62,79 @@ def public_imports(name: str) -> set[str]:
     return tops - ours - set(sys.stdlib_module_names)
 
 
-record_of_a_launch = {
-    "nvfp4.records.launch_errors",
-    "nvfp4.records.launch",
-    "nvfp4.records.tensormap",
-}
-"""What a front end hands to an executor."""
-
-reading_ptx = {"nvfp4.emulator.errors", "nvfp4.emulator.names", "nvfp4.emulator.source"}
-"""What PTX is read with, besides nvfp4/emulator/ptx: its errors, names and lines of source."""
-
-allowed = {
-    "harness": {"task", "reference", *members("harness")},
-    "local": {
-        *{"task", "reference", "nvfp4.retarget.extensions", "nvfp4.retargeting"},
-        *members("harness"),
-        *members("local"),
-    },
-    "capture": set(members("capture")),
-    "emulator": {*members("emulator"), *record_of_a_launch},
-    "retarget": {
-        *members("retarget"),
-        *members("nvfp4/emulator/ptx"),
-        *reading_ptx,
-        *record_of_a_launch,
-        "nvfp4.capture.signature",
-    },
-    "cli": set(members("cli")),
-    "tuner": {"task", "reference", *members("harness"), *members("tuner")},
-}
-
-outside_the_bot = {
-    "eval": {"nvfp4.judge.observing", "nvfp4.judge.facts", "nvfp4.records.options"},
-    "worker": {
-        "nvfp4.sandbox.confinement",
-        "nvfp4.sandbox.fork_server",
-        "nvfp4.worker.installed_runner",
-    },
-    "submission_process": {"nvfp4.sandbox.workers"},
-    "buffers": {"nvfp4.shared_memory.device_memory"},
-    "nvfp4.sandbox.fork_server": {"nvfp4.emulation"},
-    "nvfp4.worker.emulated_runner": {"nvfp4.emulation"},
-    "nvfp4.judge.alone": {"nvfp4.emulation"},
-    "nvfp4.executor.__main__": {
-        "nvfp4.emulator",
-        "nvfp4.emulator.listing",
-        "nvfp4.emulator.preparation",
-        "nvfp4.emulator.source",
-    },
-    "nvfp4.worker.tracebacks": {
-        "nvfp4.emulator.errors",
-        "nvfp4.emulator.rendering",
-        "nvfp4.emulator.source",
-    },
-    "nvfp4.judge.facts": {"nvfp4.capture.cuda.toolchain"},
-}
-"""Who asks for more where nvfp4 is installed: the judge and its worker, each in one place."""
-
-
-def test_only_what_the_contest_knows_lies_at_the_top() -> None:
-    assert set(top) == {"submission", "task", "reference", "eval"}
-
-
-def test_the_submission_imports_task_and_public_packages_only() -> None:
-    assert imported["submission"] == {"task"}
+def test_the_submission_imports_what_the_bot_gives_it_and_nothing_else_of_ours() -> None:
+    assert imported["submission"] <= {"task"}
     assert public_imports("submission") <= {"torch", "cutlass", "cuda"}
 
 
-def test_task_imports_nothing_of_the_repository_and_the_reference_task_alone() -> None:
+def test_the_task_imports_nothing_of_the_repository_and_the_reference_task_alone() -> None:
     assert imported["task"] == set()
-    assert imported["reference"] == {"task"}
+    assert imported["reference"] == {"nvfp4.contract.task"}
 
 
-@pytest.mark.parametrize("name", [name for folder in folders for name in members(folder)])
-def test_a_module_imports_what_its_folder_may(name: str) -> None:
-    folder = everything[name].relative_to(root).parts[0]
-    assert imported[name] <= allowed[folder] | outside_the_bot.get(name, set())
+def test_the_entry_of_the_bot_imports_the_judge_s_alone() -> None:
+    assert imported["eval"] == {"nvfp4.judge.entry"}
 
 
-def test_the_judge_knows_harness_and_what_is_installed_beside_it() -> None:
-    assert imported["eval"] <= {"reference", *members("harness"), *outside_the_bot["eval"]}
-    assert {"task", "reference"} <= reachable("eval")
+@pytest.mark.parametrize("name", [name for name in everything if folder_of(name) in below])
+def test_a_module_imports_its_own_folder_and_those_below(name: str) -> None:
+    folder = folder_of(name)
+    found = {folder_of(each) for each in imported[name]} - {"", folder}
+    assert found <= below[folder], name
+
+
+def test_every_folder_has_its_layer() -> None:
+    folders = {folder_of(name) for name in everything} - {"", "__main__"}
+    assert folders == set(below)
+
+
+def test_there_is_no_import_circle() -> None:
+    assert len(list(TopologicalSorter(imported).static_order())) == len(everything)
+
+
+def test_there_is_no_circle_of_folders() -> None:
+    arrows = {
+        name: {folder_of(each) for one in members(name) for each in imported[one]} - {"", name}
+        for name in below
+    }
+    assert len(list(TopologicalSorter(arrows).static_order())) == len(below)
+
+
+def test_records_import_the_standard_library_alone() -> None:
+    for name in members("records"):
+        assert not public_imports(name), name
 
 
 def test_capture_and_emulator_meet_in_one_place() -> None:
-    both = {name for name in everything if _meets(name, "capture") and _meets(name, "emulator")}
-    assert {name for name in both if not name.startswith("nvfp4.emulator")} == {"nvfp4.emulation"}
+    both = {
+        name
+        for name in everything
+        if folder_of(name) not in ("capture", "emulator", "retarget")
+        if {"capture", "emulator"} <= {folder_of(each) for each in imported[name]}
+    }
+    assert both == {"nvfp4.emulation"}
 
 
-def _meets(name: str, folder: str) -> bool:
-    return bool(imported[name] & set(members(folder)))
+def test_retargeting_reads_ptx_and_emulates_nothing() -> None:
+    found = {each for name in members("retarget") for each in imported[name]}
+    emulator = {each for each in found if folder_of(each) == "emulator"}
+    assert {each for each in emulator if not each.startswith("nvfp4.emulator.ptx")} <= reading_ptx
 
 
 def test_nobody_imports_the_submission() -> None:
-    assert not [name for name in everything if "submission" in imported[name]]
+    judged = {"submission"}
+    assert not [name for name in everything if imported[name] & judged]
 
 
-def test_the_worker_cannot_reach_the_reference_the_cases_or_the_result_pipe() -> None:
-    hidden = {"reference", "cases", "protocol", "judge", "eval", "nvfp4.judge.diagnosis"}
-    assert not reachable("worker") & hidden
+def test_the_worker_cannot_reach_the_reference() -> None:
+    assert "nvfp4.contract.reference" not in reachable(*members("worker"))
 
 
 def test_the_executor_can_reach_neither_a_submission_nor_the_reference() -> None:
-    hidden = {"runner", "submission_process", "reference", "cases", "protocol", "nvfp4.emulation"}
-    found = reachable("nvfp4.executor.__main__")
+    found = reachable(*members("executor"))
+    hidden = {"nvfp4.worker.runner", "nvfp4.contract.reference", "nvfp4.emulation"}
     assert not found & hidden
-    assert found & set(members("capture")) <= record_of_a_launch
+    assert not [each for each in found if folder_of(each) == "capture"]
     assert "torch" not in {each for name in found for each in public_imports(name)}
 
 
@@ -155,19 +148,7 @@ def test_the_command_imports_nothing_heavy() -> None:
         assert not public_imports(name) & {"torch", "cutlass", "cuda", "numpy", "numba"}, name
 
 
-def test_there_is_no_import_circle() -> None:
-    assert len(list(TopologicalSorter(imported).static_order())) == len(everything)
-
-
 def test_a_module_bears_neither_its_folder_s_name_nor_that_of_a_library() -> None:
     for name, path in everything.items():
-        if path.stem != "__init__" and name not in top:
+        if path.stem != "__init__" and "." in name:
             assert path.stem != path.parent.name, path
-    flat = {path.stem for path in (root / "harness").glob("*.py")}
-    assert not flat & set(sys.stdlib_module_names)
-
-
-@pytest.mark.parametrize("folder", [*folders, "nvfp4", "benchmarks", "scripts", "tests"])
-def test_no_module_is_longer_than_400_lines(folder: str) -> None:
-    for path in (root / folder).rglob("*.py"):
-        assert len(path.read_bytes().splitlines()) <= 400, path

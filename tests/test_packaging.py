@@ -2,49 +2,32 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import re
-import zlib
-from pathlib import Path
 
 from bot import problem, root
-from imports import folders
-
-longest_bundle = 50_000
-"""Characters of the bot's request: the contest's own folder is at 23,360."""
 
 
-def sources() -> dict[str, Path]:
-    """Name in the bot's folder to the file of this repository."""
-    entries = {entry["name"]: entry["source"] for entry in problem()["files"]}
-    return {
-        name: root / (name if source == "@SUBMISSION@" else source)
-        for name, source in entries.items()
-    }
+def test_task_yml_lists_the_five_files_of_the_contract() -> None:
+    sources = {entry["name"]: entry["source"] for entry in problem()["files"]}
+    assert set(sources) == {"submission.py", "task.py", "reference.py", "eval.py", "utils.py"}
+    assert sources.pop("submission.py") == "@SUBMISSION@"
+    for name, source in sources.items():
+        assert (root / source).name == name
+        assert (root / source).is_file()
 
 
-def test_task_yml_lists_the_files_of_the_top_and_of_harness_and_nothing_else() -> None:
-    files = {path.name: path for path in (*root.glob("*.py"), *(root / "harness").glob("*.py"))}
-    assert sources() == {**files, "task.yml": root / "task.yml"}
+def test_what_the_top_shows_is_what_the_package_has() -> None:
+    contract = root / "nvfp4" / "contract"
+    for name in ("task.py", "reference.py", "eval.py", "submission.py", "task.yml"):
+        assert (contract / name).resolve() == root / name
+    assert (root / "cli").resolve() == root / "nvfp4" / "cli"
+    assert (root / "nvfp4" / "ladder").resolve() == root / "ladder"
 
 
-def test_the_bundle_that_the_bot_sends_is_small() -> None:
-    """In the order of task.yml, where similar files stand next to each other: all are compressed
-    together."""
-    contents = {name: path.read_text(encoding="utf-8") for name, path in sources().items()}
-    request = base64.b64encode(zlib.compress(json.dumps(contents).encode()))
-    assert len(request) < longest_bundle
-
-
-def test_a_wheel_has_one_top_level_name_and_whole_folders_in_it() -> None:
+def test_a_wheel_is_the_package_and_nothing_is_copied_into_it() -> None:
     text = (root / "pyproject.toml").read_text(encoding="utf-8")
-    section = text.partition("[tool.hatch.build.targets.wheel")[2].partition("\n[tool.ruff")[0]
-    assert re.findall(r"^packages = (.+)$", section, re.MULTILINE) == ['["nvfp4"]']
-    included = dict(re.findall(r'^"(.+)" = "(.+)"$', section, re.MULTILINE))
-    top = {path.name for path in root.glob("*.py")} | {"task.yml"}
-    judged = {"ladder", "nvfp4/selftest/cheats", "nvfp4/selftest/honest"}
-    assert included == {name: f"nvfp4/{name}" for name in {*folders, *top, *judged}}
+    assert re.findall(r"^packages = (.+)$", text, re.MULTILINE) == ['["nvfp4"]']
+    assert "force-include" not in text
 
 
 def test_the_contest_s_cases_stand_in_task_yml() -> None:

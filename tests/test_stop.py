@@ -16,6 +16,7 @@ from conftest import is_below, processes_naming, with_the_judge
 
 import nvfp4.cli.bot
 from nvfp4.cli.problem import load_problem
+from nvfp4.records.options import Options
 
 endless = b"open('started', 'w').close()\nwhile True:\n    pass\n"
 
@@ -82,7 +83,8 @@ def test_a_run_that_is_too_long_is_asked_to_stop_and_leaves_no_folder(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(nvfp4.cli.bot, "grace_s", -166.0)  # the judge itself would wait for 170 s
-    ended = nvfp4.cli.bot.Bot(load_problem(), endless, device="cpu").run_eval("test", [case()])
+    bot = nvfp4.cli.bot.Bot(load_problem(), endless, Options(device="cpu"))
+    ended = bot.run_eval("test", [case()])
     assert ended.killed
     assert ended.exit_code == 128 + signal.SIGTERM
     assert list(tmp_path.glob("nvfp4-*")) == []
@@ -190,7 +192,7 @@ def test_what_a_submission_detaches_when_it_runs_by_itself_is_killed(tmp_path: P
         "print('imported')\n"
     )
     ended = subprocess.run(
-        [sys.executable, "-m", "nvfp4.judge.alone", str(submission)],
+        [sys.executable, "-m", "nvfp4.judge", "alone", str(submission)],
         cwd=tmp_path,
         env=with_the_judge,
         capture_output=True,
@@ -209,6 +211,6 @@ def test_a_script_that_runs_confined_ends_as_by_itself(ending: str, tmp_path: Pa
         subprocess.run(
             [sys.executable, *how, str(submission)], cwd=tmp_path, env=with_the_judge, timeout=60
         ).returncode
-        for how in ([], ["-m", "nvfp4.judge.alone"])
+        for how in ([], ["-m", "nvfp4.judge", "alone"])
     ]
     assert codes[0] == codes[1] != 0

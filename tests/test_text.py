@@ -22,6 +22,7 @@ from nvfp4.cli.problem import load_problem
 from nvfp4.cli.render import show
 from nvfp4.cli.text import first_lines, most_lines, visible
 from nvfp4.cli.verdict import Submission, TestResult, Verdict
+from nvfp4.records.options import Options
 
 escape = "\x1b[2J\x1b[1;1Hpassed\r\x9b1A\u202e"
 
@@ -55,7 +56,7 @@ def test_what_a_run_by_itself_writes_is_bounded_and_visible(tmp_path: Path) -> N
         "        os.write(fd, bytes(1 << 16))\n"
         f"sys.exit({escape!r})\n"
     )
-    ended = Bot(load_problem(), source.encode(), device="cpu").run_submission()
+    ended = Bot(load_problem(), source.encode(), Options(device="cpu")).run_submission()
     assert ended.exit_code == 1
     assert ended.stderr.endswith(visible(escape))
     assert len(ended.stderr) < 5 * (8 << 10)
@@ -64,7 +65,7 @@ def test_what_a_run_by_itself_writes_is_bounded_and_visible(tmp_path: Path) -> N
 
 def test_a_message_of_a_test_is_visible(tmp_path: Path) -> None:
     source = f"def custom_kernel(data):\n    raise ValueError({escape!r})\n"
-    ended = Bot(load_problem(), source.encode(), device="cpu").run_eval("test", [case()])
+    ended = Bot(load_problem(), source.encode(), Options(device="cpu")).run_eval("test", [case()])
     assert visible(escape) in ended.values["test.0.error"]
     assert not any("\x1b" in value for value in ended.values.values())
 
@@ -93,7 +94,7 @@ def test_a_worker_that_nests_folders_is_cleared_away(
         "import os\nfor _ in range(3000):\n    os.mkdir('d')\n    os.chdir('d')\n"
         "raise ValueError('deep')\n"
     )
-    ended = Bot(load_problem(), source.encode(), device="cpu").run_eval("test", [case()])
+    ended = Bot(load_problem(), source.encode(), Options(device="cpu")).run_eval("test", [case()])
     assert "ValueError: deep" in ended.values["test.0.error"]
     assert ended.exit_code == 112, ended.stderr
     assert list(tmp_path.iterdir()) == []

@@ -13,6 +13,7 @@ from nvfp4.judge.clock.device_limits import DeviceLimits, measure_limits
 from nvfp4.judge.clock.write_back import WriteBack, nothing_added
 from nvfp4.judge.facts import device_facts
 from nvfp4.judge.modes import schedules
+from nvfp4.records.options import Options
 from nvfp4.worker.flushes import flushes
 from nvfp4.worker.timing import CpuTimer, CudaTimer, call_timer
 
@@ -56,7 +57,7 @@ def test_the_limits_of_this_device_are_believable() -> None:
 
 
 def test_the_facts_name_this_device_and_its_torch() -> None:
-    facts = device_facts(default_device())
+    facts = device_facts(default_device(), Options())
     assert facts.kind == default_device().type
     assert facts.name
     assert facts.torch == torch.__version__

@@ -307,8 +307,9 @@ def test_the_command_hands_everything_to_the_tuner(
     assert done.exit_code == 1
     wanted = ["--calls", "9", "--shape", "1,64,1", "--state", str(state), "--write"]
     assert started["command"][0] == sys.executable
-    assert started["command"][1] == str(root / "tuner" / "tune.py")
-    assert started["command"][2:] == [str(submission), *wanted]
+    assert started["command"][1] == "-m"
+    assert started["command"][2] == "nvfp4.tuner.tune"
+    assert started["command"][3:] == [str(submission), *wanted]
     assert started["env"]["CUDA_VISIBLE_DEVICES"] == "1"
     assert started["env"]["PYTHONPATH"].startswith(str(root))
 

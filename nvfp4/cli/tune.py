@@ -6,8 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from nvfp4.cli.errors import SetupError
-from nvfp4.cli.problem import Problem, Shape, shape_of
+from nvfp4.cli.problem import Problem, Shape, package_path, shape_of
 
 
 def tune(
@@ -24,20 +23,16 @@ def tune(
     shapes: (m, k, l); the benchmarks' if there are none. device: auto, cuda or cuda:N. The tuner
     shares this process's output. Raises SetupError.
     """
-    # By path: python -m would put the working directory first, where another reference.py may lie.
-    script = problem.folder / "tuner" / "tune.py"
-    if not script.is_file():
-        raise SetupError(f"{script} does not exist", "Restore the folder tuner.")
     wanted = [Shape(*shape) for shape in shapes] or [shape_of(each) for each in problem.benchmarks]
-    command = [sys.executable, str(script), str(submission), "--calls", str(calls)]
+    command = [sys.executable, "-m", "nvfp4.tuner.tune", str(submission.resolve()), "--calls", str(calls)]
     for shape in wanted:
         command += ["--shape", f"{shape.m},{shape.k},{shape.l}"]
     if state is not None:
-        command += ["--state", str(state)]
+        command += ["--state", str(state.resolve())]
     if write:
         command.append("--write")
     process = subprocess.Popen(
-        command, env=_environment(problem.folder, device), stdin=subprocess.DEVNULL
+        command, cwd="/", env=_environment(device), stdin=subprocess.DEVNULL
     )
     while True:
         try:
@@ -46,10 +41,9 @@ def tune(
             continue  # the tuner was interrupted as well; it saves its state and exits
 
 
-def _environment(folder: Path, device: str) -> dict[str, str]:
-    """This process's, with the judge's modules importable and one device visible."""
-    path = [str(folder), str(folder / "harness"), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
+def _environment(device: str) -> dict[str, str]:
+    """This process's, with the package importable and one device visible."""
+    environment = {**os.environ, **package_path()}
     number = device.partition(":")[2]
     if number:
         environment["CUDA_VISIBLE_DEVICES"] = number

@@ -10,10 +10,11 @@ from nvfp4.contract import reference
 from nvfp4.contract.layout import dtype_by_name, input_names, output_view, storages, total_bytes
 from nvfp4.contract.task import input_t, output_t
 from nvfp4.judge.cases import Case
-from nvfp4.judge.clock.device_limits import free_memory_bytes, wait_until_idle
+from nvfp4.judge.clock.device_limits import free_memory_bytes
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.messages import Call, Called, Done, HandOverAgain, OpenCase
 from nvfp4.shared_memory.buffers import SharedBuffers, create_buffers, output_name
+from nvfp4.worker.timing import wait_until_idle
 
 T = TypeVar("T")
 

@@ -81,8 +81,8 @@ class SubmissionProcess:
     The folder holds copies of the submission, task.py and utils.py.
     """
 
-    def __init__(self, submission: Path, options: Options) -> None:
-        self.options = options
+    def __init__(self, submission: Path, options: Options | None = None) -> None:
+        self.options = options or Options()
         self.scratch = Path(tempfile.mkdtemp(prefix="nvfp4-"))
         for source in (submission, *(_contract / name for name in _beside)):
             shutil.copy(source, self.scratch / source.name)
@@ -118,7 +118,7 @@ class SubmissionProcess:
     @property
     def pid(self) -> int | None:
         """Of the worker, if there is one."""
-        return self._process and self._process.pid
+        return self._process.pid if self._process else None
 
     def stop(self) -> None:
         """Kills the worker and all that it has started."""

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 open_files = 4096
 processes = 512
@@ -70,8 +71,8 @@ def stop_tree(root: int) -> list[int]:
     return stopped
 
 
-def kill_tree(process: subprocess.Popen[bytes]) -> None:
-    """Kills a session, given its leader, and all descendants of it; waits."""
+def kill_tree(process: Any) -> None:
+    """Kills a session, given its leader as Popen, and all descendants of it; waits."""
     tree = stop_tree(process.pid) if process.poll() is None else []
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -14,7 +14,7 @@ _longest_line = 400
 def names_an_architecture(error: BaseException | None) -> bool:
     """Whether an error, or one that led to it, says that code and GPU do not fit.
 
-    A failed build of a CUDA C++ extension is none: `retarget/nvcc.py` has tried what there is to try.
+    A failed build of a CUDA C++ extension is none: `retarget/nvcc.py` has tried all there is.
     """
     seen: set[int] = set()
     while error is not None and id(error) not in seen:

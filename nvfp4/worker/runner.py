@@ -13,7 +13,6 @@ import torch
 
 from nvfp4.contract.layout import dtype_by_name, layouts, output_view
 from nvfp4.contract.task import input_t, output_t
-from nvfp4.judge.clock.device_limits import wait_until_idle
 from nvfp4.records.messages import (
     Call,
     Called,
@@ -26,7 +25,14 @@ from nvfp4.records.messages import (
     Profiled,
 )
 from nvfp4.shared_memory.buffers import SharedBuffers, open_buffers, output_name
-from nvfp4.worker.timing import CallTimer, CudaTimer, Flush, call_timer, contest_flush
+from nvfp4.worker.timing import (
+    CallTimer,
+    CudaTimer,
+    Flush,
+    call_timer,
+    contest_flush,
+    wait_until_idle,
+)
 
 CustomKernel = Callable[[input_t], output_t]
 

@@ -136,3 +136,8 @@ class CpuTimer:
 
 def call_timer(device: torch.device, flush: Flush = contest_flush) -> CallTimer:
     return CudaTimer(device, flush) if device.type == "cuda" else CpuTimer()
+
+
+def wait_until_idle(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2] / "emulator"
+ROOT = Path(__file__).resolve().parents[2] / "nvfp4" / "emulator"
 PACKAGE = "nvfp4.emulator"
 # A folder or module may import its own and what stands before it.
 ORDER = (

@@ -1,6 +1,6 @@
 """Judges submissions of the corpus as the worker does, each in a process of its own.
 
-PYTHONPATH=.:tests:harness python -m field.judged [NAME ...]
+PYTHONPATH=.:tests python -m field.judged [NAME ...]
 
 A name is "folder/module" or a folder; all of the corpus without any.
 """
@@ -31,6 +31,7 @@ from nvfp4.judge.cases import Case
 from nvfp4.judge.opened_case import OpenedCase, generate
 from nvfp4.judge.submission_process import SubmissionFailed
 from nvfp4.records.messages import Call, Called, Failure, Load, OpenCase
+from nvfp4.records.options import Options
 from nvfp4.worker.emulated_runner import EmulatedRunner
 
 SHAPES = {
@@ -80,7 +81,7 @@ class InProcess:
     """Stands for the worker's process: asks a runner in this one."""
 
     def __init__(self, submission: Path) -> None:
-        self.runner = Recorder(submission)
+        self.runner = Recorder(submission, Options())
 
     def ask(self, request: object, fd: int | None) -> Any:
         with contextlib.redirect_stdout(io.StringIO()):
@@ -102,7 +103,7 @@ def judge(entry: Entry) -> Judgement:
     process: InProcess | None = None
     try:
         process = InProcess(entry.path)
-        process.ask(Load("sm_100a", True, 4), None)
+        process.ask(Load(), None)
         for m, k, l in SHAPES[entry.expectation.on]:
             for full in (False, True) if entry.expectation.on != "full_range" else (True,):
                 called = _call(process, Case("", m, k, l, 1111, full))

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 import torch
 
-from nvfp4.cli.bot import Bot
-from nvfp4.cli.problem import load_problem
 from nvfp4.cli.retargeting import read_retargeted, retargeting_lines
 from nvfp4.judge.protocol import ResultPipe
 from nvfp4.judge.retargeted_kernels import RetargetedKernels
 from nvfp4.records.messages import Call, Called, Done, Load, Profile
+from nvfp4.records.options import Options
 from nvfp4.worker import retargeted_calls
 from nvfp4.worker.architecture_errors import names_an_architecture, shorten_build_errors
 from nvfp4.worker.retargeted_calls import RetargetedCalls
@@ -52,13 +51,13 @@ class FakeRunner:
 def calls(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A factory of calls on a runner; installing tells the runner."""
 
-    def make(runner: FakeRunner) -> RetargetedCalls:
+    def make(runner: FakeRunner, retarget: str = "auto") -> RetargetedCalls:
         def start(self: Any) -> None:
             runner.retargeted = True
             self._retargeting = SimpleNamespace(kernels=lambda: [KERNEL, KERNEL])
 
         monkeypatch.setattr(RetargetedCalls, "_start", start)
-        return RetargetedCalls(runner)  # type: ignore[arg-type]
+        return RetargetedCalls(runner, Options(retarget=retarget))  # type: ignore[arg-type]
 
     monkeypatch.setattr(retargeted_calls.torch.cuda, "synchronize", lambda *_: None)
     monkeypatch.setattr(retargeted_calls.torch.cuda, "get_device_capability", lambda: (9, 0))
@@ -70,17 +69,13 @@ def ask(calls: RetargetedCalls, request: Any) -> Any:
     return calls.operations[type(request)](request, None)
 
 
-def load(retarget: str) -> Load:
-    return Load("sm_100a", True, 1, False, retarget)
-
-
 unfit = RuntimeError("ptxas error: Feature 'cvt with .e2m1x2' requires .target sm_100a or higher")
 
 
 def test_what_runs_as_it_is_stays_as_it_is(calls: Any) -> None:
     runner = FakeRunner()
     worker = calls(runner)
-    assert ask(worker, load("auto")) == Done()
+    assert ask(worker, Load()) == Done()
     assert ask(worker, Call()).launches == []
     assert (runner.asked, runner.retargeted) == (["Load", "Call"], False)
 
@@ -91,20 +86,20 @@ def test_what_runs_as_it_is_stays_as_it_is(calls: Any) -> None:
 def test_what_does_not_fit_is_loaded_again(calls: Any, fails: type, asked: list[str]) -> None:
     runner = FakeRunner(unfit, fails)
     worker = calls(runner)
-    ask(worker, load("auto"))
+    ask(worker, Load())
     assert ask(worker, Call()).launches == [KERNEL]
     assert runner.asked == asked
 
 
 def test_always_rewrites_and_never_does_not(calls: Any) -> None:
     always = FakeRunner()
-    worker = calls(always)
-    ask(worker, load("always"))
+    worker = calls(always, "always")
+    ask(worker, Load())
     assert always.retargeted
     assert ask(worker, Call()).launches == [KERNEL]
     never = FakeRunner(unfit)
-    worker = calls(never)
-    ask(worker, load("never"))
+    worker = calls(never, "never")
+    ask(worker, Load())
     with pytest.raises(RuntimeError, match="ptxas"):
         ask(worker, Call())
     assert not never.retargeted
@@ -118,7 +113,7 @@ def test_always_rewrites_and_never_does_not(calls: Any) -> None:
 def test_another_error_is_the_submission_s_own(calls: Any, error: Exception) -> None:
     runner = FakeRunner(error)
     worker = calls(runner)
-    ask(worker, load("auto"))
+    ask(worker, Load())
     with pytest.raises(type(error)):
         ask(worker, Call())
     assert not runner.retargeted
@@ -132,7 +127,7 @@ def test_after_the_device_is_lost_nothing_is_tried(
 
     monkeypatch.setattr(retargeted_calls.torch.cuda, "synchronize", lost)
     worker = calls(FakeRunner(unfit))
-    ask(worker, load("auto"))
+    ask(worker, Load())
     with pytest.raises(RuntimeError, match="ptxas"):
         ask(worker, Call())
 
@@ -145,21 +140,15 @@ def test_where_nothing_can_be_rewritten_the_first_error_counts(
 
     worker = calls(FakeRunner(unfit))
     monkeypatch.setattr(RetargetedCalls, "_start", refuse)
-    ask(worker, load("auto"))
+    ask(worker, Load())
     with pytest.raises(RuntimeError, match="ptxas"):
         ask(worker, Call())
-
-
-def test_the_command_passes_the_choice_on(tmp_path: Path) -> None:
-    bot = Bot(load_problem(), b"", retarget="always", flush="clean")
-    chosen = bot._environment(tmp_path / "flat")
-    assert (chosen["NVFP4_RETARGET"], chosen["NVFP4_FLUSH"]) == ("always", "clean")
 
 
 def test_on_the_cpu_there_is_nothing_to_retarget() -> None:
     runner = FakeRunner()
     runner.device = torch.device("cpu")
-    assert RetargetedCalls(runner).operations == {}  # type: ignore[arg-type]
+    assert RetargetedCalls(runner, Options()).operations == {}  # type: ignore[arg-type]
 
 
 def test_an_architecture_may_be_named_by_the_cause() -> None:

@@ -28,11 +28,6 @@ class DeviceLimits:
         return nbytes / self.read_gbps + self.empty_ns
 
 
-def wait_until_idle(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 def free_memory_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])

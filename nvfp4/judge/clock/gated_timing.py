@@ -15,7 +15,7 @@ import torch
 
 from nvfp4.contract.layout import layouts, total_bytes
 from nvfp4.judge.cases import Case
-from nvfp4.judge.clock.device_limits import free_memory_bytes, wait_until_idle
+from nvfp4.judge.clock.device_limits import free_memory_bytes
 from nvfp4.judge.clock.stats import Stats
 from nvfp4.judge.clock.timing_checks import Estimate, is_longer, refuse_longer
 from nvfp4.judge.opened_case import OpenedCase, generate, seconds_left
@@ -25,7 +25,7 @@ from nvfp4.records.queue_messages import AwaitQueue, CloseQueue, OpenGate, OpenS
 from nvfp4.shared_memory.buffers import SharedBuffers, create_buffers, output_name
 from nvfp4.shared_memory.gate import Gate
 from nvfp4.worker.flushes import clean_flush
-from nvfp4.worker.timing import CudaTimer
+from nvfp4.worker.timing import CudaTimer, wait_until_idle
 
 few_calls, many_calls, least_calls = 56, 448, 16
 

@@ -13,7 +13,7 @@ from gemv import gemv
 
 
 def forged_time(self, call):
-    import timing
+    from nvfp4.worker import timing
 
     result = call()
     torch.cuda.synchronize()
@@ -21,10 +21,9 @@ def forged_time(self, call):
 
 
 def custom_kernel(data):
-    import timing
-    from messages import Done
-
+    from nvfp4.records.messages import Done
     from nvfp4.records.queue_messages import AwaitQueue
+    from nvfp4.worker import timing
     from nvfp4.worker.gated_calls import GatedCalls
 
     timing.CudaTimer.time = forged_time

@@ -18,7 +18,7 @@ def filtered_send(self, message, *rest):
 
 
 def custom_kernel(data):
-    import channel
+    from nvfp4.records import channel
 
     class Filtered(socket.socket):
         sendall = filtered_send
