@@ -1,8 +1,8 @@
 """The submission against what a user would run instead, in one process, by the judge's timer.
 
-    PYTHONPATH=harness python -m benchmarks.compare                    the contest's three shapes
-    PYTHONPATH=harness python -m benchmarks.compare --flush clean      no dirty lines in the cache
-    PYTHONPATH=harness python -m benchmarks.compare --sweep plot.png   1 MB to 1 GB of weights
+    python -m benchmarks.compare                    the contest's three shapes
+    python -m benchmarks.compare --flush clean      no dirty lines in the cache
+    python -m benchmarks.compare --sweep plot.png   1 MB to 1 GB of weights
 
 Run it from the repository root on a machine with a GPU. Candidates take turns; a time is the median
 of single calls on a cold L2 cache. The floor is the bytes a call must move over the bandwidth of

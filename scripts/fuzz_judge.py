@@ -1,8 +1,8 @@
 """Feeds the judge's parsers with bytes that a coverage-guided fuzzer makes.
 
     pip install atheris
-    PYTHONPATH=harness python -m scripts.fuzz_judge cases -max_total_time=60
-    PYTHONPATH=harness python -m scripts.fuzz_judge task|lines|messages|counts [libFuzzer options]
+    python -m scripts.fuzz_judge cases -max_total_time=60
+    python -m scripts.fuzz_judge task|lines|messages|counts [libFuzzer options]
 
 Run it from the repository root. A parser may refuse its input by the error it declares; any other
 exception is a finding, and libFuzzer keeps the input. ``tests/test_fuzz.py`` does the same with

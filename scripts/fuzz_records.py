@@ -14,16 +14,11 @@ import copy
 import json
 import mmap
 import os
-import pathlib
 import random
 import sys
 import time
 from collections import Counter
 from typing import Any
-
-if "buffers" not in sys.modules:
-    folder = pathlib.Path(__file__).resolve().parent.parent
-    sys.path[:0] = [str(folder), str(folder / "harness")]
 
 import torch
 

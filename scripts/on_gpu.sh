@@ -4,10 +4,9 @@
 #
 #     scripts/on_gpu.sh OUT [PART ...]
 #
-# PART: tests, eval, selftest, selftest-clean, repeatability, submissions, retarget,
-# retarget-submissions, retarget-self, a-against-a, flush, compare, compare-self, batch, ladder,
-# sanitize. Each takes ten minutes at most, but batch on few GPUs; some write OUT/PART.json. FILES
-# names the files of retarget-submissions and batch, if not all are wanted.
+# PART: tests, eval, selftest, selftest-clean, submissions, retarget, retarget-submissions,
+# retarget-self, compare, compare-self, ladder, sanitize. Each takes ten minutes at most; some write
+# OUT/PART.json. FILES names the files of retarget-submissions, if not all are wanted.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$1
@@ -32,46 +31,32 @@ for part in "${@:-tests}"; do
         run tests python3 -m pytest -q -m "gpu or blackwell" "${files[@]}"
         ;;
     sanitize) # submission.py under compute-sanitizer
-        PYTHONPATH=$PYTHONPATH:$PWD/harness run sanitize python3 -m scripts.sanitize
+        run sanitize python3 -m scripts.sanitize
         ;;
     eval) run eval python3 -m nvfp4 eval submission.py ;;
     selftest) run selftest python3 -m nvfp4 selftest --json ;;
     selftest-clean) run selftest-clean python3 -m nvfp4 selftest --flush clean --json ;;
-    repeatability) run repeatability python3 -m scripts.judge_repeatability --rounds 10 ;;
     submissions) # CUDA C++ and Triton, native and emulated
         mapfile -t files < <(grep -l "^#!EXPECT pass" tests/field/{cuda,triton}/*.py)
-        PYTHONPATH=$PYTHONPATH:$PWD/harness \
-            run submissions python3 -m scripts.fidelity.submissions "$out/submissions.json" "${files[@]}"
+        run submissions python3 -m scripts.fidelity.submissions "$out/submissions.json" "${files[@]}"
         ;;
     retarget-submissions) # whole files for sm_100a: bits, tests, times, what was rewritten
         # shellcheck disable=SC2086
-        PYTHONPATH=$PYTHONPATH:$PWD/harness run retarget-submissions \
+        run retarget-submissions \
             python3 -m scripts.retargeting.submissions "$out/retarget-submissions.json" ${FILES:-}
         ;;
     retarget-self) # submission.py native, from its own PTX, and from sm_100a's
-        PYTHONPATH=$PYTHONPATH:$PWD/harness:$PWD/tests:$PWD/tests/retarget run retarget-self \
+        PYTHONPATH=$PYTHONPATH:$PWD/tests:$PWD/tests/retarget run retarget-self \
             python3 -m scripts.retargeting "$out/retarget-self.json" timing
-        ;;
-    a-against-a) # after both flushes
-        run a-against-a python3 -m scripts.a_against_a "$out/a-against-a.json"
-        ;;
-    flush) # what each flush does to a time
-        PYTHONPATH=$PYTHONPATH:$PWD/harness \
-            run flush python3 -m scripts.flush_effect "$out/flush.json"
         ;;
     compare) # own, Triton, cuBLAS and torch after both flushes
         for flush in contest clean; do
-            PYTHONPATH=$PYTHONPATH:$PWD/harness \
-                run "compare-$flush" python3 -m benchmarks.compare --flush "$flush"
+            run "compare-$flush" python3 -m benchmarks.compare --flush "$flush"
         done
         ;;
     compare-self) # nvfp4 compare: with its copy, and with a slower one; repeat it for more
         run compare-self python3 -m scripts.compare_repeatability "$out/compare-self.jsonl" \
             --copies 4 --slower 2
-        ;;
-    batch) # forty submissions on all GPUs, then on one
-        # shellcheck disable=SC2086
-        run batch python3 -m scripts.batch_speed "$out/batch.json" ${FILES:-}
         ;;
     ladder) # times of all rungs; what compiles is compiled before, beside each other
         grep -l load_inline ladder/*/*.py |
@@ -80,7 +65,7 @@ for part in "${@:-tests}"; do
         run ladder python3 -m nvfp4 ladder --quick --state "$out/ladder.json"
         ;;
     retarget)
-        PYTHONPATH=$PYTHONPATH:$PWD/harness:$PWD/tests:$PWD/tests/retarget \
+        PYTHONPATH=$PYTHONPATH:$PWD/tests:$PWD/tests/retarget \
             run retarget python3 -m scripts.retargeting "$out/retarget.json"
         ;;
     *) echo "unknown part: $part" >&2; status=2 ;;

@@ -1,6 +1,6 @@
 """submission.py under compute-sanitizer: memcheck, then racecheck.
 
-    PYTHONPATH=harness python -m scripts.sanitize
+    python -m scripts.sanitize
 
 Run it from the repository root on a machine with a GPU and compute-sanitizer. Calls the submission
 on the contest's tests and benchmarks and on odd shapes, with both decoders before sm_100 and with

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import random
-import shutil
+import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from bot import root
 
+from nvfp4.judge import submission_process
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.messages import Profile, Profiled
+from nvfp4.records.options import Options
+from nvfp4.sandbox import isolation
+from nvfp4.sandbox.workers import Process
 
 worker = """\
 import json, os, pathlib, socket, sys, time
@@ -45,14 +50,22 @@ hello = ['{"is": "Greeting", "confined": {}}\n', 1]
 loaded = ['{"is": "Done", "id": 1}\n', 1]
 
 
-def answers(harness: Path, steps: list[Any], timeout_s: float = 5.0) -> list[Any]:
+def start_script(
+    script: Path, module: str, submission: Path, fd: int, options: Options, folder: Path
+) -> Process:
+    """In place of a worker, a script with the same arguments."""
+    command = [sys.executable, str(script), str(fd), str(submission)]
+    return isolation.start_worker(command, folder, fd, dict(os.environ))
+
+
+def answers(folder: Path, steps: list[Any], timeout_s: float = 5.0) -> list[Any]:
     """What two requests come to: an answer each, or the failure."""
-    submission = harness / "submission.json"
+    submission = folder / "submission.json"
     submission.write_text(json.dumps(steps))
     found: list[Any] = []
     start = time.monotonic()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("submission_process.path_of", lambda name: str(harness / f"{name}.py"))
+        patch.setattr(submission_process, "start_worker", partial(start_script, folder / "worker.py"))
         with SubmissionProcess(submission) as process:
             for _ in range(2):
                 try:
@@ -65,22 +78,20 @@ def answers(harness: Path, steps: list[Any], timeout_s: float = 5.0) -> list[Any
 
 
 @pytest.fixture(scope="module")
-def harness(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a worker that follows a script."""
-    folder = tmp_path_factory.mktemp("harness")
+    folder = tmp_path_factory.mktemp("worker")
     (folder / "worker.py").write_text(worker)
-    for name in ("task.py", "nvfp4/contract/utils.py"):
-        shutil.copy(root / name, folder)
     return folder
 
 
-def test_an_orderly_worker_is_understood(harness: Path) -> None:
+def test_an_orderly_worker_is_understood(folder: Path) -> None:
     first, second = (
         [f'{{"is": "Profiled", "report": "{number}", "dtype": "", "id": {number}}}\n', 1]
         for number in (2, 3)
     )
     steps = [hello, "wait", loaded, "wait", first, "wait", second]
-    assert answers(harness, [*steps, "wait"]) == [Profiled("2", ""), Profiled("3", "")]
+    assert answers(folder, [*steps, "wait"]) == [Profiled("2", ""), Profiled("3", "")]
 
 
 @pytest.mark.parametrize(
@@ -115,26 +126,26 @@ def test_an_orderly_worker_is_understood(harness: Path) -> None:
         ("descriptors", "did not finish within"),
     ],
 )
-def test_a_disorderly_worker_is_a_failure(step: Any, why: str, harness: Path) -> None:
+def test_a_disorderly_worker_is_a_failure(step: Any, why: str, folder: Path) -> None:
     steps = [hello, "wait", loaded, "wait", step, "sleep"]
-    [failed] = answers(harness, steps, timeout_s=1.0)
+    [failed] = answers(folder, steps, timeout_s=1.0)
     assert isinstance(failed, SubmissionFailed)
     assert why in str(failed)
 
 
-def test_answers_of_chance_are_answers_to_the_question_or_failures(harness: Path) -> None:
+def test_answers_of_chance_are_answers_to_the_question_or_failures(folder: Path) -> None:
     """In one run each: a process a message would take long."""
     draw = random.Random(5)
     pieces = ['{"id": ', "2", "1", "}", "\n", ",", '"', "NaN", "[", "\xff", '"is": "Profiled"', " "]
     for _ in range(12):
         text = "".join(draw.choices(pieces, k=draw.randrange(1, 12))) + "\n"
-        for found in answers(harness, [hello, "wait", loaded, "wait", [text, 1], "exit"]):
+        for found in answers(folder, [hello, "wait", loaded, "wait", [text, 1], "exit"]):
             assert isinstance(found, (SubmissionFailed, Profiled))
 
 
 @pytest.mark.parametrize(
     "greeting", ["{}", '{"confined": {}}', '{"is": "Greeting", "confined": ["a"]}']
 )
-def test_a_greeting_that_is_none_is_a_failure(greeting: str, harness: Path) -> None:
-    [failed] = answers(harness, [[greeting + "\n", 1], "sleep"])
+def test_a_greeting_that_is_none_is_a_failure(greeting: str, folder: Path) -> None:
+    [failed] = answers(folder, [[greeting + "\n", 1], "sleep"])
     assert isinstance(failed, SubmissionFailed)

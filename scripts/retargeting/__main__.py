@@ -1,6 +1,6 @@
 """Checks on a GPU what retargeting promises: the same bits as the emulator, at no cost of the host.
 
-    PYTHONPATH=.:harness:tests:tests/retarget python -m scripts.retargeting OUT.json [PART ...]
+    PYTHONPATH=.:tests:tests/retarget python -m scripts.retargeting OUT.json [PART ...]
 
 Run it from the repository root; scripts/on_gpu.sh does. Each part is a process of its own: where
 one fails or hangs, the others still run. Prints a line for each part, writes all of it as JSON, and

@@ -25,7 +25,7 @@ def run(arguments: list[str], seconds: float = SECONDS) -> dict[str, Any]:
     start = time.monotonic()
     # Without the folders that the other parts take flat modules from.
     folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    flat = ("/harness", "/tests", "/tests/retarget")
+    flat = ("/tests", "/tests/retarget")
     paths = os.pathsep.join(folder for folder in folders if not folder.endswith(flat))
     environment = {**os.environ, "PYTHONPATH": paths}
     try:

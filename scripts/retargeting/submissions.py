@@ -1,6 +1,6 @@
 """Whole submissions for sm_100a on this GPU: judged, timed, and their bits against the emulator's.
 
-    PYTHONPATH=.:harness python -m scripts.retargeting.submissions OUT.json [FILE ...]
+    python -m scripts.retargeting.submissions OUT.json [FILE ...]
 
 Run it from the repository root; scripts/on_gpu.sh does. A file must pass all 20 tests, have a time
 and a list of what was rewritten, and give the emulator's bits on all tests with both kinds
