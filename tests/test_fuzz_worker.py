@@ -65,7 +65,9 @@ def answers(folder: Path, steps: list[Any], timeout_s: float = 5.0) -> list[Any]
     found: list[Any] = []
     start = time.monotonic()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(submission_process, "start_worker", partial(start_script, folder / "worker.py"))
+        patch.setattr(
+            submission_process, "start_worker", partial(start_script, folder / "worker.py")
+        )
         with SubmissionProcess(submission) as process:
             for _ in range(2):
                 try:

@@ -112,7 +112,7 @@ def test_a_huge_file_is_left_to_the_import() -> None:
 
 
 def test_judge_and_command_agree_on_how_a_failed_import_begins() -> None:
-    from nvfp4.worker.loading import heading
+    from nvfp4.worker.runner import import_heading as heading
 
     assert heading == import_failed
 

@@ -73,3 +73,14 @@ class Executed:
     fault: str
     record: dict[str, Any]
     taken: bool
+
+
+@dataclass(frozen=True)
+class Explain:
+    """Call custom_kernel once and write what its kernels cost to a file. instructions: after how
+    many warp instructions a launch may stop. ptx, sass: with the text of the code.
+    """
+
+    instructions: int
+    ptx: bool
+    sass: bool

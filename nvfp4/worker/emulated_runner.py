@@ -1,7 +1,11 @@
 """A runner on a stand-in for CUDA, whose kernels are emulated."""
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
+import json
+import mmap
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +13,24 @@ import torch
 
 from nvfp4.contract.dimensions import dimensions
 from nvfp4.contract.layout import layouts
+from nvfp4.records.execution_messages import Explain, Record, Recorded
+from nvfp4.records.launch_records import outbox_bytes
 from nvfp4.records.messages import Call, Called, Done, Load, OpenCase
 from nvfp4.records.options import Options
 from nvfp4.records.watch_messages import WatchedCall
 from nvfp4.shared_memory.buffers import SharedBuffers, output_name
-from nvfp4.worker.reporting_runner import ReportingRunner
+from nvfp4.shared_memory.whole_mapping import whole_mapping
+from nvfp4.worker.machine_code import assemble
+from nvfp4.worker.runner import Runner
+
+explained_name = "explained.json"
+"""In the folder that a submission's process may write to."""
+
+most_kernels = 16
+"""Whose cost is explained."""
 
 
-class EmulatedRunner(ReportingRunner):
+class EmulatedRunner(Runner):
     """Reports of emulated launches come with each call."""
 
     _emulation: Any = None
@@ -24,7 +38,11 @@ class EmulatedRunner(ReportingRunner):
 
     def __init__(self, submission: Path, options: Options) -> None:
         super().__init__(submission, options)
-        self.operations[WatchedCall] = self._watched_call
+        self.operations |= {
+            WatchedCall: self._watched_call,
+            Record: self._record,
+            Explain: self._explain_costs,
+        }
 
     def adopt(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor of the stand-in on the same memory."""
@@ -98,3 +116,66 @@ class EmulatedRunner(ReportingRunner):
         with self._emulation.watching(c.data_ptr() + 2 * element, 2) as watch:
             answer = self._call(Call(), fd)
         return dataclasses.replace(answer, launches=[vars(each) for each in watch.writers])
+
+    def _record(self, request: Record, fd: int | None) -> Recorded:
+        outbox = mmap.mmap(fd, outbox_bytes) if request.fresh and fd is not None else None
+        emulation = self.begin_call()
+        base, nbytes = whole_mapping(self.buffers)
+        c = self.buffers.tensors["c"]
+        with emulation.recording(outbox) as recorder:
+            recorder.begin((base, nbytes), (c.data_ptr(), c.numel()))
+            try:
+                output = self.kernel(self.data(self.buffers))
+                self.refuse_other_outputs(output)
+                emulation.end_call()
+                said = recorder.finish()
+            except Exception:
+                if recorder.refused is None:
+                    raise
+                return Recorded({}, True, recorder.refused)
+        launched = recorder.launched
+        if not any(step["launch"] for step in said["steps"]):
+            return Recorded({}, launched, recorder.refused or "no kernel was launched")
+        if recorder.refused is not None:
+            return Recorded({}, launched, recorder.refused)
+        width = output.element_size()
+        call = {
+            **said,
+            "base": base,
+            "output": output.data_ptr(),
+            "dtype": str(output.dtype).removeprefix("torch."),
+            "strides": [each * width for each in output.stride()],
+        }
+        return Recorded(call, launched, "")
+
+    def _explain_costs(self, request: Explain, fd: int | None) -> Done:
+        emulation = self.begin_call()
+        emulation.count_by_line(request.instructions)
+        try:
+            self.kernel(self.data(self.buffers))
+            kernels = [
+                _plain_cost(cost, request) for cost in emulation.costs_by_kernel()[:most_kernels]
+            ]
+        finally:
+            emulation.count_by_line(None)
+        text = json.dumps({"kernels": kernels})
+        (self._submission.parent / explained_name).write_text(text, encoding="utf-8")
+        return Done()
+
+
+def _plain_cost(cost: Any, request: Explain) -> dict[str, Any]:
+    """A kernel's cost for JSON, with what the assembler says where there is one."""
+    plain: dict[str, Any] = cost.to_dict()
+    code = assemble(cost.ptx, cost.entry, request.sass)
+    plain["assembled_registers"] = code.registers
+    plain["spilled_bytes"] = code.spilled_bytes
+    if request.sass:
+        plain["sass"] = [vars(each) for each in code.sass]
+        plain["no_sass"] = code.missing
+    if request.ptx:
+        lines = cost.ptx.split("\n")
+        plain["ptx"] = [
+            {"file": file, "line": line, "count": count, "text": lines[number - 1].strip()}
+            for number, (count, file, line) in sorted(cost.ptx_lines.items())
+        ]
+    return plain

@@ -1,18 +1,21 @@
 """Runs a submission for the judge, without seeds, expected values or results."""
 
 import contextlib
+import difflib
 import importlib.util
 import os
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
 
 from nvfp4.contract.layout import dtype_by_name, layouts, output_view
 from nvfp4.contract.task import input_t, output_t
+from nvfp4.records.failures import believed, record_of
 from nvfp4.records.messages import (
     Call,
     Called,
@@ -24,19 +27,23 @@ from nvfp4.records.messages import (
     Profile,
     Profiled,
 )
+from nvfp4.records.options import Options
 from nvfp4.shared_memory.buffers import SharedBuffers, open_buffers, output_name
-from nvfp4.worker.timing import (
-    CallTimer,
-    CudaTimer,
-    Flush,
-    call_timer,
-    contest_flush,
-    wait_until_idle,
-)
+from nvfp4.worker.flushes import flushes
+from nvfp4.worker.hangs import HangWatch
+from nvfp4.worker.printed import flush_output
+from nvfp4.worker.timing import CallTimer, CudaTimer, call_timer, wait_until_idle
+from nvfp4.worker.tracebacks import explained, plain
 
 CustomKernel = Callable[[input_t], output_t]
 
 _longest_error = 4000
+
+import_heading = "the import failed"
+"""How the message of a submission that cannot be loaded begins; the command looks for it."""
+
+_entry_point = "custom_kernel"
+_known = ("cuda", "cupy", "cutlass", "numba", "numpy", "task", "torch", "triton", "utils")
 
 # Kept: a submission may replace the attributes of torch.
 _copy = torch.Tensor.copy_
@@ -47,16 +54,21 @@ class Refused(Exception):
 
 
 class Runner:
-    """operations: what carries out a kind of request, given the record and its descriptor."""
+    """operations: what carries out a kind of request, given the record and its descriptor. name:
+    what messages call the submission's file.
+    """
 
     expected_device = ""
 
-    def __init__(self, submission: Path, flush: Flush = contest_flush) -> None:
+    def __init__(self, submission: Path, options: Options) -> None:
         self._submission = submission
+        self.options = options
+        self.name = options.name or submission.name
+        self.watch = HangWatch(submission.parent)
         self.device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
         self._kernel: CustomKernel | None = None
         # Before the import of the submission, which may replace what the timer is made of.
-        self._timer: CallTimer = call_timer(self.device, flush)
+        self._timer: CallTimer = call_timer(self.device, flushes[options.flush])
         self.shape = (0, 0, 0)
         self.buffers = SharedBuffers({})
         self._last_output: Any = None
@@ -70,15 +82,26 @@ class Runner:
         }
 
     def answer(self, request: object, fd: int | None) -> object:
-        """Carries out a request. What the submission raises becomes the answer."""
+        """Carries out a request. What the submission raises becomes the answer; what was printed
+        is on its way to the judge before the answer is."""
+        loads = isinstance(request, Load)
         try:
-            return self.operations[type(request)](request, fd)
+            with self.watch.watching(loads):
+                return self.operations[type(request)](request, fd)
         except Refused as refused:
-            return Failure("contract", str(refused))
+            module = sys.modules.get("submission")
+            more = _about_entry_point(module) if loads and module else ""
+            return self._told("contract", f"{refused}{more}", loads)
         except SystemExit as stop:
-            return Failure("exit", f"the submission called sys.exit({stop.code!r})")
+            return self._told("exit", f"the submission called sys.exit({stop.code!r})", loads)
         except BaseException as error:
-            return self._explain(error)
+            return self._explain(error, loads)
+        finally:
+            flush_output()
+
+    def _told(self, kind: str, message: str, loads: bool) -> Failure:
+        heading = f"{import_heading}: " if loads else ""
+        return Failure(kind, plain(f"{heading}{message}", self._submission, self.name))
 
     @property
     def kernel(self) -> CustomKernel:
@@ -196,17 +219,31 @@ class Runner:
         table = profiler.key_averages().table(sort_by=order, row_limit=20)
         return Profiled(table, self._dtype_name)
 
-    def _explain(self, error: BaseException) -> Failure:
+    def _explain(self, error: BaseException, loads: bool) -> Failure:
         if getattr(error, "failure", "") == "setup":
             return Failure("setup", " ".join(str(error).split()))
-        text = own_traceback(error, self._submission)
+        if loads and isinstance(error, Exception):
+            return self._explain_import(error)
+        told = explained(error, self._submission, self.name)
+        record: dict[str, Any] = {}
+        with contextlib.suppress(Exception):  # the error may be of a class of the submission's
+            record = record_of(error, self._submission, imported=self._kernel is not None)
         if self.device.type == "cuda":
             try:
                 torch.cuda.synchronize(self.device)
             except RuntimeError as lost:
                 first_line = str(lost).splitlines()[0]
-                return Failure("cuda", f"{text}\n{first_line}" if first_line not in text else text)
-        return Failure("exception", text)
+                told = told if first_line in told else f"{told}\n{first_line}"
+                return Failure("cuda", told, believed({**record, "code": "cuda.error"}))
+        return Failure("exception", told, believed(record))
+
+    def _explain_import(self, error: Exception) -> Failure:
+        lines = [import_heading, own_traceback(error, self._submission)]
+        hint = _import_hint(error) if isinstance(error, ModuleNotFoundError) else None
+        text = "\n".join(lines + ([f"hint: {hint}"] if hint else []))
+        ours = isinstance(getattr(error, "verdict_code", None), str)
+        record = record_of(error, self._submission, imported=False) if ours else {}
+        return Failure("exception", text, believed(record))
 
 
 def own_traceback(error: BaseException, submission: Path) -> str:
@@ -222,3 +259,26 @@ def own_traceback(error: BaseException, submission: Path) -> str:
     lines = heading + traceback.format_list(frames) + traceback.format_exception_only(error)
     text = "".join(lines).strip()
     return text if len(text) <= _longest_error else f"{text[:_longest_error]} ... (cut)"
+
+
+def _about_entry_point(module: ModuleType) -> str:
+    """What there is in place of a function custom_kernel."""
+    if hasattr(module, _entry_point):
+        value = getattr(module, _entry_point)
+        return f": it is {'None' if value is None else 'of type ' + type(value).__name__}"
+    names = [
+        name
+        for name, value in vars(module).items()
+        if callable(value) and getattr(value, "__module__", None) == module.__name__
+    ]
+    close = difflib.get_close_matches(_entry_point, names, n=1)
+    return f"\nhint: did you mean {_entry_point}? It is called {close[0]} here" if close else ""
+
+
+def _import_hint(error: ModuleNotFoundError) -> str | None:
+    """What to do about a module that is not there."""
+    name = (error.name or "").partition(".")[0]
+    close = difflib.get_close_matches(name, [each for each in _known if each != name], n=1)
+    if close:
+        return f"did you mean {close[0]}?"
+    return f"a submission is one file, and {name} is not installed"

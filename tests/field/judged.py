@@ -72,9 +72,9 @@ class Recorder(EmulatedRunner):
 
     error: BaseException | None = None
 
-    def _explain(self, error: BaseException) -> Failure:
+    def _explain(self, error: BaseException, loads: bool) -> Failure:
         self.error = error
-        return super()._explain(error)
+        return super()._explain(error, loads)
 
 
 class InProcess:

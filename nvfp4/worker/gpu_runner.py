@@ -1,7 +1,7 @@
 """The worker's side of `--retarget`: a submission that does not fit this GPU is rewritten."""
 
 import dataclasses
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,28 +16,29 @@ most_kernels = 8
 """Of which the judge is told."""
 
 
-class RetargetedCalls:
-    """The operations that load and call a submission, on a GPU that it may not be written for."""
+class GpuRunner(Runner):
+    """Rewrites a submission that does not fit this GPU."""
 
-    def __init__(self, runner: Runner, options: Options) -> None:
-        self._runner = runner
-        self._options = options
+    def __init__(self, submission: Path, options: Options) -> None:
+        super().__init__(submission, options)
         self._retargeting: Any = None
         self._extensions = extensions.Extensions()
-        self._plainly = {kind: runner.operations[kind] for kind in (Load, Call, Profile)}
-        self.operations: dict[type, Callable[[Any, int | None], object]] = {}
-        if runner.device.type == "cuda":
-            self.operations = {Load: self._load, Call: self._call, Profile: self._natively_first}
+        self._plainly = {kind: self.operations[kind] for kind in (Load, Call, Profile)}
+        self.operations |= {
+            Load: self._load_fitting,
+            Call: self._call_fitting,
+            Profile: self._natively_first,
+        }
 
-    def _load(self, request: Load, fd: int | None) -> object:
-        options = self._options
+    def _load_fitting(self, request: Load, fd: int | None) -> object:
+        options = self.options
         if options.retarget != "never":
             extensions.start(options.retarget, options.arch, torch.cuda.get_device_capability())
         if options.retarget == "always" and self._retargeting is None:
             self._start()
         return self._natively_first(request, fd)
 
-    def _call(self, request: Call, fd: int | None) -> object:
+    def _call_fitting(self, request: Call, fd: int | None) -> object:
         answer = self._natively_first(request, fd)
         if not isinstance(answer, Called):
             return answer
@@ -74,10 +75,10 @@ class RetargetedCalls:
         # It takes a second to import, which most submissions need not spend.
         from nvfp4.retargeting import install
 
-        self._retargeting = install(self._options.arch)
+        self._retargeting = install(self.options.arch)
 
     def _may_be_retargeted(self, error: BaseException) -> bool:
-        if self._options.retarget != "auto" or self._retargeting is not None:
+        if self.options.retarget != "auto" or self._retargeting is not None:
             return False
         try:
             torch.cuda.synchronize()
