@@ -92,7 +92,7 @@ class SubmissionProcess:
         self._requests = 0
         self._asked: object = None
         self._load_failure: SubmissionFailed | None = None
-        self.confined: dict[str, str] = {}
+        self._confined: dict[str, str] | None = None
 
     def __enter__(self) -> "SubmissionProcess":
         self.start()
@@ -112,7 +112,7 @@ class SubmissionProcess:
         assert self._process.stdout and self._process.stderr
         self.stdout, self._stderr = _Tail(self._process.stdout), _Tail(self._process.stderr)
         self._channel = Channel(ours)
-        self.confined = {}
+        self._confined = None
         self._loaded = False
 
     @property
@@ -174,7 +174,7 @@ class SubmissionProcess:
 
     def greet(self, timeout_s: float, attempts: int = 2) -> dict[str, str]:
         """How the worker is confined; see ``confinement.confine``. Raises SubmissionFailed."""
-        if not self.confined:
+        if self._confined is None:
             try:
                 greeting = unpack(self._receive(timeout_s), Greeting)
             except ChannelClosed:
@@ -186,8 +186,8 @@ class SubmissionProcess:
             except (ChannelTimeout, BadMessage) as error:
                 self.stop()
                 raise SubmissionFailed(f"the worker did not start: {error!r}") from None
-            self.confined = {str(name): str(how) for name, how in greeting.confined.items()}
-        return self.confined
+            self._confined = {str(name): str(how) for name, how in greeting.confined.items()}
+        return self._confined
 
     def _send(self, request: object, fd: int | None) -> None:
         self._requests += 1
