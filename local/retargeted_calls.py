@@ -4,12 +4,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from messages import Call, Called, Load, Profile
-from nvfp4 import extensions
-from nvfp4.local.architecture_errors import names_an_architecture, shorten_build_errors
-from runner import Refused, Runner
+from nvfp4.local.fitting import Fitting
+from runner import Runner
 
 most_kernels = 8
 """Of which the judge is told."""
@@ -19,21 +16,16 @@ class RetargetedCalls:
     """The operations that load and call a submission, on a GPU that it may not be written for."""
 
     def __init__(self, runner: Runner) -> None:
-        self._runner = runner
-        self._request = Load("", False, 1)
-        self._retargeting: Any = None
-        self._extensions = extensions.Extensions()
+        self._request = Load()
+        self._fitting: Fitting | None = None
         self._plainly = {kind: runner.operations[kind] for kind in (Load, Call, Profile)}
         self.operations: dict[type, Callable[[Any, int | None], object]] = {}
         if runner.device.type == "cuda":
             self.operations = {Load: self._load, Call: self._call, Profile: self._natively_first}
 
     def _load(self, request: Load, fd: int | None) -> object:
-        self._request = request
-        if request.retarget != "never":
-            extensions.start(request.retarget, request.arch, torch.cuda.get_device_capability())
-        if request.retarget == "always" and self._retargeting is None:
-            self._start()
+        if self._fitting is None:
+            self._request, self._fitting = request, Fitting(request)
         return self._natively_first(request, fd)
 
     def _call(self, request: Call, fd: int | None) -> object:
@@ -44,42 +36,21 @@ class RetargetedCalls:
 
     def _rewritten(self) -> list[dict[str, Any]]:
         """What was rewritten so far; equal entries once."""
-        found = self._extensions.kernels()
-        found += self._retargeting.kernels() if self._retargeting else []
+        found = self._fitting.kernels() if self._fitting else []
         return [each for n, each in enumerate(found) if each not in found[:n]][:most_kernels]
 
     def _natively_first(self, request: Any, fd: int | None) -> object:
         """Carries out a request; where it fails because of the architecture, once more after the
         submission was loaded again with everything rewritten.
         """
-        carry_out = self._plainly[type(request)]
-        try:
-            return carry_out(request, fd)
-        except Refused:
-            raise
-        except Exception as error:
-            shorten_build_errors(error)
-            if not self._may_be_retargeted(error):
-                raise
-            try:
-                self._start()
-            except Exception as reason:  # then the submission's own error says more
-                raise error from reason
-        if not isinstance(request, Load):
-            self._plainly[Load](self._request, None)
-        return carry_out(request, fd)
+        assert self._fitting, "Load comes first"
 
-    def _start(self) -> None:
-        # It takes a second to import, which most submissions need not spend.
-        from nvfp4.retargeting import install
+        def carry_out() -> object:
+            return self._plainly[type(request)](request, fd)
 
-        self._retargeting = install(self._request.arch)
+        def again() -> object:
+            if not isinstance(request, Load):
+                self._plainly[Load](self._request, None)
+            return carry_out()
 
-    def _may_be_retargeted(self, error: BaseException) -> bool:
-        if self._request.retarget != "auto" or self._retargeting is not None:
-            return False
-        try:
-            torch.cuda.synchronize()
-        except RuntimeError:  # the device is lost
-            return False
-        return names_an_architecture(error)
+        return self._fitting.natively_first(carry_out, again)

@@ -6,6 +6,7 @@ The current folder is the script's: it holds task.py and the modules of the judg
 """
 
 import contextlib
+import json
 import os
 import runpy
 import signal
@@ -14,6 +15,9 @@ import sys
 from pathlib import Path
 
 import isolation
+from messages import Load, unpack
+from nvfp4.local.options import read_options
+from nvfp4.local.variables import default_timeout_s
 from nvfp4.local.workers import start_alone
 
 _look_s = 0.2
@@ -28,7 +32,8 @@ def run_confined(script: Path) -> int:
     isolation.adopt_orphans()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
-        process = start_alone("nvfp4.local.run_alone", script)
+        load = read_options(default_timeout_s)["load"]
+        process = start_alone("nvfp4.local.run_alone", script, load)
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return process.wait(_look_s)
@@ -39,53 +44,35 @@ def run_confined(script: Path) -> int:
         isolation.kill_children()
 
 
-def run_inside(script: Path) -> None:
-    """Confined to its folder, becomes the script, with a stand-in where there is no GPU."""
+def run_inside(script: Path, load: Load) -> None:
+    """Confined to its folder, becomes the script, which is loaded as a worker loads it."""
     from nvfp4.local.confinement import confine
 
     confine()
     import torch  # which starts threads: not before they are confined
 
-    sys.argv = [str(script)]
+    def run() -> None:
+        sys.argv = [str(script)]
+        runpy.run_path(str(script), run_name="__main__")
+
     if torch.cuda.is_available():
-        _run_retargeted(script)
+        from nvfp4.local.fitting import Fitting
+
+        Fitting(load).natively_first(run, run)
         return
     from nvfp4 import emulation
 
-    emulation.install_stand_in()
-    runpy.run_path(str(script), run_name="__main__")
-
-
-def _run_retargeted(script: Path) -> None:
-    """Becomes the script; with code for another GPU as the judge's worker would load it."""
-    import torch
-
-    from nvfp4 import extensions
-    from nvfp4.local.architecture_errors import names_an_architecture
-
-    retarget, arch = (os.environ.get(f"NVFP4_{name}", "") for name in ("RETARGET", "ARCH"))
-    if retarget in ("auto", "always"):
-        extensions.start(retarget, arch, torch.cuda.get_device_capability())
-    if retarget != "always":
-        try:
-            runpy.run_path(str(script), run_name="__main__")
-            return
-        except Exception as error:
-            if retarget != "auto" or not names_an_architecture(error):
-                raise
-    from nvfp4.retargeting import install
-
-    install(arch)
-    runpy.run_path(str(script), run_name="__main__")
+    emulation.install_stand_in(arch=load.arch, check=load.check, orders=load.orders)
+    run()
 
 
 def main() -> None:
     """Ends as the script did, with its exit code or by its signal."""
-    script = Path(sys.argv[-1]).resolve()
     if "--inside" in sys.argv:
-        run_inside(script)
+        script, load = sys.argv[sys.argv.index("--inside") + 1 :]
+        run_inside(Path(script), unpack(json.loads(load), Load))
         return
-    code = run_confined(script)
+    code = run_confined(Path(sys.argv[-1]).resolve())
     if code < 0:
         os.kill(os.getpid(), -code)
     sys.exit(code)

@@ -9,7 +9,7 @@ from pathlib import Path
 from nvfp4.local.caches import cache_variables
 
 _passed = re.compile(
-    r"\w*PATH|HOME|USER|LANG|LC_\w+|TZ|CC|CXX|VIRTUAL_ENV|CONDA_PREFIX|POPCORN_NCU"
+    r"\w*PATH|HOME|USER|LANG|LC_\w+|TZ|CC|CXX|VIRTUAL_ENV|CONDA_PREFIX|POPCORN_NCU|PYTORCH_NVCC"
     r"|NVIDIA_VISIBLE_DEVICES|(CUDA|CUTE_DSL|MKL|NUMBA|OMP|PYTHON|TORCH|TRITON)\w*"
 )
 
@@ -17,14 +17,14 @@ default_timeout_s = 170.0
 """Of a mode under the bot, as in ``eval``."""
 
 
-def variables(submission: Path, scratch: Path) -> dict[str, str]:
+def variables(submission: Path, scratch: Path, emulates: bool) -> dict[str, str]:
     """What a submission gets whose folder for temporary files is ``scratch``."""
     # ncu needs many of its own.
     passed = passed_on()
     if os.environ.get("POPCORN_NCU") == "1":
         ours = ("POPCORN_S", "POPCORN_F", "NVFP4_")
         passed |= {name: os.environ[name] for name in os.environ if not name.startswith(ours)}
-    return {**passed, **cache_variables(submission, scratch), **_ours()}
+    return {**passed, **cache_variables(submission, scratch, emulates), **_ours()}
 
 
 def passed_on() -> dict[str, str]:

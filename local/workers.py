@@ -17,6 +17,7 @@ from typing import IO, ClassVar
 
 import isolation
 from import_guard import path_of
+from messages import Load, pack
 from nvfp4.local.namespaces import uses_gpu
 from nvfp4.local.variables import variables
 
@@ -28,7 +29,7 @@ def start_worker(
 ) -> "subprocess.Popen[bytes] | ForkedProcess":
     """The worker's script with its arguments: script, socket, submission and more. fd: the socket,
     which it inherits."""
-    environment = variables(Path(arguments[2]), scratch)
+    environment = variables(Path(arguments[2]), scratch, not uses_gpu())
     ours = arguments[0] == path_of("worker")
     if ours and sys.platform == "linux" and (_ForkServer.is_prepared() or not uses_gpu()):
         server = _ForkServer.of(arguments[0], environment)
@@ -39,17 +40,17 @@ def start_worker(
     return isolation.start_worker(arguments, scratch, fd, environment)
 
 
-def start_alone(module: str, script: Path) -> "subprocess.Popen[bytes] | ForkedProcess":
-    """``python -m MODULE --inside SCRIPT`` in this folder, with this process's output."""
-    environment = variables(script, script.parent)
+def start_alone(module: str, script: Path, load: Load) -> "subprocess.Popen[bytes] | ForkedProcess":
+    """``python -m MODULE --inside SCRIPT LOAD`` in this folder, with this process's output. load:
+    what a worker is asked by, as JSON."""
+    environment = variables(script, script.parent, not uses_gpu())
+    inside = ["--inside", str(script), json.dumps(pack(load))]
     if _ForkServer.prepared:
         with open(os.devnull) as no_channel, contextlib.suppress(OSError):
-            arguments = [module, str(no_channel.fileno()), "--inside", str(script)]
+            arguments = [module, str(no_channel.fileno()), *inside]
             server = _ForkServer.of(module, environment)
             return server.fork(arguments, Path.cwd(), (no_channel.fileno(), 1, 2), environment)
-    return subprocess.Popen(
-        [sys.executable, "-m", module, "--inside", str(script)], env=environment
-    )
+    return subprocess.Popen([sys.executable, "-m", module, *inside], env=environment)
 
 
 class _ForkServer:

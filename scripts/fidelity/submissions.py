@@ -47,7 +47,7 @@ def outputs(path: Path, kind: str, arch: str) -> list[torch.Tensor]:
     if kind == "retargeted":
         from nvfp4 import extensions, retargeting
 
-        extensions.start("always", arch, torch.cuda.get_device_capability())
+        extensions.start("always", arch, torch.cuda.get_device_capability)
         retargeting.install(arch)
     if kind == "emulated":
         from nvfp4 import emulation

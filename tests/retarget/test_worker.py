@@ -12,11 +12,12 @@ import pytest
 import torch
 
 from messages import Call, Called, Done, Load, Profile
+from nvfp4 import extensions
 from nvfp4.cli.bot import Bot
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.retargeting import read_retargeted, retargeting_lines
-from nvfp4.local import retargeted_calls
 from nvfp4.local.architecture_errors import names_an_architecture, shorten_build_errors
+from nvfp4.local.fitting import Fitting
 from nvfp4.local.retargeted_calls import RetargetedCalls
 from nvfp4.local.retargeted_kernels import RetargetedKernels
 from protocol import ResultPipe
@@ -57,12 +58,11 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Any:
             runner.retargeted = True
             self._retargeting = SimpleNamespace(kernels=lambda: [KERNEL, KERNEL])
 
-        monkeypatch.setattr(RetargetedCalls, "_start", start)
+        monkeypatch.setattr(Fitting, "_start", start)
         return RetargetedCalls(runner)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(retargeted_calls.torch.cuda, "synchronize", lambda *_: None)
-    monkeypatch.setattr(retargeted_calls.torch.cuda, "get_device_capability", lambda: (9, 0))
-    monkeypatch.setattr(retargeted_calls.extensions, "start", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
+    monkeypatch.setattr(extensions, "start", lambda *_: None)
     return make
 
 
@@ -130,7 +130,7 @@ def test_after_the_device_is_lost_nothing_is_tried(
     def lost(*_: Any) -> None:
         raise RuntimeError("CUDA error: an illegal memory access")
 
-    monkeypatch.setattr(retargeted_calls.torch.cuda, "synchronize", lost)
+    monkeypatch.setattr(torch.cuda, "synchronize", lost)
     worker = calls(FakeRunner(unfit))
     ask(worker, load("auto"))
     with pytest.raises(RuntimeError, match="ptxas"):
@@ -144,7 +144,7 @@ def test_where_nothing_can_be_rewritten_the_first_error_counts(
         raise ValueError("sm_75 is older than sm_80")
 
     worker = calls(FakeRunner(unfit))
-    monkeypatch.setattr(RetargetedCalls, "_start", refuse)
+    monkeypatch.setattr(Fitting, "_start", refuse)
     ask(worker, load("auto"))
     with pytest.raises(RuntimeError, match="ptxas"):
         ask(worker, Call())
