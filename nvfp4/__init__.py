@@ -6,6 +6,8 @@ packages; an installed wheel has them inside. Either way nvfp4.cli is the same m
 
 from pathlib import Path
 
+__version__ = "0.1.0"
+
 _beside = Path(__file__).resolve().parent.parent
 if (_beside / "task.yml").is_file():
     __path__.append(str(_beside))

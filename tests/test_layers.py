@@ -58,7 +58,7 @@ allowed = {
         *record_of_a_launch,
         "nvfp4.capture.signature",
     },
-    "cli": set(members("cli")),
+    "cli": {"nvfp4", *members("cli")},
     "tuner": {"task", "reference", *members("harness"), *members("tuner")},
 }
 
