@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import io
 import json
 import os
@@ -12,7 +13,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from bot import root
@@ -23,6 +24,7 @@ from rich.console import Console
 from screens.verdicts import verdicts
 from test_formats import hostile, verdict_with
 
+import nvfp4
 from nvfp4.cli.brief import is_brief
 from nvfp4.cli.history import History, HistoryError, recorded
 from nvfp4.cli.judging import show_verdict
@@ -127,6 +129,17 @@ def test_nothing_is_kept_where_the_history_is_off(
     monkeypatch.setenv("NVFP4_NO_LOG", "0")
     judge("test", found=found)
     assert data.exists()
+
+
+def test_a_checkout_that_is_not_installed_keeps_its_verdicts(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str) -> NoReturn:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    assert kept_in(history, named(every_verdict()["passed"])) == 1
+    assert history.entries()[0].environment["nvfp4"] == nvfp4.__version__
 
 
 def test_an_interrupt_before_any_result_is_not_kept(history: History) -> None:

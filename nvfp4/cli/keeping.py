@@ -7,11 +7,11 @@ import os
 import platform
 import time
 from contextlib import suppress
-from importlib import metadata
 from typing import Any
 
 import click
 
+from nvfp4 import __version__
 from nvfp4.cli.history import History
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.text import visible
@@ -67,7 +67,7 @@ def entry_values(verdict: Verdict) -> dict[str, Any]:
         "flush": device.flush if device else None,
         "elapsed_s": verdict.elapsed_s,
         "environment": {
-            "nvfp4": metadata.version("nvfp4"),
+            "nvfp4": __version__,
             "python": platform.python_version(),
             "platform": platform.platform(),
         },

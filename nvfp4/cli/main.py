@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import click
 
+from nvfp4 import __version__
 from nvfp4.cli import exits
 from nvfp4.cli.compare.command import compare
 from nvfp4.cli.errors import SetupError
@@ -34,7 +35,7 @@ bench_seed = 1111
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="nvfp4")
+@click.version_option(__version__, prog_name="nvfp4")
 def main() -> None:
     """Judges submissions to the NVFP4 GEMV contest on the GPU you have, or on none."""
 

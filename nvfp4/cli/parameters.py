@@ -168,7 +168,6 @@ def judging_options(function: F) -> F:
         judgement_options,
         click.option(
             "--keep",
-            default="",
             type=click.Path(file_okay=False, resolve_path=True),
             metavar="DIR",
             help="Write the PTX of each emulated kernel there, with counts or the fault beside the "

@@ -10,9 +10,18 @@ import json
 import math
 import os
 from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 VARIABLE = "NVFP4_OPTIONS"
 """The variable of the environment with the JSON text."""
+
+_TYPES: dict[Any, tuple[type, ...]] = {
+    "str": (str,),
+    "str | None": (str, type(None)),
+    "bool": (bool,),
+    "int": (int,),
+    "float": (int, float),
+}
 
 _CHOICES = {
     "flush": ("contest", "clean"),
@@ -28,7 +37,7 @@ class Options:
     here: auto, always, never. flush: what empties the L2 before a timed call: contest, clean.
     check: whether the emulator looks for findings. orders: of warps and CTAs in which a kernel with
     findings runs. strict: whether findings fail a case. keep: the folder that listings of emulated
-    kernels go to, "" for none. repeat: whether some tests run again in a fresh process. name: what
+    kernels go to. repeat: whether some tests run again in a fresh process. name: what
     messages call the submission's file, "" for its own name.
     """
 
@@ -40,14 +49,14 @@ class Options:
     check: bool = True
     orders: int = 4
     strict: bool = False
-    keep: str = ""
+    keep: str | None = None
     repeat: bool = True
     name: str = ""
 
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
-            wanted = (int, float) if each.type == "float" else (type(each.default),)
+            wanted = _TYPES[each.type]
             if type(value) not in wanted:
                 raise ValueError(f"the option {each.name} cannot be {value!r:.60}")
             if each.name in _CHOICES and value not in _CHOICES[each.name]:

@@ -5,12 +5,15 @@ Imports nothing heavy: most submissions have no extension, or one that compiles 
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import re
 import shlex
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,41 +23,75 @@ from nvfp4.capture.imports import when_imported
 REPORT = ".retargeted.json"
 """Is appended to the name of an object: a file with what was rewritten in it."""
 
-_VARIABLE = "PYTORCH_NVCC"
+_COMPILER, _FOLDER = "PYTORCH_NVCC", "TORCH_EXTENSIONS_DIR"
+"""Variables that torch reads when it builds."""
+
 _OLDEST = 80
 _MAPPED = re.compile(r"(/.*\.so)$", re.MULTILINE)
 
 
-def start(retarget: str, arch: str, capability: tuple[int, int]) -> None:
-    """From now on torch builds extensions for this GPU, and through PTX of `arch` where need be.
+def start(retarget: str, arch: str, capability: Callable[[], tuple[int, int]]) -> None:
+    """From now on torch builds extensions for this GPU, and unless retarget is "never" through PTX
+    of `arch` where need be.
 
-    retarget: "auto" (where they cannot be built as they are) or "always". capability: the GPU's.
-    A compiler that the user has chosen by PYTORCH_NVCC stays.
+    retarget: "auto" (where they cannot be built as they are), "always" or "never". capability: says
+    the GPU's, once torch is about to build. A compiler that the user has chosen by PYTORCH_NVCC
+    stays. What another compiler has made, or the same one for another GPU, lies in another folder.
     """
+    when_imported("torch.utils.cpp_extension", lambda: _prepare(retarget, arch, capability()))
+
+
+def _prepare(retarget: str, arch: str, capability: tuple[int, int]) -> None:
+    import torch
+    import torch.utils.cpp_extension as builder
+
     number = 10 * capability[0] + capability[1]
     own = retarget == "auto" and arch.strip("sm_af") == str(number)
-    if _VARIABLE not in os.environ and not own and number >= _OLDEST:
-        when_imported("torch.utils.cpp_extension", lambda: _offer(retarget, arch, number))
-
-
-def _offer(retarget: str, arch: str, number: int) -> None:
-    from torch.utils.cpp_extension import CUDA_HOME
-
-    if CUDA_HOME is not None:
+    offered = retarget != "never" and not own and number >= _OLDEST
+    if offered and _COMPILER not in os.environ and builder.CUDA_HOME is not None:
         program = Path(__file__).with_name("nvcc.py")
-        nvcc = Path(CUDA_HOME, "bin", "nvcc")
+        nvcc = Path(builder.CUDA_HOME, "bin", "nvcc")
         words = (sys.executable, program, retarget, arch, number, _rules(), nvcc)
-        os.environ[_VARIABLE] = shlex.join(map(str, words))
+        os.environ[_COMPILER] = shlex.join(map(str, words))
+    toolkit = os.path.realpath(builder.CUDA_HOME or "")
+    made_by = (os.environ.get(_COMPILER, ""), toolkit, torch.__version__, sys.version)
+    digest = hashlib.sha256("\n".join(made_by).encode()).hexdigest()[:16]
+    root = os.environ.get(_FOLDER) or builder.get_default_build_root()
+    os.environ[_FOLDER] = str(Path(root, f"sm_{number}-{digest}"))
+    builder.FileBaton = Turn
+
+
+class Turn:
+    """In place of torch's FileBaton, whose file a killed build leaves behind, so that all others
+    wait for ever; and who has waited loads what another process has built. Here Linux ends a turn
+    with its process, and everybody builds in turn: ninja does nothing where all is as asked for.
+    """
+
+    def __init__(self, lock_file_path: str, *_: Any, **__: Any) -> None:
+        self._path = f"{lock_file_path}-of-nvfp4"
+        self._fd = -1
+
+    def try_acquire(self) -> bool:
+        """Waits for its turn, which it always gets."""
+        self._fd = os.open(self._path, os.O_CREAT | os.O_RDWR)
+        with contextlib.suppress(OSError):  # of a file system without locks
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+        return True
+
+    def release(self) -> None:
+        """Ends the turn."""
+        os.close(self._fd)
 
 
 def _rules() -> str:
     """An identity of what rewrites: with other rules everything is built again."""
-    digest = hashlib.sha256()
-    spec = find_spec("nvfp4.retarget")
-    assert spec is not None
-    for folder in spec.submodule_search_locations or ():
-        for path in sorted(Path(folder).glob("*.py")):
-            digest.update(path.read_bytes())
+    digest = hashlib.sha256(Path(__file__).with_name("nvcc.py").read_bytes())
+    for package in ("nvfp4.retarget", "nvfp4.capture.cuda", "nvfp4.emulator.ptx"):
+        spec = find_spec(package)
+        assert spec is not None
+        for folder in spec.submodule_search_locations or ():
+            for path in sorted(Path(folder).glob("*.py")):
+                digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
 

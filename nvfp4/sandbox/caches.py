@@ -22,13 +22,13 @@ _compilers = ("TRITON", "TORCHINDUCTOR", "CUTE_DSL", "NUMBA")
 _build_s = 60.0
 
 
-def cache_variables(submission: Path, scratch: Path) -> dict[str, str]:
+def cache_variables(submission: Path, scratch: Path, emulates: bool = True) -> dict[str, str]:
     """Variables that send temporary files to scratch and compilers' caches to the submission's
-    folder, which is made if need be."""
+    folder, which is made if need be. emulates: whether extensions are built for the emulator."""
     content = submission.read_bytes()
     folder = cache_root() / "submissions" / hashlib.sha256(content).hexdigest()[:32]
     try:
-        _prepare(folder, for_extensions=b"cpp_extension" in content)
+        _prepare(folder, for_extensions=emulates and b"cpp_extension" in content)
     except OSError:  # such as a full disk
         folder = scratch / "cache"
     names = (

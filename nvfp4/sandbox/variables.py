@@ -7,9 +7,10 @@ from pathlib import Path
 
 from nvfp4.records.options import Options
 from nvfp4.sandbox.caches import cache_variables
+from nvfp4.sandbox.namespaces import uses_gpu
 
 _passed = re.compile(
-    r"\w*PATH|HOME|USER|LANG|LC_\w+|TZ|CC|CXX|VIRTUAL_ENV|CONDA_PREFIX|POPCORN_NCU"
+    r"\w*PATH|HOME|USER|LANG|LC_\w+|TZ|CC|CXX|VIRTUAL_ENV|CONDA_PREFIX|POPCORN_NCU|PYTORCH_NVCC"
     r"|NVIDIA_VISIBLE_DEVICES|(CUDA|CUTE_DSL|MKL|NUMBA|OMP|PYTHON|TORCH|TRITON)\w*"
 )
 
@@ -21,7 +22,7 @@ def variables(submission: Path, scratch: Path, options: Options) -> dict[str, st
     if os.environ.get("POPCORN_NCU") == "1":
         ours = ("POPCORN_S", "POPCORN_F", "NVFP4_")
         passed |= {name: os.environ[name] for name in os.environ if not name.startswith(ours)}
-    return {**passed, **cache_variables(submission, scratch), **_ours(options)}
+    return {**passed, **cache_variables(submission, scratch, not uses_gpu()), **_ours(options)}
 
 
 def passed_on() -> dict[str, str]:

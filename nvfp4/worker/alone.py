@@ -13,43 +13,26 @@ from nvfp4.sandbox.confinement import confine
 
 
 def run_inside(script: Path) -> None:
-    """Confined to its folder, becomes the script, with a stand-in where there is no GPU."""
+    """Confined to its folder, becomes the script, which is loaded as a worker loads it."""
     confine()
     import torch  # which starts threads: not before they are confined
 
-    sys.argv = [str(script)]
+    options = options_of_environment()
     sys.path[:0] = [os.getcwd()]  # where task.py is
+
+    def run() -> None:
+        sys.argv = [str(script)]
+        runpy.run_path(str(script), run_name="__main__")
+
     if torch.cuda.is_available():
-        _run_retargeted(script)
+        from nvfp4.worker.fitting import Fitting
+
+        Fitting(options).natively_first(run, run)
         return
     from nvfp4 import emulation
 
-    emulation.install_stand_in()
-    runpy.run_path(str(script), run_name="__main__")
-
-
-def _run_retargeted(script: Path) -> None:
-    """Becomes the script; with code for another GPU as the judge's worker would load it."""
-    import torch
-
-    from nvfp4.retarget import extensions
-    from nvfp4.worker.architecture_errors import names_an_architecture
-
-    options = options_of_environment()
-    retarget, arch = options.retarget, options.arch
-    if retarget != "never":
-        extensions.start(retarget, arch, torch.cuda.get_device_capability())
-    if retarget != "always":
-        try:
-            runpy.run_path(str(script), run_name="__main__")
-            return
-        except Exception as error:
-            if retarget != "auto" or not names_an_architecture(error):
-                raise
-    from nvfp4.retargeting import install
-
-    install(arch)
-    runpy.run_path(str(script), run_name="__main__")
+    emulation.install_stand_in(arch=options.arch, check=options.check, orders=options.orders)
+    run()
 
 
 if __name__ == "__main__":

@@ -7,15 +7,18 @@ import torch
 from nvfp4.records.options import Options
 from nvfp4.worker.emulated_runner import EmulatedRunner
 from nvfp4.worker.gated_calls import GatedCalls
-from nvfp4.worker.gpu_runner import GpuRunner
 from nvfp4.worker.printed import send_lines_at_once
+from nvfp4.worker.retargeted_calls import RetargetedCalls
 from nvfp4.worker.runner import Runner
 
 
 def make_runner(submission: Path, options: Options) -> Runner:
-    """The one for this machine, which also queues calls behind a gate."""
+    """Emulates kernels where there is no GPU; on one it also rewrites them. Both queue calls."""
     send_lines_at_once()
-    kind = GpuRunner if torch.cuda.is_available() else EmulatedRunner
-    runner: Runner = kind(submission, options)
+    if torch.cuda.is_available():
+        runner = Runner(submission, options)
+        runner.operations |= RetargetedCalls(runner, options).operations
+    else:
+        runner = EmulatedRunner(submission, options)
     runner.operations |= GatedCalls(runner).operations
     return runner

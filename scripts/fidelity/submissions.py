@@ -48,7 +48,7 @@ def outputs(path: Path, kind: str, arch: str) -> list[torch.Tensor]:
         from nvfp4 import retargeting
         from nvfp4.retarget import extensions
 
-        extensions.start("always", arch, torch.cuda.get_device_capability())
+        extensions.start("always", arch, torch.cuda.get_device_capability)
         retargeting.install(arch)
     if kind == "emulated":
         from nvfp4 import emulation

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import struct
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 from bot import root
 
 from nvfp4.capture.cuda.flags import device_linking, split_architectures
@@ -209,39 +214,103 @@ def test_device_code_to_be_linked_is_refused(compiler: Compiler) -> None:
     assert "-rdc=true: device code that is linked later cannot be retargeted" in ended.stderr
 
 
-@pytest.fixture
-def torch_s(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+class TorchS(ModuleType):
     """torch.utils.cpp_extension, as far as it matters, on a machine with CUDA."""
-    module = ModuleType("torch.utils.cpp_extension")
-    module.CUDA_HOME = "/opt/cuda"  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "torch.utils.cpp_extension", module)
-    # Not set, and removed again.
-    monkeypatch.setenv("PYTORCH_NVCC", "")
-    monkeypatch.delenv("PYTORCH_NVCC")
-    return module
+
+    CUDA_HOME = "/opt/cuda"
+
+    def __init__(self) -> None:
+        super().__init__("torch.utils.cpp_extension")
+        self.get_default_build_root = lambda: "/builds"
 
 
-def test_torch_is_told_what_to_call(torch_s: ModuleType) -> None:
-    extensions.start("auto", "sm_100a", (9, 0))
-    python, program, *words, _, compiler = shlex.split(os.environ["PYTORCH_NVCC"])
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str | None, str]]:
+    """Starts anew; the compiler that torch is told to call, and the folder that it builds in."""
+    monkeypatch.setitem(sys.modules, "torch.utils.cpp_extension", TorchS())
+    names = "PYTORCH_NVCC", "TORCH_EXTENSIONS_DIR"
+
+    def start(
+        retarget: str = "auto",
+        arch: str = "sm_100a",
+        capability: tuple[int, int] = (9, 0),
+        **given: str,
+    ) -> tuple[str | None, str]:
+        for name in names:  # not set, and removed again
+            monkeypatch.setenv(name, given.get(name, ""))
+            if name not in given:
+                monkeypatch.delenv(name)
+        extensions.start(retarget, arch, lambda: capability)
+        return os.environ.get(names[0]), os.environ[names[1]]
+
+    return start
+
+
+def test_torch_is_told_what_to_call(start: Any) -> None:
+    called, _ = start()
+    python, program, *words, _, compiler = shlex.split(called)
     assert (python, Path(program)) == (sys.executable, root / "nvfp4/retarget/nvcc.py")
     assert words == ["auto", "sm_100a", "90"]
     assert compiler == "/opt/cuda/bin/nvcc"
-    first = os.environ.pop("PYTORCH_NVCC")
-    extensions.start("always", "sm_100a", (9, 0))
-    assert os.environ["PYTORCH_NVCC"] == first.replace(" auto ", " always ")
+    assert start("always")[0] == called.replace(" auto ", " always ")
 
 
-@pytest.mark.parametrize("capability", [(7, 5), (10, 0)], ids=["too old", "its own"])
-def test_nothing_is_offered(capability: tuple[int, int], torch_s: ModuleType) -> None:
-    extensions.start("auto", "sm_100a", capability)
-    assert "PYTORCH_NVCC" not in os.environ
+@pytest.mark.parametrize(
+    ("retarget", "capability"),
+    [("auto", (7, 5)), ("auto", (10, 0)), ("never", (9, 0))],
+    ids=["too old", "its own", "never"],
+)
+def test_nothing_is_offered(retarget: str, capability: tuple[int, int], start: Any) -> None:
+    assert start(retarget, capability=capability)[0] is None
 
 
-def test_a_compiler_of_the_user_stays(torch_s: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTORCH_NVCC", "ccache nvcc")
-    extensions.start("auto", "sm_100a", (9, 0))
-    assert os.environ["PYTORCH_NVCC"] == "ccache nvcc"
+def test_a_compiler_of_the_user_stays(start: Any) -> None:
+    assert start(PYTORCH_NVCC="ccache nvcc")[0] == "ccache nvcc"
+
+
+def test_what_is_made_in_another_way_lies_in_another_folder(
+    start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, first = start()
+    assert Path(first).parent == Path("/builds")
+    assert start() == start()
+    assert start(TORCH_EXTENSIONS_DIR="/mine")[1] == first.replace("/builds", "/mine")
+    folders = [
+        first,
+        start("always")[1],
+        start("never")[1],
+        start(arch="sm_103a")[1],
+        start(capability=(8, 0))[1],
+        start("never", capability=(8, 0))[1],
+        start(PYTORCH_NVCC="ccache nvcc")[1],
+    ]
+    for what, value in ((TorchS, "CUDA_HOME"), (torch, "__version__"), (sys, "version")):
+        monkeypatch.setattr(what, value, "another")
+        folders.append(start()[1])
+    monkeypatch.setattr(extensions, "_rules", lambda: "others")
+    folders.append(start()[1])
+    assert len({*folders}) == len(folders)
+
+
+def test_a_turn_ends_with_its_process(tmp_path: Path) -> None:
+    lock = str(tmp_path / "lock")
+    (tmp_path / "lock").touch()  # torch's, which a killed build has left
+    read_fd, write_fd = os.pipe()
+    child = os.fork()
+    if child == 0:
+        begun = extensions.Turn(lock)
+        begun.try_acquire()
+        os.write(write_fd, b"built halfway")
+        signal.pause()
+    assert os.read(read_fd, 64)
+    threading.Timer(0.3, os.kill, (child, signal.SIGKILL)).start()
+    turn, start_s = extensions.Turn(lock), time.monotonic()
+    assert turn.try_acquire(), "nobody goes on with what another has built"
+    assert time.monotonic() - start_s > 0.2, "the other's turn comes first"
+    turn.release()
+    os.waitpid(child, 0)
+    os.close(read_fd)
+    os.close(write_fd)
 
 
 def test_loaded_extensions_tell_what_was_rewritten(tmp_path: Path) -> None:

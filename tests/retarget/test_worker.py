@@ -16,8 +16,9 @@ from nvfp4.judge.protocol import ResultPipe
 from nvfp4.judge.retargeted_kernels import RetargetedKernels
 from nvfp4.records.messages import Call, Called, Done, Load, Profile
 from nvfp4.records.options import Options
-from nvfp4.worker import retargeted_calls
+from nvfp4.retarget import extensions
 from nvfp4.worker.architecture_errors import names_an_architecture, shorten_build_errors
+from nvfp4.worker.fitting import Fitting
 from nvfp4.worker.retargeted_calls import RetargetedCalls
 from nvfp4.worker.runner import Refused
 
@@ -56,12 +57,11 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Any:
             runner.retargeted = True
             self._retargeting = SimpleNamespace(kernels=lambda: [KERNEL, KERNEL])
 
-        monkeypatch.setattr(RetargetedCalls, "_start", start)
+        monkeypatch.setattr(Fitting, "_start", start)
         return RetargetedCalls(runner, Options(retarget=retarget))  # type: ignore[arg-type]
 
-    monkeypatch.setattr(retargeted_calls.torch.cuda, "synchronize", lambda *_: None)
-    monkeypatch.setattr(retargeted_calls.torch.cuda, "get_device_capability", lambda: (9, 0))
-    monkeypatch.setattr(retargeted_calls.extensions, "start", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
+    monkeypatch.setattr(extensions, "start", lambda *_: None)
     return make
 
 
@@ -125,7 +125,7 @@ def test_after_the_device_is_lost_nothing_is_tried(
     def lost(*_: Any) -> None:
         raise RuntimeError("CUDA error: an illegal memory access")
 
-    monkeypatch.setattr(retargeted_calls.torch.cuda, "synchronize", lost)
+    monkeypatch.setattr(torch.cuda, "synchronize", lost)
     worker = calls(FakeRunner(unfit))
     ask(worker, Load())
     with pytest.raises(RuntimeError, match="ptxas"):
@@ -139,16 +139,10 @@ def test_where_nothing_can_be_rewritten_the_first_error_counts(
         raise ValueError("sm_75 is older than sm_80")
 
     worker = calls(FakeRunner(unfit))
-    monkeypatch.setattr(RetargetedCalls, "_start", refuse)
+    monkeypatch.setattr(Fitting, "_start", refuse)
     ask(worker, Load())
     with pytest.raises(RuntimeError, match="ptxas"):
         ask(worker, Call())
-
-
-def test_on_the_cpu_there_is_nothing_to_retarget() -> None:
-    runner = FakeRunner()
-    runner.device = torch.device("cpu")
-    assert RetargetedCalls(runner, Options()).operations == {}  # type: ignore[arg-type]
 
 
 def test_an_architecture_may_be_named_by_the_cause() -> None:

@@ -1,0 +1,63 @@
+"""Code for another GPU on this one, as the options ask for it, in a worker or in the run alone."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+from nvfp4.records.options import Options
+from nvfp4.retarget import extensions
+from nvfp4.worker.architecture_errors import names_an_architecture, shorten_build_errors
+from nvfp4.worker.runner import Refused
+
+T = TypeVar("T")
+
+
+class Fitting:
+    """Whoever loads a submission on a GPU makes one before."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._retargeting: Any = None
+        self._extensions = extensions.Extensions()
+        extensions.start(options.retarget, options.arch, torch.cuda.get_device_capability)
+        if options.retarget == "always":
+            self._start()
+
+    def natively_first(self, carry_out: Callable[[], T], again: Callable[[], T]) -> T:
+        """What ``carry_out`` returns. Where it fails because of the architecture, everything is
+        rewritten from then on, and ``again`` is called.
+        """
+        try:
+            return carry_out()
+        except Refused:
+            raise
+        except Exception as error:
+            shorten_build_errors(error)
+            if not self._may_be_retargeted(error):
+                raise
+            try:
+                self._start()
+            except Exception as reason:  # then the submission's own error says more
+                raise error from reason
+        return again()
+
+    def kernels(self) -> list[dict[str, Any]]:
+        """What was rewritten so far."""
+        found = self._extensions.kernels()
+        return found + (self._retargeting.kernels() if self._retargeting else [])
+
+    def _start(self) -> None:
+        # It takes a second to import, which most submissions need not spend.
+        from nvfp4.retargeting import install
+
+        self._retargeting = install(self._options.arch)
+
+    def _may_be_retargeted(self, error: BaseException) -> bool:
+        if self._options.retarget != "auto" or self._retargeting is not None:
+            return False
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError:  # the device is lost
+            return False
+        return names_an_architecture(error)

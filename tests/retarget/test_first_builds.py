@@ -1,0 +1,191 @@
+"""The first judgement of a CUDA C++ extension: several processes want to build it at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bot import root
+from conftest import with_the_judge
+
+from nvfp4.capture.cuda.toolchain import MissingToolchain, find_toolchain
+from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
+from nvfp4.records.options import Options
+
+PRETENDED = """
+from types import SimpleNamespace
+
+from nvfp4.capture.imports import when_imported
+
+def torch_has_a_gpu():
+    import torch
+    torch.version.cuda = torch.version.cuda or "13.0"
+    torch.cuda._is_compiled = torch.cuda.is_available = lambda: True
+    torch.cuda.get_device_capability = lambda *_: (9, 0)
+    torch.cuda.synchronize = lambda *_: None
+
+def no_driver_is_called():
+    from nvfp4.worker import runner, runners, timing
+    runner.call_timer = lambda *_: timing.CpuTimer()
+    runners.GatedCalls = lambda _: SimpleNamespace(operations={})
+
+when_imported("torch", torch_has_a_gpu)
+when_imported("nvfp4.worker.runners", no_driver_is_called)
+"""
+"""A module sitecustomize with which a process believes that it is on a machine with an H100."""
+
+NARROW = r"""
+#include <Python.h>
+
+__global__ void narrow(unsigned* values) {
+  unsigned halves;
+  asm("{ .reg .b8 a, b, c, d; mov.b32 {a, b, c, d}, %1; cvt.rn.f16x2.e2m1x2 %0, a; }"
+      : "=r"(halves) : "r"(values[threadIdx.x]));
+  values[threadIdx.x] = halves;
+}
+
+void run(unsigned* values) { narrow<<<1, 32>>>(values); }
+
+static PyModuleDef narrow_module = {PyModuleDef_HEAD_INIT, "narrow", nullptr, -1, nullptr};
+
+PyMODINIT_FUNC PyInit_narrow(void) { return PyModule_Create(&narrow_module); }
+"""
+
+SUBMISSION = f"""
+import json, os, time
+from pathlib import Path
+
+from torch.utils.cpp_extension import load_inline
+
+stubs = Path(os.environ["XDG_CACHE_HOME"], "stubs")
+stubs.mkdir(exist_ok=True)
+for name in ("c10_cuda", "torch_cuda"):  # which a torch with CUDA has; scripts for the linker
+    part = stubs / f"{{name}}-{{os.getpid()}}-{{time.time_ns()}}"
+    part.write_text("INPUT(-lc10)")
+    part.replace(stubs / f"lib{{name}}.so")
+
+module = load_inline(
+    "narrow",
+    cpp_sources="",
+    cuda_sources={NARROW!r},
+    extra_cuda_cflags=["-gencode=arch=compute_100a,code=sm_100a"],
+    extra_ldflags=[f"-L{{stubs}}"],
+    no_implicit_headers=True,
+)
+folder = Path(module.__file__).parent
+said = {{
+    "folder": folder.name,
+    "rewritten": len([*folder.glob("*.retargeted.json")]),
+    "times": folder.joinpath(".ninja_log").read_text().count("cuda.cuda.o"),
+    "compiler": os.environ.get("PYTORCH_NVCC"),
+    "builds": os.environ["TORCH_EXTENSIONS_DIR"],
+}}
+raise ValueError("said " + json.dumps(said))
+"""
+
+
+@pytest.fixture
+def pretended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a submission, where processes believe that they have a GPU; caches are
+    empty."""
+    try:
+        nvcc = find_toolchain().nvcc
+    except MissingToolchain as missing:
+        pytest.skip(str(missing))
+    if shutil.which("ninja") is None:
+        pytest.skip("torch builds with ninja")
+    hooks, folder = tmp_path / "hooks", tmp_path / "folder"
+    for each in (hooks, folder):
+        each.mkdir()
+    (hooks / "sitecustomize.py").write_text(PRETENDED)
+    (folder / "submission.py").write_text(SUBMISSION)
+    paths = (str(hooks), with_the_judge["PYTHONPATH"])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    home = nvcc.resolve().parent.parent
+    monkeypatch.setenv("CUDA_HOME", str(home))
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{home}/lib64:{home}/lib")
+    return folder / "submission.py"
+
+
+def said(text: str) -> Any:
+    """What the submission has said."""
+    assert "ValueError: said " in text, text
+    *_, found = text.rpartition("ValueError: said ")
+    return json.JSONDecoder().raw_decode(found)[0]
+
+
+def by_itself(submission: Path, options: Options) -> Any:
+    ended = subprocess.run(
+        [sys.executable, "-m", "nvfp4.judge", "alone", "submission.py"],
+        cwd=submission.parent,
+        env={**os.environ, **options.as_variable()},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    return said(ended.stderr)
+
+
+def in_a_worker(submission: Path, options: Options) -> Any:
+    with (
+        SubmissionProcess(submission, options) as process,
+        pytest.raises(SubmissionFailed) as failed,
+    ):
+        process.load(120)
+    return said(str(failed.value))
+
+
+def test_whoever_loads_a_submission_builds_the_same(pretended: Path) -> None:
+    options = Options(retarget="auto")
+    with ThreadPoolExecutor() as pool:
+        others = [pool.submit(in_a_worker, pretended, options) for _ in range(2)]
+        found = [by_itself(pretended, options), *(each.result() for each in others)]
+    assert found[0]["compiler"]
+    assert found[0] == found[1] == found[2]
+    assert (found[0]["rewritten"], found[0]["times"]) == (1, 1)
+
+
+def test_what_was_built_with_one_setting_is_not_loaded_with_another(pretended: Path) -> None:
+    natively = by_itself(pretended, Options(retarget="never"))
+    assert (natively["compiler"], natively["rewritten"]) == (None, 0)
+    rewritten = in_a_worker(pretended, Options(retarget="auto"))
+    assert rewritten["rewritten"] == 1
+    assert rewritten["builds"] != natively["builds"]
+
+
+def test_without_a_gpu_too_it_runs_alone_as_a_worker_loads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "submission.py"
+    path.write_text(
+        "import json, torch\n"
+        "said = json.dumps(torch.cuda.get_device_capability())\n"
+        "raise ValueError(f'said {said}')\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", with_the_judge["PYTHONPATH"])
+    options = Options(arch="sm_90a")
+    assert by_itself(path, options) == in_a_worker(path, options) == [9, 0]
+
+
+@pytest.mark.gpu
+def test_cuda_cpp_for_another_gpu_passes_at_the_first_try(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "nvfp4", "test", str(root / "ladder/cuda/01_naive.py")]
+    homes = {f"XDG_{name}_HOME": str(tmp_path / name.lower()) for name in ("CACHE", "DATA")}
+    for _ in range(2):
+        ended = subprocess.run(
+            [*command, "-k", "128x256x1", "--json"],
+            env={**with_the_judge, **homes, "HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+        )
+        verdict = json.loads(ended.stdout)
+        assert [each["message"] for each in verdict["tests"] if each["status"] != "pass"] == []
+        assert verdict["passed"]
