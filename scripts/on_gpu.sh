@@ -1,19 +1,31 @@
 #!/usr/bin/env bash
 # What to run on a machine with a GPU before a release; the outputs go to the folder OUT.
-# nvfp4 need not be installed.
+# nvfp4 need not be installed. Each part begins with an empty home folder and empty caches.
 #
 #     scripts/on_gpu.sh OUT [PART ...]
 #
 # PART: tests, eval, selftest, selftest-clean, submissions, retarget, retarget-submissions,
-# retarget-self, compare, compare-self, ladder, sanitize. Each takes ten minutes at most; some write
-# OUT/PART.json. FILES names the files of retarget-submissions, if not all are wanted.
+# retarget-self, first-try, first-try-batch, floor, compare, compare-self, ladder, sanitize. Each
+# takes ten minutes at most; some write OUT/PART.json. FILES names the files of retarget-submissions
+# and first-try, if not all are wanted.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$1
 shift
 mkdir -p "$out"
 export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
+export PYTHONUSERBASE=${PYTHONUSERBASE:-$HOME/.local}
+unset XDG_CACHE_HOME XDG_DATA_HOME TRITON_CACHE_DIR TRITON_HOME TORCH_EXTENSIONS_DIR \
+    CUTE_DSL_CACHE_DIR CUDA_CACHE_PATH NUMBA_CACHE_DIR
+cold=$(mktemp -d)
+trap 'rm -rf "$cold"' EXIT
 status=0
+
+forget() { # nothing is kept of what ran before
+    rm -rf "$cold"
+    mkdir -p "$cold/home" "$cold/tmp"
+    export HOME=$cold/home TMPDIR=$cold/tmp # where some keep caches
+}
 
 run() { # NAME COMMAND...: writes the output to OUT/NAME.txt and shows its end
     local name=$1 start=$SECONDS
@@ -25,6 +37,7 @@ run() { # NAME COMMAND...: writes the output to OUT/NAME.txt and shows its end
 
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,temperature.gpu --format=csv
 for part in "${@:-tests}"; do
+    forget
     case $part in
     tests) # the others' modules may need what is not installed
         mapfile -t files < <(grep -rlE "mark\.(gpu|blackwell)" --include="test_*.py" tests)
@@ -58,9 +71,20 @@ for part in "${@:-tests}"; do
         run compare-self python3 -m scripts.compare_repeatability "$out/compare-self.jsonl" \
             --copies 4 --slower 2
         ;;
-    ladder) # times of all rungs; what compiles is compiled before, beside each other
-        grep -l load_inline ladder/*/*.py |
-            xargs -P 8 -I FILE python3 -m nvfp4 check FILE >"$out/ladder-check.txt" 2>&1
+    first-try) # with empty caches, and again
+        # shellcheck disable=SC2086
+        run first-try python3 -m scripts.first_try "$out/first-try.json" --quick --part evals \
+            --budget 560 ${FILES:-}
+        ;;
+    first-try-batch) # the same files, after first-try
+        # shellcheck disable=SC2086
+        run first-try-batch python3 -m scripts.first_try "$out/first-try.json" --quick --part batch \
+            --budget 560 ${FILES:-}
+        ;;
+    ladder) # what compiles is tested beside each other, at the first try; then times of all rungs
+        mapfile -t files < <(grep -l load_inline ladder/*/*.py)
+        run ladder-first-try xargs -P 8 -n 1 python3 -m nvfp4 test -k 128x256x1 --no-log \
+            < <(printf '%s\n' "${files[@]}")
         cp ladder/results.json "$out/ladder.json"
         run ladder python3 -m nvfp4 ladder --quick --state "$out/ladder.json"
         ;;
