@@ -33,6 +33,7 @@ from nvfp4.emulator.listing import annotated_ptx, keep_listing, ptx_with_fault
 from nvfp4.emulator.names import short_name
 from nvfp4.emulator.source import show_as
 from nvfp4.records.launch import Buffer, Launch, Note, View
+from nvfp4.records.launch_errors import tell_refusals
 
 LISTINGS = "kept"
 """Where a submission's process leaves listings for the judge."""
@@ -64,11 +65,13 @@ class Emulation:
 
     def capture_cute_dsl(self) -> None:
         """Take CuTe DSL's launches from now on."""
-        self._stop.append(cutedsl.start(self._take, self.arch, self._memory))
+        self._stop.append(cutedsl.start(self._take, self.arch, self._memory, emulator.examine))
 
     def capture_cuda(self) -> None:
         """Take the launches of CUDA C++ extensions from now on."""
-        self._stop.append(cuda.start(self._take, self._variable, self.arch, self._memory))
+        self._stop.append(
+            cuda.start(self._take, self._variable, self.arch, self._memory, emulator.examine)
+        )
 
     def capture_triton(self) -> None:
         """Take Triton's launches from now on."""
@@ -169,6 +172,11 @@ class StandInEmulation(Emulation):
         self._stop.append(when_imported("cutlass", self.capture_cute_dsl))
         self._stop.append(when_imported("triton", self.capture_triton))
         self.capture_cuda()
+
+    def tell_refusals(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with a sentence whenever something is refused that a GPU does."""
+        tell_refusals(listener)
+        self._stop.append(lambda: tell_refusals(None))
 
     def begin_call(self, name: str, deadline: float | None = None) -> None:
         """Forget the reports of the call before.

@@ -10,6 +10,7 @@ import sys
 import threading
 from pathlib import Path
 from queue import Queue
+from typing import Any
 
 import pytest
 from bot import root
@@ -40,27 +41,74 @@ def write(folder: Path, text: str | bytes) -> Path:
     return path
 
 
-def test_check_passes_a_right_submission_with_one_test(tmp_path: Path) -> None:
-    path = root / "nvfp4" / "selftest" / "honest" / "chunked_torch.py"
-    verdict = tmp_path / "verdict.json"
-    done = run("check", path, "--shape", "128,192,2", "--output", verdict)
+def checked(path: Path, *options: str) -> tuple[Result, dict[str, Any]]:
+    """What `nvfp4 check` prints, and the object that it writes."""
+    verdict = path.with_name("verdict.json")
+    done = run("check", path, *options, "--output", verdict)
+    return done, json.loads(verdict.read_text())
+
+
+def of_torch(old: str = "", new: str = "") -> str:
+    """A right submission in plain torch, with one text in place of another."""
+    return (
+        (root / "nvfp4" / "selftest" / "honest" / "chunked_torch.py").read_text().replace(old, new)
+    )
+
+
+def test_a_shape_of_the_contest_decides_and_a_second_look_follows(tmp_path: Path) -> None:
+    done, content = checked(write(tmp_path, of_torch()))
     assert done.exit_code == 0, done.output
-    assert "passed at 128 x 192 x 2 with full-range inputs" in done.output
-    content = json.loads(verdict.read_text())
+    assert done.output.splitlines()[-1].startswith(
+        "passed at 512 x 512 x 2 with the contest's inputs"
+    )
     assert content["passed"] is True
     assert content["mistake"] is None
-    (test,) = content["tests"]
-    assert (test["inputs"], test["status"], test["spec"][:6]) == ("full", "pass", "m: 128")
+    assert [(test["spec"][:15], test["inputs"], test["status"]) for test in content["tests"]] == [
+        ("m: 512; k: 512;", "contest", "pass"),
+        ("m: 512; k: 512;", "full", "pass"),
+        ("m: 384; k: 640;", "full", "pass"),
+    ]
 
 
-def test_check_fails_what_only_the_contest_would_take(tmp_path: Path) -> None:
-    source = (root / "nvfp4" / "selftest" / "honest" / "chunked_torch.py").read_text()
-    path = write(tmp_path, source.replace("codes = packed.to", "codes = (packed & 15).to"))
-    done = run("check", path, "--shape", "128,256,2")
+def test_a_shape_that_is_asked_for_decides(tmp_path: Path) -> None:
+    refuses = of_torch("    m, _, l = c.shape", "    m, _, l = c.shape\n    assert m != 128")
+    done, content = checked(write(tmp_path, refuses), "--shape", "128,192,2")
     assert done.exit_code == 1, done.output
-    assert "failed at 128 x 256 x 2 with full-range inputs" in done.output
-    assert "likely cause" in done.output
+    assert "failed at 128 x 192 x 2 with the contest's inputs" in done.output
     assert "none of the contest's shapes" in done.output
+    assert [test["status"] for test in content["tests"]] == ["fail", "skipped"]
+
+
+def test_what_only_the_contest_would_take_passes_check_with_a_warning(tmp_path: Path) -> None:
+    source = of_torch("codes = packed.to(torch.int16)", "codes = (packed & 15).to(torch.int16)")
+    done, content = checked(write(tmp_path, source), "--shape", "128,256,2")
+    assert done.exit_code == 0, done.output
+    assert "only a warning: 128 x 256 x 2 with full-range inputs" in done.output
+    assert "likely cause" in done.output
+    assert "full_range" in [each["code"] for each in content["warnings"]]
+    assert content["decided_by"] is None
+
+
+def test_where_a_shape_is_refused_the_smallest_that_is_not_decides(tmp_path: Path) -> None:
+    source = of_torch(
+        "    m, _, l = c.shape",
+        "    m, _, l = c.shape\n"
+        "    if m not in (256, 384):\n"
+        '        raise ValueError(f"Unsupported (M, K) combination {m}")',
+    )
+    done, content = checked(write(tmp_path, source))
+    assert done.exit_code == 0, done.output
+    assert "passed at 256 x 7168 x 1 with the contest's inputs" in done.output
+    (refused,) = [each for each in content["warnings"] if each["code"] == "refused_shape"]
+    assert refused["message"] == (
+        "it raises at 512 x 512 x 2: ValueError: Unsupported (M, K) combination 512"
+    )
+
+
+def test_what_raises_at_every_shape_fails_at_the_first(tmp_path: Path) -> None:
+    done = run("check", write(tmp_path, of_torch("    m, _, l = c.shape", "    assert not c")))
+    assert done.exit_code == 1, done.output
+    assert "failed at 512 x 512 x 2 with the contest's inputs" in done.output
 
 
 @pytest.mark.parametrize("command", ["check", "test", "bench", "eval"])

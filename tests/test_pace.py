@@ -16,7 +16,7 @@ from nvfp4.cli.closing import closing_line
 from nvfp4.cli.compare.files import File
 from nvfp4.cli.compare.results import Failed
 from nvfp4.cli.main import main
-from nvfp4.cli.pace import Pace, is_not_emulated
+from nvfp4.cli.pace import Pace, is_refusal
 from nvfp4.cli.verdict import (
     BenchmarkResult,
     Submission,
@@ -54,7 +54,7 @@ def not_ended(spec: str, seconds: float) -> TestResult:
     ],
 )
 def test_a_call_fails_only_where_it_should_have_ended(result: TestResult, status: str) -> None:
-    decided = passed_in(0.4).decided(result)
+    decided = passed_in(0.4).decided(result, emulated=True)
     assert decided.status == status
     if status != "skipped":
         assert decided == result
@@ -68,11 +68,11 @@ def test_a_kernel_that_is_still_running_says_for_how_long() -> None:
     record = {"code": "kernel.runaway_kernel", "message": message, "arguments": {"seconds": 56}}
     values = {"benchmark.0.status": "fail", "benchmark.0.failure": json.dumps(record)}
     values["benchmark.0.error"] = message
-    decided = passed_in(0.4).decided(read_benchmark(values, 0, large, ""))
+    decided = passed_in(0.4).decided(read_benchmark(values, 0, large, ""), emulated=True)
     assert decided.status == "skipped"
     assert decided.message == f"not judged: too slow to emulate here: {message}"
     endless = read_benchmark(values, 0, case(256, 512), "")
-    assert passed_in(0.4).decided(endless).status == "fail"
+    assert passed_in(0.4).decided(endless, emulated=True).status == "fail"
 
 
 def test_what_is_not_emulated_may_be_right() -> None:
@@ -80,7 +80,7 @@ def test_what_is_not_emulated_may_be_right() -> None:
     record = {"code": "kernel.unsupported_instruction", "message": message, "line": 3}
     values = {"test.0.status": "fail", "test.0.failure": json.dumps(record)}
     values["test.0.error"] = message
-    decided = Pace().decided(read_test(values, 0, small, ""))
+    decided = Pace().decided(read_test(values, 0, small, ""), emulated=True)
     assert (decided.status, decided.message) == ("skipped", f"not judged: not emulated: {message}")
     verdict = Verdict(Submission("mine.py", "0" * 64), tests=[decided])
     assert verdict.unclear
@@ -89,14 +89,56 @@ def test_what_is_not_emulated_may_be_right() -> None:
     assert closing == "unclear: nothing was judged; on a GPU it can be judged"
 
 
-def test_without_a_case_that_passed_a_hang_is_a_failure() -> None:
-    assert Pace().decided(not_ended(large, 60)).status == "fail"
+@pytest.mark.parametrize(
+    ("spec", "said", "status"),
+    [
+        (small, "custom_kernel did not finish within 60 s", "fail"),
+        (
+            large,
+            "custom_kernel did not finish within 60 s",
+            "skipped",
+        ),  # a thread alone takes hours
+        (small, "custom_kernel did not finish within 1.44 s", "skipped"),
+        (
+            small,
+            "custom_kernel did not finish within 60 s, of which compiling and emulating took 50 s",
+            "skipped",
+        ),
+        (
+            small,
+            "its import did not finish within 150 s, of which compiling and emulating took 140 s",
+            "skipped",
+        ),
+        (
+            large,
+            "its import did not finish within 150 s, of which compiling and emulating took 2 s",
+            "fail",
+        ),
+    ],
+)
+def test_where_nothing_has_passed_the_time_that_is_left_decides(
+    spec: str, said: str, status: str
+) -> None:
+    result = TestResult(spec, "contest", "fail", f"{said}\nat the time limit it was here:")
+    assert Pace().decided(result, emulated=True).status == status
+
+
+@pytest.mark.parametrize(("cpu_s", "status"), [(60, "fail"), (4, "skipped")])
+def test_a_kernel_that_got_little_of_the_processor_is_not_said_to_hang(
+    cpu_s: int, status: str
+) -> None:
+    message = "mine.py:7:3: error: the kernel is still running after 60 s: 9 rounds of this loop"
+    record = {"code": "kernel.runaway_kernel", "arguments": {"seconds": 60, "cpu_s": cpu_s}}
+    values = {"test.0.status": "fail", "test.0.error": message}
+    values["test.0.failure"] = json.dumps(record)
+    decided = Pace().decided(read_test(values, 0, small, ""), emulated=True)
+    assert decided.status == status
 
 
 def test_the_first_case_may_have_compiled_for_long() -> None:
     pace = passed_in(40.0)
     pace.add(TestResult(case(256, 7168), "contest", "pass"), 1.0)
-    assert pace.decided(not_ended(case(512, 7168), 60)).status == "fail"
+    assert pace.decided(not_ended(case(512, 7168), 60), emulated=True).status == "fail"
 
 
 class Slow:
@@ -200,5 +242,5 @@ def test_an_import_that_needs_what_is_not_emulated_is_unclear(command: str, tmp_
 
 @pytest.mark.parametrize("record", ["", "no JSON", "[]", "{}", '{"code": "call.exception"}', "3"])
 def test_a_record_that_says_something_else_is_no_excuse(record: str) -> None:
-    assert not is_not_emulated(record)
-    assert is_not_emulated('{"code": "launch.unsupported_call"}')
+    assert not is_refusal(record)
+    assert is_refusal('{"code": "launch.unsupported_call"}')

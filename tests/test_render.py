@@ -152,6 +152,42 @@ def test_a_message_that_repeats_is_shown_once() -> None:
     assert text.splitlines()[-1] == "failed: 10 of 10 tests, first: 128 x 256 x 1, contest inputs"
 
 
+def failing_for_two_reasons() -> Verdict:
+    """Full-range tests fail for one reason, which only warns, and a benchmark for another."""
+    slow = replace(timed, status="fail", message="64 of 7168 elements are wrong")
+    return verdict([*both("pass", "fail", "high nibbles are skipped")] * 5, [slow])
+
+
+def test_the_reason_that_decides_comes_first_and_what_only_warns_is_not_called_a_failure() -> None:
+    made = failing_for_two_reasons()
+    lines = [line.plain for line in failure_lines(made)]
+    assert lines[0].startswith("failed: benchmark, m: 7168; k: 16384")
+    assert lines[2].startswith("only a warning: test, full inputs")
+    assert not any(line.startswith("failed: test") for line in lines)
+    assert shown(made).splitlines()[-1] == (
+        "failed: 1 of 1 benchmark, first: 7168 x 16384 x 1; "
+        "5 tests with full-range inputs failed, which only warns"
+    )
+
+
+def test_the_object_names_the_case_that_decides() -> None:
+    decided = failing_for_two_reasons().as_json()["decided_by"]
+    assert (decided["kind"], decided["inputs"]) == ("benchmark", None)
+    assert decided["failure"]["code"] == "output.mismatch"
+    assert verdict(both("pass", "fail", "wrong")).as_json()["decided_by"] is None
+    both_kinds = verdict(both("fail", "fail", "wrong")).as_json()["decided_by"]
+    assert (both_kinds["kind"], both_kinds["inputs"]) == ("test", "contest")
+
+
+def test_a_full_range_test_decides_where_earlier_calls_made_it_wrong() -> None:
+    message = "1 of 128 elements are wrong\nin a process of its own this call is right: why"
+    made = verdict([*both("pass", "fail", "wrong"), *both("pass", "fail", message)])
+    decided = made.as_json()["decided_by"]
+    assert (made.outcome, decided["failure"]["code"]) == ("failed", "output.state")
+    lines = [line.plain for line in failure_lines(made)]
+    assert lines[1] == "  1 of 128 elements are wrong"
+
+
 def test_only_the_first_different_messages_are_shown() -> None:
     tests = [TestResult(case(m=i), "contest", "fail", f"message {i}") for i in range(1, 7)]
     lines = [line.plain for line in failure_lines(verdict(tests))]

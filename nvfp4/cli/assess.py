@@ -14,7 +14,7 @@ from nvfp4.cli.beside import Abandoned, BesideTests
 from nvfp4.cli.bot import Bot, ProcessResult, import_timeout_s, side_by_side
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.mistakes import Mistake, import_failed
-from nvfp4.cli.pace import Pace, is_not_emulated
+from nvfp4.cli.pace import Pace, is_refusal
 from nvfp4.cli.text import visible
 from nvfp4.cli.verdict import (
     BenchmarkResult,
@@ -65,8 +65,9 @@ class Observer:
 class Plan:
     """What to judge. tests, benchmarks: lines of a case file; mode: that of the benchmarks;
     run_alone: whether the submission is run by itself first, as the bot does. inputs: of the tests.
-    stop_early: whether the first failure ends the tests. repeat: whether some tests run again in a
-    fresh process.
+    second_look: lines of further tests, with their inputs. stop_at: the status, pass or fail, with
+    which a test ends the tests; None for neither. repeat: whether some tests run again in a fresh
+    process.
     """
 
     tests: list[str]
@@ -74,14 +75,16 @@ class Plan:
     mode: str = "leaderboard"
     run_alone: bool = True
     inputs: tuple[str, ...] = ("contest", "full")
-    stop_early: bool = False
+    second_look: tuple[str, ...] = ()
+    stop_at: str | None = None
     repeat: bool = True
 
     @property
     def all_tests(self) -> list[str]:
-        """Every test on the contest's inputs, then every one on full-range inputs."""
+        """Every test on the contest's inputs, every one on full-range inputs, the second look."""
         suffixes = {"contest": "", "full": full_range_suffix}
-        return [line + suffixes[each] for each in self.inputs for line in self.tests]
+        tests = [line + suffixes[each] for each in self.inputs for line in self.tests]
+        return [*tests, *self.second_look]
 
 
 _kinds = {
@@ -223,7 +226,7 @@ class _Listener:
         lines: list[str],
         read: Read[Result],
         pace: Pace,
-        stop_early: bool,
+        stop_at: str | None,
         on_emulated: Callable[[], None] | None,
     ) -> None:
         self._observer = observer
@@ -232,7 +235,7 @@ class _Listener:
         self._read: Any = read
         self._pace = pace
         self._began_s = 0.0
-        self._stop_early = stop_early
+        self._stop_at = stop_at
         self.import_failure: str | None = None
         self.stopped = False
         self.seen: dict[str, str] = {}
@@ -244,7 +247,7 @@ class _Listener:
         name, _, last = key.rpartition(".")
         if last == "error" and value.startswith(import_failed):
             record = self.seen.get(f"{name}.failure", "")
-            if not is_not_emulated(record):
+            if not is_refusal(record):
                 self.import_failure = unescape(value)
                 return True
         self._tell(key, name, last)
@@ -272,7 +275,7 @@ class _Listener:
         self.complete.add(index)
         result = self._read(self.seen, index, self._lines[index], "")
         self._pace.add(result, time.monotonic() - self._began_s)
-        self.stopped = self._stop_early and result.status == "fail"
+        self.stopped = result.status == self._stop_at
         if isinstance(result, TestResult):
             self._observer.test(result)
         else:
@@ -297,7 +300,7 @@ def _run_mode(
     pace: Pace,
     verdict: Verdict,
     observer: Observer,
-    stop_early: bool = False,
+    stop_at: str | None = None,
     on_emulated: Callable[[], None] | None = None,
 ) -> None:
     """Runs eval.py over cases and reads a result for each; notes what it says of the device and of
@@ -307,9 +310,9 @@ def _run_mode(
 
     def read(values: dict[str, str], index: int, line: str, why: str) -> Result:
         result = read_plainly(values, index, line, why)
-        return pace.decided(result) if values.get("device.kind") == "cpu" else result
+        return _decided(pace, result, values)
 
-    listener = _Listener(observer, lines, read, pace, stop_early, on_emulated)
+    listener = _Listener(observer, lines, read, pace, stop_at, on_emulated)
     try:
         ended = bot.run_eval(mode, lines, listener, observer.activity)
         observer.ended()
@@ -331,7 +334,12 @@ def _run_mode(
         results[:] = [_left_out(each, reason) if each.message == why else each for each in results]
         return
     if all(each.status == "pass" for each in results) and not _said_passed(process):
-        results[:] = [replace(each, status="fail", message=why) for each in results]
+        failed = [replace(each, status="fail", message=why) for each in results]
+        results[:] = [_decided(pace, each, process.values) for each in failed]
+
+
+def _decided(pace: Pace, result: Result, values: dict[str, str]) -> Result:
+    return pace.decided(result, emulated=values.get("device.kind") == "cpu")
 
 
 def _left_out(result: Result, reason: str) -> Result:
@@ -348,7 +356,7 @@ def _run_tests(
 ) -> None:
     lines, tests = plan.all_tests, verdict.tests
     observer.phase("tests", lines)
-    stop = plan.stop_early
+    stop = plan.stop_at
     _run_mode(bot, "test", lines, read_test, tests, pace, verdict, observer, stop, on_emulated)
 
 

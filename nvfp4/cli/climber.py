@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from nvfp4.cli.assess import Observer, Plan, assess
 from nvfp4.records.options import Options
 from nvfp4.cli.bot import Bot
-from nvfp4.cli.check import awkward_shape
+from nvfp4.cli.check import contest_shape
 from nvfp4.cli.explain import ExplainOptions, explain
 from nvfp4.cli.gpu import has_gpu
 from nvfp4.cli.info import inspect
@@ -17,7 +17,7 @@ from nvfp4.cli.ladder import Rung
 from nvfp4.cli.occupancy import warps_per_sm
 from nvfp4.cli.problem import Problem, case_line
 from nvfp4.cli.steps import Counts, Judged, Step, Steps, counted_shape, no_gpu
-from nvfp4.cli.verdict import BenchmarkResult, Submission, TestResult, Verdict
+from nvfp4.cli.verdict import BenchmarkResult, Submission, Verdict
 
 _arch = "sm_100a"
 _seed = 1111
@@ -65,7 +65,7 @@ class Climber:
         return step
 
     def _plan(self) -> Plan:
-        m, k, l = awkward_shape
+        m, k, l = contest_shape
         small = case_line({"m": m, "k": k, "l": l, "seed": _seed})
         tests = [small] if self.quick else self.problem.tests
         benchmarks = self.problem.benchmarks if self.on_gpu else [_counted()]
@@ -106,16 +106,14 @@ def _counted() -> str:
 
 
 def _judged(verdict: Verdict) -> Judged:
-    results: list[TestResult | BenchmarkResult] = [*verdict.tests, *verdict.benchmarks]
-    failed = [each.message for each in results if each.status == "fail" and each.message]
-    said = [verdict.mistake.message] if verdict.mistake else failed
+    why = verdict.mistake or verdict.decider
     full = [each for each in verdict.tests if each.inputs == "full"]
     means = {each.spec: each.mean_us for each in verdict.benchmarks if each.mean_us}
     return Judged(
         passed=verdict.passed,
         tests=len(verdict.tests),
         full_range=bool(full) and all(each.status == "pass" for each in full),
-        message=said[0] if said else None,
+        message=why.message if why else None,
         geomean_us=verdict.score.geomean_us,
         mean_us=means or None,
         retargeted=bool(verdict.device and verdict.device.retargeted),

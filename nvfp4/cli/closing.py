@@ -2,6 +2,7 @@
 
 from rich.text import Text
 
+from nvfp4.cli.pace import way_out
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.quantities import seconds, several
 from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict
@@ -22,10 +23,7 @@ def closing_line(verdict: Verdict) -> Text:
 
 def _way_out(verdict: Verdict) -> str:
     results: list[TestResult | BenchmarkResult] = [*verdict.tests, *verdict.benchmarks]
-    codes = {each.failure["code"] for each in results if each.failure}
-    if "not_judged.not_emulated" in codes:
-        return "on a GPU it can be judged"
-    return "--timeout gives more time"
+    return way_out({each.failure["code"] for each in results if each.failure})
 
 
 def _passed(verdict: Verdict) -> str:
@@ -44,14 +42,21 @@ def _passed(verdict: Verdict) -> str:
 
 
 def _failed(verdict: Verdict) -> str:
-    for noun, results in (("test", verdict.tests), ("benchmark", verdict.benchmarks)):
-        failed = [each for each in results if each.status == "fail"]
-        if failed:
-            count = f"{len(failed)} of {several(len(results), noun)}"
-            left = sum(each.status == "skipped" for each in results)
-            others = f"; {several(left, noun)} not run" if left else ""
-            return f"failed: {count}{_taken(verdict)}, first: {_case(failed[0])}{others}"
-    return f"failed: nothing was judged{_taken(verdict)}"
+    first = verdict.decider
+    if first is None or first.status != "fail":
+        return f"failed: nothing was judged{_taken(verdict)}"
+    tested = isinstance(first, TestResult)
+    results = verdict.tests if tested else verdict.benchmarks
+    failed = sum(each.status == "fail" for each in results)
+    count = f"{failed} of {several(len(results), 'test' if tested else 'benchmark')}"
+    sentence = f"failed: {count}{_taken(verdict)}, first: {_case(first)}"
+    left = sum(each.status == "skipped" for each in results)
+    if left:
+        sentence += f"; {several(left, 'test' if tested else 'benchmark')} not run"
+    warn = sum(each.status == "fail" for each in verdict.tests)
+    if not tested and warn:
+        sentence += f"; {several(warn, 'test')} with full-range inputs failed, which only warns"
+    return sentence
 
 
 def _counts(verdict: Verdict) -> str:

@@ -20,6 +20,11 @@ class Said:
     meaning: str
 
 
+_time = (
+    r"(?P<seconds>[\d.e+]+) s"
+    r"(?:, of which compiling and emulating took (?P<not_its_own_s>[\d.e+]+) s)?"
+)
+
 table = (
     Said(
         "output.state",
@@ -80,12 +85,12 @@ table = (
     ),
     Said(
         "timeout.import",
-        r"its import did not finish within (?P<seconds>[\d.e+]+) s",
-        "The import of the submission took too long, compilation included.",
+        rf"its import did not finish within {_time}",
+        "The import of the submission took too long, and not by compiling or emulating.",
     ),
     Said(
         "timeout.call",
-        r"custom_kernel did not finish within (?P<seconds>[\d.e+]+) s",
+        rf"custom_kernel did not finish within {_time}",
         "A call of custom_kernel took too long.",
     ),
     Said(
@@ -96,7 +101,8 @@ table = (
     Said(
         "not_judged.too_slow",
         r"not judged: too slow to emulate here",
-        "A call did not end in time without a GPU, and by the cases that passed it need not have. "
+        "A call or the import did not end in time without a GPU, and it need not have: by the "
+        "cases that passed, by what any kernel takes, or because compiling took the time. "
         "The case is `skipped`; `--timeout` gives it more time.",
     ),
     Said(
@@ -106,9 +112,31 @@ table = (
         "case is `skipped`.",
     ),
     Said(
+        "not_judged.emulator_failed",
+        r"not judged: our own fault",
+        "The emulator has failed at a kernel that may be right. The case is `skipped`.",
+    ),
+    Said(
+        "not_judged.not_installed",
+        r"not judged: not installed here",
+        "The submission needs a package or a library that is not here. The case is `skipped`.",
+    ),
+    Said(
+        "not_judged.machine_limit",
+        r"not judged: more than there is here",
+        "It needs more memory, files or processes than it may have here. The case is `skipped`.",
+    ),
+    Said(
+        "not_judged.not_retargeted",
+        r"not judged: nothing takes its place on this GPU",
+        "A kernel has an instruction that this GPU lacks and that cannot be rewritten. The case is "
+        "`skipped`.",
+    ),
+    Said(
         "not_judged.judge_ended",
         r"not judged: the judge ended early",
-        "The judge ended before this case was judged.",
+        "The judge, or the process for the submission, ended before this case was judged. The case "
+        "is `skipped`.",
     ),
     Said(
         "not_judged.interrupted",
@@ -192,6 +220,8 @@ own_records = {
     "import.syntax": "The file is not valid Python.",
     "import.module": "An import of the submission failed.",
     "import.exception": "The import of the submission raised; `arguments.type` is the class.",
+    "import.not_installed": "The submission needs a package or a library that is not here.",
+    "machine.limit": "It needs more memory or files than it may have here.",
     "call.exception": "custom_kernel raised; `arguments.type` is the class of the exception.",
     "cuda.error": "The CUDA device was lost: an illegal address, a trap, a launch failure.",
 }
@@ -238,6 +268,8 @@ warning_codes = {
     "not_confined": "The submission ran with less confinement than usual.",
     "fails_alone": "The file fails when it is run by itself, as the contest's bot does first.",
     "full_range": "Right on the contest's inputs, wrong on full-range inputs.",
+    "other_shape": "Of `nvfp4 check`: right at the contest's shape, not at an awkward one.",
+    "refused_shape": "Of `nvfp4 check`: the submission raises at a shape of the contest's tests.",
     "own_word": "Kernels ran in the submission's process, which reports outputs and counts itself.",
     "extrapolated": "Counts were taken on a sample of the thread blocks.",
     "cpu_times": "The times are those of this CPU.",
@@ -253,7 +285,8 @@ def code_of(message: str) -> tuple[str, dict[str, Any]]:
     for code, pattern in _patterns:
         found = pattern.match(message)
         if found:
-            return code, {name: _number_or_text(text) for name, text in found.groupdict().items()}
+            given = found.groupdict().items()
+            return code, {name: _number_or_text(text) for name, text in given if text is not None}
     return unknown, {}
 
 

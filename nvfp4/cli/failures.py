@@ -22,25 +22,40 @@ def named_results(verdict: Verdict) -> list[tuple[str, TestResult | BenchmarkRes
 
 
 def failure_lines(verdict: Verdict) -> Iterator[Text]:
-    """The messages of the first failures; equal ones once. Then of what nobody could judge."""
-    yield from _lines_of(verdict, "fail", "failed", "failures", "bold red")
-    yield from _lines_of(verdict, "skipped", "not judged", "cases", "bold yellow")
+    """The messages of the first failures that decide, then of those that only warn, equal ones
+    once. Then of what nobody could judge."""
+    named = named_results(verdict)
+    failed = [each for each in named if each[1].status == "fail"]
+    deciding = [each for each in failed if not verdict.only_warns(each[1])]
+    warning = [each for each in failed if verdict.only_warns(each[1])]
+    left = [each for each in named if each[1].status == "skipped"]
+    yield from _lines_of(
+        "failures", ("failed", "bold red", deciding), ("only a warning", "bold yellow", warning)
+    )
+    yield from _lines_of("cases", ("not judged", "bold yellow", left))
 
 
-def _lines_of(verdict: Verdict, status: str, word: str, noun: str, style: str) -> Iterator[Text]:
-    shown: dict[str, int] = {}
-    for what, result in named_results(verdict):
-        if result.status != status or not result.message or result.failure is None:
-            continue
-        # The same fault lies at another address in each case.
-        same = re.sub(r"\b0x[0-9a-f]+\b", "", result.message)
-        shown[same] = shown.get(same, 0) + 1
-        if shown[same] > 1 or len(shown) > _shown_failures:
-            continue
-        yield Text.assemble((f"{word}: {what}, {result.spec}", style))
-        for line in first_lines(result.message.removeprefix("not judged: ")):
-            yield Text(f"  {line}")
-    hidden = sum(shown.values()) - min(len(shown), _shown_failures)
+def _lines_of(
+    noun: str, *groups: tuple[str, str, list[tuple[str, TestResult | BenchmarkResult]]]
+) -> Iterator[Text]:
+    """groups: what is said of their cases, the style, the cases."""
+    said: set[str] = set()
+    hidden = 0
+    for word, style, results in groups:
+        shown = 0
+        for what, result in results:
+            if not result.message or result.failure is None:
+                continue
+            # The same fault lies at another address in each case.
+            same = re.sub(r"\b0x[0-9a-f]+\b", "", result.message)
+            if same in said or shown == _shown_failures:
+                hidden += 1
+                continue
+            said.add(same)
+            shown += 1
+            yield Text.assemble((f"{word}: {what}, {result.spec}", style))
+            for line in first_lines(result.message.removeprefix("not judged: ")):
+                yield Text(f"  {line}")
     if hidden:
         yield Text(f"and {hidden} more {noun}; --json shows every message", style="dim")
 

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from nvfp4.cli import exits, interrupts
 from nvfp4.cli.assess import Observer, Plan, ProfileReport, assess, profile, read_submission
 from nvfp4.cli.bot import Bot
 from nvfp4.cli.brief import is_brief, show_briefly
-from nvfp4.cli.check import show_check
 from nvfp4.cli.console import new_console
 from nvfp4.cli.directives import warnings_before
 from nvfp4.cli.errors import SetupError
@@ -26,7 +24,7 @@ from nvfp4.cli.gpu import has_gpu
 from nvfp4.cli.keeping import keep
 from nvfp4.cli.mistakes import first_mistake
 from nvfp4.cli.problem import load_problem
-from nvfp4.cli.progress import observed, quiet
+from nvfp4.cli.progress import observed
 from nvfp4.cli.render import show
 from nvfp4.cli.verdict import Submission, Verdict, json_schema
 from nvfp4.records.options import Options
@@ -78,13 +76,15 @@ def judge_and_show(
     invocation: Invocation,
     show: Callable[[Console, Verdict], None] = show_verdict,
     observed: Callable[[Console], AbstractContextManager[Observer]] = observed,
+    judged: Callable[..., Verdict] | None = None,
 ) -> int:
-    """Judges by the plan, shows the verdict, returns the exit code. Raises SetupError."""
+    """Judges by the plan, shows the verdict, returns the exit code. judged: in place of ``judge``.
+    Raises SetupError."""
     check_output(invocation.output)
     read = read_submission(path)
     console = new_console(stderr=not invocation.for_people)
     with observed(console) as observer:
-        verdict = judge(path, plan, invocation, observer, read)
+        verdict = (judged or judge)(path, plan, invocation, observer, read)
     try:
         _show(console, verdict, invocation, show)
     finally:  # also where nobody reads what is shown
@@ -109,11 +109,6 @@ def _show(
     if invocation.output is not None:
         chosen = "json" if invocation.as_json else invocation.chosen_format
         write_output(invocation.output, formatted(verdict, format_of(invocation.output, chosen)))
-
-
-def check_and_show(path: Path, plan: Plan, invocation: Invocation) -> int:
-    """The same for a check, which shows nothing while it runs."""
-    return judge_and_show(path, plan, invocation, partial(show_check, problem=load_problem()), quiet)
 
 
 def judge(

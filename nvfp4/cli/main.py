@@ -81,7 +81,7 @@ def eval_command(
     def judge() -> int:
         if mode == "profile":
             return profile_and_show(submission, problem.benchmarks, Invocation.of(options))
-        plan = Plan(tests, benchmarks, mode, stop_early=stop_early)
+        plan = Plan(tests, benchmarks, mode, stop_at="fail" if stop_early else None)
         return judge_and_show(submission, plan, Invocation.of(options))
 
     _end(judge, submission, watch)
@@ -130,7 +130,8 @@ def test(
     from nvfp4.cli.problem import load_problem, matching
 
     tests = load_problem().tests
-    plan = Plan(tests if pattern is None else matching(tests, pattern), [], stop_early=stop_early)
+    chosen = tests if pattern is None else matching(tests, pattern)
+    plan = Plan(chosen, [], stop_at="fail" if stop_early else None)
     _end(lambda: judge_and_show(submission, plan, Invocation.of(options)), submission, watch)
 
 
@@ -156,7 +157,9 @@ def batch(names: tuple[Path, ...], **options: Any) -> None:
 @main.command(epilog="nvfp4 check mine.py\nnvfp4 check mine.py --shape 384,640,2 --watch")
 @submission_argument
 @click.option(
-    "--shape", type=ShapeType(), help="The shape to check. Default: an awkward one, 384,640,2."
+    "--shape",
+    type=ShapeType(),
+    help="The shape that decides. Default: 512,512,2, a test of the contest.",
 )
 @watch_option
 @judging_options
@@ -165,13 +168,13 @@ def check(
 ) -> None:
     """Checks SUBMISSION in seconds: parses, imports and compiles it, then tests one shape.
 
-    The first fault is shown. The shape has two batches and full-range inputs.
+    A shape of the contest with its inputs decides. Full-range inputs and an awkward shape, 384 x
+    640 x 2, are a second look, which only warns.
     """
-    from nvfp4.cli.check import check_plan
-    from nvfp4.cli.judging import Invocation, check_and_show
+    from nvfp4.cli.check import check_and_show
+    from nvfp4.cli.judging import Invocation
 
-    plan = check_plan(shape)
-    _end(lambda: check_and_show(submission, plan, Invocation.of(options)), submission, watch)
+    _end(lambda: check_and_show(submission, shape, Invocation.of(options)), submission, watch)
 
 
 @main.command(epilog="nvfp4 new cute\nnvfp4 new --from cute/split_k_warp -o mine.py")

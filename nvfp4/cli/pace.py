@@ -1,39 +1,110 @@
-"""What cannot be judged without a GPU, which is no fault of the submission.
+"""What cannot be judged here, which is no fault of the submission.
 
-What is not emulated may be right. A call that did not end in time fails where it should have ended,
-going by the cases that passed; otherwise nobody knows whether it would have been right.
+What is refused here may be right. A call that did not end in time fails where it should have ended
+by the cases that passed, or by what any kernel takes; otherwise nobody knows whether it would have
+been right.
 """
 
 import json
-from dataclasses import replace
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.verdict import BenchmarkResult, TestResult
 
 Result = TypeVar("Result", TestResult, BenchmarkResult)
 
-too_slow = "not judged: too slow to emulate here"
-not_emulated = "not judged: not emulated"
 
-_shortest_import_s = 30.0
-"""One that had less was cut off by the time limit of all."""
+@dataclass(frozen=True)
+class Refusal:
+    """Why nobody knows here whether a submission is right. code: of the case, which is skipped.
+    words: the beginning of its message. way_out: what would help.
+    """
 
-_not_emulated = ("kernel.unsupported_instruction", "launch.unsupported_call")
+    code: str
+    words: str
+    way_out: str
+
+
+_elsewhere = "on a GPU it can be judged"
+not_emulated = Refusal("not_judged.not_emulated", "not judged: not emulated", _elsewhere)
+emulator_failed = Refusal("not_judged.emulator_failed", "not judged: our own fault", _elsewhere)
+too_slow = Refusal(
+    "not_judged.too_slow", "not judged: too slow to emulate here", "--timeout gives more time"
+)
+not_installed = Refusal(
+    "not_judged.not_installed", "not judged: not installed here", "it can be judged where that is"
+)
+machine_limit = Refusal(
+    "not_judged.machine_limit",
+    "not judged: more than there is here",
+    "on a larger machine it can be judged",
+)
+not_retargeted = Refusal(
+    "not_judged.not_retargeted",
+    "not judged: nothing takes its place on this GPU",
+    "on a GPU that it is compiled for it can be judged",
+)
+judge_ended = Refusal("not_judged.judge_ended", "not judged: the judge ended early", "try again")
+
+refusals = {
+    "kernel.unsupported_instruction": not_emulated,
+    "kernel.ptx_syntax": not_emulated,
+    "kernel.emulator_failed": emulator_failed,
+    "launch.unsupported_call": not_emulated,
+    "launch.not_captured": not_emulated,
+    "setup.no_gpu": not_emulated,
+    "import.not_installed": not_installed,
+    "machine.limit": machine_limit,
+    "setup.memory": machine_limit,
+    "process.too_many": machine_limit,
+    "retarget.failed": not_retargeted,
+    "retarget.no_replacement": not_retargeted,
+    "retarget.driver": not_retargeted,
+    "process.not_started": judge_ended,
+    "not_judged.judge_ended": judge_ended,
+}
+"""By the code of a failure that says nothing of the submission."""
+
+_out_of_memory = "SIGKILL"
+"""Linux ends processes so where memory is short."""
 
 _margin = 4.0
-"""So many times longer than expected, a call hangs."""
+"""So many times longer than cases that passed let expect, a call hangs."""
 
 _slowest_s = 1 / 20_000
 """An element at worst: of a kernel that computes with a single thread."""
 
+_bound_margin = 2.0
+"""So many times longer than that, a call hangs if none has passed."""
 
-def is_not_emulated(record: str) -> bool:
-    """Whether a failure, as the judge writes it, is that of something that is not emulated."""
+_shortest_s = {"timeout.import": 60.0, "timeout.call": 30.0, "kernel.runaway_kernel": 5.0}
+"""What had less cannot be said to hang: on a busy machine, host code may get a tenth of a core. Of
+a kernel the processor's time is known."""
+
+
+def is_refusal(record: str) -> bool:
+    """Whether a failure, as the judge writes it, is that of something that is refused here."""
     try:
-        return json.loads(record)["code"] in _not_emulated
+        return json.loads(record)["code"] in refusals
     except (ValueError, TypeError, KeyError):
         return False
+
+
+def refusal_of(failure: dict[str, Any] | None) -> Refusal | None:
+    """Why a failure says nothing of the submission; None where it does."""
+    if failure is None:
+        return None
+    if failure["code"] == "process.killed":
+        killed = str((failure["arguments"] or {}).get("signal", ""))
+        return machine_limit if killed == _out_of_memory else None
+    return refusals.get(failure["code"])
+
+
+def way_out(codes: set[str]) -> str:
+    """What would help where cases were left out by these codes."""
+    known = (too_slow, *refusals.values())
+    return next((each.way_out for each in reversed(known) if each.code in codes), too_slow.way_out)
 
 
 class Pace:
@@ -47,33 +118,42 @@ class Pace:
         if result.status == "pass":
             self._passed.append((_elements(result), taken_s))
 
-    def decided(self, result: Result) -> Result:
-        """The same, but skipped where it was only the time that failed, or the emulator."""
-        if result.failure and result.failure["code"] in _not_emulated:
-            return _left_out(result, not_emulated, "not_judged.not_emulated")
-        limit_s = _time_limit_s(result)
-        expected_s = self._expected_s(result)
-        if limit_s is None or expected_s is None or limit_s > _margin * expected_s:
+    def decided(self, result: Result, emulated: bool) -> Result:
+        """The same, but skipped where it was only the time that failed, or something of ours.
+        emulated: whether there is no GPU: only then time is short."""
+        failure = result.failure
+        if result.status != "fail" or failure is None:
             return result
-        if result.failure and result.failure["code"] == "timeout.mode":
+        refusal = refusal_of(failure)
+        if refusal is not None:
+            return _left_out(result, refusal)
+        if not emulated:
+            return result
+        if failure["code"] == "timeout.mode":
             return replace(result, status="skipped")
-        return _left_out(result, too_slow, "not_judged.too_slow")
+        had_s, needed_s = _had_s(failure), _shortest_s.get(failure["code"], 0.0)
+        if failure["code"] != "timeout.import":
+            needed_s = max(needed_s, self._longest_s(result))
+        return result if had_s is None or had_s > needed_s else _left_out(result, too_slow)
 
-    def _expected_s(self, result: TestResult | BenchmarkResult) -> float | None:
-        """What a case should take, compilation included; None where nothing has passed."""
+    def _longest_s(self, result: TestResult | BenchmarkResult) -> float:
+        """What takes longer hangs; compilation included where cases have passed."""
         if not self._passed:
-            return None
+            return _bound_margin * _slowest_s * _elements(result)
         (least, first_s), *_, (most, last_s) = sorted([min(self._passed), *self._passed])
         if most > least and last_s > first_s:
             element_s = (last_s - first_s) / (most - least)
         else:
             element_s = min(last_s / most, _slowest_s)
-        return last_s + element_s * max(0, _elements(result) - most)
+        return _margin * (last_s + element_s * max(0, _elements(result) - most))
 
 
-def _left_out(result: Result, why: str, code: str) -> Result:
-    failure = {**(result.failure or {}), "code": code}
-    return replace(result, status="skipped", message=f"{why}: {result.message}", failure=failure)
+def _left_out(result: Result, refusal: Refusal) -> Result:
+    message = result.message or ""
+    if not message.startswith("not judged: "):
+        message = f"{refusal.words}: {message}"
+    failure = {**(result.failure or {}), "code": refusal.code}
+    return replace(result, status="skipped", message=message, failure=failure)
 
 
 def _elements(result: TestResult | BenchmarkResult) -> int:
@@ -81,16 +161,13 @@ def _elements(result: TestResult | BenchmarkResult) -> int:
     return shape.m * shape.k * shape.l
 
 
-def _time_limit_s(result: TestResult | BenchmarkResult) -> float | None:
-    """How long a call was waited for that did not end; None where that is not why it failed."""
-    failure = result.failure
-    if result.status != "fail" or failure is None:
+def _had_s(failure: dict[str, Any]) -> float | None:
+    """How much time of its own a call had that did not end; None where that is not why it failed.
+    Compiling and emulating are ours, and the emulator tells by itself what a kernel has had."""
+    if failure["code"] not in _shortest_s:
         return None
-    if failure["code"] == "timeout.mode":
-        return 0.0
-    seconds = (failure["arguments"] or {}).get("seconds")
-    if failure["code"] == "timeout.import" and isinstance(seconds, int | float):
-        return 0.0 if seconds < _shortest_import_s else None
-    if failure["code"] not in ("timeout.call", "kernel.runaway_kernel"):
+    given = failure["arguments"] or {}
+    seconds, ours_s = given.get("cpu_s", given.get("seconds")), given.get("not_its_own_s", 0)
+    if not isinstance(seconds, int | float) or not isinstance(ours_s, int | float):
         return None
-    return float(seconds) if isinstance(seconds, int | float) else None
+    return float(seconds - ours_s)

@@ -10,6 +10,7 @@ from nvfp4.cli.emulation import read_counts
 from nvfp4.cli.failure_objects import read_failure
 from nvfp4.cli.findings import read_findings
 from nvfp4.cli.mistakes import Mistake
+from nvfp4.cli.pipe_values import count, microseconds, number, samples_us
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.retargeting import read_retargeted
 
@@ -181,7 +182,7 @@ class Verdict:
     @property
     def keeps_state(self) -> bool:
         """Whether an output is wrong because of earlier calls, whatever the inputs."""
-        return any(test.failure and test.failure["code"] == "output.state" for test in self.tests)
+        return any(map(_keeps_state, self.tests))
 
     @property
     def full_range_only_warns(self) -> bool:
@@ -196,6 +197,23 @@ class Verdict:
         left = any(each.status == "skipped" and each.failure for each in results)
         failed = self.keeps_state or any(each.status == "fail" for each in results)
         return left and not failed and not self.mistake and not self.interrupted
+
+    def only_warns(self, result: TestResult | BenchmarkResult) -> bool:
+        """Whether the verdict does not go by a case, be it wrong: a test on full-range inputs, as
+        long as none on the contest's fails. One that earlier calls made wrong decides, too."""
+        deciding = self._deciding_tests
+        if not isinstance(result, TestResult) or result in deciding or _keeps_state(result):
+            return False
+        return not any(test.status == "fail" for test in deciding)
+
+    @property
+    def decider(self) -> TestResult | BenchmarkResult | None:
+        """Why it has not passed: of the cases that decide the first that failed, or else the first
+        that could not be judged; None where no case is why."""
+        results: list[TestResult | BenchmarkResult] = [*self.tests, *self.benchmarks]
+        deciding = [each for each in results if each.failure and not self.only_warns(each)]
+        deciding.sort(key=lambda each: each.status != "fail")
+        return deciding[0] if deciding else None
 
     @property
     def outcome(self) -> str:
@@ -235,6 +253,7 @@ class Verdict:
             "schema": json_schema,
             "passed": self.passed,
             "unclear": self.unclear,
+            "decided_by": self._decided_by(),
             "submission": asdict(self.submission),
             "device": asdict(self.device) if self.device else None,
             "confined": self.confined,
@@ -247,6 +266,18 @@ class Verdict:
             "interrupted": self.interrupted,
             "elapsed_s": self.elapsed_s,
         }
+
+    def _decided_by(self) -> dict[str, Any] | None:
+        case = self.decider
+        if case is None:
+            return None
+        inputs = case.inputs if isinstance(case, TestResult) else None
+        kind = "benchmark" if inputs is None else "test"
+        return {"kind": kind, "spec": case.spec, "inputs": inputs, "failure": case.failure}
+
+
+def _keeps_state(test: TestResult) -> bool:
+    return test.failure is not None and test.failure["code"] == "output.state"
 
 
 def error_object(code: str, message: str, hint: str | None = None) -> dict[str, Any]:
@@ -266,35 +297,6 @@ def unescape(text: str) -> str:
     return text.replace("\\n", "\n")
 
 
-def _number(values: dict[str, str], key: str) -> float | None:
-    """A finite number that is not negative; None for anything else."""
-    try:
-        number = float(values[key])
-    except (KeyError, ValueError):
-        return None
-    return number if 0 <= number < math.inf else None
-
-
-def _count(values: dict[str, str], key: str) -> int | None:
-    number = _number(values, key)
-    return None if number is None else int(number)
-
-
-def _microseconds(values: dict[str, str], key: str) -> float | None:
-    ns = _number(values, key)
-    return None if ns is None else ns / 1e3
-
-
-def _samples_us(text: str, runs: int | None) -> list[float] | None:
-    """As many times as there were runs; None where they are not there, or there was no room."""
-    try:
-        times_us = [float(each) / 1e3 for each in text.split(",")]
-    except ValueError:
-        return None
-    sensible = len(times_us) == runs and all(0 <= each < math.inf for each in times_us)
-    return times_us if sensible else None
-
-
 _times = ("mean", "median", "std", "err", "best", "worst")
 
 
@@ -306,8 +308,8 @@ def read_device(values: dict[str, str]) -> Device | None:
     texts = (each.name for each in fields(Device) if each.name not in others)
     return Device(
         **{name: values.get(f"device.{name}") or None for name in texts},  # type: ignore[arg-type]
-        read_gbps=_number(values, "device.read_gbps"),
-        empty_us=_microseconds(values, "device.empty_ns"),
+        read_gbps=number(values, "device.read_gbps"),
+        empty_us=microseconds(values, "device.empty_ns"),
         retargeted=read_retargeted(values.get("device.retargeted")),
     )
 
@@ -329,7 +331,7 @@ def read_test(values: dict[str, str], index: int, line: str, not_judged: str) ->
         spec=line.removesuffix(full_range_suffix),
         inputs="full" if full else "contest",
         status="pass" if status == "pass" else "fail",
-        error_share=_number(values, f"{key}.error_share"),
+        error_share=number(values, f"{key}.error_share"),
         findings=read_findings(values.get(f"{key}.findings")),
         output=unescape(values.get(f"{key}.output", "")) or None,
         own_word=unescape(values.get(f"{key}.own_word", "")) or None,
@@ -346,9 +348,9 @@ def read_benchmark(
     """
     key = f"benchmark.{index}"
     shape = shape_of(line)
-    minimum_bytes = _count(values, f"{key}.bytes")
-    times = {name: _microseconds(values, f"{key}.{name}") for name in _times}
-    runs = _count(values, f"{key}.runs")
+    minimum_bytes = count(values, f"{key}.bytes")
+    times = {name: microseconds(values, f"{key}.{name}") for name in _times}
+    runs = count(values, f"{key}.runs")
     timed = bool(runs and times["mean"] and None not in times.values())
     emulation = read_counts(values.get(f"{key}.emulation"), minimum_bytes)
     status = values.get(f"{key}.status", "pass")
@@ -360,19 +362,19 @@ def read_benchmark(
         timed=timed,
         runs=runs,
         **{f"{name}_us": value for name, value in times.items()},
-        batched_us=_microseconds(values, f"{key}.batched"),
+        batched_us=microseconds(values, f"{key}.batched"),
         bytes=minimum_bytes,
-        floor_us=None if emulation else _microseconds(values, f"{key}.floor"),
+        floor_us=None if emulation else microseconds(values, f"{key}.floor"),
         sol_us=speed_of_light_us(shape.m, shape.k, shape.l, minimum_bytes),
         b200_floor_us=contest_floor_us(shape.m, shape.k, shape.l),
         emulation=emulation,
-        error_share=_number(values, f"{key}.error_share"),
+        error_share=number(values, f"{key}.error_share"),
         findings=read_findings(values.get(f"{key}.findings")),
         output=unescape(values.get(f"{key}.output", "")) or None,
         own_word=unescape(values.get(f"{key}.own_word", "")) or None,
         message=message or None,
         failure=_failure(values, key, message) if failed else None,
-        samples_us=_samples_us(values.get(f"{key}.samples", ""), runs) if timed else None,
+        samples_us=samples_us(values.get(f"{key}.samples", ""), runs) if timed else None,
     )
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 
+from nvfp4.cli.problem import shape_of
 from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict, Warning
 
 noisy_share = 0.05
@@ -27,9 +28,9 @@ def _not_confined(verdict: Verdict) -> Warning | None:
 
 
 def _full_range(verdict: Verdict) -> Warning | None:
-    tests = [test for test in verdict.tests if test.inputs == "full"]
+    tests = [test for test in _warning_tests(verdict) if _is_of_a_deciding_shape(test, verdict)]
     failed = sum(test.status == "fail" for test in tests)
-    if not failed or not verdict.full_range_only_warns:
+    if not failed:
         return None
     return Warning(
         "full_range",
@@ -37,6 +38,30 @@ def _full_range(verdict: Verdict) -> Warning | None:
         "inputs",
         "The contest's bytes are 0 to 3 and its scales 0, 1 or 2; real data use all codes.",
     )
+
+
+def _other_shape(verdict: Verdict) -> Warning | None:
+    tests = [test for test in _warning_tests(verdict) if test.status == "fail"]
+    others = [test for test in tests if not _is_of_a_deciding_shape(test, verdict)]
+    if not others:
+        return None
+    return Warning(
+        "other_shape",
+        f"right at the contest's shape, not at {shape_of(others[0].spec)}",
+        "The contest has no such shape: a kernel that is made for its shapes need not take others.",
+    )
+
+
+def _warning_tests(verdict: Verdict) -> list[TestResult]:
+    """Those on full-range inputs, where they do not decide."""
+    if not verdict.full_range_only_warns:
+        return []
+    return [test for test in verdict.tests if test.inputs == "full"]
+
+
+def _is_of_a_deciding_shape(test: TestResult, verdict: Verdict) -> bool:
+    deciding = {each.spec for each in verdict.tests if each.inputs == "contest"}
+    return not deciding or test.spec in deciding
 
 
 def _extrapolated(verdict: Verdict) -> Warning | None:
@@ -102,6 +127,7 @@ _policies: tuple[Callable[[Verdict], Warning | None], ...] = (
     _not_confined,
     _fails_alone,
     _full_range,
+    _other_shape,
     _extrapolated,
     _own_word,
     _cpu_times,

@@ -10,14 +10,16 @@ it, checks every access and counts what happens. Faults are exceptions derived f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from nvfp4.emulator.cost import KernelCost
-from nvfp4.emulator.errors import EmulatorError
+from nvfp4.emulator.errors import EmulatorError, EmulatorFailed
 from nvfp4.emulator.execution.worlds import Worlds
 from nvfp4.emulator.report import LaunchReport
 from nvfp4.emulator.state.watch import Watch, watching
 from nvfp4.records.launch import Buffer, Dim3, Launch, ListedMemory, Note, View
+from nvfp4.records.launch_errors import CaptureError
 
 DEFAULT_ORDERS = 4
 """In how many orders a launch with findings runs."""
@@ -35,6 +37,7 @@ __all__ = [
     "Watch",
     "Worlds",
     "cost_of",
+    "examine",
     "run",
     "run_ptx",
     "variable",
@@ -68,8 +71,9 @@ def run(
     own = Worlds()
     found = own if worlds is None else worlds
     suspects = worlds is not None  # a launch alone may keep the tickets that its threads drew
-    module = load_module(launch.ptx)
-    report = execute(module, launch, check, orders, sample_ctas, found, suspects)
+    with _own_failures():
+        module = load_module(launch.ptx)
+        report = execute(module, launch, check, orders, sample_ctas, found, suspects)
     cause = own.first_cause()
     if cause is not None:
         raise cause
@@ -83,7 +87,31 @@ def cost_of(launch: Launch, most_instructions: int) -> KernelCost:
     from nvfp4.emulator.execution.costs import cost_of as run_for_costs
     from nvfp4.emulator.execution.module import load_module
 
-    return run_for_costs(load_module(launch.ptx), launch, most_instructions)
+    with _own_failures():
+        return run_for_costs(load_module(launch.ptx), launch, most_instructions)
+
+
+def examine(ptx: str, kernel: str) -> None:
+    """Raises UnsupportedInstruction or PtxSyntaxError for a kernel that cannot be emulated,
+    whatever its launch."""
+    from nvfp4.emulator.execution.module import load_module
+
+    with _own_failures():
+        load_module(ptx).kernel(kernel, check=False)
+
+
+@contextmanager
+def _own_failures() -> Iterator[None]:
+    """Whatever the emulator stumbles over is its own fault, and no kernel's."""
+    try:
+        yield
+    except (EmulatorError, CaptureError, MemoryError):
+        raise
+    except Exception as error:
+        raise EmulatorFailed(
+            f"the emulator failed: {type(error).__name__}: {error}",
+            hint="a GPU may well run this kernel; please report it with its PTX (--keep)",
+        ) from error
 
 
 def variable(ptx: str, name: str) -> Buffer:

@@ -116,12 +116,14 @@ class EmulatorError(Exception):
     """Base of all errors of the emulator. `str(error)` is the sentence, the place, the hint;
     `rendering.rendered` shows it as a compiler would.
 
-    code: the kind of error, for programs. arguments: what the message says in numbers and names,
-    for programs too. related: other places that belong to it. output: what the kernel had printed.
-    seen: for a race, where exactly it is, until `related` says who else.
+    code: the kind of error, for programs. refusal: whether it says nothing of the kernel, only of
+    what is not emulated; see docs/emulator.md. arguments: what the message says in numbers and
+    names, for programs too. related: other places that belong to it. output: what the kernel had
+    printed. seen: for a race, where exactly it is, until `related` says who else.
     """
 
     code: ClassVar[str] = "emulator_error"
+    refusal: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -166,15 +168,24 @@ class EmulatorError(Exception):
 
 
 class PtxSyntaxError(EmulatorError):
-    """The text is not PTX as this front end reads it."""
+    """The text is not PTX as this front end reads it; the assembler has taken it."""
 
     code = "ptx_syntax"
+    refusal = True
 
 
 class UnsupportedInstruction(EmulatorError):
     """A PTX instruction, modifier or special register that is not emulated."""
 
     code = "unsupported_instruction"
+    refusal = True
+
+
+class EmulatorFailed(EmulatorError):
+    """The emulator itself has failed: a fault of its own, which is worth a report."""
+
+    code = "emulator_failed"
+    refusal = True
 
 
 class LaunchError(EmulatorError):

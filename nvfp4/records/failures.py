@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nvfp4.records.plain_values import other_places, plain_value, whole_number, whole_numbers
+from nvfp4.records.refusals import code_of_others, own_refusal
 
 longest_bytes = 900
 """Of a record, as JSON: the bot's pipe is small."""
@@ -25,12 +26,18 @@ _triples = ("cta", "thread")
 _import_codes = {SyntaxError: "import.syntax", ImportError: "import.module"}
 
 
-def record_of(error: BaseException, submission: Path, imported: bool) -> dict[str, Any]:
+def record_of(
+    error: BaseException, submission: Path, imported: bool, emulated: bool = True
+) -> dict[str, Any]:
     """What is known of an error that ended a call, or the import of the submission.
 
     A fault of a kernel has the code of its class, `kernel.out_of_bounds`, and its place. An
-    exception of Python has the innermost line of the submission.
+    exception of Python has the innermost line of the submission. What we refuse counts for more
+    than what a submission makes of that. emulated: whether there is no GPU.
     """
+    refusal = own_refusal(error)
+    if refusal is not None:
+        return _of_a_fault(refusal, _code_of_ours(refusal) or "", submission)
     cause: BaseException | None = error
     for _ in range(_longest_chain):
         if cause is None:
@@ -39,7 +46,9 @@ def record_of(error: BaseException, submission: Path, imported: bool) -> dict[st
         if code is not None:
             return _of_a_fault(cause, code, submission)
         cause = cause.__cause__
-    return _of_an_exception(error, submission, imported)
+    record = _of_an_exception(error, submission, imported)
+    record["code"] = code_of_others(error, emulated) or record["code"]
+    return record
 
 
 def _code_of_ours(error: BaseException) -> str | None:

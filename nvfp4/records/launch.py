@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -99,6 +99,15 @@ class Note:
     hint: str | None = None
     file: str | None = None
     line: int | None = None
+
+
+Examine = Callable[[str, str], None]
+"""Takes a module's PTX and a kernel's name, and raises what keeps the kernel from being judged at
+all. It is asked before a launch is refused as CUDA would: then nobody knows enough to blame it."""
+
+
+def anything_goes(ptx: str, kernel: str) -> None:
+    """Raises nothing."""
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 
 class CaptureError(Exception):
     """Base of the errors of this package. `str(error)` is the sentence, then the hint.
 
-    verdict_code: the kind of error, as a verdict calls it.
+    verdict_code: the kind of error, as a verdict calls it. refusal: whether it says nothing of the
+    submission, only of what is not done here; see docs/emulator.md.
     """
 
     verdict_code: ClassVar[str] = "launch.not_captured"
+    refusal: ClassVar[bool] = False
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -32,13 +35,38 @@ class UnsupportedCall(CaptureError):
     """A CUDA function or attribute that is not captured."""
 
     verdict_code = "launch.unsupported_call"
+    refusal = True
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        refused(message)
 
 
 class NeedsGpu(UnsupportedCall, NotImplementedError):
     """What only a GPU can do; a RuntimeError, as torch raises."""
 
 
+class UnsupportedTensorMap(UnsupportedCall):
+    """A tensor map (TMA descriptor) that the driver takes and the emulator does not."""
+
+
 class InvalidTensorMap(CaptureError):
-    """A tensor map (TMA descriptor) that the driver would refuse, or that is not supported."""
+    """A tensor map (TMA descriptor) that the driver would refuse."""
 
     verdict_code = "launch.tensor_map"
+
+
+_listener: Callable[[str], None] | None = None
+
+
+def tell_refusals(listener: Callable[[str], None] | None) -> None:
+    """Call `listener` with a sentence whenever something is refused that a GPU does: compiled code
+    may end the process instead of handing the error on. None for nobody."""
+    global _listener
+    _listener = listener
+
+
+def refused(message: str) -> None:
+    """Tell whoever listens."""
+    if _listener is not None:
+        _listener(message)

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 
-from nvfp4.records.launch_errors import InvalidTensorMap
+from nvfp4.records.launch_errors import InvalidTensorMap, UnsupportedTensorMap
 
 TENSOR_MAP_BYTES = 128
 
@@ -240,11 +240,11 @@ class TensorMap:
         if not 1 <= self.rank <= 5:
             raise InvalidTensorMap(f"a tensor map has 1 to 5 dimensions, not {self.rank}")
         if self.data_type not in _BITS:
-            raise InvalidTensorMap(f"tensor maps of {self.data_type.name} are not supported")
+            raise UnsupportedTensorMap(f"tensor maps of {self.data_type.name} are not emulated")
         if self.interleave is not Interleave.NONE:
-            raise InvalidTensorMap("interleaved tensor maps are not supported")
+            raise UnsupportedTensorMap("interleaved tensor maps are not emulated")
         if self.swizzle not in _SWIZZLE_SPAN_BYTES:
-            raise InvalidTensorMap(f"swizzle {self.swizzle.name} is not supported")
+            raise UnsupportedTensorMap(f"swizzle {self.swizzle.name} is not emulated")
         lengths = (len(self.strides_bytes) + 1, len(self.box), len(self.element_strides))
         if lengths != (self.rank,) * 3:
             raise InvalidTensorMap(
@@ -270,7 +270,7 @@ class TensorMap:
                     f"element stride {self.element_strides[axis]} of dimension {axis}: 1 to 8"
                 )
         if any(step != 1 for step in self.element_strides):
-            raise InvalidTensorMap("element strides other than 1 are not supported")
+            raise UnsupportedTensorMap("element strides other than 1 are not emulated")
         if self.inner_box_bytes % 16 or self.box[0] * self.element_bits % 8:
             raise InvalidTensorMap(
                 f"the box's inner row of {self.inner_box_bytes} bytes is not a multiple of 16"

@@ -10,10 +10,12 @@ from nvfp4.emulator.source import SourceLine
 class RetargetError(Exception):
     """Base of the errors of this package. `str(error)` is the sentence, the place, the hint.
 
-    verdict_code: the kind of error, as a verdict calls it.
+    verdict_code: the kind of error, as a verdict calls it. refusal: that none of them says anything
+    of the submission, only of this GPU.
     """
 
     verdict_code: ClassVar[str] = "retarget.failed"
+    refusal: ClassVar[bool] = True
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)

@@ -55,9 +55,10 @@ class Refused(Exception):
 
 class Runner:
     """operations: what carries out a kind of request, given the record and its descriptor. name:
-    what messages call the submission's file.
+    what messages call the submission's file. emulates: whether there is no GPU.
     """
 
+    emulates = False
     expected_device = ""
 
     def __init__(self, submission: Path, options: Options) -> None:
@@ -227,7 +228,8 @@ class Runner:
         told = explained(error, self._submission, self.name)
         record: dict[str, Any] = {}
         with contextlib.suppress(Exception):  # the error may be of a class of the submission's
-            record = record_of(error, self._submission, imported=self._kernel is not None)
+            imported = self._kernel is not None
+            record = record_of(error, self._submission, imported, self.emulates)
         if self.device.type == "cuda":
             try:
                 torch.cuda.synchronize(self.device)
@@ -241,8 +243,7 @@ class Runner:
         lines = [import_heading, own_traceback(error, self._submission)]
         hint = _import_hint(error) if isinstance(error, ModuleNotFoundError) else None
         text = "\n".join(lines + ([f"hint: {hint}"] if hint else []))
-        ours = isinstance(getattr(error, "verdict_code", None), str)
-        record = record_of(error, self._submission, imported=False) if ours else {}
+        record = record_of(error, self._submission, False, self.emulates)
         return Failure("exception", text, believed(record))
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from nvfp4.records.launch_errors import InvalidTensorMap
-from nvfp4.records.tensormap import DataType, Fill, Swizzle, TensorMap
+from nvfp4.records.launch_errors import InvalidTensorMap, UnsupportedTensorMap
+from nvfp4.records.tensormap import DataType, Fill, Interleave, Swizzle, TensorMap
 
 
 def make(**changes: object) -> TensorMap:
@@ -40,12 +40,25 @@ def test_foreign_bytes_are_no_tensor_map() -> None:
         ({"box": (128, 8, 1)}, "swizzle"),
         ({"box": (4, 8, 1)}, "inner row of 8 bytes"),
         ({"shape": (64, 0, 3)}, "extent 0"),
-        ({"element_strides": (1, 2, 1)}, "not supported"),
         ({"strides_bytes": (128,)}, "rank 3"),
     ],
 )
 def test_an_encode_call_against_the_rules_is_named(change: dict, words: str) -> None:
     with pytest.raises(InvalidTensorMap, match=words):
+        make(**change)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"element_strides": (1, 2, 1)}, "element strides"),
+        ({"interleave": Interleave.BYTES_16}, "interleaved"),
+        ({"swizzle": Swizzle.BYTES_128_ATOM_32}, "BYTES_128_ATOM_32"),
+        ({"data_type": DataType.PACKED_16U6_ALIGN16B}, "PACKED_16U6_ALIGN16B"),
+    ],
+)
+def test_what_only_the_emulator_lacks_is_no_fault(change: dict, words: str) -> None:
+    with pytest.raises(UnsupportedTensorMap, match=words):
         make(**change)
 
 

@@ -141,7 +141,7 @@ def test_a_kernel_outlives_its_emulation_but_cannot_be_launched() -> None:
     compiled._init_handles()
     launcher, function = compiled.run, compiled.function
     stop()
-    with pytest.raises(LaunchRefused, match="has ended"):
+    with pytest.raises(UnsupportedCall, match="has ended"):
         launcher(1, 1, 1, 0, function, None, None, None, None, x, y, 9, 1.0, 64)
 
 

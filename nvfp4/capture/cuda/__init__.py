@@ -13,7 +13,7 @@ from nvfp4.capture.cuda import packages
 from nvfp4.capture.cuda.runtime import RUNTIME, FindVariable, checked
 from nvfp4.capture.device import device_for
 from nvfp4.capture.imports import when_imported
-from nvfp4.records.launch import Launch, ListedMemory, Memory
+from nvfp4.records.launch import Examine, Launch, ListedMemory, Memory, anything_goes
 
 __all__ = ["RUNTIME", "start"]
 
@@ -23,14 +23,15 @@ def start(
     find_variable: FindVariable,
     arch: str = "sm_100a",
     memory: Memory | None = None,
+    examine: Examine = anything_goes,
 ) -> Callable[[], None]:
     """Send every launch of an extension of this process to `run`; returns what stops it.
 
     Extensions must be built while this is on. find_variable: see `runtime.FindVariable`. memory:
-    what the launches may touch. Raises ValueError for an architecture that is not known and
-    RuntimeError if this is on already.
+    what the launches may touch. examine: see `capture.launch`. Raises ValueError for an
+    architecture that is not known and RuntimeError if this is on already.
     """
-    RUNTIME.begin(device_for(arch), run, memory or ListedMemory(), find_variable)
+    RUNTIME.begin(device_for(arch), run, memory or ListedMemory(), find_variable, examine)
     replaced: list[tuple[Any, str, Any]] = []
 
     def put(owner: Any, name: str, value: Any) -> None:

@@ -12,6 +12,7 @@ import re
 
 from nvfp4.capture import graphs, host_access
 from nvfp4.capture.cuda.codes import Code, CudaError, error_name
+from nvfp4.capture.cuda.kernel import examined
 from nvfp4.capture.cuda.registry import entry, store
 from nvfp4.capture.cuda.runtime import CudaRuntime
 from nvfp4.capture.noise import put_noise
@@ -82,12 +83,13 @@ def set_function_attribute(runtime: CudaRuntime, function: int, which: int, valu
     if which != 8:  # cudaFuncAttributeMaxDynamicSharedMemorySize
         return
     most = runtime.device.shared_bytes_per_block - kernel.resources.shared_bytes
-    if not 0 <= _signed(value) <= most:
-        raise CudaError(
-            Code.INVALID_VALUE,
-            f"{kernel.name}: {_signed(value)} bytes of dynamic shared memory; "
-            f"{most} are the most on {runtime.device.name}",
-        )
+    with examined(kernel, runtime.examine):
+        if not 0 <= _signed(value) <= most:
+            raise CudaError(
+                Code.INVALID_VALUE,
+                f"{kernel.name}: {_signed(value)} bytes of dynamic shared memory; "
+                f"{most} are the most on {runtime.device.name}",
+            )
     kernel.dynamic_shared_limit = value
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from nvfp4.capture.cuda.codes import Code, CudaError
 from nvfp4.capture.cuda.compilers import Resources
 from nvfp4.capture.device import Device
-from nvfp4.records.launch import Dim3
+from nvfp4.records.launch import Dim3, Examine
 
 
 @dataclass
@@ -45,6 +47,17 @@ def runs_on(code: str, capability: tuple[int, int]) -> bool:
     if kind == "sm" or number.endswith("f"):  # of its family
         return major == capability[0] and minor <= capability[1]
     return (major, minor) <= capability
+
+
+@contextmanager
+def examined(kernel: Kernel, examine: Examine) -> Iterator[None]:
+    """For a block that raises CudaError where CUDA refuses something of a kernel. Where the kernel
+    cannot be judged at all, that is raised instead."""
+    try:
+        yield
+    except CudaError:
+        examine(kernel.ptx, kernel.name)
+        raise
 
 
 def refuse_as_cuda_does(

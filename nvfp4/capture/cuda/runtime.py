@@ -19,7 +19,12 @@ from typing import Any
 from nvfp4.capture.cuda.build import Built
 from nvfp4.capture.cuda.codes import Code, CudaError, error_text
 from nvfp4.capture.cuda.compilers import Resources
-from nvfp4.capture.cuda.kernel import Kernel, refuse_as_cuda_does, refuse_other_architectures
+from nvfp4.capture.cuda.kernel import (
+    Kernel,
+    examined,
+    refuse_as_cuda_does,
+    refuse_other_architectures,
+)
 from nvfp4.capture.device import Device
 from nvfp4.capture.signature import (
     declares_variable,
@@ -27,8 +32,8 @@ from nvfp4.capture.signature import (
     parameter_bytes,
     parameters_at,
 )
-from nvfp4.records.launch import Buffer, Dim3, Launch, ListedMemory, Memory
-from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall
+from nvfp4.records.launch import Buffer, Dim3, Examine, Launch, ListedMemory, Memory
+from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall, refused
 
 _ALIGNMENT_BYTES = 256
 _FIRST_HANDLE = 1 << 32
@@ -70,6 +75,7 @@ class CudaRuntime:
         self._device: Device | None = None
         self._run: Callable[[Launch], None] | None = None
         self._find_variable: FindVariable | None = None
+        self.examine: Examine = lambda ptx, kernel: None
         self._memory: Memory = ListedMemory()
         self._allocated: dict[int, tuple[Any, Buffer]] = {}
         self._freed: list[Buffer] = []
@@ -90,12 +96,13 @@ class CudaRuntime:
         run: Callable[[Launch], None],
         memory: Memory,
         find_variable: FindVariable,
+        examine: Examine,
     ) -> None:
         """Send launches to `run` until `end`. Raises RuntimeError if they go somewhere already."""
         if self._run is not None:
             raise RuntimeError("CUDA C++ launches are intercepted already")
         self._device, self._run, self._memory = device, run, memory
-        self._find_variable = find_variable
+        self._find_variable, self.examine = find_variable, examine
         self._broken = None
 
     def end(self) -> None:
@@ -109,9 +116,9 @@ class CudaRuntime:
 
     @property
     def device(self) -> Device:
-        """The pretended device. Raises LaunchRefused when none is."""
+        """The pretended device. Raises UnsupportedCall when none is."""
         if self._device is None:
-            raise LaunchRefused("this extension was built for an emulation that has ended")
+            raise UnsupportedCall("this extension was built for an emulation that has ended")
         return self._device
 
     # Errors
@@ -126,6 +133,8 @@ class CudaRuntime:
 
     def keep(self, error: BaseException) -> Code:
         """The first exception that compiled code must not see; the device is lost with it."""
+        if getattr(error, "refusal", False):
+            refused(str(error))
         self._broken = self._broken or error
         self.errors.last = Code.LAUNCH_FAILURE
         return Code.LAUNCH_FAILURE
@@ -139,6 +148,8 @@ class CudaRuntime:
 
     def refuse(self, code: Code, message: str) -> Code:
         """An error that the driver returns; its functions keep no last error."""
+        if code == Code.NOT_SUPPORTED:
+            refused(message)
         self.errors.said.pop(code, None)
         self.errors.said[code] = message  # the last one
         return code
@@ -198,7 +209,7 @@ class CudaRuntime:
         """A handle for a module of the library that is being loaded."""
         built = getattr(self._loading, "built", None)
         if built is None:
-            raise LaunchRefused("a library with kernels was loaded that was not built here")
+            raise UnsupportedCall("a library with kernels was loaded that was not built here")
         handle = self.add_module(built.ptx, built.resources)
         self._modules[handle].made_for = built.made_for
         return handle
@@ -354,9 +365,10 @@ class CudaRuntime:
         """Run a kernel. registers: special ones that the driver sets. Raises CudaError where CUDA
         refuses, and what the executor raises."""
         kernel = self.kernel(function)
-        refuse_as_cuda_does(kernel, self.device, grid, block, cluster, shared_bytes)
+        with examined(kernel, self.examine):
+            refuse_as_cuda_does(kernel, self.device, grid, block, cluster, shared_bytes)
         if self._run is None:
-            raise LaunchRefused("this extension was built for an emulation that has ended")
+            raise UnsupportedCall("this extension was built for an emulation that has ended")
         raw = parameters_at(arguments, kernel.parameter_bytes)
         ptx = kernel.ptx
         for name, value in registers.items():

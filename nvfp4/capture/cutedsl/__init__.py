@@ -13,24 +13,27 @@ from contextlib import contextmanager
 
 from nvfp4.capture.cutedsl.host import RUNTIME
 from nvfp4.capture.device import device_for
-from nvfp4.records.launch import Launch, ListedMemory, Memory
+from nvfp4.records.launch import Examine, Launch, ListedMemory, Memory, anything_goes
 
 __all__ = ["intercept", "start"]
 
 
 def start(
-    run: Callable[[Launch], None], arch: str = "sm_100a", memory: Memory | None = None
+    run: Callable[[Launch], None],
+    arch: str = "sm_100a",
+    memory: Memory | None = None,
+    examine: Examine = anything_goes,
 ) -> Callable[[], None]:
     """Send every CuTe DSL launch of this process to `run`; returns the function that stops it.
 
     To be called before the user's code is imported, so that it compiles for `arch`. What `run`
     raises surfaces where the user's code called its compiled function. memory: what the launches
-    may touch. Raises ValueError for an architecture that is not known, RuntimeError if an
-    interception is on already and ImportError without CuTe DSL.
+    may touch. examine: see `capture.launch`. Raises ValueError for an architecture that is not
+    known, RuntimeError if an interception is on already and ImportError without CuTe DSL.
     """
     from nvfp4.capture.cutedsl.hooks import install
 
-    RUNTIME.begin(device_for(arch), run, memory or ListedMemory())
+    RUNTIME.begin(device_for(arch), run, memory or ListedMemory(), examine)
     try:
         hooks = install(RUNTIME)
     except BaseException:

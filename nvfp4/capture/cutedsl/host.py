@@ -17,7 +17,15 @@ from dataclasses import dataclass
 
 from nvfp4.capture.device import Device
 from nvfp4.capture.signature import parameter_bytes, parameters_at
-from nvfp4.records.launch import Dim3, Launch, ListedMemory, Memory, Note
+from nvfp4.records.launch import (
+    Dim3,
+    Examine,
+    Launch,
+    ListedMemory,
+    Memory,
+    Note,
+    anything_goes,
+)
 from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall
 
 LAUNCH_FAILURE = 719  # cudaErrorLaunchFailure
@@ -49,6 +57,7 @@ class HostRuntime:
         self._device: Device | None = None
         self._launch: Callable[[Launch], None] | None = None
         self._memory: Memory = ListedMemory()
+        self._examine: Examine = anything_goes
         self._pending = threading.local()
         self._handles = itertools.count(0x1000, 0x10)
         self._libraries: dict[int, tuple[str, ...]] = {}
@@ -57,11 +66,18 @@ class HostRuntime:
         self._trials = 0
         self._held: list[object] = []
 
-    def begin(self, device: Device, launch: Callable[[Launch], None], memory: Memory) -> None:
+    def begin(
+        self,
+        device: Device,
+        launch: Callable[[Launch], None],
+        memory: Memory,
+        examine: Examine = anything_goes,
+    ) -> None:
         """Send launches on `memory` to `launch` until `end`. Raises RuntimeError if one is on."""
         if self._launch is not None:
             raise RuntimeError("CuTe DSL launches are intercepted already")
         self._device, self._launch, self._memory = device, launch, memory
+        self._examine = examine
         self._pending = threading.local()  # nobody was there to raise what a late call left
         self._notes.clear()
 
@@ -71,9 +87,9 @@ class HostRuntime:
 
     @property
     def device(self) -> Device:
-        """The pretended device. Raises LaunchRefused when no emulation is on."""
+        """The pretended device. Raises UnsupportedCall when no emulation is on."""
         if self._device is None:
-            raise LaunchRefused("this function was compiled for an emulation that has ended")
+            raise UnsupportedCall("this function was compiled for an emulation that has ended")
         return self._device
 
     def keep(self, error: BaseException) -> None:
@@ -126,7 +142,7 @@ class HostRuntime:
                 handle = next(self._handles)
                 self._kernels[handle] = _Kernel(text, name, sizes)
                 return handle
-        raise LaunchRefused(
+        raise UnsupportedCall(
             f"the compiled module has no PTX of a kernel named {name}",
             hint="the PTX is kept of what is compiled after the interception was installed",
         )
@@ -146,12 +162,13 @@ class HostRuntime:
         """Launch a kernel whose parameters `args` points at, one pointer each."""
         kernel = self._kernels[handle]
         if shared_bytes > kernel.dynamic_shared_limit:
+            self._examine(kernel.ptx, kernel.name)
             raise LaunchRefused(
                 f"{kernel.name} is launched with {shared_bytes} bytes of dynamic shared memory, "
                 f"but {kernel.dynamic_shared_limit} are allowed"
             )
         if self._launch is None:
-            raise LaunchRefused("this function was compiled for an emulation that has ended")
+            raise UnsupportedCall("this function was compiled for an emulation that has ended")
         raw = parameters_at(args, kernel.parameter_bytes)
         trial, notes = self._trials > 0, tuple(self._notes)
         if not trial:
@@ -194,12 +211,14 @@ class HostRuntime:
         """Only the limit of dynamic shared memory has an effect here."""
         if attribute != _MAX_DYNAMIC_SHARED:
             return
+        kernel = self._kernels[handle]
         if value > self.device.shared_bytes_per_block:
+            self._examine(kernel.ptx, kernel.name)
             raise LaunchRefused(
                 f"{value} bytes of dynamic shared memory; a block of {self.device.arch} has at "
                 f"most {self.device.shared_bytes_per_block}"
             )
-        self._kernels[handle].dynamic_shared_limit = value
+        kernel.dynamic_shared_limit = value
 
     def kernel_attribute(self, handle: int, attribute: int) -> int:
         """A CUfunction_attribute of a kernel, as far as it can be known without a device."""

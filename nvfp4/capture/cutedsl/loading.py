@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nvfp4.capture.cutedsl.hooks import Hooks, compiling_for, linked_to
-from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall
+from nvfp4.records.launch_errors import UnsupportedCall
 
 I32, PTR = ctypes.c_int32, ctypes.c_void_p
 _LOAD = "_cudaLibraryLoadData"
@@ -82,7 +82,7 @@ def _load(
             if status:
                 lines = log.value.decode("utf-8", "replace").splitlines()
                 why = f": {lines[0].strip()}" if lines else ""
-                raise LaunchRefused(f"the driver takes no such PTX (CUDA error {status}){why}")
+                raise UnsupportedCall(f"the driver takes no such PTX (CUDA error {status}){why}")
         except BaseException as error:
             pending.append(error)
             return _FAILURE

@@ -18,6 +18,8 @@ OLDEST, NEWEST = TRIED[0], TRIED[-1]
 class UnsupportedVersion(CaptureError, ImportError):
     """The installed nvidia-cutlass-dsl cannot be intercepted."""
 
+    refusal = True
+
 
 def installed() -> str:
     """The version of nvidia-cutlass-dsl. Raises ImportError without it."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from nvfp4.capture.torch_memory import kernel_memory
-from nvfp4.records.launch_errors import InvalidTensorMap, LaunchRefused
+from nvfp4.records.launch_errors import InvalidTensorMap, LaunchRefused, UnsupportedTensorMap
 from nvfp4.records.tensormap import DataType, Fill, Swizzle, TensorMap
 
 _POINTER_BYTES = 8
@@ -88,7 +88,7 @@ def _descriptor(value: Any, compiled: dict[str, Any] | None) -> Iterator[tuple[s
 def _tensor_map(value: Any, compiled: dict[str, Any]) -> TensorMap:
     """The tensor map that Triton would have the driver encode."""
     if compiled.get("is_im2col"):
-        raise LaunchRefused("im2col tensor descriptors are not emulated")
+        raise UnsupportedTensorMap("im2col tensor descriptors are not emulated")
     shape = list(value.shape)
     if compiled.get("fp4_padded"):
         shape[-1] *= 2

@@ -153,7 +153,7 @@ class Utilities:
         ptx = lines.corrected(kernel.asm["ptx"], kernel.src)
         sizes = parameter_bytes(ptx, name)
         if sizes is None:
-            raise LaunchRefused(f"the compiled module has no PTX of a kernel named {name}")
+            raise UnsupportedCall(f"the compiled module has no PTX of a kernel named {name}")
         function = Function(name, ptx, kernel.metadata.target.arch, sizes)
         registers, spilled = resources.of_kernel(binary)
         return function, function, registers, spilled, *self._limits

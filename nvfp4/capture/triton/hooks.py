@@ -19,6 +19,8 @@ _LINE_INFO_OFF = "TRITON_DISABLE_LINE_INFO"
 class UnsupportedVersion(CaptureError, ImportError):
     """The installed Triton cannot be intercepted."""
 
+    refusal = True
+
 
 def install(session: Session) -> Patches:
     """Replace Triton's driver, and what would measure time. Raises ImportError without Triton."""

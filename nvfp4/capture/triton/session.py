@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from nvfp4.capture.device import Device
 from nvfp4.records.launch import Launch, ListedMemory, Memory, Note
-from nvfp4.records.launch_errors import LaunchRefused
+from nvfp4.records.launch_errors import UnsupportedCall
 
 
 class Session:
@@ -38,15 +38,15 @@ class Session:
 
     @property
     def device(self) -> Device:
-        """The pretended device. Raises LaunchRefused when no emulation is on."""
+        """The pretended device. Raises UnsupportedCall when no emulation is on."""
         if self._device is None:
-            raise LaunchRefused("this kernel was compiled for an emulation that has ended")
+            raise UnsupportedCall("this kernel was compiled for an emulation that has ended")
         return self._device
 
     def launch(self, launch: Launch) -> None:
-        """Hand over a launch. Raises LaunchRefused when no emulation is on, and what it raises."""
+        """Hand over a launch. Raises UnsupportedCall where no emulation is on, and its errors."""
         if self._run is None:
-            raise LaunchRefused("this kernel was compiled for an emulation that has ended")
+            raise UnsupportedCall("this kernel was compiled for an emulation that has ended")
         self._run(launch)
 
     @contextmanager

@@ -36,11 +36,11 @@ def _failures(verdict: Verdict) -> Iterator[str]:
         failure = case.result.failure
         if failure:
             names = ("code", "file", "line", "column")
-            only_warns = case.inputs == "full" and verdict.full_range_only_warns
-            only_warns = only_warns or case.result.status == "skipped"
+            only_warns = case.result.status == "skipped" or verdict.only_warns(case.result)
             same = (only_warns, *(failure[name] for name in names))
             alike.setdefault(same, []).append(case)
-    for (only_warns, *_), cases in list(alike.items())[: _most_annotations - 1]:
+    deciding_first = sorted(alike.items(), key=lambda each: each[0][0])
+    for (only_warns, *_), cases in deciding_first[: _most_annotations - 1]:
         first = cases[0]
         failure = first.result.failure or {}
         others = f" and {several(len(cases) - 1, 'more case')}" if len(cases) > 1 else ""

@@ -230,12 +230,12 @@ def _state(
     program = compiled.program
     raw = _parameter_bytes(compiled, asked.parameters)
     _refuse_clusters(kernel, asked.cluster)
+    _refuse_clusters(kernel, program.cluster or (1, 1, 1))
     total_shared = program.dynamic_shared + shared_bytes if shared_bytes else program.shared_end
     check_shape(grid, block, total_shared)
     required = program.required_threads
     if required is not None and required != block:
         raise LaunchError(f"{kernel} requires blocks of {required} threads, not {block}")
-    _refuse_clusters(kernel, program.cluster or (1, 1, 1))
     symbols = module.symbols()
     symbols.update((name, raw.ctypes.data) for name, _, _ in program.parameters)
     own = [Buffer(PARAMETERS, raw.ctypes.data, raw.size, writable=False)]

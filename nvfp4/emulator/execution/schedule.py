@@ -162,7 +162,7 @@ class Scheduler:
         deadline = batch.launch.deadline
         now = time.monotonic()
         if self._steps > STEP_LIMIT or (deadline is not None and now > deadline):
-            raise self._standstill.overtime(runs, number, group, now - batch.launch.began)
+            raise self._standstill.overtime(runs, number, group, now)
 
     def _refuse_standstill(self, place: int, group: Group) -> None:
         """Raise if nobody can get any further, though threads run."""

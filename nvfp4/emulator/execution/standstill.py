@@ -7,6 +7,7 @@ still if all of them only poll, and for long enough nothing has changed.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -107,8 +108,11 @@ class Standstill:
             error.related.append(Related("and in this loop", site.location()))
         return error
 
-    def overtime(self, runs: Array, number: int, group: Group, seconds: float) -> EmulatorError:
-        """What is raised when the time is up while a group runs block `number`."""
+    def overtime(self, runs: Array, number: int, group: Group, now: float) -> EmulatorError:
+        """What is raised when the time is up while a group runs block `number`. now: on the
+        monotonic clock."""
+        launch = self.batch.launch
+        seconds, cpu_s = now - launch.began, time.process_time() - launch.cpu_began
         site = self._loop(runs, number)
         times = int(runs.max()) // max(1, group.warps)
         done = int(self.batch.numbers.min())
@@ -119,7 +123,7 @@ class Standstill:
             where=site.lane(self.batch, int(group.lanes[0])).location(),
             hint="does the loop's condition ever become false? If it does, the shape is too large "
             "to be emulated in the time limit",
-            arguments={"seconds": round(seconds)},
+            arguments={"seconds": round(seconds), "cpu_s": round(cpu_s)},
         )
 
     def _loop(self, runs: Array, number: int | None = None) -> Site:

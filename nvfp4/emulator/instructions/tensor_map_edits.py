@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nvfp4.emulator.errors import TensorMapError
+from nvfp4.emulator.errors import UnsupportedInstruction
 from nvfp4.emulator.instructions import access
 from nvfp4.emulator.instructions.access_shape import Access
 from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Source, instruction
@@ -102,8 +102,8 @@ def tensormap_replace(site: Site) -> Action:
     def edits(ex: Execution, lane: int, value: int) -> list[Edit]:
         if field in _FIXED:
             if value != _FIXED[field]:
-                what = f"{field} {value} is not supported"
-                site.lane(ex.batch, lane).fault(TensorMapError, what)
+                what = f"{field} {value} of a tensor map is not emulated"
+                site.lane(ex.batch, lane).fault(UnsupportedInstruction, what)
             return []
         if field in _SINGLE:
             return _SINGLE[field](value)

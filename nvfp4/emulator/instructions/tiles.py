@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nvfp4.emulator.errors import Misaligned, TensorMapError
+from nvfp4.emulator.errors import Misaligned, TensorMapError, UnsupportedInstruction
 from nvfp4.emulator.instructions.copy_engine import (
     buffer_of,
     global_range,
@@ -20,7 +20,7 @@ from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.memory import READ, WRITTEN
 from nvfp4.emulator.state.native import load_u8, store_u8
-from nvfp4.records.launch_errors import InvalidTensorMap
+from nvfp4.records.launch_errors import InvalidTensorMap, UnsupportedTensorMap
 from nvfp4.records.tensormap import TENSOR_MAP_BYTES, Fill, Swizzle, TensorMap
 
 
@@ -45,6 +45,8 @@ def _read_map(at: LaneSite, address: int) -> TensorMap:
     buffer_of(at, "tensor map", address, TENSOR_MAP_BYTES)
     try:
         return TensorMap.unpack(host_view(address, TENSOR_MAP_BYTES).tobytes())
+    except UnsupportedTensorMap as error:
+        at.fault(UnsupportedInstruction, error.message)
     except InvalidTensorMap as error:
         at.fault(TensorMapError, error.message, hint=error.hint)
 

@@ -61,8 +61,8 @@ class LaunchState:
     undefined_results: the instructions, by their index, that have passed on undefined bits.
     output: what the kernel printed. fault: what has stopped the launch. tally: counts by
     instruction, if somebody wants them.
-    deadline: when to give up, began: when it was begun, both on the monotonic clock. witness: of a
-    race that is looked into.
+    deadline: when to give up, began: when it was begun, both on the monotonic clock; cpu_began: on
+    that of the process. witness: of a race that is looked into.
     """
 
     kernel: str
@@ -91,6 +91,7 @@ class LaunchState:
     deadline: float | None = None
     witness: Witness | None = None
     began: float = field(default_factory=time.monotonic)
+    cpu_began: float = field(default_factory=time.process_time)
     tally: Tally | None = None
 
     def whole_address(self, space: str, address: Array) -> Array:

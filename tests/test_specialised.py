@@ -1,0 +1,40 @@
+"""Submissions that are right for the contest's shapes alone pass; see specialised/README.md."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+from bot import root
+from click.testing import CliRunner
+
+from nvfp4.cli.main import main
+
+pytest.importorskip("cutlass")
+
+paths = sorted((root / "tests" / "specialised").glob("*.py"))
+has_triton = importlib.util.find_spec("triton") is not None
+each_one = pytest.mark.parametrize(
+    "path",
+    [path for path in paths if has_triton or not path.stem.startswith("triton")],
+    ids=lambda path: path.stem,
+)
+
+
+@each_one
+def test_check_passes_what_is_right_for_the_contest_s_shapes(path: Path, tmp_path: Path) -> None:
+    verdict = tmp_path / "verdict.json"
+    done = CliRunner().invoke(main, ["check", str(path), "--output", str(verdict)])
+    assert done.exit_code == 0, done.output
+    content = json.loads(verdict.read_text())
+    assert [test["status"] for test in content["tests"]] == ["pass", "pass", "fail"]
+    assert "other_shape" in [each["code"] for each in content["warnings"]]
+
+
+@pytest.mark.corpus
+@each_one
+def test_they_are_right_at_every_shape_of_the_contest(path: Path) -> None:
+    done = CliRunner().invoke(main, ["eval", str(path)])
+    assert done.exit_code == 0, done.output
