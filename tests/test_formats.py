@@ -54,7 +54,7 @@ def verdict_with(text: str) -> Verdict:
     failure = read_failure(text, json.dumps({**told, "hint": text, "arguments": {text: text}}))
     failure["causes"] = [{"code": "scales.shift", "operand": text, "or": []}]
     finding: dict[str, Any] = {"code": text, "message": text, "kernel": text, "file": text}
-    finding |= {"line": 4, "count": 1, "hint": text, "cta": None, "thread": None}
+    finding |= {"line": 4, "count": 1, "hint": text, "rule": text, "cta": None, "thread": None}
     test = TestResult(case(), "contest", "fail", text, 0.5, [finding], failure)
     verdict = Verdict(Submission(text, "0" * 64), Device("cpu", text, emulates=text))
     verdict.tests = [test, replace(test, inputs="full")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from bot import case
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from nvfp4.cli.benchmark_tables import benchmark_columns, title
 from nvfp4.cli.columns import fitted, table
-from nvfp4.cli.failures import failure_lines
+from nvfp4.cli.failures import failure_lines, finding_lines
 from nvfp4.cli.quantities import microseconds
 from nvfp4.cli.render import show
 from nvfp4.cli.verdict import (
@@ -260,3 +261,15 @@ def test_tests_that_were_not_run_after_a_failure_are_told() -> None:
     made = verdict(both("fail", "skipped", "wrong"))
     closing = "failed: 1 of 2 tests, first: 128 x 256 x 1, contest inputs; 1 test not run"
     assert shown(made).splitlines()[-1] == closing
+
+
+def test_a_finding_is_shown_with_its_rule() -> None:
+    finding: dict[str, Any] = {"code": "warp_sync", "message": "not in its mask"}
+    finding |= {"file": "submission.py", "line": 3, "count": 2}
+    finding |= {"hint": "name every lane", "rule": "PTX ISA, shfl.sync: no"}
+    found = TestResult(case(), "contest", "pass", findings=[finding])
+    assert [str(line) for line in finding_lines(verdict([found]))] == [
+        "finding: submission.py:3: not in its mask",
+        "  warp_sync, 2 times in 1 cases; name every lane",
+        "  rule: PTX ISA, shfl.sync: no",
+    ]

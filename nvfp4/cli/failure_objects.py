@@ -11,7 +11,7 @@ from nvfp4.cli.codes import code_of, unknown
 from nvfp4.cli.findings import read_places
 from nvfp4.cli.text import visible_json
 
-_texts = ("code", "message", "kernel", "file", "hint")
+_texts = ("code", "message", "kernel", "file", "hint", "rule")
 _numbers = ("line", "column", "ptx_line")
 _triples = ("cta", "thread")
 keys = (*_texts, *_numbers, *_triples, "arguments", "causes", "related")
@@ -47,7 +47,7 @@ def read_failure(
     if isinstance(told, dict) and _is_code(told.get("code")):
         failure |= _believed(told)
     elif code == "finding.strict" and findings:
-        place = ("kernel", "file", "line", "cta", "thread", "hint")
+        place = ("kernel", "file", "line", "cta", "thread", "hint", "rule")
         failure |= {name: findings[0].get(name) for name in (*place, "related")}
         failure["arguments"] = {"finding": findings[0]["code"]}
     failure["message"] = failure["message"][:_longest_text]

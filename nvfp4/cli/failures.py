@@ -73,6 +73,8 @@ def finding_lines(verdict: Verdict) -> Iterator[Text]:
         often = f"{finding['code']}, {summary.count:,} times in {summary.cases} cases"
         hint = f"; {finding['hint']}" if finding.get("hint") else ""
         yield Text(f"  {often}{hint}", style="dim")
+        if finding.get("rule"):
+            yield Text(f"  rule: {finding['rule']}", style="dim")
     hidden = len(summaries) - _shown_findings
     if hidden > 0:
         yield Text(f"and {hidden} more findings; --json shows every one", style="dim")

@@ -6,7 +6,7 @@ from typing import Any
 
 from nvfp4.cli.text import visible_json
 
-_texts = ("code", "message", "kernel", "file", "hint")
+_texts = ("code", "message", "kernel", "file", "hint", "rule")
 _most_places = 4
 _largest = 2**53
 

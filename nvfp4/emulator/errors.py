@@ -14,6 +14,14 @@ from typing import ClassVar
 from nvfp4.emulator.names import short_name
 from nvfp4.emulator.source import SourceLine, is_library
 
+_DATA_RACES = (
+    "PTX ISA, Conflict and Data-races: accesses that overlap, one of them a write, race unless "
+    "causality order relates them"
+)
+_INITIAL_VALUES = (
+    "PTX ISA, Initializers: only variables in constant and global memory have a value to begin with"
+)
+
 
 @dataclass(frozen=True)
 class SourceLocation:
@@ -117,13 +125,15 @@ class EmulatorError(Exception):
     `rendering.rendered` shows it as a compiler would.
 
     code: the kind of error, for programs. refusal: whether it says nothing of the kernel, only of
-    what is not emulated; see docs/emulator.md. arguments: what the message says in numbers and
-    names, for programs too. related: other places that belong to it. output: what the kernel had
-    printed. seen: for a race, where exactly it is, until `related` says who else.
+    what is not emulated; see docs/emulator.md. rule: what the manual says of it, in our words, after
+    the name of its section; None where that needs no proof. arguments: what the message says in
+    numbers and names, for programs too. related: other places that belong to it. output: what the
+    kernel had printed. seen: for a race, where exactly it is, until `related` says who else.
     """
 
     code: ClassVar[str] = "emulator_error"
     refusal: ClassVar[bool] = False
+    rule: ClassVar[str | None] = None
 
     def __init__(
         self,
@@ -162,6 +172,8 @@ class EmulatorError(Exception):
         for each in self.related:
             place = each.where.user or f"PTX line {each.where.line}"
             text += f"\n  {place}: {each.message}"
+        if self.rule is not None:
+            text += f"\n  rule: {self.rule}"
         if self.hint is not None:
             text += f"\n  hint: {self.hint}"
         return text
@@ -222,12 +234,14 @@ class UninitialisedShared(MemoryFault):
     """A read of shared memory that no thread has written."""
 
     code = "unwritten_shared"
+    rule = _INITIAL_VALUES
 
 
 class SharedRace(MemoryFault):
     """Two threads touched one shared byte, one of them writing, with no barrier between."""
 
     code = "shared_race"
+    rule = _DATA_RACES
 
 
 class MissingProxyFence(MemoryFault):
@@ -235,18 +249,27 @@ class MissingProxyFence(MemoryFault):
     a barrier does not make the one's access come before the other's."""
 
     code = "proxy_fence"
+    rule = (
+        "PTX ISA, Async Proxy: bulk copies access memory through a proxy of their own; it takes "
+        "fence.proxy.async to order them with accesses of threads"
+    )
 
 
 class GlobalRace(MemoryFault):
     """Two threads touched one byte of global memory, one of them writing, in no order."""
 
     code = "global_race"
+    rule = _DATA_RACES
 
 
 class UnwaitedStore(MemoryFault):
     """A bulk copy out of shared memory that its thread never waits for."""
 
     code = "unwaited_store"
+    rule = (
+        "PTX ISA, Completion Mechanisms for Asynchronous Copy Operations: nobody may change the "
+        "source of a copy until it completes, and a thread has to wait for that"
+    )
 
 
 class MissingFence(MemoryFault):
@@ -254,18 +277,36 @@ class MissingFence(MemoryFault):
     or flag that tells of it."""
 
     code = "missing_fence"
+    rule = (
+        "PTX ISA, Release and Acquire Patterns: earlier writes are visible to whoever sees the "
+        "atomic only if that is a release, or a fence comes before it"
+    )
 
 
 class ReadOnlyLoad(MemoryFault):
     """ld.global.nc reads what the same launch has written."""
 
     code = "read_only_load"
+    rule = (
+        "PTX ISA, ld.global.nc: it may use a cache that is not coherent, so what it reads should "
+        "be read-only for the whole kernel"
+    )
 
 
 class UninitialisedRegister(EmulatorError):
     """A register was read before any instruction set it."""
 
     code = "unset_register"
+    rule = _INITIAL_VALUES
+
+
+class InactiveSource(UninitialisedRegister):
+    """A register was set by a shuffle from a lane that does not execute it."""
+
+    rule = (
+        "PTX ISA, shfl.sync: the result is undefined if a thread reads from an inactive thread, or "
+        "from one that is not in membermask"
+    )
 
 
 class Deadlock(EmulatorError):
@@ -285,6 +326,19 @@ class MissingWarpSync(BarrierMisuse):
     instruction, or a lane's word that another lane takes with no __syncwarp between."""
 
     code = "warp_sync"
+    rule = (
+        "PTX ISA, shfl.sync, and likewise vote.sync, match.sync, redux.sync and bar.warp.sync: "
+        "undefined if the executing thread is not in membermask"
+    )
+
+
+class UnorderedLanes(MissingWarpSync):
+    """A lane of a warp touches what another has touched, one writing, with nothing between."""
+
+    rule = (
+        "PTX ISA, bar.warp.sync: threads of a warp that communicate through memory execute it in "
+        "between, which orders their accesses"
+    )
 
 
 class OrderDependence(EmulatorError):
@@ -292,6 +346,10 @@ class OrderDependence(EmulatorError):
     warps and CTAs run, and the result with it."""
 
     code = "order_dependent"
+    rule = (
+        "CUDA C++ Programming Guide, Thread Hierarchy: thread blocks may run in any order, in "
+        "parallel or in series"
+    )
 
 
 class DeviceTrap(EmulatorError):

@@ -10,6 +10,11 @@ from nvfp4.emulator.errors import EmulatorError, Related
 from nvfp4.emulator.source import shown
 from nvfp4.records.launch import Note
 
+_RULES_OF_NOTES = {
+    "unjoined_stream": "CUDA C++ Programming Guide, Streams: commands of different streams may run "
+    "out of order with respect to one another, or at the same time"
+}
+
 Place = tuple[str, str | None, int | None]
 """Code, file and line of a finding."""
 
@@ -19,7 +24,8 @@ class Finding:
     """One kind of misuse at one place. cta, thread: of its first occurrence. count: how many
     threads did it, all occurrences together. file, line: in the source the kernel was compiled
     from, the file as messages call it; None where that is not known. ptx_line: of the first
-    occurrence. related: other places that belong to it, as `other_place` has them.
+    occurrence. rule: as of EmulatorError. related: other places that belong to it, as `other_place`
+    has them.
     """
 
     code: str
@@ -31,6 +37,7 @@ class Finding:
     thread: tuple[int, int, int] | None
     count: int
     hint: str | None
+    rule: str | None = None
     ptx_line: int | None = None
     related: list[dict[str, Any]] = field(default_factory=list)
 
@@ -74,6 +81,7 @@ class Findings:
                     thread=where.thread if where else None,
                     count=self._counts[place],
                     hint=error.hint,
+                    rule=error.rule,
                     ptx_line=where.line if where else None,
                     related=[other_place(each) for each in error.related],
                 )
@@ -115,4 +123,5 @@ def noted(note: Note, kernel: str) -> Finding:
         thread=None,
         count=1,
         hint=note.hint,
+        rule=_RULES_OF_NOTES.get(note.code),
     )

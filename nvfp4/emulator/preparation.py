@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from nvfp4.emulator import run_ptx
-from nvfp4.emulator.arithmetic.compiled import compile_all
+from nvfp4.emulator.arithmetic import choosing, compiled
 
 _sizes = ("b8", "b16", "b32", "b64")
 
@@ -19,7 +19,8 @@ def steps() -> Iterator[None]:
     parameters = [address.to_bytes(8, "little")]
     run_ptx(_ptx(), "prepare", (2, 1, 1), (64, 1, 1), parameters, 0, [("m", address, 4096)])
     yield
-    yield from compile_all()
+    yield from compiled.compile_all()
+    yield from choosing.compile_all()
 
 
 def _ptx() -> str:

@@ -38,6 +38,8 @@ def rendered(error: EmulatorError, launched: SourceLine | None = None) -> str:
         lines += _located(each.where, "note", each.message)
         if each.where.cta is not None:
             lines.append(f"  {_who(each.where)}")
+    if error.rule is not None:
+        lines.append(f"  rule: {error.rule}")
     if error.hint is not None:
         lines.append(f"  hint: {error.hint}")
     return readable("\n".join(lines))

@@ -10,12 +10,13 @@ from nvfp4.judge.opened_case import OpenedCase
 from nvfp4.records.messages import Called
 from nvfp4.records.plain_values import other_places, whole_number, whole_numbers
 
-longest_bytes = 2000
+longest_bytes = 2600
 """Of the findings of a case, as JSON: the bot's pipe is small."""
 
 _longest_text = 300
 
-_fields = ("code", "message", "kernel", "file", "line", "cta", "thread", "count", "hint", "related")
+_texts = ("code", "message", "kernel", "file", "hint", "rule")
+_fields = (*_texts, "line", "cta", "thread", "count", "related")
 
 
 def findings_of(opened: OpenedCase, called: Called) -> list[dict[str, Any]]:
@@ -75,7 +76,7 @@ def _of_launches(launches: list[Any]) -> list[dict[str, Any]]:
 
 def _plain(finding: dict[Any, Any]) -> dict[str, Any]:
     """The known fields, each of its type or None; text is cut."""
-    texts = {name: finding.get(name) for name in ("code", "message", "kernel", "file", "hint")}
+    texts = {name: finding.get(name) for name in _texts}
     plain: dict[str, Any] = {
         name: text[:_longest_text] if isinstance(text, str) else None
         for name, text in texts.items()

@@ -11,7 +11,7 @@ from typing import Any
 from nvfp4.records.plain_values import other_places, plain_value, whole_number, whole_numbers
 from nvfp4.records.refusals import code_of_others, own_refusal
 
-longest_bytes = 900
+longest_bytes = 1100
 """Of a record, as JSON: the bot's pipe is small."""
 
 _longest_text = 240
@@ -19,7 +19,7 @@ _longest_name = 60
 _most_arguments = 12
 _longest_chain = 8
 
-_texts = ("code", "message", "kernel", "file", "hint")
+_texts = ("code", "message", "kernel", "file", "hint", "rule")
 _numbers = ("line", "column", "ptx_line")
 _triples = ("cta", "thread")
 
@@ -69,6 +69,7 @@ def _of_a_fault(error: BaseException, code: str, submission: Path) -> dict[str, 
         "code": code,
         "message": getattr(error, "message", None) or str(error),
         "hint": getattr(error, "hint", None),
+        "rule": getattr(error, "rule", None),
         "arguments": dict(arguments) if isinstance(arguments, Mapping) else {},
     }
     if where is None:
@@ -124,7 +125,7 @@ def believed(record: Mapping[str, Any]) -> dict[str, Any]:
     """The known fields of a record, each of its type or left out, the texts cut.
 
     A record comes from the submission's process. What is longer than `longest_bytes` as JSON loses
-    its hint first, then related places, arguments and texts.
+    its hint first, then its rule, related places, arguments and texts.
     """
     plain: dict[str, Any] = {}
     for name in _texts:
@@ -144,7 +145,7 @@ def believed(record: Mapping[str, Any]) -> dict[str, Any]:
     plain["arguments"] = _plain_arguments(record.get("arguments"))
     if places := other_places(record.get("related"), _longest_text):
         plain["related"] = places
-    for name in ("hint", "related", "arguments", "message", "kernel", "file"):
+    for name in ("hint", "rule", "related", "arguments", "message", "kernel", "file"):
         if len(json.dumps(plain)) > longest_bytes:
             plain.pop(name, None)
     return plain

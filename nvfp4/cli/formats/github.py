@@ -55,9 +55,9 @@ def _findings(verdict: Verdict) -> Iterator[str]:
     for summary in summaries[:_most_annotations]:
         finding = summary.finding
         place = _place(finding, verdict)
-        hint = f"\n{finding['hint']}" if finding.get("hint") else ""
+        more = "".join(f"\n{finding[each]}" for each in ("rule", "hint") if finding.get(each))
         properties = {**place, "title": f"nvfp4: {finding['code']}"}
-        yield _command("warning", properties, f"{finding['message']}{hint}")
+        yield _command("warning", properties, f"{finding['message']}{more}")
 
 
 def _place(found: dict[str, Any], verdict: Verdict) -> dict[str, str]:

@@ -24,6 +24,7 @@ from nvfp4.emulator.arithmetic.intrinsics import (
     fused,
     to_half,
 )
+from nvfp4.emulator.arithmetic.lanes import common_shape, flat
 from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 
@@ -97,6 +98,18 @@ def _sub_f16(a, b):  # type: ignore[no-untyped-def]
 def _mul_f16(a, b):  # type: ignore[no-untyped-def]
     result = from_half(a) * from_half(b)
     return np.uint16(0x7FFF) if result != result else to_half(result)
+
+
+@numba.njit
+def _neg_f32(word):  # type: ignore[no-untyped-def]
+    size = word & np.uint32(0x7FFFFFFF)
+    return np.uint32(0x7FFFFFFF) if size > np.uint32(0x7F800000) else word ^ np.uint32(0x80000000)
+
+
+@numba.njit
+def _abs_f32(word):  # type: ignore[no-untyped-def]
+    size = word & np.uint32(0x7FFFFFFF)
+    return np.uint32(0x7FFFFFFF) if size > np.uint32(0x7F800000) else size
 
 
 @numba.njit
@@ -277,6 +290,18 @@ def _mul_f16_lanes(a, b, out):  # type: ignore[no-untyped-def]
 
 
 @loop
+def _neg_f32_lanes(a, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        out[i] = _neg_f32(a[i])
+
+
+@loop
+def _abs_f32_lanes(a, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        out[i] = _abs_f32(a[i])
+
+
+@loop
 def _flush_f32_lanes(a, out):  # type: ignore[no-untyped-def]
     for i in range(out.size):
         out[i] = _flush_f32(a[i])
@@ -305,6 +330,8 @@ _LOOPS: dict[str, tuple[Any, type[Unsigned], type[Unsigned]]] = {
     "add.f32": (_add_f32_lanes, np.uint32, np.uint32),
     "sub.f32": (_sub_f32_lanes, np.uint32, np.uint32),
     "mul.f32": (_mul_f32_lanes, np.uint32, np.uint32),
+    "neg.f32": (_neg_f32_lanes, np.uint32, np.uint32),
+    "abs.f32": (_abs_f32_lanes, np.uint32, np.uint32),
     "fma.f32.ftz": (_fma_f32_ftz_lanes, np.uint32, np.uint32),
     "add.f32.ftz": (_add_f32_ftz_lanes, np.uint32, np.uint32),
     "sub.f32.ftz": (_sub_f32_ftz_lanes, np.uint32, np.uint32),
@@ -333,28 +360,12 @@ def _on_lanes(compiled: Any, dtype: type[Unsigned], *flags: bool) -> LaneFunctio
     """A loop over flat arrays, flags and the result as a function of arrays of any shape."""
 
     def function(*words: Array) -> Array:
-        shape = _shape(words)
+        shape = common_shape(words)
         out = np.empty(shape, dtype)
-        compiled(*(_flat(word, shape) for word in words), *flags, out.reshape(-1))
+        compiled(*(flat(word, shape) for word in words), *flags, out.reshape(-1))
         return out
 
     return function
-
-
-def _shape(words: tuple[Array, ...]) -> tuple[int, ...]:
-    first: tuple[int, ...] = words[0].shape
-    if all(word.shape == first for word in words):
-        return first
-    return np.broadcast_shapes(*(word.shape for word in words))
-
-
-def _flat(word: Array, shape: tuple[int, ...]) -> Array:
-    """As every loop takes it, which is compiled for no other kind of array."""
-    if word.shape == shape and word.flags.c_contiguous and word.flags.writeable:
-        return word.reshape(-1)
-    whole = np.empty(shape, word.dtype)
-    whole[...] = word
-    return whole.reshape(-1)
 
 
 def compile_all() -> Iterator[None]:
@@ -369,21 +380,3 @@ def compile_all() -> Iterator[None]:
 def dp4a(a_signed: bool, b_signed: bool) -> LaneFunction:
     """c plus the dot product of four bytes of a and b, modulo 2**32."""
     return _on_lanes(_dp4a, np.uint32, a_signed, b_signed)
-
-
-@loop
-def take(table, codes, out):  # type: ignore[no-untyped-def]
-    """Writes table[codes[i]] to out[i]."""
-    for i in range(codes.shape[0]):
-        out[i] = table[codes[i]]
-
-
-def lookup(table: Array) -> LaneFunction:
-    """A function of uint8 lanes: `table[i]`, of 256 entries."""
-
-    def looked_up(lanes: Array) -> Array:
-        out = np.empty(lanes.size, table.dtype)
-        take(table, np.ascontiguousarray(lanes).reshape(-1), out)
-        return out.reshape(lanes.shape)
-
-    return looked_up

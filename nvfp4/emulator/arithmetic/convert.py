@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 
 from nvfp4.emulator.arithmetic import compiled
+from nvfp4.emulator.arithmetic.choosing import lookup
 from nvfp4.emulator.arithmetic.floats import decoded, flush, rectify, saturate
 from nvfp4.emulator.arithmetic.formats import F16, F32, FORMATS, TF32, Format, decode, encode
 from nvfp4.emulator.arithmetic.host_fpu import rounding
@@ -123,8 +124,11 @@ def integer_to_float(source: Type, target: Type, rules: Rules) -> Callable[[Arra
         raw = REGISTER_DTYPES[target.register]
 
         def direct(a: Array) -> Array:
-            with rounding(rules.float_mode):
+            if rules.float_mode == "rn":
                 result = a.view(source.value).astype(target.value).view(raw)
+            else:
+                with rounding(rules.float_mode):
+                    result = a.view(source.value).astype(target.value).view(raw)
             return saturate(result, F32) if rules.sat and target.name == "f32" else result
 
         return direct
@@ -344,11 +348,11 @@ def table_conversion(name: str) -> Callable[[Array], Array]:
     if name == "e2m1x2":
         byte = np.arange(256, dtype=np.int64)
         low, high = (encode(decode(nibble, form), F16) for nibble in (byte & 15, byte >> 4))
-        return compiled.lookup((low | (high << np.uint64(16))).astype(np.uint32))
+        return lookup((low | (high << np.uint64(16))).astype(np.uint32))
     # The upper two bits of a 6-bit code's byte are zero by the ISA; they are ignored here.
     code = np.arange(256) & (2 * form.sign - 1)
     halves = encode(decode(code, form), F16).astype(np.uint16)
-    one = compiled.lookup(halves)
+    one = lookup(halves)
 
     def function(pair: Array) -> Array:
         shape = common_shape((pair,))

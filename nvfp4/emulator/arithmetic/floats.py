@@ -115,7 +115,8 @@ def _f64(name: str) -> Callable[..., Array]:
     operate = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[name]
 
     def function(a: Array, b: Array) -> Array:
-        result = operate(a.view(np.float64), b.view(np.float64)).view(np.uint64)
+        with np.errstate(all="ignore"):
+            result = operate(a.view(np.float64), b.view(np.float64)).view(np.uint64)
         return keep_nan(result, b, a)
 
     return function
@@ -160,6 +161,7 @@ def finish(
     raw = np.dtype(f"u{type_.value.itemsize}")
     if ftz and form is F32 and mode == "rn" and name in SOURCES:
         function, ftz = compiled.kernel(f"{name}.f32.ftz"), False
+    plain = name in SOURCES and mode == "rn" and not (ftz or sat or relu)
 
     def lane(*words: Array) -> Array:
         if ftz:
@@ -177,7 +179,8 @@ def finish(
             result = rectify(result, form)
         return result
 
-    return on_lanes(lane, raw, REGISTER_DTYPES[type_.register]) if type_.lanes > 1 else lane
+    finished = function if plain else lane
+    return on_lanes(finished, raw, REGISTER_DTYPES[type_.register]) if type_.lanes > 1 else finished
 
 
 def decoded(word: Array, form: Format) -> Array:
@@ -265,6 +268,8 @@ def _with_sign(name: str, type_: Type, ftz: bool) -> Callable[..., Array]:
     raw = np.dtype(f"u{type_.value.itemsize}")
     sign = raw.type(1 << (8 * raw.itemsize - 1))
     clear = raw.type(~sign)
+    if type_.name == "f32" and not ftz:
+        return compiled.kernel(f"{name}.f32")
 
     def lane(word: Array) -> Array:
         if ftz:

@@ -41,11 +41,21 @@ def on_lanes(
 
 def common_shape(words: tuple[Array, ...]) -> tuple[int, ...]:
     """The shape `words` broadcast to."""
-    shape = words[0].shape
+    shape: tuple[int, ...] = words[0].shape
     for word in words:
         if word.shape != shape:
-            return np.broadcast_shapes(*(w.shape for w in words))
+            return np.broadcast(*words).shape
     return shape
+
+
+def flat(word: Array, shape: tuple[int, ...]) -> Array:
+    """`word` broadcast to `shape` and flat, as every compiled loop takes it: none is compiled for
+    another kind of array."""
+    if word.shape == shape and word.flags.carray:
+        return word.reshape(-1)
+    whole = np.empty(shape, word.dtype)
+    whole[...] = word
+    return whole.reshape(-1)
 
 
 def split(word: Array, shape: tuple[int, ...], lane: np.dtype[Any]) -> Array:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from nvfp4.emulator.arithmetic import compiled
+from nvfp4.emulator.arithmetic.choosing import select
 from nvfp4.emulator.arithmetic.table import UNTYPED, Modifiers, Op, instruction
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
 
@@ -323,7 +324,7 @@ def _nth_set(mask: Array, base: Array, offset: Array) -> Array:
 @instruction("selp")
 def _select(m: Modifiers) -> Op:
     register = m.type(*UNTYPED, *_SELECTABLE).register
-    return m.op("move", [register, register, "pred"], [register], lambda a, b, p: np.where(p, a, b))
+    return m.op("move", [register, register, "pred"], [register], lambda a, b, p: select(p, a, b))
 
 
 _SELECTABLE = ("u16", "s16", "u32", "s32", "f32", "u64", "s64", "f64")

@@ -63,6 +63,7 @@ class _Writer:
         self.program = lowered.program
         self.values = Values(lowered)
         self.shadows = Shadows(self.values, memory)
+        self.computing: set[int] = set()
         for used in (Execution, select, control):
             self.values.named(used.__name__.rpartition(".")[2], used)
 
@@ -100,6 +101,7 @@ class _Writer:
             block.live_out,
             block.writes,
             Counter("control" if action is None else action.kind for action in actions),
+            flow.meeting(block, self.lowered.blocks, self.computing),
         )
 
     def site(self, instruction: Instruction) -> Site:
@@ -125,6 +127,9 @@ class _Writer:
                     body += self.straight(index, instruction, action)
             except EmulatorError as error:
                 raise error.at(self.site(instruction).location()) from None
+        # All that an instruction can do to others, or say of a thread, it does through the batch.
+        if not any("batch" in str(statement) for statement in body):
+            self.computing.add(block.index)
         return [*functions, Function(f"block_{block.index}", [*head, *body])]
 
     def gate(self, number: int, index: int, action: Action, head: list[Fetch]) -> Function:

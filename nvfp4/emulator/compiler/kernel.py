@@ -23,7 +23,8 @@ class CompiledBlock:
     """run(batch, group, R) and, if threads may have to wait here, gate with the same arguments.
 
     site, end: the first and the last instruction. live_in, live_out, writes: bit sets of registers.
-    kinds: how many instructions there are of each class that is counted.
+    kinds: how many instructions there are of each class that is counted. meeting: the block where
+    the ways of its branch meet again, if they only compute until then.
     """
 
     run: Callable[..., Any]
@@ -34,6 +35,7 @@ class CompiledBlock:
     live_out: int
     writes: int
     kinds: Counter[str]
+    meeting: int | None = None
 
 
 @dataclass

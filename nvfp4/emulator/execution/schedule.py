@@ -9,6 +9,7 @@ is held there, as the instruction's gate says; threads at a CTA barrier wait in 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from nvfp4.emulator.instructions.mbarrier import Waits
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.group import Group
-from nvfp4.emulator.state.registers import RegisterFile
+from nvfp4.emulator.state.registers import RegisterFile, select
 
 # A loop that spins on memory would starve the threads it waits for, if they are further on.
 TURN_STEPS = 256
@@ -91,6 +92,7 @@ class Scheduler:
         holder of a lock has more to do than one block."""
         self._favoured = False
         if len(self.groups) == 1:
+            self._turn_began = self._steps  # nobody else can run, and nobody has to wait for it
             return next(iter(self.groups))
         place = min(self.groups)
         if self._steps - self._turn_began > TURN_STEPS or self._polls_in_vain(place):
@@ -131,12 +133,16 @@ class Scheduler:
                 self._changed_at = self._steps + spent
             elif changes[number]:
                 self._changed_at = self._steps + spent
-            if type(following) is not int:
-                if following is not None:
-                    self._diverge(group, following, turn)
+            if type(following) is Divergence:
                 if tally is not None:
                     divided = batch.traffic.divergent_branches - divided_before
                     tally.site(block.end.instruction).divergences += divided
+                if block.meeting is not None and self._go_both_ways(group, following, block, turn):
+                    spent += len(following.ways)
+                    following = block.meeting
+                else:
+                    self._diverge(group, following, turn)
+            if type(following) is not int:
                 break
             changed = self._changed_at == self._steps + spent
             polled = bool(self.groups) and not changed and self._standstill.polls(number)
@@ -219,6 +225,32 @@ class Scheduler:
         for mask, block in divergence.ways:
             self._place(self._group(group.lanes[mask]), turn + block)
 
+    def _go_both_ways(
+        self, group: Group, divergence: Divergence, block: CompiledBlock, turn: int
+    ) -> bool:
+        """Have all lanes of a group compute on both ways of a branch until they meet, and keep of
+        each what its lanes have computed. False, and nothing is done, if others are on the way."""
+        ways = [way for _, way in divergence.ways]
+        if any(turn + way in self.groups for way in ways if way != block.meeting):
+            return False
+        registers, guard = group.registers, divergence.guard
+        computed = []
+        for (mask, way), warps in zip(divergence.ways, divergence.warps, strict=True):
+            computed.append(_Computed(registers))
+            if way == block.meeting:
+                continue
+            inside = self.kernel.blocks[way]
+            inside.run(self.batch, group, computed[-1])
+            group.dirty |= inside.writes
+            self.runs[way] += warps
+            if self.batch.launch.tally is not None:
+                self.batch.launch.tally.lanes[way] += np.count_nonzero(mask)
+        one, other = computed
+        assert guard is not None
+        for index in one.keys() | other.keys():
+            registers[index] = select(guard, one[index], other[index])
+        return True
+
     def _place(self, group: Group, place: int) -> None:
         """Put a group at a block, together with those that are there already."""
         if group.lanes.size == 0:
@@ -260,3 +292,14 @@ class Scheduler:
         # A barrier ends its block; the threads that it keeps go on with the one behind.
         arrivals = self._standstill.arrivals(self.runs)
         return deadlock(self.batch, held, lambda b: self.kernel.blocks[b - 1].end, arrivals)
+
+
+class _Computed(dict[int, Array]):
+    """Registers that have been set, in front of those that have not."""
+
+    def __init__(self, registers: Mapping[int, Array]) -> None:
+        super().__init__()
+        self._registers = registers
+
+    def __missing__(self, index: int) -> Array:
+        return self._registers[index]

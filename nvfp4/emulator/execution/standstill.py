@@ -19,6 +19,7 @@ from nvfp4.emulator.ptx.program import Instruction
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.group import Group
+from nvfp4.emulator.state.registers import register_numbers
 
 QUIET_STEPS = 4096
 """Basic blocks without a change of memory before anything is looked at."""
@@ -40,7 +41,9 @@ class Standstill:
         self.changes = [not _CHANGING.isdisjoint(block.kinds) for block in kernel.blocks]
         self._since = -1
         self._looks = 0
-        self._seen: set[int] = set()
+        self._kept: _State | None = None
+        self._kept_looks = 0
+        self._most_looks = 1
         self._before: Array = np.zeros(0, np.int64)
         self._polled: Array = np.zeros(0, np.int64)
         self._polls: dict[int, bool] = {}
@@ -53,7 +56,7 @@ class Standstill:
         blocks as `steps`. group: the one that runs next, at `place`, beside all others."""
         if since != self._since:
             self._since = since
-            self._seen.clear()
+            self._kept, self._kept_looks, self._most_looks = None, 0, 1
             self._before = runs.copy()
             self._polled = np.zeros(self.batch.alive.size // 32, np.int64)
         blocks = self.kernel.blocks
@@ -67,18 +70,16 @@ class Standstill:
             lanes = np.concatenate([each.lanes for each in running.values()])
             if bool((self._polled[lanes >> 5] > steps - _POLL_STEPS).all()):
                 return True
-        state = hash(tuple(sorted(self._state(p, each) for p, each in running.items())))
-        if state in self._seen:
+        if self._kept is not None and self._kept.is_that_of(running):
             return True
-        self._seen.add(state)
+        # One state is kept, each for twice as many looks as the last. In the end it is one of the
+        # loop, and kept for a whole round (Brent, An improved Monte Carlo factorization algorithm,
+        # 1980).
+        self._kept_looks += 1
+        if self._kept is None or self._kept_looks >= self._most_looks:
+            self._kept = _State(self.kernel, running)
+            self._kept_looks, self._most_looks = 0, 2 * self._most_looks
         return False
-
-    def _state(self, place: int, group: Group) -> tuple[int, int, int]:
-        live = self.kernel.blocks[place % len(self.kernel.blocks)].live_in
-        values = tuple(
-            group.registers[i].tobytes() for i in range(len(self.kernel.classes)) if live >> i & 1
-        )
-        return place, hash(group.lanes.tobytes()), hash(values)
 
     # --- what is said -----------------------------------------------------------------------
 
@@ -183,3 +184,29 @@ def _arrives(instruction: Instruction) -> bool:
     if parts[0] == "mbarrier":
         return not {"arrive", "arrive_drop", "complete_tx"}.isdisjoint(parts)
     return parts[0] == "cp" and any("mbarrier" in part for part in parts)
+
+
+class _State:
+    """What decides how threads go on while memory stays as it is: where they are, and the registers
+    that are read from there on."""
+
+    def __init__(self, kernel: CompiledKernel, groups: Mapping[int, Group]) -> None:
+        self.lanes = {place: group.lanes for place, group in groups.items()}
+        self.registers = [
+            (place, index, group.registers[index].copy())
+            for place, group in groups.items()
+            for index in register_numbers(kernel.blocks[place % len(kernel.blocks)].live_in)
+        ]
+
+    def is_that_of(self, groups: Mapping[int, Group]) -> bool:
+        """Whether the threads are there now, and hold these values."""
+        if self.lanes.keys() != groups.keys():
+            return False
+        if not all(np.array_equal(lanes, groups[p].lanes) for p, lanes in self.lanes.items()):
+            return False
+        for i, (place, index, value) in enumerate(self.registers):
+            if not np.array_equal(value, groups[place].registers[index]):
+                # What has changed now, such as a loop's counter, will have changed next time.
+                self.registers.insert(0, self.registers.pop(i))
+                return False
+        return True

@@ -9,6 +9,7 @@ import numpy as np
 
 from nvfp4.emulator.errors import DeviceTrap
 from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.execution import Execution
 from nvfp4.emulator.state.group import Group
@@ -16,9 +17,15 @@ from nvfp4.emulator.state.group import Group
 
 @dataclass
 class Divergence:
-    """The group's lanes go different ways: (flat mask over the group, next block)."""
+    """The group's lanes go different ways: (flat mask over the group, next block).
+
+    guard: of a branch, which is taken where it holds. warps: with lanes on the way of a branch that
+    is taken, and on the other.
+    """
 
     ways: list[tuple[Array, int]]
+    guard: Array | None = None
+    warps: tuple[int, int] = (0, 0)
 
 
 # A block for the whole group, or None if no lane of it goes on now.
@@ -35,7 +42,9 @@ def branch(ex: Execution, taken: int, following: int) -> Next:
     if not ex.guard.any():
         return following
     mask = ex.mask()
-    return _diverge(ex, [(mask, taken), (~mask, following)])
+    on_one, on_other, on_both = _warps(mask, ex.group.warp)
+    ex.batch.traffic.divergent_branches += on_both
+    return Divergence([(mask, taken), (~mask, following)], ex.guard, (on_one, on_other))
 
 
 def multiway(
@@ -52,13 +61,29 @@ def multiway(
     ways = [(active & (index == i), target) for i, target in enumerate(targets)]
     ways.append((~active, following))
     ways = [(mask, target) for mask, target in ways if mask.any()]
-    return ways[0][1] if len(ways) == 1 else _diverge(ex, ways)
-
-
-def _diverge(ex: Execution, ways: list[tuple[Array, int]]) -> Divergence:
-    """Count the warps whose threads go different ways."""
+    if len(ways) == 1:
+        return ways[0][1]
     ex.batch.traffic.divergent_branches += _divided_warps(ex.group, ways)
     return Divergence(ways)
+
+
+@loop
+def _warps(mask, warp):  # type: ignore[no-untyped-def]
+    """Warps with a lane where mask holds, with one where it does not, and with both. Lanes of a
+    warp stand next to each other."""
+    one = other = both = 0
+    i = 0
+    while i < mask.size:
+        number = warp[i]
+        some = every = mask[i]
+        while i < mask.size and warp[i] == number:
+            some |= mask[i]
+            every &= mask[i]
+            i += 1
+        one += some
+        other += not every
+        both += some and not every
+    return one, other, both
 
 
 def _divided_warps(group: Group, ways: list[tuple[Array, int]]) -> int:

@@ -12,11 +12,11 @@ from nvfp4.emulator.errors import (
     GlobalRace,
     Misaligned,
     MissingFence,
-    MissingWarpSync,
     OutOfBounds,
     ReadOnlyLoad,
     ReadOnlyMemory,
     Seen,
+    UnorderedLanes,
 )
 from nvfp4.emulator.instructions.access_shape import Access, count_runs, data_of, verb
 from nvfp4.emulator.instructions.outside import overrun
@@ -179,7 +179,7 @@ def _note(
         )
     elif thread >> 5 == at.lane % batch.grid.threads >> 5:
         at.note(
-            MissingWarpSync,
+            UnorderedLanes,
             f"{what}, of the same warp: no __syncwarp lies between their accesses",
             hint="put a __syncwarp between the two",
             count=count,

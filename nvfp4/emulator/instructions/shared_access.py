@@ -6,11 +6,11 @@ import numpy as np
 
 from nvfp4.emulator.errors import (
     Misaligned,
-    MissingWarpSync,
     OutOfBounds,
     Seen,
     SharedRace,
     UninitialisedShared,
+    UnorderedLanes,
 )
 from nvfp4.emulator.instructions.access_shape import Access, count_runs, verb
 from nvfp4.emulator.instructions.site import LaneSite, Site
@@ -224,7 +224,7 @@ def _note(
     seen = seen_at(at, offset, nbytes, stamp, engine)
     if fault == races.RACE_IN_WARP:
         at.note(
-            MissingWarpSync,
+            UnorderedLanes,
             f"{what} of the same warp: no __syncwarp lies between their accesses",
             hint="put a __syncwarp between the two",
             count=count,

@@ -99,7 +99,7 @@ class Use:
             kind, cause, hint = self._cause(ex, bits)
             at = self.site.lane(ex.batch, ex.group.lanes[bad[0]])
             what = _REGISTER.sub("a value", self.what) if self._user(self.site) else self.what
-            related = list(self._first_reads(ex)) if kind is UninitialisedRegister else []
+            related = list(self._first_reads(ex)) if issubclass(kind, UninitialisedRegister) else []
             at.note(kind, f"{what}, but {cause}", hint, bad.size, related=related)
 
     def _user(self, site: Site) -> SourceLine | None:

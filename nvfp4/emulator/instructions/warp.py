@@ -13,7 +13,7 @@ import numpy as np
 
 from nvfp4.emulator.arithmetic import resolve
 from nvfp4.emulator.arithmetic.definedness import any_undefined, spread
-from nvfp4.emulator.errors import MissingWarpSync, UninitialisedRegister
+from nvfp4.emulator.errors import InactiveSource, MissingWarpSync
 from nvfp4.emulator.instructions.action import (
     NO_RESULTS,
     Action,
@@ -91,7 +91,7 @@ def _note_absent(site: Site, ex: Execution, present: Array, source: Array) -> No
     if absent.any() and ex.batch.launch.check:
         lane = int(source[absent][0])
         place = f"lane {lane} of the warp, which does not execute {site.opcode}"
-        origin = Origin(UninitialisedRegister, place, _ABSENT_HINT)
+        origin = Origin(InactiveSource, place, _ABSENT_HINT)
         ex.batch.launch.undefined_memory.setdefault(site.instruction.line, origin)
 
 

@@ -9,6 +9,8 @@ from nvfp4.emulator.errors import PtxSyntaxError, SourceLocation
 from nvfp4.emulator.ptx.program import Instruction, OperandList, Program, Target
 
 _ENDS = {"bra", "brx", "ret", "exit", "trap"}
+_SHORT = 32
+"""Instructions that all threads of a group execute in less time than it takes to divide it."""
 
 
 @dataclass
@@ -84,6 +86,28 @@ def _connect(block: Block, program: Program, number: dict[int, int], count: int)
                 where=SourceLocation(program.kernel, last.line, last.text, source=last.source),
             )
         block.successors.append(block.index + 1)
+
+
+def meeting(block: Block, found: list[Block], computing: set[int]) -> int | None:
+    """Where the two ways of the branch that ends a block meet, if each is one short block at most
+    that nothing else leads to and that only computes; None otherwise. computing: such blocks.
+    """
+    if block.code[-1].parts[0] != "bra" or len(set(block.successors)) != 2:
+        return None
+
+    def end(way: int) -> int | None:
+        inside = found[way]
+        alone = sum(way in other.successors for other in found) == 1
+        short = way in computing and len(inside.code) <= _SHORT
+        return inside.successors[0] if alone and short and len(inside.successors) == 1 else None
+
+    taken, following = block.successors
+    ends = {taken: end(taken), following: end(following)}
+    if ends[following] == taken:
+        return taken
+    if ends[taken] == ends[following] and (ends[taken] or 0) > max(taken, following):
+        return ends[taken]
+    return None
 
 
 def analyse(found: list[Block], effects: Effects) -> set[int]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from nvfp4.emulator.arithmetic import choosing
 from nvfp4.emulator.ptx.types import Array
 
 
@@ -46,4 +47,4 @@ def select(guard: Array, new: Array, old: Array) -> Array:
     """`new` where guard holds, else `old`."""
     if guard.size == 1:
         return new if guard.reshape(-1)[0] else old
-    return np.where(guard, new, old)
+    return choosing.select(guard, new, old)
