@@ -15,7 +15,7 @@ test: $(VENV)/installed-dev lint
 	$(VENV)/bin/python -m pytest -n auto --dist loadfile -m 'not corpus and not alone'
 	$(VENV)/bin/python -m pytest -m alone
 
-# The tests that take long, such as the submissions of tests/field in CUDA C++.
+# The tests that take long, such as most submissions of tests/field in CUDA C++. .ci/nightly runs them.
 corpus: $(VENV)/installed-dev
 	$(VENV)/bin/python -m pytest -n auto --dist loadfile -m corpus
 

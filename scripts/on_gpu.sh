@@ -50,7 +50,8 @@ for part in "${@:-tests}"; do
     selftest) run selftest python3 -m nvfp4 selftest --json ;;
     selftest-clean) run selftest-clean python3 -m nvfp4 selftest --flush clean --json ;;
     submissions) # CUDA C++ and Triton, native and emulated
-        mapfile -t files < <(grep -l "^#!EXPECT pass" tests/field/{cuda,triton}/*.py)
+        python3 tests/corpus.py "$out/field" tests/field/{cuda,triton}
+        mapfile -t files < <(grep -l "^# expect: pass" "$out"/field/*/*.py)
         run submissions python3 -m scripts.fidelity.submissions "$out/submissions.json" "${files[@]}"
         ;;
     retarget-submissions) # whole files for sm_100a: bits, tests, times, what was rewritten

@@ -73,18 +73,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path | bytes | str], Bot]:
-    """Stages a submission for the bot: a path, the source, or a name in tests/submissions."""
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path | bytes], Bot]:
+    """Stages a submission for the bot: a path or the source."""
 
-    def make(submission: Path | bytes | str) -> Bot:
-        source = submissions / submission if isinstance(submission, str) else submission
-        return Bot.stage(tmp_path_factory.mktemp("bot") / "flat", source)
+    def make(submission: Path | bytes) -> Bot:
+        return Bot.stage(tmp_path_factory.mktemp("bot") / "flat", submission)
 
     return make
 
 
 @pytest.fixture(scope="session")
-def honest(stage: Callable[[Path | bytes | str], Bot]) -> Bot:
+def honest(stage: Callable[[Path | bytes], Bot]) -> Bot:
     """The repository's own submission, staged."""
     return stage(root / "submission.py")
 

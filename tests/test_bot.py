@@ -14,7 +14,7 @@ import torch
 from bot import Bot, Ended, case, pipe_bytes, problem, root
 from conftest import processes_of, submissions
 
-Stage = Callable[[Path | bytes | str], Bot]
+Stage = Callable[[Path | bytes], Bot]
 
 small = [case(), case(m=200, k=128, l=2, seed=5)]
 statistics = ("runs", "mean", "std", "err", "best", "worst")
@@ -47,7 +47,7 @@ def ranked(plain_torch: Bot) -> Ended:
 
 @pytest.fixture(scope="module")
 def wrong(stage: Stage) -> Bot:
-    return stage("leaves_c_unwritten.py")
+    return stage(b"def custom_kernel(data):\n    return data[6]\n")
 
 
 def test_the_folder_holds_what_task_yml_names_and_nothing_else(stage: Stage) -> None:
@@ -284,7 +284,6 @@ def test_a_lost_cuda_device_ends_with_110_and_the_next_case_has_a_new_process(
     stage: Stage,
 ) -> None:
     """The worker is made to answer as it does where a CUDA context is lost."""
-    bot = stage("returns_c.py")
     source = (submissions / "right.py").read_text() + (
         "\nimport runner\nfrom messages import Failure\n"
         "def custom_kernel(data):\n"
@@ -294,8 +293,7 @@ def test_a_lost_cuda_device_ends_with_110_and_the_next_case_has_a_new_process(
         "        raise RuntimeError\n"
         "    return gemv(data)\n"
     )
-    (bot.folder / "submission.py").write_text(source)
-    ended = bot.judge("test", [case(m=1), case(m=2)])
+    ended = stage(source.encode()).judge("test", [case(m=1), case(m=2)])
     assert ended.values["test.0.error"] == "lost"
     assert ended.stderr.strip() == "eval.py: test.0: lost"
     assert ended.values["test.1.status"] == "pass"

@@ -1,43 +1,68 @@
-"""What a user sees of a broken submission, word for word; see broken/README.md."""
+"""What a user is told of a broken submission, word for word; see broken/README.md."""
 
 from __future__ import annotations
 
-import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bot import root
 from click.testing import CliRunner
+from corpus import Submission, load
+from judged import TIME_LIMIT_S, judge_apart, make_case, prepare
+from texts import expect
 
 from nvfp4.cli.main import main
 
-folder = root / "tests" / "broken"
-broken = sorted(path.stem for path in folder.glob("*.py"))
+FOLDER = Path(__file__).parent / "broken"
+SHAPE = (256, 512, 2)
+prepared = pytest.fixture(scope="module")(prepare)
 
 
-def seen(path: Path) -> str:
+def checked(case: Submission, path: Path) -> str:
     """What ``nvfp4 check`` prints, and its exit code."""
-    source = path.read_text(encoding="utf-8", errors="replace")
-    arguments = re.search(r"^# check: (.+)$", source, re.MULTILINE)
-    done = CliRunner().invoke(
-        main, ["check", str(path), *(arguments[1].split() if arguments else [])]
-    )
+    arguments = case.directives.get("check", "").split()
+    done = CliRunner().invoke(main, ["check", str(path), *arguments])
     text = re.sub(r"\b0x[0-9a-f]{6,}\b", "0x...", done.output)
     text = re.sub(r"\n *[\^~]+(?=\n)", "", text)  # from Python 3.11 on in tracebacks
     text = re.sub(r"warning: the submission ran with less confinement.*\n  .*\n", "", text)
     return f"{text}exit code {done.exit_code}\n"
 
 
-@pytest.mark.parametrize("name", broken)
-def test_the_message_shows_the_mistake(name: str) -> None:
-    path = folder / f"{name}.txt"
-    text = seen(folder / f"{name}.py")
-    if os.environ.get("WRITE"):
-        path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8")
+def judged(case: Submission, path: Path, full_range: bool = False) -> str:
+    """The judge's message, and what the submission has printed."""
+    limit_s = float(case.directives.get("limit", TIME_LIMIT_S))
+    found = judge_apart(path, [make_case(*SHAPE, full_range)], limit_s)
+    text = f"{found.message}\n\noutput:\n{found.printed}\n" if found.printed else found.message
+    text = re.sub(r"after \d+ s: [\d,]+ rounds", "after N s: N rounds", text)
+    return re.sub(r"\b0x[0-9a-f]{9,}\b", "0x...", text).rstrip() + "\n"
+
+
+def judged_on_full_range(case: Submission, path: Path) -> str:
+    return judged(case, path, full_range=True)
+
+
+HOW: dict[str, Callable[[Submission, Path], str]] = {
+    ".": checked,
+    "faults": judged,
+    "patterns": judged_on_full_range,
+}
+CASES = [
+    pytest.param(how, case, id=f"{folder}/{case.name}")
+    for folder, how in HOW.items()
+    for case in load(FOLDER / folder)
+]
+
+
+@pytest.mark.parametrize(("how", "case"), CASES)
+def test_the_message_shows_the_mistake(
+    how: Callable[[Submission, Path], str], case: Submission, tmp_path: Path, prepared: None
+) -> None:
+    expect(case.folder / f"{case.name}.txt", how(case, case.write(tmp_path)))
 
 
 def test_every_text_has_its_submission() -> None:
-    assert broken == sorted(path.stem for path in folder.glob("*.txt"))
-    assert len(broken) >= 25
+    names = {folder: [case.name for case in load(FOLDER / folder)] for folder in HOW}
+    for folder, cases in names.items():
+        assert cases == sorted(path.stem for path in (FOLDER / folder).glob("*.txt"))
+    assert {name.partition("_")[0] for name in names["faults"]} >= {"cute", "cuda", "triton"}

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from bot import root
+from corpus import read
 
 from nvfp4.capture.cuda.toolchain import MissingToolchain, find_toolchain
 from nvfp4.judge.captured_case import CapturedCase, Captures
@@ -103,7 +104,8 @@ def judge(tmp_path: Path, captures: Captures) -> Judge:
 
 def source_of(name: str) -> str:
     """A submission of the corpora below tests."""
-    return (tests / f"{name}.py").read_text()
+    folder, _, stem = name.rpartition("/")
+    return read(tests / folder, stem).source
 
 
 def needs_nvcc(name: str) -> str:

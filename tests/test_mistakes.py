@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from bot import root
+from corpus import load
 
 from nvfp4.cli.directives import warnings_before
 from nvfp4.cli.mistakes import first_mistake, import_failed, longest_parsed_bytes
@@ -62,28 +63,22 @@ def test_what_may_work_is_no_mistake(name: str) -> None:
 
 @pytest.mark.parametrize(
     "folder",
-    [
-        "nvfp4/selftest/honest",
-        "nvfp4/selftest/cheats",
-        "tests/field",
-        "tests/kernels",
-        "tests/submissions",
-    ],
+    ["nvfp4/selftest/honest", "nvfp4/selftest/cheats", "tests/field", "tests/kernels"],
 )
 def test_the_submissions_of_the_corpus_have_none(folder: str) -> None:
-    files = [
-        path
-        for path in sorted((root / folder).rglob("*.py"))
-        if b"def custom_kernel(" in path.read_bytes() and not path.name.startswith("test_")
-    ]
-    assert len(files) >= 7
-    for path in files:
-        found = first_mistake(path.name, path.read_bytes())
-        # Some of those that must fail do their harm and return nothing.
-        harmful = folder.endswith(("cheats", "submissions"))
-        assert found is None or (harmful and found.message == "custom_kernel returns nothing"), (
-            found
+    inner = [path for path in (root / folder).iterdir() if path.is_dir()]
+    cases = [case for each in (root / folder, *inner) for case in load(each)]
+    cases = [case for case in cases if "def custom_kernel(" in case.source]
+    assert len(cases) >= 7
+    for case in cases:
+        found = first_mistake(f"{case.name}.py", case.source.encode())
+        if found is None:
+            continue
+        # Some cheats do their harm and return nothing.
+        harmless = not folder.endswith("cheats") or (
+            found.message != "custom_kernel returns nothing"
         )
+        assert not harmless, found
 
 
 def test_a_mistake_has_place_line_caret_and_hint() -> None:

@@ -1,7 +1,4 @@
-"""What a user sees, as text in tests/screens: on terminals of three widths, and piped.
-
-``KEEP_SCREENS=1 pytest tests/test_screens.py`` writes the texts anew; then read the difference.
-"""
+"""What a user sees, as text in tests/screens: on terminals of three widths, and piped."""
 
 from __future__ import annotations
 
@@ -25,6 +22,7 @@ from bot import root
 from click.testing import CliRunner
 from rich.console import Console
 from screens.verdicts import Clock, play, verdicts
+from texts import expect
 
 from nvfp4.cli.console import Output
 from nvfp4.cli.course import Course
@@ -39,11 +37,8 @@ sizes = {80: 24, 100: 30, 160: 50}
 
 def compare(name: str, text: str) -> None:
     """With the screen of that name."""
-    path = screens / f"{name}.txt"
-    text = "\n".join(line.rstrip() for line in text.splitlines()).rstrip() + "\n"
-    if os.environ.get("KEEP_SCREENS"):
-        path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8")
+    lines = "\n".join(line.rstrip() for line in text.splitlines())
+    expect(screens / f"{name}.txt", lines.rstrip() + "\n")
 
 
 class Terminal:

@@ -1,7 +1,7 @@
 """Submissions that must fail do, with the right message, and honest ones pass.
 
-One run of the judge takes all of them: a gallery whose ``custom_kernel`` is another file's for
-every m. So each also proves that what was judged before it and after it is not lost.
+One run of the judge takes all of them: ``custom_kernel`` is another function of submissions/gallery
+for every m. So each also proves that what was judged before it and after it is not lost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from bot import Bot, Ended, case
 from conftest import processes_of, submissions
 
-Stage = Callable[[Path | bytes | str], Bot]
+Stage = Callable[[Path | bytes], Bot]
 
 on_cuda = torch.cuda.is_available()
 
@@ -62,22 +62,25 @@ wrong = {
 # A right submission stands after every wrong one, so that each failure is seen to do no more harm.
 gallery = ["returns_c", *(name for each in wrong for name in (each, "returns_c")), *honest]
 
-gallery_source = f"""
-import importlib
+
+def source_of(function: str) -> bytes:
+    """A submission whose ``custom_kernel`` is what an expression with ``gallery`` and m names."""
+    return f"""
 import sys
 
 sys.path.insert(0, {str(submissions)!r})
-names = {gallery!r}
+import gallery
 
 
 def custom_kernel(data):
-    return importlib.import_module(names[data[6].shape[0] - 1]).custom_kernel(data)
-"""
+    m = data[6].shape[0]
+    return ({function})(data)
+""".encode()
 
 
 @pytest.fixture(scope="module")
 def staged_gallery(stage: Stage) -> Bot:
-    return stage(gallery_source.encode())
+    return stage(source_of(f"getattr(gallery, {gallery}[m - 1])"))
 
 
 @pytest.fixture(scope="module")
@@ -95,9 +98,9 @@ def message(ended: Ended, index: int) -> str:
     return ended.values[f"test.{index}.error"].replace("\\n", "\n")
 
 
-def test_the_files_are_all_judged() -> None:
-    names = {path.stem for path in submissions.glob("*.py")} - {"right"}
-    assert names == {*honest, *wrong, "loops_for_ever"}
+def test_the_functions_are_all_judged() -> None:
+    text = (submissions / "gallery.py").read_text(encoding="utf-8")
+    assert {*re.findall(r"(?m)^def (\w+)", text)} == {*honest, *wrong, "loops_for_ever"}
 
 
 @pytest.mark.parametrize("name", honest)
@@ -174,13 +177,19 @@ def test_a_file_that_cannot_be_loaded_fails_every_case(what: str, stage: Stage) 
 
 
 def test_a_traceback_shows_the_submission_s_own_frames_only(stage: Stage) -> None:
-    source = (submissions / "raises.py").read_bytes()
-    ended = stage(source).judge("test", [case()])
+    source = (
+        "import torch\n"
+        "def multiply(data):\n"
+        "    return torch.zeros(3) @ torch.zeros(5)\n"
+        "def custom_kernel(data):\n"
+        "    return multiply(data)\n"
+    )
+    ended = stage(source.encode()).judge("test", [case()])
     lines = message(ended, 0).splitlines()
     assert lines[0] == "Traceback, the submission's frames:"
     assert [line.strip() for line in lines if line.startswith("  File")] == [
         f'File "submission.py", line {number}, in {name}'
-        for number, name in ((11, "custom_kernel"), (7, "multiply"))
+        for number, name in ((5, "custom_kernel"), (3, "multiply"))
     ]
     assert lines[-1].startswith("RuntimeError: ")
 
@@ -204,17 +213,9 @@ def test_an_import_that_fails_is_tried_once(stage: Stage, tmp_path: Path) -> Non
 
 
 def test_an_endless_loop_is_a_time_out_and_what_was_judged_is_kept(stage: Stage) -> None:
-    source = (
-        f"import sys\nsys.path.insert(0, {str(submissions)!r})\n"
-        "import loops_for_ever, returns_c\n"
-        "def custom_kernel(data):\n"
-        "    module = loops_for_ever if data[6].shape[0] == 2 else returns_c\n"
-        "    return module.custom_kernel(data)\n"
-    )
+    source = source_of("gallery.loops_for_ever if m == 2 else gallery.returns_c")
     start = time.monotonic()
-    ended = stage(source.encode()).judge(
-        "test", [case(m=m) for m in (1, 2, 3)], NVFP4_TIMEOUT_S="6"
-    )
+    ended = stage(source).judge("test", [case(m=m) for m in (1, 2, 3)], NVFP4_TIMEOUT_S="6")
     assert time.monotonic() - start < 25
     assert ended.exit_code == 114
     assert ended.values["test.0.status"] == "pass"

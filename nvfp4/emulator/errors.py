@@ -125,10 +125,10 @@ class EmulatorError(Exception):
     `rendering.rendered` shows it as a compiler would.
 
     code: the kind of error, for programs. refusal: whether it says nothing of the kernel, only of
-    what is not emulated; see docs/emulator.md. rule: what the manual says of it, in our words, after
-    the name of its section; None where that needs no proof. arguments: what the message says in
-    numbers and names, for programs too. related: other places that belong to it. output: what the
-    kernel had printed. seen: for a race, where exactly it is, until `related` says who else.
+    what is not emulated; see docs/emulator.md. rule: what the manual says of it, in our words,
+    after the name of its section; None where that needs no proof. arguments: what the message says
+    in numbers and names, for programs too. related: other places that belong to it. output: what
+    the kernel had printed. seen: for a race, where exactly it is, until `related` says who else.
     """
 
     code: ClassVar[str] = "emulator_error"

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 
 import pytest
+from corpus import Submission, changed, directives, load, marked_lines
 
-from field.corpus import Entry, load, parse_expectation
+from field.expectation import all_cases, expectation, name_of
 
-ENTRIES = load()
+CASES = list(all_cases())
 DIRECTIVES = ["#!POPCORN leaderboard nvfp4_gemv", "#!POPCORN gpu NVIDIA"]
 MEMORY_FAULTS = {"out_of_bounds", "misaligned"}
 
+BASE = '#!POPCORN gpu\n# expect: pass\n"""Right.\n\nMore.\n"""\none\ntwo\n\ntwo\nthree\n'
+HEAD = '# base: right\n# expect: fail\n"""Wrong."""\n'
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
-def test_an_entry_is_a_submission_with_an_expectation(entry: Entry) -> None:
-    lines = entry.source.splitlines()
-    assert lines[:2] == DIRECTIVES
-    tree = ast.parse(entry.source)
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_a_case_is_a_submission_with_an_expectation(case: Submission) -> None:
+    assert case.source.splitlines()[:2] == DIRECTIVES
+    tree = ast.parse(case.source)
     assert ast.get_docstring(tree)
     assert "custom_kernel" in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    expected = entry.expectation
-    assert (expected.verdict == "fail") == bool(expected.causes)
+    expected = expectation(case)
     if expected.causes & MEMORY_FAULTS and "mismatch" not in expected.causes:
         assert expected.lines, "a memory fault has a place"
     if expected.verdict == "pass":
@@ -29,31 +32,66 @@ def test_an_entry_is_a_submission_with_an_expectation(entry: Entry) -> None:
 
 
 def test_the_corpus_holds_right_and_wrong_ones_in_like_numbers() -> None:
-    wrong = sum(entry.expectation.verdict == "fail" for entry in ENTRIES)
-    assert len(ENTRIES) >= 45
-    assert 0.35 <= wrong / len(ENTRIES) <= 0.65
+    wrong = sum(expectation(case).verdict == "fail" for case in CASES)
+    assert len(CASES) >= 200
+    assert 0.35 <= wrong / len(CASES) <= 0.65
 
 
 @pytest.mark.parametrize(
     "source",
     [
         "",
-        "#!EXPECT pass\n#!EXPECT pass",
-        "#!EXPECT perhaps",
-        "#!EXPECT fail",
-        "#!EXPECT pass cause=mismatch",
-        "#!EXPECT fail cause=bad_luck",
-        "#!EXPECT pass finding=bad_luck",
-        "#!EXPECT fail cause=mismatch on=sundays",
-        "#!EXPECT pass colour=blue",
-        '"""text"""\n#!EXPECT pass',
+        "# expect: pass\n# expect: pass\n",
+        "# expect: perhaps\n",
+        "# expect: fail\n",
+        "# expect: pass cause=mismatch\n",
+        "# expect: fail cause=bad_luck\n",
+        "# expect: pass finding=bad_luck\n",
+        "# expect: fail cause=mismatch on=sundays\n",
+        "# expect: pass colour=blue\n",
+        '"""text"""\n# expect: pass\n',
     ],
 )
 def test_a_malformed_expectation_is_refused(source: str) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011 (any text will do)
-        parse_expectation(source)
+    with pytest.raises((ValueError, KeyError)):
+        expectation(Submission("name", Path("folder"), source))
 
 
-def test_fault_markers_give_the_lines() -> None:
-    source = "#!EXPECT fail cause=out_of_bounds\n\nx = a[i]  # <- fault\ny = x\nz = x  # <- fault\n"
-    assert parse_expectation(source).lines == {3, 5}
+def test_marks_give_their_lines() -> None:
+    source = "# <- fault\n\nx = a[i]  # <- fault\nz = '# <- no'\ny = x;  // <- uncoalesced\n"
+    assert marked_lines(source) == {1: "fault", 3: "fault", 5: "uncoalesced"}
+
+
+def test_a_change_takes_the_place_of_what_it_names() -> None:
+    change = "@@\n-three\n+four\n@@\n-one\n two\n+new\n\n"
+    source = changed(BASE, HEAD + change)
+    assert source == '#!POPCORN gpu\n# expect: fail\n"""Wrong."""\ntwo\nnew\n\ntwo\nfour\n'
+    assert directives(source) == {"expect": "fail"}
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("@@\n-two\n+new\n", "2 places"),
+        ("@@\n-four\n+new\n", "0 places"),
+        ("@@\n-one\n-three\n", "0 places"),
+        ("@@\n+new\n", "places"),
+        ("@@\none\n", "a line begins with none"),
+        ("@@\n-one\n two\n@@\n two\n+new\n\n", "two changes meet"),
+    ],
+)
+def test_a_change_that_does_not_fit_its_base_is_refused(change: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        changed(BASE, HEAD + change)
+
+
+def test_a_folder_with_a_lost_base_or_a_case_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "right.py").write_text(BASE)
+    (tmp_path / "wrong.diff").write_text(HEAD)
+    assert [case.name for case in load(tmp_path)] == ["right", "wrong"]
+    (tmp_path / "lost.diff").write_text(HEAD.replace("right", "gone"))
+    with pytest.raises(ValueError, match=r"lost\.diff"):
+        load(tmp_path)
+    (tmp_path / "lost.diff").rename(tmp_path / "right.diff")
+    with pytest.raises(ValueError, match="twice"):
+        load(tmp_path)

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 14
 # caught: elements are wrong
 # strategy: compute once for each buffer and return the copy from then on

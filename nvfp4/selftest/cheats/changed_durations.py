@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 8
 # caught: below the physical floor
 # strategy: change durations where they are made

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 12
 # caught: changed its input a in place
 # strategy: zero the inputs so that zero is the right answer

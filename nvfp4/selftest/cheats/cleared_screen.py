@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 28
 # caught: ValueError: passed
 # strategy: clear the screen and print "passed" with an error message

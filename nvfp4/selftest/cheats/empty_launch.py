@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 33
 # caught: own_word|touched 0 distinct bytes
 # needs: cpu

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 1
 # caught: sent a bad message|ended with exit code 0|closed its connection
 # strategy: write result lines to every inherited descriptor, then exit(0)

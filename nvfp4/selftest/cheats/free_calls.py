@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 31
 # caught: do not agree|below the physical floor
 # strategy: report most calls as they were and some of them shortened

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 27
 # caught: elements are wrong
 # strategy: hide a cached answer from readers of the source

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 3
 # caught: below the physical floor
 # strategy: put a filter into the worker's socket that makes every time short

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 28
 # caught: c was not written
 # strategy: stop and kill the processes above this one, and all that can be seen

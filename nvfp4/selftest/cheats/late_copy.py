@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 17
 # caught: c was not written
 # strategy: compute where the output is copied, after the clock has stopped

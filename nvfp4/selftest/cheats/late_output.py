@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 31
 # caught: elements are wrong
 # strategy: answer at once and write the output while the judge compares the inputs

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 17
 # caught: returned a Lazy
 # strategy: return a tensor subclass that computes when it is compared

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 26
 # caught: RuntimeError
 # strategy: put a verdict into an error message, after a line break

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 15
 # caught: c was not written
 # strategy: collect calls and do several of them at once later

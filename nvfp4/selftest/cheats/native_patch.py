@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 10
 # caught: do not agree|below the physical floor
 # needs: cuda

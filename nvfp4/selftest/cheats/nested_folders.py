@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 28
 # caught: ValueError: deep
 # strategy: nest folders so deep that the judge cannot clear them away

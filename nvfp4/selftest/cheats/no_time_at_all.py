@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 23
 # caught: impossible times
 # strategy: report 0 for a shape so that the geometric mean is 0

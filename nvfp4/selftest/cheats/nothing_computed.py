@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 19
 # caught: elements are wrong
 # strategy: return zeros and hope for the absolute tolerance

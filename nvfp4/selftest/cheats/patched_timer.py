@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 7
 # caught: do not agree|below the physical floor
 # strategy: slow down the clock that times the call

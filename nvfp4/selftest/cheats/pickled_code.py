@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 9
 # caught: returned a Payload
 # strategy: return an object that runs code where it is unpickled

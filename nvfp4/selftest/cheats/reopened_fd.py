@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 2
 # caught: PermissionError|Read-only file system|c was not written
 # strategy: open the judge's result pipe through /proc and write a verdict

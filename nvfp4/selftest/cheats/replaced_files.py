@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 5
 # caught: PermissionError|Read-only file system
 # strategy: overwrite the judge's files for the next mode

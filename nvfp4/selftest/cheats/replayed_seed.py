@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 13
 # caught: elements are wrong
 # strategy: draw the inputs of the public seed again instead of reading them

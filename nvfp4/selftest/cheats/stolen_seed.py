@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 6
 # caught: PermissionError|Read-only file system
 # strategy: read the secret seed from the judge's environment

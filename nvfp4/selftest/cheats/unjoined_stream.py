@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 16
 # caught: not joined|below the physical floor
 # needs: cuda

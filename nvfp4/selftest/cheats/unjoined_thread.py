@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 16
 # caught: c was not written|elements are wrong|changed after
 # strategy: let a thread do the work after the call has returned

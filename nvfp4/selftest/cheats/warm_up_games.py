@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # family: 22
 # caught: elements are wrong
 # strategy: sleep in warm-up to get few timed calls, then answer from memory

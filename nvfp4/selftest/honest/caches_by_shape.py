@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # strategy: keeps one compiled kernel for each shape
 
 from gemv import gemv

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # strategy: chunks of rows in plain torch, exact on any device
 
 # Exact on every valid input, on the CPU and on any CUDA device, in plain torch: a place to start.

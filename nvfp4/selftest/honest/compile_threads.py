@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # strategy: compiles with a pool of threads
 
 from concurrent.futures import ThreadPoolExecutor

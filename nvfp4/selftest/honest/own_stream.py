@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # strategy: works on a stream or a thread of its own and joins it
 
 import threading

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # strategy: keeps files in /tmp, in shared memory and in its cache
 # quick: yes
 

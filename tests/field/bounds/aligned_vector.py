@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """16 bytes of b are loaded at once, at addresses rounded down to multiples of 16."""
 
 import cutlass

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """96 threads a CTA, a row each: 128 is no multiple of 96, so the last CTA is guarded.
 
 The next tile is loaded while the current one is multiplied, if there is a next one.

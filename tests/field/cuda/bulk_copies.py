@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """Rows of a by bulk copies into a ring of two slots; full and empty mbarriers in PTX.
 
 The last warp copies, eight others have a row each.

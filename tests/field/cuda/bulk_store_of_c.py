@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """A thread a row; 128 results leave the block as one bulk copy out of shared memory."""
 
 from torch.utils.cpp_extension import load_inline

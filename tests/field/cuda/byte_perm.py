@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """The table of FP4 values in two registers, read by __byte_perm; cudaLaunchKernel; functions="...".
 
 Half precision holds the sum of eight products exactly, so only scaled sums are in single precision.

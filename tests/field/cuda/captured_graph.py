@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """The halves of k and their sum as a CUDA graph, captured from a stream in C++; the halves are
 added to a workspace that the graph clears."""
 

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """Cooperative groups: a tile of 16 threads a row, cg::reduce; permuted scales, four at a time."""
 
 import functools

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """torch.cuda._compile_kernel: a warp a row, the number of rows a block a template argument."""
 
 import torch

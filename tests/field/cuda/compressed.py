@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """Fixed point: FP4 and E4M3 as integers, an exact sum in 64 bits; the source is compressed."""
 
 import base64

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """C++20: concepts, a format policy, if constexpr, constexpr tables, bit_cast, an enum class."""
 
 from torch.utils.cpp_extension import load_inline

@@ -1,6 +1,7 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
+# quick: yes
 """A thread a row; FP4 values from a table in constant memory; TORCH_LIBRARY with a schema."""
 
 import torch

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """The vector by one bulk copy that a cuda::barrier waits for, rows from global memory.
 
 The source is a string.Template; the module holds an instance for each k of the contest and a

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """cuda::pipeline of a thread block with two stages, cuda::memcpy_async of a and sfa by it."""
 
 from torch.utils.cpp_extension import load_inline

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """Programmatic dependent launch: one kernel decodes the vector, the next starts before it ends.
 
 The second one reads its first word of a before it waits for the first.

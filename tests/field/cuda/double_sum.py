@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """A thread a row, everything by hand and in double precision, with the permuted scales.
 
 Arguments in a struct that carries strides; an optional output; py::arg with defaults.

@@ -1,6 +1,7 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
+# quick: yes
 """load() of three files in a temporary folder; two stages of __pipeline_memcpy_async."""
 
 import os

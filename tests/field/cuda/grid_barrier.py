@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """A cooperative launch: warps of all blocks add their part of k to a workspace, and after
 grid.sync() the blocks turn the sums into halves."""
 

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """Sums in half2 that are flushed to single precision at the end of every block of 16.
 
 Half operators are switched on again by -U flags. C++ returns a tensor of floats; torch rounds it.

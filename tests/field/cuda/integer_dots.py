@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """Twice the FP4 values are integers: __dp4a, and __reduce_add_sync over the two lanes of a block.
 
 Tensors in a std::vector; functions={name: docstring}.

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """Dot products of doubled values on integer tensor cores, exact block sums.
 
 A warp multiplies eight rows with 1024 elements of b. Rows come in by cp.async and go out of shared

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """A warp a row, byte by byte, with the intrinsics of cuda_fp4.h and cuda_fp8.h; functions=[...]."""
 
 from torch.utils.cpp_extension import load_inline

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """b times its scales as floats in 64 KiB of dynamic shared memory, and cp.async in PTX for a.
 
 cudaFuncSetAttribute raises the limit. A k too long for the buffer is done in slices.

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """The last warp adds up: a ticket by an atomic in shared memory, and fences."""
 
 import torch

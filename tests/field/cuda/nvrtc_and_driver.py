@@ -1,6 +1,7 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
+# quick: yes
 """NVRTC and the driver API of cuda.bindings: a block a row, dynamic shared memory above 48 KiB."""
 
 import ctypes

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """Memory of the submission's own by cudaMallocAsync and cudaFreeAsync; tiles in shared memory.
 
 8 rows by 32 threads a CTA, stage by stage: load, barrier, multiply, barrier.

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """Both values of a byte from a const table on the device; TORCH_LIBRARY without a schema.
 
 The table is spelled by macros. 8 threads along k and 16 rows a CTA. The architecture comes from

@@ -1,6 +1,7 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
+# quick: yes
 """A persistent grid: as many CTAs as fit on the device's SMs, warps step through rows."""
 
 from torch.utils.cpp_extension import load_inline

@@ -1,6 +1,7 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
+# quick: yes
 """Addresses and the stream as integers, an own PYBIND11_MODULE with a lambda, decoding in PTX.
 
 Eight lanes a row, a 16-byte load each; extern "C" kernel; nothing of torch in the CUDA text.

@@ -1,6 +1,7 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
+# quick: yes
 """Partial sums in slots in the order of arrival; the last CTA adds up, torch rounds."""
 
 import torch

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """Split K: atomicAdd of floats into a workspace that cudaMemsetAsync clears, then a second kernel.
 
 An f-string carries the number of splits into the source.

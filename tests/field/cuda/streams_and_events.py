@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """The halves of k on two streams of the submission's own; events order them with torch's stream."""
 
 from torch.utils.cpp_extension import load_inline

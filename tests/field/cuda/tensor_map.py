@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """TMA tiles of a through a tensor map, made by the driver's function, in two stages."""
 
 import torch

@@ -1,6 +1,7 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
+# quick: yes
 """32-byte loads with cache hints and instances of a template for the benchmarks' k.
 
 -D flags carry the number of rows a CTA. A general instance serves every other k.

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """A class with its configuration as compile-time constants, one compiled function a shape.
 
 The shape is constant too. Threads of a warp share a row; vectors are multiplied as TensorSSA.

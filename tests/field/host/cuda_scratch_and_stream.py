@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """Scratch on the device by .cuda() and device="cuda", and torch's current stream passed along.
 
 The host asks torch about the device, prints what it finds and synchronises now and then.

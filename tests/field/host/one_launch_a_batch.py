@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """A launch a batch from Python; pointers are moved on by hand, in bytes.
 
 The kernel copies by a tiled copy: 4 threads x 16 bytes of a row, 32 rows a CTA.

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """A script that tests itself when it is run, and then exits with code 3.
 
 It imports what the contest's utils.py holds and prints to both streams. The kernel goes through

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """Threads along k, m and l in one CTA; those whose batch does not exist have nothing to do.
 
 Tensors come in by from_dlpack as they are permuted, with their layout marked dynamic.

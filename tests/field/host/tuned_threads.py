@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass finding=autotune
+# expect: pass finding=autotune
 """One thread a row; cute.testing.tune chooses how many threads a block has."""
 
 import cutlass

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """The vector is decoded once a CTA to float32 in shared memory, in pieces that fill 128 KiB."""
 
 import cutlass

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """Two CTAs a tile: one decodes the scales of b and raises a flag, the other one waits for it.
 
 The flag is raised by an atomic after a fence, and the other CTA spins on it. All CTAs of the

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """The vector and its scales go through two stages of shared memory by cp.async, 256 values each.
 
 All warps of a CTA use what the first threads have copied; a barrier stands before and after use.

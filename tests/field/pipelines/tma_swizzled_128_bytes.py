@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """TMA with a swizzle of 128 bytes into a tile that is aligned to 128 bytes, not to 1024.
 
 The swizzle is made of address bits, in the copy and in the reads alike, so that is enough.

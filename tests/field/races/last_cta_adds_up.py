@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """Split K in one kernel: the CTA that draws the last ticket adds up all partial sums.
 
 Tickets are drawn by an atomic add after a fence; the last CTA puts the counter back to zero.

@@ -1,7 +1,7 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
 #!NVFP4 atomics
-#!EXPECT pass
+# expect: pass
 """Split K: four CTAs a tile of rows add their sums to a float workspace by atomics.
 
 The order of the additions is nobody's, so the last bit may differ. A second kernel converts.

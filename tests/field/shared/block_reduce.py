@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """A CTA of four warps a row: shuffles within a warp, four words of shared memory across them."""
 
 import cutlass

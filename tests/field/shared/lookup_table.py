@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """E2M1 is decoded through a table of 16 floats in shared memory, which the last warp fills."""
 
 import cutlass

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """One thread a row on tensors that come in by from_dlpack.
 
 DLPack has no type for FP4, so a and b travel as bytes and are recast inside; so are the scales.

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """No layouts: flat byte tensors, all indices by hand, permuted scales, nibbles by shift and mask.
 
 The magnitude of an E2M1 code is worked out with integers: doubled it is 0 1 2 3 4 6 8 12.

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """The template: one thread a row, 64 elements of k a step, everything in float32.
 
 Raw pointers come in, the scales are read from their permuted tensors through the blocked layout,

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT fail cause=exception
+# expect: fail cause=exception
 """An integer matrix product on the device: not implemented for CUDA"""
 
 import torch

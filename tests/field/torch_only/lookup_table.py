@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """No kernel of its own: dequantise by a look-up table, multiply, sum in float64."""
 
 import torch

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """The contest's own way: torch._scaled_mm a batch, on scales in the blocked layout."""
 
 import torch

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass finding=autotune
+# expect: pass finding=autotune
 """Integer arithmetic on halves, split K by atomics, autotuned with pruning and heuristics."""
 
 import torch

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT fail cause=global_race
+# expect: fail cause=global_race
 """Threads hand sums to each other through global memory, without tl.debug_barrier in between."""
 
 import torch

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """Nibbles decoded and multiplied by inline assembly, four bytes at a time."""
 
 import torch

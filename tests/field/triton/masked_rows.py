@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """A program for a block of rows: nibbles decoded by arithmetic, scales cast from bytes, masks."""
 
 import torch

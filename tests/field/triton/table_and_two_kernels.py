@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """Values looked up in a table with tl.gather, split K into a workspace, a second kernel adds up."""
 
 import torch

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """tl.dot on f16: sixteen blocks of k at a time, of which each column of b's matrix holds one.
 
 The sums of blocks are exact; they are scaled in float32.

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """Tiles through tensor descriptors (TMA), permuted scales, persistent programs, bytes split with
 tl.join and tl.split."""
 

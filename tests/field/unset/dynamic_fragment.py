@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass may=unset_register
+# expect: pass may=unset_register
 """Partial sums in a register tensor with an index known only at run time: it lies in local memory.
 
 Eight places, of which k decides how many are ever written; only those are added up.

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass may=unset_register
+# expect: pass may=unset_register
 """One thread a row; both scales of a block travel in one word whose other half nobody sets.
 
 mov packs two half registers, one of them unset; prmt takes the bytes that are set.

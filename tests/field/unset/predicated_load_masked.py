@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass may=unset_register
+# expect: pass may=unset_register
 """A warp a row, loads under a predicate: lanes past the end of k keep registers nobody set.
 
 They take part in the arithmetic and are put aside by a selp before the sum.

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass finding=unset_register
+# expect: pass finding=unset_register
 """Eight partial sums a row in a workspace, of which k decides how many there are.
 
 All eight places are stored, set or not; the second kernel adds up those that are set.

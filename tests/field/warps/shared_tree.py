@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """A warp a row; its 32 partial sums are added up as a tree in shared memory.
 
 The upper lanes add too, sums that nobody reads. A warp synchronises after every step.

@@ -1,6 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
-#!EXPECT pass
+# expect: pass
 """Sixteen lanes a row, two rows a warp, butterfly shuffles that never leave a half.
 
 The shuffle is inline PTX with the mask of all lanes, executed by all lanes.

@@ -1,0 +1,126 @@
+"""What a judge should say to a submission of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from corpus import Submission, load, marked_lines
+from judged import Judgement
+
+CAUSES = frozenset(
+    {
+        "deadlock",
+        "endless",
+        "exception",
+        "global_race",
+        "launch",
+        "misaligned",
+        "mismatch",
+        "out_of_bounds",
+        "shared_race",
+        "trap",
+        "unset_register",
+        "unwritten_global",
+        "unwritten_output",
+        "unwritten_shared",
+    }
+)
+"""Why a submission fails."""
+
+FINDINGS = frozenset(
+    {
+        "autotune",
+        "global_race",
+        "missing_fence",
+        "proxy_fence",
+        "read_only_load",
+        "shared_race",
+        "unjoined_stream",
+        "unset_register",
+        "unwaited_store",
+        "unwritten_shared",
+        "warp_sync",
+    }
+)
+"""What a submission may pass with."""
+
+SHAPES = {
+    "any": ((128, 256, 1), (256, 512, 2)),
+    "batches": ((128, 256, 2),),
+    "one_batch": ((128, 256, 1),),
+    "full_range": ((128, 256, 1),),
+    "k_blocks": ((128, 1536, 1),),
+    "second_call": ((128, 256, 2), (128, 1536, 2)),
+}
+"""The shapes, (m, k, l), on which a submission is judged, by where its fault shows."""
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What a judge should say to one submission; README.md says more.
+
+    causes: for a fail, any one of which is a right answer. findings: those of which one must be
+    reported with a pass. allowed: those that may be. lines: of the submission, counted from 1, one
+    of which the report should point at; empty where no line is to blame. on: a key of SHAPES.
+    """
+
+    verdict: str
+    causes: frozenset[str] = frozenset()
+    findings: frozenset[str] = frozenset()
+    allowed: frozenset[str] = frozenset()
+    lines: frozenset[int] = frozenset()
+    on: str = "any"
+
+    def complaint(self, got: Judgement) -> str | None:
+        """How a verdict differs from what is expected; None if it does not."""
+        if self.verdict == "fail":
+            if got.cause is None:
+                return f"passed with {sorted(got.findings)}, must fail: {sorted(self.causes)}"
+            if got.cause not in self.causes:
+                return f"failed by {got.cause}, must be {sorted(self.causes)}: {got.message}"
+            if self.lines and got.cause not in ("mismatch", "unwritten_output", "endless"):
+                if not got.lines & self.lines:
+                    return f"{got.cause} at {sorted(got.lines)}, must be at {sorted(self.lines)}"
+            return None
+        if got.cause is not None:
+            return f"failed by {got.cause}, must pass: {got.message}"
+        if self.findings and not got.findings & self.findings:
+            return f"found {sorted(got.findings)}, must find {sorted(self.findings)}"
+        extra = got.findings - self.findings - self.allowed
+        return f"found {sorted(extra)} as well, at {sorted(got.lines)}" if extra else None
+
+
+def expectation(case: Submission) -> Expectation:
+    """What the directive ``expect`` of a submission says. Raises ValueError, KeyError."""
+    verdict, *fields = case.directives["expect"].split()
+    values = dict(field.split("=", 1) for field in fields)
+    causes = _names(values.pop("cause", ""), CAUSES)
+    findings = _names(values.pop("finding", ""), FINDINGS)
+    allowed = _names(values.pop("may", ""), FINDINGS)
+    on = values.pop("on", "any")
+    if values or verdict not in ("pass", "fail") or on not in SHAPES:
+        raise ValueError(case.directives["expect"])
+    if (verdict == "fail") != bool(causes):
+        raise ValueError("a fail has a cause and a pass has none")
+    lines = frozenset(marked_lines(case.source))
+    return Expectation(verdict, causes, findings, allowed, lines, on)
+
+
+def _names(value: str, known: frozenset[str]) -> frozenset[str]:
+    names = frozenset(value.split("|")) - {""}
+    if not names <= known:
+        raise ValueError(f"unknown: {', '.join(sorted(names - known))}")
+    return names
+
+
+def all_cases() -> Iterator[Submission]:
+    """The submissions of all folders beside this file."""
+    for folder in sorted(path for path in Path(__file__).parent.iterdir() if path.is_dir()):
+        yield from load(folder)
+
+
+def name_of(case: Submission) -> str:
+    """Folder and name, as in "bounds/tail_guarded"."""
+    return f"{case.folder.name}/{case.name}"

@@ -1,0 +1,187 @@
+"""Judges a submission as the worker does, on the stand-in device, and says what was found out."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import io
+import multiprocessing
+import os
+import re
+import sys
+import time
+import traceback
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nvfp4.contract import reference
+from nvfp4.emulator.arithmetic import compiled
+from nvfp4.judge.cases import Case
+from nvfp4.judge.diagnosis import diagnose
+from nvfp4.judge.opened_case import OpenedCase, generate
+from nvfp4.judge.submission_process import SubmissionFailed
+from nvfp4.records.messages import Call, Called, Failure, Load, OpenCase
+from nvfp4.records.options import Options
+from nvfp4.worker.emulated_runner import EmulatedRunner
+from nvfp4.worker.tracebacks import plain
+
+TIME_LIMIT_S = 240.0
+
+_CAUSES = {
+    "launch_refused": "launch",
+    "runaway_kernel": "endless",
+    "read_only_memory": "out_of_bounds",
+    "barrier_misuse": "deadlock",
+}
+"""Codes of the emulator that the corpus calls otherwise."""
+
+
+def make_case(m: int, k: int, l: int, full: bool = False, seed: int = 1111) -> Case:
+    return Case("", m, k, l, seed, full)
+
+
+@dataclass
+class Judgement:
+    """cause: why the first case failed that did, None for a pass. lines: of the fault or of the
+    findings. printed: what the submission has.
+    """
+
+    cause: str | None = None
+    message: str = "passed"
+    findings: set[str] = field(default_factory=set)
+    lines: set[int] = field(default_factory=set)
+    printed: str = ""
+
+
+class Recorder(EmulatedRunner):
+    """A runner that keeps the error behind a failure."""
+
+    error: BaseException | None = None
+
+    def _explain(self, error: BaseException, loads: bool) -> Failure:
+        self.error = error
+        return super()._explain(error, loads)
+
+
+class InProcess:
+    """Stands for the worker's process: asks a runner in this one."""
+
+    def __init__(self, submission: Path) -> None:
+        self.runner = Recorder(submission, Options())
+
+    def ask(self, request: object, fd: int | None) -> Any:
+        answer = self.runner.answer(request, fd)
+        if isinstance(answer, Failure):
+            raise SubmissionFailed(answer.message)
+        return answer
+
+    def request(self, request: object, answer: object, timeout_s: float, fd: int | None) -> Any:
+        own = os.dup(fd) if isinstance(request, OpenCase) and fd is not None else None
+        return self.ask(request, own)
+
+
+def judge(path: Path, cases: Iterable[Case], limit_s: float = TIME_LIMIT_S) -> Judgement:
+    """The verdict on a submission. limit_s: when a kernel that does not end is given up."""
+    # The stand-in device is for the submission: inputs and reference stay on the CPU.
+    reference.default_device = lambda: torch.device("cpu")
+    judgement, process, printed = Judgement(), InProcess(path), io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        try:
+            process.ask(Load(), None)
+            for case in cases:
+                for report in _call(process, case, limit_s).launches:
+                    for finding in report["findings"]:
+                        judgement.findings.add(finding["code"])
+                        judgement.lines |= {finding["line"]} if finding["line"] else set()
+        except SubmissionFailed as failed:
+            error = process.runner.error
+            judgement.message = str(failed)
+            judgement.cause = _cause(error, judgement.message)
+            judgement.lines = _lines(error, path) | _compilers_lines(judgement.message, path)
+    judgement.printed = plain(printed.getvalue(), path, path.name).strip()
+    return judgement
+
+
+def _call(process: InProcess, case: Case, limit_s: float) -> Called:
+    with torch.random.fork_rng():
+        data = generate(case, case.seed)
+    deadline = time.monotonic() + 600
+    opened = OpenedCase(process, case, torch.device("cpu"), deadline, _explain)  # type: ignore[arg-type]
+    process.runner.watch.deadline = time.monotonic() + limit_s
+    try:
+        called: Called = opened.judged_request(data, Call(), Called)[0]
+        return called
+    finally:
+        opened.close()
+
+
+def _explain(*data_output_expected: Any) -> str:
+    return diagnose(*data_output_expected).text
+
+
+def _cause(error: BaseException | None, message: str) -> str:
+    if error is None:
+        return "unwritten_output" if "c was not written" in message else "mismatch"
+    code = getattr(error, "code", None)
+    if code is None:
+        return "launch" if type(error).__name__ == "LaunchRefused" else "exception"
+    return _CAUSES.get(code, code)
+
+
+def _lines(error: BaseException | None, path: Path) -> set[int]:
+    """The line of a fault, or those of the submission in the traceback of another error."""
+    source = getattr(getattr(error, "where", None), "source", None)
+    users = source.users() if source else None
+    if users:
+        return {users.line}
+    frames = traceback.extract_tb(error.__traceback__) if error else []
+    return {frame.lineno or 0 for frame in frames if frame.filename == str(path)}
+
+
+def _compilers_lines(message: str, path: Path) -> set[int]:
+    """Lines of the submission that a compiler's message names."""
+    return {int(line) for line in re.findall(rf"{re.escape(path.name)}\((\d+)\): error", message)}
+
+
+def _work(sender: Any, *arguments: Any) -> None:
+    sys.modules.pop("submission", None)
+    sender.send(judge(*arguments))
+
+
+def judge_apart(path: Path, cases: Iterable[Case], limit_s: float = TIME_LIMIT_S) -> Judgement:
+    """``judge`` in a process of its own; see `prepare`."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(False)
+    process = context.Process(target=_work, args=(sender, path, list(cases), limit_s))
+    process.start()
+    sender.close()
+    try:
+        if not receiver.poll(TIME_LIMIT_S):
+            return Judgement("endless", "no answer in time")
+        judgement: Judgement = receiver.recv()
+        return judgement
+    except EOFError:
+        process.join()
+        return Judgement("exception", f"the process ended with {process.exitcode}")
+    finally:
+        process.kill()
+        process.join()
+
+
+def prepare() -> None:
+    """Import and compile here what the processes that fork from this one would do each."""
+    import cutlass.cute  # noqa: F401
+
+    with contextlib.suppress(ImportError):
+        import triton  # noqa: F401
+
+    import nvfp4.emulation
+    import nvfp4.emulator.execution.launch  # noqa: F401
+
+    torch.set_num_threads(1)
+    list(compiled.compile_all())
+    gc.freeze()  # what is here is no garbage: those processes need not walk through it

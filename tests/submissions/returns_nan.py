@@ -1,7 +1,0 @@
-import torch
-
-from task import input_t, output_t
-
-
-def custom_kernel(data: input_t) -> output_t:
-    return torch.full_like(data[6], float("nan"))
