@@ -1,6 +1,6 @@
 """Whether files pass at the first try on a GPU, at the second, and in a batch.
 
-    python -m scripts.first_try OUT.json [--quick] [--jobs N] [--budget S] [--part PART] [FILE ...]
+    PYTHONPATH=.:tests python -m scripts.first_try OUT.json [OPTIONS] [FILE ...]
 
 Every file is judged by `nvfp4 eval` from a fresh copy of the checkout that is not installed, with
 an empty home folder and empty caches, and once more with what the first try has left. Then `nvfp4
@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from corpus import load
 
 from nvfp4.cli.batch_lines import failure_of
 
@@ -63,14 +64,21 @@ SHORTEST_S = 30.0
 """Nothing is started with less time left."""
 
 
-def all_files() -> list[Path]:
-    """What must pass; paths below the checkout. A file with a finding passes by luck alone."""
-    found = [*ROOT.glob("ladder/cuda/*.py")]
-    for path in (*ROOT.glob("tests/field/cuda/*.py"), *ROOT.glob("tests/field/triton/*.py")):
-        right = re.search("^#!EXPECT pass$", path.read_text(encoding="utf-8"), re.MULTILINE)
-        if right or path.name.startswith("blackwell_"):
-            found.append(path)
-    return [path.relative_to(ROOT) for path in sorted(found)]
+def write_corpus(checkout: Path) -> None:
+    """What of tests/field is right, whole, below ``field``. What passes with a finding does so by
+    luck alone."""
+    for name in ("cuda", "triton"):
+        folder = checkout / "field" / name
+        folder.mkdir(parents=True)
+        for case in load(ROOT / "tests" / "field" / name):
+            if case.directives.get("expect") == "pass":
+                case.write(folder)
+
+
+def all_files(checkout: Path) -> list[Path]:
+    """What must pass; paths below the checkout."""
+    found = [*checkout.glob("ladder/cuda/*.py"), *checkout.glob("field/*/*.py")]
+    return [path.relative_to(checkout) for path in sorted(found)]
 
 
 class Trial:
@@ -90,6 +98,7 @@ class Trial:
             tests = [content["tests"][number] for number in (0, 7)]
             content.update(tests=tests, benchmarks=content["benchmarks"][-1:])
             (fresh / "task.yml").write_text(yaml.safe_dump(content), encoding="utf-8")
+        write_corpus(fresh)
         identity = identity_of(fresh)
         if not self.copy.is_dir() or identity_of(self.copy) != identity:
             for each in folder.iterdir():
@@ -228,7 +237,7 @@ def _other_paths() -> list[str]:
     """Folders on PYTHONPATH outside of this checkout's modules: what is carried along."""
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     paths = [Path(each).resolve() for each in given if each]
-    return [str(path) for path in paths if path not in (ROOT, ROOT / "harness", ROOT / "tests")]
+    return [str(path) for path in paths if path not in (ROOT, ROOT / "tests")]
 
 
 def show(found: dict[str, dict[str, Any]], files: Sequence[Path], wanted: Sequence[str]) -> int:
@@ -240,7 +249,7 @@ def show(found: dict[str, dict[str, Any]], files: Sequence[Path], wanted: Sequen
         said = [known.get(name, "-") for name in ("first", "second", "batch", "cold")]
         message = next((known[key] for key in known if key.endswith("_message")), "")
         times = f"{known.get('first_s', ''):>7}{known.get('second_s', ''):>7}"
-        name = str(file).removeprefix("tests/field/").removesuffix(".py")
+        name = str(file).removeprefix("field/").removesuffix(".py")
         first_line = " ".join(message.split())[:160]
         print(f"{name:42}{''.join(f'{each:>10}' for each in said)}{times}  {first_line}".rstrip())
         differ += any(each not in ("passed", "-") for each in said)
@@ -261,8 +270,8 @@ def main() -> int:
     parser.add_argument("--cold", type=int, default=1, help="files of a batch with empty caches")
     parser.add_argument("--work", type=Path, default=ROOT / "build/first-try")
     given = parser.parse_intermixed_args()
-    files = [path.resolve().relative_to(ROOT) for path in given.files] or all_files()
     trial = Trial(given.work.resolve(), given.out.resolve(), given.quick, given.budget)
+    files = given.files or all_files(trial.copy)
     wanted: list[str] = []
     if given.part != "batch":
         wanted += ["first", "second"]

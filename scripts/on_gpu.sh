@@ -74,12 +74,14 @@ for part in "${@:-tests}"; do
         ;;
     first-try) # with empty caches, and again
         # shellcheck disable=SC2086
-        run first-try python3 -m scripts.first_try "$out/first-try.json" --quick --part evals \
+        PYTHONPATH=$PYTHONPATH:$PWD/tests run first-try \
+            python3 -m scripts.first_try "$out/first-try.json" --quick --part evals \
             --budget 560 ${FILES:-}
         ;;
     first-try-batch) # the same files, after first-try
         # shellcheck disable=SC2086
-        run first-try-batch python3 -m scripts.first_try "$out/first-try.json" --quick --part batch \
+        PYTHONPATH=$PYTHONPATH:$PWD/tests run first-try-batch \
+            python3 -m scripts.first_try "$out/first-try.json" --quick --part batch \
             --budget 560 ${FILES:-}
         ;;
     ladder) # what compiles is tested beside each other, at the first try; then times of all rungs
