@@ -72,7 +72,7 @@ def test_a_cuda_allocation_is_opened_in_another_process() -> None:
     assert buffers.fd is not None
     program = (
         "import sys, torch\n"
-        "from buffers import open_buffers\n"
+        "from nvfp4.shared_memory.buffers import open_buffers\n"
         "device = torch.device('cuda', 0)\n"
         "buffers = open_buffers(128, 64, 1, device, int(sys.argv[1]))\n"
         "buffers.tensors['output'][:256].copy_(buffers.tensors['a'][:256].flip(0))\n"

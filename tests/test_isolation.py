@@ -19,6 +19,7 @@ from conftest import is_below, processes_naming, with_the_judge
 import nvfp4.cli.bot
 from nvfp4.cli.problem import load_problem
 from nvfp4.records.options import Options
+from nvfp4.sandbox.mounts import hidden_program_folders
 
 
 def run_alone(source: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -167,6 +168,17 @@ def test_the_judge_says_what_is_in_force(tmp_path: Path) -> None:
     assert set(confined) == {"confined.resources", "confined.files", "confined.namespaces"}
     own = confined["confined.namespaces"]
     assert own.startswith(("own pid, ipc, mount, network and user", "own ipc", "none: "))
+
+
+def test_a_package_below_tmp_is_shown_to_a_process_whose_path_begins_at_the_root(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        sys, "path", ["/", "/tmp/checkout", "/tmp/checkout/tests", "/run/libraries"]
+    )
+    found = {str(path) for path in hidden_program_folders()}
+    assert found >= {"/tmp/checkout", "/run/libraries"}
+    assert not found & {"/", "/tmp/checkout/tests"}
 
 
 seeking = """

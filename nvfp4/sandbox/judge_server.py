@@ -29,6 +29,7 @@ def main() -> None:
     if os.environ != wanted:  # what it begins with, a worker can read
         command = [sys.executable, "-m", "nvfp4.sandbox.judge_server", *sys.argv[1:]]
         os.execve(sys.executable, command, wanted)
+    sys.path[:] = [path for path in sys.path if path not in ("", os.getcwd())]
     isolation.close_to_others()
     fork_server.load()
     _, fds = fork_server.fork_for_requests(socket.socket(fileno=int(sys.argv[1])))

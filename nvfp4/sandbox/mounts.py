@@ -39,7 +39,7 @@ def show_only(writable: list[Path], sockets: list[str], fresh_proc: bool) -> Non
     folder stays. Raises MountError.
     """
     folder = Path.cwd()
-    kept = _opened(path for path in _program_folders() if _is_hidden(path))
+    kept = _opened(hidden_program_folders())
     given = _opened(writable)
     devices = _opened(path for name in _devices for path in Path("/dev").glob(name))
     _mount(None, "/", None, _recursive | _private)
@@ -82,12 +82,13 @@ def _opened(paths: Iterable[Path]) -> dict[Path, int]:
     return found
 
 
-def _program_folders() -> list[Path]:
-    """Where Python finds what it imports and runs, and libraries of the system in /run."""
+def hidden_program_folders() -> list[Path]:
+    """Where Python finds what it imports and runs, and libraries of the system, as far as that lies
+    below what is hidden."""
     script = os.path.dirname(os.path.abspath(sys.argv[0]))
     places = [sys.prefix, sys.base_prefix, os.path.dirname(sys.executable), script, *sys.path]
-    places += [os.path.dirname(os.path.dirname(os.path.abspath(__file__))), *_libraries_in_run]
-    real = sorted({Path(os.path.realpath(place)) for place in places})
+    places += [str(Path(__file__).resolve().parents[2]), *_libraries_in_run]
+    real = sorted(filter(_is_hidden, {Path(os.path.realpath(place)) for place in places}))
     # A folder in another comes with it.
     return [path for path in real if not any(other in path.parents for other in real)]
 
