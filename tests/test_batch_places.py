@@ -163,7 +163,7 @@ def judged_by(script: str, make: Script, limit_s: float | None = None) -> dict[s
 
 def test_a_process_gets_a_copy_the_options_and_the_place(instead_of_eval: Script) -> None:
     script = (
-        """printf '{"schema": 2, "said": "%s %s %s %s"}' "$*" $PLACE $(cat $4 ${4%/*}/task.yml)"""
+        """printf '{"schema": 3, "said": "%s %s %s %s"}' "$*" $PLACE $(cat $4 ${4%/*}/task.yml)"""
     )
     said = judged_by(script, instead_of_eval)["said"].split()
     assert said[:3] == ["-m", "nvfp4", "eval"]
@@ -181,7 +181,7 @@ def test_a_process_gets_a_copy_the_options_and_the_place(instead_of_eval: Script
         ),
         ("echo '{}'", "code 0"),
         ("echo '[2]'", "code 0"),
-        ("""echo '{"schema": 2}'; exit 143""", "code 143"),
+        ("""echo '{"schema": 3}'; exit 143""", "code 143"),
     ],
 )
 def test_a_crash_of_the_judge_says_how_it_ended(

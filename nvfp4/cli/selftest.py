@@ -34,7 +34,7 @@ _cuda_benchmarks = [case_line({"m": 7168, "k": 16384, "l": 1, "seed": 1111})]
 
 _most_at_once = 8
 
-_catching = ("full_range", "own_word")
+_catching = ("full_range", "unverified")
 """Warnings that catch a cheat which passes."""
 
 

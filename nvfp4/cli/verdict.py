@@ -16,7 +16,7 @@ from nvfp4.cli.retargeting import read_retargeted
 
 full_range_suffix = "; inputs: full"
 
-json_schema = 2
+json_schema = 3
 """Version of the JSON object; docs/verdict.schema.json describes it."""
 
 
@@ -57,8 +57,7 @@ class Device:
 class TestResult:
     """inputs: contest or full. status: pass, fail, or skipped where it was not judged.
     error_share: the largest error over the allowed one. findings, failure: see docs/json.md; every
-    failed test has a failure. own_word: why output and findings are what the submission's own
-    process says; None where they are not.
+    failed test has a failure. unverified: see BenchmarkResult; always None here.
     """
 
     __test__ = False  # not a pytest class, whatever its name says
@@ -71,7 +70,7 @@ class TestResult:
     findings: list[dict[str, Any]] = field(default_factory=list)
     failure: dict[str, Any] | None = None
     output: str | None = None
-    own_word: str | None = None
+    unverified: str | None = None
 
     def __post_init__(self) -> None:
         _fill_failure(self)
@@ -83,8 +82,8 @@ class BenchmarkResult:
 
     samples_us: every timed call that counts, in order. batched_us: a call of many queued back to
     back, by the judge's own clock. sol_us, b200_floor_us: see ``cli.b200``.
-    emulation: counts of the call's launches where it was emulated; see ``cli.emulation``. own_word:
-    as of a test.
+    emulation: counts of the call's launches where it was emulated; see ``cli.emulation``. unverified:
+    why output and counts are what the submission's own process says; None where they are not.
     """
 
     spec: str
@@ -108,7 +107,7 @@ class BenchmarkResult:
     findings: list[dict[str, Any]] = field(default_factory=list)
     failure: dict[str, Any] | None = None
     output: str | None = None
-    own_word: str | None = None
+    unverified: str | None = None
     samples_us: list[float] | None = None
 
     def __post_init__(self) -> None:
@@ -334,7 +333,7 @@ def read_test(values: dict[str, str], index: int, line: str, not_judged: str) ->
         error_share=number(values, f"{key}.error_share"),
         findings=read_findings(values.get(f"{key}.findings")),
         output=unescape(values.get(f"{key}.output", "")) or None,
-        own_word=unescape(values.get(f"{key}.own_word", "")) or None,
+        unverified=unescape(values.get(f"{key}.unverified", "")) or None,
         message=message,
         failure=None if status == "pass" else _failure(values, key, message),
     )
@@ -371,7 +370,7 @@ def read_benchmark(
         error_share=number(values, f"{key}.error_share"),
         findings=read_findings(values.get(f"{key}.findings")),
         output=unescape(values.get(f"{key}.output", "")) or None,
-        own_word=unescape(values.get(f"{key}.own_word", "")) or None,
+        unverified=unescape(values.get(f"{key}.unverified", "")) or None,
         message=message or None,
         failure=_failure(values, key, message) if failed else None,
         samples_us=samples_us(values.get(f"{key}.samples", ""), runs) if timed else None,

@@ -75,18 +75,18 @@ def _extrapolated(verdict: Verdict) -> Warning | None:
     )
 
 
-def _own_word(verdict: Verdict) -> Warning | None:
+def _unverified(verdict: Verdict) -> Warning | None:
     results: list[TestResult | BenchmarkResult] = [*verdict.tests, *verdict.benchmarks]
-    reasons = [each.own_word for each in results if each.own_word and each.status == "pass"]
+    reasons = [each.unverified for each in results if each.unverified and each.status == "pass"]
     if not reasons or not verdict.passed:
         return None
-    counts = any(each.emulation and each.own_word for each in verdict.benchmarks)
-    said = "outputs and counts are" if counts else "outputs are"
+    counts = any(each.emulation and each.unverified for each in verdict.benchmarks)
+    said = "outputs and counts" if counts else "outputs"
     return Warning(
-        "own_word",
-        f"{said} the submission's own word: it ran on the true inputs in its own process "
-        f"({reasons[0]})",
-        "Kernels are run by the judge where they do all the work, and no host code reads tensors.",
+        "unverified",
+        f"{said} of benchmarks are unverified: the submission ran on the true inputs in its own "
+        f"process ({reasons[0]})",
+        "The judge runs kernels itself where they do all the work and no host code reads tensors.",
     )
 
 
@@ -129,7 +129,7 @@ _policies: tuple[Callable[[Verdict], Warning | None], ...] = (
     _full_range,
     _other_shape,
     _extrapolated,
-    _own_word,
+    _unverified,
     _cpu_times,
     _noisy,
 )

@@ -40,7 +40,8 @@ class Hooks:
     """
 
     explain: Explain | None = None
-    open_case: Callable[..., OpenedCase] = OpenedCase
+    open_test: Callable[..., OpenedCase] = OpenedCase
+    open_benchmark: Callable[..., OpenedCase] = OpenedCase
     open_clock: Callable[[], Clock] | None = None
     repeat: Callable[[SubmissionProcess], Repetition] | None = None
     observe: Callable[[OpenedCase, Called, dict[str, str]], None] = lambda *_: None

@@ -5,7 +5,7 @@ import hashlib
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -77,7 +77,8 @@ class Judge:
         for index, case in enumerate(cases):
             key = f"test.{index}"
             self._pipe.write(f"{key}.spec", case.spec)
-            with self._reported(key) as report, self._opened(case) as opened:
+            opening = self._opened(case, self._hooks.open_test)
+            with self._reported(key) as report, opening as opened:
                 called, _ = opened.judged_call(generate(case, case.seed))
                 opened.check_again()
                 self._hooks.observe(opened, called, report)
@@ -103,7 +104,8 @@ class Judge:
         for index, case in enumerate(cases):
             key = f"benchmark.{index}"
             self._write_floor(key, case, floors[index])
-            with self._reported(key) as report, self._opened(case) as opened:
+            opening = self._opened(case, self._hooks.open_benchmark)
+            with self._reported(key) as report, opening as opened:
                 data = generate(case, self._call_seed(index, 0) if fresh_contents else case.seed)
                 first, _ = opened.judged_call(data)
                 self._hooks.observe(opened, first, report)
@@ -131,7 +133,7 @@ class Judge:
         for index, case in enumerate(cases):
             key = f"benchmark.{index}"
             self._pipe.write(f"{key}.spec", case.spec)
-            with self._reported(key), self._opened(case) as opened:
+            with self._reported(key), self._opened(case, OpenedCase) as opened:
                 data = generate(case, case.seed)
                 answer, _ = opened.judged_request(data, Profile(), Profiled)
                 encoded = base64.b64encode(answer.report.encode()[:report_bytes]).decode()
@@ -213,14 +215,14 @@ class Judge:
         return int.from_bytes(digest, "little") % 2**63
 
     @contextmanager
-    def _opened(self, case: Case) -> Iterator[OpenedCase]:
+    def _opened(self, case: Case, open_case: Callable[..., OpenedCase]) -> Iterator[OpenedCase]:
         if self._unloaded:  # it may have taken all the time: the first case tells
             failed, self._unloaded = self._unloaded, None
             raise failed
         if time.monotonic() >= self._deadline:
             raise OutOfTime
-        extras = self._hooks
-        opened = extras.open_case(self._process, case, self._device, self._deadline, extras.explain)
+        explain = self._hooks.explain
+        opened = open_case(self._process, case, self._device, self._deadline, explain)
         try:
             yield opened
         finally:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import torch
 
-from nvfp4.judge.captured_case import CapturedCase, Captures
 from nvfp4.judge.case_log import tell_more
 from nvfp4.judge.causes import Causes
 from nvfp4.judge.clock.gated_timing import GatedClock
@@ -20,8 +19,10 @@ from nvfp4.judge.findings import findings_of
 from nvfp4.judge.hooks import Hooks
 from nvfp4.judge.opened_case import OpenedCase, generate
 from nvfp4.judge.protocol import ResultPipe
+from nvfp4.judge.recorded_case import RecordedCase, Recording
 from nvfp4.judge.repeat import Repetition
 from nvfp4.judge.retargeted_kernels import RetargetedKernels
+from nvfp4.judge.state_checks import StateChecks
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.failures import reported
 from nvfp4.records.messages import Called
@@ -46,17 +47,15 @@ def judge_hooks(
     keep, flush = options.keep, options.flush
     retargeted = RetargetedKernels(pipe)
     name = options.name or submission.name
-    captures = None if on_cuda or sys.platform != "linux" else Captures(name)
-    if captures:
-        captures.expect(process)
-
+    recording = Recording(process, name)
+    records = not on_cuda and sys.platform == "linux"
     causes, timed_calls = Causes(), TimedCalls()
 
     def end_case(report: dict[str, str]) -> None:
         if keep:
             take_listings(process.scratch / "kept", Path(keep))
-            if captures and captures.executor.listings:
-                take_listings(captures.executor.listings, Path(keep))
+            if recording.executor.listings:
+                take_listings(recording.executor.listings, Path(keep))
         causes.tell(report)
         timed_calls.add_to(report)
         tell_more(report, process, submission, name)
@@ -69,20 +68,20 @@ def judge_hooks(
             # Not in the way of what else is emulated now.
             torch.set_num_threads(max(1, (os.cpu_count() or 1) // 2))
         report["error_share"] = f"{opened.error_share:.6g}"
-        if isinstance(opened, CapturedCase):
+        if isinstance(opened, RecordedCase):
             report.update(opened.reported())
-        elif not on_cuda:
-            report["own_word"] = "launches can be run elsewhere on Linux only"
+        elif not on_cuda and not records:
+            report["unverified"] = "launches can be run elsewhere on Linux only"
         found = findings_of(opened, called)
         if found:
             report["findings"] = json.dumps(found)
         if found and options.strict:
             raise SubmissionFailed(f"{found[0]['message']} (--strict)")
 
-    open_case = captures.open if captures else OpenedCase
     return Hooks(
         explain=causes.explain,
-        open_case=open_case,
+        open_test=OpenedCase if on_cuda else StateChecks().open,
+        open_benchmark=recording.open if records else OpenedCase,
         open_clock=partial(GatedClock, process, device, deadline) if on_cuda else None,
         untimed=_timed if on_cuda else Counted(process),
         flush=flushes[flush],
@@ -95,7 +94,6 @@ def judge_hooks(
             submission=submission,
             device=device,
             deadline=deadline,
-            open_case=open_case,
         )
         if options.repeat
         else None,
@@ -139,25 +137,15 @@ class Counted:
 
 
 def _call_again(opened: OpenedCase, process: SubmissionProcess) -> None:
-    """Once more if the last call was recorded and this one is not: then it is the first of another
-    process. Nothing if that is not likely to end in time. Raises SubmissionFailed.
-    """
-    recorded = _is_recorded(opened)
+    """Nothing if that is not likely to end in time. Raises SubmissionFailed."""
+    if opened.seconds_left() < _calls_left * getattr(opened, "last_call_s", 0.0):
+        return
     with unheard(process.stdout):
-        for _ in range(2):
-            if opened.seconds_left() < _calls_left * getattr(opened, "last_call_s", 0.0):
-                return
-            try:
-                opened.judged_call(generate(opened.case, secrets.randbelow(2**63)))
-            except SubmissionFailed as failed:
-                raise SubmissionFailed(
-                    f"{failed}\n(in another call with other inputs of the same shape)",
-                    failed.end,
-                    failed.record,
-                ) from None
-            if not recorded or _is_recorded(opened):
-                return
-
-
-def _is_recorded(opened: OpenedCase) -> bool:
-    return isinstance(opened, CapturedCase) and opened.is_recorded
+        try:
+            opened.judged_call(generate(opened.case, secrets.randbelow(2**63)))
+        except SubmissionFailed as failed:
+            raise SubmissionFailed(
+                f"{failed}\n(in another call with other inputs of the same shape)",
+                failed.end,
+                failed.record,
+            ) from None

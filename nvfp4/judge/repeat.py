@@ -1,7 +1,6 @@
 """Cases run once more in a fresh process: the same inputs must give the same output, and others the
 right one."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -36,11 +35,9 @@ class Repetition:
         submission: Path,
         device: torch.device,
         deadline: float,
-        open_case: Callable[..., OpenedCase] = OpenedCase,
     ) -> None:
-        """deadline: on the monotonic clock, in seconds. open_case: as OpenedCase."""
+        """deadline: on the monotonic clock, in seconds."""
         self._process = process
-        self._open_case = open_case
         self._device = device
         self._deadline = deadline
         self._atomics = declares_atomics(submission)
@@ -65,7 +62,7 @@ class Repetition:
 
         output: float16 [m, 1, l], from the process before.
         """
-        opened = self._open_case(self._process, case, self._device, self._deadline)
+        opened = OpenedCase(self._process, case, self._device, self._deadline)
         try:
             opened.judged_call(generate(case, case.seed))
             repeated = opened.output()

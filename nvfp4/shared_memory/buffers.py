@@ -63,6 +63,15 @@ def open_buffers(m: int, k: int, l: int, device: torch.device, fd: int) -> Share
     return SharedBuffers(_tensors(_file(fd, sizes), sizes), fd)
 
 
+def sealed_file(nbytes: int) -> int:
+    """A descriptor of an anonymous file whose size nobody can change (Linux)."""
+    fd = os.memfd_create("nvfp4", os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, nbytes)
+    seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    return fd
+
+
 def _with_guard(nbytes: int) -> int:
     """Whole pages for a tensor, and an unused one after it."""
     return (-(-nbytes // page_bytes) + 1) * page_bytes

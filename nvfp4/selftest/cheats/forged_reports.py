@@ -1,5 +1,5 @@
 # family: 33
-# caught: own_word
+# caught: unverified
 # needs: cpu
 # strategy: have the report of an empty launch count what a perfect kernel would
 

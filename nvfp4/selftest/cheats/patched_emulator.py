@@ -1,5 +1,5 @@
 # family: 33
-# caught: own_word
+# caught: unverified
 # needs: cpu
 # strategy: put a function in the place of the emulator that computes in torch
 

@@ -17,10 +17,11 @@ from bot import root
 from corpus import read
 
 from nvfp4.capture.cuda.toolchain import MissingToolchain, find_toolchain
-from nvfp4.judge.captured_case import CapturedCase, Captures
 from nvfp4.judge.cases import Case
 from nvfp4.judge.emulated_counts import refuse_too_few_bytes, total_counts
+from nvfp4.judge.executor import Executor
 from nvfp4.judge.opened_case import generate
+from nvfp4.judge.recorded_case import RecordedCase, Recording
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.launch_records import Malformed, read_call
 from nvfp4.records.messages import Called
@@ -52,9 +53,9 @@ def launch():
 
 @dataclass
 class Judged:
-    """own_words: of each call. called: the answers. folder: the submission's own."""
+    """unverified: of each call. called: the answers. folder: the submission's own."""
 
-    own_words: list[str | None] = field(default_factory=list)
+    unverified: list[str | None] = field(default_factory=list)
     called: list[Called] = field(default_factory=list)
     inputs: list[torch.Tensor] = field(default_factory=list)
     folder: dict[str, bytes] = field(default_factory=dict)
@@ -64,37 +65,41 @@ Judge = Callable[..., Judged]
 
 
 @pytest.fixture
-def captures() -> Iterator[Captures]:
-    opener = Captures("submission.py")
-    yield opener
-    opener.executor.stop()
+def executors() -> Iterator[list[Executor]]:
+    """Those that judgements have started."""
+    started: list[Executor] = []
+    yield started
+    for each in started:
+        each.stop()
 
 
 @pytest.fixture
-def judge(tmp_path: Path, captures: Captures) -> Judge:
+def judge(tmp_path: Path, executors: list[Executor]) -> Judge:
     """Judges a submission's text on the shapes; raises what the judge would report."""
 
-    def run(source: str, between: Callable[[SubmissionProcess], None] | None = None) -> Judged:
+    def run(source: str, between: Callable[[], None] | None = None) -> Judged:
         path = tmp_path / "submission.py"
         path.write_text(source)
         judged = Judged()
         with SubmissionProcess(path) as process:
+            recording = Recording(process, "submission.py")
+            executors.append(recording.executor)
             for m, k, l in shapes:
                 case = Case("", m, k, l, 1111, True)
                 deadline = time.monotonic() + 150
-                opened = captures.open(process, case, torch.device("cpu"), deadline)
-                assert isinstance(opened, CapturedCase)
+                opened = recording.open(process, case, torch.device("cpu"), deadline)
+                assert isinstance(opened, RecordedCase)
                 data = generate(case, case.seed)
                 try:
                     called, _ = opened.judged_call(data)
                     opened.check_again()
                 finally:
                     opened.close()
-                judged.own_words.append(opened.own_word)
+                judged.unverified.append(opened.unverified)
                 judged.called.append(called)
                 judged.inputs.append(data[0])
                 if between is not None:
-                    between(process)
+                    between()
             for each in process.scratch.glob("*.bin"):
                 judged.folder[each.name] = each.read_bytes()
         return judged
@@ -128,7 +133,7 @@ def custom_kernel(data):
     return honest(data)
 """
     judged = judge(source_of("../ladder/cute/03_block_sum") + spy)
-    assert judged.own_words == [None, None]
+    assert judged.unverified == [None, None]
     assert [len(called.launches) for called in judged.called] == [1, 1]
     for (m, k, l), a in zip(shapes, judged.inputs, strict=True):
         seen = torch.frombuffer(bytearray(judged.folder[f"{m}.bin"]), dtype=torch.uint8)
@@ -139,7 +144,7 @@ def custom_kernel(data):
 
 def test_a_scratch_tensor_keeps_what_a_launch_leaves_for_the_next_one(judge: Judge) -> None:
     judged = judge(source_of("kernels/split_k"))
-    assert judged.own_words == [None, None]
+    assert judged.unverified == [None, None]
     assert [len(called.launches) for called in judged.called] == [2, 2]
 
 
@@ -152,7 +157,7 @@ def custom_kernel(data):
     data[6].zero_()
     return honest(data)
 """
-    assert judge(source_of("field/races/split_k_float_atomics") + again).own_words == [None, None]
+    assert judge(source_of("field/races/split_k_float_atomics") + again).unverified == [None, None]
 
 
 def test_host_code_that_reads_between_launches_falls_back(judge: Judge) -> None:
@@ -164,27 +169,30 @@ def custom_kernel(data):
     return honest(data)
 """
     judged = judge(source_of("../ladder/cute/03_block_sum") + reads)
-    assert judged.own_words == ["host code reads c"] * 2
+    assert judged.unverified == ["host code reads c"] * 2
     assert [len(called.launches) for called in judged.called] == [2, 2]
 
 
 def test_plain_torch_falls_back(judge: Judge) -> None:
-    source = source_of("cheats/gemv") + "\n\ndef custom_kernel(data):\n    return gemv(data)\n"
+    source = (
+        source_of("../nvfp4/selftest/cheats/gemv")
+        + "\n\ndef custom_kernel(data):\n    return gemv(data)\n"
+    )
     judged = judge(source)
-    assert judged.own_words == ["host code reads the inputs"] * 2
+    assert judged.unverified == ["host code reads the inputs"] * 2
     assert [called.launches for called in judged.called] == [[], []]
 
 
 @pytest.mark.corpus
 @pytest.mark.parametrize("name", ["own_scratch", "constant_table", "split_k_ticket"])
 def test_cuda_cpp_is_captured_with_its_variables_and_allocations(judge: Judge, name: str) -> None:
-    assert judge(needs_nvcc(f"field/cuda/{name}")).own_words == [None, None]
+    assert judge(needs_nvcc(f"field/cuda/{name}")).unverified == [None, None]
 
 
 @pytest.mark.corpus
 def test_triton_is_captured(judge: Judge) -> None:
     pytest.importorskip("triton")
-    assert judge(source_of("field/triton/table_and_two_kernels")).own_words == [None, None]
+    assert judge(source_of("field/triton/table_and_two_kernels")).unverified == [None, None]
 
 
 def test_counts_cannot_be_forged_where_the_report_is_made(judge: Judge) -> None:
@@ -206,9 +214,9 @@ nvfp4.emulator.run = None
 
 
 def test_what_host_code_computes_beside_an_empty_launch_is_its_own_word(judge: Judge) -> None:
-    source = source_of("cheats/gemv") + empty_launch
+    source = source_of("../nvfp4/selftest/cheats/gemv") + empty_launch
     judged = judge(source + "\ndef custom_kernel(data):\n    launch()\n    return gemv(data)\n")
-    assert all(judged.own_words)
+    assert all(judged.unverified)
     with pytest.raises(SubmissionFailed, match="touched 0 distinct bytes"):
         refuse_too_few_bytes(total_counts(judged.called[0].launches), 5000)
 
@@ -218,25 +226,26 @@ def test_a_wrong_kernel_is_judged_where_its_diagnosis_is(judge: Judge) -> None:
         judge(source_of("field/bounds/row_past_the_end_stored"))
 
 
-def test_an_executor_that_dies_is_no_verdict(judge: Judge, captures: Captures) -> None:
-    def kill(process: SubmissionProcess) -> None:
-        started = captures.executor._process
+def test_an_executor_that_dies_is_no_verdict(judge: Judge, executors: list[Executor]) -> None:
+    def kill() -> None:
+        started = executors[-1]._process
         if started is None:  # the next call has found out
             return
         for pid in isolation.descendants(started.pid):
             os.kill(pid, signal.SIGKILL)
 
     judged = judge(source_of("../ladder/cute/03_block_sum"), kill)
-    assert judged.own_words[0] is None
-    assert "could not be run elsewhere" in (judged.own_words[1] or "")
+    assert judged.unverified[0] is None
+    assert "could not be run elsewhere" in (judged.unverified[1] or "")
 
 
-def test_nothing_of_the_executor_stays(judge: Judge, captures: Captures) -> None:
+def test_nothing_of_the_executor_stays(judge: Judge, executors: list[Executor]) -> None:
     judge(source_of("../ladder/cute/03_block_sum"))
-    folder = captures.executor._scratch
+    (executor,) = executors
+    folder = executor._scratch
     assert folder is not None
     assert folder.is_dir()
-    captures.executor.stop()
+    executor.stop()
     assert not folder.exists()
 
 

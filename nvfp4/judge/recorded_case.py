@@ -1,0 +1,247 @@
+"""Benchmarks without a GPU: the submission gets decoys, its launches are recorded, and the executor
+runs them on the true inputs.
+
+Where a call cannot be had that way, it and all later ones run in a new process of the submission,
+and what is said of them is unverified.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, TypeVar
+
+import torch
+
+from nvfp4.contract.dimensions import described_buffers
+from nvfp4.contract.layout import dtype_by_name
+from nvfp4.contract.task import input_t
+from nvfp4.judge.cases import Case
+from nvfp4.judge.decoys import Decoys
+from nvfp4.judge.executor import Executor, ExecutorFailed
+from nvfp4.judge.opened_case import Explain, OpenedCase
+from nvfp4.judge.protocol import Exit
+from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
+from nvfp4.records.execution_messages import (
+    Execute,
+    Executed,
+    Opened,
+    OpenSession,
+    Record,
+    Recorded,
+)
+from nvfp4.records.launch_records import Malformed, RecordedCall, outbox_bytes, read_call
+from nvfp4.records.messages import Call, Called, Done, OpenCase
+from nvfp4.shared_memory.buffers import create_buffers, output_name, sealed_file
+from nvfp4.shared_memory.whole_mapping import whole_mapping
+from nvfp4.worker.printed import taken
+
+T = TypeVar("T")
+
+_attempts = 3
+"""To find a process in which the submission's addresses are free."""
+
+_margin_s = 5.0
+_longest_reason = 200
+
+_longest_quoted = 128 << 10
+"""Bytes of a submission of which messages show a line."""
+
+
+class NotRecorded(Exception):
+    """A call that has to run in the submission's process; ``str`` says why."""
+
+
+class Recording:
+    """What belongs to one submission's process. why: nothing is recorded any more; empty as long as
+    that is not so.
+    """
+
+    def __init__(self, process: SubmissionProcess, name: str) -> None:
+        """name: what messages call the submission's file."""
+        self.process, self.name = process, name
+        self.executor = Executor()
+        self.why = ""
+        self._outbox: int | None = None
+        self._opened = False
+
+    def open(
+        self,
+        process: SubmissionProcess,
+        case: Case,
+        device: torch.device,
+        deadline: float,
+        explain: Explain | None = None,
+    ) -> OpenedCase:
+        """As OpenedCase; process: the one that this belongs to."""
+        return RecordedCase(self, case, device, deadline, explain)
+
+    def outbox(self) -> tuple[int, bool]:
+        """The descriptor of the file that records are handed over in, and whether it is new."""
+        if self._outbox is not None:
+            return self._outbox, False
+        self._outbox = sealed_file(outbox_bytes)
+        return self._outbox, True
+
+    def give_up(self, why: str) -> None:
+        """From now on nothing is recorded, and another process has the calls."""
+        self.why = why
+        taken(self.process.stdout)  # it will print that again
+        self.process.stop()
+        if self._outbox is not None:
+            os.close(self._outbox)
+            self._outbox = None
+
+    def execute(self, request: Execute, timeout_s: float, fd: int) -> Executed:
+        """Raises NotRecorded where there is no executor that can."""
+        try:
+            for attempt in range(_attempts):
+                first = not self._opened
+                if first:
+                    path = self.process.scratch / "submission.py"
+                    text = path.read_bytes()[:_longest_quoted].decode("utf-8", "replace")
+                    session = OpenSession(str(path), self.name, text)
+                    self.executor.ask(session, Opened, timeout_s, self.outbox()[0])
+                    self._opened = True
+                executed = self.executor.ask(request, Executed, timeout_s, fd)
+                if not executed.taken or not first or attempt + 1 == _attempts:
+                    return executed
+                self.executor.stop()  # another process has other addresses
+                self._opened = False
+        except ExecutorFailed as error:
+            raise NotRecorded(f"the launches could not be run elsewhere: {error}") from None
+        raise AssertionError("there is at least one attempt")
+
+
+class RecordedCase(OpenedCase):
+    """A case whose calls are recorded as long as that works.
+
+    unverified: why what the last call gave is only what the submission's own process says, None
+    where it is not. prints: what its kernels have printed elsewhere. last_call_s: how long a call
+    took.
+    """
+
+    def __init__(
+        self,
+        recording: Recording,
+        case: Case,
+        device: torch.device,
+        deadline: float,
+        explain: Explain | None = None,
+    ) -> None:
+        """As OpenedCase."""
+        self._recording = recording
+        self.unverified: str | None = None
+        self.prints = ""
+        self.last_call_s = 0.0
+        super().__init__(recording.process, case, device, deadline, explain)
+
+    def judged_request(
+        self, data: input_t, request: object, answer: type[T], check: bool = True
+    ) -> tuple[T, float]:
+        """As OpenedCase: a call is recorded first."""
+        began_s = time.monotonic()
+        try:
+            if isinstance(request, Call) and not self._recording.why:
+                try:
+                    called = self._recorded_call(data, check)
+                    self.unverified = None
+                    return called, (time.monotonic() - began_s) * 1e9  # type: ignore[return-value]
+                except NotRecorded as error:
+                    self._recording.give_up(str(error))
+                    self._called = False
+                    self.ask(OpenCase(self.case.m, self.case.k, self.case.l), Done, self.buffers.fd)
+            self.unverified = self._recording.why or "no launch"
+            return super().judged_request(data, request, answer, check)
+        finally:
+            self.last_call_s = time.monotonic() - began_s
+
+    def reported(self) -> dict[str, str]:
+        """What the last call adds to the case's report."""
+        report = {} if self.unverified is None else {"unverified": self.unverified}
+        return {**report, "prints": self.prints} if self.prints else report
+
+    def check_again(self) -> None:
+        """As OpenedCase; nobody can change what came from elsewhere."""
+        if self.unverified is not None:
+            super().check_again()
+
+    def _recorded_call(self, data: input_t, check: bool) -> Called:
+        """Raises NotRecorded, and SubmissionFailed at the time limit."""
+        call, said = self._record()
+        executed, output = self._execute(said, data)
+        self.prints += executed.prints
+        if executed.record:  # it would take as long here
+            raise SubmissionFailed(executed.fault, record=executed.record)
+        if executed.fault:
+            raise NotRecorded(_first_line(executed.fault))
+        self._called = True
+        self._output = output
+        self.output_dtype = dtype_by_name[call.dtype]
+        if check:
+            self._check(data)
+        return Called(0.0, 0.0, False, call.dtype, executed.reports)
+
+    def _record(self) -> tuple[RecordedCall, dict[str, Any]]:
+        decoys = Decoys(self.case)
+        decoys.fill(self.buffers)
+        self.buffers.tensors[output_name].fill_(0xFF)
+        fd, fresh = self._recording.outbox()
+        try:
+            recorded = self.ask(Record(fresh), Recorded, fd if fresh else None)
+            changed = decoys.changed(self.buffers)
+            if changed:
+                raise SubmissionFailed(f"custom_kernel changed its input {changed} in place")
+        except SubmissionFailed as failed:
+            if failed.end is Exit.TIMED_OUT:
+                raise
+            raise NotRecorded(_first_line(failed.record.get("message") or failed)) from None
+        if recorded.call == {}:
+            raise NotRecorded(_first_line(recorded.why))
+        try:
+            return read_call(recorded.call), recorded.call
+        except Malformed as error:
+            raise NotRecorded(f"the launches cannot be read: {error}") from None
+
+    def _execute(self, said: dict[str, Any], data: input_t) -> tuple[Executed, torch.Tensor]:
+        """The answer, and the raw output. Raises NotRecorded."""
+        case, options = self.case, self._recording.process.options
+        buffers = create_buffers(case.m, case.k, case.l, torch.device("cpu"))
+        try:
+            self.fill(buffers, data)
+            base, nbytes = whole_mapping(buffers)
+            left_s = self.seconds_left() / 2  # the other half is for a second run
+            offsets = {name: each.data_ptr() - base for name, each in buffers.tensors.items()}
+            request = Execute(
+                said,
+                described_buffers((case.m, case.k, case.l), offsets),
+                nbytes,
+                offsets[output_name],
+                [case.m, case.l],
+                {name: dtype.itemsize for name, dtype in dtype_by_name.items()},
+                options.check,
+                options.orders,
+                f"{case.m}x{case.k}x{case.l}" if options.keep else "",
+                time.monotonic() + left_s - min(_margin_s, left_s / 4),
+            )
+            assert buffers.fd is not None
+            executed = self._recording.execute(request, left_s, buffers.fd)
+            self.check_inputs(buffers, data)
+            return executed, buffers.tensors[output_name].clone()
+        finally:
+            buffers.close()
+
+    def _check(self, data: input_t) -> None:
+        """Raises NotRecorded: why it is wrong is found out where it runs in the submission's own
+        process."""
+        explain, self._explain = self._explain, None
+        try:
+            self.check_output(self.output(), data)
+        except SubmissionFailed as failed:
+            raise NotRecorded(_first_line(failed)) from None
+        finally:
+            self._explain = explain
+
+
+def _first_line(text: object) -> str:
+    return (str(text).strip().splitlines() or ["unknown"])[0][:_longest_reason]

@@ -1,0 +1,79 @@
+"""Tests without a GPU, where another process costs little: whether earlier calls decide."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import torch
+
+from nvfp4.contract.task import input_t
+from nvfp4.judge.cases import Case
+from nvfp4.judge.opened_case import Explain, OpenedCase, OutOfTime
+from nvfp4.judge.protocol import Exit
+from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
+from nvfp4.records.messages import Call, Called, Done, OpenCase
+
+T = TypeVar("T")
+
+
+class StateChecks:
+    """Opens cases; the first wrong full-range output is had once more in a process of its own."""
+
+    def __init__(self) -> None:
+        self.called = self.looked = False
+
+    def open(
+        self,
+        process: SubmissionProcess,
+        case: Case,
+        device: torch.device,
+        deadline: float,
+        explain: Explain | None = None,
+    ) -> OpenedCase:
+        """As OpenedCase."""
+        return _CheckedCase(self, process, case, device, deadline, explain)
+
+
+class _CheckedCase(OpenedCase):
+    def __init__(
+        self,
+        checks: StateChecks,
+        process: SubmissionProcess,
+        case: Case,
+        device: torch.device,
+        deadline: float,
+        explain: Explain | None,
+    ) -> None:
+        self._checks = checks
+        super().__init__(process, case, device, deadline, explain)
+
+    def judged_request(
+        self, data: input_t, request: object, answer: type[T], check: bool = True
+    ) -> tuple[T, float]:
+        checks = self._checks
+        earlier, checks.called = checks.called, True
+        try:
+            return super().judged_request(data, request, answer, check)
+        except SubmissionFailed as failed:
+            wrong = self.case.full_range and failed.end is Exit.CHECK_FAILED
+            if wrong and earlier and not checks.looked:
+                checks.looked = True
+                self._refuse_state(failed, data)
+            raise
+
+    def _refuse_state(self, failed: SubmissionFailed, data: input_t) -> None:
+        """Raises SubmissionFailed where only earlier calls of the process can be the cause."""
+        explain, self._explain = self._explain, None
+        try:
+            self._process.stop()
+            self._called = False
+            self.ask(OpenCase(self.case.m, self.case.k, self.case.l), Done, self.buffers.fd)
+            super().judged_request(data, Call(), Called)
+        except (SubmissionFailed, OutOfTime):
+            return
+        finally:
+            self._explain = explain
+        raise SubmissionFailed(
+            f"{failed}\nin a process of its own this call is right: what earlier calls have left "
+            "decides"
+        ) from None
