@@ -111,7 +111,7 @@ def test_another_version_is_no_verdict() -> None:
 
 def test_an_error_is_as_the_schema_says() -> None:
     assert mistakes(error_object("setup", "no luck", "try again")) == []
-    assert mistakes({"schema": 2, "error": {"message": "no code"}})
+    assert mistakes({"schema": 3, "error": {"message": "no code"}})
 
 
 @pytest.mark.parametrize(
