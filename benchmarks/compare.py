@@ -5,9 +5,8 @@
     python -m benchmarks.compare --sweep plot.png   1 MB to 1 GB of weights
 
 Run it from the repository root on a machine with a GPU. Candidates take turns; a time is the median
-of single calls on a cold L2 cache. The floor is the bytes a call must move over the bandwidth of
-the largest plain read, plus an empty kernel's time, plus what the contest's flush adds to a plain
-read of the same bytes. Exits 1 if the submission is wrong.
+of single calls on a cold L2 cache. The floor is that of `nvfp4 info`: the shortest of many reads of
+the bytes that a call must move, after the same flush. Exits 1 if the submission is wrong.
 """
 
 from __future__ import annotations
@@ -24,27 +23,31 @@ from typing import Any
 import torch
 
 from benchmarks import alternatives, plots
-from benchmarks.baselines import Baselines
 from nvfp4.cli.problem import load_problem
 from nvfp4.contract import reference
 from nvfp4.judge.cases import Case, parse_case
-from nvfp4.judge.clock.write_back import WriteBack, nothing_added
+from nvfp4.judge.clock.device_limits import measure_limits
+from nvfp4.judge.clock.reads import Read, Reads
 from nvfp4.tuner.space import load_submission
 from nvfp4.worker import timing
 from nvfp4.worker.flushes import flushes
 
 Call = Callable[[], object]
 
+PLAIN = Read(512, 1)
+"""Each thread reads 16 bytes."""
+
 
 class Clock:
-    """Median times of single calls, in microseconds."""
+    """Times in microseconds: medians of single calls, and the shortest reads."""
 
     def __init__(self, flush: str) -> None:
         """flush: contest or clean."""
-        device = torch.device("cuda")
+        device = torch.device("cuda", 0)
         self.flush = flush
+        self.gbps = measure_limits(device, flushes[flush]).read_gbps
         self._timer = timing.CudaTimer(device, flushes[flush])
-        self._added_ns = WriteBack(device).added_ns if flush == "contest" else nothing_added
+        self._reads = Reads(device)
 
     def medians_us(self, calls: dict[str, Call], repeats: int) -> dict[str, float]:
         """The calls take turns, after one each that may compile."""
@@ -55,9 +58,13 @@ class Clock:
             times[name].append(self._timer.time(call)[1].call_ns / 1e3)
         return {name: statistics.median(values) for name, values in times.items()}
 
-    def added_us(self, nbytes: int) -> float:
-        """What the flush adds to a plain read of so many bytes."""
-        return self._added_ns(nbytes) / 1e3
+    def floors_us(self, sizes: list[int]) -> list[float]:
+        """The shortest read of each of so many bytes."""
+        return [each / 1e3 for each in self._reads.fastest_ns(sizes, self._timer)]
+
+    def plain_read(self, nbytes: int) -> Call:
+        """A read of so many bytes."""
+        return functools.partial(self._reads.read, nbytes, PLAIN)
 
     def median_us(self, call: Call) -> float:
         """Of seven calls."""
@@ -100,14 +107,14 @@ def wrong_ones(calls: dict[str, Call], data: Any) -> dict[str, str]:
     return wrong
 
 
-def table(submission: Any, baselines: Baselines, clock: Clock, repeats: int) -> bool:
+def table(submission: Any, clock: Clock, repeats: int) -> bool:
     """Prints times, and ratios to the floor and to ours, for the contest's shapes; False if ours
     is wrong.
     """
     good = True
     rows: dict[str, list[float]] = {}
-    floors = []
     cases = [parse_case(line) for line in load_problem().benchmarks]
+    floors = clock.floors_us([case.bytes for case in cases])
     for case in cases:
         data = inputs(case)
         calls, note = candidates(submission, data, clock)
@@ -115,12 +122,8 @@ def table(submission: Any, baselines: Baselines, clock: Clock, repeats: int) -> 
         for name, message in wrong_ones(calls, data).items():
             print(f"  {name}: {message}")
             good = good and name != "submission.py"
-        calls["empty kernel"] = baselines.empty
-        calls["plain read"] = functools.partial(baselines.read, case.bytes)
-        times = clock.medians_us(calls, repeats)
-        floor_us = baselines.floor_us(case.bytes, times.pop("empty kernel"))
-        floors.append(floor_us + clock.added_us(case.bytes))
-        for name, value in times.items():
+        calls["plain read"] = clock.plain_read(case.bytes)
+        for name, value in clock.medians_us(calls, repeats).items():
             rows.setdefault(name, []).append(value)
         del data, calls
         torch.cuda.empty_cache()
@@ -138,7 +141,7 @@ def table(submission: Any, baselines: Baselines, clock: Clock, repeats: int) -> 
             + f"  {mean:8.2f}  {mean / floor:7.3f}"
             f"  {mean / statistics.geometric_mean(ours):7.2f}   (least {least:.2f})"
         )
-    print(f"plain read of 2 GiB: {baselines.gbps:.0f} GB/s")
+    print(f"a long read: {clock.gbps:.0f} GB/s")
     return good
 
 
@@ -152,7 +155,7 @@ def sweep_cases() -> list[Case]:
     ]
 
 
-def sweep(submission: Any, baselines: Baselines, clock: Clock, path: pathlib.Path) -> None:
+def sweep(submission: Any, clock: Clock, path: pathlib.Path) -> None:
     """Prints ratios over the sweep and draws it. Each shape is timed in two separate rounds and the
     better median counts: a disturbance of the machine rarely meets both.
     """
@@ -163,16 +166,14 @@ def sweep(submission: Any, baselines: Baselines, clock: Clock, path: pathlib.Pat
         for case in cases:
             calls: dict[str, Call] = {
                 "ours": functools.partial(submission.custom_kernel, inputs(case)),
-                "empty": baselines.empty,
-                "plain": functools.partial(baselines.read, case.bytes),
+                "plain": clock.plain_read(case.bytes),
             }
             found.append(clock.medians_us(calls, 15))
         rounds.append(found)
-    empty_us = min(times["empty"] for found in rounds for times in found)
+    floors = clock.floors_us([case.bytes for case in cases])
     points = []
-    for case, *pair in zip(cases, *rounds, strict=True):
+    for case, floor, *pair in zip(cases, floors, *rounds, strict=True):
         ours, plain = (min(times[name] for times in pair) for name in ("ours", "plain"))
-        floor = baselines.floor_us(case.bytes, empty_us) + clock.added_us(case.bytes)
         points.append(plots.Point(f"{case.m}x{case.k}x{case.l}", case.bytes, ours, floor, plain))
     for point in sorted(points, key=lambda p: p.bytes):
         print(
@@ -196,11 +197,11 @@ def main() -> int:
     arguments = parser.parse_args()
     submission = load_submission(arguments.submission)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
-    baselines, clock = Baselines(), Clock(arguments.flush)
+    clock = Clock(arguments.flush)
     if arguments.sweep:
-        sweep(submission, baselines, clock, arguments.sweep)
+        sweep(submission, clock, arguments.sweep)
         return 0
-    return 0 if table(submission, baselines, clock, arguments.repeats) else 1
+    return 0 if table(submission, clock, arguments.repeats) else 1
 
 
 if __name__ == "__main__":

@@ -154,6 +154,7 @@ class Trial:
             if "not kept" in said.stderr:
                 values[name] = "no history"
                 values[f"{name}_message"] = said.stderr[-500:]
+            values["of_floor"] = of_floor(verdict)
             values["rewritten"] = len((verdict.get("device") or {}).get("retargeted") or ())
             self.note(file, **values)
             print(f"{name:6} {file}: {values[name]}, {values[f'{name}_s']} s", flush=True)
@@ -233,6 +234,13 @@ def outcome(verdict: dict[str, Any]) -> str:
     return "passed" if verdict["passed"] else "unclear" if verdict["unclear"] else "failed"
 
 
+def of_floor(verdict: dict[str, Any]) -> float | None:
+    """The largest share of a mean that the floor is; more than 1 is impossible."""
+    timed = [each for each in verdict.get("benchmarks", ()) if each["mean_us"]]
+    shares = [each["floor_us"] / each["mean_us"] for each in timed if each["floor_us"]]
+    return round(max(shares), 3) if shares else None
+
+
 def _other_paths() -> list[str]:
     """Folders on PYTHONPATH outside of this checkout's modules: what is carried along."""
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -242,13 +250,16 @@ def _other_paths() -> list[str]:
 
 def show(found: dict[str, dict[str, Any]], files: Sequence[Path], wanted: Sequence[str]) -> int:
     """Prints a line for each file; the exit code."""
-    print(f"\n{'':42}{'first':>10}{'second':>10}{'batch':>10}{'cold':>10}{'s':>7}{'s':>7}")
+    print(
+        f"\n{'':42}{'first':>10}{'second':>10}{'batch':>10}{'cold':>10}{'s':>7}{'s':>7}  of floor"
+    )
     differ = missing = 0
     for file in files:
         known = found.get(str(file), {})
         said = [known.get(name, "-") for name in ("first", "second", "batch", "cold")]
         message = next((known[key] for key in known if key.endswith("_message")), "")
         times = f"{known.get('first_s', ''):>7}{known.get('second_s', ''):>7}"
+        times += f"{known.get('of_floor') or '':>10}"
         name = str(file).removeprefix("field/").removesuffix(".py")
         first_line = " ".join(message.split())[:160]
         print(f"{name:42}{''.join(f'{each:>10}' for each in said)}{times}  {first_line}".rstrip())

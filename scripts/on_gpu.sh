@@ -63,6 +63,9 @@ for part in "${@:-tests}"; do
         PYTHONPATH=$PYTHONPATH:$PWD/tests:$PWD/tests/retarget run retarget-self \
             python3 -m scripts.retargeting "$out/retarget-self.json" timing
         ;;
+    floor) # whether any kernel is faster than what is called the floor
+        run floor python3 -m scripts.floor "$out/floor.json"
+        ;;
     compare) # own, Triton, cuBLAS and torch after both flushes
         for flush in contest clean; do
             run "compare-$flush" python3 -m benchmarks.compare --flush "$flush"

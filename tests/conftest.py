@@ -32,7 +32,9 @@ os.environ["OMP_NUM_THREADS"] = "1"  # of the processes that tests start
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("default")
 
-with_the_judge = {**os.environ, "PYTHONPATH": str(root)}
+_paths = (str(root), os.environ.get("PYTHONPATH", ""))
+
+with_the_judge = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, _paths))}
 """An environment in which the judge's modules can be imported."""
 
 submissions = Path(__file__).resolve().parent / "submissions"

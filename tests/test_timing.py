@@ -10,7 +10,7 @@ import torch
 
 from nvfp4.contract.reference import default_device
 from nvfp4.judge.clock.device_limits import DeviceLimits, measure_limits
-from nvfp4.judge.clock.write_back import WriteBack, nothing_added
+from nvfp4.judge.clock.reads import fastest_reads_ns
 from nvfp4.judge.facts import device_facts
 from nvfp4.judge.modes import schedules
 from nvfp4.records.options import Options
@@ -49,9 +49,17 @@ def test_a_floor_is_the_bytes_over_the_bandwidth_and_an_empty_call() -> None:
     assert limits.floor_ns(0) == 2000
 
 
+def test_only_what_the_pins_of_the_memory_do_not_allow_is_impossible() -> None:
+    limits = DeviceLimits(1000.0, 2000.0, 10_000.0, peak_gbps=1250.0)
+    assert limits.bound_ns(500_000) == pytest.approx(400)
+    unknown = DeviceLimits(1000.0, 2000.0, 10_000.0)
+    assert unknown.bound_ns(500_000) == pytest.approx(500)
+
+
 def test_the_limits_of_this_device_are_believable() -> None:
     measured = measure_limits(default_device())
     assert 0.5 < measured.read_gbps < 20_000
+    assert measured.peak_gbps == 0 or measured.read_gbps < measured.peak_gbps < 20_000
     assert 0 <= measured.empty_ns < 1e6
     assert measured.settle_ns >= 0
 
@@ -112,9 +120,9 @@ def test_a_timed_call_finds_a_cold_cache(flush: str) -> None:
 
 @pytest.mark.gpu
 def test_the_contest_s_flush_leaves_something_to_write_back() -> None:
-    added_ns = WriteBack(torch.device("cuda", 0)).added_ns
-    assert 100 < added_ns(64 << 20) < 50e3
-    assert nothing_added(64 << 20) == 0
+    device, size = torch.device("cuda", 0), 64 << 20
+    contest, clean = (fastest_reads_ns(device, flushes[name], [size])[0] for name in flushes)
+    assert 100 < contest - clean < 50e3
 
 
 @pytest.mark.gpu

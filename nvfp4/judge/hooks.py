@@ -35,8 +35,9 @@ class Repetition(Protocol):
 class Hooks:
     """open_clock: raises SubmissionFailed where the worker cannot be clocked. repeat: takes a fresh
     process. observe: adds to the report of a call that was right, or raises SubmissionFailed.
-    untimed: a report in place of times. added_ns: to the floor, for so many bytes. end_case: adds
-    to a report. failed: adds to that of a failure, given what the worker said besides its message.
+    untimed: a report in place of times. floors_ns: the shortest reads of so many bytes. end_case:
+    adds to a report. failed: adds to that of a failure, given what the worker said besides its
+    message.
     """
 
     explain: Explain | None = None
@@ -46,7 +47,7 @@ class Hooks:
     repeat: Callable[[SubmissionProcess], Repetition] | None = None
     observe: Callable[[OpenedCase, Called, dict[str, str]], None] = lambda *_: None
     untimed: Callable[[OpenedCase, Called], dict[str, str]] = lambda *_: {}
-    added_ns: Callable[[int], float] = lambda _: 0.0
+    floors_ns: Callable[[list[int]], list[float]] | None = None
     flush: Flush = contest_flush
     end_case: Callable[[dict[str, str]], None] = lambda _: None
     failed: Callable[[dict[str, Any]], dict[str, str]] = lambda _: {}

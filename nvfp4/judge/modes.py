@@ -141,7 +141,9 @@ class Judge:
         return self._end()
 
     def _floors(self, cases: list[Case], limits: DeviceLimits) -> list[float]:
-        return [limits.floor_ns(each.bytes) + self._hooks.added_ns(each.bytes) for each in cases]
+        sizes = [each.bytes for each in cases]
+        measure = self._hooks.floors_ns
+        return measure(sizes) if measure else [limits.floor_ns(nbytes) for nbytes in sizes]
 
     def _write_floor(self, key: str, case: Case, floor_ns: float) -> None:
         """What is known before it runs."""
@@ -185,7 +187,7 @@ class Judge:
         opened.times_ns = [each.call_ns for each in times]
         stats = summarise(opened.times_ns)
         timing_checks.refuse_unfinished(stats, times, limits)
-        timing_checks.refuse_impossible(stats, limits.floor_ns(opened.case.bytes))
+        timing_checks.refuse_impossible(stats, limits.bound_ns(opened.case.bytes))
         if self._device.type == "cpu":
             try:
                 timing_checks.refuse_slow_clock(stats, times, 9 // attempts**2)

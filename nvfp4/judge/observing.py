@@ -13,7 +13,6 @@ from nvfp4.judge.case_log import tell_more
 from nvfp4.judge.causes import Causes
 from nvfp4.judge.clock.gated_timing import GatedClock
 from nvfp4.judge.clock.timed_calls import TimedCalls
-from nvfp4.judge.clock.write_back import WriteBack, nothing_added
 from nvfp4.judge.emulated_counts import refuse_too_few_bytes, total_counts
 from nvfp4.judge.findings import findings_of
 from nvfp4.judge.hooks import Hooks
@@ -30,6 +29,7 @@ from nvfp4.records.options import Options, called_by_the_command
 from nvfp4.worker.flushes import flushes
 from nvfp4.worker.listings import take_listings
 from nvfp4.worker.printed import unheard
+from nvfp4.worker.timing import Flush
 
 
 def judge_hooks(
@@ -85,7 +85,7 @@ def judge_hooks(
         open_clock=partial(GatedClock, process, device, deadline) if on_cuda else None,
         untimed=_timed if on_cuda else Counted(process),
         flush=flushes[flush],
-        added_ns=WriteBack(device).added_ns if on_cuda and flush == "contest" else nothing_added,
+        floors_ns=partial(_floors_ns, device, flushes[flush]) if on_cuda else None,
         observe=observe,
         end_case=end_case,
         failed=reported,
@@ -98,6 +98,12 @@ def judge_hooks(
         if options.repeat
         else None,
     )
+
+
+def _floors_ns(device: torch.device, flush: Flush, sizes: list[int]) -> list[float]:
+    from nvfp4.judge.clock.reads import fastest_reads_ns  # which needs a driver
+
+    return fastest_reads_ns(device, flush, sizes)
 
 
 def _timed(opened: OpenedCase, called: Called) -> dict[str, str]:

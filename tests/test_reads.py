@@ -1,0 +1,150 @@
+"""Kernels that read memory as fast as can be, and the floor that follows from them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from bot import root
+from conftest import with_the_judge
+
+from nvfp4 import emulator
+from nvfp4.judge.clock import reads as reads_module
+from nvfp4.judge.clock.reads import Read, Reads, module, ways
+from nvfp4.worker.flushes import flushes
+from nvfp4.worker.timing import CallTime
+
+EVERY = [(header, read) for header, reads in ways((10, 0), (9, 0)).items() for read in reads]
+
+
+@pytest.mark.parametrize(("header", "read"), EVERY, ids=lambda each: getattr(each, "name", ""))
+@pytest.mark.parametrize("ctas", [1, 2.5])
+def test_every_byte_is_read_and_none_beside_them(header: str, read: Read, ctas: float) -> None:
+    nbytes = int(read.cta_bytes * ctas) // 32 * 32
+    memory, sink = np.zeros(nbytes + 128, np.uint8), np.zeros(1, np.uint32)
+    source = -(-memory.ctypes.data // 128) * 128
+    grid, block, _, shared_bytes, parameters = read.launch(source, nbytes, sink.ctypes.data)
+    report = emulator.run_ptx(
+        module(header, [read]),
+        read.name,
+        grid,
+        block,
+        parameters,
+        shared_bytes=shared_bytes,
+        buffers=[("source", source, nbytes), ("sink", sink.ctypes.data, sink.nbytes)],
+    )
+    assert report.sectors_read == nbytes // 32
+    assert report.findings == []
+    assert report.global_written_bytes == 0
+
+
+def test_a_gpu_is_offered_what_it_can_run() -> None:
+    old, hopper, new = (ways(each, (9, 0)) for each in ((8, 0), (9, 0), (10, 0)))
+    assert list(old.items()) == list(hopper.items())[:1] == list(new.items())[:1]
+    assert list(hopper.items()) == list(new.items())[:2]
+    assert ways((10, 0), (8, 7)) == hopper, "the driver knows no loads of 32 bytes"
+
+
+class Device:
+    """A driver, kernels and a timer: a read takes 1 ns a KiB and as much more as a hiccup says."""
+
+    def __init__(self) -> None:
+        self.launched: list[tuple[str, int]] = []
+        self.hiccups: Callable[[int], float] = lambda call: 0.0
+        self.late: Callable[[int], bool] = lambda call: False
+        self.calls = 0
+
+    def newest_ptx(self) -> tuple[int, int]:
+        return 9, 0
+
+    def load(self, ptx: str) -> Any:
+        return SimpleNamespace(kernel=self.kernel)
+
+    def kernel(self, name: str, parameter_bytes: tuple[int, ...]) -> Any:
+        def launch(grid: Any, block: Any, *more: Any) -> None:
+            nbytes = int.from_bytes(more[2][1], "little")
+            self.launched.append((name, nbytes))
+
+        return SimpleNamespace(launch=launch)
+
+    def time(self, call: Callable[[], object]) -> tuple[None, CallTime]:
+        call()
+        name, nbytes = self.launched[-1]
+        self.calls += 1
+        slower = 1.0 if name == "read_2x16" else 1.5
+        call_ns = slower * nbytes / 1024 + self.hiccups(self.calls)
+        return None, CallTime(call_ns, call_ns, late=self.late(self.calls))
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    made = Device()
+    monkeypatch.setattr(reads_module, "installed_driver", lambda: made)
+    monkeypatch.setattr(reads_module, "_buffer_bytes", 4 << 20)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (1 << 30, 1 << 30))
+    stream = SimpleNamespace(cuda_stream=7)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: stream)
+    return made
+
+
+def floors(device: Device, *sizes: int) -> list[float]:
+    return Reads(torch.device("cpu")).fastest_ns(sizes, device)  # type: ignore[arg-type]
+
+
+def test_the_floor_is_the_shortest_read_of_all_ways(device: Device) -> None:
+    assert floors(device, 1 << 20, 2 << 20) == [1024, 2048]
+    device.hiccups = lambda call: 50.0 * (call % 3)
+    assert floors(device, 1 << 20) == [1024]
+
+
+def test_a_call_that_the_host_was_late_for_counts_only_alone(device: Device) -> None:
+    device.hiccups = lambda call: -10.0 * (call % 2)
+    device.late = lambda call: call % 2 == 1
+    assert floors(device, 1 << 20) == [1024]
+    device.late = lambda call: True
+    assert floors(device, 1 << 20)[0] >= 1014
+
+
+def test_more_than_the_buffer_takes_as_much_longer(device: Device) -> None:
+    assert floors(device, 16 << 20) == [16 << 10]
+    assert max(nbytes for _, nbytes in device.launched) == 4 << 20
+
+
+def said(*arguments: str) -> Any:
+    """What the command prints as JSON."""
+    command = [sys.executable, "-m", "nvfp4", *arguments, "--json"]
+    ended = subprocess.run(command, env=with_the_judge, capture_output=True, text=True)
+    return json.loads(ended.stdout)
+
+
+@pytest.mark.gpu
+@pytest.mark.alone
+@pytest.mark.parametrize("flush", flushes)
+@pytest.mark.parametrize("file", ["submission.py", "ladder/cute/11_tuned.py"])
+def test_no_kernel_of_the_repository_is_faster_than_the_floor(file: str, flush: str) -> None:
+    for benchmark in said("bench", str(root / file), "--flush", flush)["benchmarks"]:
+        assert benchmark["message"] is None
+        assert benchmark["floor_us"] <= benchmark["mean_us"]
+
+
+@pytest.mark.gpu
+@pytest.mark.alone
+@pytest.mark.parametrize("flush", flushes)
+def test_no_read_is_faster_than_the_floor_whoever_measures_it(flush: str) -> None:
+    from benchmarks.compare import Clock
+
+    clock, shown = Clock(flush), said("info", "--flush", flush)["floors"]
+    sizes = [each["bytes"] for each in shown]
+    for size, floor_us, each in zip(sizes, clock.floors_us(sizes), shown, strict=True):
+        plain_us = clock.medians_us({"plain read": clock.plain_read(size)}, 50)["plain read"]
+        assert floor_us <= plain_us
+        assert each["floor_us"] <= plain_us
+        assert each["floor_us"] == pytest.approx(floor_us, rel=0.05)
