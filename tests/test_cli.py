@@ -298,8 +298,8 @@ def test_a_time_limit_ends_an_endless_kernel(run: Invoke) -> None:
     done = run("test", "endless.py", "--timeout", "6", "--json")
     assert time.monotonic() - start < 25
     messages = [test["message"] for test in json.loads(done.stdout)["tests"]]
-    assert done.exit_code == 1
-    assert messages[0].startswith("custom_kernel did not finish within")
+    assert done.exit_code == 3  # nobody knows what it would have done with more time
+    assert messages[0].startswith("not judged: too slow here: custom_kernel did not finish within")
     assert set(messages[1:]) == {"not judged: the time limit was reached"}
 
 

@@ -79,7 +79,7 @@ def test_a_message_of_the_judge_has_a_code(place: str, message: str) -> None:
         ("custom_kernel did not finish within 8.31 s", "timeout.call"),
         ("not judged: the time limit was reached", "timeout.mode"),
         ("not judged: the judge was stopped at the time limit", "timeout.mode"),
-        ("not judged: too slow to emulate here: custom_kernel did", "not_judged.too_slow"),
+        ("not judged: too slow here: custom_kernel did", "not_judged.too_slow"),
         ("not judged: not emulated: mine.py:3:1: error: wmma", "not_judged.not_emulated"),
         ("not judged: the judge ended early: Killed", "not_judged.judge_ended"),
         ("the submission's process was killed by SIGSEGV (segmentation fault)", "process.killed"),

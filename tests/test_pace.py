@@ -70,7 +70,7 @@ def test_a_kernel_that_is_still_running_says_for_how_long() -> None:
     values["benchmark.0.error"] = message
     decided = passed_in(0.4).decided(read_benchmark(values, 0, large, ""), emulated=True)
     assert decided.status == "skipped"
-    assert decided.message == f"not judged: too slow to emulate here: {message}"
+    assert decided.message == f"not judged: too slow here: {message}"
     endless = read_benchmark(values, 0, case(256, 512), "")
     assert passed_in(0.4).decided(endless, emulated=True).status == "fail"
 
@@ -219,6 +219,25 @@ def test_a_gpu_is_never_too_slow() -> None:
     verdict = judged("cuda", tests=[small, large], benchmarks=[], inputs=("contest",))
     assert [each.status for each in verdict.tests] == ["pass", "fail"]
     assert not verdict.unclear
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        ("its import did not finish within 150 s", "fail"),
+        (
+            "its import did not finish within 150 s, of which compiling and emulating took 2 s",
+            "fail",
+        ),
+        (
+            "its import did not finish within 150 s, of which compiling and emulating took 140 s",
+            "skipped",
+        ),
+    ],
+)
+def test_a_compiler_may_be_too_slow_where_a_gpu_is_not(said: str, status: str) -> None:
+    result = TestResult(large, "contest", "fail", said)
+    assert Pace().decided(result, emulated=False).status == status
 
 
 def test_where_one_case_is_wrong_nothing_is_unclear() -> None:

@@ -29,7 +29,7 @@ from nvfp4.cli.verdict import (
     read_test,
     unescape,
 )
-from nvfp4.cli.warnings import warnings_of
+from nvfp4.cli.warnings import alone_too_long, warnings_of
 
 judged_exits = {0: "passed", 110: "CUDA error", 112: "check failed", 114: "timeout"}
 """Exit codes of eval.py when it has judged; any other means that it could not."""
@@ -202,7 +202,7 @@ def _run_alone(bot: Bot, observer: Observer) -> str | None:
 
 def _failure_alone(ended: ProcessResult) -> str | None:
     if ended.killed:
-        return f"python submission.py did not end within {import_timeout_s:.0f} s"
+        return f"python submission.py {alone_too_long} {import_timeout_s:.0f} s"
     if ended.exit_code != 0:
         reason = f"python submission.py ended with exit code {ended.exit_code}"
         return f"{reason}\n{ended.stderr}".strip()

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from nvfp4.cli.batch_lines import Line, failure_of
+from nvfp4.cli.batch_lines import Line, failure_of, is_unclear
 from nvfp4.cli.columns import Column, fitted, table
 from nvfp4.cli.console import columns_of, rule_of, say
 from nvfp4.cli.progress import live_lines
@@ -38,7 +38,7 @@ def shown(console: Console, tally: Tally) -> Iterator[Callable[[Line], None]]:
 def result_line(line: Line) -> Text:
     """A judged file as one line."""
     failure = failure_of(line)
-    status = "unclear" if line.get("unclear") else "fail" if failure else "pass"
+    status = "unclear" if is_unclear(line) else "fail" if failure else "pass"
     text = Text.assemble(status_text(status), "  ")
     text.append(one_line(line["submission"]["path"]))
     if failure:

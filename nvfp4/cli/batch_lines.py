@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from nvfp4.cli.codes import batch_codes
 from nvfp4.cli.errors import SetupError
 
 _FIRST = b'{"schema":'
@@ -50,6 +51,11 @@ def failure_of(line: Line) -> tuple[str, str] | None:
             if case["status"] == status and case["failure"]:
                 return case["failure"]["code"], case["failure"]["message"]
     return "unknown", ""
+
+
+def is_unclear(line: Line) -> bool:
+    """Whether nobody knows if it is right: not all of it was judged, or nothing in time."""
+    return bool(line.get("unclear")) or line.get("error", {}).get("code") in batch_codes
 
 
 class BatchFile:

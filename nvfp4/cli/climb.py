@@ -74,8 +74,10 @@ def climb_and_show(names: Sequence[str], options: LadderOptions) -> int:
         write_tables(ladder_folder() / "README.md", markdown(rungs, chosen))
     if options.plot:
         draw_climb(climbing.problem, rungs, chosen, options.plot)
-    passed = all(chosen[rung.name].on[climbing.label].passed for rung in rungs)
-    return exits.passed if passed else exits.failed
+    outcomes = {chosen[rung.name].on[climbing.label].outcome for rung in rungs}
+    if "fail" in outcomes:
+        return exits.failed
+    return exits.unclear if "unclear" in outcomes else exits.passed
 
 
 def _climb(
@@ -96,7 +98,7 @@ def _climb(
 
 def _lines(step: Step, label: str, taken: str) -> list[Text]:
     judged = step.on[label]
-    status = status_text("pass" if judged.passed else "fail")
+    status = status_text(judged.outcome)
     lines = [Text.assemble(f"{step.name:<28} ", status, (f"  {taken}", "dim"))]
     if judged.message and not judged.passed:
         lines += [Text(f"  {line}") for line in first_lines(judged.message)]

@@ -151,7 +151,7 @@ def _short(device: str) -> str:
 def _result(judged: Judged | None) -> str:
     if judged is None:
         return "skipped"
-    return "pass" if judged.passed else "fail"
+    return judged.outcome
 
 
 def _counts(rung: Rung, steps: Steps) -> list[str]:

@@ -52,7 +52,7 @@ class Climber:
             step = known
         found = step.on.get(self.label)
         plan = self._plan()
-        if found is None or found.tests < len(plan.all_tests):
+        if found is None or found.unclear or found.tests < len(plan.all_tests):
             verdict = self._judge(rung, content, plan, self.device)
             if not self.on_gpu:
                 step = replace(step, counts=_counts(verdict.benchmarks))
@@ -117,6 +117,7 @@ def _judged(verdict: Verdict) -> Judged:
         geomean_us=verdict.score.geomean_us,
         mean_us=means or None,
         retargeted=bool(verdict.device and verdict.device.retargeted),
+        unclear=verdict.unclear,
     )
 
 

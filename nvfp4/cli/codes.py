@@ -100,7 +100,7 @@ table = (
     ),
     Said(
         "not_judged.too_slow",
-        r"not judged: too slow to emulate here",
+        r"not judged: too slow here",
         "A call or the import did not end in time without a GPU, and it need not have: by the "
         "cases that passed, by what any kernel takes, or because compiling took the time. "
         "The case is `skipped`; `--timeout` gives it more time.",

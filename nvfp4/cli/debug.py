@@ -17,6 +17,7 @@ from nvfp4.cli.columns import Column, table
 from nvfp4.cli.console import columns_of, new_console, rule_of, say
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging import Invocation
+from nvfp4.cli.pace import is_ours
 from nvfp4.cli.problem import case_line
 from nvfp4.cli.text import first_lines, visible_json
 from nvfp4.cli.verdict import full_range_suffix, unescape
@@ -48,8 +49,8 @@ class Element:
 
 
 def debug_and_show(path: Path, element: Element, invocation: Invocation, every_block: bool) -> int:
-    """Runs the case, shows the element, returns the exit code: 0 if it is right, else 1. Raises
-    SetupError."""
+    """Runs the case, shows the element, returns the exit code: 0 if it is right, 3 if that
+    cannot be said here, else 1. Raises SetupError."""
     if not (0 <= element.row < element.m and 0 <= element.batch < element.l):
         raise SetupError(
             f"c[{element.row}, 0, {element.batch}] is outside of c, which is "
@@ -71,7 +72,9 @@ def debug_and_show(path: Path, element: Element, invocation: Invocation, every_b
         click.echo("\n".join(first_lines(unescape(failure))))
     else:
         _show(new_console(), element, found, every_block)
-    return exits.failed if failure is not None or found["wrong"] else exits.passed
+    if failure is not None:
+        return exits.unclear if is_ours(ended.values.get("debug.code")) else exits.failed
+    return exits.failed if found["wrong"] else exits.passed
 
 
 def _read(text: str | None) -> dict[str, Any]:

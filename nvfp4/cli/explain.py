@@ -26,6 +26,7 @@ from nvfp4.cli.listing import (
     legend,
     listing,
 )
+from nvfp4.cli.pace import is_ours
 from nvfp4.cli.problem import Shape, case_line, load_problem, shape_of
 from nvfp4.cli.text import first_lines, visible
 from nvfp4.records.options import Options
@@ -54,19 +55,22 @@ class ExplainOptions:
 
 @dataclass(frozen=True)
 class Explained:
-    """A call of a shape. error: why there are no kernels."""
+    """A call of a shape. error: why there are no kernels. unclear: whether that is no fault of the
+    submission."""
 
     spec: str
     shape: Shape
     kernels: list[Kernel]
     costly: list[CostlyLine]
     error: str | None
+    unclear: bool = False
 
 
 def explain_and_show(
     submission: Path, shapes: Sequence[str | tuple[int, int, int]], options: Any
 ) -> int:
-    """Explains a call of each shape, shows it, returns the exit code: 1 if a call failed.
+    """Explains a call of each shape, shows it, returns the exit code: 1 if a call failed, 3 if
+    only what is not emulated or the time was why.
 
     shapes: lines of a case file, or (m, k, l); the first benchmark without any. options: an
     ExplainOptions, or the `cli.judging.Invocation` of a command that judges. Raises SetupError.
@@ -100,7 +104,9 @@ def explain_and_show(
         for each in found:
             for line in _shown(each, submission.name, source, chosen, console.width):
                 console.print(line, soft_wrap=True)
-    return exits.passed if passed else exits.failed
+    if passed:
+        return exits.passed
+    return exits.unclear if all(each.unclear for each in found if each.error) else exits.failed
 
 
 def explain(content: bytes, cases: list[str], options: ExplainOptions) -> list[Explained]:
@@ -117,13 +123,15 @@ def explain(content: bytes, cases: list[str], options: ExplainOptions) -> list[E
     except BadExplanation as bad:
         return [_failed(case, f"the submission's process sent bad counts: {bad}") for case in cases]
     if len(results) != len(cases):  # it could not be loaded
-        error = results[0]["error"] if results else None
-        return [_failed(case, error or "no counts came") for case in cases]
+        why: dict[str, Any] = results[0] if results else {"error": None, "code": None}
+        error, unclear = why["error"] or "no counts came", is_ours(why["code"])
+        return [Explained(case, shape_of(case), [], [], error, unclear) for case in cases]
     found = []
     for case, result in zip(cases, results, strict=True):
         shape, kernels = shape_of(case), result["kernels"]
         costly = costly_lines(kernels, shape, options.top)
-        found.append(Explained(case, shape, kernels, costly, result["error"]))
+        unclear = is_ours(result["code"])
+        found.append(Explained(case, shape, kernels, costly, result["error"], unclear))
     return found
 
 
@@ -181,7 +189,8 @@ def _shown(
     title = f"{name}, {explained.shape}, emulated as {options.arch}: counts, no times"
     yield Text(title, style="bold")
     if explained.error is not None:
-        yield Text("failed:", style="bold red")
+        word, style = ("unclear", "yellow") if explained.unclear else ("failed", "red")
+        yield Text(f"{word}:", style=f"bold {style}")
         for line in first_lines(explained.error):
             yield Text(f"  {line}")
         return

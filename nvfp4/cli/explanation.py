@@ -139,7 +139,8 @@ class Kernel:
 
 
 def read_explanations(text: str) -> list[dict[str, Any]]:
-    """An object for each case: `kernels` as Kernel records, or `error`. Raises BadExplanation."""
+    """An object for each case: `kernels` as Kernel records, or `error` and its `code`. Raises
+    BadExplanation."""
     try:
         cases = visible_json(text)
     except (ValueError, RecursionError):
@@ -152,7 +153,9 @@ def read_explanations(text: str) -> list[dict[str, Any]]:
         kernels = (
             [] if error is not None else [_kernel(each) for each in _list(case.get("kernels"))]
         )
-        found.append({"error": None if error is None else str(error), "kernels": kernels})
+        code = case.get("code")
+        said = {"error": None if error is None else str(error), "kernels": kernels}
+        found.append({**said, "code": code if isinstance(code, str) else None})
     return found
 
 

@@ -68,7 +68,7 @@ def eval_command(
 ) -> None:
     """Judges SUBMISSION: the contest's tests, full-range tests, then the benchmarks.
 
-    Exit code 0: it passed; 1: it failed; 2: nothing was judged.
+    Exit code 0: it passed; 1: it failed; 2: nothing was judged; 3: unclear.
     """
     from nvfp4.cli.assess import Plan
     from nvfp4.cli.judging import Invocation, judge_and_show, profile_and_show
@@ -217,7 +217,7 @@ def explain(submission: Path, shapes: tuple[tuple[int, int, int], ...], **option
     """Shows what each line of SUBMISSION costs, and what to change in the costliest.
 
     One call of a shape is emulated, of a large grid a sample of its thread blocks; nothing is
-    judged or timed. Exit code 1: the call failed.
+    judged or timed. Exit code 1: the call failed; 3: it uses what is not emulated.
     """
     from nvfp4.cli.explain import ExplainOptions, explain_and_show
 
@@ -381,7 +381,7 @@ def debug(
     r"""Shows what one element of c is made of: its exact sum by k block, and who wrote it.
 
     The writer (kernel, CTA, thread, line) is known where kernels are emulated. Exit code 0: the
-    element is right; 1: it is wrong or the submission failed.
+    element is right; 1: it is wrong or the submission failed; 3: that cannot be said here.
 
     \b
     nvfp4 debug submission.py --shape 512x1536x2 --row 37 --batch 1

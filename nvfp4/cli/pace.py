@@ -29,9 +29,7 @@ class Refusal:
 _elsewhere = "on a GPU it can be judged"
 not_emulated = Refusal("not_judged.not_emulated", "not judged: not emulated", _elsewhere)
 emulator_failed = Refusal("not_judged.emulator_failed", "not judged: our own fault", _elsewhere)
-too_slow = Refusal(
-    "not_judged.too_slow", "not judged: too slow to emulate here", "--timeout gives more time"
-)
+too_slow = Refusal("not_judged.too_slow", "not judged: too slow here", "--timeout gives more time")
 not_installed = Refusal(
     "not_judged.not_installed", "not judged: not installed here", "it can be judged where that is"
 )
@@ -101,6 +99,12 @@ def refusal_of(failure: dict[str, Any] | None) -> Refusal | None:
     return refusals.get(failure["code"])
 
 
+def is_ours(code: str | None) -> bool:
+    """Whether a call that failed so says nothing of the submission: it was refused, or had no
+    time."""
+    return code is not None and (code in refusals or code.startswith("timeout."))
+
+
 def way_out(codes: set[str]) -> str:
     """What would help where cases were left out by these codes."""
     known = (too_slow, *refusals.values())
@@ -120,19 +124,19 @@ class Pace:
 
     def decided(self, result: Result, emulated: bool) -> Result:
         """The same, but skipped where it was only the time that failed, or something of ours.
-        emulated: whether there is no GPU: only then time is short."""
+        emulated: whether there is no GPU. On one, time is short only where compiling took it."""
         failure = result.failure
         if result.status != "fail" or failure is None:
             return result
         refusal = refusal_of(failure)
         if refusal is not None:
             return _left_out(result, refusal)
-        if not emulated:
+        if not emulated and "not_its_own_s" not in (failure["arguments"] or {}):
             return result
         if failure["code"] == "timeout.mode":
             return replace(result, status="skipped")
         had_s, needed_s = _had_s(failure), _shortest_s.get(failure["code"], 0.0)
-        if failure["code"] != "timeout.import":
+        if emulated and failure["code"] != "timeout.import":
             needed_s = max(needed_s, self._longest_s(result))
         return result if had_s is None or had_s > needed_s else _left_out(result, too_slow)
 

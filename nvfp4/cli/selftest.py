@@ -160,11 +160,12 @@ def run_corpus(
 def _find(specimen: Specimen, verdict: Verdict) -> Finding:
     """What a verdict says of a specimen."""
     results: list[TestResult | BenchmarkResult] = [*verdict.tests, *verdict.benchmarks]
-    said = [each.message for each in results if each.status == "fail" and each.message]
+    said = [each.message for each in results if each.failure and each.message]
     said += [verdict.mistake.message] if verdict.mistake else []
     if specimen.caught is None:
         how = _one_line(said[0]) if said else _times(verdict)
-        return Finding(specimen, "passed" if verdict.passed else "failed", how)
+        outcome = "skipped" if verdict.unclear else "passed" if verdict.passed else "failed"
+        return Finding(specimen, outcome, how)
     codes = [each.code for each in verdict.warnings if each.code in _catching]
     matches = [text for text in [*codes, *said] if re.search(specimen.caught, text)]
     if verdict.passed and not matches:

@@ -37,9 +37,9 @@ class Counts:
 
 @dataclass(frozen=True)
 class Judged:
-    """On one device. passed: every test on the contest's inputs and every benchmark.
-    tests: how many were run, full-range ones too. full_range: whether those passed.
-    message: of the first case that failed. mean_us: by benchmark; with geomean_us None without a
+    """On one device. passed: every test on the contest's inputs and every benchmark. unclear: of a
+    verdict. tests: how many were run, full-range ones too. full_range: whether those passed.
+    message: of the case that decides. mean_us: by benchmark; with geomean_us None without a
     GPU. retargeted: whether kernels were rewritten for the GPU.
     """
 
@@ -50,6 +50,12 @@ class Judged:
     geomean_us: float | None = None
     mean_us: dict[str, float] | None = None
     retargeted: bool = False
+    unclear: bool = False
+
+    @property
+    def outcome(self) -> str:
+        """pass, unclear or fail."""
+        return "pass" if self.passed else "unclear" if self.unclear else "fail"
 
 
 @dataclass(frozen=True)

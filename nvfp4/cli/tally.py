@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 
-from nvfp4.cli.batch_lines import Line, failure_of
+from nvfp4.cli.batch_lines import Line, failure_of, is_unclear
 from nvfp4.cli.batch_options import Busy
 
 
@@ -41,7 +41,7 @@ class Tally:
             if device and device["kind"] == "cuda" and score["geomean_us"] is not None:
                 name, floor_us = device["name"], score["floor_geomean_us"]
                 self.timed.append((score["geomean_us"], path, name, floor_us))
-        elif line.get("unclear"):
+        elif is_unclear(line):
             self.unclear += 1
         else:
             self.causes[failure[0]] += 1
@@ -49,7 +49,7 @@ class Tally:
 
     @property
     def failed(self) -> int:
-        """How many files are wrong, or could not be judged at all."""
+        """How many files are wrong, or no files to judge."""
         return self.causes.total()
 
     @property

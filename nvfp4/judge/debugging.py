@@ -14,6 +14,7 @@ from nvfp4.contract.task import input_t, output_t
 from nvfp4.judge.cases import Case, read_cases
 from nvfp4.judge.diagnosis import diagnose
 from nvfp4.judge.diagnosis.inputs import read_inputs
+from nvfp4.judge.explain import code_of
 from nvfp4.judge.opened_case import NotEnoughMemory, OpenedCase, OutOfTime, generate
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.request import Request
@@ -77,7 +78,10 @@ def debug(request: Request) -> Exit:
         pipe.write("debug", json.dumps(found), longest_bytes=longest_bytes)
         return Exit.CHECK_FAILED if found["wrong"] else Exit.PASSED
     except (SubmissionFailed, CannotRun, NotEnoughMemory) as error:
+        code = code_of(error) if isinstance(error, SubmissionFailed) else "setup.memory"
+        pipe.write("debug.code", code or "unknown")
         pipe.write("debug.error", error)
     except OutOfTime:
+        pipe.write("debug.code", "timeout.mode")
         pipe.write("debug.error", "the time limit was reached")
     return Exit.CHECK_FAILED

@@ -1,7 +1,8 @@
 """What the kernels of a submission cost by line: a case in the confined worker, nothing judged.
 
 Mode ``explain INSTRUCTIONS [ptx] [sass] CASEFILE TARGET`` writes a JSON list to TARGET, with an
-object for each case: `spec`, and `kernels` or `error`.
+object for each case: `spec`, and `kernels` or `error`; `code` is that of the failure, where it is
+known.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def explain(request: Request) -> Exit:
     try:
         results = _explained(request, Path(case_file), asked)
     except SubmissionFailed as failed:
-        results = [{"error": str(failed)}]
+        results = [{"error": str(failed), "code": code_of(failed)}]
     Path(target).write_text(json.dumps(results), encoding="utf-8")
     return Exit.PASSED
 
@@ -48,9 +49,17 @@ def _explained(request: Request, case_file: Path, asked: Explain) -> list[dict[s
             try:
                 result.update(_explain(process, case, asked, request.deadline))
             except SubmissionFailed as failed:
-                result["error"] = str(failed)
+                result |= {"error": str(failed), "code": code_of(failed)}
             results.append(result)
     return results
+
+
+def code_of(failed: Any) -> str | None:
+    """Of a SubmissionFailed."""
+    from nvfp4.judge.protocol import Exit
+
+    code = "timeout.call" if failed.end is Exit.TIMED_OUT else failed.record.get("code")
+    return code if isinstance(code, str) else None
 
 
 def _explain(process: Any, case: Any, request: Any, deadline: float) -> dict[str, Any]:
@@ -64,9 +73,9 @@ def _explain(process: Any, case: Any, request: Any, deadline: float) -> dict[str
         finally:
             opened.close()
     except OutOfTime:
-        return {"error": "not explained: the time limit was reached"}
+        return {"error": "not explained: the time limit was reached", "code": "timeout.mode"}
     except NotEnoughMemory as error:
-        return {"error": str(error)}
+        return {"error": str(error), "code": "setup.memory"}
     content = read_plain_file(process.scratch / explained_name)
     try:
         found = json.loads(content or b"")

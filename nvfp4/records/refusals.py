@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 _longest_chain = 8
 
-_packages = ("cuda", "cupy", "cutlass", "numba", "pycuda", "pynvml", "triton", "tvm_ffi")
+packages = ("cuda", "cupy", "cutlass", "numba", "pycuda", "pynvml", "triton", "tvm_ffi")
 """That machines with a GPU have, and that this one may lack."""
 
 _limits = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EFBIG, errno.EAGAIN)
@@ -63,8 +63,8 @@ signs = (
     ),
     Sign(
         "import.not_installed",
-        rf"No module named '(?:{'|'.join(_packages)})(?:\.[\w.]+)?'|nvidia-ml-py does not seem",
-        f"a package that is not installed here: {', '.join(_packages)}",
+        rf"No module named '(?:{'|'.join(packages)})(?:\.[\w.]+)?'|nvidia-ml-py does not seem",
+        f"a package that is not installed here: {', '.join(packages)}",
         on_gpu=True,
     ),
     Sign(
@@ -94,6 +94,11 @@ def own_refusal(error: BaseException) -> BaseException | None:
         if ours and getattr(type(each), "refusal", False) is True:
             return each
     return None
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether an error says nothing of the submission, where there is no GPU."""
+    return own_refusal(error) is not None or code_of_others(error, emulated=True) is not None
 
 
 def code_of_others(error: BaseException, emulated: bool) -> str | None:

@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from nvfp4.capture import activity
 from nvfp4.capture.imports import when_imported
 
 REPORT = ".retargeted.json"
@@ -113,3 +114,31 @@ class Extensions:
                 for report in sorted(Path(library).parent.glob(f"*{REPORT}")):
                     self._kernels += json.loads(report.read_text(encoding="utf-8"))
         return list(self._kernels)
+
+
+def watch_compilers(tell: Callable[[str], None]) -> None:
+    """Call `tell` with "compiling" and another word when torch, Triton or CuTe DSL begin and end
+    to compile on a GPU: what that takes is no fault of a submission."""
+    activity.tell(tell)
+
+    def watch(owner: Any, name: str) -> None:
+        setattr(owner, name, activity.busy("compiling")(getattr(owner, name)))
+
+    def watch_torch() -> None:
+        import torch.utils.cpp_extension as theirs
+
+        watch(theirs, "_jit_compile")
+
+    def watch_triton() -> None:
+        from triton.runtime.jit import JITFunction
+
+        watch(JITFunction, "_do_compile")
+
+    def watch_cute_dsl() -> None:
+        from cutlass.base_dsl.dsl import BaseDSL
+
+        watch(BaseDSL, "generate_mlir")
+
+    when_imported("torch.utils.cpp_extension", watch_torch)
+    when_imported("triton", watch_triton)
+    when_imported("cutlass", watch_cute_dsl)

@@ -21,7 +21,6 @@ from nvfp4.records.watch_messages import WatchedCall
 from nvfp4.shared_memory.buffers import SharedBuffers, output_name
 from nvfp4.shared_memory.whole_mapping import whole_mapping
 from nvfp4.worker.machine_code import assemble
-from nvfp4.worker.request_state import StateWriter
 from nvfp4.worker.runner import Runner
 
 explained_name = "explained.json"
@@ -40,17 +39,11 @@ class EmulatedRunner(Runner):
 
     def __init__(self, submission: Path, options: Options) -> None:
         super().__init__(submission, options)
-        self._state = StateWriter(submission.parent)
         self.operations |= {
             WatchedCall: self._watched_call,
             Record: self._record,
             Explain: self._explain_costs,
         }
-
-    def answer(self, request: object, fd: int | None) -> object:
-        """As Runner; what the process does is told for the case that there is no answer."""
-        self._state.begin()
-        return super().answer(request, fd)
 
     def adopt(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor of the stand-in on the same memory."""
@@ -75,7 +68,7 @@ class EmulatedRunner(Runner):
                 self.name,
             )
             emulation.activity.tell(self._note)
-            self._emulation.tell_refusals(self._state.refused)
+            self._emulation.tell_refusals(self.state.refused)
         with emulation.activity.busy("importing"):
             return super()._load(request, fd)
 
@@ -90,7 +83,7 @@ class EmulatedRunner(Runner):
 
     def _note(self, word: str) -> None:
         """For nvfp4/cli/activity.py; the submission can do as it likes with the file."""
-        self._state.busy(word)
+        self.state.busy(word)
         with contextlib.suppress(OSError):
             (self._submission.parent / "activity").write_text(word)
 

@@ -28,10 +28,12 @@ from nvfp4.records.messages import (
     Profiled,
 )
 from nvfp4.records.options import Options
+from nvfp4.records.refusals import packages
 from nvfp4.shared_memory.buffers import SharedBuffers, open_buffers, output_name
 from nvfp4.worker.flushes import flushes
 from nvfp4.worker.hangs import HangWatch
 from nvfp4.worker.printed import flush_output
+from nvfp4.worker.request_state import StateWriter
 from nvfp4.worker.timing import CallTimer, CudaTimer, call_timer, wait_until_idle
 from nvfp4.worker.tracebacks import explained, plain
 
@@ -66,6 +68,7 @@ class Runner:
         self.options = options
         self.name = options.name or submission.name
         self.watch = HangWatch(submission.parent)
+        self.state = StateWriter(submission.parent)
         self.device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
         self._kernel: CustomKernel | None = None
         # Before the import of the submission, which may replace what the timer is made of.
@@ -84,7 +87,9 @@ class Runner:
 
     def answer(self, request: object, fd: int | None) -> object:
         """Carries out a request. What the submission raises becomes the answer; what was printed
-        is on its way to the judge before the answer is."""
+        is on its way to the judge before the answer is, and what the process does is told for the
+        case that there is none."""
+        self.state.begin()
         loads = isinstance(request, Load)
         try:
             with self.watch.watching(loads):
@@ -279,6 +284,9 @@ def _about_entry_point(module: ModuleType) -> str:
 def _import_hint(error: ModuleNotFoundError) -> str | None:
     """What to do about a module that is not there."""
     name = (error.name or "").partition(".")[0]
+    if name in packages:
+        extra = "'nvfp4[triton]'" if name == "triton" else "the package that has it"
+        return f"{name} is not installed here: pip install {extra}"
     close = difflib.get_close_matches(name, [each for each in _known if each != name], n=1)
     if close:
         return f"did you mean {close[0]}?"

@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 
 from nvfp4.records.options import Options
+from nvfp4.retarget.extensions import watch_compilers
 from nvfp4.worker.emulated_runner import EmulatedRunner
 from nvfp4.worker.gated_calls import GatedCalls
 from nvfp4.worker.printed import send_lines_at_once
@@ -17,6 +18,7 @@ def make_runner(submission: Path, options: Options) -> Runner:
     send_lines_at_once()
     if torch.cuda.is_available():
         runner = Runner(submission, options)
+        watch_compilers(runner.state.busy)
         runner.operations |= RetargetedCalls(runner, options).operations
     else:
         runner = EmulatedRunner(submission, options)

@@ -5,6 +5,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from nvfp4.records.refusals import own_refusal
+
 longest_bytes = 2800
 """Of a message: the judge keeps 3,000 bytes."""
 
@@ -65,6 +67,9 @@ def _of_a_kernel(
     from nvfp4.emulator.rendering import rendered
     from nvfp4.emulator.source import SourceLine
 
+    class Unsupported(EmulatorError):
+        code = "unsupported_call"
+
     launched = None
     if frames:
         last = frames[-1]
@@ -74,7 +79,8 @@ def _of_a_kernel(
         )
     if not isinstance(error, EmulatorError):
         message, hint = getattr(error, "message", str(error)), getattr(error, "hint", None)
-        error = LaunchError(message, hint=hint)
+        kind = Unsupported if getattr(error, "refusal", False) else LaunchError
+        error = kind(message, hint=hint)
     return rendered(error, launched)
 
 
@@ -87,12 +93,12 @@ def _of_python(
 
 
 def _named(error: BaseException, submission: Path, name: str) -> str:
-    """The last lines of a traceback, and of the error that it was raised from."""
+    """The last lines of a traceback, and of the error behind it."""
     renamed: Any = error
     if getattr(error, "filename", None) == str(submission):
         renamed.filename = name
     lines = list(traceback.format_exception_only(error))
-    cause = error.__cause__
-    if cause is not None:
+    cause = error.__cause__ or own_refusal(error)
+    if cause is not None and cause is not error:
         lines = [*traceback.format_exception_only(cause), "which led to\n", *lines]
     return "".join(lines)
