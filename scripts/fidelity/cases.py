@@ -29,6 +29,7 @@ EXACT_PATTERNS = [
     f"{{min,max}}.{INTEGERS}",
     "{min,max}.{u16x2,s16x2}",
     "{min,max}.relu.{s32,s16x2}",
+    "{vadd,vsub,vavrg,vabsdiff,vmin,vmax}{2,4}.{u32,s32}.{u32,s32}.{u32,s32}{,.sat,.add}",
     "dp4a.{u32,s32}.{u32,s32}",
     "dp2a.{lo,hi}.{u32,s32}.{u32,s32}",
     # Logic
@@ -130,6 +131,7 @@ APPROXIMATE_PATTERNS = [
     "ex2.approx.{f16,f16x2}",
     "ex2.approx.ftz.{bf16,bf16x2}",
     "{rcp,rsqrt}.approx.ftz.f64",
+    "rsqrt.approx.f64",
 ]
 
 WARP_CASES = {

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from lane_operands import call, operands
 
 from nvfp4.emulator.arithmetic import host_fpu, resolve
+from nvfp4.emulator.errors import UnsupportedInstruction
 
 Oracle = Callable[..., int]
 SCALARS = {"f16": sf.F16, "bf16": sf.BF16, "f32": sf.F32, "f64": sf.F64}
@@ -229,6 +230,14 @@ def test_a_minimum_of_three_takes_the_least() -> None:
     assert call("min.f32", 0x40400000, 0x3F800000, 0x40000000, count=3) == 0x3F800000
 
 
+def test_a_minimum_of_three_magnitudes_takes_the_least() -> None:
+    assert call("min.abs.f32", 0xC0400000, 0xBF800000, 0x40000000, count=3) == 0x3F800000
+    assert call("max.NaN.abs.f32", 0xC0400000, 0x3F800000, 0xFFC00000, count=3) == 0x7FFFFFFF
+    assert call("max.abs.f32", 0xC0400000, 0x3F800000, 0xFFC00000, count=3) == 0x40400000
+    with pytest.raises(UnsupportedInstruction, match="three sources"):
+        resolve("min.abs.f32")
+
+
 def test_rounding_leaves_the_host_as_it_was() -> None:
     with pytest.raises(KeyError), host_fpu.rounding("rz"):
         raise KeyError
@@ -261,5 +270,8 @@ def test_an_approximation_is_the_rounded_value(opcode: str) -> None:
     assert call("ex2.approx.f16x2", 0x4000_3C00) == 0x4400_4000
     assert call("rcp.approx.ftz.f32", 1) == 0x7F800000
     assert call("rcp.approx.ftz.f64", 0x4008 << 48) == 0x3FD55555 << 32
+    four, half = 0x4010 << 48, 0x3FE0 << 48
+    assert call("rsqrt.approx.f64", four) == half
+    assert call("rsqrt.approx.f64", 1 << 63) == 0xFFF0 << 48
     assert call("div.approx.f32", 0x3F800000, 0x7F000001) == 0
     assert call("div.full.f32", 0x40C00000, 0x40000000) == 0x40400000

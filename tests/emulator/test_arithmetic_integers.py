@@ -90,6 +90,43 @@ for _kind in ("u16", "s16", "u32", "s32", "u64", "s64"):
         CASES[f"neg.{_kind}"] = by_value(_kind, lambda a: -a)
 
 
+def video(name: str, lanes: int, signs: str, more: str) -> Oracle:
+    """vop2 or vop4 as the manual writes it: signs of d, a and b; `.sat`, `.add` or neither."""
+    width = 32 // lanes
+    one = {
+        "vadd": lambda a, b: a + b,
+        "vsub": lambda a, b: a - b,
+        "vavrg": lambda a, b: (a + b + 1) >> 1 if a + b >= 0 else (a + b) >> 1,
+        "vabsdiff": lambda a, b: abs(a - b),
+        "vmin": min,
+        "vmax": max,
+    }[name]
+    low, high = (
+        (-(1 << width - 1), (1 << width - 1) - 1) if signs[0] == "s" else (0, (1 << width) - 1)
+    )
+
+    def oracle(a: int, b: int, c: int) -> int:
+        read = (reader(f"{signs[1]}{width}"), reader(f"{signs[2]}{width}"))
+        parts = [(a >> width * i) % (1 << width) for i in range(lanes)]
+        others = [(b >> width * i) % (1 << width) for i in range(lanes)]
+        found = [one(read[0](x), read[1](y)) for x, y in zip(parts, others, strict=True)]
+        if more == ".add":
+            return (c + sum(found)) % 2**32
+        if more == ".sat":
+            found = [clamp(x, low, high) for x in found]
+        return sum(x % (1 << width) << width * i for i, x in enumerate(found))
+
+    return oracle
+
+
+for _name in ("vadd", "vsub", "vavrg", "vabsdiff", "vmin", "vmax"):
+    for _lanes in (2, 4):
+        for _signs in ("uuu", "sss", "sus", "usu"):
+            for _more in ("", ".sat", ".add"):
+                _types = ".".join(f"{sign}32" for sign in _signs)
+                CASES[f"{_name}{_lanes}.{_types}{_more}"] = video(_name, _lanes, _signs, _more)
+
+
 def product24(a: int, b: int, kind: str) -> int:
     a, b = a % 2**24, b % 2**24
     return signed(a, 24) * signed(b, 24) if kind == "s32" else a * b

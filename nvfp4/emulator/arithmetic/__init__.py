@@ -1,7 +1,15 @@
 """Every PTX instruction that acts on one lane alone, bit for bit as the hardware does it."""
 
 # Importing these modules fills the table.
-from nvfp4.emulator.arithmetic import compare, convert, floats, integers, logic, special  # noqa: F401
+from nvfp4.emulator.arithmetic import (  # noqa: F401
+    compare,
+    convert,
+    floats,
+    integers,
+    logic,
+    special,
+    video,
+)
 from nvfp4.emulator.arithmetic.table import Op, mnemonics, resolve
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES
 

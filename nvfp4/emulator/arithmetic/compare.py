@@ -218,14 +218,23 @@ def float_extreme(
     return function
 
 
+def _of_magnitudes(function: Callable[..., Array]) -> Callable[..., Array]:
+    return lambda *words: function(*(word & np.uint32(0x7FFFFFFF) for word in words))
+
+
 @instruction("min", "max", types=FLOATS)
 def _float_min_max(m: Modifiers) -> Op:
     ftz, nan_wins = m.flag("ftz"), m.flag("NaN")
     xorsign_abs = m.flag("xorsign")
     if xorsign_abs:
         m.choice("abs")
+    magnitudes = m.flag("abs")
     type_ = m.type(*HALVES_AND_SINGLE, "f64")
+    if magnitudes and (type_.name != "f32" or m.operands(2) != 3):
+        raise m.refuse(".abs without .xorsign is for three sources in f32")
     lane = float_extreme(m.mnemonic, type_, nan_wins=nan_wins, xorsign_abs=xorsign_abs, ftz=ftz)
+    if magnitudes:
+        lane = _of_magnitudes(lane)
     if type_.lanes > 1:
         lane = on_lanes(lane, np.dtype(np.uint16), np.dtype(np.uint32))
     return m.op(kind(type_), [type_.register] * m.operands(2), [type_.register], lane)

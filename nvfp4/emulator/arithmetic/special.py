@@ -128,9 +128,11 @@ def _upper_word(m: Modifiers) -> Op:
     if m.mnemonic == "rcp" and not m.flag("approx"):
         return _exact(m, np.reciprocal, 1, m.choice("rn", "rz", "rm", "rp"))
     m.flag("approx")
-    m.choice("ftz")
-    m.type("f64")
     function = np.reciprocal if m.mnemonic == "rcp" else lambda x: 1.0 / np.sqrt(x)
+    if m.mnemonic == "rsqrt" and not m.flag("ftz"):
+        return _approximate(m, function, 1, "f64")
+    m.flag("ftz")
+    m.type("f64")
     return m.op("special", ["b64"], ["b64"], upper_word(function))
 
 

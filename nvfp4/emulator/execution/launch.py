@@ -26,7 +26,7 @@ from nvfp4.emulator.execution.schedule import Scheduler
 from nvfp4.emulator.execution.worlds import Worlds
 from nvfp4.emulator.findings import noted
 from nvfp4.emulator.instructions.copy_engine import note_unwaited
-from nvfp4.emulator.ptx.program import SHARED_BASE
+from nvfp4.emulator.ptx.program import RESERVED_FOR_GROUPS, SHARED_BASE
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.report import LaunchReport
 from nvfp4.emulator.state.batch import Batch
@@ -251,7 +251,7 @@ def _state(
         block=block,
         parameters=raw,
         symbols=symbols,
-        shared_base=SHARED_BASE,
+        shared_base=_lowest_shared(compiled),
         shared_bytes=total_shared,
         dynamic_shared_bytes=shared_bytes,
         local_bytes=program.local_bytes,
@@ -264,6 +264,13 @@ def _state(
         deadline=asked.deadline,
         tally=tally,
     )
+
+
+def _lowest_shared(compiled: CompiledKernel) -> int:
+    """Where the shared memory begins that a kernel may use."""
+    if "reserved_smem_offset_1" in compiled.specials.values():
+        return RESERVED_FOR_GROUPS
+    return SHARED_BASE
 
 
 def _refuse_clusters(kernel: str, cluster: Dim3) -> None:

@@ -14,4 +14,5 @@ from nvfp4.emulator.instructions import (  # noqa: F401
     moves,
     tensor_map_edits,
     warp,
+    wmma,
 )

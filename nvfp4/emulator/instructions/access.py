@@ -57,7 +57,9 @@ def write(
         return
     if space == "shared":
         offset = shared_access.locate(batch, access, address, lanes, WRITTEN)
-        if batch.shared.checked:
+        if batch.shared.checked and shared_access.stores_flags(access.site):
+            shared_access.note_flags(batch, access.site, access.nbytes, offset, lanes, data)
+        elif batch.shared.checked:
             # Storing the bytes is part of the check: see races.note_writes.
             shared_access.note_writes(batch, access.site, access.nbytes, offset, lanes, data)
             return

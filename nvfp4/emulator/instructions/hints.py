@@ -106,10 +106,10 @@ def tcgen05(site: Site) -> Action:
     )
 
 
-@instruction("wgmma", "wmma")
+@instruction("wgmma")
 def tensor_core(site: Site) -> Action:
     """Tensor cores of earlier architectures."""
     raise site.unsupported(
-        f"{site.opcode}: of the tensor cores only mma.sync is emulated",
+        f"{site.opcode}: of the tensor cores only mma.sync and wmma are emulated",
         hint=WHAT_RUNS,
     )

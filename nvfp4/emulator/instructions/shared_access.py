@@ -21,6 +21,8 @@ from nvfp4.emulator.state.launch_state import Origin
 from nvfp4.emulator.state.memory import READ, SHARED_WINDOW, WRITTEN
 
 _COPY = "an asynchronous copy"
+_FLAG_LOADS = frozenset(("relaxed", "acquire"))
+_FLAG_STORES = frozenset(("relaxed", "release"))
 
 
 def locate(batch: Batch, access: Access, address: Array, lanes: Array, flag: int) -> Array:
@@ -75,8 +77,11 @@ def check_bounds(at: LaneSite, what: str, address: int, nbytes: int, align: int)
 
 def note_reads(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array) -> None:
     """Note bytes that others write with no barrier in between; remember a read of bytes that
-    nothing has written."""
+    nothing has written. A load of a flag hears what was told by atomics there."""
     shared, grid = batch.shared, batch.grid
+    flag = not _FLAG_LOADS.isdisjoint(site.parts)
+    if flag:
+        shared.clocks.hear(offset, grid.cta[lanes], grid.thread[lanes] >> 5)
     _testify(batch, site, nbytes, offset, lanes, writes=False)
     bad, fault, stamp, count, unwritten = races.note_reads(
         offset,
@@ -87,6 +92,7 @@ def note_reads(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Arra
         shared.writers,
         shared.readers,
         site.instruction.line in batch.launch.loads_under_way,
+        flag,
     )
     if unwritten >= 0 and not batch.launch.tracks_memory:
         origin = f"shared address {shared.address(offset[unwritten]):#x}"
@@ -96,6 +102,11 @@ def note_reads(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Arra
         )
     if fault:
         _note(site.lane(batch, lanes[bad]), READ, nbytes, int(offset[bad]), fault, stamp, count)
+
+
+def stores_flags(site: Site) -> bool:
+    """Whether a store is one that other threads may look at meanwhile."""
+    return site.parts[0] == "st" and not _FLAG_STORES.isdisjoint(site.parts)
 
 
 def note_writes(
@@ -127,6 +138,15 @@ def note_writes(
     )
     if fault:
         _note(site.lane(batch, lanes[bad]), WRITTEN, nbytes, int(offset[bad]), fault, stamp, count)
+
+
+def note_flags(
+    batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array, data: Array
+) -> None:
+    """Stores that others may look at meanwhile: as atomics, of which nobody gets a result."""
+    note_writes(batch, site, nbytes, offset, lanes, data, atomic=True)
+    warps = batch.grid.thread[lanes] >> 5
+    batch.shared.clocks.meet_by_atomics(offset, batch.grid.cta[lanes], warps, hears=False)
 
 
 def note_issue(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array) -> None:

@@ -11,6 +11,10 @@ from nvfp4.emulator.source import SourceLine
 
 # The first KiB of shared memory belongs to the system on sm_90 and later.
 SHARED_BASE = 1024
+"""What lies below is the system's."""
+RESERVED_FOR_GROUPS = 640
+"""Where that which cooperative groups may use begins in it, 288 bytes at least; a device's driver
+says where. Multiple of 128."""
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,8 @@ _AGE, _LANE = 18, 13
 _OLDEST = (1 << 13) - 1
 UNDER_WAY = np.int64(0x7FFFFFFF)
 """The clock of a copy that nobody has waited for: nothing comes after it."""
+WRITTEN_BEFORE = 1
+"""The stamp of bytes that were written before any thread ran."""
 CHANNELS = 8
 """Columns of `known` for what CTAs tell each other."""
 
@@ -90,11 +92,12 @@ def worse(stamp, than, thread):  # type: ignore[no-untyped-def]
 
 @loop
 def note_reads(  # type: ignore[no-untyped-def]
-    offset, nbytes, cta, thread, known, writers, readers, under_way
+    offset, nbytes, cta, thread, known, writers, readers, under_way, flag
 ):
     """Record reads of `nbytes` at each offset. under_way: whether their threads arrive at a barrier
-    before they use the values. Returns the first (lane, fault, other's stamp), how
-    many lanes are at fault, and the first lane that reads what nothing has written, or -1."""
+    before they use the values. flag: whether atomics may write at the same time. Returns the first
+    (lane, fault, other's stamp), how many lanes are at fault, and the first lane that reads what
+    nothing has written, or -1."""
     first, kind, other = -1, NO_FAULT, np.int64(0)
     unwritten = -1
     count = 0
@@ -112,11 +115,14 @@ def note_reads(  # type: ignore[no-untyped-def]
             if writer == 0:
                 unwritten = i if unwritten < 0 else unwritten
             elif writer != fine:
-                if not ordered(writer, t, known[c]):
+                meant = flag and writer & ATOMIC != 0
+                if not meant and not ordered(writer, t, known[c]):
                     fault = max(fault, RACE_IN_WARP if in_warp(writer, t) else RACE)
                 fine = writer
             if fault > kind:
                 first, kind, other = i, fault, writer
+            if flag:
+                continue
             if readers[0, b] == older or ordered(readers[0, b], t, known[c]):
                 older = readers[0, b]
                 readers[0, b] = stamp
@@ -341,6 +347,14 @@ class Clocks:
                 np.maximum(mine, told, out=mine)
             self._told[place] = mine.copy() if told is None else np.maximum(mine, told)
             mine[number] += 1
+
+    def hear(self, offset: Array, cta: Array, warp: Array) -> None:
+        """Warps look at places of shared memory, and learn what atomics there have told."""
+        places = np.unique(np.stack([offset.astype(np.int64), cta, warp]), axis=1)
+        for place, row, number in places.T.tolist():
+            told = self._told.get(place)
+            if told is not None:
+                np.maximum(self.known[row, number], told, out=self.known[row, number])
 
     def fence_proxies(self, cta: Array, warp: Array) -> None:
         """These warps executed a proxy fence, which covers all that they know of."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from nvfp4.emulator.ptx.program import SHARED_BASE
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.launch_state import LaunchState
-from nvfp4.emulator.state.races import Clocks
+from nvfp4.emulator.state.races import WRITTEN_BEFORE, Clocks
 
 
 class SharedMemory:
@@ -32,6 +33,11 @@ class SharedMemory:
         self.writers = np.zeros(cells, np.int64)
         self.readers = np.zeros((2, cells), np.int64)
         self.undefined = np.full(self.data.size, 255, np.uint8) if launch.tracks_memory else None
+        for row in range(0, ctas * self.stride if self.base < SHARED_BASE else 0, self.stride):
+            systems = slice(row, row + SHARED_BASE - self.base)
+            self.writers[systems] = WRITTEN_BEFORE
+            if self.undefined is not None:
+                self.undefined[systems] = 0
 
     def address(self, offset: int) -> int:
         """The shared address, in its CTA, of a byte of `data`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from nvfp4.emulator.ptx.program import RESERVED_FOR_GROUPS, SHARED_BASE
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.group import Grid
 from nvfp4.emulator.state.launch_state import LaunchState
@@ -50,8 +51,11 @@ def special_register(name: str, launch: LaunchState, grid: Grid, numbers: Array)
     constants = {
         "nwarpid": grid.warps, "nsmid": MULTIPROCESSORS,
         "cluster_ctarank": 0, "cluster_nctarank": 1,
-        "dynamic_smem_size": launch.dynamic_shared_bytes, "total_smem_size": launch.shared_bytes,
-        "aggr_smem_size": launch.shared_bytes,
+        "dynamic_smem_size": launch.dynamic_shared_bytes, "aggr_smem_size": launch.shared_bytes,
+        "total_smem_size": launch.shared_bytes - SHARED_BASE,
+        "reserved_smem_offset_begin": 0, "reserved_smem_offset_end": SHARED_BASE,
+        "reserved_smem_offset_cap": SHARED_BASE, "reserved_smem_offset_0": 64,
+        "reserved_smem_offset_1": RESERVED_FOR_GROUPS,
     }  # fmt: skip
     if name in constants:
         return _one(constants[name])
