@@ -42,6 +42,10 @@ class UnsupportedCall(CaptureError):
         refused(message)
 
 
+class NotInstalled(UnsupportedCall):
+    """What the contest's machines have and this one lacks: a library's header, a newer compiler."""
+
+
 class NeedsGpu(UnsupportedCall, NotImplementedError):
     """What only a GPU can do; a RuntimeError, as torch raises."""
 

@@ -49,6 +49,12 @@ __global__ void reverse(float* data) {
   __syncthreads();
   data[threadIdx.x] = shared[blockDim.x - 1 - threadIdx.x];
 }
+template <int BYTES> __global__ void turn(float* data) {
+  __shared__ float shared[BYTES / sizeof(float)];
+  shared[BYTES / sizeof(float) - 1 - threadIdx.x] = data[threadIdx.x];
+  __syncthreads();
+  data[threadIdx.x] = shared[BYTES / sizeof(float) - blockDim.x + threadIdx.x];
+}
 
 static float* ptr(const torch::Tensor& t) { return t.data_ptr<float>(); }
 static std::string last() { return cudaGetErrorName(cudaGetLastError()); }
@@ -101,6 +107,16 @@ std::string set_shared(int bytes) {
   cudaFuncSetAttribute(reverse, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   return last();
 }
+std::string static_shared(torch::Tensor t, bool small, int dynamic) {
+  if (small) turn<60 * 1024><<<1, 32, dynamic>>>(ptr(t));
+  else turn<160 * 1024><<<1, 32, dynamic>>>(ptr(t));
+  return last();
+}
+std::vector<int64_t> static_shared_numbers() {
+  cudaFuncAttributes of; cudaFuncGetAttributes(&of, turn<60 * 1024>);
+  int blocks = 0; cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, turn<60 * 1024>, 32, 0);
+  return {int64_t(of.sharedSizeBytes), of.maxDynamicSharedSizeBytes, blocks};
+}
 void through_memory(torch::Tensor t) {
   float* space = nullptr;
   const size_t size = t.numel() * sizeof(float);
@@ -145,6 +161,7 @@ NAMES = [
     *("fill_with", "fill_by_api", "write_past", "launch_shape"),
     *("unchecked", "checked_text", "too_many", "use_symbols"),
     *("read_counter", "large_shared", "set_shared", "through_memory"),
+    *("static_shared", "static_shared_numbers"),
     *("memset_past", "numbers", "time_it", "use_cublas"),
 ]
 
@@ -240,6 +257,17 @@ def test_large_shared_memory_must_be_asked_for(module: Any, tensor: torch.Tensor
     assert module.large_shared(tensor, True) == "cudaSuccess"
     assert tensor.tolist() == [float(31 - i) for i in range(32)]
     assert module.set_shared(300 * 1024) == "cudaErrorInvalidValue"
+
+
+@pytest.mark.skipif(find_toolchain().version < (13, 0), reason="ptxas takes 48 KiB")
+def test_static_shared_memory_may_exceed_48_kib(module: Any, tensor: torch.Tensor) -> None:
+    tensor.copy_(torch.arange(32.0))
+    assert module.static_shared(tensor, True, 0) == "cudaSuccess"
+    assert tensor.tolist() == [float(31 - i) for i in range(32)]
+    assert module.static_shared(tensor, False, 64 * 1024) == "cudaSuccess"
+    assert tensor.tolist() == [float(i) for i in range(32)]
+    assert module.static_shared(tensor, False, 68 * 1024) == "cudaErrorInvalidValue"
+    assert module.static_shared_numbers() == [60 * 1024, 0, 3]
 
 
 def test_memory_of_the_runtime_is_device_memory(module: Any, tensor: torch.Tensor) -> None:

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
-from nvfp4.capture.cuda.headers_of_torch import torch_may_know
+from nvfp4.capture.cuda.build import SLIM_HEADERS, Request, Source, build
+from nvfp4.capture.cuda.headers_of_torch import (
+    LIBRARY_HEADERS,
+    include_paths,
+    misses_a_name,
+    torch_may_know,
+)
+from nvfp4.capture.cuda.toolchain import (
+    MissingToolchain,
+    Toolchain,
+    find_toolchain,
+    python_include,
+)
 
 
 @pytest.mark.parametrize(
@@ -20,6 +35,7 @@ from nvfp4.capture.cuda.headers_of_torch import torch_may_know
             "mine.py:12: error: \u2018class at::Tensor\u2019 has no member named \u2018fft\u2019",
             True,
         ),
+        ('mine.py:12: error: identifier "cublasCreate" is undefined', True),
         ('mine.py:12: error: expected a ";"', False),
         ('mine.py:1: error: identifier "x" is undefined\nmine.py:2: error: no operator "+"', True),
     ],
@@ -33,3 +49,82 @@ def test_a_name_may_come_out_of_a_namespace_that_is_used() -> None:
     assert torch_may_know(error, ["using namespace at;"])
     assert torch_may_know(error, ["using torch::empty_like;"])
     assert not torch_may_know(error, ["using namespace cooperative_groups;"])
+
+
+@pytest.mark.parametrize(
+    ("error", "missing"),
+    [
+        ('mine.py:12: error: identifier "__nv_fp4x2_storage_t" is undefined', True),
+        ("mine.py:3: error: \u2018accumulate\u2019 is not a member of \u2018std\u2019", True),
+        ("mine.py:3:10: fatal error: cublas_v2.h: No such file or directory", True),
+        ("mine.py:3:10: fatal error: mine.h: No such file or directory", False),
+        ('mine.py:12: error: expected a ";"', False),
+    ],
+)
+def test_what_a_header_that_torchs_own_include_may_know(error: str, missing: bool) -> None:
+    assert misses_a_name(error) is missing
+
+
+INCLUDES = """
+#include <torch/extension.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAGuard.h>
+"""
+
+
+def public_headers(tools: Toolchain, source: Path, include: list[Path], *defines: str) -> set[str]:
+    """What a source takes in of the standard library and of the toolkit, but their details."""
+    folders = [*include, Path(python_include()), LIBRARY_HEADERS]
+    command = [str(tools.nvcc), "-ccbin", tools.host_compiler, "-std=c++20", "-M", *defines]
+    command += ["-gencode=arch=compute_100a,code=compute_100a"]
+    command += [word for folder in folders for word in ("-isystem", str(folder))]
+    said = subprocess.run([*command, str(source)], capture_output=True, text=True, check=True)
+    found = set()
+    toolkit = tools.include.resolve()
+    for path in (Path(word).resolve() for word in said.stdout.replace("\\\n", " ").split()[1:]):
+        _, _, standard = str(path).partition("/include/c++/")
+        if standard:
+            found.add(standard.partition("/")[2])
+        elif path.is_relative_to(toolkit):
+            found.add(str(path.relative_to(toolkit)).removeprefix("cccl/"))
+    folders_of_details = {"bits", "debug", "ext", "tr1", "pstl", "backward", "crt", "detail"}
+    return {
+        name
+        for name in found
+        if not folders_of_details & set(Path(name).parts)
+        and not any(part.startswith(("__", "x86_64", "experimental")) for part in Path(name).parts)
+    }
+
+
+def test_the_slim_headers_can_bring_what_torchs_own_bring(tmp_path: Path) -> None:
+    try:
+        tools = find_toolchain()
+    except MissingToolchain as missing:
+        pytest.skip(str(missing))
+    source = tmp_path / "all.cu"
+    source.write_text(INCLUDES)
+    theirs = public_headers(tools, source, include_paths())
+    ours = public_headers(tools, source, [SLIM_HEADERS], "-DSLIM_TORCH_EVERYTHING")
+    assert {"vector", "chrono", "cuda_fp4.h", "cuda_fp8.h", "thrust/complex.h"} <= theirs
+    assert theirs - ours == set()
+
+
+SOURCE = """
+#include <torch/extension.h>
+__global__ void k(__nv_fp4x2_storage_t *a, __nv_fp8_e4m3 *b, __nv_bfloat16 *c, float *d) {
+  d[0] = __half2float(__half(__nv_cvt_fp4_to_halfraw(*a & 15, __NV_E2M1)));
+  d[0] += float(*b) + __bfloat162float(*c);
+  d[1] = thrust::complex<float>(d[0], FLT_MAX).real();
+}
+int total(std::vector<int> of) { return std::accumulate(of.begin(), of.end(), INT_MIN); }
+"""
+
+
+def test_names_without_an_include_do_not_take_torchs_own_headers() -> None:
+    try:
+        find_toolchain()
+    except MissingToolchain as missing:
+        pytest.skip(str(missing))
+    built = build(Request("names", (Source("names.cu", SOURCE),), "sm_100a"))
+    assert built.headers == "slim"
+    assert "cvt.rn.f16x2.e2m1x2" in "".join(built.ptx)

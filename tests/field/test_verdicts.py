@@ -13,8 +13,10 @@ from corpus import Submission
 from judged import TIME_LIMIT_S, judge_apart, make_case, prepare
 
 from field.expectation import SHAPES, all_cases, expectation, name_of
+from nvfp4.capture.cuda.image_headers import cutlass_folders
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
+HAS_CUTLASS = bool(cutlass_folders())
 ENDLESS_LIMIT_S = 12.0
 
 
@@ -27,7 +29,8 @@ def marks(case: Submission) -> list[pytest.MarkDecorator]:
 CASES = [
     pytest.param(case, id=name_of(case), marks=marks(case))
     for case in all_cases()
-    if HAS_TRITON or case.folder.name != "triton"
+    if (HAS_TRITON or case.folder.name != "triton")
+    and (HAS_CUTLASS or "#include <cutlass/" not in case.source)
 ]
 
 

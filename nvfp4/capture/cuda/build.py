@@ -13,15 +13,17 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
 from nvfp4.capture.activity import busy
-from nvfp4.capture.cuda import flags, headers_of_torch
+from nvfp4.capture.cuda import flags, headers_of_torch, image_headers
 from nvfp4.capture.cuda.compilers import (
+    STATIC_SHARED_BYTES,
     CompileError,
     Resources,
     assemble,
@@ -109,7 +111,7 @@ def _key(request: Request, tools: Toolchain) -> str:
     for source in described["sources"]:
         source["path"] = None  # what it says matters, not where it lies
     digest.update(json.dumps(described, sort_keys=True, default=str).encode())
-    digest.update(own_identity(tools))
+    digest.update(own_identity(tools) + image_headers.identity().encode())
     folders = {source.path.parent for source in request.sources if source.path}
     for path in (each for folder in sorted(folders) for each in sorted(folder.glob("*"))):
         if path.is_file() and path.stat().st_size < 1 << 20:
@@ -123,29 +125,43 @@ def _key(request: Request, tools: Toolchain) -> str:
 
 @busy("compiling")
 def _build(request: Request, tools: Toolchain, folder: Path) -> dict[str, Any]:
-    """What the cache remembers of a build; the outcome of a failed one is remembered too."""
-    try:
-        return _Compilation(request, tools, folder, slim=True).run()
-    except CompileError as error:
-        slim_error = error
-    if not headers_of_torch.torch_may_know(
-        slim_error.message, [each.text for each in request.sources]
-    ):
-        return {"error": slim_error.message}
-    try:
-        return _Compilation(request, tools, folder, slim=False).run()
-    except CompileError as error:
-        return {"error": error.message}
+    """What the cache remembers of a build; the outcome of a failed one is remembered too, unless
+    it is due to this machine. Raises NotInstalled.
+    """
+    texts = [each.text for each in request.sources]
+    said = ""
+    for headers in Headers:
+        if headers is Headers.SLIM_WITH_EVERYTHING and not headers_of_torch.misses_a_name(said):
+            continue
+        if headers is Headers.TORCH and not headers_of_torch.torch_may_know(said, texts):
+            continue
+        try:
+            return _Compilation(request, tools, folder, headers).run()
+        except CompileError as error:
+            said = error.message
+    image_headers.refuse_if_missing(said, tools)
+    return {"error": said}
+
+
+class Headers(Enum):
+    """What stands for torch's headers, in the order in which they are tried: ours, ours with all
+    that torch's include of other libraries, and torch's own.
+    """
+
+    SLIM = auto()
+    SLIM_WITH_EVERYTHING = auto()
+    TORCH = auto()
 
 
 class _Compilation:
     """One attempt, with one set of headers."""
 
-    def __init__(self, request: Request, tools: Toolchain, folder: Path, slim: bool) -> None:
+    def __init__(self, request: Request, tools: Toolchain, folder: Path, headers: Headers) -> None:
         self.request = request
         self.tools = tools
         self.folder = folder
-        self.slim = slim
+        self.headers = headers
+        self.slim = headers is not Headers.TORCH
         self.work = Path(tempfile.mkdtemp(prefix="compile-", dir=folder))
 
     def run(self) -> dict[str, Any]:
@@ -200,6 +216,8 @@ class _Compilation:
             f"-DTORCH_EXTENSION_NAME={self.request.name}",
             "-DTORCH_API_INCLUDE_EXTENSION_H",
         ]
+        if self.headers is Headers.SLIM_WITH_EVERYTHING:
+            defines.append("-DSLIM_TORCH_EVERYTHING")
         common = [*defines, *self._includes(), "-c", str(path), "-o", str(target)]
         if source.is_cuda:
             virtual = self.request.arch.replace("sm_", "compute_")
@@ -233,8 +251,9 @@ class _Compilation:
     def _system_includes(self) -> list[str]:
         torch = [SLIM_HEADERS] if self.slim else headers_of_torch.include_paths()
         folders = [*torch, self.tools.include, Path(python_include())]
-        if not self.slim:
+        if self.headers is not Headers.SLIM:
             folders.append(headers_of_torch.LIBRARY_HEADERS)  # what the toolkit has comes first
+        folders += image_headers.cutlass_folders()
         return [word for folder in folders for word in ("-isystem", str(folder))]
 
     def _own_object(self, name: str) -> Path:
@@ -248,7 +267,23 @@ class _Compilation:
     def _resources(self, ptx: Path) -> dict[str, dict[str, int]]:
         limits = flags.register_limit(self.request.cuda_cflags)
         used = assemble(self.tools, ptx, self.request.arch, limits)
+        self._refuse_static_shared(used)
         return {kernel: asdict(each) for kernel, each in used.items()}
+
+    def _refuse_static_shared(self, used: Mapping[str, Resources]) -> None:
+        """Raises CompileError for what ptxas would refuse for the architectures that the submission
+        asks for. What depends on the architecture in the source is not known here."""
+        if any("__CUDA_ARCH" in source.text for source in self.request.sources):
+            return
+        codes = [code for code in self.request.made_for if re.fullmatch(r"sm_\d+f?", code)]
+        for kernel, each in used.items():
+            if codes and each.shared_bytes > STATIC_SHARED_BYTES:
+                arch = self.request.arch
+                raise CompileError(
+                    f"ptxas: {kernel} uses too much shared data ({each.shared_bytes} bytes, "
+                    f"{STATIC_SHARED_BYTES} max for {codes[0]}); {arch} takes more: "
+                    f"-gencode=arch={arch.replace('sm_', 'compute_')},code={arch}"
+                )
 
     def _link(self, objects: list[Path]) -> Path:
         library = self.work / f"{self.request.name}.so"
@@ -295,7 +330,7 @@ def build_shared_objects() -> None:
     """
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    shared = _Compilation(Request("shared", (), ""), find_toolchain(), folder, slim=True)
+    shared = _Compilation(Request("shared", (), ""), find_toolchain(), folder, Headers.SLIM)
     try:
         with ThreadPoolExecutor() as pool:
             list(pool.map(shared._own_object, shared._own_sources()))

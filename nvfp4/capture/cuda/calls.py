@@ -12,7 +12,7 @@ import re
 
 from nvfp4.capture import graphs, host_access
 from nvfp4.capture.cuda.codes import Code, CudaError, error_name
-from nvfp4.capture.cuda.kernel import examined
+from nvfp4.capture.cuda.kernel import dynamic_shared_said, examined
 from nvfp4.capture.cuda.registry import entry, store
 from nvfp4.capture.cuda.runtime import CudaRuntime
 from nvfp4.capture.noise import put_noise
@@ -90,7 +90,7 @@ def set_function_attribute(runtime: CudaRuntime, function: int, which: int, valu
                 f"{kernel.name}: {_signed(value)} bytes of dynamic shared memory; "
                 f"{most} are the most on {runtime.device.name}",
             )
-    kernel.dynamic_shared_limit = value
+    kernel.shared_asked_for = value
 
 
 @entry()
@@ -111,7 +111,7 @@ def function_numbers(runtime: CudaRuntime, function: int, numbers: int) -> None:
         used.local_bytes,
         min(kernel.most_threads or 1024, by_registers, 1024),
         used.registers,
-        kernel.dynamic_shared_limit,
+        dynamic_shared_said(kernel, device),
         device.capability[0] * 10 + device.capability[1],
     )
     target = (ctypes.c_int64 * len(values)).from_address(numbers)

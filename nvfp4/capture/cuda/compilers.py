@@ -16,7 +16,8 @@ from pathlib import Path
 from nvfp4.capture.cuda import headers_of_torch
 from nvfp4.capture.cuda.source_lines import SHOWN_AS
 from nvfp4.capture.cuda.toolchain import Toolchain
-from nvfp4.records.launch_errors import CaptureError
+from nvfp4.capture.device import device_for
+from nvfp4.records.launch_errors import CaptureError, NotInstalled
 
 _HERE = Path(__file__).parent
 _LONGEST_ERROR_LINES = 24
@@ -24,6 +25,15 @@ _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
 _USED = re.compile(r"Used (\d+) registers")
 _SHARED = re.compile(r"(\d+) bytes smem")
 _FRAME = re.compile(r"(\d+) bytes stack frame")
+_TOO_MUCH_SHARED = re.compile(r"too much shared data \(0x([0-9a-f]+) bytes, 0xc000 max\)")
+
+STATIC_SHARED_BYTES = 48 * 1024
+"""Of a block, at most, for an architecture such as sm_100 or sm_100f. For sm_100a and the like,
+ptxas has taken as much as a block can have since CUDA 13.0.
+
+Source: ptxas 12.8.93, 12.9.86, 13.0.88 and 13.5.37 on kernels of 48 to 228 KiB, 2026-11-23.
+"""
+_LARGE_STATIC_SHARED = 13, 0
 
 
 class CompileError(CaptureError):
@@ -115,12 +125,18 @@ def _for_people(said: str, work: Path) -> str:
 def assemble(
     tools: Toolchain, ptx: Path, arch: str, limits: Sequence[str] = ()
 ) -> dict[str, Resources]:
-    """What each kernel of a PTX file needs. Raises CompileError for what ptxas refuses.
+    """What each kernel of a PTX file needs. Raises CompileError for what ptxas refuses, and
+    NotInstalled for what only an old one refuses.
 
     limits: ptxas' option -maxrregcount.
     """
     command = [str(tools.ptxas), f"-arch={arch}", "-v", *limits, str(ptx), "-o", os.devnull]
-    _, *said = _ENTRY.split(run_compiler(tools, command, ptx.parent, ptx.name))
+    try:
+        printed = run_compiler(tools, command, ptx.parent, ptx.name)
+    except CompileError as error:
+        _refuse_if_too_old(tools, arch, error.message)
+        raise
+    _, *said = _ENTRY.split(printed)
     patterns = {"registers": _USED, "shared_bytes": _SHARED, "local_bytes": _FRAME}
     return {
         kernel: Resources(
@@ -131,3 +147,17 @@ def assemble(
         )
         for kernel, text in zip(said[::2], said[1::2], strict=True)
     }
+
+
+def _refuse_if_too_old(tools: Toolchain, arch: str, errors: str) -> None:
+    found = _TOO_MUCH_SHARED.search(errors)
+    if found is None or tools.version >= _LARGE_STATIC_SHARED or not arch.endswith("a"):
+        return
+    asked, most = int(found[1], 16), device_for(arch).shared_bytes_per_block
+    if asked <= most:
+        raise NotInstalled(
+            f"a kernel has {asked} bytes of static shared memory; ptxas {tools.version[0]}."
+            f"{tools.version[1]} on this machine takes {STATIC_SHARED_BYTES}, that of CUDA 13.0 "
+            f"and later takes {most} for {arch}",
+            hint="install CUDA 13.0 or later and set CUDA_HOME to its folder",
+        )

@@ -13,6 +13,7 @@ import numpy as np
 from nvfp4.capture.cuda.calls import set_function_attribute
 from nvfp4.capture.cuda.codes import CudaError
 from nvfp4.capture.cuda.driver_calls import load_module
+from nvfp4.capture.cuda.kernel import dynamic_shared_said
 from nvfp4.capture.cuda.nvrtc import Program, callers_file, compile_program
 from nvfp4.capture.cuda.runtime import RUNTIME
 from nvfp4.capture.cuda.source_lines import in_file
@@ -134,7 +135,7 @@ class RawKernel:
     @property
     def max_dynamic_shared_size_bytes(self) -> int:
         """Bytes of dynamic shared memory that a launch may have; can be set."""
-        return RUNTIME.kernel(self._function()).dynamic_shared_limit
+        return dynamic_shared_said(RUNTIME.kernel(self._function()), RUNTIME.device)
 
     @max_dynamic_shared_size_bytes.setter
     def max_dynamic_shared_size_bytes(self, value: int) -> None:

@@ -29,8 +29,21 @@ _MISSING_NAME = re.compile(
 )
 _UNKNOWN = re.compile(r"""identifier "(\w+)" is undefined|.(\w+). was not declared in this scope""")
 _NO_FILE = re.compile(r"(?:cannot open source file \"|error: )([^\s\":]+)(?:\"|: No such file)")
-_OF_TORCH = re.compile(r"[A-Z][A-Z0-9_]+|at|c10|torch|pybind11|py|caffe2")
+_OF_TORCH = re.compile(
+    r"[A-Z][A-Z0-9_]+|at|c10|torch|pybind11|py|caffe2|(?:cublas|cusolver|cusparse)\w*"
+)
 _USING = re.compile(r"\busing\s+(?:namespace\s+)?(?:at|c10|torch)\b")
+
+
+def misses_a_name(errors: str) -> bool:
+    """Whether a compiler's messages say that it does not know a name, or a library's header."""
+    for line in errors.splitlines():
+        file = _NO_FILE.search(line)
+        if file is not None:
+            return (LIBRARY_HEADERS / file[1]).is_file()
+        if "error" in line and _MISSING_NAME.search(line):
+            return True
+    return False
 
 
 def torch_may_know(errors: str, sources: Iterable[str]) -> bool:

@@ -11,11 +11,15 @@ from nvfp4.capture.cuda.compilers import Resources
 from nvfp4.capture.device import Device
 from nvfp4.records.launch import Dim3, Examine
 
+_DEFAULT_SHARED = 8
+"""cudaDevAttrMaxSharedMemoryPerBlock"""
+
 
 @dataclass
 class Kernel:
     """A __global__ function of a loaded module. most_threads: by its launch bounds. made_for: as of
-    `build.Request`.
+    `build.Request`. shared_asked_for: bytes of dynamic shared memory that host code has allowed,
+    None where it has not.
     """
 
     ptx: str
@@ -23,8 +27,8 @@ class Kernel:
     parameter_bytes: tuple[int, ...]
     most_threads: int | None
     resources: Resources
-    dynamic_shared_limit: int
     made_for: tuple[str, ...] = ()
+    shared_asked_for: int | None = None
 
 
 def refuse_other_architectures(kernel: Kernel, device: Device) -> None:
@@ -60,6 +64,27 @@ def examined(kernel: Kernel, examine: Examine) -> Iterator[None]:
         raise
 
 
+def dynamic_shared_said(kernel: Kernel, device: Device) -> int:
+    """Bytes that CUDA says a launch may have: what host code has asked for, else what the static
+    ones leave of 48 KiB.
+    """
+    if kernel.shared_asked_for is not None:
+        return kernel.shared_asked_for
+    return max(0, device.attributes[_DEFAULT_SHARED] - kernel.resources.shared_bytes)
+
+
+def dynamic_shared_limit(kernel: Kernel, device: Device) -> int:
+    """Bytes that a launch may have. A kernel with more than 48 KiB of static ones has all of the
+    block's without asking, though CUDA says that it has none.
+
+    Source: scripts/fidelity/static_shared.cu on an H100, CUDA 13.0, driver 580, 2026-11-23.
+    """
+    static = kernel.resources.shared_bytes
+    if kernel.shared_asked_for is None and static > device.attributes[_DEFAULT_SHARED]:
+        return device.shared_bytes_per_block - static
+    return dynamic_shared_said(kernel, device)
+
+
 def refuse_as_cuda_does(
     kernel: Kernel, device: Device, grid: Dim3, block: Dim3, cluster: Dim3, shared_bytes: int
 ) -> None:
@@ -92,13 +117,23 @@ def refuse_as_cuda_does(
             Code.LAUNCH_OUT_OF_RESOURCES,
             f"{name}: {threads} threads of {registers} registers; a block has {attributes[12]}",
         )
-    if shared_bytes > kernel.dynamic_shared_limit:
-        raise CudaError(
-            Code.INVALID_VALUE,
-            f"{name}: {shared_bytes} bytes of dynamic shared memory, but "
-            f"{kernel.dynamic_shared_limit} are allowed; cudaFuncSetAttribute raises the limit",
-        )
+    _refuse_too_much_shared(kernel, device, shared_bytes)
     if any(g % c for g, c in zip(grid, cluster, strict=True)):
         raise CudaError(
             Code.INVALID_CLUSTER_SIZE, f"{name}: a grid of {grid} in clusters of {cluster}"
         )
+
+
+def _refuse_too_much_shared(kernel: Kernel, device: Device, dynamic: int) -> None:
+    allowed = dynamic_shared_limit(kernel, device)
+    if dynamic <= allowed:
+        return
+    static, most = kernel.resources.shared_bytes, device.shared_bytes_per_block
+    message = f"{kernel.name}: {dynamic} bytes of dynamic shared memory"
+    if static:
+        message += f" beside {static} static ones"
+    if static + dynamic > most:
+        message += f"; a block of {device.name} has {most} in all"
+    else:
+        message += f", but {allowed} are allowed; cudaFuncSetAttribute raises the limit"
+    raise CudaError(Code.INVALID_VALUE, message)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from nvfp4.capture.activity import busy
 from nvfp4.capture.callers import PACKAGES, users_frames
+from nvfp4.capture.cuda import image_headers
 from nvfp4.capture.cuda.compilers import (
     CompileError,
     cache_folder,
@@ -127,11 +128,14 @@ def nvcc_options(options: Sequence[str]) -> list[str]:
 
 
 def _one_word(option: str) -> str:
-    """`-I folder` and the like without the space, which nvcc wants to be two words."""
+    """`-I folder` and the like without the space, which nvcc wants to be two words; CUTLASS's
+    folder is that of this machine.
+    """
     for long, short in (("--include-path", "-I"), ("--define-macro", "-D"), ("--std", "-std")):
         if option.startswith((f"{long}=", f"{long} ")):
-            return option.replace(long, short, 1).replace("=", "=" if short == "-std" else "", 1)
-    return re.sub(r"^(-[IDU])\s+", r"\1", option)
+            option = option.replace(long, short, 1).replace("=", "=" if short == "-std" else "", 1)
+    option = re.sub(r"^(-[IDU])\s+", r"\1", option)
+    return f"-I{image_headers.found_instead(option[2:])}" if option.startswith("-I") else option
 
 
 @busy("compiling")
@@ -162,6 +166,7 @@ def _compile(program: Program, tools: Toolchain, folder: Path) -> dict[str, obje
         try:
             run_compiler(tools, command, work, program.name)
         except CompileError as error:
+            image_headers.refuse_if_missing(error.message, tools)
             return {"error": error.message}
         compiled = ptx.read_text(encoding="utf-8")
     lowered = {program.expressions[int(i)]: name for i, name in _NAMED.findall(compiled)}

@@ -242,9 +242,7 @@ class CudaRuntime:
             sizes = parameter_bytes(text, name)
             if sizes is not None:
                 used = module.resources.get(name, Resources())
-                allowed = self.device.attributes[8] - used.shared_bytes
-                most = most_threads(text, name)
-                return Kernel(text, name, sizes, most, used, allowed, module.made_for)
+                return Kernel(text, name, sizes, most_threads(text, name), used, module.made_for)
         return None
 
     def function(self, module: int, name: str) -> int:

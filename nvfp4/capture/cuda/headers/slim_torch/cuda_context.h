@@ -3,6 +3,13 @@
 
 #include "cuda.h"
 
+#ifdef SLIM_TORCH_EVERYTHING
+#include <cublasLt.h>
+#include <cublas_v2.h>
+#include <cusolverDn.h>
+#include <cusparse.h>
+#endif
+
 namespace at {
 using namespace c10;
 }

@@ -1,6 +1,10 @@
 // Compiler macros of c10/macros/Macros.h that extensions use.
 #pragma once
 
+#ifdef SLIM_TORCH_EVERYTHING
+#include "everything.h"
+#endif
+
 #ifdef __CUDACC__
 #define C10_HOST_DEVICE __host__ __device__
 #define C10_DEVICE __device__

@@ -1,0 +1,136 @@
+"""Headers that the contest's machines have beside torch's, such as CUTLASS's.
+
+Their image is nvidia/cuda:13.x-devel with CUTLASS in a folder that their compilers look in. A
+header of the image that this machine lacks says nothing of the submission.
+
+Source: gpu-mode/kernelbot, src/runners/modal_runner.py.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from nvfp4.capture.cuda.toolchain import Toolchain
+from nvfp4.records.launch_errors import NotInstalled
+
+_NO_FILE = re.compile(
+    r"^(?P<where>.*?:\d+)?.*?(?:cannot open source file \"|error: )(?P<name>[^\s\":]+)"
+    r"(?:\"|: No such file)",
+    re.MULTILINE,
+)
+_OF_A_LIBRARY = re.compile(r"error.*?\b(cublas|cusolver|cusparse)\w*", re.IGNORECASE)
+_LIBRARIES = {"cublas": "cublas_v2.h", "cusolver": "cusolverDn.h", "cusparse": "cusparse.h"}
+_CUTLASS_FOLDER = re.compile(r"/cutlass[^/]*/(tools/util/)?include/?$")
+
+
+@dataclass(frozen=True)
+class _Family:
+    """Headers of one origin. names: a pattern that matches all of a header's name."""
+
+    name: str
+    names: re.Pattern[str]
+    hint: str
+
+
+_TOOLKIT = "install all of the CUDA toolkit, 13.0 or later, and set CUDA_HOME to its folder"
+_FAMILIES = (
+    _Family(
+        "CUTLASS",
+        re.compile(r"(?:cutlass|cute)/.+"),
+        "pip install --no-deps nvidia-cutlass brings its headers; or set CUTLASS_PATH to the "
+        "folder of a checkout",
+    ),
+    _Family(
+        "CCCL",
+        re.compile(r"(?:thrust|cub)/.+|cuda/(?:std/)?(?:\w+|__.+)|nv/target"),
+        _TOOLKIT,
+    ),
+    _Family(
+        "the CUDA toolkit",
+        re.compile(
+            r"(?:cublas(?:_api|_v2|Lt|Xt)?|nvblas|cufft(?:w|Xt|_\w+)?|cudalibxt|curand\w*|"
+            r"cusolver\w*|cusparse(?:_v2)?|npp\w*|nvjpeg|cufile|nvrtc|nvJitLink|nvFatbin|"
+            r"nvPTXCompiler|nvml|nvperf_\w+|cupti\w*|nvToolsExt\w*|generated_\w+_meta|"
+            r"cuda(?:EGL|GL|VDPAU)?(?:Typedefs)?|cudaProfiler(?:Typedefs)?|cuda_profiler_api|"
+            r"cuda_(?:awbarrier|pipeline)\w*|cuda_(?:bf16|fp16|fp8|fp6|fp4|tf32|tile)|"
+            r"cuda_(?:occupancy|runtime|runtime_api|device_runtime_api|stdint)|"
+            r"cuda_(?:egl|gl|vdpau)_interop|cudart_platform|cuComplex|cooperative_groups|mma|"
+            r"sm_\d+_\w+|math_constants|math_functions|library_types|fatbinary_section|nvvm|"
+            r"(?:builtin|device|driver|surface|texture|vector)_types|vector_functions|"
+            r"device_(?:atomic_|double_)?functions|device_launch_parameters|channel_descriptor)"
+            r"\.(?:h|hpp)|(?:cooperative_groups|crt|nvtx3|CL|Openacc|Openmp)/.+"
+        ),
+        _TOOLKIT,
+    ),
+    _Family("NCCL", re.compile(r"nccl\w*\.h|nccl_device/.+"), "install libnccl-dev"),
+    _Family("cuDNN", re.compile(r"cudnn\w*\.h"), "install libcudnn9-dev"),
+    _Family(
+        "MathDx",
+        re.compile(r"(?:cublasdx|cufftdx|curanddx|cusolverdx|nvcompdx)\.hpp|commondx/.+"),
+        "name its folder in extra_include_paths",
+    ),
+    _Family("g++ 13", re.compile(r"format|stdfloat|expected|spanstream"), "install g++ 13"),
+)
+
+
+def cutlass_folders() -> tuple[Path, ...]:
+    """The include folders of CUTLASS's C++ headers on this machine; none where it has none."""
+    for root in _cutlass_roots():
+        for include in (root / "include", root):
+            if (include / "cutlass/cutlass.h").is_file():
+                utilities = include.parent / "tools/util/include"
+                return (include, utilities) if utilities.is_dir() else (include,)
+    return ()
+
+
+def _cutlass_roots() -> Iterator[Path]:
+    for name in ("CUTLASS_PATH", "CPLUS_INCLUDE_PATH", "CPATH"):
+        yield from (Path(each) for each in os.environ.get(name, "").split(os.pathsep) if each)
+    package = importlib.util.find_spec("cutlass_library")  # of nvidia-cutlass
+    for folder in (package.submodule_search_locations or []) if package else []:
+        yield Path(folder, "source")
+    yield Path("/opt/cutlass")
+
+
+def found_instead(folder: str) -> str:
+    """An include folder; where it is CUTLASS's of another machine, the one of this machine."""
+    match = _CUTLASS_FOLDER.search(folder)
+    if match is None or Path(folder).is_dir():
+        return folder
+    here = cutlass_folders()[1 if match[1] else 0 :]
+    return str(here[0]) if here else folder
+
+
+def identity() -> str:
+    """Which CUTLASS there is: another release compiles to other code."""
+    folders = cutlass_folders()
+    version = Path(folders[0], "cutlass/version.h").read_bytes() if folders else b""
+    return f"{folders} {version!r}"
+
+
+def refuse_if_missing(errors: str, tools: Toolchain) -> None:
+    """Raises NotInstalled where a compiler's errors come of a header that the image has and this
+    machine lacks: it is not found, or `library_headers` has it with a few types only.
+    """
+    for found in _NO_FILE.finditer(errors):
+        _refuse(found["name"], found["where"])
+    for library in _OF_A_LIBRARY.findall(errors):
+        header = _LIBRARIES[library.lower()]
+        if not (tools.include / header).is_file():
+            _refuse(header, None)
+
+
+def _refuse(name: str, where: str | None) -> None:
+    family = next((each for each in _FAMILIES if each.names.fullmatch(name)), None)
+    if family is not None:
+        place = f"{where}: " if where else ""
+        raise NotInstalled(
+            f"{place}{name}, a header of {family.name}, is not on this machine; the contest's "
+            "machines have it",
+            hint=family.hint,
+        )

@@ -1,0 +1,174 @@
+"""Headers of the contest's machines: where CUTLASS's are, and what is said of missing ones."""
+
+from __future__ import annotations
+
+import importlib.util
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from nvfp4.capture.cuda import image_headers
+from nvfp4.capture.cuda.build import Request, Source, build
+from nvfp4.capture.cuda.nvrtc import nvcc_options
+from nvfp4.capture.cuda.toolchain import MissingToolchain, Toolchain, find_toolchain
+from nvfp4.cli.main import main
+from nvfp4.records.launch_errors import NotInstalled
+
+
+def checkout(folder: Path) -> Path:
+    """The headers of a CUTLASS, in small; returns its root."""
+    for name in ("include/cutlass/cutlass.h", "include/cutlass/version.h"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("#define CUTLASS_MAJOR 4\n")
+    (folder / "tools/util/include").mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No CUTLASS but what a test puts there."""
+    for name in ("CUTLASS_PATH", "CPLUS_INCLUDE_PATH", "CPATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+
+
+def both(root: Path) -> tuple[Path, Path]:
+    return root / "include", root / "tools/util/include"
+
+
+def test_cutlass_is_where_its_variable_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = checkout(tmp_path / "mine")
+    monkeypatch.setenv("CUTLASS_PATH", str(root))
+    assert image_headers.cutlass_folders() == both(root)
+    first = image_headers.identity()
+    (root / "include/cutlass/version.h").write_text("#define CUTLASS_MAJOR 5\n")
+    assert image_headers.identity() != first
+
+
+def test_cutlass_is_where_compilers_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = checkout(tmp_path)
+    monkeypatch.setenv("CPLUS_INCLUDE_PATH", f"/nothing:{root / 'include'}")
+    assert image_headers.cutlass_folders() == both(root)
+
+
+def test_cutlass_is_in_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = checkout(tmp_path / "source")
+    package = ModuleSpec("cutlass_library", None, is_package=True)
+    package.submodule_search_locations = [str(tmp_path)]
+    found = {"cutlass_library": package}
+    monkeypatch.setattr(importlib.util, "find_spec", found.get)
+    assert image_headers.cutlass_folders() == both(root)
+
+
+@pytest.mark.parametrize(
+    ("folder", "instead"),
+    [
+        ("/opt/cutlass-elsewhere/include", "include"),
+        ("/opt/cutlass-elsewhere/include/", "include"),
+        ("/root/cutlass_4/tools/util/include", "tools/util/include"),
+        ("/opt/mathdx/include", None),
+        ("/opt/cutlass-elsewhere/examples/common", None),
+    ],
+)
+def test_nvrtc_finds_the_cutlass_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, instead: str | None
+) -> None:
+    root = checkout(tmp_path)
+    monkeypatch.setenv("CUTLASS_PATH", str(root))
+    expected = f"-I{root / instead}" if instead else f"-I{folder}"
+    for option in (f"-I{folder}", f"-I {folder}", f"--include-path={folder}"):
+        assert nvcc_options([option]) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("error", "family"),
+    [
+        ("mine.py:3:10: fatal error: cutlass/cutlass.h: No such file or directory", "CUTLASS"),
+        ("mine.py:3:10: fatal error: cute/tensor.hpp: No such file or directory", "CUTLASS"),
+        ("mine.py:3:10: fatal error: cub/cub.cuh: No such file or directory", "CCCL"),
+        ("mine.py:3:10: fatal error: cuda/std/array: No such file or directory", "CCCL"),
+        ("mine.py:3:10: fatal error: cublas_v2.h: No such file or directory", "toolkit"),
+        ("mine.py:3:10: fatal error: curand_kernel.h: No such file or directory", "toolkit"),
+        ("mine.py:3:10: fatal error: mma.h: No such file or directory", "toolkit"),
+        ("mine.py:3:10: fatal error: nccl.h: No such file or directory", "NCCL"),
+        ("mine.py:3:10: fatal error: cudnn.h: No such file or directory", "cuDNN"),
+        ("mine.py:3:10: fatal error: cublasdx.hpp: No such file or directory", "MathDx"),
+        ("mine.py:3:10: fatal error: format: No such file or directory", "g\\+\\+ 13"),
+        ('mine.py(3): error: cannot open source file "cute/tensor.hpp"', "CUTLASS"),
+        ('mine.py(9): error: identifier "cublasCreate" is undefined', "toolkit"),
+        ('mine.py(9): error: identifier "CUBLAS_COMPUTE_32F" is undefined', "toolkit"),
+    ],
+)
+def test_a_header_of_the_image_that_is_missing_is_no_fault(
+    tmp_path: Path, error: str, family: str
+) -> None:
+    tools = Toolchain(tmp_path, tmp_path, tmp_path, "g++", (13, 0))
+    with pytest.raises(NotInstalled, match=rf"a header of .*{family}.* is not on this machine"):
+        image_headers.refuse_if_missing(f"cuda.cu cannot be compiled:\n{error}", tools)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "mine.py:3:10: fatal error: mine.h: No such file or directory",
+        "mine.py:3:10: fatal error: helper_cuda.h: No such file or directory",
+        "mine.py:3:10: fatal error: cuda_utils.h: No such file or directory",
+        "mine.py:3:10: fatal error: cuda/kernels.cuh: No such file or directory",
+        "mine.py:3:10: fatal error: torch/nothing.h: No such file or directory",
+        'mine.py(9): error: identifier "cutlas" is undefined',
+    ],
+)
+def test_a_header_that_nobody_knows_is_the_submissions_fault(tmp_path: Path, error: str) -> None:
+    tools = Toolchain(tmp_path, tmp_path, tmp_path, "g++", (13, 0))
+    image_headers.refuse_if_missing(f"cuda.cu cannot be compiled:\n{error}", tools)
+
+
+def test_a_library_that_the_toolkit_has_is_not_missing(tmp_path: Path) -> None:
+    (tmp_path / "cublas_v2.h").touch()
+    tools = Toolchain(tmp_path, tmp_path, tmp_path, "g++", (13, 0))
+    error = 'mine.py(9): error: identifier "cublasCreat" is undefined'
+    image_headers.refuse_if_missing(error, tools)
+
+
+SOURCE = "#include <torch/types.h>\n#include <cutlass/cutlass.h>\n__global__ void k() {}\n"
+
+
+def test_a_build_is_tried_again_once_cutlass_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try:
+        find_toolchain()
+    except MissingToolchain as missing:
+        pytest.skip(str(missing))
+    monkeypatch.setattr("nvfp4.capture.cuda.build.cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(image_headers, "_cutlass_roots", lambda: [tmp_path / "cutlass"])
+    request = Request("needs_cutlass", (Source("needs.cu", SOURCE),), "sm_100a")
+    for _ in range(2):
+        with pytest.raises(NotInstalled, match=r"needs\.cu:2: cutlass/cutlass\.h.*CUTLASS") as said:
+            build(request)
+    assert "nvidia-cutlass" in (said.value.hint or "")
+    checkout(tmp_path / "cutlass")
+    assert build(request).headers == "slim"
+
+
+SUBMISSION = """
+from torch.utils.cpp_extension import load_inline
+
+load_inline("m", "void f();", ["#include <cutlass/{name}>\\nvoid f() {{}}"], functions=["f"])
+custom_kernel = len
+"""
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a real CUDA device")
+def test_without_a_header_of_the_image_nothing_is_judged(tmp_path: Path) -> None:
+    submission = tmp_path / "mine.py"
+    submission.write_text(SUBMISSION.format(name="no_such_header.h"))
+    ended = CliRunner().invoke(main, ["check", str(submission)])
+    assert ended.exit_code == 3, ended.output
+    assert "cutlass/no_such_header.h, a header of CUTLASS, is not on this machine" in ended.output
+    assert "pip install --no-deps nvidia-cutlass" in ended.output

@@ -1,0 +1,175 @@
+"""How much shared memory a kernel may have: what ptxas takes, and what a launch may ask for."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from nvfp4.capture.cuda.build import Headers, Request, Source, _Compilation
+from nvfp4.capture.cuda.codes import Code, CudaError
+from nvfp4.capture.cuda.compilers import CompileError, Resources, assemble
+from nvfp4.capture.cuda.kernel import (
+    Kernel,
+    dynamic_shared_limit,
+    dynamic_shared_said,
+    refuse_as_cuda_does,
+)
+from nvfp4.capture.cuda.toolchain import MissingToolchain, Toolchain, find_toolchain
+from nvfp4.capture.device import device_for
+from nvfp4.records.launch_errors import NotInstalled
+
+KIB = 1024
+DEVICE = device_for("sm_90a")
+
+
+def kernel(static: int, asked_for: int | None = None) -> Kernel:
+    return Kernel("", "k", (8,), None, Resources(32, static), shared_asked_for=asked_for)
+
+
+# What scripts/fidelity/static_shared.cu printed on an H100.
+
+
+@pytest.mark.parametrize(
+    ("static", "asked_for", "said", "limit"),
+    [
+        (1 * KIB, None, 47 * KIB, 47 * KIB),
+        (40 * KIB, None, 8 * KIB, 8 * KIB),
+        (48 * KIB, None, 0, 0),
+        (60 * KIB, None, 0, 167 * KIB),
+        (160 * KIB, None, 0, 67 * KIB),
+        (227 * KIB, None, 0, 0),
+        (1 * KIB, 226 * KIB, 226 * KIB, 226 * KIB),
+        (1 * KIB, 0, 0, 0),
+        (60 * KIB, 0, 0, 0),
+        (60 * KIB, 167 * KIB, 167 * KIB, 167 * KIB),
+    ],
+)
+def test_what_static_shared_memory_leaves(
+    static: int, asked_for: int | None, said: int, limit: int
+) -> None:
+    one = kernel(static, asked_for)
+    assert dynamic_shared_said(one, DEVICE) == said
+    assert dynamic_shared_limit(one, DEVICE) == limit
+    dims = (1, 1, 1), (32, 1, 1), (1, 1, 1)
+    refuse_as_cuda_does(one, DEVICE, *dims, limit)
+    with pytest.raises(CudaError) as refused:
+        refuse_as_cuda_does(one, DEVICE, *dims, limit + 1)
+    assert refused.value.code == Code.INVALID_VALUE
+    assert re.search(r"-\d", refused.value.message) is None
+
+
+def test_a_refusal_says_what_would_help() -> None:
+    dims = (1, 1, 1), (32, 1, 1), (1, 1, 1)
+    with pytest.raises(CudaError, match=r"cudaFuncSetAttribute raises the limit$"):
+        refuse_as_cuda_does(kernel(8 * KIB), DEVICE, *dims, 41 * KIB)
+    with pytest.raises(
+        CudaError,
+        match=r"81920 bytes .* beside 163840 static ones; a block of .* has 232448 in all$",
+    ):
+        refuse_as_cuda_does(kernel(160 * KIB), DEVICE, *dims, 80 * KIB)
+
+
+# ptxas
+
+
+PTX = """
+.version {version}
+.target {arch}
+.address_size 64
+.visible .entry k(.param .u64 out) {{
+  .reg .b64 %rd<2>;
+  .shared .align 4 .b8 s[{size}];
+  ld.param.u64 %rd1, [out];
+  st.shared.u32 [s], 3;
+  st.global.u32 [%rd1], 3;
+  ret;
+}}
+"""
+
+
+def module(folder: Path, arch: str, size: int) -> Path:
+    path = folder / "k.ptx"
+    path.write_text(PTX.format(version="8.7", arch=arch, size=size))
+    return path
+
+
+@pytest.fixture(scope="module")
+def tools() -> Toolchain:
+    try:
+        return find_toolchain()
+    except MissingToolchain as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.mark.parametrize(
+    ("arch", "size", "taken"),
+    [
+        ("sm_100", 48 * KIB, True),
+        ("sm_100", 48 * KIB + 4, False),
+        ("sm_90a", 227 * KIB, True),
+        ("sm_100a", 60 * KIB, True),
+        ("sm_100a", 227 * KIB, True),
+        ("sm_100a", 227 * KIB + 4, False),
+    ],
+)
+def test_ptxas_decides_how_much_is_static(
+    tools: Toolchain, tmp_path: Path, arch: str, size: int, taken: bool
+) -> None:
+    if tools.version < (13, 0):
+        pytest.skip("it takes 48 KiB for all architectures")
+    path = module(tmp_path, arch, size)
+    if taken:
+        assert assemble(tools, path, arch)["k"].shared_bytes == size
+    else:
+        with pytest.raises(CompileError, match="too much shared data"):
+            assemble(tools, path, arch)
+
+
+@pytest.mark.parametrize(
+    ("version", "arch", "size", "expected"),
+    [
+        ((12, 8), "sm_100a", 60 * KIB, NotInstalled),
+        ((12, 9), "sm_90a", 227 * KIB, NotInstalled),
+        ((12, 9), "sm_100a", 228 * KIB, CompileError),
+        ((12, 9), "sm_100", 60 * KIB, CompileError),
+        ((13, 0), "sm_100a", 60 * KIB, CompileError),
+    ],
+)
+def test_what_only_an_old_ptxas_refuses_is_no_fault_of_the_submission(
+    tmp_path: Path, version: tuple[int, int], arch: str, size: int, expected: type[Exception]
+) -> None:
+    said = f"Entry function 'k' uses too much shared data ({size:#x} bytes, 0xc000 max)"
+    ptxas = tmp_path / "ptxas"
+    ptxas.write_text(f'#!/bin/sh\necho "ptxas error   : {said}" >&2\nexit 255\n')
+    ptxas.chmod(0o755)
+    old = Toolchain(tmp_path / "nvcc", ptxas, tmp_path, "g++", version)
+    with pytest.raises((CompileError, NotInstalled)) as refused:
+        assemble(old, module(tmp_path, arch, size), arch)
+    assert type(refused.value) is expected
+
+
+@pytest.mark.parametrize(
+    ("made_for", "source", "refused"),
+    [
+        (("sm_100a",), "", False),
+        ((), "", False),
+        (("compute_100",), "", False),  # the driver's compiler takes it
+        (("sm_100",), "", True),
+        (("sm_90a", "sm_100f"), "", True),
+        (("sm_100",), "#if __CUDA_ARCH__ >= 1000", False),  # another size there, for all we know
+    ],
+)
+def test_large_static_shared_memory_needs_an_architecture_that_takes_it(
+    tmp_path: Path, made_for: tuple[str, ...], source: str, refused: bool
+) -> None:
+    request = Request("m", (Source("cuda.cu", source),), "sm_100a", made_for=made_for)
+    tools = Toolchain(tmp_path, tmp_path, tmp_path, "g++", (13, 0))
+    compilation = _Compilation(request, tools, tmp_path, Headers.SLIM)
+    compilation._refuse_static_shared({"k": Resources(32, 48 * KIB)})
+    if refused:
+        with pytest.raises(CompileError, match="code=sm_100a"):
+            compilation._refuse_static_shared({"k": Resources(32, 60 * KIB)})
+    else:
+        compilation._refuse_static_shared({"k": Resources(32, 60 * KIB)})
