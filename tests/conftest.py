@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -16,11 +17,15 @@ from click.testing import Result
 from hypothesis import settings
 from kept import Judge, invoke
 
+from nvfp4.capture.cuda.toolchain import MissingToolchain, find_toolchain
 from nvfp4.cli import judging
 from nvfp4.cli.history import History
 from nvfp4.cli.verdict import Verdict
 from nvfp4.judge.cases import Case, parse_case
 from nvfp4.judge.protocol import ResultPipe
+
+if TYPE_CHECKING:
+    from nvfp4.emulation import Emulation
 
 # No test writes to the history of whoever runs it.
 os.environ["NVFP4_NO_LOG"] = "1"
@@ -143,6 +148,27 @@ def recorder() -> Iterator[Recorder]:
     made = Recorder()
     yield made
     made.close()
+
+
+@pytest.fixture(scope="module")
+def emulated() -> Iterator[Emulation]:
+    """The stand-in device; skips where there is no nvcc, or a real CUDA device."""
+    from nvfp4 import emulation
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a real CUDA device")
+    try:
+        find_toolchain()
+    except MissingToolchain as missing:
+        pytest.skip(str(missing))
+    with emulation.install_stand_in() as installed:
+        yield installed
+
+
+@pytest.fixture
+def tensor(emulated: Emulation) -> torch.Tensor:
+    emulated.clear()
+    return torch.zeros(32, device="cuda")
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 from bot import root
 from click.testing import CliRunner
+from corpus import Submission, load, marked_lines
 
 from nvfp4.capture.cuda.toolchain import MissingToolchain, find_toolchain
 from nvfp4.cli.advice import CostlyLine, costly_lines, kernel_notes
@@ -225,23 +225,15 @@ def test_sass_is_read_with_the_lines_of_the_submission() -> None:
 # --- whole submissions --------------------------------------------------------------------------
 
 
-def explained(path: Path, m: int = 128, k: int = 1536, top: int = 5) -> Explained:
+def explained(source: bytes, m: int = 128, k: int = 1536, top: int = 5) -> Explained:
     case = case_line({"m": m, "k": k, "l": 1, "seed": 1111})
-    (found,) = explain(path.read_bytes(), [case], ExplainOptions(top=top))
+    (found,) = explain(source, [case], ExplainOptions(top=top))
     assert found.error is None
     return found
 
 
-def marked(path: Path) -> Iterator[tuple[int, str]]:
-    """Lines with a comment `<- CODE`."""
-    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        mark = re.search(r"(?://|#) <- (\w+)", text)
-        if mark:
-            yield number, mark[1]
-
-
 def wasteful() -> list[Any]:
-    """A few; `make corpus` takes the rest."""
+    """`make corpus` takes those that do not call themselves quick."""
     try:
         find_toolchain()
         nvcc = True
@@ -249,30 +241,29 @@ def wasteful() -> list[Any]:
         nvcc = False
     without_nvcc = pytest.mark.skipif(not nvcc, reason="CUDA C++ cannot be compiled here")
     found = []
-    for path in sorted(KERNELS.glob("cu*.py")):
-        marks = [without_nvcc] if "cuda" in path.stem else []
-        if path.stem not in ("cuda_by_hand", "cute_bank_conflict", "cute_divergent_tail"):
+    for case in load(KERNELS):
+        marks = [without_nvcc] if "cuda" in case.name else []
+        if "quick" not in case.directives:
             marks.append(pytest.mark.corpus)
-        found.append(pytest.param(path, id=path.stem, marks=marks))
+        if marked_lines(case.source):
+            found.append(pytest.param(case, id=case.name, marks=marks))
     return found
 
 
-@pytest.mark.parametrize("path", wasteful())
-def test_waste_is_found_at_its_line(path: Path) -> None:
-    if path.stem.startswith("cute"):
+@pytest.mark.parametrize("case", wasteful())
+def test_waste_is_found_at_its_line(case: Submission) -> None:
+    """Lines that end with a comment `<- CODE`."""
+    if case.name.startswith("cute"):
         pytest.importorskip("cutlass")
-    found = {
-        (each.line.line, advice.code) for each in explained(path).costly for advice in each.advice
-    }
-    wanted = set(marked(path))
-    assert wanted
-    assert wanted <= found
+    found = explained(case.source.encode()).costly
+    codes = {(each.line.line, advice.code) for each in found for advice in each.advice}
+    assert codes >= set(marked_lines(case.source).items())
 
 
 @pytest.mark.parametrize(("m", "k"), [(256, 7168)])
 def test_a_tuned_kernel_is_not_accused(m: int, k: int) -> None:
     pytest.importorskip("cutlass")
-    found = explained(root / "submission.py", m, k, top=10)
+    found = explained((root / "submission.py").read_bytes(), m, k, top=10)
     assert len(found.costly) == 10
     assert [advice for each in found.costly for advice in each.advice] == []
 

@@ -85,7 +85,8 @@ def test_no_text_breaks_the_xml(text: str) -> None:
 
 @given(st.text())
 def test_xml_takes_any_text(text: str) -> None:
-    Xml.fromstring(formatted(verdict_with(text), "junit").encode("utf-8"))
+    root = Xml.fromstring(formatted(verdict_with(text), "junit").encode("utf-8"))
+    assert root.get("failures") == "2"
 
 
 @pytest.mark.parametrize("text", hostile)

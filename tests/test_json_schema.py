@@ -51,6 +51,7 @@ def properties(name: str) -> set[str]:
 
 
 def test_the_schema_is_one() -> None:
+    assert schema["$schema"] == Draft202012Validator.META_SCHEMA["$id"]
     Draft202012Validator.check_schema(schema)
 
 

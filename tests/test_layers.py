@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from graphlib import TopologicalSorter
+from pathlib import Path
 
 import pytest
 from imports import graph, imports_of, modules
@@ -33,6 +34,13 @@ below["cli"] = {"records"}
 
 reading_ptx = {"nvfp4.emulator.errors", "nvfp4.emulator.names", "nvfp4.emulator.source"}
 """What PTX is read with, besides emulator/ptx: its errors, names and lines of source."""
+
+
+order_in_the_emulator = (
+    *("source", "names", "errors", "findings", "report", "cost", "loops", "ptx", "arithmetic"),
+    *("state", "instructions", "compiler", "execution", "listing", "rendering", "", "preparation"),
+)
+"""Folders and modules of the emulator, each of which may import its own and what stands before."""
 
 
 def folder_of(name: str) -> str:
@@ -141,6 +149,28 @@ def test_the_executor_can_reach_neither_a_submission_nor_the_reference() -> None
 def test_the_emulator_knows_neither_torch_nor_cute_dsl() -> None:
     for name in members("emulator"):
         assert public_imports(name) <= {"numpy", "numba", "llvmlite"}, name
+
+
+def place_in_the_emulator(name: str) -> int:
+    return order_in_the_emulator.index(f"{name}.".split(".")[2])
+
+
+@pytest.mark.parametrize("name", members("emulator"))
+def test_every_import_in_the_emulator_goes_down(name: str) -> None:
+    for other in imported[name] & set(members("emulator")):
+        assert place_in_the_emulator(other) <= place_in_the_emulator(name), other
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from nvfp4.emulator import a\n",
+        "def late():\n    import nvfp4.emulator.a\n",
+    ],
+)
+def test_an_import_is_found_wherever_it_hides(tmp_path: Path, text: str) -> None:
+    (tmp_path / "b.py").write_text(text)
+    assert "nvfp4.emulator.a" in imports_of(tmp_path / "b.py")
 
 
 def test_the_command_imports_nothing_heavy() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 
@@ -39,32 +40,35 @@ def test_a_mean_that_no_memory_allows_is_refused() -> None:
         refuse_impossible(steady(5000.0), bound_ns)
 
 
+def refusal(check: Callable[..., None], *arguments: object) -> str:
+    """What a check raises, or nothing."""
+    try:
+        check(*arguments)
+    except SubmissionFailed as failed:
+        return str(failed)
+    return ""
+
+
 @pytest.mark.parametrize(
-    ("late_ns", "believed"), [(10_000.0, True), (40_000.0, True), (400_000.0, False)]
+    ("late_ns", "believed"),
+    [
+        ([10_000.0] * 5, True),
+        ([40_000.0] * 5, True),
+        ([400_000.0] * 5, False),
+        ([10_000.0] * 4 + [9e6], True),  # one call of many
+    ],
 )
-def test_work_that_outlasts_the_call_is_refused(late_ns: float, believed: bool) -> None:
-    mean_ns = 20_000.0
-    times = [CallTime(mean_ns, mean_ns + late_ns, wall_ns=1e6)] * 5
-    if believed:
-        refuse_unfinished(steady(mean_ns), times, limits)
-    else:
-        with pytest.raises(SubmissionFailed, match="work on another stream is not joined"):
-            refuse_unfinished(steady(mean_ns), times, limits)
-
-
-def test_one_late_call_of_many_is_no_unfinished_work() -> None:
-    times = [CallTime(2e4, 3e4, wall_ns=1e6)] * 4 + [CallTime(2e4, 9e6, wall_ns=1e7)]
-    refuse_unfinished(steady(2e4), times, limits)
+def test_work_that_outlasts_the_call_is_refused(late_ns: list[float], believed: bool) -> None:
+    times = [CallTime(2e4, 2e4 + late, wall_ns=1e6) for late in late_ns]
+    said = refusal(refuse_unfinished, steady(2e4), times, limits)
+    assert ("work on another stream is not joined" in said) is not believed
 
 
 @pytest.mark.parametrize(("wall_ns", "believed"), [(101e6, True), (114e6, True), (200e6, False)])
 def test_calls_that_took_longer_than_reported_are_refused(wall_ns: float, believed: bool) -> None:
     times = [CallTime(1e8, 1e8, wall_ns=wall_ns)] * 5
-    if believed:
-        refuse_slow_clock(steady(1e8), times)
-    else:
-        with pytest.raises(SubmissionFailed, match="by the judge's clock and 100000"):
-            refuse_slow_clock(steady(1e8), times)
+    said = refusal(refuse_slow_clock, steady(1e8), times)
+    assert ("by the judge's clock and 100000" in said) is not believed
 
 
 @pytest.mark.parametrize("wall_ns", [12.1e6, 50e6])

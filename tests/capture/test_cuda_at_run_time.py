@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +12,12 @@ import numpy as np
 import pytest
 import torch
 
-from nvfp4 import emulation
 from nvfp4.capture.cuda.nvrtc import nvcc_options
 from nvfp4.capture.cuda.runtime import RUNTIME
-from nvfp4.capture.cuda.toolchain import MissingToolchain, find_toolchain
+from nvfp4.capture.cuda.toolchain import MissingToolchain
 from nvfp4.emulation import Emulation
 from nvfp4.emulator.errors import OutOfBounds
 from nvfp4.records.launch_errors import UnsupportedCall
-
-try:
-    find_toolchain()
-except MissingToolchain as missing:
-    pytest.skip(str(missing), allow_module_level=True)
-
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a real CUDA device")
 
 CUDA = r"""
 #include <cuda_fp16.h>
@@ -57,18 +49,6 @@ PTX = """
 
 SOURCE = Path(__file__).read_text().splitlines()
 LINE_OF_THE_FAULT = 1 + next(i for i, line in enumerate(SOURCE) if "// past the end" in line)
-
-
-@pytest.fixture(scope="module")
-def emulated() -> Iterator[Emulation]:
-    with emulation.install_stand_in() as installed:
-        yield installed
-
-
-@pytest.fixture
-def tensor(emulated: Emulation) -> torch.Tensor:
-    emulated.clear()
-    return torch.zeros(32, device="cuda")
 
 
 @pytest.fixture(scope="module")

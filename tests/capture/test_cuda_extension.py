@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from nvfp4 import emulation
 from nvfp4.capture.cuda.build import CompileError
-from nvfp4.capture.cuda.toolchain import MissingToolchain, find_toolchain
+from nvfp4.capture.cuda.toolchain import find_toolchain
 from nvfp4.emulation import Emulation
 from nvfp4.emulator.errors import OutOfBounds
 from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall
-
-try:
-    find_toolchain()
-except MissingToolchain as missing:
-    pytest.skip(str(missing), allow_module_level=True)
-
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a real CUDA device")
 
 CUDA = r"""
 #include <cuda_runtime.h>
@@ -169,12 +160,6 @@ LINE_OF_THE_FAULT = 1 + next(i for i, line in enumerate(SOURCE) if "// past the 
 
 
 @pytest.fixture(scope="module")
-def emulated() -> Iterator[Emulation]:
-    with emulation.install_stand_in() as installed:
-        yield installed
-
-
-@pytest.fixture(scope="module")
 def module(emulated: Emulation) -> Any:
     from torch.utils.cpp_extension import load_inline
 
@@ -184,12 +169,6 @@ def module(emulated: Emulation) -> Any:
         if any(f" {name}(" in line for name in NAMES) and " {" in line
     )
     return load_inline("probe", [declared], [CUDA], functions=NAMES)
-
-
-@pytest.fixture
-def tensor(emulated: Emulation) -> torch.Tensor:
-    emulated.clear()
-    return torch.zeros(32, device="cuda")
 
 
 def test_a_launch_runs_its_kernel(module: Any, tensor: torch.Tensor, emulated: Emulation) -> None:

@@ -6,7 +6,6 @@ import ctypes
 import importlib
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,18 +14,10 @@ import numpy as np
 import pytest
 import torch
 
-from nvfp4 import emulation
-from nvfp4.capture.cuda.toolchain import MissingToolchain, find_toolchain
+from nvfp4.capture.cuda.toolchain import find_toolchain
 from nvfp4.emulation import Emulation
 from nvfp4.emulator.errors import OutOfBounds
 from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall
-
-try:
-    find_toolchain()
-except MissingToolchain as missing:
-    pytest.skip(str(missing), allow_module_level=True)
-
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a real CUDA device")
 
 CUDA = r"""
 extern "C" __global__ void fill(float *out, int n, double value) {
@@ -35,17 +26,6 @@ extern "C" __global__ void fill(float *out, int n, double value) {
 template <class T, int K> __global__ void scale(T *data, T by) { data[threadIdx.x] *= by * K; }
 __global__ void over(float *out, int n) { out[n + threadIdx.x] = 1.f; }
 """
-
-
-@pytest.fixture(scope="module")
-def emulated() -> Iterator[Emulation]:
-    with emulation.install_stand_in() as installed:
-        yield installed
-
-
-@pytest.fixture
-def tensor(emulated: Emulation) -> torch.Tensor:
-    return torch.zeros(32, device="cuda")
 
 
 # cuda.core

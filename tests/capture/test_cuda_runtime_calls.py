@@ -1,11 +1,9 @@
 """Calls of the CUDA runtime beside launches: what is taken, what is refused, what handles are."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from nvfp4 import emulation
 from nvfp4.emulation import Emulation
 from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall
 
@@ -163,12 +161,6 @@ NAMES = [
     *("in_a_destroyed_stream", "fill_in", "zeros_in_new_memory", "texture", "channel"),
     *("captured", "cooperative"),
 ]
-
-
-@pytest.fixture(scope="module")
-def emulated() -> Iterator[Emulation]:
-    with emulation.install_stand_in() as installed:
-        yield installed
 
 
 @pytest.fixture(scope="module")

@@ -74,6 +74,8 @@ def test_device_contexts_do_nothing() -> None:
     with torch.cuda.device(0), torch.cuda.device("cuda:0"), torch.cuda.device_of(tensor):
         torch.cuda.synchronize()
         torch.cuda.synchronize(tensor.device)
+        assert torch.ones(2, device="cuda").device == tensor.device
+    assert torch.cuda.current_device() == 0
 
 
 @pytest.mark.usefixtures("installed")

@@ -43,9 +43,10 @@ def test_a_version_that_is_too_old_is_named_with_those_that_are_not(
 def test_a_later_version_than_was_tried_is_not_refused_for_its_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    before = Compiler.compile
     pretend(monkeypatch, "5.0.0.dev1")
     with intercept(lambda launch: None):
-        pass
+        assert Compiler.compile is not before
 
 
 def test_a_version_without_what_is_hooked_is_refused_and_left_as_it_was(

@@ -93,7 +93,7 @@ for _kind in ("u16", "s16", "u32", "s32", "u64", "s64"):
 def video(name: str, lanes: int, signs: str, more: str) -> Oracle:
     """vop2 or vop4 as the manual writes it: signs of d, a and b; `.sat`, `.add` or neither."""
     width = 32 // lanes
-    one = {
+    one: Any = {
         "vadd": lambda a, b: a + b,
         "vsub": lambda a, b: a - b,
         "vavrg": lambda a, b: (a + b + 1) >> 1 if a + b >= 0 else (a + b) >> 1,

@@ -152,7 +152,9 @@ def test_what_is_wrong_is_named(before: str, instruction: str, kind: type[Emulat
 
 
 def test_a_lane_whose_address_is_not_used_may_hold_any() -> None:
-    matrix_access(f"selp.b32 %r2, %r2, 0xfffffff0, %p1; {STORE}", "setp.lt.u32 %p1, %r0, 8;")
+    unused = "setp.lt.u32 %p1, %r0, 8;"
+    report = matrix_access(f"selp.b32 %r2, %r2, 0xfffffff0, %p1; {STORE}", unused)
+    assert report.shared_bytes_written == 128
 
 
 def test_matrices_race_as_other_accesses_do() -> None:

@@ -1,5 +1,5 @@
 #!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
+# quick: yes
 """Eight partial sums a row lie side by side in shared memory, and a while loop walks over them."""
 
 import functools
