@@ -34,13 +34,13 @@ from typing import Any
 import yaml
 from corpus import load
 
-from nvfp4.cli.batch_lines import failure_of
+from nvfp4.cli.batch.lines import failure_of
 
 ROOT = Path(__file__).resolve().parent.parent
 
 JUDGE = """
 import fcntl, sys
-from nvfp4.cli import assess
+from nvfp4.cli.judging.invocation import assess
 from nvfp4.cli.main import main
 
 timed = assess._run_benchmarks

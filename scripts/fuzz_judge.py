@@ -37,8 +37,8 @@ def instrumented() -> contextlib.AbstractContextManager[Any]:
 
 
 with instrumented():
-    from nvfp4.cli.bot import ProcessResult
     from nvfp4.cli.emulation import read_counts
+    from nvfp4.cli.judging.bot import ProcessResult
     from nvfp4.cli.problem import ProblemError, load_problem
     from nvfp4.cli.verdict import (
         Submission,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nvfp4.cli.failure_objects import read_failure
-from nvfp4.cli.mistakes import Mistake
+from nvfp4.cli.judging.mistakes import Mistake
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.verdict import BenchmarkResult, Device, Submission, TestResult, Verdict
 

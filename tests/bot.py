@@ -1,9 +1,9 @@
 """The contest's bot as a driver of its own, written from the contest's protocol alone.
 
-It shares nothing with ``cli/bot.py``: it reads the pipe only when the process has ended, as the bot
-does, so a judge that writes more than a pipe holds blocks for ever here too. ``run`` starts Python
-as the bot does. ``judge`` has a process that has loaded torch forked, as the command does: the same
-judge, which takes a tenth of the time to start.
+It shares nothing with ``cli/judging/bot.py``: it reads the pipe only when the process has ended,
+as the bot does, so a judge that writes more than a pipe holds blocks for ever here too. ``run``
+starts Python as the bot does. ``judge`` has a process that has loaded torch forked, as the command
+does: the same judge, which takes a tenth of the time to start.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from nvfp4.cli.judge_server import Process, start
+from nvfp4.cli.judging.judge_server import Process, start
 
 root = Path(__file__).resolve().parent.parent
 pipe_bytes = 64 << 10

@@ -18,8 +18,8 @@ from hypothesis import settings
 from kept import Judge, invoke
 
 from nvfp4.capture.cuda.toolchain import MissingToolchain, find_toolchain
-from nvfp4.cli import judging
-from nvfp4.cli.history import History
+from nvfp4.cli.history.database import History
+from nvfp4.cli.judging import invocation as judging
 from nvfp4.cli.verdict import Verdict
 from nvfp4.judge.cases import Case, parse_case
 from nvfp4.judge.protocol import ResultPipe

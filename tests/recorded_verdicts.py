@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from nvfp4.cli.display.warnings import warnings_of
 from nvfp4.cli.verdict import (
     Submission,
     Verdict,
@@ -14,7 +15,6 @@ from nvfp4.cli.verdict import (
     read_device,
     read_test,
 )
-from nvfp4.cli.warnings import warnings_of
 
 folder = Path(__file__).resolve().parent / "recorded"
 names = sorted(path.stem for path in folder.glob("*.json"))

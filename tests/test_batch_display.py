@@ -10,9 +10,9 @@ from batches import no_options, verdict_of
 from rich.console import Console
 from rich.text import Text
 
-from nvfp4.cli.batch_display import live_table, result_line, summarise
-from nvfp4.cli.batch_lines import line_of
-from nvfp4.cli.tally import Tally
+from nvfp4.cli.batch.lines import line_of
+from nvfp4.cli.batch.progress import live_table, result_line, summarise
+from nvfp4.cli.batch.tally import Tally
 
 
 def tally_of(*judged: tuple[str, str]) -> Tally:

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from bot import root
 
-from nvfp4.cli import eval_process, places, this_machine
-from nvfp4.cli.batch_options import BatchOptions
-from nvfp4.cli.candidates import Candidate
+from nvfp4.cli.batch import eval_process, places, this_machine
+from nvfp4.cli.batch.candidates import Candidate
+from nvfp4.cli.batch.eval_process import EvalProcesses, Stopped
+from nvfp4.cli.batch.options import BatchOptions
+from nvfp4.cli.batch.places import Place, cpu_places, gpu_places, judge_on
 from nvfp4.cli.errors import SetupError
-from nvfp4.cli.eval_process import EvalProcesses, Stopped
 from nvfp4.cli.main import eval_command, main
-from nvfp4.cli.places import Place, cpu_places, gpu_places, judge_on
 
 
 def test_a_place_judges_one_at_a_time() -> None:

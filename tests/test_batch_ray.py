@@ -19,11 +19,11 @@ from click.testing import CliRunner
 from conftest import processes_naming
 from test_batch_processes import endless, wait_for
 
-from nvfp4.cli.batch_options import BatchOptions
-from nvfp4.cli.candidates import Candidate
+from nvfp4.cli.batch.candidates import Candidate
+from nvfp4.cli.batch.on_ray import Judge, RayCluster
+from nvfp4.cli.batch.options import BatchOptions
+from nvfp4.cli.batch.places import cpu_places, judge_on
 from nvfp4.cli.main import main
-from nvfp4.cli.on_ray import Judge, RayCluster
-from nvfp4.cli.places import cpu_places, judge_on
 
 pytest.importorskip("ray", reason="Ray is not installed")
 

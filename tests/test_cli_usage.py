@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import nvfp4
-from nvfp4.cli.judging import Invocation
+from nvfp4.cli.judging.invocation import Invocation
 from nvfp4.cli.main import main
 from nvfp4.cli.problem import ProblemError, load_problem
 
@@ -29,9 +29,9 @@ def test_a_profile_without_a_gpu_is_an_explanation(
         asked.append((submission, shapes, invocation.options.device))
         return 1
 
-    explain = ModuleType("nvfp4.cli.explain")
+    explain = ModuleType("nvfp4.cli.explain.command")
     vars(explain)["explain_and_show"] = explain_and_show
-    monkeypatch.setitem(sys.modules, "nvfp4.cli.explain", explain)
+    monkeypatch.setitem(sys.modules, "nvfp4.cli.explain.command", explain)
     mine = str(tmp_path / "mine.py")
     Path(mine).write_text(unwritten)
     done = CliRunner().invoke(main, ["eval", mine, "--mode", "profile", "--device", device])

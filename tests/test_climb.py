@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from nvfp4.cli import climber as judging
-from nvfp4.cli.assess import Observer, Plan
-from nvfp4.cli.bot import Bot
-from nvfp4.cli.climb_plot import draw_climb
-from nvfp4.cli.climb_tables import correlations, markdown, write_tables
-from nvfp4.cli.climber import Climber
 from nvfp4.cli.errors import SetupError
-from nvfp4.cli.ladder import Rung, find_rungs, rung_text
+from nvfp4.cli.judging.assess import Observer, Plan
+from nvfp4.cli.judging.bot import Bot
+from nvfp4.cli.ladder import measuring as judging
+from nvfp4.cli.ladder.measuring import Climber
+from nvfp4.cli.ladder.occupancy import warps_per_sm
+from nvfp4.cli.ladder.plot import draw_climb
+from nvfp4.cli.ladder.rank_correlation import spearman
+from nvfp4.cli.ladder.results import Counts, Judged, Step, no_gpu, read_steps, write_steps
+from nvfp4.cli.ladder.rungs import Rung, find_rungs, rung_text
+from nvfp4.cli.ladder.tables import correlations, markdown, write_tables
 from nvfp4.cli.main import main
-from nvfp4.cli.occupancy import warps_per_sm
 from nvfp4.cli.problem import load_problem
-from nvfp4.cli.rank_correlation import spearman
-from nvfp4.cli.steps import Counts, Judged, Step, no_gpu, read_steps, write_steps
 from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict
 
 climb = find_rungs(["cute", "cuda"])

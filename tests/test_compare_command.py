@@ -19,13 +19,13 @@ from recorded_verdicts import timed_verdict
 from rich.console import Console
 from screens.verdicts import cpu, gpu
 
-from nvfp4.cli.assess import Observer, Plan
-from nvfp4.cli.bot import Bot
 from nvfp4.cli.compare import comparing
 from nvfp4.cli.compare.counts import names
 from nvfp4.cli.compare.side_by_side import FailedThere, Times
-from nvfp4.cli.history import History
-from nvfp4.cli.judging import Options
+from nvfp4.cli.history.database import History
+from nvfp4.cli.judging.assess import Observer, Plan
+from nvfp4.cli.judging.bot import Bot
+from nvfp4.cli.judging.invocation import Options
 from nvfp4.cli.problem import Problem, load_problem
 from nvfp4.cli.verdict import BenchmarkResult, Submission, TestResult, Verdict
 

@@ -16,7 +16,7 @@ from conftest import process_state
 
 from nvfp4.cli.compare.side_by_side import FailedThere, Times, time_side_by_side
 from nvfp4.cli.errors import SetupError
-from nvfp4.cli.judging import Invocation
+from nvfp4.cli.judging.invocation import Invocation
 from nvfp4.contract.task import input_t, output_t
 from nvfp4.judge.cases import parse_case
 from nvfp4.judge.clock.device_limits import DeviceLimits

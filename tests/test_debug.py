@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from bot import root
 
-from nvfp4.cli.debug import notes, writer_lines
+from nvfp4.cli.judging.debug import notes, writer_lines
 from nvfp4.emulator.state.watch import Watch, Writer, current, watching
 
 

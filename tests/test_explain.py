@@ -14,9 +14,10 @@ from click.testing import CliRunner
 from corpus import Submission, load, marked_lines
 
 from nvfp4.capture.cuda.toolchain import MissingToolchain, find_toolchain
-from nvfp4.cli.advice import CostlyLine, costly_lines, kernel_notes
-from nvfp4.cli.explain import Explained, ExplainOptions, explain, explain_and_show
-from nvfp4.cli.explanation import (
+from nvfp4.cli.explain.advice import CostlyLine, costly_lines, kernel_notes
+from nvfp4.cli.explain.command import Explained, ExplainOptions, explain, explain_and_show
+from nvfp4.cli.explain.listing import Layout, costly_sentences, kernel_heading, listing, short_count
+from nvfp4.cli.explain.records import (
     Access,
     BadExplanation,
     Code,
@@ -25,8 +26,7 @@ from nvfp4.cli.explanation import (
     Read,
     read_explanations,
 )
-from nvfp4.cli.judging import Invocation
-from nvfp4.cli.listing import Layout, costly_sentences, kernel_heading, listing, short_count
+from nvfp4.cli.judging.invocation import Invocation
 from nvfp4.cli.main import main
 from nvfp4.cli.problem import Shape, case_line
 from nvfp4.records.options import Options

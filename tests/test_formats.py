@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded_verdicts import every_verdict, recorded_verdict, timed_verdict
 
+from nvfp4.cli.display.formats import format_of, formatted
+from nvfp4.cli.display.formats.rows import columns
 from nvfp4.cli.failure_objects import read_failure
-from nvfp4.cli.formats import format_of, formatted
-from nvfp4.cli.formats.rows import columns
 from nvfp4.cli.parameters import formats
 from nvfp4.cli.text import visible
 from nvfp4.cli.verdict import Device, Submission, TestResult, Verdict, Warning

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 from recorded_verdicts import recorded_verdict
 
-from nvfp4.cli import judging
-from nvfp4.cli.formats import formatted
+from nvfp4.cli.display.formats import formatted
+from nvfp4.cli.judging import invocation as judging
 from nvfp4.cli.main import main
 from nvfp4.cli.verdict import Verdict
 

@@ -23,9 +23,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from nvfp4.cli.bot import ProcessResult, _results
+from nvfp4.cli.display.render import show
+from nvfp4.cli.judging.bot import ProcessResult, _results
 from nvfp4.cli.problem import Problem, ProblemError, load_problem, shape_of
-from nvfp4.cli.render import show
 from nvfp4.cli.verdict import (
     Submission,
     Verdict,

@@ -17,16 +17,16 @@ from bot import root
 from kept import Judge, content, invoke, is_error, kept_in, named
 from recorded_verdicts import every_verdict, timed_verdict
 
-from nvfp4.cli.history import History, version
-from nvfp4.cli.keeping import keep
+from nvfp4.cli.history.database import History, version
+from nvfp4.cli.history.keeping import keep
 
 writer = """
 import hashlib, os, sys
 from pathlib import Path
 sys.path[:0] = [{tests!r}]
 from recorded_verdicts import timed_verdict
-from nvfp4.cli.history import History
-from nvfp4.cli.keeping import keep
+from nvfp4.cli.history.database import History
+from nvfp4.cli.history.keeping import keep
 from nvfp4.cli.verdict import Submission
 history, times, size = History(Path(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3])
 print("ready", flush=True)
@@ -197,7 +197,7 @@ def test_a_locked_file_is_waited_for_and_then_given_up(
     history: History, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     kept_in(history, named(timed_verdict()))
-    monkeypatch.setattr("nvfp4.cli.history.busy_s", 0.1)
+    monkeypatch.setattr("nvfp4.cli.history.database.busy_s", 0.1)
     with sqlite3.connect(history.path, isolation_level=None) as other:
         other.execute("BEGIN EXCLUSIVE")
         assert keep(named(timed_verdict()), content, history) is None

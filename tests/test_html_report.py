@@ -19,11 +19,11 @@ from recorded_verdicts import every_verdict, recorded_verdict
 from screens.verdicts import benchmark_lines, timed, verdicts
 from test_formats import hostile, verdict_with
 
-from nvfp4.cli import judging
-from nvfp4.cli.explain import Explained
-from nvfp4.cli.explanation import Kernel, Line
-from nvfp4.cli.history import History
-from nvfp4.cli.judging import Invocation
+from nvfp4.cli.explain.command import Explained
+from nvfp4.cli.explain.records import Kernel, Line
+from nvfp4.cli.history.database import History
+from nvfp4.cli.judging import invocation as judging
+from nvfp4.cli.judging.invocation import Invocation
 from nvfp4.cli.main import main
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.report import source

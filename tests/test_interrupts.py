@@ -14,7 +14,7 @@ import pytest
 from bot import root
 from conftest import is_below, processes_naming, submissions
 
-from nvfp4.cli.activity import read_activity
+from nvfp4.cli.judging.activity import read_activity
 
 right = (submissions / "right.py").read_text(encoding="utf-8")
 

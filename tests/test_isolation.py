@@ -16,7 +16,7 @@ import pytest
 from bot import Bot, case, root
 from conftest import is_below, processes_naming, with_the_judge
 
-import nvfp4.cli.bot
+import nvfp4.cli.judging.bot
 from nvfp4.cli.problem import load_problem
 from nvfp4.records.options import Options
 from nvfp4.sandbox.mounts import hidden_program_folders
@@ -207,10 +207,12 @@ def custom_kernel(data):
 
 @in_tmp
 def test_no_seed_stands_where_a_submission_can_read(seen: dict) -> None:
-    bot = nvfp4.cli.bot.Bot(load_problem(), seeking.encode(), Options(device="cpu"), 7654321)
+    bot = nvfp4.cli.judging.bot.Bot(
+        load_problem(), seeking.encode(), Options(device="cpu"), 7654321
+    )
     ended = bot.run_eval("test", [case(seed=7654321)])
     assert "LookupError: found []" in ended.values["test.0.error"]
-    alone = nvfp4.cli.bot.Bot(
+    alone = nvfp4.cli.judging.bot.Bot(
         load_problem(), f"{seeking}\ncustom_kernel(None)\n".encode(), Options(device="cpu"), 7654321
     )
     assert alone.run_submission().stderr.endswith("LookupError: found []")

@@ -17,14 +17,21 @@ from typing import Any
 import pytest
 from bot import root
 
-from nvfp4.cli.climb_tables import markdown
-from nvfp4.cli.climber import climber
-from nvfp4.cli.directives import warnings_before
+from nvfp4.cli.display.progress import Observer
 from nvfp4.cli.errors import SetupError
-from nvfp4.cli.ladder import Rung, all_rungs, find_rungs, ladder_folder, own_submission, rung_text
+from nvfp4.cli.judging.directives import warnings_before
+from nvfp4.cli.ladder.measuring import climber
+from nvfp4.cli.ladder.results import no_gpu, read_steps
+from nvfp4.cli.ladder.rungs import (
+    Rung,
+    all_rungs,
+    find_rungs,
+    ladder_folder,
+    own_submission,
+    rung_text,
+)
+from nvfp4.cli.ladder.tables import markdown
 from nvfp4.cli.problem import load_problem
-from nvfp4.cli.progress import Observer
-from nvfp4.cli.steps import no_gpu, read_steps
 from nvfp4.contract.reference import (
     check_implementation,
     generate_full_range_input,

@@ -10,13 +10,13 @@ from bot import case
 from click.testing import CliRunner
 
 from nvfp4.cli import exits
-from nvfp4.cli.assess import Observer, Plan, assess
-from nvfp4.cli.bot import ProcessResult
-from nvfp4.cli.closing import closing_line
 from nvfp4.cli.compare.files import File
 from nvfp4.cli.compare.results import Failed
+from nvfp4.cli.display.closing import closing_line
+from nvfp4.cli.judging.assess import Observer, Plan, assess
+from nvfp4.cli.judging.bot import ProcessResult
+from nvfp4.cli.judging.unclear_policy import Pace, is_refusal
 from nvfp4.cli.main import main
-from nvfp4.cli.pace import Pace, is_refusal
 from nvfp4.cli.verdict import (
     BenchmarkResult,
     Submission,

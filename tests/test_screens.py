@@ -24,11 +24,11 @@ from rich.console import Console
 from screens.verdicts import Clock, play, verdicts
 from texts import expect
 
-from nvfp4.cli.console import Output
-from nvfp4.cli.course import Course
+from nvfp4.cli.display.console import Output
+from nvfp4.cli.display.progress import observed
+from nvfp4.cli.display.progress_model import Course
+from nvfp4.cli.display.render import show
 from nvfp4.cli.main import main
-from nvfp4.cli.progress import observed
-from nvfp4.cli.render import show
 
 screens = Path(__file__).resolve().parent / "screens"
 sizes = {80: 24, 100: 30, 160: 50}

@@ -14,7 +14,7 @@ import pytest
 from bot import Bot, case, root
 from conftest import is_below, processes_naming, with_the_judge
 
-import nvfp4.cli.bot
+import nvfp4.cli.judging.bot
 from nvfp4.cli.problem import load_problem
 from nvfp4.records.options import Options
 
@@ -82,8 +82,10 @@ def test_a_run_that_is_too_long_is_asked_to_stop_and_leaves_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(nvfp4.cli.bot, "grace_s", -166.0)  # the judge itself would wait for 170 s
-    bot = nvfp4.cli.bot.Bot(load_problem(), endless, Options(device="cpu"))
+    monkeypatch.setattr(
+        nvfp4.cli.judging.bot, "grace_s", -166.0
+    )  # the judge itself would wait for 170 s
+    bot = nvfp4.cli.judging.bot.Bot(load_problem(), endless, Options(device="cpu"))
     ended = bot.run_eval("test", [case()])
     assert ended.killed
     assert ended.exit_code == 128 + signal.SIGTERM
@@ -91,9 +93,9 @@ def test_a_run_that_is_too_long_is_asked_to_stop_and_leaves_no_folder(
     assert processes_naming(f"{tmp_path}/") == []
 
 
-def run(script: str, tmp_path: Path, timeout_s: float) -> nvfp4.cli.bot.ProcessResult:
+def run(script: str, tmp_path: Path, timeout_s: float) -> nvfp4.cli.judging.bot.ProcessResult:
     command = [sys.executable, "-c", script]
-    return nvfp4.cli.bot._run(command, tmp_path, dict(os.environ), timeout_s)
+    return nvfp4.cli.judging.bot._run(command, tmp_path, dict(os.environ), timeout_s)
 
 
 def test_a_process_that_clears_away_has_time_for_it(tmp_path: Path) -> None:
@@ -111,7 +113,7 @@ def test_a_process_that_clears_away_has_time_for_it(tmp_path: Path) -> None:
 def test_a_process_that_will_not_stop_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nvfp4.cli.bot, "stop_s", 0.3)
+    monkeypatch.setattr(nvfp4.cli.judging.bot, "stop_s", 0.3)
     script = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)\n"
     start = time.monotonic()
     ended = run(script, tmp_path, 3)

@@ -15,11 +15,11 @@ from bot import case, root
 from conftest import is_below, processes_naming
 from rich.console import Console
 
-from nvfp4.cli.bot import Bot
+from nvfp4.cli.display.render import show
 from nvfp4.cli.findings import read_findings
-from nvfp4.cli.janitor import clear
+from nvfp4.cli.judging.bot import Bot
+from nvfp4.cli.judging.janitor import clear
 from nvfp4.cli.problem import load_problem
-from nvfp4.cli.render import show
 from nvfp4.cli.text import first_lines, most_lines, visible
 from nvfp4.cli.verdict import Submission, TestResult, Verdict
 from nvfp4.records.options import Options

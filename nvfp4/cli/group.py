@@ -11,7 +11,7 @@ import click
 
 from nvfp4.cli import exits, interrupts
 from nvfp4.cli.errors import SetupError
-from nvfp4.cli.setup_errors import asks_for_json, print_error
+from nvfp4.cli.judging.setup_errors import asks_for_json, print_error
 
 _no_room = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 

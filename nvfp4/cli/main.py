@@ -15,7 +15,7 @@ from nvfp4.cli import exits
 from nvfp4.cli.compare.command import compare
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.group import Commands
-from nvfp4.cli.history_commands import log, report, show
+from nvfp4.cli.history.commands import log, report, show
 from nvfp4.cli.parameters import (
     DeviceType,
     ShapeType,
@@ -44,7 +44,7 @@ def _end(judge: Callable[[], int], submission: Path, watch: bool) -> NoReturn:
     """Ends with the exit code of a judgement, or of the last of several."""
     if not watch:
         sys.exit(judge())
-    from nvfp4.cli.watch import repeatedly
+    from nvfp4.cli.judging.watch import repeatedly
 
     sys.exit(repeatedly(judge, submission))
 
@@ -70,8 +70,8 @@ def eval_command(
 
     Exit code 0: it passed; 1: it failed; 2: nothing was judged; 3: unclear.
     """
-    from nvfp4.cli.assess import Plan
-    from nvfp4.cli.judging import Invocation, judge_and_show, profile_and_show
+    from nvfp4.cli.judging.assess import Plan
+    from nvfp4.cli.judging.invocation import Invocation, judge_and_show, profile_and_show
     from nvfp4.cli.problem import load_problem
 
     problem = load_problem()
@@ -99,8 +99,8 @@ def bench(submission: Path, shapes: tuple[tuple[int, int, int], ...], **options:
 
     Every call sees new contents and every output is checked.
     """
-    from nvfp4.cli.assess import Plan
-    from nvfp4.cli.judging import Invocation, judge_and_show
+    from nvfp4.cli.judging.assess import Plan
+    from nvfp4.cli.judging.invocation import Invocation, judge_and_show
     from nvfp4.cli.problem import case_line, load_problem
 
     lines = [case_line({"m": m, "k": k, "l": l, "seed": bench_seed}) for m, k, l in shapes]
@@ -125,8 +125,8 @@ def test(
     submission: Path, stop_early: bool, pattern: str | None, watch: bool, **options: Any
 ) -> None:
     """Tests SUBMISSION on the contest's inputs and on full-range ones; times nothing."""
-    from nvfp4.cli.assess import Plan
-    from nvfp4.cli.judging import Invocation, judge_and_show
+    from nvfp4.cli.judging.assess import Plan
+    from nvfp4.cli.judging.invocation import Invocation, judge_and_show
     from nvfp4.cli.problem import load_problem, matching
 
     tests = load_problem().tests
@@ -148,8 +148,8 @@ def batch(names: tuple[Path, ...], **options: Any) -> None:
     One at a time on each GPU; without a GPU as many at once as cores and memory allow. Exit code
     0: all passed; 1: some failed; 130: interrupted, and what was judged is kept.
     """
-    from nvfp4.cli.batch import batch_and_show
-    from nvfp4.cli.batch_options import BatchOptions
+    from nvfp4.cli.batch.command import batch_and_show
+    from nvfp4.cli.batch.options import BatchOptions
 
     sys.exit(batch_and_show(names, BatchOptions.of(options)))
 
@@ -171,8 +171,8 @@ def check(
     A shape of the contest with its inputs decides. Full-range inputs and an awkward shape, 384 x
     640 x 2, are a second look, which only warns.
     """
-    from nvfp4.cli.check import check_and_show
-    from nvfp4.cli.judging import Invocation
+    from nvfp4.cli.judging.check import check_and_show
+    from nvfp4.cli.judging.invocation import Invocation
 
     _end(lambda: check_and_show(submission, shape, Invocation.of(options)), submission, watch)
 
@@ -219,7 +219,7 @@ def explain(submission: Path, shapes: tuple[tuple[int, int, int], ...], **option
     One call of a shape is emulated, of a large grid a sample of its thread blocks; nothing is
     judged or timed. Exit code 1: the call failed; 3: it uses what is not emulated.
     """
-    from nvfp4.cli.explain import ExplainOptions, explain_and_show
+    from nvfp4.cli.explain.command import ExplainOptions, explain_and_show
 
     sys.exit(explain_and_show(submission, shapes, ExplainOptions(**options)))
 
@@ -230,8 +230,8 @@ def explain(submission: Path, shapes: tuple[tuple[int, int, int], ...], **option
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else.")
 def info(device: str, flush: str, as_json: bool) -> None:
     """Shows the device, its measured limits, and the floor of each benchmark."""
-    from nvfp4.cli.console import new_console
-    from nvfp4.cli.info import inspect, show_info
+    from nvfp4.cli.display.console import new_console
+    from nvfp4.cli.judging.info import inspect, show_info
     from nvfp4.cli.problem import load_problem
 
     information = inspect(load_problem(), device, flush)
@@ -260,8 +260,8 @@ def selftest(
     NAMES picks some of the corpus; all of it is judged without, or a few with --quick. Exit 1 if
     the judge was fooled, or failed an honest submission.
     """
-    from nvfp4.cli.console import new_console
-    from nvfp4.cli.info import inspect
+    from nvfp4.cli.display.console import new_console
+    from nvfp4.cli.judging.info import inspect
     from nvfp4.cli.problem import load_problem
     from nvfp4.cli.selftest import load_corpus, run_corpus, show_corpus, show_findings
 
@@ -317,7 +317,7 @@ def tune(
     unconfined: tune only what you trust. Exit 1: no configuration of a shape is right.
     """
     from nvfp4.cli.problem import load_problem
-    from nvfp4.cli.tune import tune as run_tuner
+    from nvfp4.cli.tuning.command import tune as run_tuner
 
     if device in ("cpu", "emulate"):
         raise SetupError("only a GPU can say what is fast", "Use --device auto, cuda or cuda:N.")
@@ -351,7 +351,7 @@ def ladder(names: tuple[str, ...], **options: Any) -> None:
     NAMES picks rungs, such as cute/07_split_k_warp, or folders, such as cuda; all are judged
     without. Counts are the emulator's everywhere, times those of a GPU. Exit 1: a rung failed.
     """
-    from nvfp4.cli.climb import LadderOptions, climb_and_show
+    from nvfp4.cli.ladder.command import LadderOptions, climb_and_show
 
     sys.exit(climb_and_show(names, LadderOptions(**options)))
 
@@ -387,8 +387,8 @@ def debug(
     nvfp4 debug submission.py --shape 512x1536x2 --row 37 --batch 1
     nvfp4 debug submission.py --shape 128x256x1 --row 0 --full --all-blocks
     """
-    from nvfp4.cli.debug import Element, debug_and_show
-    from nvfp4.cli.judging import Invocation
+    from nvfp4.cli.judging.debug import Element, debug_and_show
+    from nvfp4.cli.judging.invocation import Invocation
 
     element = Element(*shape, row, batch, full, case_seed)
     sys.exit(debug_and_show(submission, element, Invocation.of(options), all_blocks))

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from nvfp4.cli.failures import named_results
-from nvfp4.cli.quantities import several
+from nvfp4.cli.display.failures import named_results
+from nvfp4.cli.display.quantities import several
 from nvfp4.cli.verdict import Verdict
 
 _shown_outputs = 3

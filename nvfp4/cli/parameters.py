@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 formats = ("text", "json", "junit", "github", "markdown", "csv")
-"""See ``cli.formats``."""
+"""See ``cli.display.formats``."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from nvfp4.cli.b200 import contest_floor_us, speed_of_light_us
+from nvfp4.cli.display.b200 import contest_floor_us, speed_of_light_us
 from nvfp4.cli.emulation import read_counts
 from nvfp4.cli.failure_objects import read_failure
 from nvfp4.cli.findings import read_findings
-from nvfp4.cli.mistakes import Mistake
-from nvfp4.cli.pipe_values import count, microseconds, number, samples_us
+from nvfp4.cli.judging.mistakes import Mistake
+from nvfp4.cli.judging.pipe_values import count, microseconds, number, samples_us
 from nvfp4.cli.problem import shape_of
-from nvfp4.cli.retargeting import read_retargeted
+from nvfp4.cli.display.retargeting import read_retargeted
 
 full_range_suffix = "; inputs: full"
 
@@ -34,7 +34,7 @@ class Device:
 
     emulates: the architecture that kernels are emulated as, None on a GPU. flush: contest or clean,
     None without a GPU. nvcc: a version, or "none: ..." with the reason.
-    retargeted: the kernels that were rewritten for this GPU; see ``cli.retargeting``.
+    retargeted: the kernels that were rewritten for this GPU; see ``cli.display.retargeting``.
     """
 
     kind: str
@@ -81,7 +81,7 @@ class BenchmarkResult:
     """Times in microseconds, None where nothing was timed. bytes: the least a kernel must move.
 
     samples_us: every timed call that counts, in order. batched_us: a call of many queued back to
-    back, by the judge's own clock. sol_us, b200_floor_us: see ``cli.b200``.
+    back, by the judge's own clock. sol_us, b200_floor_us: see ``cli.display.b200``.
     emulation: counts of the call's launches where it was emulated; see ``cli.emulation``. unverified:
     why output and counts are what the submission's own process says; None where they are not.
     """

@@ -255,7 +255,7 @@ def main() -> None:
 
 
 def _tell(word: str) -> None:
-    """For nvfp4/cli/activity.py."""
+    """For nvfp4/cli/judging/activity.py."""
     Path("activity").write_text(word)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from nvfp4.cli.retargeting import read_retargeted, retargeting_lines
+from nvfp4.cli.display.retargeting import read_retargeted, retargeting_lines
 from nvfp4.judge.protocol import ResultPipe
 from nvfp4.judge.retargeted_kernels import RetargetedKernels
 from nvfp4.records.messages import Call, Called, Done, Load, Profile

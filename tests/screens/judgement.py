@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import sys
 
-from nvfp4.cli.console import new_console
-from nvfp4.cli.course import Course
-from nvfp4.cli.progress import observed
-from nvfp4.cli.render import show
+from nvfp4.cli.display.console import new_console
+from nvfp4.cli.display.progress import observed
+from nvfp4.cli.display.progress_model import Course
+from nvfp4.cli.display.render import show
 from screens.verdicts import Clock, play, verdicts
 
 

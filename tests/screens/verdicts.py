@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from bot import problem
 
-from nvfp4.cli.assess import Observer
 from nvfp4.cli.emulation import read_counts
+from nvfp4.cli.judging.assess import Observer
 from nvfp4.cli.problem import case_line, shape_of
 from nvfp4.cli.verdict import (
     BenchmarkResult,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from nvfp4.cli.bot import Bot
+from nvfp4.cli.judging.bot import Bot
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.text import visible_json
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from nvfp4.cli.history import Entry
-from nvfp4.cli.plotting import load_pyplot
+from nvfp4.cli.history.database import Entry
+from nvfp4.cli.display.plotting import load_pyplot
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.verdict import BenchmarkResult
 

@@ -1,0 +1,132 @@
+"""`nvfp4 batch`: judges many submissions and appends a line for each to a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from nvfp4.cli import exits, interrupts
+from nvfp4.cli.batch.progress import shown, summarise
+from nvfp4.cli.batch.lines import BatchFile, Line, line_of
+from nvfp4.cli.batch.options import BatchOptions, Judges
+from nvfp4.cli.batch.candidates import Candidate, find_files, read_candidates
+from nvfp4.cli.display.console import new_console
+from nvfp4.cli.errors import SetupError
+from nvfp4.cli.batch.tally import Tally
+from nvfp4.cli.batch.this_machine import ThisMachine
+from nvfp4.cli.verdict import error_object
+
+
+def batch_and_show(names: Sequence[Path], options: BatchOptions) -> int:
+    """Judges files and those of folders, and returns the exit code. Raises SetupError."""
+    paths = find_files(names)
+    judges = _judges(options)
+    console = new_console()
+    tally = Tally(len(paths))
+    stopped = False
+    with closing(BatchFile(options.jsonl, options.resume)) as file:
+        with shown(console, tally) as show:
+            try:
+                _judge(paths, file, judges, options.identity(judges.kind), tally, show)
+            except KeyboardInterrupt:
+                stopped = True
+        summarise(console, tally, options.jsonl, stopped)
+    if stopped:
+        return interrupts.exit_code()
+    if tally.passed == len(paths):
+        return exits.passed
+    return exits.unclear if tally.passed + tally.unclear == len(paths) else exits.failed
+
+
+def _judges(options: BatchOptions) -> Judges:
+    if options.ray is None:
+        if options.gpu:
+            raise SetupError("--gpu chooses among the nodes of --ray", "Give both.", "usage")
+        return ThisMachine(options)
+    if options.gpus or options.jobs:
+        hint = "Leave out --gpus and --jobs; Ray places by what each node has."
+        raise SetupError("--gpus and --jobs are for one machine", hint, "usage")
+    if ":" in options.device or (options.gpu and options.device in ("cpu", "emulate")):
+        hint = "Leave out --device; --gpu TYPE chooses the GPUs."
+        raise SetupError(f"--device {options.device} does not go with --ray", hint, "usage")
+    from nvfp4.cli.batch.on_ray import RayCluster
+
+    return RayCluster(options)
+
+
+def _judge(
+    paths: Sequence[Path],
+    file: BatchFile,
+    judges: Judges,
+    options: dict[str, Any],
+    tally: Tally,
+    show: Callable[[Line], None],
+) -> None:
+    """Has every path in the file, what is there already included; shows what is new."""
+    ours = {str(path) for path in paths}
+    file.drop(lambda line: line["submission"]["path"] in ours and not _counts(line, options))
+    known: dict[str, dict[str, Line]] = {}
+    for line in file.found:
+        if _counts(line, options) and _same_options(line, options):
+            path, sha256 = line["submission"]["path"], line["submission"]["sha256"]
+            known.setdefault(sha256, {})[path] = line
+
+    def add(lines: list[Line]) -> None:
+        for line in lines:
+            tally.add(line)  # an interrupt may come while the file is written
+        file.append(lines)
+        for line in lines:
+            show(line)
+
+    def told(candidate: Candidate, verdict: dict[str, Any]) -> None:
+        tally.judged += 1
+        add(_lines(candidate.paths, candidate.sha256, verdict, None, options))
+
+    candidates, unreadable = read_candidates(paths)
+    for path, error in unreadable:
+        verdict = error_object(error.code, str(error), error.hint)
+        add([line_of(verdict, path, None, None, options)])
+    new = []
+    for candidate in candidates:
+        lines = known.get(candidate.sha256)
+        if not lines:
+            new.append(candidate)
+            continue
+        for path in candidate.paths:
+            if str(path) in lines:
+                tally.add(lines[str(path)])
+        missing = [path for path in candidate.paths if str(path) not in lines]
+        line = next(iter(lines.values()))
+        first = line["same_as"] or line["submission"]["path"]
+        add(_lines(missing, candidate.sha256, line, first, options))
+    tally.begin(len(new))
+    judges.judge(new, told, tally.busy)
+
+
+def _lines(
+    paths: Sequence[Path],
+    sha256: str,
+    verdict: dict[str, Any],
+    same_as: str | None,
+    options: dict[str, Any],
+) -> list[Line]:
+    """A line for each path of one content. same_as: the path that was judged, if it is another."""
+    lines = []
+    for path in paths:
+        lines.append(line_of(verdict, path, sha256, same_as, options))
+        same_as = same_as or str(path)
+    return lines
+
+
+def _counts(line: Line, options: dict[str, Any]) -> bool:
+    """Whether a line is not to be replaced: it has a verdict, or the limit was the same."""
+    if "error" not in line:
+        return True
+    return line["error"]["code"] == "batch.limit" and line["options"] == options
+
+
+def _same_options(line: Line, options: dict[str, Any]) -> bool:
+    """Whether another judgement would be the same. What was judged in time needs no limit."""
+    return {**line["options"], "limit_s": None} == {**options, "limit_s": None}

@@ -1,0 +1,111 @@
+"""Judges the submissions of a batch on a Ray cluster, which places, retries and logs by itself."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from nvfp4.cli import interrupts
+from nvfp4.cli.batch.options import BatchOptions, Busy, Told
+from nvfp4.cli.batch.candidates import Candidate
+from nvfp4.cli.errors import SetupError
+from nvfp4.cli.batch.eval_process import EvalProcesses, crashed
+
+_retries = 3
+"""Of a submission whose node or Ray worker dies."""
+
+_cores_each = 2
+
+_reach_s = 10.0
+
+Judge = Callable[[Candidate, str, BatchOptions], dict[str, Any]]
+
+
+def judge_in_a_process(candidate: Candidate, kind: str, options: BatchOptions) -> dict[str, Any]:
+    """What a task runs; Ray has chosen its GPU by CUDA_VISIBLE_DEVICES."""
+    return EvalProcesses(options.arguments, options.limit_s).judge(candidate, kind, {})
+
+
+class RayCluster:
+    """kind: cuda or cpu."""
+
+    def __init__(self, options: BatchOptions, judge: Judge = judge_in_a_process) -> None:
+        """Connects to the cluster. Raises SetupError."""
+        self._options, self._judge = options, judge
+        self._ray = _connected(options.ray or "auto")
+        on_cpu = options.device in ("cpu", "emulate")
+        if options.device == "auto" and not options.gpu:
+            on_cpu = not self._ray.cluster_resources().get("GPU")
+        self.kind = "cpu" if on_cpu else "cuda"
+        self._say_if_nothing_fits()
+
+    def judge(self, candidates: Sequence[Candidate], told: Told, busy: Busy) -> None:
+        """As of Judges. What is judged where, Ray's dashboard shows."""
+        ray = self._ray
+        task = ray.remote(self._judge).options(max_retries=_retries, **self._resources())
+        try:
+            waiting = {task.remote(each, self.kind, self._options): each for each in candidates}
+            try:
+                while waiting:
+                    (ready,), _ = ray.wait([*waiting], num_returns=1)
+                    told(waiting.pop(ready), self._verdict(ready))
+            except KeyboardInterrupt:
+                for ready in ray.wait([*waiting], num_returns=len(waiting), timeout=0)[0]:
+                    told(waiting[ready], self._verdict(ready))
+                raise
+        finally:
+            ray.shutdown()  # which ends what still runs
+
+    def _verdict(self, ready: Any) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = self._ray.get(ready)
+        except self._ray.exceptions.RayError as error:
+            return crashed(f"Ray: {str(error).strip().partition(chr(10))[0]}")
+        return found
+
+    def _resources(self) -> dict[str, Any]:
+        if self.kind == "cpu":
+            return {"num_cpus": _cores_each, "num_gpus": 0}
+        return {"num_cpus": 1, "num_gpus": 1, "accelerator_type": self._options.gpu}
+
+    def _say_if_nothing_fits(self) -> None:
+        """A cluster may yet grow, so this is no error."""
+        needed, gpu = self._resources(), self._options.gpu
+        amounts = {"CPU": needed["num_cpus"], "GPU": needed["num_gpus"]}
+        wanted = ", ".join(f"{least} {name}" for name, least in amounts.items() if least)
+        if gpu:
+            amounts[f"accelerator_type:{gpu}"] = 0.001  # of the 1 that Ray gives such a node
+            wanted += f" of type {gpu}"
+        for node in self._ray.nodes():
+            has = node["Resources"]
+            if node["Alive"] and all(has.get(name, 0) >= least for name, least in amounts.items()):
+                return
+        click.echo(f"no node of the cluster has {wanted}: waiting for one", err=True)
+
+
+def _connected(address: str) -> Any:
+    """The module ray. Raises SetupError."""
+    try:
+        import ray
+    except ImportError:
+        raise SetupError("Ray is not installed", "pip install 'nvfp4[ray]'") from None
+    try:
+        _reach(address)
+        ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        hint = "ray start --head starts one; docs/cluster.md shows how."
+        raise SetupError(f"there is no Ray cluster at {address}: {reason}", hint) from None
+    interrupts.listen()  # Ray takes SIGTERM for itself
+    return ray
+
+
+def _reach(address: str) -> None:
+    """Raises OSError where nothing listens, which Ray would try for minutes."""
+    host, _, port = address.rpartition("//")[2].rpartition(":")
+    if port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), _reach_s).close()

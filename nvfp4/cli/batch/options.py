@@ -1,0 +1,70 @@
+"""What the user of `nvfp4 batch` chose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Protocol
+
+from nvfp4.cli.batch.candidates import Candidate
+
+Told = Callable[[Candidate, dict[str, Any]], None]
+"""Is given each verdict as it comes."""
+
+Busy = dict[str, tuple[str, float]]
+"""What is judged now: the place, the name of the file, and since when on the monotonic clock."""
+
+
+@dataclass(frozen=True)
+class BatchOptions:
+    """jsonl: the file of the results. stop_at: "wrong" ends a judgement at its first failure.
+    limit_s: of each submission. gpus, jobs: how many GPUs, or judgements on the CPU, at once.
+    ray: the address of a cluster; gpu: the type of its GPUs. judging: options of `nvfp4 eval` by
+    their names.
+    """
+
+    jsonl: Path
+    resume: bool = False
+    stop_at: str | None = None
+    limit_s: float | None = None
+    gpus: int | None = None
+    jobs: int | None = None
+    ray: str | None = None
+    gpu: str | None = None
+    device: str = "auto"
+    judging: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> BatchOptions:
+        """From the options of the command; what has no field here is an option of `nvfp4 eval`."""
+        own = {each.name for each in fields(cls)} & set(options)
+        judging = {name: value for name, value in options.items() if name not in own}
+        return cls(**{name: options[name] for name in own}, judging=judging)
+
+    @property
+    def arguments(self) -> list[str]:
+        """The command line of `nvfp4 eval`, but for its device."""
+        found = ["--stop"] if self.stop_at else []
+        for name, value in self.judging.items():
+            if value is True or value is False:
+                found += [f"--{name}"] if value else ["--no-check"] if name == "check" else []
+            elif value is not None:
+                found += [f"--{name.removesuffix('_s')}", str(value)]
+        return found
+
+    def identity(self, kind: str) -> dict[str, Any]:
+        """What a verdict depends on beside the content. kind: cuda or cpu."""
+        own = {"gpu": self.gpu, "stop_at": self.stop_at, "limit_s": self.limit_s}
+        return {"device": kind, **self.judging, **own}
+
+
+class Judges(Protocol):
+    """Where submissions are judged. kind: cuda or cpu."""
+
+    kind: str
+
+    def judge(self, candidates: Sequence[Candidate], told: Told, busy: Busy) -> None:
+        """Judges each once, and tells every verdict. An interrupt ends it; what was judged by then
+        is told.
+        """

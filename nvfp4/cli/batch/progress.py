@@ -1,0 +1,120 @@
+"""How a batch is shown: a live table on a terminal, a line for each file elsewhere, a summary."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from nvfp4.cli.batch.lines import Line, failure_of, is_unclear
+from nvfp4.cli.display.columns import Column, fitted, table
+from nvfp4.cli.display.console import columns_of, rule_of, say
+from nvfp4.cli.display.progress import live_lines
+from nvfp4.cli.display.quantities import microseconds, percent, seconds, several
+from nvfp4.cli.display.render import show_table
+from nvfp4.cli.batch.tally import Tally
+from nvfp4.cli.display.tests_table import status_text
+from nvfp4.cli.text import one_line, visible
+
+_best = 10
+_lines_below = 7
+"""Heading, rule, three lines of figures, and two so that nothing scrolls."""
+
+
+@contextmanager
+def shown(console: Console, tally: Tally) -> Iterator[Callable[[Line], None]]:
+    """What is to be told each new line."""
+    if console.is_interactive:
+        with live_lines(console, lambda: live_table(console, tally)):
+            yield lambda line: None
+    else:
+        yield lambda line: say(console, result_line(line))
+
+
+def result_line(line: Line) -> Text:
+    """A judged file as one line."""
+    failure = failure_of(line)
+    status = "unclear" if is_unclear(line) else "fail" if failure else "pass"
+    text = Text.assemble(status_text(status), "  ")
+    text.append(one_line(line["submission"]["path"]))
+    if failure:
+        code, message = failure
+        text.append(f"  {code}: {visible(message.partition(chr(10))[0])}")
+    elif line["score"]["geomean_us"] is not None:
+        text.append(f"  {microseconds(line['score']['geomean_us'])} us")
+    if line["same_as"]:
+        text.append(f"  same as {visible(line['same_as'])}", style="dim")
+    elif line["elapsed_s"] is not None:
+        text.append(f"  in {seconds(line['elapsed_s'])}", style="dim")
+    return text
+
+
+def live_table(console: Console, tally: Tally) -> list[Text]:
+    """What is judged where, as far as there is room, and what came of the others."""
+    now = time.monotonic()
+    rows = sorted(tally.busy.items())[: max(1, console.height - _lines_below)]
+    columns = [
+        Column("where", [place for place, _ in rows], 1, right=False),
+        Column("judging", [visible(file) for _, (file, _) in rows], right=False),
+        Column("time", [f"{seconds(now - started):>8}" for _, (_, started) in rows], 2),
+    ]
+    width = columns_of(console)
+    lines = table(fitted(columns, width), width, rule_of(console)) if rows else []
+    return [*lines, *figures(tally)]
+
+
+def figures(tally: Tally) -> Iterator[Text]:
+    """Counts, rate and time left, causes, and the best so far."""
+    counts = f"{tally.done} of {several(tally.total, 'file')}: "
+    counts += _outcomes(tally)
+    if tally.left_s is not None:
+        rate = 60 * tally.judged / max(tally.elapsed_s, 1e-9)
+        counts += f"; {rate:.1f} a minute, {seconds(tally.left_s)} left"
+    yield Text(counts)
+    if tally.causes:
+        yield Text("failed: " + ", ".join(f"{n} {code}" for code, n in tally.causes.most_common()))
+    if tally.timed:
+        time_us, path, *_ = min(tally.timed)
+        yield Text(f"best: {microseconds(time_us)} us, {visible(path)}")
+
+
+def _outcomes(tally: Tally) -> str:
+    unclear = f", {tally.unclear} unclear" if tally.unclear else ""
+    return f"{tally.passed} passed, {tally.failed} failed{unclear}"
+
+
+def summarise(console: Console, tally: Tally, out: Path, stopped: bool) -> None:
+    """The best files, the failed ones by cause, and what came of all in one sentence."""
+    best = sorted(tally.timed)[:_best]
+    if best:
+        names = [name for *_, name, _ in best]
+        columns = [
+            Column("#", [str(number) for number in range(1, len(best) + 1)], 2),
+            Column("file", [visible(path) for _, path, *_ in best], right=False),
+            Column("geomean us", [microseconds(time_us) for time_us, *_ in best]),
+            Column("of floor", [percent(floor_us, time_us) for time_us, *_, floor_us in best], 1),
+            Column("GPU", names if len(set(names)) > 1 else [""] * len(best), 3, right=False),
+        ]
+        show_table(console, "The fastest", columns)
+        say(console)
+    if tally.causes:
+        causes = tally.causes.most_common()
+        columns = [
+            Column("failed by", [code for code, _ in causes], right=False),
+            Column("files", [str(count) for _, count in causes]),
+            Column("such as", [visible(tally.first[code]) for code, _ in causes], 1, right=False),
+        ]
+        show_table(console, "Failures", columns)
+        say(console)
+    counts = f"{_outcomes(tally)}, in {seconds(tally.elapsed_s)}"
+    if stopped:
+        left = several(tally.total - tally.done, "file")
+        sentence = f"interrupted: {counts}; {left} left, which --resume judges"
+        say(console, f"{sentence}: {visible(str(out))}", "bold yellow")
+        return
+    style = "bold red" if tally.failed else "bold yellow" if tally.unclear else "bold green"
+    say(console, f"{several(tally.total, 'file')}: {counts}: {visible(str(out))}", style)

@@ -1,0 +1,214 @@
+"""The benchmarks of a verdict: a table of times, or of counts where kernels were emulated."""
+
+import math
+from typing import Any
+
+from rich.text import Text
+
+from nvfp4.cli.display.columns import Column
+from nvfp4.cli.problem import shape_of
+from nvfp4.cli.display.quantities import microseconds, percent
+from nvfp4.cli.display.tests_table import status_text
+from nvfp4.cli.verdict import BenchmarkResult, Device, Verdict
+
+b200_sol_note = "the contest's speed of light"
+b200_floor_note = (
+    "about the least that its clock can show, as others have measured it, since its flush leaves "
+    "lines in the cache that a call must write back"
+)
+
+
+def title(verdict: Verdict) -> str:
+    """What the table shows."""
+    if not verdict.emulated:
+        unit, _ = _unit(verdict)
+        return f"Benchmarks, times in {unit}{flushed(verdict.device)}"
+    if any(each.emulation for each in verdict.benchmarks) and verdict.device:
+        return f"Benchmarks, emulated as {verdict.device.emulates}: counts and bounds, no times"
+    return "Benchmarks, not timed"
+
+
+def benchmark_columns(verdict: Verdict) -> list[Column]:
+    """Those of times, or of counts."""
+    return _counts(verdict.benchmarks) if verdict.emulated else _times(verdict)
+
+
+def _unit(verdict: Verdict) -> tuple[str, float]:
+    """Microseconds, or milliseconds where all times are long, and how many of the former it has."""
+    means = [each.mean_us for each in verdict.benchmarks if each.mean_us is not None]
+    return ("ms", 1e3) if means and min(means) >= 1e3 else ("us", 1.0)
+
+
+def _times(verdict: Verdict) -> list[Column]:
+    """A row for each shape: statistics, bandwidth, floor, and what a B200 can do at best."""
+    _, divisor = _unit(verdict)
+    benchmarks = verdict.benchmarks
+
+    def times(heading: str, name: str, rank: int, note: str = "") -> Column:
+        values = [getattr(each, name) if each.timed else None for each in benchmarks]
+        cells = ["" if value is None else microseconds(value / divisor) for value in values]
+        return Column(heading, cells, rank, note=note)
+
+    floors = [each.floor_us for each in benchmarks]
+    failed = any(each.timed and each.status != "pass" for each in benchmarks)
+    results = [status_text(each.status) for each in benchmarks]
+    return [
+        Column("m x k x l", [str(shape_of(each.spec)) for each in benchmarks], right=False),
+        *([Column("result", results, right=False)] if failed else []),
+        Column("mean", [_mean(each, divisor) for each in benchmarks]),
+        times("err", "err_us", 2, "standard error of the mean"),
+        times("median", "median_us", 3),
+        times("best", "best_us", 4),
+        times("worst", "worst_us", 6),
+        times("queued", "batched_us", 9, "a call of many queued back to back, by another clock"),
+        Column("GB/s", [_gbps(each) for each in benchmarks], 5),
+        Column(
+            "floor",
+            ["-" if floor is None else microseconds(floor / divisor) for floor in floors],
+            rank=1,
+            note="no kernel is faster on this device",
+        ),
+        Column("of\nfloor", [percent(each.floor_us, each.mean_us) for each in benchmarks], 1),
+        Column(
+            "B200\nSOL us",
+            [microseconds(each.sol_us) for each in benchmarks],
+            rank=7,
+            note=b200_sol_note,
+        ),
+        Column(
+            "B200\nfloor us",
+            [b200_floor(each.b200_floor_us) for each in benchmarks],
+            rank=8,
+            note=b200_floor_note,
+        ),
+    ]
+
+
+def _mean(benchmark: BenchmarkResult, divisor: float) -> Text:
+    if not benchmark.timed or benchmark.mean_us is None:
+        return status_text(benchmark.status)
+    style = "" if benchmark.status == "pass" else "bold red"
+    return Text(microseconds(benchmark.mean_us / divisor), style=style)
+
+
+def _gbps(benchmark: BenchmarkResult) -> str:
+    if not benchmark.bytes or not benchmark.mean_us:
+        return "-"
+    gbps = benchmark.bytes / benchmark.mean_us / 1e3
+    return f"{gbps:,.0f}" if gbps >= 100 else f"{gbps:.3g}"
+
+
+def _counts(benchmarks: list[BenchmarkResult]) -> list[Column]:
+    """A row for each shape: what the emulated call did, and bounds on a B200's time for it."""
+    rows = [each.emulation or {} for each in benchmarks]
+    shapes = [shape_of(each.spec) for each in benchmarks]
+    elements = [shape.m * shape.k * shape.l for shape in shapes]
+
+    def column(heading: str, cells: list[str], rank: int, note: str) -> Column:
+        return Column(heading, cells, rank, note=note)
+
+    return [
+        Column("m x k x l", [str(shape) for shape in shapes], right=False),
+        Column("result", [status_text(each.status) for each in benchmarks], right=False),
+        column("MB", [_megabytes(row) for row in rows], 7, "distinct 32-byte sectors"),
+        column(
+            "x min",
+            [_ratio(row, "distinct_bytes", "minimum_bytes", 3) for row in rows],
+            1,
+            "distinct bytes over the least a kernel must move",
+        ),
+        column(
+            "req x",
+            [_ratio(row, "sectors_requested", "sectors_distinct", 2) for row in rows],
+            2,
+            "sectors that warps ask for, over the distinct ones",
+        ),
+        column(
+            "M\ninstr",
+            [_millions(row) for row in rows],
+            4,
+            "millions of warp instructions of the PTX",
+        ),
+        column(
+            "instr\n/elem",
+            [_each(row, count) for row, count in zip(rows, elements, strict=True)],
+            3,
+            "a lane's instructions for each element of a",
+        ),
+        column("bank", [_number(row, "bank_conflicts") for row in rows], 5, "bank conflicts"),
+        column(
+            "div.",
+            [_number(row, "divergent_branches") for row in rows],
+            6,
+            "branches at which a warp diverges",
+        ),
+        column("launches", [_number(row, "launches") for row in rows], 8, "of kernels in a call"),
+        column(
+            "memory\n>= us",
+            [_bound(row, "b200_memory_us") for row in rows],
+            1,
+            "a bound, not a time: no B200 moves these bytes in less",
+        ),
+        column(
+            "issue\n>= us",
+            [_bound(row, "b200_issue_us") for row in rows],
+            1,
+            "the same for issuing these instructions",
+        ),
+    ]
+
+
+def _megabytes(row: dict[str, Any]) -> str:
+    return f"{row['distinct_bytes'] / 1e6:.1f}" if row else ""
+
+
+def _ratio(row: dict[str, Any], one: str, other: str, digits: int) -> str:
+    if one not in row:
+        return ""
+    return f"{row[one] / (row[other] or math.nan):.{digits}f}"
+
+
+def _millions(row: dict[str, Any]) -> str:
+    return f"{row['warp_instructions_total'] / 1e6:.2f}" if row else ""
+
+
+def _each(row: dict[str, Any], elements: int) -> str:
+    return f"{32 * row['warp_instructions_total'] / elements:.2f}" if row else ""
+
+
+def _number(row: dict[str, Any], name: str) -> str:
+    return f"{row[name]:,}" if name in row else ""
+
+
+def _bound(row: dict[str, Any], name: str) -> str:
+    return microseconds(row[name]) if row else ""
+
+
+def flushed(device: Device | None) -> str:
+    """After which flush calls are timed, as the end of a title; nothing without a GPU."""
+    if device is None or device.flush is None:
+        return ""
+    return ", after the contest's flush" if device.flush == "contest" else ", after a clean flush"
+
+
+def b200_floor(value_us: float | None) -> str:
+    """With the digits that those who measured it gave."""
+    return "-" if value_us is None else f"{value_us:.1f}"
+
+
+def score_line(verdict: Verdict) -> Text:
+    """The geometric mean, or that there is none."""
+    score = verdict.score
+    if score.geomean_us is None:
+        return Text(f"geometric mean: none, {score.reason}", style="bold")
+    line = Text.assemble(
+        ("geometric mean: ", "bold"), (microseconds(score.geomean_us), "bold"), " us"
+    )
+    if score.floor_geomean_us:
+        share = percent(score.floor_geomean_us, score.geomean_us)
+        line.append(f"   floor here {microseconds(score.floor_geomean_us)} us ({share} of it)")
+    if score.sol_geomean_us:
+        line.append(f"   B200: {microseconds(score.sol_geomean_us)} us")
+        if score.b200_floor_geomean_us:
+            line.append(f", {b200_floor(score.b200_floor_geomean_us)} us")
+    return line

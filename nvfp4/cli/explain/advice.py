@@ -1,0 +1,308 @@
+"""The lines that cost most, with a sentence each: what is wasted there and what to change."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from nvfp4.cli.explain.records import Access, Kernel, Line, Read, all_lines, slots_a_pass
+from nvfp4.cli.problem import Shape
+
+noticeable = 0.02
+"""Of the cost of all kernels: what wastes less is not mentioned."""
+
+_bad_ratio = 1.5
+_shared_operands = ("b", "sfb", "sfb_permuted")
+"""Every row needs all of them: they are loaded again and again, the question is how often."""
+
+_too_often = 0.3
+"""Of all sectors: how much of them may be loads of what all rows share."""
+
+_rows_to_spare = 16 * 148
+"""Sixteen for each SM of a B200."""
+
+_many_instructions = 4.0
+"""Of a lane for each element of a: more are spent on decoding one value at a time."""
+
+_much_decoding = 0.15
+"""Of the instructions, at one line."""
+
+_rarely = 20
+"""Times as often as it moves an address must stay where it is, to be called invariant."""
+
+_wide_bytes = 16
+_shown_opcodes = 3
+
+
+@dataclass(frozen=True)
+class Advice:
+    """code: the kind, for programs. wasted: issue slots that a better line would save. arguments:
+    the numbers of the message.
+    """
+
+    code: str
+    message: str
+    wasted: float
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class CostlyLine:
+    """share: of the cost of all kernels. advice: the worst first; empty where nothing is wasted."""
+
+    kernel: Kernel
+    line: Line
+    share: float
+    advice: list[Advice]
+    sentence: str
+
+
+@dataclass(frozen=True)
+class _Context:
+    """What a line is judged against. sectors: of all kernels."""
+
+    kernel: Kernel
+    shape: Shape
+    slots: float
+    sectors: int
+
+
+def costly_lines(kernels: list[Kernel], shape: Shape, top: int) -> list[CostlyLine]:
+    """The lines that cost most, what they waste counted twice; the costliest first."""
+    slots = sum(kernel.slots for kernel in kernels)
+    sectors = sum(line.sectors for _, line in all_lines(kernels))
+    found = []
+    for kernel, line in all_lines(kernels):
+        if not line.instructions or line.line is None:
+            continue
+        advice = line_advice(line, _Context(kernel, shape, slots, sectors))
+        sentence = "; ".join(each.message for each in advice[:2]) or _blameless(line)
+        found.append(CostlyLine(kernel, line, line.slots / slots, advice, sentence))
+    found.sort(key=lambda each: -each.line.slots - sum(a.wasted for a in each.advice))
+    return found[:top]
+
+
+def line_advice(line: Line, context: _Context) -> list[Advice]:
+    """What a line wastes, the worst first."""
+    rules: tuple[Callable[[Line, _Context], Iterator[Advice]], ...] = (
+        _uncoalesced,
+        _bank_conflict,
+        _divergence,
+        _repeated,
+        _redundant,
+        _narrow,
+        _decoding,
+    )
+    found = [each for rule in rules for each in rule(line, context)]
+    worth = [each for each in found if each.wasted >= noticeable * context.slots]
+    codes = {each.code for each in worth}
+    if "loop_invariant_load" in codes:  # it says the same, and why
+        worth = [each for each in worth if each.code != "redundant_load"]
+    return sorted(worth, key=lambda each: -each.wasted)
+
+
+def kernel_notes(kernel: Kernel) -> Iterator[str]:
+    """What is said about a kernel as a whole."""
+    threads = kernel.block[0] * kernel.block[1] * kernel.block[2]
+    if threads % 32:
+        yield (
+            f"a block of {threads} threads leaves {-threads % 32} lanes of its last warp idle: "
+            "take a multiple of 32"
+        )
+    if kernel.spilled_bytes:
+        yield (
+            f"{kernel.spilled_bytes} bytes of registers are spilled to local memory: keep fewer "
+            "values alive, or allow more registers a thread"
+        )
+    elif kernel.local_bytes:
+        yield (
+            f"{kernel.local_bytes} bytes of each thread lie in local memory: an array whose index "
+            "the compiler does not know cannot be kept in registers; unroll the loop over it"
+        )
+
+
+def _uncoalesced(line: Line, context: _Context) -> Iterator[Advice]:
+    for access in line.accesses:
+        if access.sectors < _bad_ratio * access.least_sectors or not access.requests:
+            continue
+        asked, least = access.sectors / access.requests, access.least_sectors / access.requests
+        apart = ""
+        if access.stride_bytes:
+            apart = f": neighbouring threads {_verb(access)} {access.stride_bytes:,} bytes apart"
+        yield Advice(
+            "uncoalesced",
+            f"each warp asks for {_number(asked)} sectors where {_number(least)} would do{apart}; "
+            "let neighbouring threads take neighbouring addresses",
+            access.sectors - access.least_sectors,
+            {"sectors": asked, "least_sectors": least, "stride_bytes": access.stride_bytes},
+        )
+
+
+def _bank_conflict(line: Line, context: _Context) -> Iterator[Advice]:
+    for access in line.accesses:
+        if access.passes < _bad_ratio * access.least_passes or not access.conflict_ways:
+            continue
+        ways, bank = access.conflict_ways, access.conflict_bank
+        yield Advice(
+            "bank_conflict",
+            f"{ways}-way bank conflict: lanes {_some(access.conflict_lanes)} hit bank {bank}; pad "
+            "the row by one word or swizzle it",
+            slots_a_pass * (access.passes - access.least_passes),
+            {"ways": ways, "bank": bank, "lanes": access.conflict_lanes},
+        )
+
+
+def _divergence(line: Line, context: _Context) -> Iterator[Advice]:
+    if line.divergences:
+        yield Advice(
+            "divergence",
+            f"warps diverge here {line.divergences:,} times, and "
+            f"{_percent(line.idle, context.slots)} of the cost goes to lanes that wait for the "
+            "others of their warp; let all threads of a warp take the same way and as many steps",
+            line.idle,
+            {"divergences": line.divergences, "idle_instructions": line.idle},
+        )
+
+
+def _repeated(line: Line, context: _Context) -> Iterator[Advice]:
+    for access in line.accesses:
+        if access.repeats * 2 < access.requests or access.moves * _rarely > access.repeats:
+            continue
+        times = access.requests / max(access.requests - access.repeats, 1)
+        yield Advice(
+            "loop_invariant_load",
+            f"each thread loads from the same address {_number(times)} times; load it once, before "
+            "the loop, and keep it in a register",
+            access.repeats * (1 + access.sectors / access.requests),
+            {"times": times},
+        )
+
+
+def _redundant(line: Line, context: _Context) -> Iterator[Advice]:
+    requested = sum(read.requested_bytes for read in line.reads)
+    for read in line.reads:
+        if read.times < _bad_ratio + 0.4:
+            continue
+        sectors = line.sectors * read.requested_bytes / requested
+        if _is_shared(read) and not _too_many(sectors, context):
+            continue
+        loads = sum(each.requests for each in line.accesses) * read.requested_bytes / requested
+        least = "at least " if context.kernel.ctas_run < context.kernel.ctas_total else ""
+        change = "load it once, for all that need it, through a register, shuffles or shared memory"
+        if _is_shared(read):
+            change = "let a thread keep what it has loaded for several rows"
+        yield Advice(
+            "redundant_load",
+            f"each byte of {read.buffer} is loaded {least}{_number(read.times)} times by the "
+            f"launch; {change}",
+            (sectors + loads) * (1 - 1 / read.times),
+            {"buffer": read.buffer, "times": read.times},
+        )
+
+
+def _too_many(sectors: float, context: _Context) -> bool:
+    """Whether loads of what all rows share could be fewer: with few rows, each needs its thread."""
+    rows = context.shape.m * context.shape.l
+    return rows >= _rows_to_spare and sectors >= _too_often * context.sectors
+
+
+def _is_shared(read: Read) -> bool:
+    return read.buffer in _shared_operands
+
+
+def _narrow(line: Line, context: _Context) -> Iterator[Advice]:
+    for access in line.accesses:
+        if not 0 < access.nbytes <= 4 or not access.sectors or not access.opcode.startswith("ld"):
+            continue
+        name = "byte" if access.nbytes == 1 else "bytes"
+        yield Advice(
+            "narrow_load",
+            f"each load brings a thread {access.nbytes} {name}; {_wide_bytes} at once take fewer "
+            "instructions",
+            access.requests * (1 - access.nbytes / _wide_bytes),
+            {"nbytes": access.nbytes},
+        )
+
+
+def _decoding(line: Line, context: _Context) -> Iterator[Advice]:
+    kernel = context.kernel
+    opcodes: dict[str, int] = {}
+    for each in kernel.lines:
+        for opcode, count in each.opcodes.items():
+            opcodes[opcode] = opcodes.get(opcode, 0) + count
+    elements = context.shape.m * context.shape.k * context.shape.l
+    packed = sum(count for opcode, count in opcodes.items() if "e2m1x2" in opcode)
+    widened = _widening(opcodes)
+    if packed and widened > _bad_ratio * packed and _widening(line.opcodes) * 2 > widened:
+        count = _widening(line.opcodes)
+        yield Advice(
+            "scalar_conversions",
+            f"{_percent(count, kernel.instructions)} of the instructions convert one decoded value "
+            "each to float32; multiply pairs by fma.rn.f16x2 and convert their sums",
+            count / 2,
+            {"conversions": count},
+        )
+    by_hand = _bit_work(line.opcodes)
+    if packed or by_hand < _much_decoding * kernel.instructions:
+        return
+    if 32 * kernel.instructions < _many_instructions * elements:
+        return
+    if by_hand == max(_bit_work(each.opcodes) for each in kernel.lines):
+        yield Advice(
+            "scalar_conversions",
+            f"{_percent(by_hand, kernel.instructions)} of the instructions take values apart bit "
+            "by bit here; cvt.rn.f16x2.e2m1x2 decodes two values at once",
+            by_hand / 2,
+            {"instructions": by_hand},
+        )
+
+
+def _widening(opcodes: dict[str, int]) -> int:
+    return sum(count for opcode, count in opcodes.items() if opcode.startswith("cvt.f32.f16"))
+
+
+def _bit_work(opcodes: dict[str, int]) -> int:
+    """Instructions with which values are decoded by hand."""
+    kinds = ("and", "or", "xor", "shl", "shr", "bfe", "bfi", "lop3", "selp", "cvt", "setp")
+    return sum(count for opcode, count in opcodes.items() if opcode.split(".")[0] in kinds)
+
+
+def _blameless(line: Line) -> str:
+    """What a line does that wastes nothing noticeable."""
+    said = []
+    if line.sectors:
+        said.append("full sectors" if line.sectors <= 1.05 * line.least_sectors else "few sectors")
+    said += [f"each byte of {read.buffer} once" for read in line.reads if read.times < 1.05]
+    if line.passes and line.passes <= 1.05 * line.least_passes:
+        said.append("no bank conflicts")
+    opcodes: Counter[str] = Counter()
+    for opcode, count in line.opcodes.items():
+        opcodes[_without_hints(opcode)] += count
+    total = max(opcodes.total(), 1)
+    most = opcodes.most_common(_shown_opcodes)
+    mix = ", ".join(f"{count / total:.0%} {opcode}" for opcode, count in most)
+    return f"no waste was found{''.join(f', {each}' for each in said)}: {mix}"
+
+
+def _without_hints(opcode: str) -> str:
+    """Without what it tells the caches."""
+    return ".".join(part for part in opcode.split(".") if "::" not in part)
+
+
+def _verb(access: Access) -> str:
+    return "write" if access.opcode.startswith("st") else "read"
+
+
+def _some(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:3]))
+    return f"{shown}, ..." if len(numbers) > 3 else shown
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 or abs(value - round(value)) < 0.05 else f"{value:.1f}"
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{part / max(whole, 1):.0%}"

@@ -1,0 +1,220 @@
+"""`nvfp4 explain`: what each line of a submission costs, on the emulator."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.text import Text
+
+from nvfp4.cli import exits
+from nvfp4.cli.explain.advice import CostlyLine, costly_lines
+from nvfp4.cli.judging.assess import read_submission
+from nvfp4.cli.judging.bot import Bot
+from nvfp4.cli.display.console import new_console
+from nvfp4.cli.errors import SetupError
+from nvfp4.cli.explain.records import BadExplanation, Kernel, read_explanations
+from nvfp4.cli.explain.listing import (
+    Layout,
+    cost_legend,
+    costly_sentences,
+    kernel_heading,
+    legend,
+    listing,
+)
+from nvfp4.cli.judging.unclear_policy import is_ours
+from nvfp4.cli.problem import Shape, case_line, load_problem, shape_of
+from nvfp4.cli.text import first_lines, visible
+from nvfp4.records.options import Options
+
+instructions_a_launch = 4_000_000
+"""Warp instructions after which a launch is a sample: it takes two seconds to emulate them."""
+
+seed = 1111
+staged_name = "submission.py"
+
+widest_sentence = 100
+
+
+@dataclass(frozen=True)
+class ExplainOptions:
+    """top: how many lines get a sentence. The others as of `records.options.Options`."""
+
+    arch: str = "sm_100a"
+    timeout_s: float = 170.0
+    top: int = 5
+    ptx: bool = False
+    sass: bool = False
+    as_json: bool = False
+    output: Path | None = None
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A call of a shape. error: why there are no kernels. unclear: whether that is no fault of the
+    submission."""
+
+    spec: str
+    shape: Shape
+    kernels: list[Kernel]
+    costly: list[CostlyLine]
+    error: str | None
+    unclear: bool = False
+
+
+def explain_and_show(
+    submission: Path, shapes: Sequence[str | tuple[int, int, int]], options: Any
+) -> int:
+    """Explains a call of each shape, shows it, returns the exit code: 1 if a call failed, 3 if
+    only what is not emulated or the time was why.
+
+    shapes: lines of a case file, or (m, k, l); the first benchmark without any. options: an
+    ExplainOptions, or the `cli.judging.invocation.Invocation` of a command that judges. Raises SetupError.
+    """
+    chosen = _options(options)
+    described, content = read_submission(submission)
+    lines = [_case(shape) for shape in shapes] or load_problem().benchmarks[:1]
+    found = explain(content, lines, chosen)
+    passed = all(each.error is None for each in found)
+    text = json.dumps(
+        {
+            "passed": passed,
+            "submission": vars(described),
+            "emulates": chosen.arch,
+            "cases": [_plain(each, chosen) for each in found],
+        },
+        indent=2,
+        allow_nan=False,
+    )
+    if chosen.output is not None:
+        try:
+            chosen.output.write_text(text + "\n", encoding="utf-8")
+        except OSError as error:
+            hint = "Name a file in a folder that exists."
+            raise SetupError(f"cannot write {chosen.output}: {error.strerror}", hint) from None
+    if chosen.as_json:
+        click.echo(text)
+    else:
+        source = visible(content.decode("utf-8", "replace")).split("\n")
+        console = new_console()
+        for each in found:
+            for line in _shown(each, submission.name, source, chosen, console.width):
+                console.print(line, soft_wrap=True)
+    if passed:
+        return exits.passed
+    return exits.unclear if all(each.unclear for each in found if each.error) else exits.failed
+
+
+def explain(content: bytes, cases: list[str], options: ExplainOptions) -> list[Explained]:
+    """Runs the submission once for each case, in the confined worker. Raises SetupError."""
+    judged = Options(device="cpu", timeout_s=options.timeout_s, arch=options.arch)
+    bot = Bot(load_problem(), content, judged)
+    wanted = [name for name in ("ptx", "sass") if getattr(options, name)]
+    ended, text = bot.run_explain(cases, instructions_a_launch, wanted)
+    if not text:
+        last = ended.stderr.splitlines()[-1:] or [f"it ended with {ended.exit_code}"]
+        raise SetupError(f"nothing was explained: {last[0]}", "nvfp4 info shows what is here.")
+    try:
+        results = read_explanations(text)
+    except BadExplanation as bad:
+        return [_failed(case, f"the submission's process sent bad counts: {bad}") for case in cases]
+    if len(results) != len(cases):  # it could not be loaded
+        why: dict[str, Any] = results[0] if results else {"error": None, "code": None}
+        error, unclear = why["error"] or "no counts came", is_ours(why["code"])
+        return [Explained(case, shape_of(case), [], [], error, unclear) for case in cases]
+    found = []
+    for case, result in zip(cases, results, strict=True):
+        shape, kernels = shape_of(case), result["kernels"]
+        costly = costly_lines(kernels, shape, options.top)
+        unclear = is_ours(result["code"])
+        found.append(Explained(case, shape, kernels, costly, result["error"], unclear))
+    return found
+
+
+def _failed(case: str, error: str) -> Explained:
+    return Explained(case, shape_of(case), [], [], error)
+
+
+def _options(given: Any) -> ExplainOptions:
+    if isinstance(given, ExplainOptions):
+        return given
+    return ExplainOptions(
+        arch=given.options.arch,
+        timeout_s=given.options.timeout_s,
+        as_json=given.as_json, output=given.output
+    )
+
+
+def _case(shape: str | tuple[int, int, int]) -> str:
+    if isinstance(shape, str):
+        return shape
+    m, k, l = shape
+    return case_line({"m": m, "k": k, "l": l, "seed": seed})
+
+
+def _plain(explained: Explained, options: ExplainOptions) -> dict[str, Any]:
+    """The part of the JSON object about a shape."""
+    kernels = [asdict(kernel) for kernel in explained.kernels]
+    for plain in kernels:
+        for name in ("ptx", "sass"):
+            if not getattr(options, name):
+                del plain[name]
+        if not options.sass:
+            del plain["no_sass"]
+    return {
+        "spec": explained.spec,
+        "error": explained.error,
+        "kernels": kernels,
+        "costly": [
+            {
+                "kernel": each.kernel.kernel,
+                "line": each.line.line,
+                "share": each.share,
+                "sentence": each.sentence,
+                "advice": [asdict(advice) for advice in each.advice],
+            }
+            for each in explained.costly
+        ],
+    }
+
+
+def _shown(
+    explained: Explained, name: str, source: list[str], options: ExplainOptions, columns: int
+) -> Iterator[Text]:
+    """The whole text about a shape."""
+    title = f"{name}, {explained.shape}, emulated as {options.arch}: counts, no times"
+    yield Text(title, style="bold")
+    if explained.error is not None:
+        word, style = ("unclear", "yellow") if explained.unclear else ("failed", "red")
+        yield Text(f"{word}:", style=f"bold {style}")
+        for line in first_lines(explained.error):
+            yield Text(f"  {line}")
+        return
+    if not explained.kernels:
+        yield Text("no kernel was launched: there is nothing to explain")
+        return
+    layout = Layout(columns, options.ptx, options.sass)
+    for kernel in explained.kernels:
+        yield Text("")
+        for line in kernel_heading(kernel):
+            yield Text(line, style="bold" if line.startswith("kernel") else "")
+        if options.sass and kernel.no_sass:
+            yield Text(kernel.no_sass)
+        for line in listing(kernel, staged_name, source, layout):
+            yield Text(line)
+    yield Text(f"\n{legend}\n", style="dim")
+    yield Text(_heading(explained.costly), style="bold")
+    several = len(explained.kernels) > 1
+    for line in costly_sentences(explained.costly, several, min(columns, widest_sentence)):
+        yield Text(line)
+    yield Text(cost_legend, style="dim")
+
+
+def _heading(costly: list[CostlyLine]) -> str:
+    if len(costly) == 1:
+        return "The line that costs most"
+    return f"The {len(costly)} lines that cost most"

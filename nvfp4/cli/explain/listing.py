@@ -1,0 +1,163 @@
+"""A submission's source with what each line costs beside it, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from textwrap import wrap
+
+from nvfp4.cli.explain.advice import CostlyLine, kernel_notes
+from nvfp4.cli.explain.records import Code, Kernel, Line
+
+narrowest_source = 24
+"""Columns that a line of source gets however narrow the terminal is."""
+
+_shown_callers = 4
+
+_code_columns = 18
+"""In front of PTX and SASS; counts stand under those of the source."""
+
+headings = (" line", " share", " instr", "sectors", " req x", " bank", "  div.", "regs")
+
+legend = """\
+share: of the kernel's warp instructions; instr: how many warps issue there; sectors: of 32
+bytes, asked for by warps; req x: over the fewest that could hold the bytes; bank: passes of
+shared memory over those without conflicts; div.: warps that diverge; regs: 32-bit registers
+that are live in the PTX"""
+
+cost_legend = (
+    "cost: issue slots of an SM; a warp instruction takes one, a sector of global memory one, a\n"
+    "pass of shared memory four"
+)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """columns: of the screen. ptx, sass: whether to interleave them."""
+
+    columns: int
+    ptx: bool = False
+    sass: bool = False
+
+
+def kernel_heading(kernel: Kernel) -> Iterator[str]:
+    """What is known of a kernel as a whole."""
+    parts = [f"grid {_extents(kernel.grid)}", f"block {_extents(kernel.block)}"]
+    if kernel.launches > 1:
+        parts.insert(0, f"{kernel.launches} launches, the first")
+    if kernel.assembled_registers is not None:
+        parts.append(f"{kernel.assembled_registers} registers a thread")
+    if kernel.shared_bytes:
+        parts.append(f"{kernel.shared_bytes:,} bytes of shared memory")
+    yield f"kernel {kernel.kernel}: {', '.join(parts)}"
+    if kernel.ctas_run < kernel.ctas_total:
+        yield (
+            f"{kernel.ctas_run:,} of {kernel.ctas_total:,} CTAs were run; the counts are scaled to "
+            "all of them"
+        )
+    if kernel.assembled_registers is None:
+        yield "registers a thread are not known: no ptxas here takes this PTX"
+    for note in kernel_notes(kernel):
+        yield f"note: {note}"
+
+
+def listing(kernel: Kernel, file: str, source: list[str], layout: Layout) -> Iterator[str]:
+    """The lines of a file that cost something, and the others folded. source: the file's lines."""
+    yield f"{' '.join(headings)} | {file}"
+    by_line = {each.line: each for each in kernel.lines if each.file == file and each.line}
+    last = 0
+    for number in sorted(by_line):
+        line = by_line[number]
+        if not line.instructions:
+            continue
+        if number > last + 1:
+            yield _folded()
+        last = number
+        text = source[number - 1] if number <= len(source) else ""
+        yield _row(str(number), line, kernel, text, layout.columns)
+        yield from _code(kernel, file, number, layout)
+    if last < len(source):
+        yield _folded()
+    yield from _elsewhere(kernel, file, layout)
+
+
+def _elsewhere(kernel: Kernel, file: str, layout: Layout) -> Iterator[str]:
+    """What other files cost, and what comes from no line that is known."""
+    for line in kernel.lines:
+        if line.instructions and line.file != file:
+            place = "(no line of the source is known)"
+            if line.file is not None:
+                place = f"{line.file}:{line.line}"
+            yield _row("", line, kernel, place, layout.columns)
+            yield from _code(kernel, line.file, line.line, layout)
+
+
+def _row(number: str, line: Line, kernel: Kernel, text: str, columns: int) -> str:
+    cells = (
+        number,
+        f"{line.instructions / max(kernel.instructions, 1):.1%}",
+        short_count(line.instructions),
+        short_count(line.sectors) if line.sectors else "",
+        _ratio(line.sectors, line.least_sectors),
+        _ratio(line.passes, line.least_passes),
+        short_count(line.divergences) if line.divergences else "",
+        str(line.registers),
+    )
+    gutter = " ".join(
+        f"{cell:>{len(heading)}}" for cell, heading in zip(cells, headings, strict=True)
+    )
+    return _cut(f"{gutter} | ", text.expandtabs(4).rstrip(), columns)
+
+
+def _code(kernel: Kernel, file: str | None, number: int | None, layout: Layout) -> Iterator[str]:
+    """The instructions of a line."""
+
+    def here(codes: list[Code]) -> list[Code]:
+        return [each for each in codes if (each.file, each.line) == (file, number)]
+
+    for code in here(kernel.ptx) if layout.ptx else ():
+        yield _cut(
+            f"{short_count(code.count or 0):>{_code_columns}}  PTX   ", code.text, layout.columns
+        )
+    for code in here(kernel.sass) if layout.sass else ():
+        yield _cut(f"{'':{_code_columns}}  SASS  ", code.text, layout.columns)
+
+
+def _folded() -> str:
+    return f"{'...':>{len(headings[0])}}"
+
+
+def _cut(gutter: str, text: str, columns: int) -> str:
+    room = max(columns - len(gutter), narrowest_source)
+    return gutter + (text if len(text) <= room else f"{text[: room - 3]}...")
+
+
+def _ratio(count: int, least: int) -> str:
+    return f"{count / least:.2f}" if least else ""
+
+
+def short_count(count: float) -> str:
+    """Three digits and a unit, such as 1.84M."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= 0.9995 * size:
+            value = count / size
+            digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
+            return f"{value:.{digits}f}{unit}"
+    return f"{count:.0f}"
+
+
+def costly_sentences(costly: list[CostlyLine], several: bool, columns: int) -> Iterator[str]:
+    """A numbered sentence for each line. several: kernels, so that each is named."""
+    for number, each in enumerate(costly, 1):
+        kernel = f" of {each.kernel.kernel}" if several else ""
+        callers = ", ".join(map(str, sorted(each.line.callers)[:_shown_callers]))
+        called = f" (called from {callers})" if callers else ""
+        place = f"line {each.line.line}{called}{kernel}"
+        sentence = f"{number}. {place}, {each.share:.0%} of the cost: {each.sentence}"
+        yield from wrap(sentence, columns, subsequent_indent="   ")
+
+
+def _extents(extents: list[int]) -> str:
+    while len(extents) > 1 and extents[-1] == 1:
+        extents = extents[:-1]
+    return " x ".join(map(str, extents))

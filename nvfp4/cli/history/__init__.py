@@ -1,0 +1,1 @@
+"""Judgements that are kept."""

@@ -1,0 +1,1 @@
+"""Judges a submission: starts judges, reads their results, decides what they say."""

@@ -1,0 +1,391 @@
+"""The course of a judgement: the submission by itself, the tests, then the benchmarks."""
+
+import base64
+import hashlib
+import stat
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from nvfp4.cli.judging.overlap import Abandoned, BesideTests
+from nvfp4.cli.judging.bot import Bot, ProcessResult, import_timeout_s, side_by_side
+from nvfp4.cli.errors import SetupError
+from nvfp4.cli.judging.mistakes import Mistake, import_failed
+from nvfp4.cli.judging.unclear_policy import Pace, is_refusal
+from nvfp4.cli.text import visible
+from nvfp4.cli.verdict import (
+    BenchmarkResult,
+    Device,
+    Submission,
+    TestResult,
+    Verdict,
+    full_range_suffix,
+    read_benchmark,
+    read_confinement,
+    read_device,
+    read_test,
+    unescape,
+)
+from nvfp4.cli.display.warnings import alone_too_long, warnings_of
+
+judged_exits = {0: "passed", 110: "CUDA error", 112: "check failed", 114: "timeout"}
+"""Exit codes of eval.py when it has judged; any other means that it could not."""
+
+
+interrupted = "not judged: interrupted"
+
+
+@dataclass
+class Observer:
+    """Is told what happens while it happens.
+
+    happened: when what is told next happened, on the monotonic clock; None: now.
+    phase: a title (import, tests, benchmarks, profile) and the lines of its cases. alone: that the
+    submission has run by itself, and how it failed then or None. loaded: that the submission is
+    imported. started: that a case of the phase begins, by its number. activity: what the
+    submission's process is busy with, as in ``cli.judging.activity``. ended: that the phase is over.
+    """
+
+    happened: Callable[[float | None], None] = field(default=lambda at_s: None)
+    phase: Callable[[str, list[str]], None] = field(default=lambda title, lines: None)
+    alone: Callable[[str | None], None] = field(default=lambda failure: None)
+    device: Callable[[Device], None] = field(default=lambda device: None)
+    loaded: Callable[[], None] = field(default=lambda: None)
+    started: Callable[[int], None] = field(default=lambda index: None)
+    activity: Callable[[str], None] = field(default=lambda word: None)
+    ended: Callable[[], None] = field(default=lambda: None)
+    test: Callable[[TestResult], None] = field(default=lambda result: None)
+    benchmark: Callable[[BenchmarkResult], None] = field(default=lambda result: None)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to judge. tests, benchmarks: lines of a case file; mode: that of the benchmarks;
+    run_alone: whether the submission is run by itself first, as the bot does. inputs: of the tests.
+    second_look: lines of further tests, with their inputs. stop_at: the status, pass or fail, with
+    which a test ends the tests; None for neither. repeat: whether some tests run again in a fresh
+    process.
+    """
+
+    tests: list[str]
+    benchmarks: list[str]
+    mode: str = "leaderboard"
+    run_alone: bool = True
+    inputs: tuple[str, ...] = ("contest", "full")
+    second_look: tuple[str, ...] = ()
+    stop_at: str | None = None
+    repeat: bool = True
+
+    @property
+    def all_tests(self) -> list[str]:
+        """Every test on the contest's inputs, every one on full-range inputs, the second look."""
+        suffixes = {"contest": "", "full": full_range_suffix}
+        tests = [line + suffixes[each] for each in self.inputs for line in self.tests]
+        return [*tests, *self.second_look]
+
+
+_kinds = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def read_submission(submission: Path) -> tuple[Submission, bytes]:
+    """Path and hash of the file, and its bytes. Raises SetupError where it cannot be read."""
+    try:
+        kind = submission.stat().st_mode
+        if not stat.S_ISREG(kind):
+            raise SetupError(
+                f"{submission} is {_kinds.get(stat.S_IFMT(kind), 'no file')}, not a file",
+                "Name the file with custom_kernel.",
+            )
+        content = submission.read_bytes()
+    except OSError as error:
+        raise SetupError(
+            f"cannot read {submission}: {error.strerror}",
+            "Name the file with custom_kernel.",
+            "setup.unreadable",
+        ) from error
+    return Submission(str(submission), hashlib.sha256(content).hexdigest()), content
+
+
+def assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
+    """Judges by the plan and fills the verdict. Raises SetupError.
+
+    The submission runs by itself while the tests run, but never during a benchmark. An interrupt
+    ends the judgement; the cases that were not judged then say so.
+    """
+    started = time.monotonic()
+    try:
+        _assess(bot, plan, verdict, observer)
+    except KeyboardInterrupt:
+        verdict.interrupted = True
+        if not verdict.tests:
+            tests = (read_test({}, 0, line, interrupted) for line in plan.all_tests)
+            verdict.tests = [_left_out(test, interrupted) for test in tests]
+        if not verdict.benchmarks:
+            verdict.benchmarks = _skipped(plan.benchmarks, interrupted)
+    verdict.elapsed_s = (verdict.elapsed_s or 0.0) + time.monotonic() - started
+    verdict.warnings = warnings_of(verdict)
+
+
+def _assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
+    pace = Pace()
+    run_benchmarks = partial(_run_benchmarks, bot, plan, pace)
+    with side_by_side(2) as pool:
+        alone = pool.submit(_run_alone, bot, observer) if plan.run_alone else None
+        beside = BesideTests(pool, run_benchmarks, verdict, observer)
+        if plan.tests:
+            on_emulated = beside.start if plan.benchmarks else None
+            _run_tests(bot, plan, pace, verdict, observer, on_emulated)
+        verdict.alone = alone.result() if alone else None
+        right = verdict.full_range_only_warns and not verdict.mistake
+        if beside.started and right:
+            beside.finish(verdict)
+            return
+        beside.abandon()
+    if plan.benchmarks and not verdict.mistake:
+        if right:
+            run_benchmarks(verdict, observer)
+        else:
+            reason = "not run: a test on the contest's inputs failed"
+            if verdict.unclear:
+                reason = "not run: not every test on the contest's inputs could be judged"
+            verdict.benchmarks = _skipped(plan.benchmarks, reason)
+
+
+def _skipped(lines: list[str], reason: str) -> list[BenchmarkResult]:
+    return [BenchmarkResult(spec=line, status="skipped", message=reason) for line in lines]
+
+
+@dataclass(frozen=True)
+class ProfileReport:
+    """text: the profiler's table, or why there is none."""
+
+    spec: str
+    passed: bool
+    text: str
+
+
+def profile(bot: Bot, cases: list[str], observer: Observer) -> list[ProfileReport]:
+    """A profile of one call of each case. Raises SetupError."""
+    failure = _run_alone(bot, observer)
+    if failure is not None:
+        return [ProfileReport(line, False, failure) for line in cases]
+    observer.phase("profile", cases)
+    ended = judged(bot.run_eval("profile", cases))
+    why = _why_unjudged(ended)
+    return [_read_profile(ended.values, index, line, why) for index, line in enumerate(cases)]
+
+
+def _read_profile(values: dict[str, str], index: int, line: str, not_judged: str) -> ProfileReport:
+    encoded = values.get(f"benchmark.{index}.report")
+    if encoded is None:
+        message = read_benchmark(values, index, line, not_judged).message
+        return ProfileReport(line, False, message or not_judged)
+    return ProfileReport(line, True, visible(base64.b64decode(encoded).decode("utf-8", "replace")))
+
+
+def _run_alone(bot: Bot, observer: Observer) -> str | None:
+    """The bot's first step, whose result it ignores; how the submission failed it, or None."""
+    observer.phase("import", [])
+    failure = _failure_alone(bot.run_submission())
+    observer.alone(failure)
+    return failure
+
+
+def _failure_alone(ended: ProcessResult) -> str | None:
+    if ended.killed:
+        return f"python submission.py {alone_too_long} {import_timeout_s:.0f} s"
+    if ended.exit_code != 0:
+        reason = f"python submission.py ended with exit code {ended.exit_code}"
+        return f"{reason}\n{ended.stderr}".strip()
+    return None
+
+
+Result = TypeVar("Result", TestResult, BenchmarkResult)
+Read = Callable[[dict[str, str], int, str, str], Result]
+
+
+class _Listener:
+    """Tells the observer of the device, and of each case when it begins and once it is complete;
+    tells the pace how long that took.
+
+    seen: every value so far. complete: the numbers of the cases that are.
+    """
+
+    def __init__(
+        self,
+        observer: Observer,
+        lines: list[str],
+        read: Read[Result],
+        pace: Pace,
+        stop_at: str | None,
+        on_emulated: Callable[[], None] | None,
+    ) -> None:
+        self._observer = observer
+        self._on_emulated = on_emulated
+        self._lines = lines
+        self._read: Any = read
+        self._pace = pace
+        self._began_s = 0.0
+        self._stop_at = stop_at
+        self.import_failure: str | None = None
+        self.stopped = False
+        self.seen: dict[str, str] = {}
+        self.complete: set[int] = set()
+
+    def __call__(self, key: str, value: str) -> bool:
+        """Whether the rest need not be judged."""
+        self.seen[key] = value
+        name, _, last = key.rpartition(".")
+        if last == "error" and value.startswith(import_failed):
+            record = self.seen.get(f"{name}.failure", "")
+            if not is_refusal(record):
+                self.import_failure = unescape(value)
+                return True
+        self._tell(key, name, last)
+        if last == "emulated" and self._on_emulated:
+            self._on_emulated()
+        return self.stopped
+
+    def _tell(self, key: str, name: str, last: str) -> None:
+        if key in ("test-count", "benchmark-count"):
+            self._observer.loaded()
+        elif last == "complete" and name == "device":
+            device = read_device(self.seen)
+            if device:
+                self._observer.device(device)
+        number = name.partition(".")[2]
+        if number.isdecimal() and int(number) < len(self._lines):
+            self._on_case(int(number), last)
+
+    def _on_case(self, index: int, last: str) -> None:
+        if last == "spec":
+            self._began_s = time.monotonic()
+            self._observer.started(index)
+        if last != "complete":
+            return
+        self.complete.add(index)
+        result = self._read(self.seen, index, self._lines[index], "")
+        self._pace.add(result, time.monotonic() - self._began_s)
+        self.stopped = result.status == self._stop_at
+        if isinstance(result, TestResult):
+            self._observer.test(result)
+        else:
+            self._observer.benchmark(result)
+
+    def results(self) -> list[Any]:
+        """What is known of each case now that nothing more comes."""
+        known = enumerate(self._lines)
+        results = [self._read(self.seen, index, line, interrupted) for index, line in known]
+        return [
+            each if index in self.complete else _left_out(each, interrupted)
+            for index, each in enumerate(results)
+        ]
+
+
+def _run_mode(
+    bot: Bot,
+    mode: str,
+    lines: list[str],
+    read_plainly: Read[Result],
+    results: list[Result],
+    pace: Pace,
+    verdict: Verdict,
+    observer: Observer,
+    stop_at: str | None = None,
+    on_emulated: Callable[[], None] | None = None,
+) -> None:
+    """Runs eval.py over cases and reads a result for each; notes what it says of the device and of
+    the confinement. Results that disagree with how eval.py ended fail. An interrupt, or Abandoned,
+    leaves those that are known so far. on_emulated: called where kernels are emulated.
+    """
+
+    def read(values: dict[str, str], index: int, line: str, why: str) -> Result:
+        result = read_plainly(values, index, line, why)
+        return _decided(pace, result, values)
+
+    listener = _Listener(observer, lines, read, pace, stop_at, on_emulated)
+    try:
+        ended = bot.run_eval(mode, lines, listener, observer.activity)
+        observer.ended()
+        process = judged(ended)
+    except (KeyboardInterrupt, Abandoned):
+        verdict.device = read_device(listener.seen)
+        verdict.confined = read_confinement(listener.seen)
+        results[:] = listener.results()
+        raise
+    verdict.device = read_device(process.values)
+    verdict.confined = read_confinement(process.values)
+    if listener.import_failure:
+        verdict.mistake = Mistake("import", listener.import_failure, "submission.py")
+        return
+    why = _why_unjudged(process)
+    results[:] = [read(process.values, index, line, why) for index, line in enumerate(lines)]
+    if listener.stopped:
+        reason = "not run: another test failed before"
+        results[:] = [_left_out(each, reason) if each.message == why else each for each in results]
+        return
+    if all(each.status == "pass" for each in results) and not _said_passed(process):
+        failed = [replace(each, status="fail", message=why) for each in results]
+        results[:] = [_decided(pace, each, process.values) for each in failed]
+
+
+def _decided(pace: Pace, result: Result, values: dict[str, str]) -> Result:
+    return pace.decided(result, emulated=values.get("device.kind") == "cpu")
+
+
+def _left_out(result: Result, reason: str) -> Result:
+    return replace(result, status="skipped", message=reason, failure=None)
+
+
+def _run_tests(
+    bot: Bot,
+    plan: Plan,
+    pace: Pace,
+    verdict: Verdict,
+    observer: Observer,
+    on_emulated: Callable[[], None] | None,
+) -> None:
+    lines, tests = plan.all_tests, verdict.tests
+    observer.phase("tests", lines)
+    stop = plan.stop_at
+    _run_mode(bot, "test", lines, read_test, tests, pace, verdict, observer, stop, on_emulated)
+
+
+def _run_benchmarks(bot: Bot, plan: Plan, pace: Pace, verdict: Verdict, observer: Observer) -> None:
+    lines, benchmarks = plan.benchmarks, verdict.benchmarks
+    observer.phase("benchmarks", lines)
+    _run_mode(bot, plan.mode, lines, read_benchmark, benchmarks, pace, verdict, observer)
+
+
+def _said_passed(process: ProcessResult) -> bool:
+    """Whether eval.py as a whole says what its cases say."""
+    return process.exit_code == 0 and process.values.get("check") == "pass"
+
+
+def judged(process: ProcessResult) -> ProcessResult:
+    """The same, if eval.py did judge. Raises SetupError where it could not start."""
+    if process.exit_code in judged_exits or "test-count" in process.values:
+        return process
+    if process.killed or "benchmark-count" in process.values:
+        return process
+    last_lines = process.stderr.splitlines()[-1:] or [f"eval.py ended with {process.exit_code}"]
+    reason = last_lines[0].removeprefix("eval.py: ")
+    hint = "nvfp4 info shows what is here."
+    raise SetupError(f"the judge could not start: {reason}", hint, "setup.judge")
+
+
+def _why_unjudged(process: ProcessResult) -> str:
+    """Why cases without a status have none."""
+    if process.killed:
+        return "not judged: the judge was stopped at the time limit"
+    last = process.stderr.splitlines()[-1:]
+    return "not judged: the judge ended early" + (f": {last[0]}" if last else "")

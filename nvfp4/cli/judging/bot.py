@@ -1,0 +1,345 @@
+"""Plays the bot: a flat folder, one run of the submission, then eval.py with a pipe for results."""
+
+import contextlib
+import math
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from nvfp4.cli.judging.activity import read_activity
+from nvfp4.cli.judging.janitor import clear, end, watched
+from nvfp4.cli.judging.judge_server import Process, start
+from nvfp4.cli.problem import Problem, flat_files, package_path
+from nvfp4.cli.text import visible
+from nvfp4.records.options import Options
+
+import_timeout_s = 120.0
+"""The bot's limit for the one run of the submission by itself."""
+
+grace_s = 10.0
+"""eval.py reports by itself at its time limit; it is killed if it has not ended this much later."""
+
+stop_s = 3.0
+"""How long eval.py has to end its worker and clear away before it is killed."""
+
+look_s = 0.2
+"""How often to look what a silent process is doing."""
+
+longest_wait_s = 60.0
+"""A wait without a limit is one of several of these."""
+
+longest_line_bytes = 64 << 10
+"""More than any line that eval.py writes: the rest of a longer one is left out."""
+
+kept_bytes = 8 << 10
+"""Of what a process writes to stderr."""
+
+OnResult = Callable[[str, str], "bool | None"]
+"""Is told each result; True ends the run."""
+
+_temporary = "tmp"
+
+_running: set[Process] = set()
+
+
+@dataclass
+class ProcessResult:
+    """How a process ended. values: what it wrote to the result pipe; the last of a key wins, but
+    what has failed stays failed.
+    """
+
+    exit_code: int
+    stderr: str
+    killed: bool = False
+    values: dict[str, str] = field(default_factory=dict)
+
+    def take(self, key: str, value: str) -> bool:
+        """Notes a result; False for one that would undo a failure."""
+        if self.values.get(key) == "fail":
+            return False
+        self.values[key] = value
+        return True
+
+    def take_all(
+        self,
+        fd: int,
+        deadline: float,
+        on_result: OnResult | None = None,
+        look: Callable[[], None] | None = None,
+    ) -> bool:
+        """Notes what comes through a result pipe until the writer is gone or the time is up; looks
+        now and then while nothing comes. False where on_result ended it.
+        """
+        for key, value in _results(fd, deadline, look):
+            if self.take(key, value) and on_result and on_result(key, value):
+                return False
+        return True
+
+
+@dataclass(frozen=True)
+class Bot:
+    """Runs things with the submission, device, seed and time limit the user chose.
+
+    submission: the file's bytes, read once. seed: a secret one. Every run has a freshly staged
+    folder, so that nothing a submission leaves behind reaches the next one.
+    """
+
+    problem: Problem
+    submission: bytes
+    options: Options = Options()
+    seed: int | None = None
+
+    def run_submission(self) -> ProcessResult:
+        """``python submission.py``, as the bot does once before anything else, but confined."""
+        with self._staged() as folder:
+            ended = _run(
+                ["alone", "submission.py"], folder, self._environment(folder), import_timeout_s
+            )
+            ended.stderr = _own_frames(ended.stderr, folder / "submission.py").replace(
+                "submission.py", self.options.name or "submission.py"
+            )
+            return ended
+
+    def run_eval(
+        self,
+        mode: str,
+        cases: list[str],
+        on_result: OnResult | None = None,
+        on_activity: Callable[[str], None] | None = None,
+    ) -> ProcessResult:
+        """``python eval.py MODE CASEFILE``; on_result gets every result as it is written,
+        on_activity what the submission is busy with, now and then.
+        """
+        return self._judged([mode], cases, on_result, on_activity)
+
+    def run_debug(self, case: str, row: int, batch: int) -> ProcessResult:
+        """One case and what is known of c[row, 0, batch]; see ``local.debugging``."""
+        return self._judged(["debug", str(row), str(batch)], [case])
+
+    def _judged(
+        self,
+        arguments: list[str],
+        cases: list[str],
+        on_result: OnResult | None = None,
+        on_activity: Callable[[str], None] | None = None,
+    ) -> ProcessResult:
+        """A judge with these arguments and a case file."""
+        with self._staged() as folder:
+            case_file = _write_cases(folder, cases)
+            command = [*arguments, f"../{case_file.name}"]
+            limit_s = self.options.timeout_s + grace_s
+            environment = self._environment(folder)
+
+            def look() -> None:
+                word = read_activity(folder.parent / _temporary)
+                if word and on_activity:
+                    on_activity(word)
+
+            return _run(command, folder, environment, limit_s, on_result or _ignore, look)
+
+    def run_comparison(
+        self,
+        files: Sequence[bytes],
+        rounds: int | None,
+        seed: int,
+        cases: list[str],
+        on_result: OnResult,
+    ) -> ProcessResult:
+        """See ``judge.compare.comparison``. files: the submissions. The time limit
+        is that of a wave.
+        """
+        with self._staged() as folder:
+            compared = folder.parent / "compared"
+            for number, content in enumerate(files):
+                (compared / str(number)).mkdir(parents=True)
+                (compared / str(number) / "submission.py").write_bytes(content)
+            command = ["compare", str(compared)]
+            command += [str(rounds or 0), str(seed), str(_write_cases(folder, cases))]
+            return _run(command, folder, self._environment(folder), math.inf, on_result)
+
+    def run_explain(
+        self, cases: list[str], instructions: int, wanted: list[str]
+    ) -> tuple[ProcessResult, str]:
+        """How the mode ended, and the JSON that it left; see ``judge.explain``."""
+        with self._staged() as folder:
+            case_file, target = _write_cases(folder, cases), folder.parent / "explained.json"
+            command = ["explain", str(instructions), *wanted, str(case_file), str(target)]
+            limit_s = self.options.timeout_s + grace_s
+            ended = _run(command, folder, self._environment(folder), limit_s)
+            text = target.read_text(encoding="utf-8") if target.is_file() else ""
+            return ended, text
+
+    @contextmanager
+    def _staged(self) -> Iterator[Path]:
+        """A flat folder with the submission and the problem's files.
+
+        Beside it is one for temporary files, so that everything a run makes goes with it.
+        """
+        both = Path(tempfile.mkdtemp(prefix="nvfp4-"))
+        folder = both / "flat"
+        try:
+            folder.mkdir()
+            (both / _temporary).mkdir()
+            (folder / "submission.py").write_bytes(self.submission)
+            for name in flat_files:
+                shutil.copy(self.problem.folder / name, folder / name)
+            yield folder
+        finally:
+            clear(both)
+
+    def _environment(self, folder: Path) -> dict[str, str]:
+        ours = ("POPCORN_", "NVFP4_")
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
+        environment |= package_path() | self.options.as_variable()
+        environment["TMPDIR"] = str(folder.parent / _temporary)
+        if self.seed is not None:
+            environment["POPCORN_SEED"] = str(self.seed)
+        number = self.options.device.partition(":")[2]
+        if self.options.without_gpu:
+            environment["CUDA_VISIBLE_DEVICES"] = ""
+        elif number:
+            environment["CUDA_VISIBLE_DEVICES"] = number
+        return environment
+
+
+def _write_cases(folder: Path, cases: list[str]) -> Path:
+    """A case file beside the staged folder, which a submission sees."""
+    case_file = folder.parent / "cases.txt"
+    case_file.write_text("".join(f"{case}\n" for case in cases), encoding="utf-8")
+    return case_file
+
+
+def _own_frames(stderr: str, submission: Path) -> str:
+    """A traceback printed by Python without the frames outside the submission."""
+    kept, keep = [], True
+    for line in stderr.splitlines():
+        if line.startswith('  File "'):
+            keep = f'"{submission}"' in line
+        elif not line.startswith("    "):
+            keep = True
+        if keep:
+            kept.append(line.replace(f"{submission.parent}/", ""))
+    return "\n".join(kept)
+
+
+def _ignore(key: str, value: str) -> None:
+    pass
+
+
+def _run(
+    command: list[str],
+    folder: Path,
+    environment: dict[str, str],
+    timeout_s: float,
+    on_result: OnResult | None = None,
+    look: Callable[[], None] | None = None,
+) -> ProcessResult:
+    """Runs a judge with a result pipe where somebody listens; kills it after the time limit."""
+    read_fd, write_fd = os.pipe()
+    try:
+        process = start(command, folder, environment, write_fd if on_result else None)
+    finally:
+        os.close(write_fd)
+    _running.add(process)
+    assert process.stderr
+    errors = _Tail(process.stderr)
+    ended = ProcessResult(exit_code=-1, stderr="")
+    deadline = time.monotonic() + timeout_s
+    try:
+        with watched(process, folder.parent):
+            try:
+                if ended.take_all(read_fd, deadline, on_result, look):
+                    process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                ended.killed = True
+            finally:
+                _ask_to_stop(process)
+    finally:
+        os.close(read_fd)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        _running.discard(process)
+    ended.exit_code = process.wait()
+    ended.stderr = visible(errors.text())
+    return ended
+
+
+class _Tail(threading.Thread):
+    """Reads a stream to its end and keeps the last of it."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        super().__init__(daemon=True)
+        self._stream = stream
+        self._kept = b""
+        self.start()
+
+    def run(self) -> None:
+        while chunk := os.read(self._stream.fileno(), 1 << 16):
+            self._kept = (self._kept + chunk)[-kept_bytes:]
+
+    def text(self) -> str:
+        """What came, when the process has ended; others may still hold the stream."""
+        self.join(1.0)
+        return self._kept.decode("utf-8", "replace").strip()
+
+
+def stop_running() -> None:
+    """Ends every process that another thread waits for; that thread clears away."""
+    end([process for process in list(_running) if process.poll() is None], stop_s)
+
+
+@contextmanager
+def side_by_side(count: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads for bots; an interrupt or an error ends what they run and starts nothing more."""
+    pool = ThreadPoolExecutor(count)
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        stop_running()
+        raise
+    finally:
+        pool.shutdown()
+
+
+def _ask_to_stop(process: Process) -> None:
+    """Lets a process that still runs clear away."""
+    if process.poll() is None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(stop_s)
+
+
+def _results(
+    fd: int, deadline: float, look: Callable[[], None] | None = None
+) -> Iterator[tuple[str, str]]:
+    """Key and value of every line, until the writer is gone or the time is up."""
+    pending = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(fd, selectors.EVENT_READ)
+        while (left_s := deadline - time.monotonic()) > 0:
+            if not selector.select(min(left_s, look_s if look else longest_wait_s)):
+                if look:
+                    look()
+                continue
+            chunk = os.read(fd, 1 << 16)
+            if not chunk:
+                return
+            *lines, pending = (pending + chunk).split(b"\n")
+            pending = pending[:longest_line_bytes]
+            for line in lines:
+                key, separator, value = line.decode("utf-8", "replace").partition(":")
+                if separator:
+                    yield visible(key.strip()), visible(value.strip())

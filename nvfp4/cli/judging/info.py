@@ -1,0 +1,138 @@
+"""What this machine can do: device, versions, measured limits, floors."""
+
+import textwrap
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+
+from nvfp4.cli.judging.assess import judged
+from nvfp4.cli.display.benchmark_tables import b200_floor, b200_floor_note, b200_sol_note, flushed
+from nvfp4.records.options import Options
+from nvfp4.cli.judging.bot import Bot
+from nvfp4.cli.display.columns import Column
+from nvfp4.cli.display.console import columns_of, say
+from nvfp4.cli.errors import SetupError
+from nvfp4.cli.problem import Problem, shape_of
+from nvfp4.cli.display.quantities import microseconds
+from nvfp4.cli.display.render import show_table
+from nvfp4.cli.verdict import BenchmarkResult, Device, read_benchmark, read_confinement, read_device
+
+
+@dataclass(frozen=True)
+class Information:
+    """The device and the benchmarks with their floors on it."""
+
+    device: Device
+    confined: dict[str, str]
+    benchmarks: list[BenchmarkResult]
+
+    def as_json(self) -> dict[str, Any]:
+        """device as ``nvfp4 eval --json`` has it; floors by benchmark."""
+        wanted = ("spec", "bytes", "floor_us", "sol_us", "b200_floor_us")
+        floors = [{name: getattr(each, name) for name in wanted} for each in self.benchmarks]
+        return {"device": asdict(self.device), "confined": self.confined, "floors": floors}
+
+
+def inspect(problem: Problem, device: str, flush: str = "contest") -> Information:
+    """Has the judge measure the device. Raises SetupError."""
+    lines = problem.benchmarks
+    ended = judged(Bot(problem, b"", Options(device=device, flush=flush)).run_eval("info", lines))
+    found = read_device(ended.values)
+    if found is None:
+        raise SetupError(f"the judge saw no device: {ended.stderr}", "Is torch installed here?")
+    benchmarks = [read_benchmark(ended.values, i, line, "") for i, line in enumerate(lines)]
+    return Information(found, read_confinement(ended.values), benchmarks)
+
+
+def show_info(console: Console, information: Information) -> None:
+    """Facts, abilities and floors as tables."""
+    device = information.device
+    rows = {
+        "device": device.name,
+        "compute capability": device.capability or "none: no CUDA device",
+        "driver": device.driver or "none",
+        "torch": device.torch or "",
+        "CUDA of torch": device.cuda or "none: a CPU build",
+        "CUTLASS DSL": device.cutlass_dsl or "not installed",
+        "Triton": device.triton or "not installed",
+        "nvcc": device.nvcc or "none",
+        "streaming read": f"{device.read_gbps:,.0f} GB/s" if device.read_gbps else "-",
+        "empty call": f"{microseconds(device.empty_us)} us",
+    }
+    for mechanism, how in information.confined.items():
+        rows[f"confined: {mechanism}"] = how
+    for line in _facts(rows, columns_of(console)):
+        say(console, line)
+    for line in abilities(device):
+        say(console, line)
+    say(console)
+    show_table(
+        console,
+        f"Floors: no kernel is faster here, in us{flushed(device)}",
+        _floor_columns(information.benchmarks),
+    )
+
+
+def _facts(rows: dict[str, str], width: int | None) -> Iterator[str]:
+    """A name and a value a line, a long value below itself."""
+    indent = max(map(len, rows)) + 2
+    for name, value in rows.items():
+        line = f"{name:<{indent}}{value}"
+        if width is None or width < 2 * indent:
+            yield line
+        else:
+            yield textwrap.fill(line, width, subsequent_indent=" " * indent)
+
+
+def _floor_columns(benchmarks: list[BenchmarkResult]) -> list[Column]:
+    return [
+        Column("m x k x l", [str(shape_of(each.spec)) for each in benchmarks]),
+        Column("MB", [f"{(each.bytes or 0) / 1e6:.1f}" for each in benchmarks], 3),
+        Column("floor here", [microseconds(each.floor_us) for each in benchmarks]),
+        Column(
+            "B200 SOL",
+            [microseconds(each.sol_us) for each in benchmarks],
+            rank=1,
+            note=b200_sol_note,
+        ),
+        Column(
+            "B200 floor",
+            [b200_floor(each.b200_floor_us) for each in benchmarks],
+            rank=2,
+            note=b200_floor_note,
+        ),
+    ]
+
+
+def abilities(device: Device) -> list[str]:
+    """What can be judged here, in sentences."""
+    if device.kind != "cuda":
+        return [
+            "Correctness can be judged here; times need a GPU.",
+            "torch: runs on the CPU, as a CUDA device.",
+            *_kinds(device),
+        ]
+    lines = ["Correctness and times can be judged on this GPU, with a cold L2 cache."]
+    major = int((device.capability or "0").partition(".")[0])
+    if 8 <= major < 10:
+        lines.append("Kernels for the B200 run rewritten: it has no FP4 conversion, as sm_100 has.")
+    return lines
+
+
+def _kinds(device: Device) -> list[str]:
+    """How kernels are judged without a GPU, or what is missing; a line a way to write them."""
+    emulated = f"compiled for {device.emulates} and emulated, bit for bit."
+    nvcc = device.nvcc or "none"
+    return [
+        f"CuTe DSL {device.cutlass_dsl}: {emulated}"
+        if device.cutlass_dsl
+        else "CuTe DSL cannot be judged here: pip install nvidia-cutlass-dsl",
+        nvcc.removeprefix("none: ")
+        if nvcc.startswith("none")
+        else f"CUDA C++, nvcc {nvcc}: {emulated}",
+        f"Triton {device.triton}: {emulated}"
+        if device.triton
+        else "Triton cannot be judged here: pip install 'nvfp4[triton]'",
+    ]

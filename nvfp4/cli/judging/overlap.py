@@ -1,0 +1,100 @@
+"""Benchmarks beside the tests: of emulated kernels nothing is timed that could be disturbed."""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import fields
+from typing import Any
+
+from nvfp4.cli.judging.bot import stop_running
+from nvfp4.cli.verdict import Verdict
+
+
+class Abandoned(Exception):
+    """Nobody needs the results any more."""
+
+
+class Held:
+    """Keeps what an observer is told, with the time, until it is released."""
+
+    def __init__(self, told: Any) -> None:
+        self.abandoned = False
+        self._told = told
+        self._lock = threading.RLock()
+        self._kept: list[tuple[float, str, tuple[Any, ...]]] | None = []
+
+    def observer(self) -> Any:
+        """Whose methods raise Abandoned once it is."""
+        names = [each.name for each in fields(self._told) if each.name != "happened"]
+        return type(self._told)(**{name: self._holding(name) for name in names})
+
+    def _holding(self, name: str) -> Callable[..., None]:
+        def hold(*arguments: Any) -> None:
+            if self.abandoned:
+                raise Abandoned
+            with self._lock:
+                if self._kept is not None:
+                    self._kept.append((time.monotonic(), name, arguments))
+                    return
+            getattr(self._told, name)(*arguments)
+
+        return hold
+
+    def release(self) -> None:
+        """Tells what was kept; from now on all is told at once."""
+        with self._lock:
+            kept, self._kept = self._kept or [], None
+            for at_s, name, arguments in kept:
+                self._told.happened(at_s)
+                getattr(self._told, name)(*arguments)
+            self._told.happened(None)
+
+
+class BesideTests:
+    """Runs benchmarks from ``start`` on, if it is called before ``finish``."""
+
+    def __init__(
+        self,
+        pool: ThreadPoolExecutor,
+        run: Callable[[Verdict, Any], None],
+        verdict: Verdict,
+        observer: Any,
+    ) -> None:
+        """run: benchmarks for a verdict, told to an observer. It may raise Abandoned."""
+        self._pool, self._run = pool, run
+        self._verdict = Verdict(verdict.submission)
+        self._held = Held(observer)
+        self._future: Future[None] | None = None
+
+    def start(self) -> None:
+        """At the first sign that kernels are emulated; where there is a core to spare."""
+        if self._future is None and (os.cpu_count() or 1) > 1:
+            self._future = self._pool.submit(self._run, self._verdict, self._held.observer())
+
+    @property
+    def started(self) -> bool:
+        return self._future is not None
+
+    def abandon(self) -> None:
+        """Ends it, with what it has so far."""
+        self._held.abandoned = True
+        if self._future is not None:
+            stop_running()
+            with contextlib.suppress(Exception):
+                self._future.result()
+
+    def finish(self, verdict: Verdict) -> None:
+        """Waits for the results and puts them into the verdict. Raises what it raised."""
+        assert self._future, "it has started"
+        self._held.release()
+        try:
+            self._future.result()
+        except KeyboardInterrupt:
+            self.abandon()
+            raise
+        finally:
+            verdict.benchmarks = self._verdict.benchmarks
+            verdict.device, verdict.confined = self._verdict.device, self._verdict.confined

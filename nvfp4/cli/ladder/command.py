@@ -1,0 +1,130 @@
+"""`nvfp4 ladder`: judges rungs, shows the table of the climb, keeps what was found."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from nvfp4.cli import exits, interrupts
+from nvfp4.cli.ladder.plot import draw_climb
+from nvfp4.cli.ladder.tables import (
+    climb_columns,
+    correlation_lines,
+    correlations,
+    markdown,
+    write_tables,
+)
+from nvfp4.cli.ladder.measuring import Climber, climber
+from nvfp4.cli.display.console import new_console, say
+from nvfp4.cli.errors import SetupError
+from nvfp4.cli.ladder.rungs import Rung, find_rungs, ladder_folder
+from nvfp4.cli.problem import load_problem
+from nvfp4.cli.display.progress import observed, quiet
+from nvfp4.cli.display.quantities import seconds
+from nvfp4.cli.display.render import show_table
+from nvfp4.cli.ladder.results import Step, Steps, read_steps, write_steps
+from nvfp4.cli.display.tests_table import status_text
+from nvfp4.cli.text import first_lines
+
+
+@dataclass(frozen=True)
+class LadderOptions:
+    """quick: one test of each kind. state: a file to keep results in, and to go on from.
+    plot: a picture to draw. write: whether to put the tables into ladder/README.md.
+    """
+
+    device: str = "auto"
+    flush: str = "contest"
+    quick: bool = False
+    state: Path | None = None
+    plot: Path | None = None
+    write: bool = False
+    as_json: bool = False
+
+
+def climb_and_show(names: Sequence[str], options: LadderOptions) -> int:
+    """Judges the rungs of these names, or all, and returns the exit code. Raises SetupError."""
+    if options.write and (names or options.quick):
+        hint = "Leave out names and --quick; --state FILE keeps what was judged before."
+        raise SetupError("--write needs every rung, judged in full", hint, "usage")
+    rungs = find_rungs(names)
+    steps = read_steps(options.state) if options.state else {}
+    console = new_console(stderr=options.as_json)
+    course = observed if console.is_interactive else quiet
+    climbing = climber(
+        load_problem(), options.device, options.flush, options.quick, lambda: course(console)
+    )
+    stopped = False
+    try:
+        _climb(console, climbing, rungs, steps, options.state)
+    except KeyboardInterrupt:
+        stopped = True
+    chosen = {rung.name: steps[rung.name] for rung in rungs if _is_current(rung, steps)}
+    _show(console, rungs, chosen, climbing.label, options)
+    if stopped:
+        return interrupts.exit_code()
+    if options.write:
+        write_tables(ladder_folder() / "README.md", markdown(rungs, chosen))
+    if options.plot:
+        draw_climb(climbing.problem, rungs, chosen, options.plot)
+    outcomes = {chosen[rung.name].on[climbing.label].outcome for rung in rungs}
+    if "fail" in outcomes:
+        return exits.failed
+    return exits.unclear if "unclear" in outcomes else exits.passed
+
+
+def _climb(
+    console: Console, climbing: Climber, rungs: Sequence[Rung], steps: Steps, state: Path | None
+) -> None:
+    """Fills in what is found, and shows a line for each rung."""
+    started = time.monotonic()
+    for step in climbing.climb(rungs, steps):
+        known = steps.get(step.name) == step
+        steps[step.name] = step
+        if state and not known:
+            write_steps(state, steps)
+        taken = "known" if known else seconds(time.monotonic() - started)
+        for line in _lines(step, climbing.label, taken):
+            say(console, line)
+        started = time.monotonic()
+
+
+def _lines(step: Step, label: str, taken: str) -> list[Text]:
+    judged = step.on[label]
+    status = status_text(judged.outcome)
+    lines = [Text.assemble(f"{step.name:<28} ", status, (f"  {taken}", "dim"))]
+    if judged.message and not judged.passed:
+        lines += [Text(f"  {line}") for line in first_lines(judged.message)]
+    return lines
+
+
+def _is_current(rung: Rung, steps: Steps) -> bool:
+    return rung.name in steps and steps[rung.name].sha256 == rung.sha256
+
+
+def _show(
+    console: Console, rungs: Sequence[Rung], steps: Steps, label: str, options: LadderOptions
+) -> None:
+    if options.as_json:
+        plain = {
+            "device": label,
+            "spearman": {device: found[0] for device, found in correlations(rungs, steps).items()},
+            "rungs": [
+                {**asdict(steps[rung.name]), "published_us": rung.published_us}
+                for rung in rungs
+                if rung.name in steps
+            ],
+        }
+        click.echo(json.dumps(plain, indent=2, allow_nan=False))
+        return
+    say(console)
+    show_table(console, f"The ladder, {label}", climb_columns(rungs, steps, label))
+    for line in correlation_lines(rungs, steps):
+        say(console, line)

@@ -1,0 +1,151 @@
+"""Judges rungs of the ladder, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, replace
+
+from nvfp4.cli.judging.assess import Observer, Plan, assess
+from nvfp4.records.options import Options
+from nvfp4.cli.judging.bot import Bot
+from nvfp4.cli.judging.check import contest_shape
+from nvfp4.cli.explain.command import ExplainOptions, explain
+from nvfp4.cli.judging.gpu import has_gpu
+from nvfp4.cli.judging.info import inspect
+from nvfp4.cli.ladder.rungs import Rung
+from nvfp4.cli.ladder.occupancy import warps_per_sm
+from nvfp4.cli.problem import Problem, case_line
+from nvfp4.cli.ladder.results import Counts, Judged, Step, Steps, counted_shape, no_gpu
+from nvfp4.cli.verdict import BenchmarkResult, Submission, Verdict
+
+_arch = "sm_100a"
+_seed = 1111
+
+
+@dataclass(frozen=True)
+class Climber:
+    """Judges rungs on a device. quick: one test of each kind instead of all.
+    observed: tells a person what happens while a rung is judged.
+    """
+
+    problem: Problem
+    device: str
+    flush: str
+    quick: bool
+    label: str
+    on_gpu: bool
+    observed: Callable[[], AbstractContextManager[Observer]]
+
+    def climb(self, rungs: Sequence[Rung], known: Steps) -> Iterator[Step]:
+        """A step for each rung; what is known of the same file is not judged again.
+
+        Raises SetupError, and KeyboardInterrupt where the user stops it.
+        """
+        for rung in rungs:
+            yield self._step(rung, known.get(rung.name))
+
+    def _step(self, rung: Rung, known: Step | None) -> Step:
+        content = rung.path.read_bytes()
+        step = Step(rung.name, rung.sha256)
+        if known is not None and known.sha256 == step.sha256:
+            step = known
+        found = step.on.get(self.label)
+        plan = self._plan()
+        if found is None or found.unclear or found.tests < len(plan.all_tests):
+            verdict = self._judge(rung, content, plan, self.device)
+            if not self.on_gpu:
+                step = replace(step, counts=_counts(verdict.benchmarks))
+            step = replace(step, on={**step.on, self.label: _judged(verdict)})
+        if step.counts is None and step.on[self.label].passed:
+            verdict = self._judge(rung, content, Plan([], [_counted()]), "cpu")
+            step = replace(step, counts=_counts(verdict.benchmarks))
+        if step.counts is not None and step.counts.registers is None:
+            step = replace(step, counts=_with_registers(step.counts, content))
+        return step
+
+    def _plan(self) -> Plan:
+        m, k, l = contest_shape
+        small = case_line({"m": m, "k": k, "l": l, "seed": _seed})
+        tests = [small] if self.quick else self.problem.tests
+        benchmarks = self.problem.benchmarks if self.on_gpu else [_counted()]
+        return Plan(tests, benchmarks, run_alone=False, repeat=False)
+
+    def _judge(self, rung: Rung, content: bytes, plan: Plan, device: str) -> Verdict:
+        bot = Bot(
+            self.problem,
+            content,
+            Options(device=device, flush=self.flush, name=rung.path.name),
+        )
+        verdict = Verdict(Submission(str(rung.path), rung.sha256))
+        with self.observed() as observer:
+            assess(bot, plan, verdict, observer)
+        if verdict.interrupted:
+            raise KeyboardInterrupt
+        return verdict
+
+
+def climber(
+    problem: Problem,
+    device: str,
+    flush: str,
+    quick: bool,
+    observed: Callable[[], AbstractContextManager[Observer]],
+) -> Climber:
+    """One for the GPU, or for the emulator where there is none. Raises SetupError."""
+    on_gpu = has_gpu(device)
+    label = no_gpu
+    if on_gpu:
+        label = inspect(problem, device, flush).device.name
+        label += ", clean flush" if flush == "clean" else ""
+    return Climber(problem, device, flush, quick, label, on_gpu, observed)
+
+
+def _counted() -> str:
+    return case_line({**asdict(counted_shape), "seed": _seed})
+
+
+def _judged(verdict: Verdict) -> Judged:
+    why = verdict.mistake or verdict.decider
+    full = [each for each in verdict.tests if each.inputs == "full"]
+    means = {each.spec: each.mean_us for each in verdict.benchmarks if each.mean_us}
+    return Judged(
+        passed=verdict.passed,
+        tests=len(verdict.tests),
+        full_range=bool(full) and all(each.status == "pass" for each in full),
+        message=why.message if why else None,
+        geomean_us=verdict.score.geomean_us,
+        mean_us=means or None,
+        retargeted=bool(verdict.device and verdict.device.retargeted),
+        unclear=verdict.unclear,
+    )
+
+
+def _counts(benchmarks: list[BenchmarkResult]) -> Counts | None:
+    """Of the one benchmark, None where it was not emulated to its end."""
+    found = benchmarks[0].emulation if benchmarks else None
+    if found is None:
+        return None
+    elements = counted_shape.m * counted_shape.k * counted_shape.l
+    return Counts(
+        instructions=32 * found["warp_instructions_total"] / elements,
+        sectors=found["sectors_requested"] / max(found["sectors_distinct"], 1),
+        bank_conflicts=found["bank_conflicts"],
+    )
+
+
+def _with_registers(counts: Counts, content: bytes) -> Counts:
+    (explained,) = explain(content, [_counted()], ExplainOptions(arch=_arch))
+    if not explained.kernels:
+        return counts
+    kernel = max(explained.kernels, key=lambda each: each.slots)
+    registers = kernel.assembled_registers
+    if registers is None:
+        return counts
+    x, y, z = kernel.block
+    return replace(
+        counts,
+        registers=registers,
+        spilled_bytes=kernel.spilled_bytes,
+        warps_per_sm=warps_per_sm(x * y * z, registers, kernel.shared_bytes),
+    )
