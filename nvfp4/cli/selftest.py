@@ -42,7 +42,7 @@ class CorpusError(SetupError):
     """The corpus is missing or a file of it lacks its directives."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(message, "Restore the folder tests from the repository.")
+        super().__init__(message, "Restore the folder nvfp4/selftest from the repository.")
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Finding:
 
 def load_corpus(problem: Problem) -> list[Specimen]:
     """Honest submissions first, then cheats by family. Raises CorpusError."""
-    folder = problem.folder / "tests"
+    folder = problem.folder.parent / "selftest"
     try:
         gemv = (folder / "cheats" / f"{_gemv_module}.py").read_text(encoding="utf-8")
         honest = [_specimen(path, gemv) for path in sorted((folder / "honest").glob("*.py"))]
