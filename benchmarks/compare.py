@@ -30,7 +30,7 @@ from nvfp4.judge.clock.device_limits import measure_limits
 from nvfp4.judge.clock.reads import Read, Reads
 from nvfp4.tuner.space import load_submission
 from nvfp4.worker import timing
-from nvfp4.worker.flushes import flushes
+from nvfp4.worker.timing import flushes
 
 Call = Callable[[], object]
 

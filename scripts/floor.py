@@ -31,8 +31,7 @@ from nvfp4.judge.clock.device_limits import measure_limits
 from nvfp4.judge.clock.reads import Read, Reads, ways
 from nvfp4.retarget.driver import installed_driver
 from nvfp4.tuner.space import load_submission
-from nvfp4.worker.flushes import flushes
-from nvfp4.worker.timing import CudaTimer
+from nvfp4.worker.timing import CudaTimer, flushes
 
 ROUNDS = 24
 FILES = ["submission.py", "ladder/cute/11_tuned.py", "ladder/cute/12_one_asm.py"]

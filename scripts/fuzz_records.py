@@ -22,12 +22,11 @@ from typing import Any
 
 import torch
 
-from nvfp4.contract.dimensions import described_buffers
+from nvfp4.contract.layout import described_buffers
 from nvfp4.judge.executor import Executor, ExecutorFailed
-from nvfp4.records.execution_messages import Execute, Executed, Opened, OpenSession
 from nvfp4.records.launch_records import Malformed, outbox_bytes, read_call
-from nvfp4.shared_memory.buffers import SharedBuffers, create_buffers, output_name
-from nvfp4.shared_memory.whole_mapping import whole_mapping
+from nvfp4.records.messages import Execute, Executed, Opened, OpenSession
+from nvfp4.shared_memory.buffers import SharedBuffers, create_buffers, output_name, whole_mapping
 
 ptx = """\
 .version 8.6

@@ -16,8 +16,7 @@ from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 
 from nvfp4.cli.batch import lines as batch_lines
-from nvfp4.cli.batch.candidates import Candidate, find_files
-from nvfp4.cli.batch.eval_process import EvalProcesses, Stopped
+from nvfp4.cli.batch.eval_process import Candidate, EvalProcesses, Stopped, find_files
 from nvfp4.cli.batch.lines import BatchFile, failure_of, line_of
 from nvfp4.cli.codes import batch_codes
 from nvfp4.cli.main import main

@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from nvfp4.cli.batch.lines import line_of
-from nvfp4.cli.batch.progress import live_table, result_line, summarise
-from nvfp4.cli.batch.tally import Tally
+from nvfp4.cli.batch.progress import Tally, live_table, result_line, summarise
 
 
 def tally_of(*judged: tuple[str, str]) -> Tally:

@@ -12,8 +12,7 @@ import pytest
 from bot import root
 
 from nvfp4.cli.batch import eval_process, places, this_machine
-from nvfp4.cli.batch.candidates import Candidate
-from nvfp4.cli.batch.eval_process import EvalProcesses, Stopped
+from nvfp4.cli.batch.eval_process import Candidate, EvalProcesses, Stopped
 from nvfp4.cli.batch.options import BatchOptions
 from nvfp4.cli.batch.places import Place, cpu_places, gpu_places, judge_on
 from nvfp4.cli.errors import SetupError

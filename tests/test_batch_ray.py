@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from conftest import processes_naming
 from test_batch_processes import endless, wait_for
 
-from nvfp4.cli.batch.candidates import Candidate
+from nvfp4.cli.batch.eval_process import Candidate
 from nvfp4.cli.batch.on_ray import Judge, RayCluster
 from nvfp4.cli.batch.options import BatchOptions
 from nvfp4.cli.batch.places import cpu_places, judge_on

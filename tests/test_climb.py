@@ -18,10 +18,9 @@ from nvfp4.cli.ladder import measuring as judging
 from nvfp4.cli.ladder.measuring import Climber
 from nvfp4.cli.ladder.occupancy import warps_per_sm
 from nvfp4.cli.ladder.plot import draw_climb
-from nvfp4.cli.ladder.rank_correlation import spearman
 from nvfp4.cli.ladder.results import Counts, Judged, Step, no_gpu, read_steps, write_steps
 from nvfp4.cli.ladder.rungs import Rung, find_rungs, rung_text
-from nvfp4.cli.ladder.tables import correlations, markdown, write_tables
+from nvfp4.cli.ladder.tables import correlations, markdown, spearman, write_tables
 from nvfp4.cli.main import main
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict

@@ -29,8 +29,7 @@ from nvfp4.judge.compare.side_by_side import (
     least_calls_in_a_block,
     that_count,
 )
-from nvfp4.judge.compare.timed_worker import FileFailed, SharedCase, Worker, started
-from nvfp4.judge.compare.waits import Waits
+from nvfp4.judge.compare.timed_worker import FileFailed, SharedCase, Waits, Worker, started
 from nvfp4.judge.submission_process import SubmissionProcess
 from nvfp4.records.options import Options
 from nvfp4.sandbox.isolation import descendants

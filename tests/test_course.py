@@ -7,10 +7,9 @@ from bot import case
 from screens.verdicts import Clock, cpu, gpu
 
 from nvfp4.capture import activity
-from nvfp4.cli.display.expectation import Expectation
-from nvfp4.cli.display.progress_model import Course
-from nvfp4.cli.display.quantities import seconds
+from nvfp4.cli.display.progress_model import Course, Expectation
 from nvfp4.cli.problem import Shape
+from nvfp4.cli.text import seconds
 from nvfp4.cli.verdict import Device, full_range_suffix
 
 

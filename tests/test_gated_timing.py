@@ -27,8 +27,7 @@ from nvfp4.judge.modes import Judge
 from nvfp4.judge.opened_case import OpenedCase
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed
-from nvfp4.records.messages import Done
-from nvfp4.records.queue_messages import AwaitQueue, CloseQueue, OpenGate, OpenSet, QueueCalls
+from nvfp4.records.messages import AwaitQueue, CloseQueue, Done, OpenGate, OpenSet, QueueCalls
 from nvfp4.shared_memory.buffers import SharedBuffers, output_name
 
 pytestmark = pytest.mark.alone  # threads play a device

@@ -27,8 +27,7 @@ from test_formats import hostile, verdict_with
 import nvfp4
 from nvfp4.cli.display.brief import is_brief
 from nvfp4.cli.history.database import History, HistoryError, recorded
-from nvfp4.cli.history.keeping import keep
-from nvfp4.cli.history.kept_verdict import kept_verdict
+from nvfp4.cli.history.keeping import keep, kept_verdict
 from nvfp4.cli.judging.invocation import show_verdict
 from nvfp4.cli.text import visible
 from nvfp4.cli.verdict import Submission, Verdict, read_benchmark

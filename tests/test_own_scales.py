@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nvfp4.contract import reference
-from nvfp4.judge.compare.per_process_contents import with_own_scales
+from nvfp4.judge.compare.timed_worker import with_own_scales
 
 
 @pytest.mark.parametrize("shape", [(128, 256, 1), (130, 320, 3)])

@@ -9,7 +9,7 @@ import pytest
 from bot import case
 from click.testing import CliRunner
 
-from nvfp4.cli import exits
+from nvfp4.cli import errors as exits
 from nvfp4.cli.compare.files import File
 from nvfp4.cli.compare.results import Failed
 from nvfp4.cli.display.closing import closing_line

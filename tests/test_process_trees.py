@@ -14,8 +14,15 @@ from pathlib import Path
 import pytest
 from conftest import process_state, with_the_judge
 
-from nvfp4.sandbox.isolation import adopt_orphans, children_of, descendants, kill_tree, stop_tree
-from nvfp4.sandbox.stopped_trees import Adopted, StoppedTree
+from nvfp4.sandbox.isolation import (
+    Adopted,
+    StoppedTree,
+    adopt_orphans,
+    children_of,
+    descendants,
+    kill_tree,
+    stop_tree,
+)
 
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 pytestmark = needs_linux

@@ -18,8 +18,7 @@ from conftest import with_the_judge
 from nvfp4 import emulator
 from nvfp4.judge.clock import reads as reads_module
 from nvfp4.judge.clock.reads import Read, Reads, module, ways
-from nvfp4.worker.flushes import flushes
-from nvfp4.worker.timing import CallTime
+from nvfp4.worker.timing import CallTime, flushes
 
 EVERY = [(header, read) for header, reads in ways((10, 0), (9, 0)).items() for read in reads]
 

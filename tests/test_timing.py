@@ -14,8 +14,7 @@ from nvfp4.judge.clock.reads import fastest_reads_ns
 from nvfp4.judge.facts import device_facts
 from nvfp4.judge.modes import schedules
 from nvfp4.records.options import Options
-from nvfp4.worker.flushes import flushes
-from nvfp4.worker.timing import CpuTimer, CudaTimer, call_timer
+from nvfp4.worker.timing import CpuTimer, CudaTimer, call_timer, flushes
 
 pytestmark = pytest.mark.alone
 

@@ -17,8 +17,7 @@ from click.testing import CliRunner
 import nvfp4.cli.tuning.command
 from nvfp4.cli.main import main
 from nvfp4.cli.problem import load_problem
-from nvfp4.tuner.bench import _memory_gbps
-from nvfp4.tuner.errors import TuneError
+from nvfp4.tuner.search import TuneError, _memory_gbps
 from nvfp4.tuner.space import Shape, load_submission, table_for
 from nvfp4.tuner.table import with_entry
 from nvfp4.tuner.tune import main as tuner
@@ -337,7 +336,7 @@ def test_the_contest_s_shapes_are_tuned_for_unless_others_are_named(
 
 @pytest.mark.gpu
 def test_a_gpu_refuses_what_is_wrong_and_times_what_is_right(tmp_path: Path) -> None:
-    from nvfp4.tuner.bench import Gpu
+    from nvfp4.tuner.search import Gpu
 
     bench = Gpu()
     path = tmp_path / "mine.py"

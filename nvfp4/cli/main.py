@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import click
 
 from nvfp4 import __version__
-from nvfp4.cli import exits
+from nvfp4.cli import errors as exits
 from nvfp4.cli.compare.command import compare
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.group import Commands

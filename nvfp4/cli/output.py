@@ -1,12 +1,14 @@
 """What a submission has printed, for people."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
-
 from rich.text import Text
-
 from nvfp4.cli.display.failures import named_results
-from nvfp4.cli.display.quantities import several
+from nvfp4.cli.text import several
 from nvfp4.cli.verdict import Verdict
+from typing import Any
+from nvfp4.cli.errors import SetupError
 
 _shown_outputs = 3
 
@@ -25,3 +27,19 @@ def output_lines(verdict: Verdict) -> Iterator[Text]:
     hidden = len(cases) - _shown_outputs
     if hidden > 0:
         yield Text(f"and {hidden} other outputs; --json shows every one", style="dim")
+
+
+def load_pyplot(what: str = "a plot") -> Any:
+    """The module that draws, set up for files: text stays text, and the same picture is the same
+    file. what: needs it. Raises SetupError without matplotlib.
+    """
+    try:
+        import matplotlib
+    except ImportError:
+        hint = "pip install 'nvfp4[plot]' brings it."
+        raise SetupError(f"{what} needs matplotlib, which is missing", hint) from None
+    matplotlib.use("agg")
+    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "nvfp4"})
+    from matplotlib import pyplot
+
+    return pyplot

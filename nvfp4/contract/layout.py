@@ -1,6 +1,7 @@
 """How the tensors of a case lie in memory."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -68,3 +69,37 @@ def storages(data: input_t, m: int, k: int, l: int) -> dict[str, torch.Tensor]:
     """The flat uint8 storage of every tensor."""
     pairs = zip(layouts(m, k, l).items(), data, strict=True)
     return {name: layout.flat(tensor) for (name, layout), tensor in pairs}
+
+
+_scale_dimensions = (
+    ("row % 32", "32"), ("row // 32 % 4", "4"), ("row // 128", "rest_m"),
+    ("k block % 4", "4"), ("k block // 4", "rest_k"), ("batch", "l"),
+)  # fmt: skip
+
+dimensions = {
+    **dict.fromkeys(("a", "b"), (("row", "m"), ("byte of k", "k/2"), ("batch", "l"))),
+    **dict.fromkeys(("sfa", "sfb"), (("row", "m"), ("k block", "k/16"), ("batch", "l"))),
+    **dict.fromkeys(("sfa_permuted", "sfb_permuted"), _scale_dimensions),
+    "c": (("row", "m"), ("column", "n"), ("batch", "l")),
+}
+"""By the tensor's name, for messages."""
+
+
+def described_buffers(shape: tuple[int, int, int], offsets: dict[str, int]) -> list[Any]:
+    """The buffers of a case (m, k, l) that launches may touch, as `Execute` has them."""
+    described = []
+    for name, layout in layouts(*shape).items():
+        view = layout.view(torch.empty(layout.nbytes, dtype=torch.uint8, device="meta"))
+        strides = [each * view.element_size() for each in view.stride()]
+        described.append(
+            [
+                name,
+                offsets[name],
+                layout.nbytes,
+                name == "c",
+                list(view.shape),
+                strides,
+                [list(pair) for pair in dimensions[name]],
+            ]
+        )
+    return described

@@ -22,7 +22,6 @@ from nvfp4.emulator.listing import annotated_ptx, keep_listing
 from nvfp4.emulator.source import show_as
 from nvfp4.executor.mapped_memory import MappedMemory, NotMappable, contents, pages_of
 from nvfp4.records.channel import Channel, ChannelClosed
-from nvfp4.records.execution_messages import Execute, Executed, Opened, OpenSession
 from nvfp4.records.failures import record_of
 from nvfp4.records.launch_records import (
     Malformed,
@@ -37,7 +36,7 @@ from nvfp4.records.launch_records import (
     read_call,
     within,
 )
-from nvfp4.records.messages import Greeting, pack, unpack
+from nvfp4.records.messages import Execute, Executed, Greeting, Opened, OpenSession, pack, unpack
 from nvfp4.sandbox import isolation
 from nvfp4.sandbox.confinement import confine
 from nvfp4.worker.tracebacks import explained

@@ -19,8 +19,7 @@ from nvfp4.judge.opened_case import NotEnoughMemory, OpenedCase, OutOfTime, gene
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.request import Request
 from nvfp4.judge.submission_process import CannotRun, SubmissionFailed, SubmissionProcess
-from nvfp4.records.messages import Call, Called
-from nvfp4.records.watch_messages import WatchedCall
+from nvfp4.records.messages import Call, Called, WatchedCall
 
 greeting_timeout_s = 30.0
 longest_bytes = 50 << 10

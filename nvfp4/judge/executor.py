@@ -16,8 +16,7 @@ from typing import TypeVar
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
 from nvfp4.records.messages import Greeting, pack, unpack
 from nvfp4.sandbox import isolation
-from nvfp4.sandbox.caches import cache_root
-from nvfp4.sandbox.variables import passed_on
+from nvfp4.sandbox.caches import cache_root, passed_on
 
 T = TypeVar("T")
 

@@ -22,8 +22,7 @@ from nvfp4.judge.opened_case import (
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.request import Request
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
-from nvfp4.records.execution_messages import Explain
-from nvfp4.records.messages import Done
+from nvfp4.records.messages import Done, Explain
 from nvfp4.worker.emulated_runner import explained_name
 from nvfp4.worker.listings import read_plain_file
 

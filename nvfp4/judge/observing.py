@@ -6,13 +6,14 @@ import secrets
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from nvfp4.judge.case_log import tell_more
 from nvfp4.judge.causes import Causes
 from nvfp4.judge.clock.gated_timing import GatedClock
-from nvfp4.judge.clock.timed_calls import TimedCalls
+from nvfp4.judge.clock.stats import TimedCalls
 from nvfp4.judge.emulated_counts import refuse_too_few_bytes, total_counts
 from nvfp4.judge.findings import findings_of
 from nvfp4.judge.hooks import Hooks
@@ -20,16 +21,14 @@ from nvfp4.judge.opened_case import OpenedCase, generate
 from nvfp4.judge.protocol import ResultPipe
 from nvfp4.judge.recorded_case import RecordedCase, Recording
 from nvfp4.judge.repeat import Repetition
-from nvfp4.judge.retargeted_kernels import RetargetedKernels
 from nvfp4.judge.state_checks import StateChecks
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.failures import reported
 from nvfp4.records.messages import Called
 from nvfp4.records.options import Options, called_by_the_command
-from nvfp4.worker.flushes import flushes
 from nvfp4.worker.listings import take_listings
 from nvfp4.worker.printed import unheard
-from nvfp4.worker.timing import Flush
+from nvfp4.worker.timing import Flush, flushes
 
 
 def judge_hooks(
@@ -155,3 +154,47 @@ def _call_again(opened: OpenedCase, process: SubmissionProcess) -> None:
                 failed.end,
                 failed.record,
             ) from None
+
+
+longest_bytes = 3000
+"""Of the list, as JSON: the bot's pipe is small."""
+
+_longest_name = 60
+_most_opcodes = 12
+_largest = 2**31
+
+
+class RetargetedKernels:
+    """Writes `device.retargeted` whenever there is more to tell."""
+
+    def __init__(self, pipe: ResultPipe) -> None:
+        self._pipe = pipe
+        self._written = ""
+
+    def note(self, launches: list[Any]) -> None:
+        """launches: what the submission's process says of its kernels, which it may make up."""
+        found = [kernel for kernel in map(_plain, launches) if kernel is not None]
+        while len(json.dumps(found)) > longest_bytes:
+            found.pop()
+        text = json.dumps(found)
+        if found and text != self._written:
+            self._written = text
+            self._pipe.write("device.retargeted", text, longest_bytes=longest_bytes + 100)
+
+
+def _plain(report: Any) -> dict[str, Any] | None:
+    """The known fields, each of its type; None for what is no report of a rewritten kernel."""
+    if not isinstance(report, dict) or not isinstance(report.get("rewritten"), dict):
+        return None
+    plain: dict[str, Any] = {
+        name: str(report.get(name))[:_longest_name] for name in ("kernel", "source", "target")
+    }
+    for name in ("instructions", "added"):
+        plain[name] = _count(report.get(name))
+    opcodes = list(report["rewritten"].items())[:_most_opcodes]
+    plain["rewritten"] = {str(name)[:_longest_name]: _count(count) for name, count in opcodes}
+    return plain
+
+
+def _count(value: Any) -> int:
+    return value if type(value) is int and abs(value) < _largest else 0

@@ -8,32 +8,40 @@ and what is said of them is unverified.
 from __future__ import annotations
 
 import os
+import secrets
 import time
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
 
-from nvfp4.contract.dimensions import described_buffers
-from nvfp4.contract.layout import dtype_by_name
+from nvfp4.contract.layout import described_buffers, dtype_by_name, input_names, storages
 from nvfp4.contract.task import input_t
 from nvfp4.judge.cases import Case
-from nvfp4.judge.decoys import Decoys
 from nvfp4.judge.executor import Executor, ExecutorFailed
-from nvfp4.judge.opened_case import Explain, OpenedCase
+from nvfp4.judge.opened_case import Explain, OpenedCase, generate
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
-from nvfp4.records.execution_messages import (
+from nvfp4.records.launch_records import Malformed, RecordedCall, outbox_bytes, read_call
+from nvfp4.records.messages import (
+    Call,
+    Called,
+    Done,
     Execute,
     Executed,
+    OpenCase,
     Opened,
     OpenSession,
     Record,
     Recorded,
 )
-from nvfp4.records.launch_records import Malformed, RecordedCall, outbox_bytes, read_call
-from nvfp4.records.messages import Call, Called, Done, OpenCase
-from nvfp4.shared_memory.buffers import create_buffers, output_name, sealed_file
-from nvfp4.shared_memory.whole_mapping import whole_mapping
+from nvfp4.shared_memory.buffers import (
+    SharedBuffers,
+    create_buffers,
+    output_name,
+    sealed_file,
+    whole_mapping,
+)
 from nvfp4.worker.printed import taken
 
 T = TypeVar("T")
@@ -245,3 +253,35 @@ class RecordedCase(OpenedCase):
 
 def _first_line(text: object) -> str:
     return (str(text).strip().splitlines() or ["unknown"])[0][:_longest_reason]
+
+
+_atom_rows = 128
+"""Of the permuted scales: where rows repeat with this period, so do they."""
+
+_drawn_atoms = 4
+
+
+class Decoys:
+    """A few rows of one batch, drawn at random and repeated: to draw every row takes seconds."""
+
+    def __init__(self, case: Case) -> None:
+        sizes = (_drawn_atoms * _atom_rows, _atom_rows)
+        rows = next((each for each in sizes if case.m % each == 0), case.m)
+        batches = case.l if rows == case.m else 1
+        kind = bool(secrets.randbits(1))
+        drawn = generate(replace(case, m=rows, l=batches, full_range=kind), secrets.randbits(63))
+        blocks = storages(drawn, rows, case.k, batches)
+        self._blocks = {name: blocks[name] for name in input_names}
+
+    def fill(self, buffers: SharedBuffers) -> None:
+        """Writes all inputs."""
+        for name, block in self._blocks.items():
+            buffers.tensors[name].view(-1, block.numel()).copy_(block)
+
+    def changed(self, buffers: SharedBuffers) -> str | None:
+        """The first input that is not what was written."""
+        for name, block in self._blocks.items():
+            rows = buffers.tensors[name].view(-1, block.numel())
+            if not all(torch.equal(row, block) for row in rows):
+                return name
+        return None

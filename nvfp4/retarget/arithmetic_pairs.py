@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from nvfp4.retarget.sequence import Sequence
-from nvfp4.retarget.table import rule
+from nvfp4.retarget.sequence import Sequence, rule
 from nvfp4.retarget.targets import Target
 
 _HALF_PAIRS = ("u16x2", "s16x2")

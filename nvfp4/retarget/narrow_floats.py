@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from nvfp4.retarget.sequence import Sequence, Text
-from nvfp4.retarget.table import Impossible, rule
+from nvfp4.retarget.sequence import Impossible, Sequence, Text, rule
 from nvfp4.retarget.targets import Target
 
 # Truth tables of lop3 over a, b, c.

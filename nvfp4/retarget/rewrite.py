@@ -18,8 +18,7 @@ from nvfp4.retarget.errors import NotRetargetable
 from nvfp4.retarget.reading import Placed, PlacingParser, read
 from nvfp4.retarget.refusals import refusal
 from nvfp4.retarget.report import KernelRewrite, RewriteReport
-from nvfp4.retarget.sequence import Sequence
-from nvfp4.retarget.table import RULES, Impossible
+from nvfp4.retarget.sequence import RULES, Impossible, Sequence
 from nvfp4.retarget.targets import Target, parse_target
 
 Version = tuple[int, int]

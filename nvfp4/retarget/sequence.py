@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from nvfp4.emulator.ptx.syntax import Address, Instruction, Name, Operand, Vector
 from nvfp4.emulator.ptx.types import is_type
 from nvfp4.retarget.reading import shown
+from nvfp4.retarget.targets import Target
 
 Text = str | int
 
@@ -112,3 +115,28 @@ def _literal(operand: Text) -> str:
     return (
         operand if isinstance(operand, str) else f"{operand:#x}" if operand >= 0 else str(operand)
     )
+
+
+Rule = Callable[[Sequence, Target], bool]
+RULES: dict[str, list[Rule]] = {}
+
+
+class Impossible(Exception):
+    """Nothing can take the place of the instruction; the argument is why."""
+
+
+def rule(*mnemonics: str) -> Callable[[Rule], Rule]:
+    """Register a rule for `mnemonics`.
+
+    A rule looks at one instruction. It fills the sequence and returns True if the target lacks the
+    instruction, returns False if the instruction may stay or is none of its own, and raises
+    Impossible if it is and nothing does the same. Where a module is read, the first rule to return
+    True counts.
+    """
+
+    def register(function: Rule) -> Rule:
+        for mnemonic in mnemonics:
+            RULES.setdefault(mnemonic, []).append(function)
+        return function
+
+    return register

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from nvfp4.emulator.ptx.syntax import Name, Pair
 from nvfp4.retarget.reading import shown
-from nvfp4.retarget.sequence import Sequence
-from nvfp4.retarget.table import rule
+from nvfp4.retarget.sequence import Sequence, rule
 from nvfp4.retarget.targets import Target
 
 _LAST, _FIRST = 0x7FFFFFFF, -0x80000000

@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 
 from nvfp4.sandbox import isolation, namespaces
-from nvfp4.sandbox.landlock import confine_files
 
 
 def confine() -> dict[str, str]:
@@ -25,3 +24,38 @@ def confine() -> dict[str, str]:
     except OSError as error:
         protections["files"] = f"none: {error}"
     return protections
+
+
+_writable_devices = ("null", "zero", "full", "random", "urandom", "tty", "dri")
+
+
+def confine_files(writable: list[Path]) -> str:
+    """Landlock: everything may be read and run, only ``writable`` and devices may be written.
+
+    It also forbids tracing and reading processes outside, signals to them, and TCP. Raises OSError
+    where the kernel or the package lacks it.
+    """
+    try:
+        from py_landlock import AccessFs, Landlock, LandlockError, Scope
+    except ImportError as error:
+        raise OSError("the package py-landlock is not installed") from error
+    own_process = Path("/proc/self").resolve()  # where CUDA names its threads
+    devices = [
+        path
+        for path in Path("/dev").glob("*")
+        if path.name in _writable_devices or path.name.startswith("nvidia")
+    ]
+    try:
+        domain = Landlock(strict=False)
+        domain.allow_read("/").allow_execute("/")
+        for path in [*writable, own_process, *devices]:
+            if path.is_dir():
+                domain.allow_write(path)
+                domain.add_path_rule(path, access=AccessFs.REFER | AccessFs.IOCTL_DEV)
+            elif path.exists():
+                domain.add_path_rule(path, access=AccessFs.WRITE_FILE | AccessFs.IOCTL_DEV)
+        domain.allow_scope(Scope.ABSTRACT_UNIX_SOCKET)  # CUDA's IPC between judge and worker
+        domain.apply()
+    except LandlockError as error:
+        raise OSError(str(error)) from error
+    return f"Landlock ABI {int(domain.abi_version)}"

@@ -17,8 +17,7 @@ import sys
 import tempfile
 
 from nvfp4.sandbox import fork_server, isolation, workers
-from nvfp4.sandbox.caches import trusted_variables
-from nvfp4.sandbox.variables import passed_on
+from nvfp4.sandbox.caches import passed_on, trusted_variables
 
 _longest_request_bytes = 1 << 20
 

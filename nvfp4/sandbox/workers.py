@@ -17,8 +17,8 @@ from typing import IO, ClassVar
 
 from nvfp4.records.options import Options
 from nvfp4.sandbox import isolation
+from nvfp4.sandbox.caches import variables
 from nvfp4.sandbox.namespaces import uses_gpu
-from nvfp4.sandbox.variables import variables
 
 _look_s = 0.005
 

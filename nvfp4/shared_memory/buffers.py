@@ -107,3 +107,10 @@ def _tensors(place: Place, sizes: dict[str, int]) -> dict[str, torch.Tensor]:
         tensors[name] = place(offset, nbytes)
         offset += _with_guard(nbytes)
     return tensors
+
+
+def whole_mapping(buffers: SharedBuffers) -> tuple[int, int]:
+    """Address and size of the memory that a case's tensors on a CPU lie in."""
+    sizes = {name: each.numel() for name, each in buffers.tensors.items()}
+    first = next(iter(buffers.tensors.values()))
+    return first.data_ptr() - page_bytes, mapped_bytes(sizes)

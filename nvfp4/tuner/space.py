@@ -8,7 +8,7 @@ import pathlib
 import sys
 from typing import Any
 
-from nvfp4.tuner.errors import TuneError
+from nvfp4.tuner.search import TuneError
 
 Shape = tuple[int, int, int]
 """m rows, k elements, l batches."""

@@ -21,8 +21,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from nvfp4.tuner.errors import TuneError
-from nvfp4.tuner.search import Estimate, Search
+from nvfp4.tuner.search import Estimate, Search, TuneError
 from nvfp4.tuner.space import Key, Shape, load_submission, name_of, shape_of, table_for
 from nvfp4.tuner.state import State, write_whole
 from nvfp4.tuner.table import fingerprint, with_entry
@@ -32,7 +31,7 @@ _shown = 8
 
 
 class Bench(Protocol):
-    """Where candidates run: a GPU, see ``nvfp4.tuner.bench``.
+    """Where candidates run: a GPU, see ``nvfp4.tuner.search``.
 
     memory_gbps: of its memory for each multiprocessor.
     """
@@ -185,7 +184,7 @@ def main(arguments: list[str] | None = None, bench: Bench | None = None) -> int:
     parsed = parser.parse_args(arguments)
     try:
         if bench is None:
-            from nvfp4.tuner.bench import Gpu
+            from nvfp4.tuner.search import Gpu
 
             bench = Gpu()
         return search_all(parsed, bench)

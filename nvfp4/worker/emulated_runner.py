@@ -11,15 +11,21 @@ from typing import Any
 
 import torch
 
-from nvfp4.contract.dimensions import dimensions
-from nvfp4.contract.layout import layouts
-from nvfp4.records.execution_messages import Explain, Record, Recorded
+from nvfp4.contract.layout import dimensions, layouts
 from nvfp4.records.launch_records import outbox_bytes
-from nvfp4.records.messages import Call, Called, Done, Load, OpenCase
+from nvfp4.records.messages import (
+    Call,
+    Called,
+    Done,
+    Explain,
+    Load,
+    OpenCase,
+    Record,
+    Recorded,
+    WatchedCall,
+)
 from nvfp4.records.options import Options
-from nvfp4.records.watch_messages import WatchedCall
-from nvfp4.shared_memory.buffers import SharedBuffers, output_name
-from nvfp4.shared_memory.whole_mapping import whole_mapping
+from nvfp4.shared_memory.buffers import SharedBuffers, output_name, whole_mapping
 from nvfp4.worker.machine_code import assemble
 from nvfp4.worker.runner import Runner
 

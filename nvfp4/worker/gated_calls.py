@@ -5,8 +5,15 @@ from typing import Any
 
 import torch
 
-from nvfp4.records.messages import Done, OpenCase
-from nvfp4.records.queue_messages import AwaitQueue, CloseQueue, OpenGate, OpenSet, QueueCalls
+from nvfp4.records.messages import (
+    AwaitQueue,
+    CloseQueue,
+    Done,
+    OpenCase,
+    OpenGate,
+    OpenSet,
+    QueueCalls,
+)
 from nvfp4.shared_memory.buffers import SharedBuffers, open_buffers
 from nvfp4.shared_memory.gate import WaitingSide
 from nvfp4.worker.runner import Refused, Runner

@@ -30,11 +30,10 @@ from nvfp4.records.messages import (
 from nvfp4.records.options import Options
 from nvfp4.records.refusals import packages
 from nvfp4.shared_memory.buffers import SharedBuffers, open_buffers, output_name
-from nvfp4.worker.flushes import flushes
 from nvfp4.worker.hangs import HangWatch
 from nvfp4.worker.printed import flush_output
 from nvfp4.worker.request_state import StateWriter
-from nvfp4.worker.timing import CallTimer, CudaTimer, call_timer, wait_until_idle
+from nvfp4.worker.timing import CallTimer, CudaTimer, call_timer, flushes, wait_until_idle
 from nvfp4.worker.tracebacks import explained, plain
 
 CustomKernel = Callable[[input_t], output_t]

@@ -12,13 +12,12 @@ import pytest
 import torch
 
 from nvfp4.cli.display.retargeting import read_retargeted, retargeting_lines
+from nvfp4.judge.observing import RetargetedKernels
 from nvfp4.judge.protocol import ResultPipe
-from nvfp4.judge.retargeted_kernels import RetargetedKernels
 from nvfp4.records.messages import Call, Called, Done, Load, Profile
 from nvfp4.records.options import Options
 from nvfp4.retarget import extensions
-from nvfp4.worker.architecture_errors import names_an_architecture, shorten_build_errors
-from nvfp4.worker.fitting import Fitting
+from nvfp4.worker.fitting import Fitting, names_an_architecture, shorten_build_errors
 from nvfp4.worker.retargeted_calls import RetargetedCalls
 from nvfp4.worker.runner import Refused
 

@@ -11,7 +11,7 @@ import click
 
 from nvfp4.cli import interrupts
 from nvfp4.cli.batch.options import BatchOptions, Busy, Told
-from nvfp4.cli.batch.candidates import Candidate
+from nvfp4.cli.batch.eval_process import Candidate
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.batch.eval_process import EvalProcesses, crashed
 

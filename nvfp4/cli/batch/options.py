@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol
 
-from nvfp4.cli.batch.candidates import Candidate
+from nvfp4.cli.batch.eval_process import Candidate
 
 Told = Callable[[Candidate, dict[str, Any]], None]
 """Is given each verdict as it comes."""

@@ -6,19 +6,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
 from rich.console import Console
 from rich.text import Text
-
 from nvfp4.cli.batch.lines import Line, failure_of, is_unclear
 from nvfp4.cli.display.columns import Column, fitted, table
 from nvfp4.cli.display.console import columns_of, rule_of, say
 from nvfp4.cli.display.progress import live_lines
-from nvfp4.cli.display.quantities import microseconds, percent, seconds, several
+from nvfp4.cli.text import microseconds, percent, seconds, several
 from nvfp4.cli.display.render import show_table
-from nvfp4.cli.batch.tally import Tally
-from nvfp4.cli.display.tests_table import status_text
+from nvfp4.cli.display.benchmark_tables import status_text
 from nvfp4.cli.text import one_line, visible
+import time
+from collections import Counter
+from nvfp4.cli.batch.lines import Line, failure_of, is_unclear
+from nvfp4.cli.batch.options import Busy
 
 _best = 10
 _lines_below = 7
@@ -118,3 +119,64 @@ def summarise(console: Console, tally: Tally, out: Path, stopped: bool) -> None:
         return
     style = "bold red" if tally.failed else "bold yellow" if tally.unclear else "bold green"
     say(console, f"{several(tally.total, 'file')}: {counts}: {visible(str(out))}", style)
+
+
+class Tally:
+    """passed, unclear, causes: how many files passed, could not be judged whole, and failed by the
+    code of the cause. first: a file for each code. timed: geometric mean in microseconds, path,
+    GPU, floor in microseconds. busy: what is judged now. judged: how many contents, of ``wanted``,
+    since the batch began.
+    """
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.passed = self.unclear = 0
+        self.causes: Counter[str] = Counter()
+        self.first: dict[str, str] = {}
+        self.timed: list[tuple[float, str, str, float | None]] = []
+        self.busy: Busy = {}
+        self.judged = self.wanted = 0
+        self.started = time.monotonic()
+
+    def begin(self, wanted: int) -> None:
+        """That so many contents are judged from now on."""
+        self.wanted = wanted
+        self.started = time.monotonic()
+
+    def add(self, line: Line) -> None:
+        """Counts a line."""
+        failure = failure_of(line)
+        path = line["submission"]["path"]
+        if failure is None:
+            self.passed += 1
+            score, device = line["score"], line["device"]
+            if device and device["kind"] == "cuda" and score["geomean_us"] is not None:
+                name, floor_us = device["name"], score["floor_geomean_us"]
+                self.timed.append((score["geomean_us"], path, name, floor_us))
+        elif is_unclear(line):
+            self.unclear += 1
+        else:
+            self.causes[failure[0]] += 1
+            self.first.setdefault(failure[0], path)
+
+    @property
+    def failed(self) -> int:
+        """How many files are wrong, or no files to judge."""
+        return self.causes.total()
+
+    @property
+    def done(self) -> int:
+        """How many files have a line."""
+        return self.passed + self.unclear + self.failed
+
+    @property
+    def elapsed_s(self) -> float:
+        """Since the batch began."""
+        return time.monotonic() - self.started
+
+    @property
+    def left_s(self) -> float | None:
+        """How long the rest should take; None as long as nothing is judged."""
+        if not self.judged:
+            return None
+        return self.elapsed_s / self.judged * (self.wanted - self.judged)

@@ -32,14 +32,14 @@ from nvfp4.cli.compare.side_by_side import FailedThere, Times, time_side_by_side
 from nvfp4.cli.compare.tables import show_result
 from nvfp4.cli.display.console import new_console, say
 from nvfp4.cli.errors import SetupError
-from nvfp4.cli.judging.gpu import has_gpu
+from nvfp4.cli.judging.info import has_gpu
 from nvfp4.cli.judging.invocation import Invocation, judge, show_verdict
 from nvfp4.records.options import Options
 from nvfp4.cli.judging.mistakes import first_mistake
 from nvfp4.cli.problem import Problem, load_problem
 from nvfp4.cli.display.progress import observed, quiet
-from nvfp4.cli.display.quantities import microseconds, seconds, several
-from nvfp4.cli.display.tests_table import status_text
+from nvfp4.cli.text import microseconds, seconds, several
+from nvfp4.cli.display.benchmark_tables import status_text
 from nvfp4.cli.verdict import BenchmarkResult, Device, Verdict
 
 _tests_at_once = 4

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from nvfp4.cli import exits
+from nvfp4.cli import errors as exits
 from nvfp4.cli.compare.counts import CountChange, count_changes
 from nvfp4.cli.compare.decision import (
     Comparison,

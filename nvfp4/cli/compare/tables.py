@@ -14,7 +14,7 @@ from nvfp4.cli.compare.files import File
 from nvfp4.cli.compare.results import Counted, Timed
 from nvfp4.cli.display.console import say
 from nvfp4.cli.problem import shape_of
-from nvfp4.cli.display.quantities import microseconds, seconds, several
+from nvfp4.cli.text import microseconds, seconds, several
 from nvfp4.cli.display.render import show_table
 
 _styles = {"faster": "green", "slower": "bold red", "same": "", "unclear": "yellow"}

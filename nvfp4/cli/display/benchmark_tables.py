@@ -2,14 +2,16 @@
 
 import math
 from typing import Any
-
 from rich.text import Text
-
 from nvfp4.cli.display.columns import Column
 from nvfp4.cli.problem import shape_of
-from nvfp4.cli.display.quantities import microseconds, percent
-from nvfp4.cli.display.tests_table import status_text
+from nvfp4.cli.text import microseconds, percent
 from nvfp4.cli.verdict import BenchmarkResult, Device, Verdict
+from itertools import zip_longest
+from rich.text import Text
+from nvfp4.cli.display.columns import Column
+from nvfp4.cli.problem import shape_of
+from nvfp4.cli.verdict import TestResult, Verdict
 
 b200_sol_note = "the contest's speed of light"
 b200_floor_note = (
@@ -212,3 +214,83 @@ def score_line(verdict: Verdict) -> Text:
         if score.b200_floor_geomean_us:
             line.append(f", {b200_floor(score.b200_floor_geomean_us)} us")
     return line
+
+
+styles = {"pass": "green", "fail": "bold red", "skipped": "dim", "unclear": "yellow"}
+
+
+def status_text(status: str) -> Text:
+    """pass, fail, skipped or unclear, in its colour."""
+    return Text(status, style=styles.get(status, ""))
+
+
+def tests_columns(tests: list[TestResult]) -> list[Column]:
+    """A row for each shape, a column for each kind of inputs."""
+    contest = [test for test in tests if test.inputs == "contest"]
+    full = [test for test in tests if test.inputs == "full"]
+    rows = list(zip_longest(contest, full))
+    shapes = [shape_of((one or other).spec) for one, other in rows]
+    return [
+        Column("#", [str(number) for number in range(1, len(rows) + 1)]),
+        Column("m", [str(shape.m) for shape in shapes]),
+        Column("k", [str(shape.k) for shape in shapes]),
+        Column("l", [str(shape.l) for shape in shapes]),
+        Column("contest inputs", [_status(one) for one, _ in rows], right=False),
+        Column("full-range inputs", [_status(other) for _, other in rows], right=False),
+    ]
+
+
+def _status(test: TestResult | None) -> Text:
+    return status_text(test.status) if test else Text()
+
+
+def error_line(verdict: Verdict) -> Text | None:
+    """How far the outputs are from the limit; None where nothing was compared."""
+    shares = [each.error_share for each in verdict.tests if each.inputs == "contest"]
+    known = [share for share in shares if share is not None]
+    if not known:
+        return None
+    return Text(f"largest error on the contest's inputs: {max(known):.1%} of the allowed one")
+
+
+_speed_of_light_us = {
+    (7168, 16384, 1): 8.622,
+    (4096, 7168, 8): 17.275,
+    (7168, 2048, 4): 4.317,
+}
+"""The contest's own figures for its benchmarks, for a B200 at 1.5 GHz."""
+
+_contest_floor_us = {
+    (7168, 16384, 1): 14.9,
+    (4096, 7168, 8): 27.2,
+    (7168, 2048, 4): 8.7,
+}
+"""About the least that the contest's clock can show: measured by others on a B200, as reads after a
+flush that leaves the L2 to be written back (5.35 TB/s), plus an empty kernel."""
+
+_memory_bytes_per_us = 8e6
+"""8 TB/s, the memory bandwidth of a B200 by its datasheet."""
+
+_warp_instructions_per_us = 148 * 4 * 1.5e3
+"""148 multiprocessors issue one instruction for each of 4 warp schedulers, at 1.5 GHz."""
+
+
+def speed_of_light_us(m: int, k: int, l: int, nbytes: int | None) -> float | None:
+    """The contest's figure for a shape; for any other, its bytes over the memory bandwidth."""
+    by_bytes = None if nbytes is None else memory_us(nbytes)
+    return _speed_of_light_us.get((m, k, l), by_bytes)
+
+
+def contest_floor_us(m: int, k: int, l: int) -> float | None:
+    """What a leaderboard time of a shape can approach; None for shapes that nobody measured."""
+    return _contest_floor_us.get((m, k, l))
+
+
+def memory_us(nbytes: float) -> float:
+    """The least time in which a B200 moves so many bytes to or from memory."""
+    return nbytes / _memory_bytes_per_us
+
+
+def issue_us(warp_instructions: float) -> float:
+    """The least time in which a B200 issues so many warp instructions."""
+    return warp_instructions / _warp_instructions_per_us

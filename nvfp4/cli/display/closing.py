@@ -4,7 +4,7 @@ from rich.text import Text
 
 from nvfp4.cli.judging.unclear_policy import way_out
 from nvfp4.cli.problem import shape_of
-from nvfp4.cli.display.quantities import seconds, several
+from nvfp4.cli.text import seconds, several
 from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict
 
 

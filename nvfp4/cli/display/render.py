@@ -1,10 +1,10 @@
 """A verdict as tables for people."""
 
-from collections.abc import Iterator
+from __future__ import annotations
 
+from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
-
 from nvfp4.cli.display.benchmark_tables import benchmark_columns, score_line, title
 from nvfp4.cli.display.closing import closing_line
 from nvfp4.cli.display.columns import Column, fitted, legend, table
@@ -12,11 +12,16 @@ from nvfp4.cli.display.console import columns_of, rule_of, say
 from nvfp4.cli.display.failures import failure_lines, finding_lines
 from nvfp4.cli.output import output_lines
 from nvfp4.cli.problem import shape_of
-from nvfp4.cli.display.quantities import microseconds
+from nvfp4.cli.text import microseconds
 from nvfp4.cli.display.retargeting import retargeting_lines
-from nvfp4.cli.display.tests_table import error_line, status_text, tests_columns
+from nvfp4.cli.display.benchmark_tables import error_line, status_text, tests_columns
 from nvfp4.cli.verdict import BenchmarkResult, Device, TestResult, Verdict
-
+from rich.console import Console
+from nvfp4.cli.display.columns import Column
+from nvfp4.cli.display.console import rule_of, say
+from nvfp4.cli.problem import shape_of
+from nvfp4.cli.text import microseconds
+from nvfp4.cli.verdict import Verdict
 
 def show(console: Console, verdict: Verdict) -> None:
     """Tables of tests and benchmarks, the score, failures, warnings, and the verdict last."""
@@ -92,3 +97,32 @@ def benchmark_line(benchmark: BenchmarkResult) -> Text:
     if benchmark.mean_us is not None:
         line.append(f"  mean {microseconds(benchmark.mean_us)} us")
     return line
+
+
+_bins = 12
+_longest_bar = 40
+
+
+def show_histograms(console: Console, verdict: Verdict) -> None:
+    """A table for each benchmark whose calls were timed, or a sentence where none was."""
+    sampled = [(each, each.samples_us) for each in verdict.benchmarks if each.samples_us]
+    for benchmark, samples in sampled:
+        say(console)
+        heading = f"{shape_of(benchmark.spec)}: how long {len(samples)} calls took"
+        show_table(console, heading, _columns(samples, "#" if rule_of(console) == "-" else "█"))
+    if not sampled:
+        say(console, "no timed calls to draw")
+
+
+def _columns(samples: list[float], mark: str) -> list[Column]:
+    least = min(samples)
+    step = (max(samples) - least) / _bins or 1.0
+    counts = [0] * _bins
+    for each in samples:
+        counts[min(int((each - least) / step), _bins - 1)] += 1
+    bars = [mark * round(_longest_bar * count / max(counts)) for count in counts]
+    return [
+        Column("from us", [microseconds(least + index * step) for index in range(_bins)]),
+        Column("calls", [str(count) for count in counts]),
+        Column("", bars, right=False),
+    ]

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from rich.text import Text
 
-from nvfp4.cli import exits
+from nvfp4.cli import errors as exits
 from nvfp4.cli.explain.advice import CostlyLine, costly_lines
 from nvfp4.cli.judging.assess import read_submission
 from nvfp4.cli.judging.bot import Bot

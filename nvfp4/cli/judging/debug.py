@@ -11,7 +11,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from nvfp4.cli import exits
+from nvfp4.cli import errors as exits
 from nvfp4.cli.judging.assess import read_submission
 from nvfp4.cli.display.columns import Column, table
 from nvfp4.cli.display.console import columns_of, new_console, rule_of, say

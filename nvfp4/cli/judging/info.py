@@ -4,9 +4,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
-
 from rich.console import Console
-
 from nvfp4.cli.judging.assess import judged
 from nvfp4.cli.display.benchmark_tables import b200_floor, b200_floor_note, b200_sol_note, flushed
 from nvfp4.records.options import Options
@@ -15,10 +13,15 @@ from nvfp4.cli.display.columns import Column
 from nvfp4.cli.display.console import columns_of, say
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.problem import Problem, shape_of
-from nvfp4.cli.display.quantities import microseconds
+from nvfp4.cli.text import microseconds
 from nvfp4.cli.display.render import show_table
 from nvfp4.cli.verdict import BenchmarkResult, Device, read_benchmark, read_confinement, read_device
-
+import os
+import subprocess
+import sys
+from pathlib import Path
+from nvfp4.cli.errors import SetupError
+from nvfp4.cli.problem import load_problem
 
 @dataclass(frozen=True)
 class Information:
@@ -136,3 +139,34 @@ def _kinds(device: Device) -> list[str]:
         if device.triton
         else "Triton cannot be judged here: pip install 'nvfp4[triton]'",
     ]
+
+
+_drivers = ("/dev/nvidiactl", "/dev/dxg")
+"""Of Linux, and of Linux under Windows."""
+
+
+def has_gpu(device: str) -> bool:
+    """Whether submissions are judged on a GPU. device: auto, cpu, emulate, cuda or cuda:N.
+
+    Asks the judge, which loads torch, only where there is a driver. Raises SetupError.
+    """
+    if device in ("cpu", "emulate"):
+        return False
+    if device == "auto" and not any(Path(driver).exists() for driver in _drivers):
+        return False
+    return inspect(load_problem(), device).device.kind == "cuda"
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs that torch sees, each as CUDA_VISIBLE_DEVICES names it. Raises SetupError."""
+    if not any(Path(driver).exists() for driver in _drivers):
+        return []
+    command = [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"]
+    done = subprocess.run(command, cwd="/", capture_output=True, text=True)
+    if done.returncode != 0:
+        reason = done.stderr.strip().splitlines()[-1:] or ["no reason is known"]
+        raise SetupError(f"torch cannot count the GPUs: {reason[0]}", "Is torch installed here?")
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    count = int(done.stdout)
+    names = map(str, range(count)) if chosen is None else chosen.split(",")
+    return list(names)[:count]

@@ -12,7 +12,9 @@ from typing import Any
 import click
 from rich.console import Console
 
-from nvfp4.cli import exits, interrupts
+from nvfp4.cli import interrupts
+
+from nvfp4.cli import errors as exits
 from nvfp4.cli.judging.assess import Observer, Plan, ProfileReport, assess, profile, read_submission
 from nvfp4.cli.judging.bot import Bot
 from nvfp4.cli.display.brief import is_brief, show_briefly
@@ -20,7 +22,7 @@ from nvfp4.cli.display.console import new_console
 from nvfp4.cli.judging.directives import warnings_before
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.display.formats import format_of, formatted
-from nvfp4.cli.judging.gpu import has_gpu
+from nvfp4.cli.judging.info import has_gpu
 from nvfp4.cli.history.keeping import keep
 from nvfp4.cli.judging.mistakes import first_mistake
 from nvfp4.cli.problem import load_problem

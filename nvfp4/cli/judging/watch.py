@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from watchfiles import watch
 
-from nvfp4.cli import exits
+from nvfp4.cli import errors as exits
 from nvfp4.cli.errors import SetupError
 
 interrupted_exit = 130

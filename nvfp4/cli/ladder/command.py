@@ -12,7 +12,9 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from nvfp4.cli import exits, interrupts
+from nvfp4.cli import interrupts
+
+from nvfp4.cli import errors as exits
 from nvfp4.cli.ladder.plot import draw_climb
 from nvfp4.cli.ladder.tables import (
     climb_columns,
@@ -27,10 +29,10 @@ from nvfp4.cli.errors import SetupError
 from nvfp4.cli.ladder.rungs import Rung, find_rungs, ladder_folder
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.display.progress import observed, quiet
-from nvfp4.cli.display.quantities import seconds
+from nvfp4.cli.text import seconds
 from nvfp4.cli.display.render import show_table
 from nvfp4.cli.ladder.results import Step, Steps, read_steps, write_steps
-from nvfp4.cli.display.tests_table import status_text
+from nvfp4.cli.display.benchmark_tables import status_text
 from nvfp4.cli.text import first_lines
 
 

@@ -11,7 +11,7 @@ from nvfp4.records.options import Options
 from nvfp4.cli.judging.bot import Bot
 from nvfp4.cli.judging.check import contest_shape
 from nvfp4.cli.explain.command import ExplainOptions, explain
-from nvfp4.cli.judging.gpu import has_gpu
+from nvfp4.cli.judging.info import has_gpu
 from nvfp4.cli.judging.info import inspect
 from nvfp4.cli.ladder.rungs import Rung
 from nvfp4.cli.ladder.occupancy import warps_per_sm

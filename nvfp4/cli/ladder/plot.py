@@ -7,10 +7,10 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-from nvfp4.cli.display.b200 import contest_floor_us, speed_of_light_us
+from nvfp4.cli.display.benchmark_tables import contest_floor_us, speed_of_light_us
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.ladder.rungs import Rung
-from nvfp4.cli.display.plotting import load_pyplot
+from nvfp4.cli.output import load_pyplot
 from nvfp4.cli.problem import Problem, shape_of
 from nvfp4.cli.ladder.results import Steps, counted_shape
 

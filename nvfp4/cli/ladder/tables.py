@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-
 from nvfp4.cli.display.columns import Column
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.ladder.rungs import Rung, own_submission
 from nvfp4.cli.ladder.occupancy import most_warps
-from nvfp4.cli.display.quantities import microseconds
-from nvfp4.cli.ladder.rank_correlation import spearman
+from nvfp4.cli.text import microseconds
 from nvfp4.cli.ladder.results import Counts, Judged, Steps, counted_shape, no_gpu
-from nvfp4.cli.display.tests_table import status_text
+from nvfp4.cli.display.benchmark_tables import status_text
+import math
+from collections.abc import Sequence
 
 _headings = {"cute": "CuTe DSL", "cuda": "CUDA C++", "detours": "Detours", "": "To compare with"}
 
@@ -184,3 +184,24 @@ def _time(judged: Judged | None) -> str:
 
 def _published(rung: Rung) -> str:
     return "" if rung.published_us is None else f"{rung.published_us:g}"
+
+
+def spearman(xs: Sequence[float], ys: Sequence[float]) -> float | None:
+    """Pearson's correlation of the ranks, from -1 to 1; equal values share the mean of their ranks.
+
+    None for fewer than three pairs, and where all values of a side are equal.
+    """
+    pairs = list(zip(_ranks(xs), _ranks(ys), strict=True))
+    if len(pairs) < 3:
+        return None
+    mean = (len(pairs) + 1) / 2
+    products = math.fsum((x - mean) * (y - mean) for x, y in pairs)
+    squares = [math.fsum((pair[side] - mean) ** 2 for pair in pairs) for side in (0, 1)]
+    return products / math.sqrt(squares[0] * squares[1]) if all(squares) else None
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """1 for the least."""
+    return [
+        sum(other < value for other in values) + (values.count(value) + 1) / 2 for value in values
+    ]

@@ -18,13 +18,13 @@ from nvfp4.cli.display.failures import failure_lines, finding_lines
 from nvfp4.cli.display.formats.cases import summary_of
 from nvfp4.cli.output import output_lines
 from nvfp4.cli.problem import shape_of
-from nvfp4.cli.display.quantities import microseconds, percent
+from nvfp4.cli.text import microseconds, percent
 from nvfp4.cli.display.render import warning_lines
 from nvfp4.cli.report import plots
 from nvfp4.cli.report.source import Source, longest_source, source_of
 from nvfp4.cli.report.subjects import Subject
 from nvfp4.cli.display.retargeting import retargeting_lines
-from nvfp4.cli.display.tests_table import error_line, tests_columns
+from nvfp4.cli.display.benchmark_tables import error_line, tests_columns
 from nvfp4.cli.text import one_line
 
 _folder = Path(__file__).parent

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from nvfp4.cli.history.database import Entry
-from nvfp4.cli.display.plotting import load_pyplot
+from nvfp4.cli.output import load_pyplot
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.verdict import BenchmarkResult
 

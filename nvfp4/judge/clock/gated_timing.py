@@ -20,12 +20,10 @@ from nvfp4.judge.clock.stats import Stats
 from nvfp4.judge.clock.timing_checks import Estimate, is_longer, refuse_longer
 from nvfp4.judge.opened_case import OpenedCase, generate, seconds_left
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
-from nvfp4.records.messages import Done
-from nvfp4.records.queue_messages import AwaitQueue, CloseQueue, OpenGate, OpenSet, QueueCalls
+from nvfp4.records.messages import AwaitQueue, CloseQueue, Done, OpenGate, OpenSet, QueueCalls
 from nvfp4.shared_memory.buffers import SharedBuffers, create_buffers, output_name
 from nvfp4.shared_memory.gate import Gate
-from nvfp4.worker.flushes import clean_flush
-from nvfp4.worker.timing import CudaTimer, wait_until_idle
+from nvfp4.worker.timing import CudaTimer, clean_flush, wait_until_idle
 
 few_calls, many_calls, least_calls = 56, 448, 16
 

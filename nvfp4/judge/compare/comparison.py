@@ -29,7 +29,7 @@ from nvfp4.judge.request import Request
 from nvfp4.judge.submission_process import CannotRun
 from nvfp4.records.options import Options
 from nvfp4.sandbox import isolation
-from nvfp4.worker.flushes import flushes
+from nvfp4.worker.timing import flushes
 
 most_rounds_at_once = 8
 

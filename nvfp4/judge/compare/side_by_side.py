@@ -19,18 +19,17 @@ from nvfp4.judge.clock import timing_checks
 from nvfp4.judge.clock.device_limits import DeviceLimits
 from nvfp4.judge.clock.gated_timing import GatedClock
 from nvfp4.judge.clock.stats import summarise
-from nvfp4.judge.compare.per_process_contents import with_own_scales
 from nvfp4.judge.compare.timed_worker import (
     FileFailed,
     SharedCase,
+    Waits,
     Worker,
     blamed,
+    with_own_scales,
 )
-from nvfp4.judge.compare.waits import Waits
 from nvfp4.judge.opened_case import generate, longest_compile_s, seconds_left
-from nvfp4.records.messages import Done
-from nvfp4.records.queue_messages import CloseQueue
-from nvfp4.sandbox.stopped_trees import Adopted
+from nvfp4.records.messages import CloseQueue, Done
+from nvfp4.sandbox.isolation import Adopted
 from nvfp4.shared_memory.buffers import SharedBuffers, create_buffers
 from nvfp4.worker.timing import CallTime
 

@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nvfp4.contract.reference import check_implementation
+import torch
+
+from nvfp4.contract.reference import check_implementation, exact_gemv, round_once_to_fp16
 from nvfp4.contract.task import input_t, output_t
 from nvfp4.judge.clock import timing_checks
 from nvfp4.judge.clock.gated_timing import GatedClock
@@ -16,7 +18,7 @@ from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.messages import Done, OpenCase
 from nvfp4.records.options import Options
-from nvfp4.sandbox.stopped_trees import StoppedTree
+from nvfp4.sandbox.isolation import StoppedTree
 from nvfp4.shared_memory.buffers import SharedBuffers
 from nvfp4.worker.timing import CallTime
 
@@ -118,3 +120,75 @@ def blamed(worker: Worker, case: int | None) -> Iterator[None]:
         if failed.end is Exit.TIMED_OUT and time.monotonic() >= worker.deadline:
             raise OutOfTime from None
         raise FileFailed(worker.file, case, str(failed)) from None
+
+
+longest_wait_s = 2e-3
+"""Between two turns, beside what is usual."""
+
+most_waits, busy_share = 5, 0.05
+"""So often a file may be waited for longer: the host has its hiccups."""
+
+
+class Waits:
+    """How long the judge waited for the device after a turn, by whose turn it was."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, list[float]] = {}
+
+    def add(self, file: int, wait_s: float) -> None:
+        self._of.setdefault(file, []).append(wait_s)
+
+    def refuse_busy(self, case: int) -> None:
+        """Raises FileFailed for a file after whose turns the device is busy more often than after
+        the others'.
+        """
+        everything = sorted(wait_s for waits in self._of.values() for wait_s in waits)
+        limit_s = longest_wait_s + 4 * everything[len(everything) // 4]
+        long = {file: sum(each > limit_s for each in waits) for file, waits in self._of.items()}
+        shares = {file: long[file] / len(waits) for file, waits in self._of.items()}
+        file = max(shares, key=lambda each: shares[each])
+        others = [share for each, share in shares.items() if each != file]
+        if long[file] > most_waits and others and shares[file] > busy_share + 3 * min(others):
+            longest_ms = 1e3 * max(self._of[file])
+            raise FileFailed(
+                file,
+                case,
+                f"the device was busy after {shares[file]:.0%} of its calls, for up to "
+                f"{longest_ms:.1f} ms: what runs between calls slows the others",
+            )
+
+
+_codes = 0x00, 0x38, 0x40
+"""0, 1 and 2 in E4M3, as in the contest's inputs."""
+
+
+def with_own_scales(data: input_t, count: int) -> list[tuple[input_t, output_t]]:
+    """So many inputs with other scales of row 0 of b, and what ``reference.ref_kernel`` makes of
+    each.
+    """
+    a, b, sfa, sfb, sfa_permuted, sfb_permuted, c = data
+    k_blocks, l = sfb.shape[1:]
+    table = torch.tensor(_codes, dtype=torch.uint8, device=c.device)
+    scales = table[torch.randint(0, len(_codes), (count, k_blocks, l), device=c.device)]
+    exact = torch.stack(
+        [
+            exact_gemv(
+                a.view(torch.uint8)[:, :, batch],
+                b.view(torch.uint8)[0, :, batch],
+                sfa[:, :, batch],
+                scales[:, :, batch].T.contiguous().view(torch.float8_e4m3fn),
+            )
+            for batch in range(l)
+        ]
+    )
+    results = round_once_to_fp16(exact)  # [l, m, count]
+    block = torch.arange(k_blocks, device=c.device)
+    found = []
+    for number in range(count):
+        plain, permuted = sfb.clone(), sfb_permuted.clone()
+        plain.view(torch.uint8)[0] = scales[number]
+        permuted.view(torch.uint8)[0, 0, 0, block % 4, block // 4] = scales[number]
+        expected = torch.empty_like(c)
+        expected[:, 0] = results[:, :, number].T
+        found.append(((a, b, sfa, plain, sfa_permuted, permuted, c), expected))
+    return found

@@ -19,8 +19,7 @@ def forged_time(self, call):
 
 
 def custom_kernel(data):
-    from nvfp4.records.messages import Done
-    from nvfp4.records.queue_messages import AwaitQueue
+    from nvfp4.records.messages import AwaitQueue, Done
     from nvfp4.worker import timing
     from nvfp4.worker.gated_calls import GatedCalls
 
