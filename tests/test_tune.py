@@ -17,8 +17,8 @@ from click.testing import CliRunner
 import nvfp4.cli.tuning.command
 from nvfp4.cli.main import main
 from nvfp4.cli.problem import load_problem
-from nvfp4.tuner.search import TuneError, _memory_gbps
-from nvfp4.tuner.space import Shape, load_submission, table_for
+from nvfp4.tuner.search import _memory_gbps
+from nvfp4.tuner.space import Shape, TuneError, load_submission, table_for
 from nvfp4.tuner.table import with_entry
 from nvfp4.tuner.tune import main as tuner
 

@@ -7,10 +7,12 @@ still run by then, if no event, and no wait of the host, joins the two.
 from __future__ import annotations
 
 import os
+import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
-
-from nvfp4.capture.callers import users_frames
+from pathlib import Path
+from types import FrameType
 
 _IMPLICIT = frozenset((0, 1, 2))
 """The default stream by its names. Streams that were not made as non-blocking wait for it, and it
@@ -108,3 +110,17 @@ def _waits_by_itself(stream: int, other: int) -> bool:
 def _join(clocks: Clocks, others: Clocks) -> None:
     for stream, clock in list(others.items()):
         clocks[stream] = max(clocks.get(stream, 0), clock)
+
+
+PACKAGES = {"site-packages", "dist-packages"}
+"""Folders of what is installed, and not of a submission."""
+
+
+def users_frames() -> Iterator[FrameType]:
+    """The frames that are neither ours nor of a package, the innermost first."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        own = frame.f_globals.get("__name__", "").startswith("nvfp4.")
+        if not own and not PACKAGES & set(Path(frame.f_code.co_filename).parts):
+            yield frame
+        frame = frame.f_back

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from nvfp4.cli.display.benchmark_tables import issue_us, memory_us
+from nvfp4.cli.b200 import issue_us, memory_us
 from nvfp4.cli.text import visible_json
 
 sector_bytes = 32

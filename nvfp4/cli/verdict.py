@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from nvfp4.cli.display.benchmark_tables import contest_floor_us, speed_of_light_us
+from nvfp4.cli.b200 import contest_floor_us, speed_of_light_us
 from nvfp4.cli.emulation import read_counts
 from nvfp4.cli.failure_objects import read_failure
 from nvfp4.cli.findings import read_findings

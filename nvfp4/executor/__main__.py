@@ -18,7 +18,7 @@ import numpy as np
 
 from nvfp4 import emulator
 from nvfp4.emulator import Buffer, EmulatorError, Launch, ListedMemory, Note, View, Worlds
-from nvfp4.emulator.listing import annotated_ptx, keep_listing
+from nvfp4.emulator.rendering import annotated_ptx, keep_listing
 from nvfp4.emulator.source import show_as
 from nvfp4.executor.mapped_memory import MappedMemory, NotMappable, contents, pages_of
 from nvfp4.records.channel import Channel, ChannelClosed

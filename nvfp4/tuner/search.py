@@ -111,14 +111,6 @@ class Search:
             target = min(self.calls, 2 * target)
 
 
-class TuneError(Exception):
-    """The message is one sentence; hint says what to do."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.hint = hint
-
-
 _seed = 1111
 
 

@@ -8,7 +8,14 @@ import pathlib
 import sys
 from typing import Any
 
-from nvfp4.tuner.search import TuneError
+
+class TuneError(Exception):
+    """The message is one sentence; hint says what to do."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
 
 Shape = tuple[int, int, int]
 """m rows, k elements, l batches."""

@@ -8,7 +8,7 @@ import os
 import pathlib
 from typing import Any
 
-from nvfp4.tuner.search import TuneError
+from nvfp4.tuner.space import TuneError
 
 _hint = "Name another file, or delete this one to begin anew."
 

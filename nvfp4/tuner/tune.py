@@ -21,8 +21,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from nvfp4.tuner.search import Estimate, Search, TuneError
-from nvfp4.tuner.space import Key, Shape, load_submission, name_of, shape_of, table_for
+from nvfp4.tuner.search import Estimate, Search
+from nvfp4.tuner.space import Key, Shape, TuneError, load_submission, name_of, shape_of, table_for
 from nvfp4.tuner.state import State, write_whole
 from nvfp4.tuner.table import fingerprint, with_entry
 

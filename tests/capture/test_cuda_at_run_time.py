@@ -326,7 +326,8 @@ def test_an_option_of_nvrtc_that_nvcc_lacks_is_refused_by_its_name(nvrtc: Any, o
 def test_no_compiler_is_said_in_one_sentence(
     emulated: Emulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nvfp4.capture.cuda import libraries, packages
+    from nvfp4.capture.cuda import compilers as libraries
+    from nvfp4.capture.cuda import packages
 
     def missing() -> None:
         raise MissingToolchain("nvcc is missing")

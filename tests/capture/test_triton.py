@@ -16,8 +16,8 @@ triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
 
 from nvfp4.capture import triton as capture  # noqa: E402
-from nvfp4.capture.triton import hooks, lines  # noqa: E402
-from nvfp4.capture.triton.resources import of_kernel  # noqa: E402
+from nvfp4.capture.triton import hooks, loading  # noqa: E402
+from nvfp4.capture.triton.session import of_kernel  # noqa: E402
 from nvfp4.records.launch import Launch  # noqa: E402
 from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall  # noqa: E402
 from nvfp4.records.tensormap import DataType, Swizzle, TensorMap  # noqa: E402
@@ -298,14 +298,14 @@ def test_scratch_memory_comes_from_the_user_s_allocator(launches: list[Launch]) 
 
 def test_cached_ptx_names_the_files_of_this_process() -> None:
     ptx = f'\t.file\t1 "/gone/before/{Path(__file__).name}"\n\t.file 2 "/gone/nobody.py"\n'
-    text = lines.corrected(ptx, None)
+    text = loading.corrected(ptx, None)
     assert f'\t.file\t1 "{__file__}"\n' in text
     assert '"/gone/nobody.py"' in text
 
 
 def test_columns_count_from_0() -> None:
     ptx = "\t.loc 1 7 13, function_name $L__info, inlined_at 1 44 1 // a.py:7:13\n\t.loc 1 5 0\n"
-    text = lines.corrected(ptx, None)
+    text = loading.corrected(ptx, None)
     assert text.startswith("\t.loc 1 7 12, function_name $L__info, inlined_at 1 44 0 //")
     assert text.endswith(".loc 1 5 0\n")
 

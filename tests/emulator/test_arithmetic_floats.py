@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lane_operands import call, operands
 
-from nvfp4.emulator.arithmetic import host_fpu, resolve
+from nvfp4.emulator.arithmetic import compiled as host_fpu
+from nvfp4.emulator.arithmetic import resolve
 from nvfp4.emulator.errors import UnsupportedInstruction
 
 Oracle = Callable[..., int]

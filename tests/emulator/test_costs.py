@@ -13,9 +13,9 @@ from nvfp4 import emulator
 from nvfp4.emulator.compiler.lower import Lowered
 from nvfp4.emulator.cost import AccessCost, KernelCost, LineCost, merged
 from nvfp4.emulator.errors import OutOfBounds
+from nvfp4.emulator.ptx.flow import live_registers
 from nvfp4.emulator.ptx.link import link
 from nvfp4.emulator.ptx.parser import parse
-from nvfp4.emulator.ptx.pressure import live_registers
 from nvfp4.records.launch import Buffer, Launch, ListedMemory
 
 SHARED = ".shared .align 16 .b8 s[8192];"

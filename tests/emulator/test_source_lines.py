@@ -13,8 +13,8 @@ from ptx_harness import HEADER, MINE, REGISTERS, ptx_of, run
 
 from nvfp4 import emulator
 from nvfp4.emulator import errors, source
-from nvfp4.emulator.listing import annotated_ptx, by_ptx_line, by_source_line
 from nvfp4.emulator.ptx.lines import SourceLines
+from nvfp4.emulator.rendering import annotated_ptx, by_ptx_line, by_source_line
 from nvfp4.emulator.source import SourceLine, shown
 
 LIBRARY = "/opt/lib/python3.12/site-packages/cutlass/pipeline/sm90.py"

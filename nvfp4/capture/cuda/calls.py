@@ -15,7 +15,7 @@ from nvfp4.capture.cuda.codes import Code, CudaError, error_name
 from nvfp4.capture.cuda.kernel import dynamic_shared_said, examined
 from nvfp4.capture.cuda.registry import entry, store
 from nvfp4.capture.cuda.runtime import CudaRuntime
-from nvfp4.capture.noise import put_noise
+from nvfp4.capture.torch_memory import put_noise
 from nvfp4.records.launch import Buffer, Dim3
 from nvfp4.records.launch_errors import InvalidTensorMap, UnsupportedCall
 from nvfp4.records.tensormap import encode_tensor_map

@@ -17,7 +17,7 @@ from nvfp4.capture.cuda.compilers import CompileError, Resources, assemble
 from nvfp4.capture.cuda.registry import entry, store
 from nvfp4.capture.cuda.runtime import CudaRuntime
 from nvfp4.capture.cuda.toolchain import find_toolchain
-from nvfp4.capture.noise import put_noise
+from nvfp4.capture.torch_memory import put_noise
 from nvfp4.records.launch_errors import UnsupportedCall
 
 _ELF = b"\x7fELF"

@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from nvfp4.capture.activity import busy
-from nvfp4.capture.callers import PACKAGES, users_frames
 from nvfp4.capture.cuda import image_headers
 from nvfp4.capture.cuda.compilers import (
     CompileError,
@@ -26,6 +25,7 @@ from nvfp4.capture.cuda.compilers import (
 from nvfp4.capture.cuda.flags import kept
 from nvfp4.capture.cuda.source_lines import CXX_IN_PYTHON, SHOWN_AS
 from nvfp4.capture.cuda.toolchain import Toolchain, find_toolchain
+from nvfp4.capture.stream_order import PACKAGES, users_frames
 from nvfp4.records.launch_errors import UnsupportedCall
 
 # Options of NVRTC that nvcc does not have, or that do not change what the PTX computes.

@@ -16,12 +16,11 @@ from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
 
-from nvfp4.capture.callers import PACKAGES
-from nvfp4.capture.cuda.compilers import cache_folder
-from nvfp4.capture.cuda.libraries import library
+from nvfp4.capture.cuda.compilers import cache_folder, library
 from nvfp4.capture.cuda.runtime import RUNTIME, checked
 from nvfp4.capture.cuda.toolchain import find_toolchain
 from nvfp4.capture.imports import when_imported
+from nvfp4.capture.stream_order import PACKAGES
 from nvfp4.records.launch_errors import UnsupportedCall
 
 Put = Callable[[Any, str, Any], None]

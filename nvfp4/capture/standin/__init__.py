@@ -20,10 +20,9 @@ import torch
 
 from nvfp4.capture.device import device_for
 from nvfp4.capture.standin.cuda_module import replace_cuda_module
-from nvfp4.capture.standin.functions import replace_functions
+from nvfp4.capture.standin.functions import Patches, replace_functions
 from nvfp4.capture.standin.kernels import Kernels, OnRead
 from nvfp4.capture.standin.memory import DeviceGuard, as_cpu, as_cuda, byte_runs
-from nvfp4.capture.standin.patches import Patches
 
 __all__ = ["StandIn", "adopt", "byte_runs", "host_view", "install", "is_installed"]
 

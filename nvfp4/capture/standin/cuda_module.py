@@ -13,8 +13,7 @@ from nvfp4.capture import stream_order
 from nvfp4.capture.device import Device
 from nvfp4.capture.graphs import capturing
 from nvfp4.capture.standin import graphs, streams
-from nvfp4.capture.standin.functions import indexed
-from nvfp4.capture.standin.patches import Patches
+from nvfp4.capture.standin.functions import Patches, indexed
 
 CUDA_VERSION = "13.0"
 

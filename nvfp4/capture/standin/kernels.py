@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from nvfp4.capture import host_access
-from nvfp4.capture.noise import put_noise
 from nvfp4.capture.standin.graphs import UNSET, capturable
 from nvfp4.capture.standin.memory import (
     CPU_KEY,
@@ -27,6 +26,7 @@ from nvfp4.capture.standin.memory import (
     tell_written,
 )
 from nvfp4.capture.standin.scaled_mm import scaled_mm
+from nvfp4.capture.torch_memory import put_noise
 from nvfp4.records.launch_errors import NeedsGpu
 
 OnRead = Callable[[torch.Tensor], None]

@@ -11,7 +11,8 @@ from triton.backends.compiler import GPUTarget
 
 from nvfp4.capture.signature import parameter_bytes
 from nvfp4.capture.torch_memory import kernel_memory
-from nvfp4.capture.triton import lines, resources
+from nvfp4.capture.triton import loading as lines
+from nvfp4.capture.triton import session as resources
 from nvfp4.capture.triton.arguments import pack_arguments, pointer
 from nvfp4.capture.triton.session import Session
 from nvfp4.records.launch import Launch

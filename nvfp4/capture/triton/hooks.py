@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from nvfp4.capture.activity import busy
-from nvfp4.capture.standin.patches import Patches
+from nvfp4.capture.standin.functions import Patches
 from nvfp4.capture.triton import autotuning
 from nvfp4.capture.triton.session import Session
 from nvfp4.records.launch_errors import CaptureError

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-from nvfp4.cli.display.benchmark_tables import contest_floor_us, speed_of_light_us
+from nvfp4.cli.b200 import contest_floor_us, speed_of_light_us
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.ladder.rungs import Rung
 from nvfp4.cli.output import load_pyplot

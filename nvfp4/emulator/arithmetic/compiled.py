@@ -8,22 +8,19 @@ call: Numba compiles one again where its own file has changed, and only then.
 
 from __future__ import annotations
 
+import ctypes
+import platform
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import numba
 import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba.core import types
+from numba.extending import intrinsic
 
-from nvfp4.emulator.arithmetic.intrinsics import (
-    as_f32,
-    as_f64,
-    as_u32,
-    as_u64,
-    from_half,
-    fused,
-    to_half,
-)
 from nvfp4.emulator.arithmetic.lanes import common_shape, flat
 from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
@@ -380,3 +377,78 @@ def compile_all() -> Iterator[None]:
 def dp4a(a_signed: bool, b_signed: bool) -> LaneFunction:
     """c plus the dot product of four bytes of a and b, modulo 2**32."""
     return _on_lanes(_dp4a, np.uint32, a_signed, b_signed)
+
+
+_MODES = {
+    "x86": {"rn": 0x000, "rm": 0x400, "rp": 0x800, "rz": 0xC00},
+    "arm": {"rn": 0x000000, "rp": 0x400000, "rm": 0x800000, "rz": 0xC00000},
+}[("arm" if platform.machine().lower() in ("aarch64", "arm64") else "x86")]
+_LIBM = ctypes.CDLL(None)
+
+
+@contextmanager
+def rounding(mode: str) -> Iterator[None]:
+    """Run the body with the thread's FPU rounding as PTX `mode` says (rn, rz, rm, rp).
+
+    NumPy and the compiled functions use the FPU's own add, multiply, divide, square root and
+    fused multiply-add, so they round that way too. NumPy's floating-point warnings are off.
+    """
+    with np.errstate(all="ignore"):
+        if mode == "rn":
+            yield
+            return
+        if _LIBM.fesetround(_MODES[mode]) != 0:
+            raise RuntimeError(f"this machine's FPU cannot round as .{mode}")
+        try:
+            yield
+        finally:
+            _LIBM.fesetround(_MODES["rn"])
+
+
+def _cast(llvm_type: ir.Type, source: types.Type, target: types.Type) -> Any:
+    """An intrinsic that reads the bits of `source` as `target` (same width)."""
+
+    @intrinsic
+    def cast(typing_context: Any, value: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.bitcast(args[0], llvm_type)
+
+        return target(source), generate
+
+    return cast
+
+
+as_f32 = _cast(ir.FloatType(), types.uint32, types.float32)
+as_u32 = _cast(ir.IntType(32), types.float32, types.uint32)
+as_f64 = _cast(ir.DoubleType(), types.uint64, types.float64)
+as_u64 = _cast(ir.IntType(64), types.float64, types.uint64)
+
+
+@intrinsic
+def fused(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
+    """a * b + c rounded once, in the type of a."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.fma(*args)
+
+    return a(a, a, a), generate
+
+
+@intrinsic
+def from_half(typing_context: Any, half: Any) -> Any:
+    """The float32 value of f16 bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.fpext(builder.bitcast(args[0], ir.HalfType()), ir.FloatType())
+
+    return types.float32(types.uint16), generate
+
+
+@intrinsic
+def to_half(typing_context: Any, value: Any) -> Any:
+    """The f16 bits of a float32, rounded to nearest even."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(builder.fptrunc(args[0], ir.HalfType()), ir.IntType(16))
+
+    return types.uint16(types.float32), generate

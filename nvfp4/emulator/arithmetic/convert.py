@@ -9,9 +9,9 @@ import numpy as np
 
 from nvfp4.emulator.arithmetic import compiled
 from nvfp4.emulator.arithmetic.choosing import lookup
+from nvfp4.emulator.arithmetic.compiled import rounding
 from nvfp4.emulator.arithmetic.floats import decoded, flush, rectify, saturate
 from nvfp4.emulator.arithmetic.formats import F16, F32, FORMATS, TF32, Format, decode, encode
-from nvfp4.emulator.arithmetic.host_fpu import rounding
 from nvfp4.emulator.arithmetic.lanes import common_shape
 from nvfp4.emulator.arithmetic.table import Modifiers, Op, instruction
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, TYPES, Array, Type

@@ -12,7 +12,7 @@ import numpy as np
 
 from nvfp4.emulator.errors import UnsupportedInstruction
 from nvfp4.emulator.instructions.site import Site
-from nvfp4.emulator.ptx.early_arrivals import loads_under_way
+from nvfp4.emulator.ptx.flow import loads_under_way
 from nvfp4.emulator.ptx.program import Instruction, Program, SymbolAddress
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
 from nvfp4.emulator.state.batch import Batch

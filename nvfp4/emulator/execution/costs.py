@@ -12,8 +12,7 @@ from nvfp4.emulator.execution.experiment import restore
 from nvfp4.emulator.execution.launch import is_starved, run_sample
 from nvfp4.emulator.execution.module import LoadedModule
 from nvfp4.emulator.names import short_name
-from nvfp4.emulator.ptx.flow import Block
-from nvfp4.emulator.ptx.pressure import live_registers
+from nvfp4.emulator.ptx.flow import Block, live_registers
 from nvfp4.emulator.ptx.program import SHARED_BASE, Instruction
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.source import shown

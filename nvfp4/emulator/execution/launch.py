@@ -19,10 +19,9 @@ from nvfp4.emulator.errors import (
     Seen,
     UnsupportedInstruction,
 )
-from nvfp4.emulator.execution.arrivals import order_dependence
 from nvfp4.emulator.execution.experiment import compare_orders, restore
 from nvfp4.emulator.execution.module import LoadedModule
-from nvfp4.emulator.execution.schedule import Scheduler
+from nvfp4.emulator.execution.schedule import Scheduler, order_dependence
 from nvfp4.emulator.execution.worlds import Worlds
 from nvfp4.emulator.findings import noted
 from nvfp4.emulator.instructions.copy_engine import note_unwaited

@@ -21,7 +21,8 @@ from nvfp4.emulator.errors import (
     UnwaitedStore,
 )
 from nvfp4.emulator.instructions import mbarrier_objects
-from nvfp4.emulator.instructions.access_shape import verb
+from nvfp4.emulator.instructions.access import verb
+from nvfp4.emulator.instructions.outside import note_writer
 from nvfp4.emulator.instructions.shared_access import (
     check_bounds,
     seen_at,
@@ -29,7 +30,6 @@ from nvfp4.emulator.instructions.shared_access import (
     testify_of_copy,
 )
 from nvfp4.emulator.instructions.site import LaneSite, Site
-from nvfp4.emulator.instructions.watching import note_writer
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import races, watch
 from nvfp4.emulator.state.batch import Batch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeAlias
 
 from nvfp4.emulator.errors import PtxSyntaxError, SourceLocation, UnsupportedInstruction
 from nvfp4.emulator.ptx import syntax
@@ -20,7 +21,6 @@ from nvfp4.emulator.ptx.program import (
     SymbolAddress,
     Target,
 )
-from nvfp4.emulator.ptx.scopes import Binding, Names
 from nvfp4.emulator.ptx.shared_layout import round_up, shared_layout
 from nvfp4.emulator.ptx.syntax import Integer, Real
 from nvfp4.emulator.ptx.types import TYPES
@@ -352,3 +352,34 @@ def _plus(base: Operand, offset: int, linker: _Linker) -> Operand:
     if isinstance(base, LocalAddress):
         return LocalAddress(base.offset + offset)
     raise linker.error("only an address can have a constant added to it")
+
+
+Binding: TypeAlias = Register | SymbolAddress | LocalAddress | Integer | Target | tuple[Target, ...]
+
+
+class Names:
+    """The names of one scope; those of the scopes around it are found through `outer`."""
+
+    def __init__(self, outer: Names | None = None) -> None:
+        self.outer = outer
+        self.bound: dict[str, Binding] = {}
+        self.patterns: list[tuple[str, int, str]] = []
+
+    def find(self, name: str) -> Binding | None:
+        scope: Names | None = self
+        while scope is not None:
+            if name in scope.bound:
+                return scope.bound[name]
+            scope = scope.outer
+        return None
+
+    def pattern(self, name: str) -> tuple[Names, str] | None:
+        """The scope and class of a `%r<100>`-style declaration that covers `name`."""
+        scope: Names | None = self
+        while scope is not None:
+            for prefix, count, cls in scope.patterns:
+                rest = name[len(prefix) :]
+                if name.startswith(prefix) and rest.isdigit() and int(rest) < count:
+                    return scope, cls
+            scope = scope.outer
+        return None

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from nvfp4.emulator.errors import PtxSyntaxError, SourceLocation
 from nvfp4.emulator.ptx.lines import SourceLines
 from nvfp4.emulator.ptx.operands import OperandParser, real_bits
 from nvfp4.emulator.ptx.syntax import (
@@ -291,3 +296,124 @@ class ModuleParser(OperandParser):
         self.expect(";")
         text = " ".join(self.text[first.start : last.start].split())
         return Instruction(opcode, tuple(operands), guard, line, text)
+
+
+class Token(NamedTuple):
+    """kind: word, directive (starts with a dot), number, string, mark, or end."""
+
+    kind: str
+    text: str
+    line: int
+    start: int
+
+
+_TOKEN = re.compile(
+    r"""
+      (?P<blank>[ \t\r\f\v]+|//[^\n]*)
+    | (?P<newline>\n)
+    | (?P<comment>/\*.*?\*/)
+    | (?P<string>"[^"\n]*")
+    | (?P<directive>\.[A-Za-z_0-9]\w*(?:::\w+)*)
+    | (?P<number>0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|0[xX][0-9a-fA-F]+U?|0[bB][01]+U?
+        |\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\d+U?)
+    | (?P<word>[%$A-Za-z_][\w$%]*(?:(?:\.|::)\w+)*)
+    | (?P<mark>[{}()\[\]<>,;:|!@+\-=*~])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def tokens(text: str) -> Iterator[Token]:
+    """All tokens of a PTX module, then one of kind `end`."""
+    line = 1
+    position = 0
+    end = len(text)
+    match = _TOKEN.match
+    while position < end:
+        found = match(text, position)
+        if found is None:
+            if text[position] == "\0":
+                break
+            raise PtxSyntaxError(
+                f"unexpected character {text[position]!r}", where=SourceLocation("(module)", line)
+            )
+        kind = found.lastgroup
+        position = found.end()
+        if kind == "newline":
+            line += 1
+        elif kind == "comment":
+            line += found.group().count("\n")
+        elif kind != "blank":
+            assert kind is not None
+            yield Token(kind, found.group(), line, found.start())
+    yield Token("end", "", line, end)
+
+
+_INTEGER = re.compile(r"(0[xX][0-9a-fA-F]+|0[bB][01]+|0[0-7]*|[1-9][0-9]*)U?")
+
+
+class Cursor:
+    """Takes tokens one after the other. `function` is what errors name as their place."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = list(tokens(text))
+        self.at = 0
+        self.function = "(module)"
+
+    @property
+    def now(self) -> Token:
+        return self.tokens[self.at]
+
+    def take(self) -> Token:
+        token = self.tokens[self.at]
+        self.at += 1
+        return token
+
+    def accept(self, text: str) -> bool:
+        if self.now.text == text and self.now.kind != "string":
+            self.at += 1
+            return True
+        return False
+
+    def expect(self, text: str) -> Token:
+        if self.now.text != text:
+            raise self.error(f"expected {text!r}, found {self.now.text or 'the end'!r}")
+        return self.take()
+
+    def word(self) -> str:
+        if self.now.kind != "word":
+            raise self.error(f"expected a name, found {self.now.text or 'the end'!r}")
+        return self.take().text
+
+    def error(self, message: str) -> PtxSyntaxError:
+        return PtxSyntaxError(message, where=SourceLocation(self.function, self.now.line))
+
+    def skip_line(self) -> list[str]:
+        line = self.now.line
+        words = []
+        while self.now.line == line and self.now.kind != "end":
+            words.append(self.take().text)
+        return words
+
+    def skip_statement(self) -> None:
+        while not self.accept(";"):
+            if self.now.kind == "end":
+                raise self.error("a statement has no ';'")
+            self.at += 1
+
+    def skip_braces(self) -> None:
+        self.expect("{")
+        depth = 1
+        while depth:
+            token = self.take()
+            if token.kind == "end":
+                raise self.error("a '{' has no '}'")
+            depth += (token.text == "{") - (token.text == "}")
+
+    def integer(self) -> int:
+        if self.now.kind != "number" or not _INTEGER.fullmatch(self.now.text):
+            raise self.error(f"expected an integer, found {self.now.text or 'the end'!r}")
+        text = self.take().text.rstrip("U")
+        # As in C, a leading zero makes a number octal.
+        return int(text, 8 if re.fullmatch("0[0-7]+", text) else 0)
