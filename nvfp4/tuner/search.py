@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from nvfp4.contract import reference
-from nvfp4.tuner.space import Shape, sentence
+from nvfp4.tuner.space import Shape, TuneError, sentence
 from nvfp4.worker import timing
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from nvfp4.capture.device import device_for
 from nvfp4.capture.standin.functions import Patches
-from nvfp4.capture.triton import loading as lines
 
 Translate = Callable[[str], str]
 
@@ -53,7 +52,7 @@ def _loading(
         if self.module is not None or self.metadata.target != target:
             original(self)
             return
-        text = translate(lines.corrected(self.asm["ptx"], self.src))
+        text = translate(corrected(self.asm["ptx"], self.src))
         # The driver takes text as well; it ends at a zero.
         self.kernel = text.encode() + b"\0"
         try:
