@@ -85,7 +85,7 @@ def measured(flush: str) -> dict[str, Any]:
         "limits": vars(limits),
         "floors_us": floors,
         "floors_s": seconds,
-        "bounds_us": [limits.bound_ns(size) / 1e3 for size in sizes],
+        "bounds_us": [limits.floor_ns(size) / 1e3 for size in sizes],
         "times_us": {},
     }
     for case in cases:

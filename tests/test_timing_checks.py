@@ -32,12 +32,19 @@ def steady(mean_ns: float) -> Stats:
     return summarise([mean_ns] * 3)
 
 
-def test_a_mean_that_no_memory_allows_is_refused() -> None:
-    bound_ns = limits.bound_ns(8_000_000)
-    refuse_impossible(steady(bound_ns), bound_ns)
-    refuse_impossible(steady(bound_ns * floor_tolerance), bound_ns)
+def test_a_mean_under_the_floor_is_refused() -> None:
+    floor_ns = limits.floor_ns(8_000_000)
+    refuse_impossible(steady(floor_ns), floor_ns)
+    refuse_impossible(steady(floor_ns * floor_tolerance), floor_ns)
     with pytest.raises(SubmissionFailed, match=r"mean of 5\.000 us is below the physical floor"):
-        refuse_impossible(steady(5000.0), bound_ns)
+        refuse_impossible(steady(5000.0), floor_ns)
+
+
+def test_a_short_read_may_be_faster_than_by_the_bandwidth_of_a_long_one() -> None:
+    h100 = DeviceLimits(read_gbps=2991.0, empty_ns=3200.0, settle_ns=10_000.0)
+    seen_ns, nbytes = 44_500.0, 132_200_000
+    assert seen_ns < h100.floor_ns(nbytes)
+    refuse_impossible(steady(seen_ns), h100.floor_ns(nbytes))
 
 
 def refusal(check: Callable[..., None], *arguments: object) -> str:

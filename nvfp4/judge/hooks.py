@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import torch
 
 from nvfp4.judge.cases import Case
+from nvfp4.judge.clock.device_limits import DeviceLimits
 from nvfp4.judge.clock.stats import Stats
 from nvfp4.judge.opened_case import Explain, OpenedCase
 from nvfp4.judge.submission_process import SubmissionProcess
@@ -35,9 +36,8 @@ class Repetition(Protocol):
 class Hooks:
     """open_clock: raises SubmissionFailed where the worker cannot be clocked. repeat: takes a fresh
     process. observe: adds to the report of a call that was right, or raises SubmissionFailed.
-    untimed: a report in place of times. floors_ns: the shortest reads of so many bytes. end_case:
-    adds to a report. failed: adds to that of a failure, given what the worker said besides its
-    message.
+    untimed: a report in place of times. floors_ns: of cases. end_case: adds to a report. failed:
+    adds to that of a failure, given what the worker said besides its message.
     """
 
     explain: Explain | None = None
@@ -47,7 +47,9 @@ class Hooks:
     repeat: Callable[[SubmissionProcess], Repetition] | None = None
     observe: Callable[[OpenedCase, Called, dict[str, str]], None] = lambda *_: None
     untimed: Callable[[OpenedCase, Called], dict[str, str]] = lambda *_: {}
-    floors_ns: Callable[[list[int]], list[float]] | None = None
+    floors_ns: Callable[[list[Case], DeviceLimits], list[float]] = lambda cases, limits: [
+        limits.floor_ns(each.bytes) for each in cases
+    ]
     flush: Flush = contest_flush
     end_case: Callable[[dict[str, str]], None] = lambda _: None
     failed: Callable[[dict[str, Any]], dict[str, str]] = lambda _: {}

@@ -97,7 +97,7 @@ class Judge:
         fresh_contents: every call sees new contents and every output is checked; otherwise the
         first and the last. Raises CannotRun.
         """
-        floors = self._floors(cases, limits)
+        floors = self._hooks.floors_ns(cases, limits)
         own_clock = self._own_clock()  # all before the submission is loaded
         self._load()
         self._pipe.write("benchmark-count", len(cases))
@@ -114,6 +114,8 @@ class Judge:
                     report.update(untimed)
                     continue
                 stats = self._time(opened, data, index, limits, fresh_contents)
+                least_ns = min(floors[index], limits.floor_ns(case.bytes))
+                timing_checks.refuse_impossible(stats, least_ns)
                 if own_clock is not None:
                     seeds = (self._call_seed(index, -1 - call) for call in count())
                     report.update(own_clock.check(opened, stats, seeds))
@@ -122,7 +124,7 @@ class Judge:
 
     def describe(self, cases: list[Case], limits: DeviceLimits) -> Exit:
         """The floor of each case, without a call."""
-        for index, floor_ns in enumerate(self._floors(cases, limits)):
+        for index, floor_ns in enumerate(self._hooks.floors_ns(cases, limits)):
             self._write_floor(f"benchmark.{index}", cases[index], floor_ns)
         return self._end()
 
@@ -139,11 +141,6 @@ class Judge:
                 encoded = base64.b64encode(answer.report.encode()[:report_bytes]).decode()
                 self._pipe.write(f"{key}.report", encoded, longest_bytes=2 * report_bytes)
         return self._end()
-
-    def _floors(self, cases: list[Case], limits: DeviceLimits) -> list[float]:
-        sizes = [each.bytes for each in cases]
-        measure = self._hooks.floors_ns
-        return measure(sizes) if measure else [limits.floor_ns(nbytes) for nbytes in sizes]
 
     def _write_floor(self, key: str, case: Case, floor_ns: float) -> None:
         """What is known before it runs."""
@@ -187,7 +184,6 @@ class Judge:
         opened.times_ns = [each.call_ns for each in times]
         stats = summarise(opened.times_ns)
         timing_checks.refuse_unfinished(stats, times, limits)
-        timing_checks.refuse_impossible(stats, limits.bound_ns(opened.case.bytes))
         if self._device.type == "cpu":
             try:
                 timing_checks.refuse_slow_clock(stats, times, 9 // attempts**2)

@@ -11,7 +11,9 @@ from typing import Any
 import torch
 
 from nvfp4.judge.case_log import tell_more
+from nvfp4.judge.cases import Case
 from nvfp4.judge.causes import Causes
+from nvfp4.judge.clock.device_limits import DeviceLimits
 from nvfp4.judge.clock.gated_timing import GatedClock
 from nvfp4.judge.clock.stats import TimedCalls
 from nvfp4.judge.emulated_counts import refuse_too_few_bytes, total_counts
@@ -84,7 +86,7 @@ def judge_hooks(
         open_clock=partial(GatedClock, process, device, deadline) if on_cuda else None,
         untimed=_timed if on_cuda else Counted(process),
         flush=flushes[flush],
-        floors_ns=partial(_floors_ns, device, flushes[flush]) if on_cuda else None,
+        **({"floors_ns": partial(_floors_ns, device, flushes[flush])} if on_cuda else {}),
         observe=observe,
         end_case=end_case,
         failed=reported,
@@ -99,10 +101,13 @@ def judge_hooks(
     )
 
 
-def _floors_ns(device: torch.device, flush: Flush, sizes: list[int]) -> list[float]:
+def _floors_ns(
+    device: torch.device, flush: Flush, cases: list[Case], limits: DeviceLimits
+) -> list[float]:
+    """Of kernels on a GPU, the fastest reads."""
     from nvfp4.judge.clock.reads import fastest_reads_ns  # which needs a driver
 
-    return fastest_reads_ns(device, flush, sizes)
+    return fastest_reads_ns(device, flush, [each.bytes for each in cases])
 
 
 def _timed(opened: OpenedCase, called: Called) -> dict[str, str]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from nvfp4.emulator.ptx.syntax import Address, Name
 from nvfp4.emulator.ptx.types import type_bytes
-from nvfp4.retarget.rewrite import shown
+from nvfp4.retarget.reading import shown
 from nvfp4.retarget.sequence import Impossible, Sequence, rule
 from nvfp4.retarget.targets import Target
 

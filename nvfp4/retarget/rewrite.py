@@ -3,27 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import Any
+from dataclasses import dataclass, replace
 
-from nvfp4.emulator.names import short_name
-from nvfp4.emulator.ptx.parser import ModuleParser
 from nvfp4.emulator.ptx.syntax import (
-    Address,
-    Arguments,
-    Instruction,
-    Integer,
     Module,
-    Name,
-    Negated,
-    Operand,
-    Pair,
-    Real,
-    Sum,
-    Vector,
 )
 from nvfp4.retarget import (  # noqa: F401
     arithmetic_pairs,
@@ -32,6 +15,9 @@ from nvfp4.retarget import (  # noqa: F401
     warps_and_order,
 )
 from nvfp4.retarget.errors import NotRetargetable
+from nvfp4.retarget.reading import Placed, PlacingParser, read
+from nvfp4.retarget.refusals import refusal
+from nvfp4.retarget.report import KernelRewrite, RewriteReport
 from nvfp4.retarget.sequence import RULES, Impossible, Sequence
 from nvfp4.retarget.targets import Target, parse_target
 
@@ -141,167 +127,4 @@ def _edited(text: str, edits: list[Edit]) -> str:
     return "".join([*pieces, text[at:]])
 
 
-@dataclass(frozen=True)
-class Placed:
-    """An instruction, its function, and where its text is: [start, end), guard included."""
-
-    node: Instruction
-    function: str
-    start: int
-    end: int
-
-
-class PlacingParser(ModuleParser):
-    """Notes where instructions are. found: all of the module's, in order."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.found: list[Placed] = []
-
-    def instruction(self) -> Instruction:
-        start, node = self.now.start, super().instruction()
-        self.found.append(Placed(node, self.function, start, self.tokens[self.at - 1].start + 1))
-        return node
-
-
-def read(text: str) -> tuple[Module, PlacingParser]:
-    """The syntax tree and the parser that made it. Raises PtxSyntaxError with the line."""
-    parser = PlacingParser(text)
-    return parser.module(), parser
-
-
-def shown(operand: Operand) -> str:
-    """An operand as PTX."""
-    if isinstance(operand, Name):
-        return operand.text
-    if isinstance(operand, Integer):
-        return str(operand.value)
-    if isinstance(operand, Real):
-        return f"0f{operand.bits:08X}" if operand.width == 32 else f"0d{operand.bits:016X}"
-    if isinstance(operand, Sum):
-        return f"{operand.name}{operand.offset:+d}"
-    if isinstance(operand, Address):
-        base = shown(operand.base) + (f"{operand.offset:+d}" if operand.offset else "")
-        coordinates = f", {shown(operand.coordinates)}" if operand.coordinates else ""
-        return f"[{base}{coordinates}]"
-    if isinstance(operand, Vector):
-        return "{" + ", ".join(map(shown, operand.items)) + "}"
-    if isinstance(operand, Pair):
-        return f"{shown(operand.first)}|{shown(operand.second)}"
-    if isinstance(operand, Negated):
-        return f"!{operand.operand.text}"
-    assert isinstance(operand, Arguments)
-    return "(" + ", ".join(map(shown, operand.items)) + ")"
-
-
-@dataclass
-class KernelRewrite:
-    """One kernel or device function. rewritten: opcode to how often, counted in the text.
-
-    added: how many instructions more it has than before; fewer count as negative.
-    """
-
-    kernel: str
-    instructions: int = 0
-    rewritten: Counter[str] = field(default_factory=Counter)
-    added: int = 0
-
-
-@dataclass
-class RewriteReport:
-    """source, target: architectures. kernels: those of the module, in order."""
-
-    source: str
-    target: str
-    kernels: list[KernelRewrite] = field(default_factory=list)
-
-    @property
-    def changed(self) -> list[KernelRewrite]:
-        """The kernels in which something was rewritten."""
-        return [kernel for kernel in self.kernels if kernel.rewritten]
-
-    def entries(self) -> list[dict[str, Any]]:
-        """Plain values of each kernel: `kernel` (its short name), `source`, `target`,
-        `instructions`, `rewritten` (opcode to how often), `added` (instructions).
-        """
-        return [
-            {
-                "kernel": short_name(kernel.kernel),
-                "source": self.source,
-                "target": self.target,
-                "instructions": kernel.instructions,
-                "rewritten": dict(kernel.rewritten.most_common()),
-                "added": kernel.added,
-            }
-            for kernel in self.kernels
-        ]
-
-
-Having = Callable[[Target], bool]
-
-
-_BF16 = "before sm_90 bf16 converts from and to f32 only"
-
-
-def _from(number: int) -> Having:
-    return lambda target: target.number >= number
-
-
-def _hopper(target: Target) -> bool:
-    return target.number == 90 and bool(target.suffix)
-
-
-def _tensor_memory(target: Target) -> bool:
-    return target.has_tensor_memory
-
-
-def _rtx_blackwell(target: Target) -> bool:
-    return target.number >= 120 and bool(target.suffix)
-
-
 # (opcode, who has it, what it is)
-_ONLY: tuple[tuple[str, Having, str], ...] = (
-    (r"tcgen05\.", _tensor_memory, "tensor memory and its tensor cores exist on sm_100a only"),
-    (r"wgmma\.", _hopper, "wgmma exists on sm_90a only"),
-    (
-        r"mma\..*(kind::|block_scale|mxf|e2m1|e2m3|e3m2)",
-        _rtx_blackwell,
-        "products of block-scaled and 4 and 6-bit matrices by mma exist on sm_120a only",
-    ),
-    (r"mma\..*\.(e4m3|e5m2)\.", _from(89), "tensor cores take 8-bit floats from sm_89 on"),
-    (r"clusterlaunchcontrol\.", _from(100), "a running CTA asks for another from sm_100 on"),
-    (
-        r"cp\.async\.bulk\..*(gather4|scatter4|im2col::w|cta_group::2)",
-        _tensor_memory,
-        "this form of a bulk copy starts with sm_100",
-    ),
-    (
-        r"(cp\.async\.bulk|cp\.reduce\.async|st\.async|red\.async|tensormap)\b",
-        _from(90),
-        "copies by the engine (TMA) start with sm_90",
-    ),
-    (r"(st|red)\.async\..*mmio", _from(100), "it starts with sm_100"),
-    (r"st\.bulk", _from(100), "it starts with sm_100"),
-    (r"multimem\.", _from(90), "it starts with sm_90"),
-    (r"barrier\.cluster", _from(90), "clusters start with sm_90"),
-    (r"mbarrier\..*(expect_tx|complete_tx|cluster)", _from(90), "it starts with sm_90"),
-    (r"(setp|set|tanh|ex2)\..*bf16", _from(90), "bf16 has it from sm_90 on"),
-    (r"cvt\.(?!f32\.)(\w+\.)*bf16\.(?!f32$)\w+$", _from(90), _BF16),
-    (r"cvt\.(?!f32\.bf16$)(\w+\.)*bf16$", _from(90), _BF16),
-    (r"cvt\.(rn|rz)\.(\w+\.)*tf32", _from(90), "it starts with sm_90"),
-    (r"cvt\.rn\.(\w+\.)*satfinite\.tf32", _from(100), "it starts with sm_100"),
-    (r"fma\..*oob", _from(90), "it starts with sm_90"),
-    (r"(min|max)\..*xorsign", _from(86), "it starts with sm_86"),
-    (r"stmatrix\.", _from(90), "it starts with sm_90"),
-    (r"(ldmatrix|stmatrix)\..*(m16n16|m8n16|m16n8)", _from(100), "it starts with sm_100"),
-    (r"(?!mapa|getctarank).*shared::cluster", _from(90), "clusters start with sm_90"),
-)
-
-
-@lru_cache(maxsize=4096)
-def refusal(opcode: str, target: Target) -> str | None:
-    """Why nothing can take the place of an instruction; None where that is not so."""
-    for pattern, has, why in _ONLY:
-        if re.match(pattern, opcode) and not has(target):
-            return why
-    return None

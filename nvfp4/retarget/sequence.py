@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from nvfp4.emulator.ptx.syntax import Address, Instruction, Name, Operand, Vector
 from nvfp4.emulator.ptx.types import is_type
-from nvfp4.retarget.rewrite import shown
+from nvfp4.retarget.reading import shown
 from nvfp4.retarget.targets import Target
 
 Text = str | int

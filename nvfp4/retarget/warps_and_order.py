@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nvfp4.emulator.ptx.syntax import Name, Pair
-from nvfp4.retarget.rewrite import shown
+from nvfp4.retarget.reading import shown
 from nvfp4.retarget.sequence import Sequence, rule
 from nvfp4.retarget.targets import Target
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from nvfp4.emulator.arithmetic import definedness
-from nvfp4.emulator.compiler.codegen import Call, Guard, Set, Statement, conditional, execution
 from nvfp4.emulator.compiler.lower import passes_on
+from nvfp4.emulator.compiler.statements import Call, Guard, Set, Statement, conditional, execution
 from nvfp4.emulator.compiler.values import Values
 from nvfp4.emulator.instructions import undefined
 from nvfp4.emulator.instructions.action import Action, Result, Source

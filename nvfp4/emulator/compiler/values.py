@@ -22,7 +22,7 @@ from nvfp4.emulator.ptx.program import (
 )
 from nvfp4.emulator.ptx.syntax import Integer, Real
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES
-from nvfp4.emulator.state.cta_barrier import CLOCK_REGISTERS
+from nvfp4.emulator.state.signals import CLOCK_REGISTERS
 
 
 def _bytes(cls: str) -> int:

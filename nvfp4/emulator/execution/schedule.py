@@ -22,7 +22,8 @@ from nvfp4.emulator.instructions.mbarrier import Waits
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.program import Instruction
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state.batch import Batch, Group
+from nvfp4.emulator.state.batch import Batch
+from nvfp4.emulator.state.group import Group
 from nvfp4.emulator.state.registers import RegisterFile, select
 
 # A loop that spins on memory would starve the threads it waits for, if they are further on.

@@ -17,7 +17,8 @@ from nvfp4.emulator.errors import EmulatorError, Related, RunawayKernel
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.program import Instruction
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state.batch import Batch, Group
+from nvfp4.emulator.state.batch import Batch
+from nvfp4.emulator.state.group import Group
 from nvfp4.emulator.state.registers import register_numbers
 
 QUIET_STEPS = 4096

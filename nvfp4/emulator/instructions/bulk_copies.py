@@ -15,7 +15,7 @@ from nvfp4.emulator.instructions.site import LaneSite, Site
 from nvfp4.emulator.ptx.program import Memory, Operand
 from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state.launch_state import Execution
+from nvfp4.emulator.state.execution import Execution
 from nvfp4.emulator.state.memory import READ, WRITTEN
 
 _COMPLETION = "mbarrier::complete_tx::bytes"

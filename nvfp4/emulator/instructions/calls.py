@@ -10,12 +10,12 @@ import numpy as np
 
 from nvfp4.emulator.errors import DeviceTrap
 from nvfp4.emulator.instructions import access
-from nvfp4.emulator.instructions.access import Access
+from nvfp4.emulator.instructions.access_shape import Access
 from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Source, instruction
 from nvfp4.emulator.instructions.site import LaneSite, Site
 from nvfp4.emulator.ptx.program import LocalAddress, Memory
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state.launch_state import Execution
+from nvfp4.emulator.state.execution import Execution
 from nvfp4.emulator.state.memory import WINDOW_SHIFT
 
 _FORMAT = re.compile(r"%([-+ #0]*\d*(?:\.\d+)?)(hh|h|ll|l|z|j|t)?([diouxXcsfFeEgGaAp%])")

@@ -21,7 +21,7 @@ from nvfp4.emulator.errors import (
     UnwaitedStore,
 )
 from nvfp4.emulator.instructions import mbarrier_objects
-from nvfp4.emulator.instructions.access import verb
+from nvfp4.emulator.instructions.access_shape import verb
 from nvfp4.emulator.instructions.outside import note_writer
 from nvfp4.emulator.instructions.shared_access import (
     check_bounds,

@@ -10,7 +10,7 @@ from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.program import Operand
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.cta_barrier import CtaBarrier
-from nvfp4.emulator.state.launch_state import Execution
+from nvfp4.emulator.state.execution import Execution
 
 BARRIERS = 16
 

@@ -33,7 +33,7 @@ from nvfp4.emulator.instructions.warps import (
     whole_warps,
 )
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state.launch_state import Execution
+from nvfp4.emulator.state.execution import Execution
 
 Arrays = Sequence[Array]
 

@@ -18,13 +18,14 @@ from nvfp4.emulator.errors import (
     Seen,
     UnorderedLanes,
 )
-from nvfp4.emulator.instructions.access import Access, count_runs, data_of, verb
+from nvfp4.emulator.instructions.access_shape import Access, count_runs, data_of, verb
 from nvfp4.emulator.instructions.outside import last_lane, note_writer, overrun
 from nvfp4.emulator.instructions.site import LaneSite, Site
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native, watch
-from nvfp4.emulator.state.batch import Batch, Group
+from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.global_races import FENCES, Found, GlobalRaces, Who, channels
+from nvfp4.emulator.state.group import Group
 from nvfp4.emulator.state.memory import NULL_PAGE_BYTES, READ, WINDOW_SHIFT, WRITTEN
 
 _RELEASES = frozenset(("release", "acq_rel", "seq_cst", "sc"))

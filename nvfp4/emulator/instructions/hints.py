@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from nvfp4.emulator.instructions import access
-from nvfp4.emulator.instructions.access import Access
+from nvfp4.emulator.instructions.access_shape import Access
 from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Result, Source, instruction
 from nvfp4.emulator.instructions.global_access import note_fence
 from nvfp4.emulator.instructions.matrix_products import WHAT_RUNS
@@ -19,7 +19,7 @@ from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.flow import is_proxy_fence
 from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state.launch_state import Execution
+from nvfp4.emulator.state.execution import Execution
 
 
 def _nothing(ex: Execution, *sources: Array) -> tuple[Array, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nvfp4.emulator.instructions.access import Access
+from nvfp4.emulator.instructions.access_shape import Access
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.program import LocalAddress, Memory, SymbolAddress
 from nvfp4.emulator.ptx.types import type_bits

@@ -14,14 +14,16 @@ from nvfp4.emulator.errors import (
     UninitialisedRegister,
     UninitialisedShared,
 )
-from nvfp4.emulator.instructions.access import Access, by_space, data_of
+from nvfp4.emulator.instructions.access import by_space
+from nvfp4.emulator.instructions.access_shape import Access, data_of
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.program import Instruction
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.source import SourceLine
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch
-from nvfp4.emulator.state.launch_state import Execution, Origin
+from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.launch_state import Origin
 from nvfp4.emulator.state.memory import LOCAL_WINDOW, SHARED_WINDOW
 from nvfp4.emulator.state.registers import select
 

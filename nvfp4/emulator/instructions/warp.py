@@ -36,7 +36,8 @@ from nvfp4.emulator.instructions.warps import (
 from nvfp4.emulator.ptx.program import OperandList, Sink
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
 from nvfp4.emulator.state import native
-from nvfp4.emulator.state.launch_state import Execution, Origin
+from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.launch_state import Origin
 
 _BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
 Arrays = Sequence[Array]

@@ -11,8 +11,9 @@ from nvfp4.emulator.instructions.action import Gate
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state.batch import Batch, Group
-from nvfp4.emulator.state.launch_state import Execution
+from nvfp4.emulator.state.batch import Batch
+from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.group import Group
 
 ALL_LANES = Integer(0xFFFFFFFF)
 """The member mask of a whole warp."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from nvfp4.emulator.instructions import access
 from nvfp4.emulator.instructions import undefined as undefined_memory
-from nvfp4.emulator.instructions.access import Access
+from nvfp4.emulator.instructions.access_shape import Access
 from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Result, Source, instruction
 from nvfp4.emulator.instructions.fragments import (
     ELEMENT_BITS,
@@ -38,7 +38,7 @@ from nvfp4.emulator.instructions.warps import (
 )
 from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
-from nvfp4.emulator.state.launch_state import Execution
+from nvfp4.emulator.state.execution import Execution
 
 Arrays = Sequence[Array]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from nvfp4.emulator.errors import PtxSyntaxError
-from nvfp4.emulator.ptx.parser import Cursor
+from nvfp4.emulator.ptx.cursor import Cursor
 from nvfp4.emulator.ptx.syntax import (
     Address,
     Arguments,

@@ -11,7 +11,6 @@ import numpy as np
 from nvfp4.emulator.errors import EmulatorError, LaunchError
 from nvfp4.emulator.findings import Findings
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state.batch import Batch, Group
 from nvfp4.emulator.state.global_races import GlobalRaces
 from nvfp4.emulator.state.memory import GlobalMemory
 from nvfp4.emulator.state.order import Order
@@ -123,35 +122,3 @@ def check_shape(grid: Dim3, block: Dim3, shared_bytes: int) -> None:
             f"the kernel wants {shared_bytes} bytes of shared memory",
             hint="a CTA has at most 227 KiB and the system's first KiB",
         )
-
-
-class Execution(NamedTuple):
-    """guard: a predicate register of the group, or None if all of its lanes take part."""
-
-    batch: Batch
-    group: Group
-    guard: Array | None
-
-    def mask(self) -> Array:
-        """Whether each lane of the group takes part: bool[lanes]."""
-        if self.guard is None:
-            return np.ones(self.group.lanes.size, np.bool_)
-        return self.group.spread(self.guard)
-
-    def positions(self) -> Array:
-        """Positions in the group of the lanes that take part."""
-        if self.guard is None:
-            return np.arange(self.group.lanes.size)
-        return np.flatnonzero(self.group.spread(self.guard))
-
-    def some_positions(self) -> Array | None:
-        """As `positions`, but None if all lanes take part."""
-        if self.guard is None:
-            return None
-        mask = self.group.spread(self.guard)
-        return None if mask.all() else np.flatnonzero(mask)
-
-    def lanes(self) -> Array:
-        """Numbers in the batch of the lanes that take part."""
-        chosen = self.some_positions()
-        return self.group.lanes if chosen is None else self.group.lanes[chosen]

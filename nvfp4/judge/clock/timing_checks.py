@@ -10,8 +10,8 @@ from nvfp4.judge.submission_process import SubmissionFailed
 from nvfp4.records.messages import Called
 from nvfp4.worker.timing import CallTime
 
-floor_tolerance = 0.95
-"""A mean below this share of the least time is impossible; the rest is the error of clocks."""
+floor_tolerance = 0.85
+"""A mean below this share of the floor is impossible; the rest is the floor's own error."""
 
 settle_tolerance_ns, settle_tolerance_share = 50e3, 0.05
 """By how much the device may go idle later than after an empty call."""
@@ -59,12 +59,12 @@ def read_time(answer: Called, wall_ns: float) -> CallTime:
     return CallTime(answer.call_ns, answer.settled_ns, answer.late, wall_ns)
 
 
-def refuse_impossible(stats: Stats, bound_ns: float) -> None:
+def refuse_impossible(stats: Stats, floor_ns: float) -> None:
     """Raises SubmissionFailed for a mean that no memory allows."""
-    if stats.mean < floor_tolerance * bound_ns:
+    if stats.mean < floor_tolerance * floor_ns:
         raise SubmissionFailed(
             f"the mean of {stats.mean / 1e3:.3f} us is below the physical floor of "
-            f"{bound_ns / 1e3:.3f} us: nothing can read these inputs from memory so fast"
+            f"{floor_ns / 1e3:.3f} us: nothing can read these inputs from memory so fast"
         )
 
 

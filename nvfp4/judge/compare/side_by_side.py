@@ -205,7 +205,7 @@ def _conclude(worker: Worker, limits: DeviceLimits) -> None:
     stats = summarise([each.call_ns for each in times])
     crowded = replace(limits, settle_ns=limits.settle_ns + crowd_settle_ns)
     timing_checks.refuse_unfinished(stats, times, crowded)
-    timing_checks.refuse_impossible(stats, limits.bound_ns(opened.case.bytes))
+    timing_checks.refuse_impossible(stats, limits.floor_ns(opened.case.bytes))
     if worker.clock is not None:
         worker.clock.check(opened, stats, iter(_seed, None))
     worker.means_us.append(stats.mean / 1e3)

@@ -1,0 +1,144 @@
+"""Threads that run together: a set of lanes at one place of the program, with their registers.
+
+A batch has `ctas` CTAs of `threads` lanes each (the block rounded up to whole warps); lane
+number = CTA * threads + thread. A register is an array that broadcasts to the group's shape:
+
+- a full group has shape (ctas, threads), and a register may be (1,) if it is the same in all
+  lanes, (1, threads) if it depends on the thread only, (ctas, 1) on the CTA only;
+- a partial group of n lanes has shape (n,), and a register is (n,) or (1,).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.registers import RegisterFile
+
+
+class Grid:
+    """Shape of a batch, and index arrays over its lanes."""
+
+    def __init__(self, ctas: int, threads: int) -> None:
+        self.ctas = ctas
+        self.threads = threads
+        self.warps = threads // 32
+        self.lane = np.arange(ctas * threads, dtype=np.int64)
+        self.warp = self.lane >> 5
+        self.cta = self.lane // threads
+        self.thread = self.lane - self.cta * threads
+
+
+class Group:
+    """Lanes at one place of the program.
+
+    lanes: sorted lane numbers. registers: index -> array; a full group uses the file's own.
+    dirty: bit set of registers whose values the file does not have yet. excused: a wait that may
+    time out has done so.
+    """
+
+    __slots__ = (
+        "_warp",
+        "dirty",
+        "excused",
+        "file",
+        "full",
+        "grid",
+        "lanes",
+        "registers",
+        "shape",
+        "warps",
+    )
+
+    def __init__(self, grid: Grid, lanes: Array, file: RegisterFile) -> None:
+        self.grid = grid
+        self.lanes = lanes
+        self.file = file
+        self.full = lanes.size == grid.lane.size
+        self.dirty = 0
+        self.excused = False
+        self._warp: Array | None = None
+        if self.full:
+            self.shape: tuple[int, ...] = (grid.ctas, grid.threads)
+            self.warps = grid.ctas * grid.warps
+            self.registers: Any = file.arrays
+            file.owned.clear()
+        else:
+            self.shape = (lanes.size,)
+            warp = self.warp
+            self.warps = 1 + int(np.count_nonzero(warp[1:] != warp[:-1])) if lanes.size else 0
+            self.registers = _Compact(self, file.arrays)
+
+    @property
+    def warp(self) -> Array:
+        """Warp number in the batch of each lane."""
+        if self.full:
+            return self.grid.warp
+        if self._warp is None:
+            self._warp = self.lanes >> 5
+        return self._warp
+
+    @property
+    def cta(self) -> Array:
+        """CTA number in the batch of each lane."""
+        return self.grid.cta if self.full else self.grid.cta[self.lanes]
+
+    @property
+    def thread(self) -> Array:
+        """Thread number in its CTA of each lane."""
+        return self.grid.thread if self.full else self.grid.thread[self.lanes]
+
+    def write_back(self, needed: int) -> None:
+        """Give a partial group's results to the file, those in the bit set `needed`."""
+        if not self.full:
+            self.file.write(self.lanes, self.registers, self.dirty & needed)
+            self.dirty = 0
+
+    def take(self, array: Array) -> Array:
+        """A register of the whole batch, cut down to this group's lanes."""
+        if self.full or array.ndim == 1:
+            return array
+        rows, columns = array.shape
+        if rows == 1 and self.grid.ctas > 1:
+            result: Array = array[0].take(self.grid.thread[self.lanes])
+        elif columns == 1:
+            result = array[:, 0].take(self.grid.cta[self.lanes])
+        else:
+            result = array.reshape(-1).take(self.lanes)
+        return result
+
+    def spread(self, array: Array) -> Array:
+        """A register as one entry a lane of the group, flat."""
+        if array.shape == self.shape:
+            return array.reshape(-1)
+        spread = np.empty(self.shape, array.dtype)  # np.broadcast_to takes ten times as long
+        spread[...] = array
+        return spread.reshape(-1)
+
+    def fold(self, flat: Array) -> Array:
+        """The inverse of `spread`."""
+        return flat.reshape(self.shape)
+
+    def to_batch(self, array: Array, fill: Any = 0) -> Array:
+        """One entry for every lane of the batch; lanes outside the group get `fill`."""
+        if self.full:
+            return self.spread(array)
+        out = np.full(self.grid.lane.size, fill, array.dtype)
+        out[self.lanes] = array
+        return out
+
+
+class _Compact(dict[int, Array]):
+    """A partial group's registers, fetched from the batch when first read."""
+
+    def __init__(self, group: Group, arrays: list[Array]) -> None:
+        super().__init__()
+        self.group = group
+        self.arrays = arrays
+
+    def __missing__(self, index: int) -> Array:
+        value = self.group.take(self.arrays[index])
+        self[index] = value
+        return value
