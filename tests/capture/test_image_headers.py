@@ -18,11 +18,11 @@ from nvfp4.cli.main import main
 from nvfp4.records.launch_errors import NotInstalled
 
 
-def checkout(folder: Path) -> Path:
-    """The headers of a CUTLASS, in small; returns its root."""
+def checkout(folder: Path, minor: int = 2) -> Path:
+    """The headers of CUTLASS 4, in small; returns its root."""
     for name in ("include/cutlass/cutlass.h", "include/cutlass/version.h"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text("#define CUTLASS_MAJOR 4\n")
+        (folder / name).write_text(f"#define CUTLASS_MAJOR 4\n#define CUTLASS_MINOR {minor}\n")
     (folder / "tools/util/include").mkdir(parents=True)
     return folder
 
@@ -46,7 +46,7 @@ def test_cutlass_is_where_its_variable_says(
     monkeypatch.setenv("CUTLASS_PATH", str(root))
     assert image_headers.cutlass_folders() == both(root)
     first = image_headers.identity()
-    (root / "include/cutlass/version.h").write_text("#define CUTLASS_MAJOR 5\n")
+    (root / "include/cutlass/version.h").write_text("#define CUTLASS_MAJOR  5\n")
     assert image_headers.identity() != first
 
 
@@ -128,6 +128,33 @@ def test_a_header_that_nobody_knows_is_the_submissions_fault(tmp_path: Path, err
     image_headers.refuse_if_missing(f"cuda.cu cannot be compiled:\n{error}", tools)
 
 
+OF_CUTLASS = [
+    'mine.py(9): error: namespace "cutlass" has no member "float_e1m0_t"',
+    'mine.py(9): error: namespace "cute::SM100" has no member "copy"',
+    "mine.py:9:3: error: \u2018float_e1m0_t\u2019 is not a member of \u2018cutlass\u2019",
+]
+
+
+@pytest.mark.parametrize("error", OF_CUTLASS)
+@pytest.mark.parametrize(("minor", "refused"), [(2, True), (5, True), (6, False), (None, False)])
+def test_a_name_that_a_later_cutlass_may_have_is_no_fault(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    minor: int | None,
+    refused: bool,
+    error: str,
+) -> None:
+    if minor is not None:
+        monkeypatch.setenv("CUTLASS_PATH", str(checkout(tmp_path, minor)))
+    tools = Toolchain(tmp_path, tmp_path, tmp_path, "g++", (13, 0))
+    if refused:
+        with pytest.raises(NotInstalled, match=rf"CUTLASS 4\.{minor} on this machine") as said:
+            image_headers.refuse_if_missing(error, tools)
+        assert "CUTLASS_PATH" in (said.value.hint or "")
+    else:
+        image_headers.refuse_if_missing(error, tools)
+
+
 def test_a_library_that_the_toolkit_has_is_not_missing(tmp_path: Path) -> None:
     (tmp_path / "cublas_v2.h").touch()
     tools = Toolchain(tmp_path, tmp_path, tmp_path, "g++", (13, 0))
@@ -171,4 +198,4 @@ def test_without_a_header_of_the_image_nothing_is_judged(tmp_path: Path) -> None
     ended = CliRunner().invoke(main, ["check", str(submission)])
     assert ended.exit_code == 3, ended.output
     assert "cutlass/no_such_header.h, a header of CUTLASS, is not on this machine" in ended.output
-    assert "pip install --no-deps nvidia-cutlass" in ended.output
+    assert "CUTLASS_PATH" in ended.output

@@ -25,6 +25,10 @@ _NO_FILE = re.compile(
 )
 _OF_A_LIBRARY = re.compile(r"error.*?\b(cublas|cusolver|cusparse)\w*", re.IGNORECASE)
 _LIBRARIES = {"cublas": "cublas_v2.h", "cusolver": "cusolverDn.h", "cusparse": "cusparse.h"}
+_OF_CUTLASS = re.compile(
+    r"^.*error.*(?:\"(?:cutlass|cute)\b.*\" has no member|is not a member of .(?:cutlass|cute)\b).*$",
+    re.MULTILINE,
+)
 _CUTLASS_FOLDER = re.compile(r"/cutlass[^/]*/(tools/util/)?include/?$")
 
 
@@ -37,6 +41,11 @@ class _Family:
     hint: str
 
 
+CONTESTS_CUTLASS = 4, 5, 2
+"""The release of CUTLASS on the contest's machines."""
+_NEWER_CUTLASS = "set CUTLASS_PATH to the folder of a checkout of CUTLASS {}.{}.{}".format(
+    *CONTESTS_CUTLASS
+)
 _TOOLKIT = "install all of the CUDA toolkit, 13.0 or later, and set CUDA_HOME to its folder"
 _FAMILIES = (
     _Family(
@@ -108,9 +117,16 @@ def found_instead(folder: str) -> str:
 
 def identity() -> str:
     """Which CUTLASS there is: another release compiles to other code."""
-    folders = cutlass_folders()
-    version = Path(folders[0], "cutlass/version.h").read_bytes() if folders else b""
-    return f"{folders} {version!r}"
+    return f"{cutlass_folders()} {_release()}"
+
+
+def _release() -> tuple[int, ...]:
+    """Of the CUTLASS of this machine; none where that does not say."""
+    try:
+        text = Path(cutlass_folders()[0], "cutlass/version.h").read_text(encoding="utf-8")
+    except (IndexError, OSError):
+        return ()
+    return tuple(int(n) for n in re.findall(r"define CUTLASS_(?:MAJOR|MINOR|PATCH) +(\d+)", text))
 
 
 def refuse_if_missing(errors: str, tools: Toolchain) -> None:
@@ -119,6 +135,13 @@ def refuse_if_missing(errors: str, tools: Toolchain) -> None:
     """
     for found in _NO_FILE.finditer(errors):
         _refuse(found["name"], found["where"])
+    release = _release()
+    for error in _OF_CUTLASS.findall(errors) if () < release < CONTESTS_CUTLASS else ():
+        here = ".".join(map(str, release))
+        raise NotInstalled(
+            f"{error.strip()} (CUTLASS {here} on this machine; the contest's have a later one)",
+            hint=_NEWER_CUTLASS,
+        )
     for library in _OF_A_LIBRARY.findall(errors):
         header = _LIBRARIES[library.lower()]
         if not (tools.include / header).is_file():
@@ -129,8 +152,9 @@ def _refuse(name: str, where: str | None) -> None:
     family = next((each for each in _FAMILIES if each.names.fullmatch(name)), None)
     if family is not None:
         place = f"{where}: " if where else ""
+        older = family.name == "CUTLASS" and cutlass_folders()
         raise NotInstalled(
             f"{place}{name}, a header of {family.name}, is not on this machine; the contest's "
             "machines have it",
-            hint=family.hint,
+            hint=_NEWER_CUTLASS if older else family.hint,
         )
