@@ -135,7 +135,7 @@ std::string time_it() {
   cudaEventRecord(start); cudaEventRecord(stop); cudaEventSynchronize(stop);
   float ms = -1.f; cudaError_t error = cudaEventElapsedTime(&ms, start, stop);
   cudaGetLastError();
-  return cudaGetErrorName(error);
+  return std::string(cudaGetErrorName(error)) + (ms == ms ? " and a number" : "");
 }
 extern "C" int cublasCreate_v2(void**);
 int use_cublas() { void* handle = nullptr; return cublasCreate_v2(&handle); }

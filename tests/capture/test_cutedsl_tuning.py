@@ -17,6 +17,7 @@ from cutlass.cute.runtime import from_dlpack
 
 from nvfp4 import emulation
 from nvfp4.emulator.errors import OutOfBounds
+from nvfp4.records.launch_errors import NeedsGpu
 
 # Later versions want the functions of cutlass.testing to be used.
 pytestmark = pytest.mark.filterwarnings("ignore:cute.testing:DeprecationWarning")
@@ -122,6 +123,9 @@ def test_benchmark_runs_once_and_the_first_of_a_loop_wins(emulated: emulation.Em
         y.zero_()
         time_us = testing.benchmark(compiled, kernel_arguments=arguments, iterations=50)
         assert torch.equal(y, x + 1)
+        assert f"{time_us:.1f} us" == "not timed us"
+        with pytest.raises(NeedsGpu, match="no time can be measured"):
+            float(time_us)
         if time_us < best_us:
             best, best_us = compiled, time_us
             chosen = threads

@@ -108,6 +108,13 @@ def test_other_forms_are_refused_by_name(form: str) -> None:
         run(body("m16n8k32", form, (4, 2, 4)), words, out)
 
 
+def test_forms_of_another_architecture_are_refused_as_such() -> None:
+    words, out = np.zeros((32, 16), np.uint32), np.zeros((32, 4), np.uint32)
+    form = ".kind::f8f6f4.f32.e2m1.e2m1.f32"
+    with pytest.raises(UnsupportedInstruction, match="sm_120a; ptxas refuses it"):
+        run(body("m16n8k32", form, (4, 2, 4)), words, out)
+
+
 def test_a_wrong_number_of_registers_is_refused() -> None:
     words, out = np.zeros((32, 16), np.uint32), np.zeros((32, 4), np.uint32)
     with pytest.raises(UnsupportedInstruction, match="2 registers where 4 belong"):

@@ -163,12 +163,16 @@ def _refuse_if_too_old(tools: Toolchain, arch: str, errors: str) -> None:
         )
 
 
-_SOURCES = {"cuda": ("driver.cpp", "driver_kernels.cpp"), "nvrtc": ("nvrtc.cpp",)}
+_SOURCES = {
+    "cuda": ("driver.cpp", "driver_kernels.cpp"),
+    "nvrtc": ("nvrtc.cpp",),
+    "cudart": ("runtime.cpp",),
+}
 
 
 @functools.cache
 def library(name: str, soname: str = "") -> Path:
-    """The library for "cuda" or "nvrtc"; compiled once. Raises MissingToolchain.
+    """The library for "cuda", "cudart" or "nvrtc"; compiled once. Raises MissingToolchain.
 
     soname: with one, the loader takes the library for any of this name, once it is loaded.
     """

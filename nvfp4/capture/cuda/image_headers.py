@@ -26,7 +26,8 @@ _NO_FILE = re.compile(
 _OF_A_LIBRARY = re.compile(r"error.*?\b(cublas|cusolver|cusparse)\w*", re.IGNORECASE)
 _LIBRARIES = {"cublas": "cublas_v2.h", "cusolver": "cusolverDn.h", "cusparse": "cusparse.h"}
 _OF_CUTLASS = re.compile(
-    r"^.*error.*(?:\"(?:cutlass|cute)\b.*\" has no member|is not a member of .(?:cutlass|cute)\b).*$",
+    r"^.*error.*(?:\"(?:cutlass|cute)\b.*\" has no member"
+    r"|is not a member of .(?:cutlass|cute)\b).*$",
     re.MULTILINE,
 )
 _CUTLASS_FOLDER = re.compile(r"/cutlass[^/]*/(tools/util/)?include/?$")

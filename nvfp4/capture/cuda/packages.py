@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
 
+from nvfp4.capture.cuda import runtime_bindings
 from nvfp4.capture.cuda.compilers import cache_folder, library
 from nvfp4.capture.cuda.runtime import RUNTIME, checked
 from nvfp4.capture.cuda.toolchain import find_toolchain
@@ -31,14 +32,8 @@ _WHAT_WORKS = (
     "cuda.bindings, and load_inline"
 )
 _SONAMES = {"cuda": "libcuda.so.1", "nvrtc": "libnvrtc.so.12"}
-# Functions of the CUDA runtime that a program begins with.
-_RUNTIME_FUNCTION = re.compile(
-    r"cuda(?:Malloc|Memcpy|Memset|Launch|Func|StreamCreate|EventCreate|DeviceSynchronize$|"
-    r"SetDevice$|GetDevice$|GetDeviceProperties$)\w*"
-)
 _OF_CUDA = re.compile(r"lib(cudart|cuda|nvrtc)(-[\w.-]+)?\.so[.\d]*")
 _LARGEST_LIBRARY_BYTES = 64 << 20
-_NO_DRIVER = (35, 36)  # cudaErrorInsufficientDriver, cudaErrorCallRequiresNewerDriver
 
 
 def hook(put: Put) -> list[Callable[[], None]]:
@@ -94,6 +89,8 @@ def _adapt_bindings(name: str, package: str, put: Put) -> None:
     for key, value in list(vars(module).items()):
         if key.startswith(prefix) and callable(value) and not isinstance(value, type):
             put(module, key, _supported(checked(value), prepare))
+    if hasattr(module, "cuEventElapsedTime"):
+        put(module, "cuEventElapsedTime", runtime_bindings.refuse_time)
 
 
 def _loading_ours(original: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -129,27 +126,6 @@ def _supported(function: Callable[..., Any], prepare: Callable[[], Any]) -> Call
             ) from error
 
     return call
-
-
-def _adapt_runtime(put: Put) -> None:
-    from cuda.bindings import runtime
-
-    def refusing(function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            result = function(*args, **kwargs)
-            if int(result[0]) in _NO_DRIVER:
-                raise UnsupportedCall(
-                    f"cuda.bindings.runtime ({function.__name__}) does not work without a GPU",
-                    hint="use cuda.bindings.driver, or torch for memory and streams",
-                )
-            return result
-
-        return call
-
-    for key, value in list(vars(runtime).items()):
-        if _RUNTIME_FUNCTION.fullmatch(key) and callable(value) and not isinstance(value, type):
-            put(runtime, key, refusing(value))
 
 
 # cuda.core
@@ -258,6 +234,8 @@ def _adapt_cupy(put: Put) -> None:
     put(cupy, "RawModule", cupy_kernels.RawModule)
     for name in ("Stream", "ExternalStream", "Device"):
         put(cupy.cuda, name, cupy_kernels.Idle)
+    for name in ("Event", "get_elapsed_time"):
+        put(cupy.cuda, name, runtime_bindings.refuse_time)
     for name in ("asarray", "from_dlpack", "fromDlpack"):
         if hasattr(cupy, name):
             put(cupy, name, wrapped)
@@ -272,7 +250,7 @@ _ADAPTERS: dict[str, Callable[[Put], None]] = {
     "torch.cuda._utils": _adapt_torch,
     "cuda.bindings.driver": functools.partial(_adapt_bindings, "cuda", "driver"),
     "cuda.bindings.nvrtc": functools.partial(_adapt_bindings, "nvrtc", "nvrtc"),
-    "cuda.bindings.runtime": _adapt_runtime,
+    "cuda.bindings.runtime": runtime_bindings.adapt,
     "cuda.core": functools.partial(_adapt_core, "cuda.core"),
     "cuda.core.experimental": functools.partial(_adapt_core, "cuda.core.experimental"),
     "pycuda": _refuse_pycuda,

@@ -1,5 +1,7 @@
 """cutlass.testing where nothing can be timed: what is to be measured runs once, and the first wins.
 
+No number stands for a time that nobody has measured.
+
 What `tune`, `autotune_jit` and `benchmark` try is launched as a trial. The next launch that is none
 carries a note that says so.
 """
@@ -14,10 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from nvfp4.capture.cutedsl.host import HostRuntime
+from nvfp4.capture.untimed import Untimed
 from nvfp4.records.launch import Note
-
-UNTIMED_US = 1.0
-"""What a measurement says that was none. The first of equals is the one that programs choose."""
 
 # What another configuration may well do; any other fault leaves a GPU unusable.
 _SKIPPED = ("launch_refused", "unsupported_instruction")
@@ -32,14 +32,14 @@ def replacements(runtime: HostRuntime) -> dict[str, Callable[..., Any]]:
         kernel_arguments: Any = None,
         workspace_generator: Callable[[], Any] | None = None,
         **_: Any,
-    ) -> float:
+    ) -> Untimed:
         arguments = kernel_arguments if workspace_generator is None else workspace_generator()
         if arguments is None:
             raise ValueError("Please pass a kernel argument if not providing a generator")
         with runtime.trying():
             callable(*arguments.args, **arguments.kwargs)
-        runtime.note(_note("benchmark", f"returned {UNTIMED_US} us"))
-        return UNTIMED_US
+        runtime.note(_note("benchmark", "has run the function once"))
+        return Untimed()
 
     def benchmark_for_autotune(
         callable: Callable[..., Any],
@@ -50,7 +50,7 @@ def replacements(runtime: HostRuntime) -> dict[str, Callable[..., Any]]:
         print_verbose: bool = False,
         current_stream: Any = None,
         **kwargs: Any,
-    ) -> float:
+    ) -> Untimed | float:
         try:
             with runtime.trying():
                 callable(*args, **kwargs)
@@ -58,7 +58,7 @@ def replacements(runtime: HostRuntime) -> dict[str, Callable[..., Any]]:
             _raise_unless_skipped(error)
             return math.inf
         runtime.note(_note("autotune_jit", "used the first configuration that works"))
-        return UNTIMED_US
+        return Untimed()
 
     def tune(
         func: Callable[..., Callable[[], Any]],

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from nvfp4.capture.triton.session import Session
+from nvfp4.capture.untimed import Untimed
 from nvfp4.records.launch import Note
 
 _NOT_CHOSEN = [math.inf] * 3
-_CHOSEN = [0.0] * 3
+_CHOSEN = [Untimed()] * 3
 
 
 def try_once(session: Session, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -30,7 +31,7 @@ def try_once(session: Session, original: Callable[..., Any]) -> Callable[..., An
         vars(self)["do_bench"] = _run_once
         with session.launching(trial=True):
             timings = original(self, *args, config=config, **meta)
-        if timings[0] == _CHOSEN[0]:
+        if timings[0] is _CHOSEN[0]:
             tuning.chosen = config
         return timings
 
@@ -51,7 +52,7 @@ def _tunings(tuner: Any) -> list[_Tuning]:
     return found
 
 
-def _run_once(call: Callable[[], None], *_: Any, **__: Any) -> list[float]:
+def _run_once(call: Callable[[], None], *_: Any, **__: Any) -> list[Untimed]:
     call()
     return _CHOSEN
 

@@ -135,6 +135,7 @@ class Scheduler:
                 self._changed_at = self._steps + spent
             elif changes[number]:
                 self._changed_at = self._steps + spent
+            changed = self._changed_at == self._steps + spent
             if type(following) is Divergence:
                 if tally is not None:
                     divided = batch.traffic.divergent_branches - divided_before
@@ -146,7 +147,6 @@ class Scheduler:
                     self._diverge(group, following, turn)
             if type(following) is not int:
                 break
-            changed = self._changed_at == self._steps + spent
             polled = bool(self.groups) and not changed and self._standstill.polls(number)
             self._vain_polls = self._vain_polls + polled if not changed else 0
             polled = polled and self._vain_polls > self._patience

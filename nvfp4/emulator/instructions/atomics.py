@@ -26,12 +26,12 @@ from nvfp4.emulator.state.memory import WRITTEN
 Update = Callable[[Array, Array, Array], Array]
 
 _ROUNDED = ("f16", "f16x2", "bf16", "bf16x2", "f32", "f64")
-_OPERATIONS = ("and", "or", "xor", "exch", "add", "inc", "dec", "min", "max", "cas")
+OPERATIONS = ("and", "or", "xor", "exch", "add", "inc", "dec", "min", "max", "cas")
 
 
-def _update(site: Site, space: str) -> Update:
+def update_of(site: Site, space: str) -> Update:
     """(old, b, c) -> new."""
-    operation = next((p for p in site.parts if p in _OPERATIONS), None)
+    operation = next((p for p in site.parts if p in OPERATIONS), None)
     if operation is None:
         raise site.unsupported(f"{site.opcode} names no operation")
     if operation == "exch":
@@ -53,7 +53,7 @@ def _update(site: Site, space: str) -> Update:
 
 
 def _build(site: Site, returns: bool) -> Action:
-    known_modifiers(site, "noftz", *_OPERATIONS)
+    known_modifiers(site, "noftz", *OPERATIONS)
     if "async" in site.parts:
         raise site.unsupported(f"{site.opcode} is not emulated")
     bits = type_bits(site.type())
@@ -68,7 +68,7 @@ def _build(site: Site, returns: bool) -> Action:
     count = len(values)
     space = space_of(site)
     what = Access(site, space, bits // 8, count)
-    updates = {s: _update(site, s) for s in ("global", "shared")}
+    updates = {s: update_of(site, s) for s in ("global", "shared")}
     cls = register_class(what.size)
     sources = [Source(memory, "b64")]
     sources += [Source(value, cls) for value in (*values, *third)]
@@ -85,7 +85,7 @@ def _build(site: Site, returns: bool) -> Action:
             for part, mask in spaces:
                 some = np.arange(at.size) if mask is None else np.flatnonzero(mask)
                 operands = [v[some] for v in b], [v[some] for v in c]
-                before = _apply(
+                before = apply(
                     ex.batch, what, part, updates[part], flat[some], lanes[some], *operands
                 )
                 old[:, at[some]] = before
@@ -94,7 +94,7 @@ def _build(site: Site, returns: bool) -> Action:
     return Action("atomic", sources, results, run)
 
 
-def _apply(
+def apply(
     batch: Batch,
     what: Access,
     space: str,

@@ -8,13 +8,14 @@ from functools import partial
 import numpy as np
 
 from nvfp4.emulator.errors import Misaligned, TensorMapError
-from nvfp4.emulator.instructions import copy_engine, global_access, tiles
+from nvfp4.emulator.instructions import atomics, copy_engine, global_access, tiles
+from nvfp4.emulator.instructions.access_shape import Access
 from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Source, instruction
 from nvfp4.emulator.instructions.modifiers import is_hint, spaces_of
 from nvfp4.emulator.instructions.site import LaneSite, Site
 from nvfp4.emulator.ptx.program import Memory, Operand
 from nvfp4.emulator.ptx.syntax import Integer
-from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.ptx.types import Array, type_bits
 from nvfp4.emulator.state.execution import Execution
 from nvfp4.emulator.state.memory import READ, WRITTEN
 
@@ -189,7 +190,49 @@ def wait_group(site: Site) -> Action:
     return Action("copy", [], [], run)
 
 
+_REDUCED = ("b32", "u32", "s32", "b64", "u64", "s64", "f16", "bf16", "f32", "f64")
+_ELEMENTS_A_REQUEST = 32
+
+
 @instruction("cp.reduce")
 def reduce(site: Site) -> Action:
-    """cp.reduce.async.bulk."""
-    raise site.unsupported(f"{site.opcode}: bulk reductions are not emulated")
+    """cp.reduce.async.bulk.global.shared::cta.bulk_group.op{.noftz}.type [dst], [src], bytes."""
+    if "tensor" in site.parts or spaces_of(site) != ["global", "shared"]:
+        raise site.unsupported(
+            f"{site.opcode}: of bulk reductions only those from shared to global memory are "
+            "emulated, and no tensor ones"
+        )
+    for part in site.parts:
+        known = part in _KNOWN or part in ("reduce", "noftz", *_REDUCED, *atomics.OPERATIONS)
+        if not known and not is_hint(part):
+            raise site.unsupported(f"{site.opcode}: modifier .{part} is not emulated")
+    site.takes(3, 4)
+    update = atomics.update_of(site, "global")
+    what = Access(site, "global", type_bits(site.type()) // 8, 1)
+
+    def move(at: LaneSite, values: list[int]) -> int:
+        target, origin, nbytes = values
+        if nbytes % 16:
+            at.fault(Misaligned, f"bulk copy of {nbytes} bytes, which is not a multiple of 16")
+        if not nbytes:
+            return 0
+        data = _side(at, "shared", origin, nbytes, READ).view(what.dtype)
+        for first in range(0, data.size, _ELEMENTS_A_REQUEST):
+            some = data[first : first + _ELEMENTS_A_REQUEST]
+            where = np.arange(first, first + some.size, dtype=np.uint64) * np.uint64(what.size)
+            lanes = np.full(some.size, at.lane, np.int64)
+            atomics.apply(
+                at.batch, what, "global", update, where + np.uint64(target), lanes, [some], [some]
+            )
+        return nbytes
+
+    def run(ex: Execution, *values: Array) -> tuple[Array, ...]:
+        _copy(site, ex, values, move, None)
+        return NO_RESULTS
+
+    sources = [
+        Source(site.memory(0), "b64"),
+        Source(site.memory(1), "b64"),
+        Source(site.operands[2], "b32"),
+    ]
+    return Action("copy", sources, [], run)

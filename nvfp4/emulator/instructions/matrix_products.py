@@ -45,6 +45,12 @@ def _form(site: Site) -> Product:
     if site.parts[1:3] == ("sync", "aligned") and shape and len(types) == 4:
         flags = {flag for flag in _FLAGS if flag in site.parts}
         form = _known(shape[0], types, flags)
+    if form is None and any(part.startswith("kind::") for part in site.parts):
+        raise site.unsupported(
+            f"{site.opcode}: mma.sync on block-scaled elements, or those of 4 and 6 bits, is for "
+            "sm_120a; ptxas refuses it for sm_90a and sm_100a",
+            hint="on sm_100a tcgen05.mma does that",
+        )
     if form is None:
         raise site.unsupported(
             f"{site.opcode}: of the tensor cores only mma.sync and wmma on integers, e4m3, e5m2, "

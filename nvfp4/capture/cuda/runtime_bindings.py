@@ -1,0 +1,253 @@
+"""cuda.bindings.runtime, and cuda.cudart with it, on the library that stands in for the runtime's.
+
+Their own library is linked into them and wants a driver. So each function that ours has calls it by
+ctypes, and returns what the binding would: the error, then the values that C writes to addresses.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from nvfp4.capture.cuda.compilers import library
+from nvfp4.capture.cuda.runtime import RUNTIME, checked
+from nvfp4.capture.stream_order import PACKAGES
+from nvfp4.capture.untimed import no_time
+from nvfp4.records.launch_errors import UnsupportedCall
+
+Function = Callable[..., tuple[Any, ...]]
+Put = Callable[[Any, str, Any], None]
+
+_NO_DRIVER = (35, 36)  # cudaErrorInsufficientDriver, cudaErrorCallRequiresNewerDriver
+
+_OUTPUTS: dict[str, tuple[type[Any], str]] = {
+    "pointer": (ctypes.c_uint64, ""),
+    "size": (ctypes.c_uint64, ""),
+    "int": (ctypes.c_int32, ""),
+    "uint": (ctypes.c_uint32, ""),
+    "stream": (ctypes.c_uint64, "cudaStream_t"),
+    "event": (ctypes.c_uint64, "cudaEvent_t"),
+    "graph": (ctypes.c_uint64, "cudaGraph_t"),
+    "exec": (ctypes.c_uint64, "cudaGraphExec_t"),
+    "pool": (ctypes.c_uint64, "cudaMemPool_t"),
+    "capturing": (ctypes.c_int32, "cudaStreamCaptureStatus"),
+}
+"""What C writes, and the class that the binding gives it."""
+
+_SIGNATURES = """
+cudaMalloc pointer, in
+cudaMallocAsync pointer, in, in
+cudaMallocFromPoolAsync pointer, in, in, in
+cudaMallocPitch pointer, size, in, in
+cudaMallocManaged pointer, in, in
+cudaMallocHost pointer, in
+cudaHostAlloc pointer, in, in
+cudaHostGetDevicePointer pointer, in, in
+cudaFree in
+cudaFreeAsync in, in
+cudaFreeHost in
+cudaMemset in, in, in
+cudaMemsetAsync in, in, in, in
+cudaMemset2D in, in, in, in, in
+cudaMemset2DAsync in, in, in, in, in, in
+cudaMemcpy in, in, in, in
+cudaMemcpyAsync in, in, in, in, in
+cudaMemcpy2D in, in, in, in, in, in, in
+cudaMemcpy2DAsync in, in, in, in, in, in, in, in
+cudaMemGetInfo size, size
+cudaDeviceGetDefaultMemPool pool, in
+cudaDeviceGetMemPool pool, in
+cudaDeviceSetMemPool in, in
+cudaMemPoolTrimTo in, in
+cudaStreamCreate stream
+cudaStreamCreateWithFlags stream, in
+cudaStreamCreateWithPriority stream, in, in
+cudaStreamDestroy in
+cudaStreamSynchronize in
+cudaStreamQuery in
+cudaStreamWaitEvent in, in, in
+cudaStreamGetPriority in, int
+cudaStreamGetFlags in, uint
+cudaStreamIsCapturing in, capturing
+cudaStreamBeginCapture in, in
+cudaStreamEndCapture in, graph
+cudaGraphInstantiate exec, in, in
+cudaGraphInstantiateWithFlags exec, in, in
+cudaGraphUpload in, in
+cudaGraphLaunch in, in
+cudaGraphExecDestroy in
+cudaGraphDestroy in
+cudaEventCreate event
+cudaEventCreateWithFlags event, in
+cudaEventDestroy in
+cudaEventRecord in, in
+cudaEventRecordWithFlags in, in, in
+cudaEventSynchronize in
+cudaEventQuery in
+cudaGetDeviceCount int
+cudaGetDevice int
+cudaSetDevice in
+cudaInitDevice in, in, in
+cudaSetDeviceFlags in
+cudaDeviceSynchronize
+cudaDeviceReset
+cudaDeviceSetLimit in, in
+cudaDeviceGetLimit size, in
+cudaDeviceSetCacheConfig in
+cudaDeviceGetAttribute int, in, in
+cudaDeviceGetStreamPriorityRange int, int
+cudaDeviceCanAccessPeer int, in, in
+cudaCtxResetPersistingL2Cache
+cudaDriverGetVersion int
+cudaProfilerStart
+cudaProfilerStop
+cudaGetLastError
+cudaPeekAtLastError
+"""
+"""As in C: what goes in, and what comes back through an address."""
+
+_PROPERTIES = {
+    "sharedMemPerBlock": 8, "sharedMemPerBlockOptin": 97, "sharedMemPerMultiprocessor": 81,
+    "reservedSharedMemPerBlock": 111, "regsPerBlock": 12, "regsPerMultiprocessor": 82,
+    "warpSize": 10, "maxThreadsPerBlock": 1, "maxThreadsPerMultiProcessor": 39,
+    "maxBlocksPerMultiProcessor": 106, "multiProcessorCount": 16, "l2CacheSize": 38,
+    "major": 75, "minor": 76, "totalConstMem": 9, "cooperativeLaunch": 95,
+    "concurrentKernels": 31, "asyncEngineCount": 40, "unifiedAddressing": 41, "managedMemory": 83,
+    "memoryBusWidth": 37, "persistingL2CacheMaxSize": 108, "clusterLaunch": 120,
+}  # fmt: skip
+"""Fields of cudaDeviceProp, and the device attributes that they are."""
+
+
+def adapt(put: Put) -> None:
+    """Replace the functions of cuda.bindings.runtime for callers that are no package."""
+    from cuda.bindings import runtime
+
+    ours = {name: _by_ctypes(runtime, name, places) for name, places in _signatures()}
+    ours |= {
+        "cudaEventElapsedTime": refuse_time,
+        "cudaGetDeviceProperties": functools.partial(_properties, runtime),
+        "cudaPointerGetAttributes": functools.partial(_pointer_attributes, runtime),
+        "cudaGetErrorString": functools.partial(_error_text, runtime, "cudaGetErrorString"),
+        "cudaGetErrorName": functools.partial(_error_text, runtime, "cudaGetErrorName"),
+    }
+    for name, value in list(vars(runtime).items()):
+        if name.startswith("cuda") and callable(value) and not isinstance(value, type):
+            put(runtime, name, _for_users(value, ours.get(name)))
+
+
+def refuse_time(*_: Any) -> tuple[Any, ...]:
+    """Raises NeedsGpu: an error code would look like a mistake of the caller's."""
+    raise no_time()
+
+
+def _signatures() -> list[tuple[str, list[str]]]:
+    found = []
+    for line in _SIGNATURES.split("\n"):
+        name, _, places = line.partition(" ")
+        if name:
+            found.append((name, places.split(", ") if places else []))
+    return found
+
+
+def _for_users(original: Function, ours: Function | None) -> Function:
+    """The function as a submission gets it. Packages look for a GPU with the original."""
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        if PACKAGES & {*sys._getframe(1).f_code.co_filename.replace("\\", "/").split("/")}:
+            return original(*args, **kwargs)
+        if ours is not None:
+            return ours(*args, *kwargs.values())
+        result = original(*args, **kwargs)
+        if isinstance(result, tuple) and int(result[0]) in _NO_DRIVER:
+            raise UnsupportedCall(
+                f"{original.__name__} of cuda.bindings.runtime is not emulated",
+                hint="memory, streams, events, graphs and the device's properties are",
+            )
+        return result
+
+    return call
+
+
+def _by_ctypes(runtime: ModuleType, name: str, places: list[str]) -> Function:
+    """The binding of a function of our library."""
+
+    @checked
+    def call(*given: Any) -> tuple[Any, ...]:
+        wanted = sum(place == "in" for place in places)
+        if len(given) > wanted:
+            raise TypeError(f"{name}() takes {wanted} arguments, {len(given)} are given")
+        left = iter([*given, *[0] * (wanted - len(given))])  # flags that have a default
+        words: list[Any] = []
+        outputs: list[tuple[Any, str]] = []
+        for place in places:
+            if place == "in":
+                words.append(ctypes.c_uint64(_word(next(left))))
+                continue
+            kind, cls = _OUTPUTS[place]
+            outputs.append((kind(), cls))
+            words.append(ctypes.byref(outputs[-1][0]))
+        error = runtime.cudaError_t(getattr(_library(), name)(*words))
+        if int(error):
+            return (error, *[None] * len(outputs))
+        values = (getattr(runtime, cls)(each.value) if cls else each.value for each, cls in outputs)
+        return (error, *values)
+
+    return call
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    return ctypes.CDLL(str(library("cudart")))
+
+
+def _word(value: Any) -> int:
+    """An argument as C takes it: a number, a handle, or the address of a buffer."""
+    if value is None:
+        return 0
+    if hasattr(value, "getPtr") and not hasattr(value, "__int__"):
+        return int(value.getPtr())
+    if hasattr(value, "__int__") and not hasattr(value, "__array_interface__"):
+        return int(value) & (1 << 64) - 1
+    if hasattr(value, "__array_interface__"):
+        return int(value.__array_interface__["data"][0])
+    view = memoryview(value)
+    if not view.readonly:
+        return ctypes.addressof(ctypes.c_char.from_buffer(view))
+    # A copy from constant bytes: they live as long as the call.
+    return ctypes.cast(ctypes.c_char_p(bytes(view)), ctypes.c_void_p).value or 0
+
+
+def _properties(runtime: ModuleType, device: int = 0) -> tuple[Any, ...]:
+    """cudaGetDeviceProperties. The binding's structure is that of its own version of CUDA."""
+    found = runtime.cudaDeviceProp()
+    if device:
+        return runtime.cudaError_t.cudaErrorInvalidDevice, None
+    attributes = RUNTIME.device.attributes
+    found.name = RUNTIME.device.name.encode().ljust(256, b"\0")
+    found.totalGlobalMem = RUNTIME.device.memory_bytes
+    found.maxThreadsDim = [attributes[number] for number in (2, 3, 4)]
+    found.maxGridSize = [attributes[number] for number in (5, 6, 7)]
+    for name, number in _PROPERTIES.items():
+        if hasattr(found, name):
+            setattr(found, name, attributes[number])
+    return runtime.cudaError_t.cudaSuccess, found
+
+
+def _pointer_attributes(runtime: ModuleType, pointer: Any) -> tuple[Any, ...]:
+    found = runtime.cudaPointerAttributes()
+    kinds, address = runtime.cudaMemoryType, _word(pointer)
+    found.type = kinds.cudaMemoryTypeUnregistered
+    if RUNTIME.buffer_at(address) is not None:
+        found.type, found.devicePointer = kinds.cudaMemoryTypeDevice, address
+    return runtime.cudaError_t.cudaSuccess, found
+
+
+def _error_text(runtime: ModuleType, name: str, error: Any) -> tuple[Any, ...]:
+    function = getattr(_library(), name)
+    function.restype = ctypes.c_char_p
+    return runtime.cudaError_t.cudaSuccess, function(ctypes.c_uint64(int(error)))
