@@ -9,13 +9,13 @@ A case is NAME.py, or NAME.diff, which says how it differs from its base:
     -    cute.arch.atomic_add(mW.iterator + row, acc)
     +    mW[row] = mW[row] + acc  # <- fault
 
-What stands before the first @@ replaces the first comments and the docstring of the base, of which
-the lines ``#!POPCORN`` stay. Each @@ begins a change: its lines with - and a blank must occur
-exactly once in the base, one after the other, and those with + and a blank take their place. A base
-is another case, of the same folder or named with its folder.
+What stands before the first @@ replaces the first comments and the docstring of the base. Each @@
+begins a change: its lines with - and a blank must occur exactly once in the base, one after the
+other, and those with + and a blank take their place. A base is another case, of the same folder or
+named with its folder.
 
-Directives are lines ``# key: value`` among the first comment lines; README.md of a folder says
-which it knows. A comment ``<- WORD`` at the end of a line marks a line that a report must name.
+Directives are lines ``# key: value`` among the first comment lines; CONTRIBUTING.md lists the keys.
+A comment ``<- WORD`` at the end of a line marks a line that a report must name.
 
     python tests/corpus.py OUT FOLDER ...
 
@@ -29,7 +29,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-_CONTEST = "#!POPCORN"
+KEYS = {"base", "expect", "quick", "check", "limit", "family", "caught", "strategy", "needs"}
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,16 @@ class Submission:
 
 
 def directives(source: str) -> dict[str, str]:
-    """The lines ``# key: value`` among the first comment lines. ValueError: one comes twice."""
+    """The lines ``# key: value`` among the first comment lines. ValueError: one comes twice or is
+    unknown.
+    """
     head = re.match(r"(#.*\n)*", source)
     assert head
     found = re.findall(r"^# (\w+): (.+)$", head[0], re.MULTILINE)
     if len(dict(found)) < len(found):
         raise ValueError(f"a directive comes twice: {found}")
+    if unknown := {key for key, _ in found} - KEYS:
+        raise ValueError(f"unknown directives: {', '.join(sorted(unknown))}")
     return dict(found)
 
 
@@ -98,9 +102,7 @@ def read(folder: Path, name: str) -> Submission:
 def changed(base: str, text: str) -> str:
     """The source that a change makes of its base. Raises ValueError."""
     head, *changes = [lines(part) for part in re.split(r"^@@\n", text, flags=re.MULTILINE)]
-    start = _code_starts(base)
-    contest = [line for line in lines(base)[:start] if line.startswith(_CONTEST)]
-    source = lines(base)[start:]
+    source = lines(base)[_code_starts(base) :]
     edits = sorted((_edit(source, change) for change in changes), reverse=True)
     following = len(source)
     for first, last, new in edits:
@@ -108,7 +110,7 @@ def changed(base: str, text: str) -> str:
             raise ValueError(f"two changes meet at {source[following]!r}")
         source[first:last], following = new, first
     head = [line for line in head if not line.startswith("# base: ")]
-    return "\n".join([*contest, *head, *source]) + "\n"
+    return "\n".join([*head, *source]) + "\n"
 
 
 def _edit(source: list[str], change: list[str]) -> tuple[int, int, list[str]]:

@@ -7,14 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import is_below, processes_naming, small_copy, submissions
 from kept import invoke
+from started import ENDLESS, wait_until
 
 from nvfp4.cli import problem
 
@@ -27,13 +26,6 @@ sources = {
     "d_unwritten.py": "def custom_kernel(data):\n    return data[6]\n",
     "e_unreadable.py": None,
 }
-
-endless = """
-def custom_kernel(data):
-    open("started", "w").close()
-    while True:
-        pass
-"""
 
 
 @pytest.fixture(scope="module")
@@ -58,14 +50,6 @@ def lines_of(out: Path) -> dict[str, Any]:
     found = {Path(line["submission"]["path"]).name: line for line in lines}
     assert len(found) == len(lines)
     return found
-
-
-def wait_for(condition: Callable[[], object], what: str) -> None:
-    """Until it is true."""
-    deadline = time.monotonic() + 100
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def test_lines_are_what_eval_prints(
@@ -111,7 +95,7 @@ class Batch:
         (folder / "kernels").mkdir()
         for number in range(6):
             (folder / "kernels" / f"{number}.py").write_text(f"def custom_kernel(: # {number}\n")
-        (folder / "kernels" / "3.py").write_text(endless)
+        (folder / "kernels" / "3.py").write_text(ENDLESS)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """One submission at a time."""
@@ -128,7 +112,7 @@ class Batch:
     def started(self) -> subprocess.Popen[str]:
         """The same, when the one without end runs."""
         process = self.start()
-        wait_for(lambda: is_below(self.scratch, "started") or process.poll() is not None, "it")
+        wait_until(lambda: is_below(self.scratch, "started") or process.poll() is not None, process)
         assert process.poll() is None, process.communicate()
         assert list(lines_of(self.out)) == ["0.py", "1.py", "2.py"]
         return process
@@ -136,7 +120,7 @@ class Batch:
     def wait_until_gone(self) -> None:
         """Until neither a process nor a folder is left."""
         names = (f"{self.scratch}/", f"{self.folder}/")
-        wait_for(
+        wait_until(
             lambda: (
                 not list(self.scratch.glob("nvfp4-*")) and not any(map(processes_naming, names))
             ),

@@ -17,7 +17,7 @@ from batches import verdict_of
 from bot import root
 from click.testing import CliRunner
 from conftest import processes_naming
-from test_batch_processes import endless, wait_for
+from started import ENDLESS, wait_until
 
 from nvfp4.cli.batch.eval_process import Candidate
 from nvfp4.cli.batch.on_ray import Judge, RayCluster
@@ -107,7 +107,7 @@ def test_a_node_dies_and_every_result_is_there_once(cluster: Any, tmp_path: Path
     def told(candidate: Candidate, verdict: dict[str, Any]) -> None:
         found.append((candidate.sha256, verdict))
         if len(found) == 5:
-            wait_for(lambda: len(list(tmp_path.glob(f"* on {victim.node_id}"))) == 2, "it begins")
+            wait_until(lambda: len(list(tmp_path.glob(f"* on {victim.node_id}"))) == 2, "it begins")
             cluster.remove_node(victim, allow_graceful=False)
 
     judge = judge_that_notes(tmp_path, victim.node_id)
@@ -148,7 +148,7 @@ def test_lines_are_those_of_a_batch_without_ray(
 
 def test_an_interrupt_leaves_no_process(cluster: Any, tmp_path: Path) -> None:
     (tmp_path / "0.py").write_text("def custom_kernel(:\n")
-    (tmp_path / "1.py").write_text(endless)
+    (tmp_path / "1.py").write_text(ENDLESS)
     arguments = ["batch", str(tmp_path), "--jsonl", str(tmp_path / "out.jsonl")]
     process = subprocess.Popen(
         [sys.executable, "-m", "nvfp4", *arguments, "--device", "cpu", "--ray", cluster.address],
@@ -161,12 +161,12 @@ def test_an_interrupt_leaves_no_process(cluster: Any, tmp_path: Path) -> None:
     def running() -> list[str]:
         return [each for each in processes_naming("nvfp4 eval ") if "/1.py" in each]
 
-    wait_for(lambda: running() and (tmp_path / "out.jsonl").read_text(), "it runs")
+    wait_until(lambda: running() and (tmp_path / "out.jsonl").read_text(), "it runs")
     process.terminate()
     output, errors = process.communicate(timeout=30)
     assert process.returncode == 143, errors
     assert "interrupted: 0 passed, 1 failed, in " in output
-    wait_for(lambda: not running(), "it was ended")
+    wait_until(lambda: not running(), "it was ended")
 
 
 @pytest.mark.parametrize(

@@ -66,11 +66,6 @@ def wrong_from(call: int) -> str:
     return "calls = 0\n" + right.replace("    return c", counted)
 
 
-def dying_at(call: int) -> str:
-    """A submission that ends its process in this call."""
-    return wrong_from(call).replace("c.zero_()", "__import__('os')._exit(3)")
-
-
 def timed(
     texts: list[str], rounds: int | None, on_wave: Callable[[Times], bool] | None = None
 ) -> list[Times]:

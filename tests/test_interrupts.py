@@ -7,12 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from bot import root
-from conftest import is_below, processes_naming, submissions
+from conftest import submissions
+from started import start_command, wait_until_gone
 
 from nvfp4.cli.judging.activity import read_activity
 
@@ -42,43 +42,9 @@ if __name__ == "__main__":
 )
 
 
-@pytest.fixture
-def scratch(tmp_path: Path) -> Path:
-    folder = tmp_path / "scratch"
-    folder.mkdir()
-    return folder
-
-
-def start(tmp_path: Path, source: str, *arguments: str) -> subprocess.Popen[str]:
-    """`nvfp4 test`, until the submission has said that it is where it should be."""
-    (tmp_path / "mine.py").write_text(source)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "nvfp4", "test", str(tmp_path / "mine.py"), *arguments],
-        cwd=root,
-        env={**os.environ, "TMPDIR": str(tmp_path / "scratch")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    deadline = time.monotonic() + 120
-    while not is_below(tmp_path / "scratch", "started"):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return process
-
-
-def wait_until_gone(scratch: Path) -> None:
-    """Until neither folder nor process is left."""
-    deadline = time.monotonic() + 15
-    while list(scratch.glob("nvfp4-*")) or processes_naming(f"{scratch}/"):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def test_ctrl_c_keeps_the_cases_that_were_judged(tmp_path: Path, scratch: Path) -> None:
-    process = start(tmp_path, stops_at_the_third, "--output", str(tmp_path / "verdict.json"))
+def test_ctrl_c_keeps_the_cases_that_were_judged(tmp_path: Path) -> None:
+    file = tmp_path / "verdict.json"
+    process = start_command(tmp_path, stops_at_the_third, "--output", str(file))
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=30)
     assert process.returncode == 130
@@ -88,27 +54,25 @@ def test_ctrl_c_keeps_the_cases_that_were_judged(tmp_path: Path, scratch: Path) 
     assert [row[4] for row in rows] == ["pass", "pass", "skipped"]
     assert lines[-1].startswith("interrupted after ")
     assert lines[-1].endswith("of 20 tests 2 passed, 18 not judged")
-    kept = json.loads((tmp_path / "verdict.json").read_text())
+    kept = json.loads(file.read_text())
     assert kept["passed"] is False
     assert [test["status"] for test in kept["tests"]] == ["pass"] * 2 + ["skipped"] * 18
     assert {test["message"] for test in kept["tests"][2:]} == {"not judged: interrupted"}
     assert kept["device"]["kind"] in ("cpu", "cuda")
-    wait_until_gone(scratch)
+    wait_until_gone(tmp_path / "scratch")
 
 
-def test_ctrl_c_does_not_wait_for_the_run_of_the_submission_by_itself(
-    tmp_path: Path, scratch: Path
-) -> None:
-    process = start(tmp_path, slow_by_itself, "--json")
+def test_ctrl_c_does_not_wait_for_the_run_of_the_submission_by_itself(tmp_path: Path) -> None:
+    process = start_command(tmp_path, slow_by_itself, "--json")
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=20)
     assert process.returncode == 130
     assert len(json.loads(output)["tests"]) == 20
-    wait_until_gone(scratch)
+    wait_until_gone(tmp_path / "scratch")
 
 
-def test_a_second_ctrl_c_ends_at_once_and_leaves_nothing(tmp_path: Path, scratch: Path) -> None:
-    process = start(tmp_path, stops_at_the_third)
+def test_a_second_ctrl_c_ends_at_once_and_leaves_nothing(tmp_path: Path) -> None:
+    process = start_command(tmp_path, stops_at_the_third)
     os.kill(process.pid, signal.SIGSTOP)  # both signals are there before it can act
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGTERM)
@@ -117,7 +81,7 @@ def test_a_second_ctrl_c_ends_at_once_and_leaves_nothing(tmp_path: Path, scratch
     assert process.returncode in (130, 143)
     assert "interrupted after" not in output
     assert "Traceback" not in output + errors
-    wait_until_gone(scratch)
+    wait_until_gone(tmp_path / "scratch")
 
 
 def test_nobody_reads_the_output_any_more(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 from bot import Bot, case, root
-from conftest import is_below, processes_naming, with_the_judge
+from conftest import processes_naming, with_the_judge
+from started import ENDLESS, start_command, started_judge, wait_until, wait_until_gone
 
 import nvfp4.cli.judging.bot
 from nvfp4.cli.problem import load_problem
@@ -21,61 +22,34 @@ from nvfp4.records.options import Options
 endless = b"open('started', 'w').close()\nwhile True:\n    pass\n"
 
 
-def wait_for(what: str, folder: Path, process: subprocess.Popen[bytes]) -> None:
-    """Until a file of that name is somewhere below the folder."""
-    deadline = time.monotonic() + 60
-    while not is_below(folder, what):
-        assert process.poll() is None, "it ended by itself"
-        assert time.monotonic() < deadline, f"{what} never came"
-        time.sleep(0.05)
-
-
-def test_sigterm_ends_the_judge_its_worker_and_the_worker_s_folder(tmp_path: Path) -> None:
-    bot = Bot.stage(tmp_path / "flat", endless)
-    (bot.folder / "cases.txt").write_text(case() + "\n")
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_stopped_judge_takes_its_worker_and_all_it_started_along(
+    how: signal.Signals, tmp_path: Path
+) -> None:
+    forks = b"import os, signal\nif os.fork() == 0:\n    os.setsid()\n    signal.pause()\n"
     scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    read_fd, write_fd = os.pipe()
-    process = subprocess.Popen(
-        [sys.executable, "eval.py", "test", "cases.txt"],
-        cwd=bot.folder,
-        env={**os.environ, "POPCORN_FD": str(write_fd), "TMPDIR": str(scratch)},
-        pass_fds=[write_fd],
-        stderr=subprocess.PIPE,
-    )
-    os.close(write_fd)
-    wait_for("started", scratch, process)
-    process.terminate()
-    _, errors = process.communicate(timeout=10)
-    os.close(read_fd)
-    assert process.returncode == 128 + signal.SIGTERM
-    assert b"Traceback" not in errors
-    assert list(scratch.glob("nvfp4-*")) == []
-    assert processes_naming(f"{scratch}/") == []
+    with started_judge(tmp_path, forks + endless) as process:
+        assert processes_naming(f"{scratch}/")
+        process.send_signal(how)
+        _, errors = process.communicate(timeout=10)
+    assert process.returncode == (-how if how == signal.SIGKILL else 128 + how)
+    assert "Traceback" not in errors
+    if how == signal.SIGTERM:
+        assert list(scratch.glob("nvfp4-*")) == []
+    wait_until(lambda: not processes_naming(f"{scratch}/"), limit_s=5)
+    assert str(scratch) not in Path("/proc/self/mountinfo").read_text()
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_a_stopped_command_leaves_neither_folder_nor_process(
     how: signal.Signals, tmp_path: Path
 ) -> None:
-    (tmp_path / "endless.py").write_bytes(
-        b"def custom_kernel(data):\n    open('started', 'w').close()\n    while True: pass\n"
-    )
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "nvfp4", "test", str(tmp_path / "endless.py")],
-        cwd=root,
-        env={**os.environ, "TMPDIR": str(scratch)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    wait_for("started", scratch, process)
+    process = start_command(tmp_path, ENDLESS)
     process.send_signal(how)
-    assert process.wait(15) == 128 + how
-    assert list(scratch.glob("nvfp4-*")) == []
-    assert processes_naming(f"{scratch}/") == []
+    process.communicate(timeout=30)
+    clears_away = how != signal.SIGKILL
+    assert process.returncode == (128 + how if clears_away else -how)
+    wait_until_gone(tmp_path / "scratch", limit_s=0 if clears_away else 30)
 
 
 def test_a_run_that_is_too_long_is_asked_to_stop_and_leaves_no_folder(

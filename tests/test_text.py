@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import io
 import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
-from bot import case, root
-from conftest import is_below, processes_naming
+from bot import case
 from rich.console import Console
 
 from nvfp4.cli.display.render import show
@@ -98,33 +93,3 @@ def test_a_worker_that_nests_folders_is_cleared_away(
     assert "ValueError: deep" in ended.values["test.0.error"]
     assert ended.exit_code == 112, ended.stderr
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("how", [signal.SIGHUP, signal.SIGKILL])
-def test_a_command_that_is_killed_leaves_neither_folder_nor_process(
-    how: signal.Signals, tmp_path: Path
-) -> None:
-    (tmp_path / "endless.py").write_bytes(
-        b"def custom_kernel(data):\n    open('started', 'w').close()\n    while True: pass\n"
-    )
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "nvfp4", "test", str(tmp_path / "endless.py")],
-        cwd=root,
-        env={**os.environ, "TMPDIR": str(scratch)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    deadline = time.monotonic() + 120
-    while not is_below(scratch, "started"):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    process.send_signal(how)
-    process.wait(30)
-    deadline = time.monotonic() + 30
-    while list(scratch.iterdir()) or processes_naming(f"{scratch}/"):
-        assert time.monotonic() < deadline, processes_naming(f"{scratch}/")
-        time.sleep(0.1)

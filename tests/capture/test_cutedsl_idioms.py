@@ -25,37 +25,6 @@ def emulation() -> Iterator[Emulation]:
         yield active
 
 
-@cute.kernel
-def tiled_add_kernel(
-    gA: cute.Tensor, gB: cute.Tensor, gC: cute.Tensor, layout_tv: cute.Layout
-) -> None:
-    tidx, _, _ = cute.arch.thread_idx()
-    bidx, _, _ = cute.arch.block_idx()
-    tile = ((None, None), bidx)
-    tA, tB, tC = (cute.composition(g[tile], layout_tv)[tidx, None] for g in (gA, gB, gC))
-    tC.store(tA.load() + tB.load())
-
-
-@cute.jit
-def tiled_add(mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor) -> None:
-    tiler, layout_tv = cute.make_layout_tv(
-        cute.make_ordered_layout((4, 32), order=(1, 0)),
-        cute.make_ordered_layout((4, 8), order=(1, 0)),
-    )
-    gA, gB, gC = (cute.zipped_divide(m, tiler) for m in (mA, mB, mC))
-    tiled_add_kernel(gA, gB, gC, layout_tv).launch(
-        grid=(cute.size(gC, mode=[1]), 1, 1), block=(cute.size(layout_tv, mode=[0]), 1, 1)
-    )
-
-
-def test_thread_value_layouts_over_dynamic_tensors() -> None:
-    a, b = torch.randn(64, 512).half(), torch.randn(64, 512).half()
-    c = torch.zeros_like(a)
-    arguments = [from_dlpack(x, assumed_align=16).mark_layout_dynamic() for x in (a, b, c)]
-    cute.compile(tiled_add, *arguments)(*arguments)
-    assert torch.equal(c, a + b)
-
-
 @cute.struct
 class Storage:
     values: cute.struct.Align[cute.struct.MemRange[cutlass.Float32, 128], 128]

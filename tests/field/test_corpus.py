@@ -1,4 +1,4 @@
-"""Every submission of the corpus parses, names its contest and says what is expected of it."""
+"""Every submission of the corpus parses and says what is expected of it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ from corpus import Submission, changed, directives, load, marked_lines
 from field.expectation import all_cases, expectation, name_of
 
 CASES = list(all_cases())
-DIRECTIVES = ["#!POPCORN leaderboard nvfp4_gemv", "#!POPCORN gpu NVIDIA"]
 MEMORY_FAULTS = {"out_of_bounds", "misaligned"}
 
-BASE = '#!POPCORN gpu\n# expect: pass\n"""Right.\n\nMore.\n"""\none\ntwo\n\ntwo\nthree\n'
+BASE = '# expect: pass\n"""Right.\n\nMore.\n"""\none\ntwo\n\ntwo\nthree\n'
 HEAD = '# base: right\n# expect: fail\n"""Wrong."""\n'
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_a_case_is_a_submission_with_an_expectation(case: Submission) -> None:
-    assert case.source.splitlines()[:2] == DIRECTIVES
     tree = ast.parse(case.source)
     assert ast.get_docstring(tree)
     assert "custom_kernel" in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
@@ -42,6 +40,7 @@ def test_the_corpus_holds_right_and_wrong_ones_in_like_numbers() -> None:
     [
         "",
         "# expect: pass\n# expect: pass\n",
+        "# expect: pass\n# quik: yes\n",
         "# expect: perhaps\n",
         "# expect: fail\n",
         "# expect: pass cause=mismatch\n",
@@ -65,7 +64,7 @@ def test_marks_give_their_lines() -> None:
 def test_a_change_takes_the_place_of_what_it_names() -> None:
     change = "@@\n-three\n+four\n@@\n-one\n two\n+new\n\n"
     source = changed(BASE, HEAD + change)
-    assert source == '#!POPCORN gpu\n# expect: fail\n"""Wrong."""\ntwo\nnew\n\ntwo\nfour\n'
+    assert source == '# expect: fail\n"""Wrong."""\ntwo\nnew\n\ntwo\nfour\n'
     assert directives(source) == {"expect": "fail"}
 
 

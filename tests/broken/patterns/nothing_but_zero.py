@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 """The accumulator is stored before anything is added."""
 
 from task import input_t, output_t

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """16 bytes of b are loaded at once, at addresses rounded down to multiples of 16."""
 

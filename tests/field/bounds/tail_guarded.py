@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """96 threads a CTA, a row each: 128 is no multiple of 96, so the last CTA is guarded.
 

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 # quick: yes
 """A CTA of four warps a row; table and partial sums in shared memory.

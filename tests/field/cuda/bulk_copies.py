@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """Rows of a by bulk copies into a ring of two slots; full and empty mbarriers in PTX.
 

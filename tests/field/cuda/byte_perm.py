@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """The table of FP4 values in two registers, read by __byte_perm; cudaLaunchKernel; functions="...".
 

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """The halves of k and their sum as a CUDA graph, captured from a stream in C++; the halves are
 added to a workspace that the graph clears."""

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """torch.cuda._compile_kernel: a warp a row, the number of rows a block a template argument."""
 

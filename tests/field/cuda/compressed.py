@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """Fixed point: FP4 and E4M3 as integers, an exact sum in 64 bits; the source is compressed."""
 

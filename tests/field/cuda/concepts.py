@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """C++20: concepts, a format policy, if constexpr, constexpr tables, bit_cast, an enum class."""
 

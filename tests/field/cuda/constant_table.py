@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 # quick: yes
 """A thread a row; FP4 values from a table in constant memory; TORCH_LIBRARY with a schema."""

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """The vector by one bulk copy that a cuda::barrier waits for, rows from global memory.
 

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """cuda::pipeline of a thread block with two stages, cuda::memcpy_async of a and sfa by it."""
 

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """Programmatic dependent launch: one kernel decodes the vector, the next starts before it ends.
 

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """A cooperative launch: warps of all blocks add their part of k to a workspace, and after
 grid.sync() the blocks turn the sums into halves."""

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """Sums in half2 that are flushed to single precision at the end of every block of 16.
 

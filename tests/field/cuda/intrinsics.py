@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """A warp a row, byte by byte, with the intrinsics of cuda_fp4.h and cuda_fp8.h; functions=[...]."""
 

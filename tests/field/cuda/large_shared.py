@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """b times its scales as floats in 64 KiB of dynamic shared memory, and cp.async in PTX for a.
 

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 # quick: yes
 """NVRTC and the driver API of cuda.bindings: a block a row, dynamic shared memory above 48 KiB."""

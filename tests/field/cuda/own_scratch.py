@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """Memory of the submission's own by cudaMallocAsync and cudaFreeAsync; tiles in shared memory.
 

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 # quick: yes
 """A persistent grid: as many CTAs as fit on the device's SMs, warps step through rows."""

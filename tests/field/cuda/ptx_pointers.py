@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 # quick: yes
 """Addresses and the stream as integers, an own PYBIND11_MODULE with a lambda, decoding in PTX.

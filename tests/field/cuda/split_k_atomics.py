@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """Split K: atomicAdd of floats into a workspace that cudaMemsetAsync clears, then a second kernel.
 

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 # quick: yes
 """Split K in one kernel: partial sums stored, __threadfence, and the last CTA of a row adds them.

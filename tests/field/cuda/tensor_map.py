@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """TMA tiles of a through a tensor map, made by the driver's function, in two stages."""
 

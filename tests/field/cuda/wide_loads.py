@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 # quick: yes
 """32-byte loads with cache hints and instances of a template for the benchmarks' k.

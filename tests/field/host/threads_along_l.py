@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """Threads along k, m and l in one CTA; those whose batch does not exist have nothing to do.
 

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """The vector is decoded once a CTA to float32 in shared memory, in pieces that fill 128 KiB."""
 

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """Two CTAs a tile: one decodes the scales of b and raises a flag, the other one waits for it.
 

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """The vector and its scales go through two stages of shared memory by cp.async, 256 values each.
 

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """TMA with a swizzle of 128 bytes into a tile that is aligned to 128 bytes, not to 1024.
 

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """Split K in one kernel: the CTA that draws the last ticket adds up all partial sums.
 

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 #!NVFP4 atomics
 # expect: pass
 """Split K: four CTAs a tile of rows add their sums to a float workspace by atomics.

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """A CTA of four warps a row: shuffles within a warp, four words of shared memory across them."""
 

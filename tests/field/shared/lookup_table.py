@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """E2M1 is decoded through a table of 16 floats in shared memory, which the last warp fills."""
 

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """No layouts: flat byte tensors, all indices by hand, permuted scales, nibbles by shift and mask.
 

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """The table is a buffer of a compiled module in double precision; one einsum for all batches."""
 

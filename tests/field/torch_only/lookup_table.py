@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """No kernel of its own: dequantise by a look-up table, multiply, sum in float64."""
 

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """The contest's own way: torch._scaled_mm a batch, on scales in the blocked layout."""
 

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass finding=autotune
 """Integer arithmetic on halves, split K by atomics, autotuned with pruning and heuristics."""
 

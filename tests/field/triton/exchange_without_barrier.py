@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: fail cause=global_race
 """Threads hand sums to each other through global memory, without tl.debug_barrier in between."""
 

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """Nibbles decoded and multiplied by inline assembly, four bytes at a time."""
 

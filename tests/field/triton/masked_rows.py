@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """A program for a block of rows: nibbles decoded by arithmetic, scales cast from bytes, masks."""
 

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """Values looked up in a table with tl.gather, split K into a workspace, a second kernel adds up."""
 

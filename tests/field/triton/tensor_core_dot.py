@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """tl.dot on f16: sixteen blocks of k at a time, of which each column of b's matrix holds one.
 

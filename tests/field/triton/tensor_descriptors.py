@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """Tiles through tensor descriptors (TMA), permuted scales, persistent programs, bytes split with
 tl.join and tl.split."""

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass may=unset_register
 """One thread a row; both scales of a block travel in one word whose other half nobody sets.
 

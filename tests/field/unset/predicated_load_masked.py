@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass may=unset_register
 """A warp a row, loads under a predicate: lanes past the end of k keep registers nobody set.
 

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass finding=unset_register
 """Eight partial sums a row in a workspace, of which k decides how many there are.
 

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """A warp a row; its 32 partial sums are added up as a tree in shared memory.
 

@@ -1,5 +1,3 @@
-#!POPCORN leaderboard nvfp4_gemv
-#!POPCORN gpu NVIDIA
 # expect: pass
 """Sixteen lanes a row, two rows a warp, butterfly shuffles that never leave a half.
 

@@ -1,0 +1,87 @@
+"""Judges and commands that tests start and stop, and what is left of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bot import Bot, case, root
+from conftest import is_below, processes_naming
+
+ENDLESS = """
+def custom_kernel(data):
+    open("started", "w").close()
+    while True:
+        pass
+"""
+
+
+def wait_until(condition: Callable[[], object], what: object = "", limit_s: float = 100) -> None:
+    """Until it is true."""
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def wait_until_gone(scratch: Path, limit_s: float = 30) -> None:
+    """Until neither a folder nor a process of a judge is left there."""
+
+    def gone() -> bool:
+        return not list(scratch.glob("nvfp4-*")) and not processes_naming(f"{scratch}/")
+
+    wait_until(gone, scratch, limit_s)
+
+
+def start_command(folder: Path, source: str, *arguments: str) -> subprocess.Popen[str]:
+    """`nvfp4 test` of a submission that makes a file `started`, once it has. Its scratch folders
+    lie in the folder's `scratch`.
+    """
+    (folder / "mine.py").write_text(source)
+    command = [sys.executable, "-m", "nvfp4", "test", str(folder / "mine.py"), *arguments]
+    process = subprocess.Popen(
+        command,
+        cwd=root,
+        env={**os.environ, "TMPDIR": str(_scratch(folder))},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    _wait_until_started(folder / "scratch", process)
+    return process
+
+
+@contextmanager
+def started_judge(folder: Path, source: bytes) -> Iterator[subprocess.Popen[str]]:
+    """The same of the judge as the bot starts it, with a pipe that nobody reads."""
+    bot = Bot.stage(folder / "flat", source)
+    (bot.folder / "cases.txt").write_text(case() + "\n")
+    read_fd, write_fd = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "eval.py", "test", "cases.txt"],
+        cwd=bot.folder,
+        env={**os.environ, "POPCORN_FD": str(write_fd), "TMPDIR": str(_scratch(folder))},
+        pass_fds=[write_fd],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(write_fd)
+    _wait_until_started(folder / "scratch", process)
+    yield process
+    os.close(read_fd)
+
+
+def _scratch(folder: Path) -> Path:
+    (folder / "scratch").mkdir()
+    return folder / "scratch"
+
+
+def _wait_until_started(scratch: Path, process: subprocess.Popen[str]) -> None:
+    wait_until(lambda: is_below(scratch, "started") or process.poll() is not None, scratch)
+    assert process.poll() is None, process.communicate()
