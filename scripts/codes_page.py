@@ -50,11 +50,12 @@ def codes_of(kind: type[Exception]) -> dict[str, str]:
         return len(each.__mro__), each.__module__, each.__qualname__
 
     for each in sorted(subclasses(kind), key=place):
-        found.setdefault(_code_of(each), _meaning(each))
+        found.setdefault(code_of(each), _meaning(each))
     return dict(sorted(found.items()))
 
 
-def _code_of(kind: type[Exception]) -> str:
+def code_of(kind: type[Exception]) -> str:
+    """The code of a class of errors, as a failure has it."""
     code: str = getattr(kind, "verdict_code", "") or f"kernel.{getattr(kind, 'code', '')}"
     return code
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from bot import root
 from click.testing import CliRunner
+from field.expectation import all_cases, expectation
 
 from nvfp4.cli.main import main
 
@@ -31,6 +32,25 @@ def test_check_passes_what_is_right_for_the_contest_s_shapes(path: Path, tmp_pat
     content = json.loads(verdict.read_text())
     assert [test["status"] for test in content["tests"]] == ["pass", "pass", "fail"]
     assert "other_shape" in [each["code"] for each in content["warnings"]]
+
+
+def right_files() -> dict[str, str]:
+    """Every rung of the ladder, and what is right in tests/field: name to source."""
+    rungs = {path.stem: path.read_text() for path in sorted((root / "ladder").glob("*/*.py"))}
+    right = [each for each in all_cases() if expectation(each).verdict == "pass"]
+    return rungs | {f"{each.folder.name}/{each.name}": each.source for each in right}
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize("name", right_files())
+def test_check_passes_what_is_right(name: str, tmp_path: Path) -> None:
+    source = right_files()[name]
+    if "import triton" in source and not has_triton:
+        pytest.skip("Triton is not installed")
+    path = tmp_path / "mine.py"
+    path.write_text(source)
+    done = CliRunner().invoke(main, ["check", str(path)])
+    assert done.exit_code == 0, done.output
 
 
 @pytest.mark.corpus

@@ -7,6 +7,8 @@ import math
 import re
 from collections.abc import Sequence
 
+from nvfp4.records.launch_errors import UnsupportedCall
+
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _ENTRY = re.compile(r"\.entry\s+([\w$%]+)\s*(?:\((.*?)\))?", re.DOTALL)
 _DIRECTIVES = r"\.entry\s+{}\b\s*(?:\([^)]*\))?([^{{;]*)\{{"  # not of a declaration
@@ -32,7 +34,7 @@ def parameter_bytes(ptx: str, kernel: str) -> tuple[int, ...] | None:
 def _size(parameter: str) -> int:
     matched = _PARAMETER.search(parameter.strip())
     if matched is None:
-        raise ValueError(f"this is not a parameter of a PTX kernel: {parameter.strip()!r}")
+        raise UnsupportedCall(f"a parameter of a kernel that is not known: {parameter.strip()}")
     bits, count = matched.groups()
     return int(bits) // 8 * int(count or 1)
 

@@ -17,10 +17,11 @@ from nvfp4.capture.cuda import headers_of_torch
 from nvfp4.capture.cuda.source_lines import SHOWN_AS
 from nvfp4.capture.cuda.toolchain import Toolchain, find_toolchain, python_include
 from nvfp4.capture.device import device_for
-from nvfp4.records.launch_errors import CaptureError, NotInstalled
+from nvfp4.records.launch_errors import CaptureError, NotInstalled, UnsupportedCall
 
 _HERE = Path(__file__).parent
 _LONGEST_ERROR_LINES = 24
+_NO_LIBRARY = re.compile(r"cannot find -l([\w.+-]+)")
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
 _USED = re.compile(r"Used (\d+) registers")
 _SHARED = re.compile(r"(\d+) bytes smem")
@@ -96,7 +97,8 @@ def compiled_once(tools: Toolchain, identity: str, name: str, command: Sequence[
 
 
 def run_compiler(tools: Toolchain, command: Sequence[str], work: Path, what: str) -> str:
-    """What a compiler printed that ran in the folder `work`. Raises CompileError about `what`."""
+    """What a compiler printed that ran in the folder `work`. Raises CompileError about `what`, and
+    UnsupportedCall for a library that is not here."""
     ended = subprocess.run(
         command,
         capture_output=True,
@@ -106,6 +108,12 @@ def run_compiler(tools: Toolchain, command: Sequence[str], work: Path, what: str
         errors="replace",
     )
     said = ended.stderr + ended.stdout
+    missing = _NO_LIBRARY.search(said) if ended.returncode else None
+    if missing is not None:
+        raise UnsupportedCall(
+            f"{what} is linked with lib{missing[1]}, which is not here",
+            hint="CUDA's libraries are not emulated; a GPU with the toolkit can judge it",
+        )
     if ended.returncode != 0:
         raise CompileError(f"{what} cannot be compiled:\n{_for_people(said, work)}")
     return said

@@ -184,4 +184,4 @@ def _argument(value: Any) -> Any:
         value = np.asarray(value)  # bool, int64, float64, complex128
     if isinstance(value, (np.generic, np.ndarray)) and value.ndim == 0:
         return ctypes.create_string_buffer(value.tobytes(), value.nbytes)
-    raise TypeError(f"a kernel cannot take a {type(value).__name__} without a GPU")
+    raise UnsupportedCall(f"a kernel cannot take a {type(value).__name__} without a GPU")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import importlib.machinery
 import importlib.util
+import re
 import sys
 import threading
 from collections.abc import Iterable, Sequence
@@ -28,6 +29,11 @@ _CPP_START = "#include <torch/extension.h>\n"
 _CUDA_START = "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n"
 
 Strings: TypeAlias = "str | Sequence[str] | None"
+
+_OF_CUDA = re.compile(
+    r"undefined symbol: "
+    r"(cu(?:[A-Z]|blas|da|dnn|fft|rand|solver|sparse|tensor)\w*|nv(?:[A-Z]|rtc|ml|tx)\w*|n(?:pp|ccl)\w+)"
+)
 
 _loaded: dict[Path, Any] = {}
 _loading = threading.Lock()
@@ -170,6 +176,12 @@ def _load_once(request: Request, built: Built, is_python_module: bool, caller: F
         try:
             opened = _import(request.name, built.library) if is_python_module else _open(built)
         except (ImportError, OSError) as error:
+            unknown = _OF_CUDA.search(str(error))
+            if unknown is not None:
+                raise UnsupportedCall(
+                    f"host code calls {unknown[1]} of a CUDA library, which is not emulated",
+                    hint="launches, memory, streams, events and attributes of the CUDA runtime are",
+                ) from error
             raise CompileError(f"the extension {request.name} cannot be loaded: {error}") from error
         finally:
             RUNTIME.loading(None)

@@ -14,6 +14,7 @@ from nvfp4.capture.device import Device
 from nvfp4.capture.graphs import capturing
 from nvfp4.capture.standin import graphs, streams
 from nvfp4.capture.standin.functions import Patches, indexed
+from nvfp4.records.launch_errors import MissingAttribute
 
 CUDA_VERSION = "13.0"
 
@@ -182,9 +183,9 @@ class _Cudart:
         return self._device.memory_bytes, self._device.memory_bytes
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(
-            f"torch.cuda.cudart().{name} is not available without a GPU\n"
-            "  hint: cudaMemGetInfo, cudaProfilerStart and cudaProfilerStop are"
+        raise MissingAttribute(
+            f"torch.cuda.cudart().{name} is not available without a GPU",
+            hint="cudaMemGetInfo, cudaProfilerStart and cudaProfilerStop are",
         )
 
 

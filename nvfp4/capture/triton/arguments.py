@@ -7,7 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from nvfp4.capture.torch_memory import kernel_memory
-from nvfp4.records.launch_errors import InvalidTensorMap, LaunchRefused, UnsupportedTensorMap
+from nvfp4.records.launch_errors import (
+    InvalidTensorMap,
+    LaunchRefused,
+    UnsupportedCall,
+    UnsupportedTensorMap,
+)
 from nvfp4.records.tensormap import DataType, Fill, Swizzle, TensorMap
 
 _POINTER_BYTES = 8
@@ -38,7 +43,7 @@ def pack_arguments(
     flat = list(_flat(signature, arguments, known))
     flat += [("u64", address) for address in scratch[: len(sizes) - len(flat)]]
     if len(flat) != len(sizes):
-        raise TypeError(f"{kernel} takes {len(sizes)} parameters, {len(flat)} are given")
+        raise UnsupportedCall(f"{kernel} takes {len(sizes)} parameters, {len(flat)} are given")
     return [_bytes(kind, value, size) for (kind, value), size in zip(flat, sizes, strict=True)]
 
 
@@ -125,5 +130,5 @@ def _bytes(kind: str, value: Any, size: int) -> bytes:
     else:
         raw = (int(value) & (1 << 64) - 1).to_bytes(8, "little")[:size]
     if len(raw) != size:
-        raise TypeError(f"an argument of type {kind} has {len(raw)} bytes, not {size}")
+        raise UnsupportedCall(f"an argument of type {kind} has {len(raw)} bytes, not {size}")
     return raw

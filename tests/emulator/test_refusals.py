@@ -1,0 +1,376 @@
+"""What is refused here is never a failure: each refusal leaves the verdict unclear."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from bot import case, root
+from click.testing import CliRunner
+from ptx_harness import run
+
+from nvfp4 import emulator
+from nvfp4.cli.judging.assess import Observer, Plan, assess
+from nvfp4.cli.judging.bot import ProcessResult
+from nvfp4.cli.judging.unclear_policy import refusals
+from nvfp4.cli.main import main
+from nvfp4.cli.verdict import Submission, Verdict
+from nvfp4.emulator.errors import (
+    EmulatorError,
+    EmulatorFailed,
+    OutOfBounds,
+    UnsupportedInstruction,
+)
+from nvfp4.records.failures import record_of, reported
+from nvfp4.records.refusals import signs
+from scripts.codes_page import code_of
+from scripts.refusals_page import Site, page, page_path, refusing_classes, sites
+
+file = Path("submission.py")
+
+
+class Failing:
+    """eval.py whose only test has failed so."""
+
+    repeat = False
+
+    def __init__(self, values: dict[str, str], exit_code: int = 112) -> None:
+        self._values, self._exit_code = values, exit_code
+
+    def run_submission(self) -> ProcessResult:
+        return ProcessResult(0, "")
+
+    def run_eval(self, mode: str, cases: list[str], listener: Any, activity: Any) -> ProcessResult:
+        said = {f"test.0.{key}": value for key, value in self._values.items()}
+        values = {"device.kind": "cpu", "test-count": "1", "test.0.spec": cases[0], **said}
+        for key, value in values.items():
+            listener(key, value)
+        return ProcessResult(self._exit_code, "", values=values)
+
+
+def verdict_of(values: dict[str, str], exit_code: int = 112) -> Verdict:
+    verdict = Verdict(Submission("mine.py", "0" * 64))
+    plan = Plan([case()], [], inputs=("contest",), repeat=False)
+    assess(Failing(values, exit_code), plan, verdict, Observer())  # type: ignore[arg-type]
+    return verdict
+
+
+def outcome_of(error: BaseException, imported: bool = True) -> str:
+    """Of a submission that raises it when it is called, or imported."""
+    record = record_of(error, file, imported)
+    said = "" if imported else "the import failed\n"
+    values = {**reported(record), "status": "fail", "error": f"{said}{error}", "complete": "true"}
+    return verdict_of(values).outcome
+
+
+def test_the_page_lists_what_the_source_refuses() -> None:
+    assert page_path.read_text(encoding="utf-8") == page(), "run: python -m scripts.refusals_page"
+    assert len(sites()) > 80
+
+
+def test_every_refusal_has_its_words() -> None:
+    codes = {code_of(each) for each in refusing_classes().values()} | {each.code for each in signs}
+    assert codes <= set(refusals)
+
+
+def made(site: Site) -> BaseException:
+    """An error of the site's class with its message."""
+    error = refusing_classes()[site.error]
+    if site.error == "NotRetargetable":
+        return error("tcgen05.alloc", "sm_90a", "there is none", 1, None)
+    return error(site.message)
+
+
+@pytest.mark.parametrize("site", sites(), ids=lambda site: site.message.partition("\n")[0])
+def test_what_is_refused_there_is_unclear(site: Site) -> None:
+    assert outcome_of(made(site)) == "unclear"
+    assert outcome_of(made(site), imported=False) == "unclear"
+
+
+refused_kernels = [
+    "cvt.rn.f32.e4m3 %r1, %h0;",
+    "cvt.f32.e4m3x2 %r1, %h0;",
+    "cvt.s32.f32 %r1, %r0;",
+    "cvt.rn.f16x2.s32 %r1, %r0;",
+    "cvt.rn.f16x2.ue8m0x2 %r1, %h0;",
+    "sad.f32 %r1, %r0, %r0, %r0;",
+    "setp.s32 %p0, %r0, 1;",
+    "add.rn.foo.f32 %r1, %r0, %r0;",
+    "mov.u32 %r1, %pm0;",
+    "cp.async.ca.foo.shared.global [%r0], [%q0], 16;",
+    "cp.async.ca.shared.global [%r0], [%q0], 5;",
+    "cp.async.wait_group %r0;",
+    "atom.global.u32 %r1, [%q0], 1;",
+    "atom.global.add.u8 %h0, [%q0], %h0;",
+    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+    "[%r0], [%q0], 16, [%r1], %h0;",
+    "cp.async.bulk.mbarrier::complete_tx::bytes [%r0], [%q0], 16, [%r1];",
+    "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+    "[%r0], [%q0, {%r0}], [%r1];",
+    "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%q0], [%r0], 16;",
+    "bar.arrive 1;",
+    "discard.global.L2 [%q0], 64;",
+    "istypep.texref %p0, %d0;",
+    "tcgen05.wait::ld.sync.aligned;",
+    "wgmma.fence.sync.aligned;",
+    "st.const.u32 [%q0], %r0;",
+    "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%r1, %r2}, [%r0];",
+    "ldmatrix.sync.aligned.m8n8.shared.b16 {%r1}, [%r0];",
+    "ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r1}, [%r0];",
+    "mma.sync.aligned.m16n8k16.row.col.f32.u2.u2.f32 {%r1}, {%r4}, {%r8}, {%r1};",
+    "cvta.to.u64 %d0, %d0;",
+    "cvta.to.global.u32 %r1, %r0;",
+    "isspacep.const %p0, %d0;",
+    "mapa.u64 %d0, %d0, 1;",
+    "ld.global.u32 %r1, %q0;",
+    "ld.global %r1, [%q0];",
+    "tensormap.replace.tile.foo.global.b1024.b32 [%q0], 1;",
+    "tensormap.replace.tile.box_dim.global.b1024.b32 [%q0], 7, 1;",
+    "tensormap.replace.tile.interleave_layout.global.b1024.b32 [%q0], 1;",
+    "shfl.idx.b32 %r1, %r0, 0, 31, -1;",
+    ".reg .f16x4 %w;",
+    "call %d0, (%r0), P;",
+    "call g;",
+    "call again;",
+    "tex.2d.v4.f32.f32 {%r1, %r2, %r3, %r4}, [%d0, {%r1, %r2}];",
+    "multimem.ld_reduce.global.add.u32 %r1, [%q0];",
+    "st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r0], %r1, [%r2];",
+]
+functions = ".extern .func g();\n.func again() { call again; ret; }"
+
+
+@pytest.mark.parametrize("body", refused_kernels)
+def test_a_kernel_that_cannot_be_emulated_is_unclear(body: str) -> None:
+    with pytest.raises(UnsupportedInstruction) as refused:
+        run(body, np.zeros(64, np.uint32), before=functions)
+    assert outcome_of(refused.value) == "unclear"
+
+
+def test_the_kernels_above_reach_most_of_the_places_that_refuse() -> None:
+    said = []
+    for body in refused_kernels:
+        with pytest.raises(UnsupportedInstruction) as refused:
+            run(body, np.zeros(64, np.uint32), before=functions)
+        said.append(refused.value.message)
+    kernels = [each for each in sites() if each.error == "UnsupportedInstruction"]
+    reached = [each for each in kernels if any(map(_pattern(each.message).fullmatch, said))]
+    assert len(reached) > 0.7 * len(kernels)
+
+
+def _pattern(message: str) -> re.Pattern[str]:
+    """Messages in which something stands for each word in capitals."""
+    words = re.split(r"[A-Z_]*[A-Z]{2}[A-Z_]*|\.\.\.", message)
+    return re.compile(".+?".join(map(re.escape, words)), re.DOTALL)
+
+
+def test_a_module_that_the_parser_does_not_read_is_unclear() -> None:
+    with pytest.raises(EmulatorError) as refused:
+        run(".reg .v2 .b32 %vector;", np.zeros(64, np.uint32))
+    assert outcome_of(refused.value) == "unclear"
+
+
+def test_where_the_emulator_itself_fails_the_verdict_is_unclear(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from nvfp4.emulator.execution import launch
+
+    def fails(*_: object) -> None:
+        raise IndexError("index 7 is out of bounds")
+
+    monkeypatch.setattr(launch, "_run", fails)
+    with pytest.raises(EmulatorFailed, match="index 7") as failed:
+        run("mov.u32 %r1, 1;", np.zeros(64, np.uint32))
+    assert outcome_of(failed.value) == "unclear"
+
+
+def test_a_fault_of_a_kernel_is_none() -> None:
+    assert outcome_of(OutOfBounds("a write past c")) == "failed"
+    assert outcome_of(ValueError("no such shape")) == "failed"
+
+
+def test_clusters_are_told_before_a_block_that_is_too_large() -> None:
+    body = "mov.u32 %r1, 1;"
+    ptx = emulator_ptx(body, ".reqnctapercluster 2, 1, 1")
+    with pytest.raises(UnsupportedInstruction, match="clusters"):
+        emulator.run_ptx(ptx, "k", (2,), (4096,), [])
+
+
+def emulator_ptx(body: str, directives: str) -> str:
+    from ptx_harness import ptx_of
+
+    return ptx_of(body, 0, reqntid=directives)
+
+
+def test_a_refusal_counts_behind_another_exception() -> None:
+    def tuned(cause: bool) -> None:
+        try:
+            raise CaptureErrorOfOurs("no time can be measured")
+        except CaptureErrorOfOurs as refused:
+            raise ValueError("tuning failed") from (refused if cause else None)
+
+    from nvfp4.records.launch_errors import UnsupportedCall as CaptureErrorOfOurs
+
+    with pytest.raises(ValueError, match="tuning") as told:
+        tuned(cause=True)
+    assert outcome_of(told.value) == "unclear"
+    with pytest.raises(ValueError, match="tuning") as told:
+        tuned(cause=False)  # it says that nothing of it matters
+    assert outcome_of(told.value) == "failed"
+
+
+@pytest.mark.parametrize(
+    ("values", "outcome"),
+    [
+        ({"error": "this case needs about 9.1 GiB of memory and 2.0 GiB are free"}, "unclear"),
+        ({"error": "the worker did not start: ChannelTimeout()"}, "unclear"),
+        ({"error": "the submission started more than 512 processes"}, "unclear"),
+        ({"error": "the submission's process was killed by SIGKILL (killed)"}, "unclear"),
+        (
+            {"error": "the submission's process was killed by SIGSEGV (segmentation fault)"},
+            "failed",
+        ),
+        ({"error": "the submission's process ended with exit code 1"}, "failed"),
+        ({"error": "there is no GPU here, and a kernel that is emulated has no time"}, "unclear"),
+    ],
+)
+def test_a_limit_of_this_machine_is_unclear(values: dict[str, str], outcome: str) -> None:
+    assert verdict_of({**values, "status": "fail", "complete": "true"}).outcome == outcome
+
+
+@pytest.mark.parametrize("exit_code", [-9, 114, 1])
+def test_a_judge_that_ended_early_fails_nothing(exit_code: int) -> None:
+    assert verdict_of({}, exit_code).outcome == "unclear"
+    assert verdict_of({"status": "pass", "complete": "true"}, exit_code).outcome == "unclear"
+
+
+on_the_stand_in = {
+    "an operator for CUDA alone": "torch.ops.aten._cslt_compress(x)",
+    "a dtype that the CPU's kernel lacks": "torch.special.bessel_j0(x)",
+    "torch's CUDA build": "torch._C._cuda_getCurrentBlasHandle()",
+    "a time": "torch.cuda.Event().elapsed_time(torch.cuda.Event())",
+    "sparse tensors": "x.to_sparse()",
+    "scales that are not emulated": "torch._scaled_mm(f8, f8.t(), one, one, scale_result=one)",
+    "cudart": "torch.cuda.cudart().cudaHostRegister(0, 0, 0)",
+    "memory": "torch.empty(1 << 45, device='cuda')",
+    "memory of the host": "bytearray(1 << 45)",
+    "a library": "__import__('ctypes').CDLL('libcufft.so.99')",
+    "a package": "__import__('pycuda.driver')",
+    "libcudart": "__import__('ctypes').CDLL('libcudart.so.12')",
+    "SYCL": "cpp_extension.load_inline('x', '', sycl_sources='int x;')",
+    "a program": "cpp_extension.load('x', ['x.cu'], is_standalone=True)",
+    "machine code": "torch.cuda._compile_kernel and driver_module(b'\\x7fELF')",
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what is missing has other names")
+@pytest.mark.parametrize("what", on_the_stand_in)
+def test_what_needs_a_gpu_is_unclear(what: str) -> None:
+    import torch
+    from torch.utils import cpp_extension
+
+    from nvfp4.emulation import install_stand_in
+
+    def driver_module(image: bytes) -> None:
+        from nvfp4.capture.cuda import RUNTIME
+        from nvfp4.capture.cuda.driver_calls import module_load
+
+        buffer = __import__("ctypes").create_string_buffer(image)
+        module_load(RUNTIME, 0, __import__("ctypes").addressof(buffer))
+
+    with install_stand_in():
+        x = torch.ones(16, 16, device="cuda").half()
+        known = {"torch": torch, "cpp_extension": cpp_extension, "driver_module": driver_module}
+        known |= {"x": x, "f8": x.to(torch.float8_e4m3fn), "one": torch.ones(1, device="cuda")}
+        with pytest.raises(Exception) as refused:  # noqa: PT011
+            eval(on_the_stand_in[what], known)
+    assert outcome_of(refused.value) == "unclear", refused.value
+
+
+def checked(folder: Path, source: str) -> tuple[int, dict[str, Any], str]:
+    """Exit code, JSON object and text of `nvfp4 check`."""
+    path, verdict = folder / "mine.py", folder / "verdict.json"
+    path.write_text(source)
+    done = CliRunner().invoke(main, ["check", str(path), "--output", str(verdict)])
+    return done.exit_code, json.loads(verdict.read_text()), done.output
+
+
+def of_torch(lines: str) -> str:
+    source = (root / "tests" / "honest" / "chunked_torch.py").read_text()
+    body = "".join(f"    {line}\n" for line in lines.splitlines())
+    return source.replace("    m, _, l = c.shape\n", f"    m, _, l = c.shape\n{body}")
+
+
+timed = """
+try:
+    torch.cuda.Event().elapsed_time(torch.cuda.Event())
+except RuntimeError:
+    {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "code"),
+    [
+        (timed.format("raise ValueError('tuning failed')"), "not_judged.not_emulated"),
+        (timed.format("import os; os._exit(1)"), "not_judged.not_emulated"),
+        (timed.format("raise SystemExit(1)"), "not_judged.not_emulated"),
+        ("import os; os.kill(os.getpid(), 9)", "not_judged.machine_limit"),
+        ("import pycuda.driver", "not_judged.not_installed"),
+    ],
+)
+def test_a_submission_that_is_refused_something_is_unclear(
+    lines: str, code: str, tmp_path: Path
+) -> None:
+    exit_code, verdict, output = checked(tmp_path, of_torch(lines))
+    assert exit_code == 3, output
+    assert verdict["decided_by"]["failure"]["code"] == code
+
+
+def of_cuda(host: str, device: str = "", threads: str = "dim3(32, WARPS)") -> str:
+    """The template with more in its host function, in its kernel, and in another block."""
+    source = (root / "cli" / "templates" / "cuda.py.txt").read_text()
+    source = source.replace(
+        "    const int m = a.size(0)", f"    {host}\n    const int m = a.size(0)"
+    )
+    source = source.replace(
+        "    float sum = 0;\n    for (int block",
+        f"    {device}\n    float sum = 0;\n    for (int block",
+    )
+    return source.replace("dim3(32, WARPS)>>>", f"{threads}>>>")
+
+
+exits = """
+cudaEvent_t begin, end; cudaEventCreate(&begin); cudaEventCreate(&end); float ms;
+    if (cudaEventElapsedTime(&ms, begin, end) != cudaSuccess) exit(1);
+"""
+tensor_memory = 'asm volatile("tcgen05.wait::ld.sync.aligned;");'
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (of_cuda(exits), "no time can be measured"),
+        (of_cuda("", tensor_memory, "dim3(32, 64)"), "tcgen05 are not emulated"),
+        (
+            of_cuda("cudaIpcMemHandle_t h; cudaIpcGetMemHandle(&h, c.data_ptr());"),
+            "IpcGetMemHandle",
+        ),
+    ],
+    ids=["an error code that ends the process", "too many threads of what is not emulated", "IPC"],
+)
+def test_compiled_code_that_is_refused_something_is_unclear(
+    source: str, words: str, tmp_path: Path
+) -> None:
+    exit_code, verdict, output = checked(tmp_path, source)
+    assert (exit_code, verdict["unclear"]) == (3, True), output
+    assert words in output
+
+
+def test_too_many_threads_of_what_is_emulated_fail(tmp_path: Path) -> None:
+    exit_code, _, output = checked(tmp_path, of_cuda("", "", "dim3(32, 64)"))
+    assert exit_code == 1, output
