@@ -134,7 +134,7 @@ class _Reader:
 
     def _constant(self, name: str) -> str:
         module = importlib.import_module(
-            f"nvfp4.{self._path.removesuffix('.py').replace('/', '.')}"
+            f"{self._path.removesuffix('.py').replace('/', '.')}"
         )
         value = getattr(module, name, None)
         return value if isinstance(value, str) else "..."
