@@ -1,4 +1,4 @@
-"""The README and the pages of docs/ name everything a participant can type or read."""
+"""The README and the pages of docs/ name everything that a participant can type or read."""
 
 from __future__ import annotations
 
@@ -24,12 +24,17 @@ from nvfp4.cli.verdict import (
 )
 from nvfp4.judge.emulated_counts import total_counts
 from nvfp4.judge.protocol import Exit
+from scripts.commands_page import page as commands_page
 
 readme = (root / "README.md").read_text(encoding="utf-8")
+commands = (root / "docs" / "commands.md").read_text(encoding="utf-8")
 json_page = (root / "docs" / "json.md").read_text(encoding="utf-8")
 pages = [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").rglob("*.md"))]
 measured = {"emulator-fidelity.md", "kernel.md"}
 """Pages whose commands name files that they make, such as build/kernels.pickle."""
+
+examples = {"mine.py"}
+"""Files that the pages tell a reader to make."""
 
 options = sorted(
     {
@@ -74,8 +79,18 @@ def test_every_command_is_named(command: str) -> None:
 
 
 @pytest.mark.parametrize(("command", "option"), options)
-def test_every_option_is_named(command: str, option: str) -> None:
-    assert re.search(rf"`[^`]*{option}\b[^`]*`", readme), f"{option} of nvfp4 {command}"
+def test_every_option_is_described_with_its_command(command: str, option: str) -> None:
+    section = commands.split(f"## nvfp4 {command}\n")[1].split("\n## ")[0]
+    named = re.findall(r"`([^`]*)`", section)
+    assert [span for span in named if re.search(rf"(^|[ ,]){option}\b", span)]
+
+
+def test_the_page_of_commands_is_what_the_source_says() -> None:
+    assert commands == commands_page(), "run: python -m scripts.commands_page > docs/commands.md"
+
+
+def test_the_readme_is_short() -> None:
+    assert len(readme.splitlines()) <= 150
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 3])
@@ -108,7 +123,9 @@ def test_every_path_that_is_named_is_there(page: Path) -> None:
     )
     paths = [span for span in spans if (root / span.partition("/")[0]).is_dir() and "/" in span]
     paths += [span for span in spans if re.fullmatch(r"[\w-]+\.(py|yml|md)", span)]
-    assert [path for path in paths if "NAME" not in path and not (root / path).exists()] == []
+    paths = [path for path in paths if "NAME" not in path and path not in examples]
+    places = (root, root / "nvfp4" / "contract")
+    assert [path for path in paths if not any((each / path).exists() for each in places)] == []
 
 
 def test_every_page_is_reached_from_the_readme() -> None:
