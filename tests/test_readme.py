@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from dataclasses import fields
 from pathlib import Path
 
 import click
 import pytest
 from bot import root
+from click.testing import CliRunner
 
 from nvfp4.cli.emulation import read_counts
 from nvfp4.cli.main import main
@@ -21,6 +23,7 @@ from nvfp4.cli.verdict import (
     TestResult,
     Verdict,
     Warning,
+    json_schema,
 )
 from nvfp4.judge.emulated_counts import total_counts
 from nvfp4.judge.protocol import Exit
@@ -108,6 +111,12 @@ def test_every_key_of_the_json_object_is_named(key: str) -> None:
     assert f"`{key}`" in json_page
 
 
+def test_the_pages_for_programs_have_the_number_of_the_schema() -> None:
+    assert set(re.findall(r"^\| `schema` \| (\d+)", json_page, re.MULTILINE)) == {str(json_schema)}
+    agents = (root / "docs" / "agents.md").read_text(encoding="utf-8")
+    assert f"`schema` is {json_schema}." in agents
+
+
 @pytest.mark.parametrize("page", pages, ids=relative)
 def test_every_file_that_is_linked_is_there(page: Path) -> None:
     assert [link for link in links_of(page) if not (page.parent / link).exists()] == []
@@ -144,3 +153,17 @@ def test_every_page_is_reached_from_the_readme() -> None:
 def test_every_way_to_begin_is_named() -> None:
     for way in ("make eval", "make test", "pip install .", "python -m nvfp4"):
         assert way in readme
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="lines of CuTe DSL have no columns")
+def test_the_readme_shows_what_a_wrong_submission_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    template = (root / "nvfp4" / "cli" / "templates" / "cute.py.txt").read_text(encoding="utf-8")
+    right, wrong = "mSFA[row, None, batch]", "mSFA[row + 1, None, batch]"
+    assert template.count(right) == 1
+    Path("wrong.py").write_text(template.replace(right, wrong), encoding="utf-8")
+    done = CliRunner().invoke(main, ["check", "wrong.py", "--device", "cpu"])
+    shown = readme.split("`nvfp4 check wrong.py`:\n\n```\n")[1].split("```")[0]
+    assert shown in done.output
