@@ -1,15 +1,17 @@
-"""The README and the pages of docs/ name everything a participant can type or read."""
+"""The README and the pages of docs/ name everything that a participant can type or read."""
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 from dataclasses import fields
 from pathlib import Path
 
 import click
 import pytest
 from bot import root
+from click.testing import CliRunner
 
 from nvfp4.cli.emulation import read_counts
 from nvfp4.cli.main import main
@@ -21,15 +23,21 @@ from nvfp4.cli.verdict import (
     TestResult,
     Verdict,
     Warning,
+    json_schema,
 )
 from nvfp4.judge.emulated_counts import total_counts
 from nvfp4.judge.protocol import Exit
+from scripts.commands_page import page as commands_page
 
 readme = (root / "README.md").read_text(encoding="utf-8")
+commands = (root / "docs" / "commands.md").read_text(encoding="utf-8")
 json_page = (root / "docs" / "json.md").read_text(encoding="utf-8")
 pages = [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").rglob("*.md"))]
 measured = {"emulator-fidelity.md", "kernel.md"}
 """Pages whose commands name files that they make, such as build/kernels.pickle."""
+
+examples = {"mine.py"}
+"""Files that the pages tell a reader to make."""
 
 options = sorted(
     {
@@ -74,8 +82,18 @@ def test_every_command_is_named(command: str) -> None:
 
 
 @pytest.mark.parametrize(("command", "option"), options)
-def test_every_option_is_named(command: str, option: str) -> None:
-    assert re.search(rf"`[^`]*{option}\b[^`]*`", readme), f"{option} of nvfp4 {command}"
+def test_every_option_is_described_with_its_command(command: str, option: str) -> None:
+    section = commands.split(f"## nvfp4 {command}\n")[1].split("\n## ")[0]
+    named = re.findall(r"`([^`]*)`", section)
+    assert [span for span in named if re.search(rf"(^|[ ,]){option}\b", span)]
+
+
+def test_the_page_of_commands_is_what_the_source_says() -> None:
+    assert commands == commands_page(), "run: python -m scripts.commands_page > docs/commands.md"
+
+
+def test_the_readme_is_short() -> None:
+    assert len(readme.splitlines()) <= 150
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 3])
@@ -93,6 +111,12 @@ def test_every_key_of_the_json_object_is_named(key: str) -> None:
     assert f"`{key}`" in json_page
 
 
+def test_the_pages_for_programs_have_the_number_of_the_schema() -> None:
+    assert set(re.findall(r"^\| `schema` \| (\d+)", json_page, re.MULTILINE)) == {str(json_schema)}
+    agents = (root / "docs" / "agents.md").read_text(encoding="utf-8")
+    assert f"`schema` is {json_schema}." in agents
+
+
 @pytest.mark.parametrize("page", pages, ids=relative)
 def test_every_file_that_is_linked_is_there(page: Path) -> None:
     assert [link for link in links_of(page) if not (page.parent / link).exists()] == []
@@ -108,7 +132,9 @@ def test_every_path_that_is_named_is_there(page: Path) -> None:
     )
     paths = [span for span in spans if (root / span.partition("/")[0]).is_dir() and "/" in span]
     paths += [span for span in spans if re.fullmatch(r"[\w-]+\.(py|yml|md)", span)]
-    assert [path for path in paths if "NAME" not in path and not (root / path).exists()] == []
+    paths = [path for path in paths if "NAME" not in path and path not in examples]
+    places = (root, root / "nvfp4" / "contract")
+    assert [path for path in paths if not any((each / path).exists() for each in places)] == []
 
 
 def test_every_page_is_reached_from_the_readme() -> None:
@@ -127,3 +153,17 @@ def test_every_page_is_reached_from_the_readme() -> None:
 def test_every_way_to_begin_is_named() -> None:
     for way in ("make eval", "make test", "pip install .", "python -m nvfp4"):
         assert way in readme
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="lines of CuTe DSL have no columns")
+def test_the_readme_shows_what_a_wrong_submission_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    template = (root / "nvfp4" / "cli" / "templates" / "cute.py.txt").read_text(encoding="utf-8")
+    right, wrong = "mSFA[row, None, batch]", "mSFA[row + 1, None, batch]"
+    assert template.count(right) == 1
+    Path("wrong.py").write_text(template.replace(right, wrong), encoding="utf-8")
+    done = CliRunner().invoke(main, ["check", "wrong.py", "--device", "cpu"])
+    shown = readme.split("`nvfp4 check wrong.py`:\n\n```\n")[1].split("```")[0]
+    assert shown in done.output

@@ -382,10 +382,6 @@ def debug(
 
     The writer (kernel, CTA, thread, line) is known where kernels are emulated. Exit code 0: the
     element is right; 1: it is wrong or the submission failed; 3: that cannot be said here.
-
-    \b
-    nvfp4 debug submission.py --shape 512x1536x2 --row 37 --batch 1
-    nvfp4 debug submission.py --shape 128x256x1 --row 0 --full --all-blocks
     """
     from nvfp4.cli.judging.debug import Element, debug_and_show
     from nvfp4.cli.judging.invocation import Invocation
