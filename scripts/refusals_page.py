@@ -133,9 +133,7 @@ class _Reader:
         return "..."
 
     def _constant(self, name: str) -> str:
-        module = importlib.import_module(
-            f"{self._path.removesuffix('.py').replace('/', '.')}"
-        )
+        module = importlib.import_module(f"{self._path.removesuffix('.py').replace('/', '.')}")
         value = getattr(module, name, None)
         return value if isinstance(value, str) else "..."
 

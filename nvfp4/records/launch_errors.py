@@ -45,6 +45,8 @@ class UnsupportedCall(CaptureError):
 class NotInstalled(UnsupportedCall):
     """What the contest's machines have and this one lacks: a library's header, a newer compiler."""
 
+    verdict_code = "import.not_installed"
+
 
 class NeedsGpu(UnsupportedCall, NotImplementedError):
     """What only a GPU can do; a RuntimeError, as torch raises."""

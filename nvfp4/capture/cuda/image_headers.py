@@ -26,8 +26,8 @@ _NO_FILE = re.compile(
 _OF_A_LIBRARY = re.compile(r"error.*?\b(cublas|cusolver|cusparse)\w*", re.IGNORECASE)
 _LIBRARIES = {"cublas": "cublas_v2.h", "cusolver": "cusolverDn.h", "cusparse": "cusparse.h"}
 _OF_CUTLASS = re.compile(
-    r"^.*error.*(?:\"(?:cutlass|cute)\b.*\" has no member"
-    r"|is not a member of .(?:cutlass|cute)\b).*$",
+    r"^.*error.*(?:\"(?:cutlass|cute)\b.*\" has no member|"
+    r"is not a member of .(?:cutlass|cute)\b).*$",
     re.MULTILINE,
 )
 _CUTLASS_FOLDER = re.compile(r"/cutlass[^/]*/(tools/util/)?include/?$")
@@ -132,15 +132,15 @@ def _release() -> tuple[int, ...]:
 
 def refuse_if_missing(errors: str, tools: Toolchain) -> None:
     """Raises NotInstalled where a compiler's errors come of a header that the image has and this
-    machine lacks: it is not found, or `library_headers` has it with a few types only.
+    machine lacks: it is not found, or is an older one, or `library_headers` has a few types of it.
     """
     for found in _NO_FILE.finditer(errors):
         _refuse(found["name"], found["where"])
-    release = _release()
-    for error in _OF_CUTLASS.findall(errors) if () < release < CONTESTS_CUTLASS else ():
+    newer, release = _OF_CUTLASS.search(errors), _release()
+    if newer is not None and () < release < CONTESTS_CUTLASS:
         here = ".".join(map(str, release))
         raise NotInstalled(
-            f"{error.strip()} (CUTLASS {here} on this machine; the contest's have a later one)",
+            f"{newer[0].strip()} (CUTLASS {here} on this machine; the contest's have a later one)",
             hint=_NEWER_CUTLASS,
         )
     for library in _OF_A_LIBRARY.findall(errors):
