@@ -268,6 +268,18 @@ def test_what_is_unclear_has_not_failed(folder: Path, monkeypatch: pytest.Monkey
     assert "Failures" not in output
 
 
+def test_what_had_no_time_has_not_failed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Fake(monkeypatch)
+
+    def over(candidate: Candidate, *where: Any) -> dict[str, Any]:
+        return error_object("batch.limit", "it was not judged within 5 s", "--limit-s allows more.")
+
+    monkeypatch.setattr(EvalProcesses, "_judge", staticmethod(over))
+    code, output = run("--limit-s", "5")
+    assert code == 3
+    assert "0 failed, 4 unclear" in output
+
+
 def test_one_batch_at_a_time_writes_to_a_file(folder: Path) -> None:
     file = BatchFile(Path("out.jsonl"), resume=True)
     assert run("--resume")[1].startswith("error: another batch writes to out.jsonl")

@@ -15,7 +15,7 @@ from nvfp4.cli.compare.results import Failed
 from nvfp4.cli.display.closing import closing_line
 from nvfp4.cli.judging.assess import Observer, Plan, assess
 from nvfp4.cli.judging.bot import ProcessResult
-from nvfp4.cli.judging.unclear_policy import Pace, is_refusal
+from nvfp4.cli.judging.unclear_policy import Pace, is_refusal, way_out
 from nvfp4.cli.main import main
 from nvfp4.cli.verdict import (
     BenchmarkResult,
@@ -182,6 +182,20 @@ def test_a_verdict_is_unclear_where_only_the_time_was_short() -> None:
     line = str(closing_line(verdict))
     assert line.startswith("unclear in ")
     assert line.endswith("of 2 tests 1 passed, 1 not judged; --timeout gives more time")
+
+
+@pytest.mark.parametrize(
+    ("codes", "said"),
+    [
+        (("timeout.mode",), "--timeout gives more time"),
+        (("not_judged.judge_ended", "timeout.mode"), "--timeout gives more time"),
+        (("not_judged.judge_ended",), "try again"),
+        (("not_judged.too_slow", "not_judged.not_emulated"), "on a GPU it can be judged"),
+        (("not_judged.machine_limit", "timeout.mode"), "on a larger machine it can be judged"),
+    ],
+)
+def test_what_would_help_is_said(codes: tuple[str, ...], said: str) -> None:
+    assert way_out(set(codes)) == said
 
 
 def test_benchmarks_that_take_too_long_leave_it_unclear() -> None:

@@ -14,7 +14,7 @@ import cutlass.cute as cute
 from cutlass import Int64, Uint32
 
 from nvfp4.capture.cutedsl import loading
-from nvfp4.records.launch_errors import LaunchRefused
+from nvfp4.records.launch_errors import UnsupportedCall
 
 
 @cute.kernel
@@ -55,7 +55,7 @@ def test_the_driver_gets_the_translated_text(monkeypatch: pytest.MonkeyPatch) ->
     stop = loading.start_loading(translate, "sm_100a")
     try:
         with pytest.raises(
-            LaunchRefused, match=r"takes no such PTX \(CUDA error 218\): ptxas .*thing$"
+            UnsupportedCall, match=r"takes no such PTX \(CUDA error 218\): ptxas .*thing$"
         ):
             call_compiled()
     finally:
@@ -83,7 +83,7 @@ def test_without_a_driver_the_runtime_library_says_so() -> None:
     try:
         if ctypes.util.find_library("cuda"):
             pytest.skip("there is a driver")
-        with pytest.raises(LaunchRefused, match="CUDA error"):
+        with pytest.raises(UnsupportedCall, match="CUDA error"):
             call_compiled()
     finally:
         stop()

@@ -185,8 +185,9 @@ def test_more_ctas_may_not() -> None:
 
 def test_a_loop_without_an_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule, "STEP_LIMIT", 3000)
-    with pytest.raises(errors.RunawayKernel, match="still running"):
+    with pytest.raises(errors.RunawayKernel, match="still running") as stopped:
         run("L: bra L;", out())
+    assert set(stopped.value.arguments) == {"seconds", "cpu_s"}
 
 
 def test_trap_and_a_failed_assertion_end_the_launch() -> None:

@@ -374,3 +374,26 @@ def test_compiled_code_that_is_refused_something_is_unclear(
 def test_too_many_threads_of_what_is_emulated_fail(tmp_path: Path) -> None:
     exit_code, _, output = checked(tmp_path, of_cuda("", "", "dim3(32, 64)"))
     assert exit_code == 1, output
+
+
+@pytest.mark.parametrize("command", [["explain"], ["debug", "--row", "0"]])
+@pytest.mark.parametrize(
+    ("lines", "exit_code"),
+    [(timed.format("raise ValueError('tuning failed')"), 3), ("raise ValueError('mine')", 1)],
+)
+def test_other_commands_end_as_a_verdict_would(
+    command: list[str], lines: str, exit_code: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(of_torch(lines))
+    done = CliRunner().invoke(main, [*command, str(path), "--shape", "128,256,1"])
+    assert done.exit_code == exit_code, done.output
+
+
+def test_what_is_refused_to_the_file_by_itself_is_no_reason_to_warn(tmp_path: Path) -> None:
+    path, verdict = tmp_path / "mine.py", tmp_path / "verdict.json"
+    alone = "\n\nif __name__ == '__main__':\n    torch.zeros(9).cuda().to_sparse()\n"
+    path.write_text(of_torch("") + alone)
+    done = CliRunner().invoke(main, ["eval", str(path), "--mode", "test", "--output", str(verdict)])
+    assert done.exit_code == 0, done.output
+    assert json.loads(verdict.read_text())["alone"] is None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from ptx_harness import run
 
-from nvfp4.emulator.errors import TensorMapError, UnsupportedInstruction
+from nvfp4.emulator.errors import UnsupportedInstruction
 from nvfp4.records.tensormap import DataType, Fill, Swizzle, TensorMap
 
 MAP = TensorMap(
@@ -64,8 +64,8 @@ def test_a_map_in_global_memory_is_edited_in_place() -> None:
 @pytest.mark.parametrize(
     ("body", "kind"),
     [
-        (edit("element_stride", "2", 0, "global"), TensorMapError),
-        (edit("interleave_layout", "1", None, "global"), TensorMapError),
+        (edit("element_stride", "2", 0, "global"), UnsupportedInstruction),
+        (edit("interleave_layout", "1", None, "global"), UnsupportedInstruction),
         (edit("box_dim", "2", 5, "global"), UnsupportedInstruction),
         (edit("swizzle_colour", "2", None, "global"), UnsupportedInstruction),
     ],

@@ -107,8 +107,11 @@ def is_ours(code: str | None) -> bool:
 
 def way_out(codes: set[str]) -> str:
     """What would help where cases were left out by these codes."""
-    known = (too_slow, *refusals.values())
-    return next((each.way_out for each in reversed(known) if each.code in codes), too_slow.way_out)
+    least_first = dict.fromkeys((judge_ended, too_slow, *reversed(refusals.values())))
+    if "timeout.mode" in codes:
+        codes = {*codes - {judge_ended.code}, too_slow.code}
+    said = [each.way_out for each in least_first if each.code in codes]
+    return said[-1] if said else too_slow.way_out
 
 
 class Pace:
