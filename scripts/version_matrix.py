@@ -6,8 +6,7 @@
 
 Needs no GPU. Everything but CuTe DSL comes from the environment that runs this, and so does the
 version that is installed there. --keep leaves the other virtual environments in FOLDER, named by
-version, and uses those that are there; the tests in tests/capture/test_versions.py run in them when
-NVFP4_VERSIONS names the folder.
+version, and uses those that are there.
 """
 
 from __future__ import annotations

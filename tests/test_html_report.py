@@ -331,6 +331,7 @@ document.querySelector("iframe").onload = (event) => {{
 
 
 @needs_browser
+@pytest.mark.corpus
 @pytest.mark.parametrize("width", [390, 1440])
 def test_a_browser_shows_it_without_errors(history: History, tmp_path: Path, width: int) -> None:
     name = "<b onmouseover=alert(1)>bold</b><script>alert(1)</script>.py"

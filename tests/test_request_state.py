@@ -32,7 +32,7 @@ def report_of(scratch: Path, monkeypatch: pytest.MonkeyPatch, error: str) -> dic
     monkeypatch.setattr(last_words, "taken", lambda stream: "")
     report = {"status": "fail", "error": error}
     process: Any = SimpleNamespace(scratch=scratch, stdout=None)
-    last_words.tell_more(report, process, Path("submission.py"))
+    last_words.tell_more(report, process, Path("submission.py"), "submission.py")
     return report
 
 

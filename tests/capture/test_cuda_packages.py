@@ -36,6 +36,7 @@ def core(emulated: Emulation) -> ModuleType:
     return pytest.importorskip("cuda.core", minversion="1.0")
 
 
+@pytest.mark.corpus
 def test_cuda_core(core: Any, tensor: torch.Tensor) -> None:
     device = core.Device()
     device.set_current()
@@ -69,6 +70,7 @@ def cupy(emulated: Emulation) -> ModuleType:
     return pytest.importorskip("cupy")
 
 
+@pytest.mark.corpus
 def test_raw_kernels_of_cupy(cupy: Any, tensor: torch.Tensor) -> None:
     fill = cupy.RawKernel(CUDA, "fill", options=("--std=c++17",))
     with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
