@@ -40,7 +40,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 JUDGE = """
 import fcntl, sys
-from nvfp4.cli.judging.invocation import assess
+from nvfp4.cli.judging import assess
 from nvfp4.cli.main import main
 
 timed = assess._run_benchmarks
