@@ -16,10 +16,9 @@ import nvfp4.retarget.errors
 from nvfp4.cli.codes import (
     batch_codes,
     finding_codes,
+    judge_codes,
     own_records,
     setup_codes,
-    table,
-    unknown,
     warning_codes,
 )
 from nvfp4.emulator.errors import EmulatorError
@@ -73,7 +72,6 @@ def _section(title: str, words: str, codes: Mapping[str, str]) -> str:
 
 def page() -> str:
     """The whole page."""
-    said = {each.code: each.meaning for each in table}
     return _head + "".join(
         (
             _section(
@@ -96,7 +94,7 @@ def page() -> str:
             _section(
                 "What the judge refuses",
                 "`failure.code` where the judge itself says why.",
-                {**said, unknown: "None of these; `message` says what happened."},
+                judge_codes,
             ),
             _section(
                 "Findings",

@@ -80,8 +80,8 @@ def lines(data: bytes) -> None:
     os.close(read_fd)
     got = ended.values
     verdict = Verdict(Submission("", ""), read_device(got), read_confinement(got))
-    verdict.tests = [read_test(got, 0, line, "not judged")]
-    verdict.benchmarks = [read_benchmark(got, 0, line, "not judged")]
+    verdict.tests = [read_test(got, 0, line)]
+    verdict.benchmarks = [read_benchmark(got, 0, line)]
     json.dump(verdict.as_json(), io.StringIO(), allow_nan=False)
     assert not verdict.passed
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from nvfp4.cli.failure_objects import read_failure
 from nvfp4.cli.judging.mistakes import Mistake
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.verdict import BenchmarkResult, Device, Submission, TestResult, Verdict
+from nvfp4.records.failures import Failure
 
 no_options: dict[str, Any] = {"device": "cpu", "limit_s": None}
 
@@ -21,10 +21,13 @@ def verdict_of(content: bytes, device: str = "cpu") -> dict[str, Any]:
         verdict.mistake = Mistake("syntax", "invalid syntax", "copy.py", 1)
         return verdict.as_json()
     problem = load_problem()
-    status, said = ("fail", "3 of 128 elements are wrong") if text == "wrong" else ("pass", None)
-    if text == "unclear":
-        status, said = "skipped", "not judged: not emulated: tcgen05"
-    failure = read_failure(said) if said else None
+    failures = {
+        "wrong": Failure("output.mismatch", "3 of 128 elements are wrong"),
+        "unclear": Failure("not_judged.not_emulated", "not judged: not emulated: tcgen05"),
+    }
+    status = {"wrong": "fail", "unclear": "skipped"}.get(text, "pass")
+    failure = failures.get(text)
+    said = failure.message if failure else None
     verdict.tests = [TestResult(problem.tests[0], "contest", status, said, failure=failure)]
     on_gpu = device == "cuda"
     mean_us = float(text) if on_gpu and status == "pass" else None

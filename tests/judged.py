@@ -24,7 +24,8 @@ from nvfp4.judge.cases import Case
 from nvfp4.judge.diagnosis import diagnose
 from nvfp4.judge.opened_case import OpenedCase, generate
 from nvfp4.judge.submission_process import SubmissionFailed
-from nvfp4.records.messages import Call, Called, Failure, Load, OpenCase
+from nvfp4.records.failures import Failure, read_failure
+from nvfp4.records.messages import Call, Called, Failed, Load, OpenCase
 from nvfp4.records.options import Options
 from nvfp4.worker.emulated_runner import EmulatedRunner
 from nvfp4.worker.tracebacks import plain
@@ -62,7 +63,7 @@ class Recorder(EmulatedRunner):
 
     error: BaseException | None = None
 
-    def _explain(self, error: BaseException, loads: bool) -> Failure:
+    def _explain(self, error: BaseException, loads: bool) -> Failed:
         self.error = error
         return super()._explain(error, loads)
 
@@ -75,8 +76,10 @@ class InProcess:
 
     def ask(self, request: object, fd: int | None) -> Any:
         answer = self.runner.answer(request, fd)
-        if isinstance(answer, Failure):
-            raise SubmissionFailed(answer.message)
+        if isinstance(answer, Failed):
+            raise SubmissionFailed.of(
+                read_failure(answer.failure) or Failure("unknown"), answer.message
+            )
         return answer
 
     def request(self, request: object, answer: object, timeout_s: float, fd: int | None) -> Any:
@@ -100,7 +103,7 @@ def judge(path: Path, cases: Iterable[Case], limit_s: float = TIME_LIMIT_S) -> J
         except SubmissionFailed as failed:
             error = process.runner.error
             judgement.message = str(failed)
-            judgement.cause = _cause(error, judgement.message)
+            judgement.cause = _cause(error, failed)
             judgement.lines = _lines(error, path) | _compilers_lines(judgement.message, path)
     judgement.printed = plain(printed.getvalue(), path, path.name).strip()
     return judgement
@@ -110,7 +113,7 @@ def _call(process: InProcess, case: Case, limit_s: float) -> Called:
     with torch.random.fork_rng():
         data = generate(case, case.seed)
     deadline = time.monotonic() + 600
-    opened = OpenedCase(process, case, torch.device("cpu"), deadline, _explain)  # type: ignore[arg-type]
+    opened = OpenedCase(process, case, torch.device("cpu"), deadline, diagnose)  # type: ignore[arg-type]
     process.runner.watch.deadline = time.monotonic() + limit_s
     try:
         called: Called = opened.judged_request(data, Call(), Called)[0]
@@ -119,13 +122,11 @@ def _call(process: InProcess, case: Case, limit_s: float) -> Called:
         opened.close()
 
 
-def _explain(*data_output_expected: Any) -> str:
-    return diagnose(*data_output_expected).text
-
-
-def _cause(error: BaseException | None, message: str) -> str:
+def _cause(error: BaseException | None, failed: SubmissionFailed) -> str:
     if error is None:
-        return "unwritten_output" if "c was not written" in message else "mismatch"
+        causes = failed.failure.causes
+        codes = [each["code"] for cause in causes for each in (cause, *cause["or"])]
+        return "unwritten_output" if "output.unwritten" in codes else "mismatch"
     code = getattr(error, "code", None)
     if code is None:
         return "launch" if type(error).__name__ == "LaunchRefused" else "exception"

@@ -45,9 +45,9 @@ def verdict_of(mode: str, cases: list[str], values: dict[str, str]) -> Verdict:
     verdict.device, verdict.confined = read_device(values), read_confinement(values)
     lines = list(enumerate(cases))
     if mode == "test":
-        verdict.tests = [read_test(values, index, line, "not judged") for index, line in lines]
+        verdict.tests = [read_test(values, index, line) for index, line in lines]
     else:
-        verdict.benchmarks = [read_benchmark(values, index, line, "") for index, line in lines]
+        verdict.benchmarks = [read_benchmark(values, index, line) for index, line in lines]
     verdict.warnings = warnings_of(verdict)
     return verdict
 

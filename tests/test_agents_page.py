@@ -14,7 +14,7 @@ import pytest
 from bot import root
 from conftest import small_copy, submissions
 
-from nvfp4.cli.codes import own_records, table
+from nvfp4.cli.codes import judge_codes, own_records
 
 text = (root / "docs" / "agents.md").read_text(encoding="utf-8")
 examples = re.findall(r"^```(sh|python)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
@@ -123,7 +123,7 @@ def test_a_folder_is_judged_and_its_lines_are_read(folder: Path) -> None:
 
 
 def test_the_codes_that_the_page_names_are_codes() -> None:
-    known = {each.code for each in table} | set(own_records)
+    known = {*judge_codes, *own_records}
     families = {code.partition(".")[0] for code in known} | {"build", "kernel"}
     named = re.findall(r"^\| (`[^|]+`) \|", text, re.MULTILINE)
     for code in re.findall(r"`([a-z]+\.[a-z_*]+)`", " ".join(named)):

@@ -285,10 +285,10 @@ def test_a_lost_cuda_device_ends_with_110_and_the_next_case_has_a_new_process(
 ) -> None:
     """The worker is made to answer as it does where a CUDA context is lost."""
     source = (submissions / "right.py").read_text() + (
-        "\nfrom nvfp4.records.messages import Failure\nfrom nvfp4.worker import runner\n"
+        "\nfrom nvfp4.records.messages import Failed\nfrom nvfp4.worker import runner\n"
         "def custom_kernel(data):\n"
         "    if data[6].shape[0] == 1:\n"
-        "        lost = Failure('cuda', 'lost')\n"
+        "        lost = Failed('lost', {'code': 'cuda.error'})\n"
         "        runner.Runner._explain = lambda self, error, loads: lost\n"
         "        raise RuntimeError\n"
         "    return gemv(data)\n"

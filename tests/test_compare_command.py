@@ -94,7 +94,7 @@ class Fake:
         self.seed = seed
         for number, text in enumerate(contents):
             if b"stale" in text:
-                raise FailedThere(number, 1, "stale output")
+                raise FailedThere(number, 1, "stale output", None)
         for wave in count():
             if self.interrupted_at == wave:
                 raise KeyboardInterrupt

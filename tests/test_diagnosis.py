@@ -92,7 +92,7 @@ def test_a_misreading_is_named_and_no_other(full: input_t, text: str) -> None:
         assert "bias 8" in text  # says the same
         return
     assert found.cause == text
-    assert found.record()["explains"] == found.wrong
+    assert found.causes()[0]["explains"] == found.wrong
 
 
 @pytest.mark.parametrize("blocks", [-31, -4, -1, 1, 2, 7, 40])
@@ -110,7 +110,7 @@ def test_scales_at_any_offset_are_named(full: input_t, operand: str, blocks: int
         return type(right)(**{**vars(right), operand: scales}).exact()
 
     record = diagnosed(full, output_of(np.stack([predict(b, np.arange(m)) for b in range(l)], 1)))
-    first = record.record()
+    first = record.causes()[0]
     assert (first["code"], first["operand"], first["blocks"]) == ("scales.shift", operand, blocks)
 
 
@@ -123,7 +123,7 @@ def test_elements_at_an_offset_are_named(full: input_t, terms: Array, elements: 
         scale = np.repeat(e4m3_values[inputs.sfa[b]] * e4m3_values[inputs.sfb[b, 0]], 16, axis=1)
         moved = np.roll(unpacked(inputs.a[b]), -elements, axis=1)
         out[:, b] = (moved * unpacked(inputs.b[b, 0]) * scale).sum(axis=1)
-    record = diagnosed(full, output_of(out)).record()
+    record = diagnosed(full, output_of(out)).causes()[0]
     assert record["code"] == "operands.shift"
     assert (record["operand"], record["elements"]) == ("a", elements)
 
@@ -149,7 +149,7 @@ def test_missing_k_blocks_are_solved_for() -> None:
     data = generate_input(512, 1024, 1, 3)
     kept = np.isin(np.arange(16), [0, 3, 4, 9, 10, 15], invert=True)
     sums = (products(data) * np.repeat(kept, 64)).sum(axis=2)
-    record = diagnosed(data, output_of(sums)).record()
+    record = diagnosed(data, output_of(sums)).causes()[0]
     assert record["code"] == "k.dropped"
     assert record["blocks"] == "0 to 3, 12 to 19, 36 to 43, 60 to 63"
 
@@ -245,7 +245,7 @@ def test_a_constant_output_is_said_to_be_one(full: input_t, constant: float) -> 
     found = diagnosed(full, torch.full_like(full[6], constant))
     assert found.cause is None
     assert f"every element of c is {constant:g}" in found.text
-    assert found.record()["code"] == ("output.constant" if constant else "output.zero")
+    assert found.causes()[0]["code"] == ("output.constant" if constant else "output.zero")
 
 
 def test_nan_and_infinity_are_counted(full: input_t) -> None:
@@ -255,7 +255,7 @@ def test_nan_and_infinity_are_counted(full: input_t) -> None:
     assert "one element is NaN: row 5 of batch 1, the first is c[5, 0, 1]" in found.text
     assert "128 elements are infinite: rows 128 to 255 of batch 2" in found.text
     assert found.cause is None
-    json.loads(json.dumps(found.record(), allow_nan=False))
+    json.loads(json.dumps(found.causes(), allow_nan=False))
 
 
 @pytest.mark.parametrize(

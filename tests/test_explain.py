@@ -19,7 +19,6 @@ from nvfp4.cli.explain.command import Explained, ExplainOptions, explain, explai
 from nvfp4.cli.explain.listing import Layout, costly_sentences, kernel_heading, listing, short_count
 from nvfp4.cli.explain.records import (
     Access,
-    BadExplanation,
     Code,
     Kernel,
     Line,
@@ -30,6 +29,7 @@ from nvfp4.cli.judging.invocation import Invocation
 from nvfp4.cli.main import main
 from nvfp4.cli.problem import Shape, case_line
 from nvfp4.records.options import Options
+from nvfp4.records.plain import NotPlain
 from nvfp4.worker.machine_code import SassLine, read_sass
 
 KERNELS = Path(__file__).parent / "explained"
@@ -198,7 +198,7 @@ def test_sentences_name_callers_and_kernels() -> None:
     ["", "{}", "[1]", '[{"kernels": 3}]', '[{"kernels": [{}]}]', '[{"kernels": [{"lines": [1]}]}]'],
 )
 def test_what_is_no_explanation_is_refused(text: str) -> None:
-    with pytest.raises(BadExplanation):
+    with pytest.raises(NotPlain):
         read_explanations(text)
 
 

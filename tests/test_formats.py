@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -19,10 +18,10 @@ from recorded_verdicts import every_verdict, recorded_verdict, timed_verdict
 
 from nvfp4.cli.display.formats import format_of, formatted
 from nvfp4.cli.display.formats.rows import columns
-from nvfp4.cli.failure_objects import read_failure
 from nvfp4.cli.parameters import formats
 from nvfp4.cli.text import visible
 from nvfp4.cli.verdict import Device, Submission, TestResult, Verdict, Warning
+from nvfp4.records.failures import Failure, Finding, read_failure
 
 verdicts = every_verdict()
 
@@ -50,11 +49,17 @@ hostile = [
 
 def verdict_with(text: str) -> Verdict:
     """A verdict in which everything that a submission can say is this text."""
-    told = {"code": "call.exception", "message": text, "file": text, "kernel": text, "line": 3}
-    failure = read_failure(text, json.dumps({**told, "hint": text, "arguments": {text: text}}))
-    failure["causes"] = [{"code": "scales.shift", "operand": text, "or": []}]
-    finding: dict[str, Any] = {"code": text, "message": text, "kernel": text, "file": text}
-    finding |= {"line": 4, "count": 1, "hint": text, "rule": text, "cta": None, "thread": None}
+    told: dict[str, Any] = {
+        "code": "call.exception",
+        "message": text,
+        "file": text,
+        "kernel": text,
+        "line": 3,
+    }
+    causes = [{"code": "scales.shift", "operand": text, "or": []}]
+    told |= {"hint": text, "arguments": {text: text}, "causes": causes}
+    failure = read_failure(told)
+    finding = Finding(text, text, kernel=text, file=text, line=4, count=1, hint=text, rule=text)
     test = TestResult(case(), "contest", "fail", text, 0.5, [finding], failure)
     verdict = Verdict(Submission(text, "0" * 64), Device("cpu", text, emulates=text))
     verdict.tests = [test, replace(test, inputs="full")]
@@ -198,7 +203,8 @@ def test_github_shows_ten_annotations_of_a_kind_at_most() -> None:
     verdict = verdict_with("x")
     failed = verdict.tests[0]
     verdict.tests = [
-        replace(failed, failure={**(failed.failure or {}), "line": line}) for line in range(1, 40)
+        replace(failed, failure=Failure("call.exception", file="mine.py", line=line))
+        for line in range(1, 40)
     ]
     lines = formatted(verdict, "github").split("\n")
     assert sum(line.startswith("::error") for line in lines) == 10

@@ -208,10 +208,9 @@ def read_back(transcript: bytes) -> Verdict:
     got = ended.values
     verdict = Verdict(Submission("submission.py", ""), read_device(got), read_confinement(got))
     verdict.tests = [
-        read_test(got, i, each, "not judged")
-        for i, each in enumerate([line, line + "; inputs: full"])
+        read_test(got, i, each) for i, each in enumerate([line, line + "; inputs: full"])
     ]
-    verdict.benchmarks = [read_benchmark(got, 0, line, "not judged")]
+    verdict.benchmarks = [read_benchmark(got, 0, line)]
     return verdict
 
 

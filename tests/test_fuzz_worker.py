@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from nvfp4.judge import submission_process
+from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
+from nvfp4.records.failures import Failure
 from nvfp4.records.messages import Profile, Profiled
 from nvfp4.records.options import Options
 from nvfp4.sandbox import isolation
@@ -109,19 +111,22 @@ def test_an_orderly_worker_is_understood(folder: Path) -> None:
         (["[" * 50_000 + "\n", 1], "not JSON"),
         (["2\n", 1], "not a JSON object"),
         (["x" * 65_536, 64], "is longer than"),
-        (['{"id": 2}\n', 1], "is no Profiled or Failure"),
-        (['{"id": 2, "is": ["Profiled"]}\n', 1], "is no Profiled or Failure"),
+        (['{"id": 2}\n', 1], "is no Profiled or Failed"),
+        (['{"id": 2, "is": ["Profiled"]}\n', 1], "is no Profiled or Failed"),
         (['{"id": 2, "is": "Profiled", "report": 5}\n', 1], "no report of type str"),
-        (['{"id": 2, "is": "Called", "call_ns": 1.0}\n', 1], "is no Profiled or Failure"),
+        (['{"id": 2, "is": "Called", "call_ns": 1.0}\n', 1], "is no Profiled or Failed"),
         (
-            ['{"id": 2, "is": "Failure", "kind": "cuda", "message": "lost", "record": {}}\n', 1],
+            [
+                '{"id": 2, "is": "Failed", "message": "lost", "failure": {"code": "cuda.error"}}\n',
+                1,
+            ],
             "lost",
         ),
         (
-            ['{"id": 2, "is": "Failure", "kind": "cuda", "message": "\\ud800", "record": {}}\n', 1],
+            ['{"id": 2, "is": "Failed", "message": "\\ud800", "failure": {}}\n', 1],
             "",
         ),
-        (['{"id": 2, "is": "Failure", "kind": "cuda", "message": ["a"]}\n', 1], "type str"),
+        (['{"id": 2, "is": "Failed", "message": ["a"], "failure": {}}\n', 1], "type str"),
         (['{"id": 2', 1], "did not finish within"),
         ("exit", "ended with exit code 3"),
         ("close", "closed its connection"),
@@ -133,6 +138,14 @@ def test_a_disorderly_worker_is_a_failure(step: Any, why: str, folder: Path) -> 
     [failed] = answers(folder, steps, timeout_s=1.0)
     assert isinstance(failed, SubmissionFailed)
     assert why in str(failed)
+
+
+def test_a_worker_cannot_give_a_code_of_the_judge(folder: Path) -> None:
+    told = {"code": "timeout.mode", "line": 3, "causes": [{"code": "output.zero"}]}
+    answer = {"id": 2, "is": "Failed", "message": "forged\nby it", "failure": told}
+    [failed] = answers(folder, [hello, "wait", loaded, "wait", [json.dumps(answer) + "\n", 1]])
+    assert failed.failure == Failure("call.exception", "forged", line=3)
+    assert failed.end is Exit.CHECK_FAILED
 
 
 def test_answers_of_chance_are_answers_to_the_question_or_failures(folder: Path) -> None:

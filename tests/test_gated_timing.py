@@ -267,7 +267,7 @@ def test_a_queue_that_fails_leaves_nothing_waiting() -> None:
     class Refusing(Worker):
         def finish(self, answer: type[Done], timeout_s: float) -> Done:
             if self.loaded and isinstance(self.asked[-1], QueueCalls):
-                raise SubmissionFailed("no")
+                raise SubmissionFailed("output.mismatch", "no")
             return super().finish(answer, timeout_s)
 
     worker = Refusing()

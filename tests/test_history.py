@@ -164,7 +164,7 @@ def timed(mean_us: float, device: str, flush: str = "contest") -> Verdict:
     values = {"mean": mean_us * 1e3, "median": 1, "std": 1, "err": 1, "best": 1, "worst": 1}
     lines = {f"benchmark.0.{name}": str(value) for name, value in values.items()}
     lines |= {"benchmark.0.runs": "3", "benchmark.0.samples": "1000,2000,3000"}
-    verdict.benchmarks = [read_benchmark(lines, 0, each.spec, "") for each in verdict.benchmarks]
+    verdict.benchmarks = [read_benchmark(lines, 0, each.spec) for each in verdict.benchmarks]
     assert verdict.device
     verdict.device = replace(verdict.device, name=device, flush=flush)
     return verdict

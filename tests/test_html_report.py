@@ -28,6 +28,7 @@ from nvfp4.cli.main import main
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.report import source
 from nvfp4.cli.verdict import Submission, Verdict
+from nvfp4.records.failures import Finding
 
 pytest.importorskip("matplotlib")
 
@@ -261,7 +262,7 @@ def test_costs_and_findings_stand_at_their_lines(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verdict = verdicts()["emulated-passed"]
-    finding = {"code": "shared_race", "message": "a race of <b>", "file": "mine.py", "line": 4}
+    finding = Finding("shared_race", "a race of <b>", file="mine.py", line=4)
     verdict.tests[0] = replace(verdict.tests[0], findings=[finding])
     kept_in(history, named(verdict), kernel_source)
     lines = [line_of(5, 3_000_000), line_of(4, 1_000_000), line_of(99, 1), line_of(1, 9, "a.py")]

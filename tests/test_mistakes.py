@@ -9,7 +9,7 @@ from bot import root
 from corpus import load
 
 from nvfp4.cli.judging.directives import warnings_before
-from nvfp4.cli.judging.mistakes import first_mistake, import_failed, longest_parsed_bytes
+from nvfp4.cli.judging.mistakes import first_mistake, longest_parsed_bytes
 from nvfp4.cli.problem import load_problem
 
 legal = {
@@ -104,12 +104,6 @@ def test_escape_sequences_of_a_line_are_shown_as_escapes() -> None:
 
 def test_a_huge_file_is_left_to_the_import() -> None:
     assert first_mistake("mine.py", b"(" + b" " * longest_parsed_bytes) is None
-
-
-def test_judge_and_command_agree_on_how_a_failed_import_begins() -> None:
-    from nvfp4.worker.runner import import_heading as heading
-
-    assert heading == import_failed
 
 
 directive = b"#!POPCORN leaderboard %s\n#!POPCORN gpu NVIDIA\nx = 1\n#!POPCORN leaderboard late\n"

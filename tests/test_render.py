@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from bot import case
@@ -23,6 +22,7 @@ from nvfp4.cli.verdict import (
     TestResult,
     Verdict,
 )
+from nvfp4.records.failures import Failure, Finding
 
 gpu = Device("cuda", "NVIDIA B200", "10.0", "580.1", "2.9", "13.0", "4.8", read_gbps=7000.0)
 
@@ -124,7 +124,8 @@ def test_a_message_that_repeats_is_shown_once() -> None:
 
 def failing_for_two_reasons() -> Verdict:
     """Full-range tests fail for one reason, which only warns, and a benchmark for another."""
-    slow = replace(timed, status="fail", message="64 of 7168 elements are wrong")
+    failure = Failure("output.mismatch", "64 of 7168 elements are wrong")
+    slow = replace(timed, status="fail", message=failure.message, failure=failure)
     return verdict([*both("pass", "fail", "high nibbles are skipped")] * 5, [slow])
 
 
@@ -151,7 +152,8 @@ def test_the_object_names_the_case_that_decides() -> None:
 
 def test_a_full_range_test_decides_where_earlier_calls_made_it_wrong() -> None:
     message = "1 of 128 elements are wrong\nin a process of its own this call is right: why"
-    made = verdict([*both("pass", "fail", "wrong"), *both("pass", "fail", message)])
+    state = replace(both("pass", "fail", message)[1], failure=Failure("output.state"))
+    made = verdict([*both("pass", "fail", "wrong"), state])
     decided = made.as_json()["decided_by"]
     assert (made.outcome, decided["failure"]["code"]) == ("failed", "output.state")
     lines = [line.plain for line in failure_lines(made)]
@@ -224,9 +226,8 @@ def test_tests_that_were_not_run_after_a_failure_are_told() -> None:
 
 
 def test_a_finding_is_shown_with_its_rule() -> None:
-    finding: dict[str, Any] = {"code": "warp_sync", "message": "not in its mask"}
-    finding |= {"file": "submission.py", "line": 3, "count": 2}
-    finding |= {"hint": "name every lane", "rule": "PTX ISA, shfl.sync: no"}
+    finding = Finding("warp_sync", "not in its mask", file="submission.py", line=3, count=2)
+    finding = replace(finding, hint="name every lane", rule="PTX ISA, shfl.sync: no")
     found = TestResult(case(), "contest", "pass", findings=[finding])
     assert [str(line) for line in finding_lines(verdict([found]))] == [
         "finding: submission.py:3: not in its mask",

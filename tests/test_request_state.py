@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 import time
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from nvfp4.cli.codes import code_of
-from nvfp4.judge import case_log as last_words
+from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
+from nvfp4.records.messages import Call
 from nvfp4.worker.request_state import RequestState, StateWriter, last_state
 
 
@@ -27,13 +24,12 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def report_of(scratch: Path, monkeypatch: pytest.MonkeyPatch, error: str) -> dict[str, str]:
-    """What is reported of a case that failed so."""
-    monkeypatch.setattr(last_words, "taken", lambda stream: "")
-    report = {"status": "fail", "error": error}
-    process: Any = SimpleNamespace(scratch=scratch, stdout=None)
-    last_words.tell_more(report, process, Path("submission.py"), "submission.py")
-    return report
+def process_of(scratch: Path) -> SubmissionProcess:
+    """The judge's side of a process with this folder, which is not there."""
+    process = SubmissionProcess(Path(__file__))
+    process.scratch = scratch
+    process._asked = Call()
+    return process
 
 
 def test_compiling_and_emulating_are_not_the_submission_s_own_time(
@@ -45,44 +41,32 @@ def test_compiling_and_emulating_are_not_the_submission_s_own_time(
     for word, seconds in (("importing", 5), ("compiling", 20), ("importing", 3), ("emulating", 30)):
         writer.busy(word)
         clock[0] += seconds
-    assert last_state().not_its_own_until_now_s == pytest.approx(50)
-    report = report_of(scratch, monkeypatch, "custom_kernel did not finish within 60 s")
-    said = "custom_kernel did not finish within 60 s, of which compiling and emulating took 50 s"
-    assert report["error"] == said
-    assert code_of(said) == ("timeout.call", {"seconds": 60, "not_its_own_s": 50})
+    assert last_state(scratch).not_its_own_until_now_s == pytest.approx(50)
+    failed = process_of(scratch)._timed_out(60)
+    assert str(failed) == (
+        "custom_kernel did not finish within 60 s, of which compiling and emulating took 50 s"
+    )
+    assert failed.failure.code == "timeout.call"
+    assert failed.failure.arguments == {"seconds": 60, "not_its_own_s": 50}
     writer.begin()
-    assert last_state().not_its_own_s == 0
+    assert last_state(scratch).not_its_own_s == 0
 
 
-def test_a_limit_that_was_the_submission_s_own_stays_as_it_is(
-    scratch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_limit_that_was_the_submission_s_own_stays_as_it_is(scratch: Path) -> None:
     StateWriter(scratch).begin()
-    said = "its import did not finish within 150 s"
-    assert report_of(scratch, monkeypatch, said)["error"] == said
+    assert str(process_of(scratch)._timed_out(60)) == "custom_kernel did not finish within 60 s"
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        "the submission's process ended with exit code 1",
-        "the submission's process was killed by SIGABRT (aborted)",
-        "the submission called sys.exit(1)",
-        "the import failed: the submission called sys.exit(1)",
-    ],
-)
-def test_a_process_that_ends_where_it_was_refused_something_says_what(
-    error: str, scratch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writer = StateWriter(scratch)
+def test_a_process_that_ends_where_it_was_refused_something_says_what(scratch: Path) -> None:
+    ended = SubmissionFailed("process.exited", "the submission's process ended with exit code 1")
+    process, writer = process_of(scratch), StateWriter(scratch)
     writer.begin()
     writer.refused("no time can be measured")
-    report = report_of(scratch, monkeypatch, error)
-    assert json.loads(report["failure"])["code"] == "launch.unsupported_call"
-    assert report["error"] == f"no time can be measured\nthen {error}"
-    assert "failure" not in report_of(scratch, monkeypatch, "1 of 128 elements are wrong")
+    failed = process._after_refusal(ended)
+    assert failed.failure.code == "launch.unsupported_call"
+    assert str(failed) == f"no time can be measured\nthen {ended}"
     writer.begin()
-    assert "failure" not in report_of(scratch, monkeypatch, error)
+    assert process._after_refusal(ended) is ended
 
 
 @pytest.mark.parametrize(
@@ -91,10 +75,10 @@ def test_a_process_that_ends_where_it_was_refused_something_says_what(
 )
 def test_what_the_submission_writes_there_does_no_harm(scratch: Path, content: bytes) -> None:
     (scratch / "request").write_bytes(content)
-    assert last_state() == RequestState()
+    assert last_state(scratch) == RequestState()
     (scratch / "request").unlink()
     os.mkfifo(scratch / "request")
-    assert last_state() == RequestState()
+    assert last_state(scratch) == RequestState()
 
 
 def test_nothing_is_written_where_no_judge_waits(

@@ -11,12 +11,12 @@ from bot import case
 from rich.console import Console
 
 from nvfp4.cli.display.render import show
-from nvfp4.cli.findings import read_findings
 from nvfp4.cli.judging.bot import Bot
 from nvfp4.cli.judging.janitor import clear
 from nvfp4.cli.problem import load_problem
-from nvfp4.cli.text import first_lines, most_lines, visible
+from nvfp4.cli.text import first_lines, most_lines, visible, visible_json
 from nvfp4.cli.verdict import Submission, TestResult, Verdict
+from nvfp4.records.failures import read_findings
 from nvfp4.records.options import Options
 
 escape = "\x1b[2J\x1b[1;1Hpassed\r\x9b1A\u202e"
@@ -29,7 +29,7 @@ def test_control_characters_become_visible() -> None:
 
 def test_findings_are_visible_too() -> None:
     text = r'[{"code": "x", "message": "a\u001b[2J", "hint": null}]'
-    assert all("\x1b" not in str(each) for each in read_findings(text))
+    assert all("\x1b" not in str(each) for each in read_findings(visible_json(text)))
 
 
 def test_a_long_message_is_shown_in_part() -> None:

@@ -4,26 +4,17 @@ from typing import Any
 
 from nvfp4.cli.b200 import issue_us, memory_us
 from nvfp4.cli.text import visible_json
+from nvfp4.records.plain import fits
 
 sector_bytes = 32
 
 _needed = ("sectors_distinct", "warp_instructions_total", "bank_conflicts", "divergent_branches")
-_largest = 2**63
+_plain = ("bool", "str", "float", "list[str]", "dict[str, float]")
+"""Types of what the judge writes: a flag, a name, a count, or several of them."""
 
 
 def _is_count(value: object) -> bool:
-    """Whether it is a number that can have been counted."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return number and 0 <= value < _largest  # type: ignore[operator]
-
-
-def _is_plain(value: object) -> bool:
-    """Whether it is what the judge writes: a count, a flag, a name, or several of them."""
-    if isinstance(value, dict):
-        return all(_is_count(each) for each in value.values())
-    if isinstance(value, list):
-        return all(isinstance(each, str) for each in value)
-    return isinstance(value, (bool, str)) or _is_count(value)
+    return fits("float", value) and value >= 0  # type: ignore[operator]
 
 
 def read_counts(text: str | None, minimum_bytes: int | None) -> dict[str, Any] | None:
@@ -33,15 +24,10 @@ def read_counts(text: str | None, minimum_bytes: int | None) -> dict[str, Any] |
     deliver and take), ``minimum_bytes``, ``b200_memory_us`` (the former at the B200's bandwidth)
     and ``b200_issue_us`` (every warp instruction of the PTX issued at the B200's full rate).
     """
-    if text is None:
-        return None
-    try:
-        counts = visible_json(text)
-    except (ValueError, RecursionError):
-        return None
+    counts = visible_json(text)
     if not isinstance(counts, dict) or not all(_is_count(counts.get(name)) for name in _needed):
         return None
-    if not all(value is None or _is_plain(value) for value in counts.values()):
+    if not all(any(fits(each, value) for each in _plain) for value in counts.values()):
         return None
     distinct_bytes = sector_bytes * counts["sectors_distinct"]
     instructions = counts["warp_instructions_total"]

@@ -20,9 +20,12 @@ def one_line(text: str) -> str:
     return "".join(ascii(c)[1:-1] if c in "\n\t\u2028\u2029" else c for c in visible(text))
 
 
-def visible_json(text: str) -> Any:
-    """The value of a JSON text with every string visible. Raises ValueError, RecursionError."""
-    return visible_parts(json.loads(text))
+def visible_json(text: str | None) -> Any:
+    """The value of a JSON text with every string visible; None for what is no JSON."""
+    try:
+        return visible_parts(json.loads(text or "null"))
+    except (ValueError, RecursionError):
+        return None
 
 
 def visible_parts(value: Any) -> Any:

@@ -2,17 +2,17 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from nvfp4.cli.b200 import contest_floor_us, speed_of_light_us
 from nvfp4.cli.emulation import read_counts
-from nvfp4.cli.failure_objects import read_failure
-from nvfp4.cli.findings import read_findings
 from nvfp4.cli.judging.mistakes import Mistake
 from nvfp4.cli.judging.pipe_values import count, microseconds, number, samples_us
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.display.retargeting import read_retargeted
+from nvfp4.cli.text import visible_json
+from nvfp4.records.failures import LONGEST_TEXT, UNKNOWN, Failure, Finding, read_failure, read_findings
 
 full_range_suffix = "; inputs: full"
 
@@ -67,8 +67,8 @@ class TestResult:
     status: str
     message: str | None = None
     error_share: float | None = None
-    findings: list[dict[str, Any]] = field(default_factory=list)
-    failure: dict[str, Any] | None = None
+    findings: list[Finding] = field(default_factory=list)
+    failure: Failure | None = None
     output: str | None = None
     unverified: str | None = None
 
@@ -104,8 +104,8 @@ class BenchmarkResult:
     emulation: dict[str, Any] | None = None
     message: str | None = None
     error_share: float | None = None
-    findings: list[dict[str, Any]] = field(default_factory=list)
-    failure: dict[str, Any] | None = None
+    findings: list[Finding] = field(default_factory=list)
+    failure: Failure | None = None
     output: str | None = None
     unverified: str | None = None
     samples_us: list[float] | None = None
@@ -115,9 +115,12 @@ class BenchmarkResult:
 
 
 def _fill_failure(result: TestResult | BenchmarkResult) -> None:
-    """A case that failed has a failure, if only by the words of its message."""
-    if result.status == "fail" and result.failure is None:
-        object.__setattr__(result, "failure", read_failure(result.message or ""))
+    """A case that failed has a failure, be it that nobody knows its code, with a message."""
+    if result.status == "fail" or result.failure is not None:
+        known = result.failure or Failure(UNKNOWN)
+        first_line = (result.message or "").partition("\n")[0]
+        filled = replace(known, message=(known.message or first_line)[:LONGEST_TEXT])
+        object.__setattr__(result, "failure", filled)
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,8 @@ class Warning:
 
 @dataclass
 class Verdict:
-    """Everything ``--json`` shows. alone: how the submission failed when it was run by itself.
+    """Everything ``--json`` shows. alone: how the submission failed when it was run by itself;
+    alone_too_long: that it did not end.
     mistake: why nothing of it could be judged.
     interrupted: whether the user stopped it. elapsed_s: how long all of it took, None if unknown.
     """
@@ -156,6 +160,7 @@ class Verdict:
     benchmarks: list[BenchmarkResult] = field(default_factory=list)
     warnings: list[Warning] = field(default_factory=list)
     alone: str | None = None
+    alone_too_long: bool = False
     mistake: Mistake | None = None
     interrupted: bool = False
     elapsed_s: float | None = None
@@ -268,15 +273,16 @@ class Verdict:
 
     def _decided_by(self) -> dict[str, Any] | None:
         case = self.decider
-        if case is None:
+        if case is None or case.failure is None:
             return None
+        failure = asdict(case.failure)
         inputs = case.inputs if isinstance(case, TestResult) else None
         kind = "benchmark" if inputs is None else "test"
-        return {"kind": kind, "spec": case.spec, "inputs": inputs, "failure": case.failure}
+        return {"kind": kind, "spec": case.spec, "inputs": inputs, "failure": failure}
 
 
 def _keeps_state(test: TestResult) -> bool:
-    return test.failure is not None and test.failure["code"] == "output.state"
+    return test.failure is not None and test.failure.code == "output.state"
 
 
 def error_object(code: str, message: str, hint: str | None = None) -> dict[str, Any]:
@@ -319,28 +325,33 @@ def read_confinement(values: dict[str, str]) -> dict[str, str]:
     return {key.removeprefix(prefix): how for key, how in values.items() if key.startswith(prefix)}
 
 
-def read_test(values: dict[str, str], index: int, line: str, not_judged: str) -> TestResult:
-    """Test number ``index`` of a mode; ``not_judged`` is the message where it has no status."""
+judge_ended = Failure("not_judged.judge_ended", "not judged: the judge ended early")
+
+
+def read_test(
+    values: dict[str, str], index: int, line: str, not_judged: Failure = judge_ended
+) -> TestResult:
+    """Test number ``index`` of a mode; ``not_judged`` is its failure where it has no status."""
     key = f"test.{index}"
     full = line.endswith(full_range_suffix)
     status = values.get(f"{key}.status")
     said = values.get(f"{key}.error") or values.get(f"{key}.message")
-    message = unescape(said) if said else None if status else not_judged
+    message = unescape(said) if said else None if status else not_judged.message
     return TestResult(
         spec=line.removesuffix(full_range_suffix),
         inputs="full" if full else "contest",
         status="pass" if status == "pass" else "fail",
         error_share=number(values, f"{key}.error_share"),
-        findings=read_findings(values.get(f"{key}.findings")),
+        findings=read_findings(visible_json(values.get(f"{key}.findings"))),
         output=unescape(values.get(f"{key}.output", "")) or None,
         unverified=unescape(values.get(f"{key}.unverified", "")) or None,
         message=message,
-        failure=None if status == "pass" else _failure(values, key, message),
+        failure=None if status == "pass" else _failure(values, key, not_judged),
     )
 
 
 def read_benchmark(
-    values: dict[str, str], index: int, line: str, not_judged: str
+    values: dict[str, str], index: int, line: str, not_judged: Failure = judge_ended
 ) -> BenchmarkResult:
     """Benchmark number ``index`` of a mode. It passed if it has times or counts, all of them
     sensible, and no status but "pass".
@@ -354,7 +365,7 @@ def read_benchmark(
     emulation = read_counts(values.get(f"{key}.emulation"), minimum_bytes)
     status = values.get(f"{key}.status", "pass")
     failed = status != "pass" or (not timed and emulation is None)
-    message = unescape(values.get(f"{key}.error") or (not_judged if failed else ""))
+    message = unescape(values.get(f"{key}.error") or (not_judged.message if failed else ""))
     return BenchmarkResult(
         spec=line,
         status="fail" if failed else "pass",
@@ -368,15 +379,16 @@ def read_benchmark(
         b200_floor_us=contest_floor_us(shape.m, shape.k, shape.l),
         emulation=emulation,
         error_share=number(values, f"{key}.error_share"),
-        findings=read_findings(values.get(f"{key}.findings")),
+        findings=read_findings(visible_json(values.get(f"{key}.findings"))),
         output=unescape(values.get(f"{key}.output", "")) or None,
         unverified=unescape(values.get(f"{key}.unverified", "")) or None,
         message=message or None,
-        failure=_failure(values, key, message) if failed else None,
+        failure=_failure(values, key, not_judged) if failed else None,
         samples_us=samples_us(values.get(f"{key}.samples", ""), runs) if timed else None,
     )
 
 
-def _failure(values: dict[str, str], key: str, message: str | None) -> dict[str, Any]:
-    record, cause = values.get(f"{key}.failure"), values.get(f"{key}.cause")
-    return read_failure(message or "", record, cause, read_findings(values.get(f"{key}.findings")))
+def _failure(values: dict[str, str], key: str, not_judged: Failure) -> Failure:
+    """What the judge wrote of a case that has not passed. It may not have had the room."""
+    told = read_failure(visible_json(values.get(f"{key}.failure")))
+    return told or (Failure(UNKNOWN) if f"{key}.status" in values else not_judged)

@@ -22,7 +22,6 @@ from nvfp4.emulator.rendering import annotated_ptx, keep_listing
 from nvfp4.emulator.source import show_as
 from nvfp4.executor.mapped_memory import MappedMemory, NotMappable, contents, pages_of
 from nvfp4.records.channel import Channel, ChannelClosed
-from nvfp4.records.failures import record_of
 from nvfp4.records.launch_records import (
     Malformed,
     RecordedCall,
@@ -39,6 +38,7 @@ from nvfp4.records.launch_records import (
 from nvfp4.records.messages import Execute, Executed, Greeting, Opened, OpenSession, pack, unpack
 from nvfp4.sandbox import isolation
 from nvfp4.sandbox.confinement import confine
+from nvfp4.worker.raised import failure_of
 from nvfp4.worker.tracebacks import explained
 
 _longest_prints = 16 << 10
@@ -82,7 +82,7 @@ class Execution:
         assert fd is not None
         reports: list[dict[str, Any]] = []
         prints: list[str] = []
-        record: dict[str, Any] = {}
+        failure: dict[str, Any] = {}
         try:
             call = read_call(request.call)
             self._texts += [self._handed_over(span).decode() for span in call.texts]
@@ -102,7 +102,7 @@ class Execution:
             fault = str(error)
             if _tells_all(error):
                 fault = explained(error, self._submission, self._name)
-                record = record_of(error, self._submission, True)
+                failure = failure_of(error, self._submission, True).as_plain()
         except (
             Exception
         ) as error:  # the emulator itself may stumble over PTX that no compiler makes
@@ -110,7 +110,7 @@ class Execution:
         finally:
             os.close(fd)
         said = "".join(prints)[:_longest_prints]
-        return Executed(reports, said, fault[:_longest_prints], record, False)
+        return Executed(reports, said, fault[:_longest_prints], failure, False)
 
     def _handed_over(self, span: Span) -> bytes:
         assert self._outbox is not None

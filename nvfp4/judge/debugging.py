@@ -14,11 +14,10 @@ from nvfp4.contract.task import input_t, output_t
 from nvfp4.judge.cases import Case, read_cases
 from nvfp4.judge.diagnosis import diagnose
 from nvfp4.judge.diagnosis.inputs import read_inputs
-from nvfp4.judge.explain import code_of
-from nvfp4.judge.opened_case import NotEnoughMemory, OpenedCase, OutOfTime, generate
+from nvfp4.judge.opened_case import OpenedCase, generate
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.request import Request
-from nvfp4.judge.submission_process import CannotRun, SubmissionFailed, SubmissionProcess
+from nvfp4.judge.submission_process import CannotRun, CaseFailed, SubmissionProcess
 from nvfp4.records.messages import Call, Called, WatchedCall
 
 greeting_timeout_s = 30.0
@@ -51,7 +50,7 @@ def report(
     process: SubmissionProcess, case: Case, row: int, batch: int, deadline: float
 ) -> dict[str, Any]:
     """``element_report`` of a call, with its writers: None on a GPU, where nobody knows. Raises
-    SubmissionFailed, OutOfTime, NotEnoughMemory."""
+    CaseFailed."""
     device = reference.default_device()
     emulated = device.type == "cpu"
     opened = OpenedCase(process, case, device, deadline)
@@ -76,11 +75,8 @@ def debug(request: Request) -> Exit:
             found = report(process, case, row, batch, request.deadline)
         pipe.write("debug", json.dumps(found), longest_bytes=longest_bytes)
         return Exit.CHECK_FAILED if found["wrong"] else Exit.PASSED
-    except (SubmissionFailed, CannotRun, NotEnoughMemory) as error:
-        code = code_of(error) if isinstance(error, SubmissionFailed) else "setup.memory"
-        pipe.write("debug.code", code or "unknown")
+    except (CaseFailed, CannotRun) as error:
+        lacking = "import.not_installed"
+        pipe.write("debug.code", lacking if isinstance(error, CannotRun) else error.failure.code)
         pipe.write("debug.error", error)
-    except OutOfTime:
-        pipe.write("debug.code", "timeout.mode")
-        pipe.write("debug.error", "the time limit was reached")
     return Exit.CHECK_FAILED

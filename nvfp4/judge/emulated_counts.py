@@ -61,8 +61,11 @@ def refuse_too_few_bytes(counts: dict[str, Any], least_bytes: int) -> None:
     distinct_bytes = _sector_bytes * counts["sectors_distinct"]
     if distinct_bytes < least_bytes:
         raise SubmissionFailed(
+            "emulation.too_few_bytes",
             f"the kernels touched {distinct_bytes} distinct bytes of memory, and the inputs and c "
-            f"have {least_bytes}: they cannot have done the work"
+            f"have {least_bytes}: they cannot have done the work",
+            distinct_bytes=distinct_bytes,
+            least_bytes=least_bytes,
         )
 
 

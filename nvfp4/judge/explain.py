@@ -12,16 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from nvfp4.judge.cases import read_cases
-from nvfp4.judge.opened_case import (
-    NotEnoughMemory,
-    OpenedCase,
-    OutOfTime,
-    generate,
-    longest_compile_s,
-)
+from nvfp4.judge.opened_case import OpenedCase, generate, longest_compile_s
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.request import Request
-from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
+from nvfp4.judge.submission_process import CaseFailed, SubmissionFailed, SubmissionProcess
 from nvfp4.records.messages import Done, Explain
 from nvfp4.worker.emulated_runner import explained_name
 from nvfp4.worker.listings import read_plain_file
@@ -33,8 +27,8 @@ def explain(request: Request) -> Exit:
     asked = Explain(int(instructions), "ptx" in wanted, "sass" in wanted)
     try:
         results = _explained(request, Path(case_file), asked)
-    except SubmissionFailed as failed:
-        results = [{"error": str(failed), "code": code_of(failed)}]
+    except CaseFailed as failed:
+        results = [_error(failed)]
     Path(target).write_text(json.dumps(results), encoding="utf-8")
     return Exit.PASSED
 
@@ -47,37 +41,29 @@ def _explained(request: Request, case_file: Path, asked: Explain) -> list[dict[s
             result: dict[str, Any] = {"spec": case.spec}
             try:
                 result.update(_explain(process, case, asked, request.deadline))
-            except SubmissionFailed as failed:
-                result |= {"error": str(failed), "code": code_of(failed)}
+            except CaseFailed as failed:
+                result |= _error(failed)
             results.append(result)
     return results
 
 
-def code_of(failed: Any) -> str | None:
-    """Of a SubmissionFailed."""
-    from nvfp4.judge.protocol import Exit
-
-    code = "timeout.call" if failed.end is Exit.TIMED_OUT else failed.record.get("code")
-    return code if isinstance(code, str) else None
+def _error(failed: CaseFailed) -> dict[str, Any]:
+    return {"error": str(failed), "code": failed.failure.code}
 
 
 def _explain(process: Any, case: Any, request: Any, deadline: float) -> dict[str, Any]:
     import torch
 
+    opened = OpenedCase(process, case, torch.device("cpu"), deadline)
     try:
-        opened = OpenedCase(process, case, torch.device("cpu"), deadline)
-        try:
-            opened.fill(opened.buffers, generate(case, case.seed))
-            opened.ask(request, Done)
-        finally:
-            opened.close()
-    except OutOfTime:
-        return {"error": "not explained: the time limit was reached", "code": "timeout.mode"}
-    except NotEnoughMemory as error:
-        return {"error": str(error), "code": "setup.memory"}
+        opened.fill(opened.buffers, generate(case, case.seed))
+        opened.ask(request, Done)
+    finally:
+        opened.close()
     content = read_plain_file(process.scratch / explained_name)
     try:
         found = json.loads(content or b"")
     except (ValueError, RecursionError):
-        return {"error": "the submission's process left no counts"}
+        message = "the submission's process left no counts"
+        raise SubmissionFailed("process.protocol", message) from None
     return {"kernels": found.get("kernels") if isinstance(found, dict) else None}

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
@@ -36,8 +36,7 @@ class Repetition(Protocol):
 class Hooks:
     """open_clock: raises SubmissionFailed where the worker cannot be clocked. repeat: takes a fresh
     process. observe: adds to the report of a call that was right, or raises SubmissionFailed.
-    untimed: a report in place of times. floors_ns: of cases. end_case: adds to a report. failed:
-    adds to that of a failure, given what the worker said besides its message.
+    untimed: a report in place of times. floors_ns: of cases. end_case: adds to a report.
     """
 
     explain: Explain | None = None
@@ -52,4 +51,3 @@ class Hooks:
     ]
     flush: Flush = contest_flush
     end_case: Callable[[dict[str, str]], None] = lambda _: None
-    failed: Callable[[dict[str, Any]], dict[str, str]] = lambda _: {}

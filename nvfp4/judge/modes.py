@@ -19,7 +19,6 @@ from nvfp4.judge.clock.device_limits import DeviceLimits
 from nvfp4.judge.clock.stats import Stats, summarise
 from nvfp4.judge.hooks import Clock, Hooks, Repetition
 from nvfp4.judge.opened_case import (
-    NotEnoughMemory,
     OpenedCase,
     OutOfTime,
     generate,
@@ -27,7 +26,7 @@ from nvfp4.judge.opened_case import (
     seconds_left,
 )
 from nvfp4.judge.protocol import Exit, ResultPipe
-from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
+from nvfp4.judge.submission_process import CaseFailed, SubmissionFailed, SubmissionProcess
 from nvfp4.records.messages import Profile, Profiled
 
 longest_value_bytes = 3000
@@ -232,23 +231,23 @@ class Judge:
         report: dict[str, str] = {}
         try:
             yield report
-        except SubmissionFailed as failed:
-            report.update(self._hooks.failed(failed.record))
-            self._fail(key, str(failed), failed.end, report)
+        except CaseFailed as failed:
+            self._fail(key, failed, report)
             if failed.end is Exit.TIMED_OUT:  # the rest would hang as long
                 self._deadline = time.monotonic()
-        except OutOfTime:
-            self._fail(key, "not judged: the time limit was reached", Exit.TIMED_OUT, report)
-        except NotEnoughMemory as error:
-            self._fail(key, str(error), Exit.CHECK_FAILED, report)
         else:
             self._write(key, report)
 
-    def _fail(self, key: str, message: str, end: Exit, report: dict[str, str]) -> None:
-        if end is not Exit.CHECK_FAILED and end not in self._failures:
-            print(f"eval.py: {key}: {message}", file=sys.stderr)  # which the bot shows
-        self._failures.append(end)
-        self._write(key, {**report, "status": "fail", "error": message})
+    def _fail(self, key: str, failed: CaseFailed, report: dict[str, str]) -> None:
+        if failed.end is not Exit.CHECK_FAILED and failed.end not in self._failures:
+            timed_out = failed.end is Exit.TIMED_OUT  # the case's own message shows where it hangs
+            said = failed.failure.message if timed_out else failed
+            print(f"eval.py: {key}: {said}", file=sys.stderr)  # which the bot shows
+        self._failures.append(failed.end)
+        report["failure"] = failed.failure.as_json()
+        if getattr(failed, "by_import", False):
+            report["by_import"] = "true"
+        self._write(key, {**report, "status": "fail", "error": str(failed)})
 
     def _write(self, key: str, report: dict[str, str]) -> None:
         self._hooks.end_case(report)

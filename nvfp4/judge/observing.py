@@ -4,6 +4,7 @@ import json
 import os
 import secrets
 import sys
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,10 @@ import torch
 
 from nvfp4.judge.case_log import tell_more
 from nvfp4.judge.cases import Case
-from nvfp4.judge.causes import Causes
 from nvfp4.judge.clock.device_limits import DeviceLimits
 from nvfp4.judge.clock.gated_timing import GatedClock
 from nvfp4.judge.clock.stats import TimedCalls
+from nvfp4.judge.diagnosis import diagnose
 from nvfp4.judge.emulated_counts import refuse_too_few_bytes, total_counts
 from nvfp4.judge.findings import findings_of
 from nvfp4.judge.hooks import Hooks
@@ -25,12 +26,14 @@ from nvfp4.judge.recorded_case import RecordedCase, Recording
 from nvfp4.judge.repeat import Repetition
 from nvfp4.judge.state_checks import StateChecks
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
-from nvfp4.records.failures import reported
+from nvfp4.records.failures import Finding
 from nvfp4.records.messages import Called
 from nvfp4.records.options import Options, called_by_the_command
 from nvfp4.worker.listings import take_listings
 from nvfp4.worker.printed import unheard
 from nvfp4.worker.timing import Flush, flushes
+
+_not_of_the_place = ("code", "message", "count")
 
 
 def judge_hooks(
@@ -50,14 +53,13 @@ def judge_hooks(
     name = options.name or submission.name
     recording = Recording(process, name)
     records = not on_cuda and sys.platform == "linux"
-    causes, timed_calls = Causes(), TimedCalls()
+    timed_calls = TimedCalls()
 
     def end_case(report: dict[str, str]) -> None:
         if keep:
             take_listings(process.scratch / "kept", Path(keep))
             if recording.executor.listings:
                 take_listings(recording.executor.listings, Path(keep))
-        causes.tell(report)
         timed_calls.add_to(report)
         tell_more(report, process, submission, name)
 
@@ -75,12 +77,12 @@ def judge_hooks(
             report["unverified"] = "launches can be run elsewhere on Linux only"
         found = findings_of(opened, called)
         if found:
-            report["findings"] = json.dumps(found)
+            report["findings"] = json.dumps([asdict(each) for each in found])
         if found and options.strict:
-            raise SubmissionFailed(f"{found[0]['message']} (--strict)")
+            raise _strictly(found[0])
 
     return Hooks(
-        explain=causes.explain,
+        explain=diagnose,
         open_test=OpenedCase if on_cuda else StateChecks().open,
         open_benchmark=recording.open if records else OpenedCase,
         open_clock=partial(GatedClock, process, device, deadline) if on_cuda else None,
@@ -89,7 +91,6 @@ def judge_hooks(
         **({"floors_ns": partial(_floors_ns, device, flushes[flush])} if on_cuda else {}),
         observe=observe,
         end_case=end_case,
-        failed=reported,
         repeat=partial(
             Repetition,
             submission=submission,
@@ -99,6 +100,15 @@ def judge_hooks(
         if options.repeat
         else None,
     )
+
+
+def _strictly(finding: Finding) -> SubmissionFailed:
+    """The failure that a finding is, with its place."""
+    message = f"{finding.message} (--strict)"
+    failed = SubmissionFailed("finding.strict", message, finding=finding.code)
+    place = {name: each for name, each in vars(finding).items() if name not in _not_of_the_place}
+    failed.failure = replace(failed.failure, **place)
+    return failed
 
 
 def _floors_ns(
@@ -136,7 +146,7 @@ class Counted:
             return {}
         if not called_by_the_command():
             raise SubmissionFailed(
-                "there is no GPU here, and a kernel that is emulated has no time"
+                "setup.no_gpu", "there is no GPU here, and a kernel that is emulated has no time"
             )
         counts = total_counts(called.launches)
         refuse_too_few_bytes(counts, opened.case.bytes)
@@ -154,11 +164,8 @@ def _call_again(opened: OpenedCase, process: SubmissionProcess) -> None:
         try:
             opened.judged_call(generate(opened.case, secrets.randbelow(2**63)))
         except SubmissionFailed as failed:
-            raise SubmissionFailed(
-                f"{failed}\n(in another call with other inputs of the same shape)",
-                failed.end,
-                failed.record,
-            ) from None
+            more = "(in another call with other inputs of the same shape)"
+            raise failed.and_more(more) from None
 
 
 longest_bytes = 3000

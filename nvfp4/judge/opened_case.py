@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -11,15 +12,26 @@ from nvfp4.contract.layout import dtype_by_name, input_names, output_view, stora
 from nvfp4.contract.task import input_t, output_t
 from nvfp4.judge.cases import Case
 from nvfp4.judge.clock.device_limits import free_memory_bytes
-from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
+from nvfp4.judge.protocol import Exit
+from nvfp4.judge.submission_process import CaseFailed, SubmissionFailed, SubmissionProcess
 from nvfp4.records.messages import Call, Called, Done, HandOverAgain, OpenCase
 from nvfp4.shared_memory.buffers import SharedBuffers, create_buffers, output_name
 from nvfp4.worker.timing import wait_until_idle
 
 T = TypeVar("T")
 
-Explain = Callable[[input_t, output_t, output_t], str | None]
-"""From inputs, output and reference what explains a wrong output, or None."""
+
+class Explanation(Protocol):
+    """Why an output is wrong: lines for people, and for programs causes as of a failure."""
+
+    @property
+    def text(self) -> str: ...
+
+    def causes(self) -> list[dict[str, Any]]: ...
+
+
+Explain = Callable[[input_t, output_t, output_t], Explanation]
+"""From inputs, output and reference what explains a wrong output."""
 
 longest_compile_s = 150.0
 """An import, or the first call of a case: CUDA C++ with torch's own headers takes a minute."""
@@ -28,11 +40,16 @@ longest_call_s = 60.0
 """Another call."""
 
 
-class OutOfTime(Exception):
+class OutOfTime(CaseFailed):
     """The mode's time limit is reached."""
 
+    end = Exit.TIMED_OUT
 
-class NotEnoughMemory(Exception):
+    def __init__(self) -> None:
+        super().__init__("timeout.mode", "not judged: the time limit was reached")
+
+
+class NotEnoughMemory(CaseFailed):
     """A case is too large for this device."""
 
 
@@ -111,16 +128,27 @@ class OpenedCase:
         pristine = self._storages(data)
         for name in input_names:
             if not torch.equal(buffers.tensors[name], pristine[name]):
-                raise SubmissionFailed(f"custom_kernel changed its input {name} in place")
+                raise changed_input(name)
 
     def check_output(self, output: torch.Tensor, data: input_t) -> None:
         """Raises SubmissionFailed if an output [m, 1, l] is wrong."""
         expected = reference.ref_kernel(data)
         passed, message = reference.check_implementation(data, output, expected)
         if not passed:
-            why = self._explain(data, output, expected) if self._explain else None
-            raise SubmissionFailed(f"{message}\n{why}" if why else message)
+            raise self._wrong(data, output, expected, message)
         self.error_share = max(self.error_share, reference.error_share(output, expected))
+
+    def _wrong(
+        self, data: input_t, output: torch.Tensor, expected: torch.Tensor, message: str
+    ) -> SubmissionFailed:
+        wrong = int((~reference.close_enough(output, expected)).sum())
+        code, elements = "output.mismatch", output.numel()
+        if self._explain is None:
+            return SubmissionFailed("output.mismatch", message, wrong=wrong, elements=elements)
+        why = self._explain(data, output, expected)
+        failed = SubmissionFailed(code, f"{message}\n{why.text}", wrong=wrong, elements=elements)
+        failed.failure = replace(failed.failure, causes=why.causes())
+        return failed
 
     def output(self) -> torch.Tensor:
         """The last output as it was when the answer came, [m, 1, l]."""
@@ -133,7 +161,8 @@ class OpenedCase:
     def _take_dtype(self, answer: object) -> None:
         name = getattr(answer, "dtype", "")
         if name not in dtype_by_name:
-            raise SubmissionFailed(f"the submission's process sent the dtype {name[:40]!r}")
+            message = f"the submission's process sent the dtype {name[:40]!r}"
+            raise SubmissionFailed("process.protocol", message)
         self.output_dtype = dtype_by_name[name]
 
     def check_again(self) -> None:
@@ -141,7 +170,8 @@ class OpenedCase:
         self.ask(HandOverAgain(), Done)
         after = self.view_output(self.buffers.tensors[output_name])
         if not same_bits(after, self.output()):
-            raise SubmissionFailed("the output changed after it was returned")
+            message = "the output changed after it was returned"
+            raise SubmissionFailed("output.changed_later", message)
 
     def _storages(self, data: input_t) -> dict[str, torch.Tensor]:
         return storages(data, self.case.m, self.case.k, self.case.l)
@@ -154,6 +184,12 @@ class OpenedCase:
         """For the next request. Raises OutOfTime."""
         longest_s = longest_call_s if self._called else longest_compile_s
         return seconds_left(self._deadline, longest_s)
+
+
+def changed_input(name: str) -> SubmissionFailed:
+    """What a submission is told that wrote to an input."""
+    message = f"custom_kernel changed its input {name} in place"
+    return SubmissionFailed("contract.input_changed", message, input=name)
 
 
 def seconds_left(deadline: float, longest_s: float = longest_call_s) -> float:
@@ -175,7 +211,11 @@ def _refuse_too_large(case: Case, device: torch.device) -> None:
     needed_bytes = 4 * total_bytes(case.m, case.k, case.l)
     free_bytes = free_memory_bytes(device)
     if needed_bytes > free_bytes:
+        needed_gib, free_gib = (round(each / 2**30, 1) for each in (needed_bytes, free_bytes))
         raise NotEnoughMemory(
-            f"this case needs about {needed_bytes / 2**30:.1f} GiB of memory and "
-            f"{free_bytes / 2**30:.1f} GiB are free: choose a smaller shape"
+            "setup.memory",
+            f"this case needs about {needed_gib} GiB of memory and {free_gib} GiB are free: choose "
+            "a smaller shape",
+            needed_gib=needed_gib,
+            free_gib=free_gib,
         )

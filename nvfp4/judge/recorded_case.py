@@ -19,9 +19,10 @@ from nvfp4.contract.layout import described_buffers, dtype_by_name, input_names,
 from nvfp4.contract.task import input_t
 from nvfp4.judge.cases import Case
 from nvfp4.judge.executor import Executor, ExecutorFailed
-from nvfp4.judge.opened_case import Explain, OpenedCase, generate
+from nvfp4.judge.opened_case import Explain, OpenedCase, changed_input, generate
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
+from nvfp4.records.failures import read_failure
 from nvfp4.records.launch_records import Malformed, RecordedCall, outbox_bytes, read_call
 from nvfp4.records.messages import (
     Call,
@@ -179,8 +180,9 @@ class RecordedCase(OpenedCase):
         call, said = self._record()
         executed, output = self._execute(said, data)
         self.prints += executed.prints
-        if executed.record:  # it would take as long here
-            raise SubmissionFailed(executed.fault, record=executed.record)
+        failure = read_failure(executed.failure)
+        if failure is not None:  # it would take as long here
+            raise SubmissionFailed.of(failure, executed.fault)
         if executed.fault:
             raise NotRecorded(_first_line(executed.fault))
         self._called = True
@@ -199,11 +201,11 @@ class RecordedCase(OpenedCase):
             recorded = self.ask(Record(fresh), Recorded, fd if fresh else None)
             changed = decoys.changed(self.buffers)
             if changed:
-                raise SubmissionFailed(f"custom_kernel changed its input {changed} in place")
+                raise changed_input(changed)
         except SubmissionFailed as failed:
             if failed.end is Exit.TIMED_OUT:
                 raise
-            raise NotRecorded(_first_line(failed.record.get("message") or failed)) from None
+            raise NotRecorded(_first_line(failed.failure.message)) from None
         if recorded.call == {}:
             raise NotRecorded(_first_line(recorded.why))
         try:

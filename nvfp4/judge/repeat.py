@@ -74,13 +74,15 @@ class Repetition:
         if not self._atomics:
             count = int((repeated != output).sum())
             raise SubmissionFailed(
+                "output.not_repeatable",
                 f"in a fresh process the same inputs gave {count} other results; a submission that "
-                f"adds with atomics says so in its first comment lines: {atomics_directive}"
+                f"adds with atomics says so in its first comment lines: {atomics_directive}",
             )
         steps = int((_ordered(repeated) - _ordered(output)).abs().max())
         if steps > 1:
             raise SubmissionFailed(
-                f"in a fresh process the same inputs gave results {steps} steps of float16 apart"
+                "output.not_repeatable",
+                f"in a fresh process the same inputs gave results {steps} steps of float16 apart",
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypeVar
 
 import torch
@@ -73,7 +74,10 @@ class _CheckedCase(OpenedCase):
             return
         finally:
             self._explain = explain
-        raise SubmissionFailed(
+        state = SubmissionFailed(
+            "output.state",
             f"{failed}\nin a process of its own this call is right: what earlier calls have left "
-            "decides"
-        ) from None
+            "decides",
+        )
+        state.failure = replace(state.failure, causes=failed.failure.causes)
+        raise state from None

@@ -12,16 +12,20 @@ import tempfile
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TypeVar
 
 from nvfp4 import contract
 from nvfp4.judge.protocol import Exit
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout, Message
-from nvfp4.records.messages import Done, Failure, Greeting, Load, pack, unpack
+from nvfp4.records.failures import Failure, read_failure
+from nvfp4.records.messages import Done, Failed, Greeting, Load, pack, unpack
 from nvfp4.records.options import Options
 from nvfp4.sandbox import isolation
 from nvfp4.sandbox.workers import Process, start_worker
+from nvfp4.worker.hangs import stack_of_hang
+from nvfp4.worker.request_state import last_state
 
 T = TypeVar("T")
 
@@ -36,15 +40,53 @@ _look_s = 0.2
 """How often the judge looks after a silent worker."""
 
 
-class SubmissionFailed(Exception):
-    """``str`` is the message for the participant. record: what its process said besides."""
+_told_by_workers = (
+    *("build.", "call.", "contract.", "cuda.", "import.", "kernel.", "launch.", "machine."),
+    *("process.sys_exit", "retarget."),
+)
+"""How codes begin that the submission's process may give; all others are the judge's own."""
+
+_least_s = 0.1
+"""Of compiling and emulating, to be worth a word."""
+
+
+class CaseFailed(Exception):
+    """A case cannot pass. ``str`` is the message for people; failure: the same for programs.
+    end: how eval.py ends then.
+    """
+
+    end = Exit.CHECK_FAILED
+
+    def __init__(self, code: str, message: str, **arguments: object) -> None:
+        super().__init__(message)
+        self.failure = Failure(code, message.partition("\n")[0], arguments=arguments)
+
+
+class SubmissionFailed(CaseFailed):
+    """The submission is why. by_import: whether importing it has raised."""
+
+    by_import = False
 
     def __init__(
-        self, message: str, end: Exit = Exit.CHECK_FAILED, record: Message | None = None
+        self, code: str, message: str, end: Exit = Exit.CHECK_FAILED, **arguments: object
     ) -> None:
-        super().__init__(message)
+        super().__init__(code, message, **arguments)
         self.end = end
-        self.record = record or {}
+
+    @classmethod
+    def of(cls, failure: Failure, message: str) -> "SubmissionFailed":
+        """As the submission's process tells it, or the executor."""
+        failed = cls(failure.code, message)
+        failed.failure = replace(failure, message=failure.message or failed.failure.message)
+        if failure.code == "cuda.error":
+            failed.end = Exit.CUDA_ERROR
+        return failed
+
+    def and_more(self, text: str) -> "SubmissionFailed":
+        """The same with another line."""
+        failed = self.of(self.failure, f"{self}\n{text}")
+        failed.end = self.end
+        return failed
 
 
 class CannotRun(Exception):
@@ -87,6 +129,7 @@ class SubmissionProcess:
         for source in (submission, *(_contract / name for name in _beside)):
             shutil.copy(source, self.scratch / source.name)
         self._submission = self.scratch / submission.name
+        self._source, self._name = submission, self.options.name or submission.name
         self._process: Process | None = None
         self._loaded = False
         self._requests = 0
@@ -185,7 +228,8 @@ class SubmissionProcess:
                 return self.greet(timeout_s, attempts - 1)
             except (ChannelTimeout, BadMessage) as error:
                 self.stop()
-                raise SubmissionFailed(f"the worker did not start: {error!r}") from None
+                message = f"the worker did not start: {error!r}"
+                raise SubmissionFailed("process.not_started", message) from None
             self._confined = {str(name): str(how) for name, how in greeting.confined.items()}
         return self._confined
 
@@ -204,32 +248,59 @@ class SubmissionProcess:
             if message.get("id") != self._requests:
                 self.stop()
                 raise SubmissionFailed(
-                    "the submission's process sent an answer that nobody asked for"
+                    "process.protocol",
+                    "the submission's process sent an answer that nobody asked for",
                 )
-            answered = unpack(message, answer, Failure)
+            answered = unpack(message, answer, Failed)
         except ChannelClosed:
             raise self._died() from None
         except ChannelTimeout:
             self.stop()
-            activity = "its import" if isinstance(self._asked, Load) else "custom_kernel"
-            raise SubmissionFailed(
-                f"{activity} did not finish within {timeout_s:.3g} s", Exit.TIMED_OUT
-            ) from None
+            raise self._timed_out(timeout_s) from None
         except BadMessage as error:
             self.stop()
             raise SubmissionFailed(
-                f"the submission's process sent a bad message: {error}"
+                "process.protocol", f"the submission's process sent a bad message: {error}"
             ) from None
-        if isinstance(answered, Failure):
-            if answered.kind == "setup":
-                raise CannotRun(answered.message)
-            lost = answered.kind == "cuda"
-            if lost:  # with the CUDA context of that process
-                self.stop()
-            end = Exit.CUDA_ERROR if lost else Exit.CHECK_FAILED
-            raise SubmissionFailed(answered.message, end, answered.record)
+        if isinstance(answered, Failed):
+            raise self._told(answered)
         assert isinstance(answered, answer)
         return answered
+
+    def _told(self, answered: Failed) -> Exception:
+        failure = read_failure(answered.failure) or Failure("call.exception")
+        if failure.code == "setup.judge":
+            return CannotRun(answered.message)
+        if not failure.code.startswith(_told_by_workers):
+            failure = replace(failure, code="call.exception")
+        failed = SubmissionFailed.of(replace(failure, causes=[]), answered.message)
+        failed.by_import = isinstance(self._asked, Load)
+        if failure.code == "cuda.error":  # lost with the CUDA context of that process
+            self.stop()
+        return self._after_refusal(failed) if failure.code == "process.sys_exit" else failed
+
+    def _timed_out(self, timeout_s: float) -> SubmissionFailed:
+        """With what the time went into besides, and where it hangs."""
+        loads = isinstance(self._asked, Load)
+        message = f"{'its import' if loads else 'custom_kernel'} did not finish within "
+        message += f"{timeout_s:.3g} s"
+        arguments = {"seconds": float(f"{timeout_s:.3g}")}
+        ours_s = min(last_state(self.scratch).not_its_own_until_now_s, timeout_s)
+        if ours_s >= _least_s:
+            message += f", of which compiling and emulating took {ours_s:.3g} s"
+            arguments["not_its_own_s"] = float(f"{ours_s:.3g}")
+        stack = stack_of_hang(self.scratch, self._source, self._name)
+        code = "timeout.import" if loads else "timeout.call"
+        return SubmissionFailed(code, f"{message}\n{stack}".strip(), Exit.TIMED_OUT, **arguments)
+
+    def _after_refusal(self, ended: SubmissionFailed) -> SubmissionFailed:
+        """Where the process was refused something just before it ended, that is why."""
+        refused = last_state(self.scratch).refused
+        if not refused:
+            return ended
+        failed = SubmissionFailed("launch.unsupported_call", f"{refused}\nthen {ended}")
+        failed.by_import = ended.by_import
+        return failed
 
     def _receive(self, timeout_s: float) -> Message:
         """The next message. A fork can hold the socket open when the worker has ended."""
@@ -245,9 +316,9 @@ class SubmissionProcess:
                     raise ChannelClosed from None
                 if len(isolation.descendants(os.getpid())) > isolation.processes:
                     self.stop()
-                    raise SubmissionFailed(
-                        f"the submission started more than {isolation.processes} processes"
-                    ) from None
+                    most = isolation.processes
+                    message = f"the submission started more than {most} processes"
+                    raise SubmissionFailed("process.too_many", message, limit=most) from None
                 if left_s <= _look_s:
                     raise
 
@@ -260,18 +331,26 @@ class SubmissionProcess:
             code = None
         tail = self._stderr.text(wait_s=1) or self.stdout.text(wait_s=1)
         self.stop()
+        more = f"\n{tail}" if tail else ""
         if code is None:
-            ended = "closed its connection to the judge"
-        elif code < 0:
-            ended = f"was killed by {_signal_name(-code)}"
-        else:
-            ended = f"ended with exit code {code}"
-        message = f"the submission's process {ended}"
-        return SubmissionFailed(f"{message}\n{tail}" if tail else message)
+            message = "the submission's process closed its connection to the judge"
+            return SubmissionFailed("process.closed", message + more)
+        if code < 0:
+            name, meaning = _signal(-code)
+            message = f"the submission's process was killed by {name}{meaning}"
+            return self._after_refusal(
+                SubmissionFailed("process.killed", message + more, signal=name)
+            )
+        message = f"the submission's process ended with exit code {code}"
+        return self._after_refusal(
+            SubmissionFailed("process.exited", message + more, exit_code=code)
+        )
 
 
-def _signal_name(number: int) -> str:
+def _signal(number: int) -> tuple[str, str]:
+    """Its name, and what that means."""
     try:
-        return f"{signal.Signals(number).name} ({(signal.strsignal(number) or '').lower()})"
+        meaning = (signal.strsignal(number) or "").lower()
+        return signal.Signals(number).name, f" ({meaning})"
     except ValueError:  # a real-time signal
-        return f"signal {number}"
+        return f"signal {number}", ""

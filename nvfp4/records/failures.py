@@ -1,165 +1,200 @@
-"""A failure as a record for programs: what the submission's process tells, and what is believed."""
+"""Failures and findings as records, which programs read.
+
+They may come from the submission's process. ``read_failure`` and ``read_findings`` are where that
+is checked: every value is of its type afterwards, and short.
+"""
 
 from __future__ import annotations
 
 import json
-import traceback
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import PurePath
+from typing import Any, TypeVar
 
-from nvfp4.records.plain_values import other_places, plain_value, whole_number, whole_numbers
-from nvfp4.records.refusals import code_of_others, own_refusal
+T = TypeVar("T")
 
-longest_bytes = 1100
-"""Of a record, as JSON: the bot's pipe is small."""
+LONGEST_BYTES, LONGEST_CAUSES = 1200, 1700
+"""Of a failure as JSON without its causes, and of these: the bot's pipe is small."""
 
-_longest_text = 240
-_longest_name = 60
-_most_arguments = 12
-_longest_chain = 8
+LONGEST_TEXT, LONGEST_NAME = 300, 60
+MOST_ARGUMENTS, MOST_CAUSES, MOST_PLACES = 16, 4, 4
+LARGEST = 2**53
+"""Every whole number below it is a number of JSON."""
 
-_texts = ("code", "message", "kernel", "file", "hint", "rule")
-_numbers = ("line", "column", "ptx_line")
-_triples = ("cta", "thread")
+UNKNOWN = "unknown"
 
-_import_codes = {SyntaxError: "import.syntax", ImportError: "import.module"}
+_code = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 
 
-def record_of(
-    error: BaseException, submission: Path, imported: bool, emulated: bool = True
-) -> dict[str, Any]:
-    """What is known of an error that ended a call, or the import of the submission.
+@dataclass(frozen=True)
+class Place:
+    """Another place that belongs to a failure or a finding. cta, thread: [x, y, z]."""
 
-    A fault of a kernel has the code of its class, `kernel.out_of_bounds`, and its place. An
-    exception of Python has the innermost line of the submission. What we refuse counts for more
-    than what a submission makes of that. emulated: whether there is no GPU.
-    """
-    refusal = own_refusal(error)
-    if refusal is not None:
-        return _of_a_fault(refusal, _code_of_ours(refusal) or "", submission)
-    cause: BaseException | None = error
-    for _ in range(_longest_chain):
-        if cause is None:
-            break
-        code = _code_of_ours(cause)
-        if code is not None:
-            return _of_a_fault(cause, code, submission)
-        cause = cause.__cause__
-    record = _of_an_exception(error, submission, imported)
-    record["code"] = code_of_others(error, emulated) or record["code"]
-    return record
+    message: str | None = None
+    file: str | None = None
+    line: int | None = None
+    ptx_line: int | None = None
+    cta: list[int] | None = None
+    thread: list[int] | None = None
 
 
-def _code_of_ours(error: BaseException) -> str | None:
-    """The code of an error that a package of ours has raised."""
-    module = str(type(error).__module__)
-    if not module.startswith("nvfp4."):
+@dataclass(frozen=True)
+class Failure:
+    """Why a case did not pass; docs/json.md explains every field."""
+
+    code: str
+    message: str = ""
+    kernel: str | None = None
+    file: str | None = None
+    hint: str | None = None
+    rule: str | None = None
+    line: int | None = None
+    column: int | None = None
+    ptx_line: int | None = None
+    cta: list[int] | None = None
+    thread: list[int] | None = None
+    arguments: dict[str, Any] = field(default_factory=dict)
+    causes: list[dict[str, Any]] = field(default_factory=list)
+    related: list[Place] = field(default_factory=list)
+
+    def as_plain(self) -> dict[str, Any]:
+        """Every field that says something."""
+        return {name: each for name, each in asdict(self).items() if each not in (None, {}, [])}
+
+    def as_json(self) -> str:
+        """For the bot's pipe: what makes it too long is left out, a hint first."""
+        plain = self.as_plain()
+        causes = plain.pop("causes", [])
+        for name in ("hint", "rule", "related", "arguments", "message", "kernel", "file"):
+            if len(json.dumps(plain)) > LONGEST_BYTES:
+                plain.pop(name, None)
+        if causes and len(json.dumps(causes)) <= LONGEST_CAUSES:
+            plain["causes"] = causes
+        return json.dumps(plain)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a kernel did that the manual forbids and hardware tolerates. count: how often."""
+
+    code: str
+    message: str = ""
+    kernel: str | None = None
+    file: str | None = None
+    hint: str | None = None
+    rule: str | None = None
+    line: int | None = None
+    cta: list[int] | None = None
+    thread: list[int] | None = None
+    count: int | None = None
+    related: list[Place] = field(default_factory=list)
+
+
+KEYS = tuple(each.name for each in fields(Failure))
+
+
+def read_failure(value: object) -> Failure | None:
+    """The failure that a value of JSON is; None for what has no code. What is not of its type is
+    left out, what is too long is cut."""
+    return _read(Failure, value)
+
+
+def read_findings(value: object) -> list[Finding]:
+    """The findings of a list; what has no code or no message is left out."""
+    found = (_read(Finding, each) for each in (value if isinstance(value, list) else []))
+    return [each for each in found if each is not None and each.message]
+
+
+def _read(kind: type[T], value: object) -> T | None:
+    if not isinstance(value, Mapping) or _is_code(value.get("code")) is None:
         return None
-    code = getattr(error, "verdict_code", None)
-    if code is None and module.startswith("nvfp4.emulator."):
-        code = f"kernel.{getattr(error, 'code', 'fault')}"
-    return code if isinstance(code, str) else None
+    return _record(kind, value)
 
 
-def _of_a_fault(error: BaseException, code: str, submission: Path) -> dict[str, Any]:
-    where = getattr(error, "where", None)
-    arguments = getattr(error, "arguments", None)
-    record: dict[str, Any] = {
-        "code": code,
-        "message": getattr(error, "message", None) or str(error),
-        "hint": getattr(error, "hint", None),
-        "rule": getattr(error, "rule", None),
-        "arguments": dict(arguments) if isinstance(arguments, Mapping) else {},
+def _record(kind: type[T], value: Mapping[Any, Any]) -> T:
+    """A record with those fields that are of their type."""
+    found = {
+        each.name: _readers[str(each.type)](value.get(each.name))
+        for each in fields(kind)  # type: ignore[arg-type]
     }
-    if where is None:
-        return {**_place(error, submission), **record}
-    names = {"cta": "cta", "thread": "thread", "file": "file", "column": "column"}
-    names |= {"line": "source_line", "ptx_line": "line", "kernel": "kernel_name"}
-    related = getattr(error, "related", [])
-    if related:
-        places = [{"message": each.message, **_read(each.where, names)} for each in related]
-        record["related"] = places
-    return record | _read(where, names)
+    if found.get("file"):
+        found["file"] = PurePath(found["file"]).name
+    return kind(**{name: each for name, each in found.items() if each is not None})
 
 
-def _read(where: object, names: Mapping[str, str]) -> dict[str, Any]:
-    return {name: getattr(where, attribute, None) for name, attribute in names.items()}
+def _is_code(value: object) -> str | None:
+    short = isinstance(value, str) and len(value) <= LONGEST_NAME
+    return str(value) if short and _code.fullmatch(str(value)) else None
 
 
-def _of_an_exception(error: BaseException, submission: Path, imported: bool) -> dict[str, Any]:
-    code = "call.exception" if imported else "import.exception"
-    if not imported:
-        kinds = (name for kind, name in _import_codes.items() if isinstance(error, kind))
-        code = next(kinds, code)
-    return {
-        "code": code,
-        "message": _sentence(error),
-        "arguments": {"type": type(error).__name__},
-        **_place(error, submission),
-    }
+def _text(value: object) -> str | None:
+    return value[:LONGEST_TEXT] if isinstance(value, str) and value else None
 
 
-def _sentence(error: BaseException) -> str:
-    """The last line of a traceback: the error's type and message."""
-    try:
-        return traceback.format_exception_only(error)[-1].strip()
-    except Exception:  # a class of the submission's own may fail at its own message
-        return type(error).__name__
+def _whole_number(value: object) -> int | None:
+    return value if type(value) is int and 0 <= value < LARGEST else None
 
 
-def _place(error: BaseException, submission: Path) -> dict[str, Any]:
-    """The innermost line of the submission that led to an error."""
-    if isinstance(error, SyntaxError) and error.filename in (str(submission), submission.name):
-        return {"file": submission.name, "line": error.lineno, "column": error.offset}
-    frames = traceback.extract_tb(error.__traceback__)
-    for frame in reversed(frames):
-        if frame.filename in (str(submission), submission.name):
-            start = getattr(frame, "colno", None)
-            column = None if start is None else start + 1
-            return {"file": submission.name, "line": frame.lineno, "column": column}
-    return {}
+def _numbers(value: object) -> list[int] | None:
+    if not isinstance(value, (list, tuple)) or len(value) > MOST_ARGUMENTS:
+        return None
+    return list(value) if all(type(v) is int and abs(v) < LARGEST for v in value) else None
 
 
-def believed(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The known fields of a record, each of its type or left out, the texts cut.
+def _triple(value: object) -> list[int] | None:
+    numbers = _numbers(value)
+    return numbers if numbers is not None and len(numbers) == 3 else None
 
-    A record comes from the submission's process. What is longer than `longest_bytes` as JSON loses
-    its hint first, then its rule, related places, arguments and texts.
-    """
-    plain: dict[str, Any] = {}
-    for name in _texts:
-        value = record.get(name)
-        if isinstance(value, str) and value:
-            plain[name] = value[:_longest_text]
-    if "code" not in plain:
+
+def _argument(value: object) -> Any:
+    """A text, a flag, a number, or a short list of whole numbers; None for anything else."""
+    if isinstance(value, str):
+        return value[:LONGEST_TEXT]
+    if isinstance(value, (bool, int, float)):
+        return value if abs(value) < LARGEST else None
+    return _numbers(value)
+
+
+def _arguments(value: object) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
         return {}
-    if "file" in plain:
-        plain["file"] = Path(plain["file"]).name
-    for name in _numbers:
-        if (number := whole_number(record.get(name))) is not None:
-            plain[name] = number
-    for name in _triples:
-        if (numbers := whole_numbers(record.get(name))) is not None:
-            plain[name] = numbers
-    plain["arguments"] = _plain_arguments(record.get("arguments"))
-    if places := other_places(record.get("related"), _longest_text):
-        plain["related"] = places
-    for name in ("hint", "rule", "related", "arguments", "message", "kernel", "file"):
-        if len(json.dumps(plain)) > longest_bytes:
-            plain.pop(name, None)
-    return plain
+    known = {str(name)[:LONGEST_NAME]: _argument(each) for name, each in value.items()}
+    kept = [(name, each) for name, each in known.items() if each is not None]
+    return dict(kept[:MOST_ARGUMENTS])
 
 
-def _plain_arguments(arguments: object) -> dict[str, Any]:
-    if not isinstance(arguments, Mapping):
-        return {}
-    named = [(name, plain_value(value, _longest_text)) for name, value in arguments.items()]
-    kept = [(name, value) for name, value in named if isinstance(name, str) and value is not None]
-    return {name[:_longest_name]: value for name, value in kept[:_most_arguments]}
+def _causes(value: object) -> list[dict[str, Any]]:
+    """Objects with a code and its arguments; `or` lists others that explain the same as well."""
+    return [
+        {**_cause(each), "or": [_cause(other) for other in _with_code(each.get("or"))]}
+        for each in _with_code(value)
+    ]
 
 
-def reported(record: dict[str, Any]) -> dict[str, str]:
-    """What the judge adds to the report of a failed case: `failure`, as JSON."""
-    plain = believed(record)
-    return {"failure": json.dumps(plain)} if plain else {}
+def _with_code(value: object) -> list[Mapping[Any, Any]]:
+    listed = value[:MOST_CAUSES] if isinstance(value, list) else []
+    return [each for each in listed if isinstance(each, Mapping) and _is_code(each.get("code"))]
+
+
+def _cause(value: Mapping[Any, Any]) -> dict[str, Any]:
+    known = {name: each for name, each in value.items() if name not in ("code", "or")}
+    return {"code": value["code"], **_arguments(known)}
+
+
+def _places(value: object) -> list[Place]:
+    listed = value[:MOST_PLACES] if isinstance(value, list) else []
+    return [_record(Place, each) for each in listed if isinstance(each, Mapping)]
+
+
+_readers: dict[str, Callable[[object], Any]] = {
+    "str": _text,
+    "str | None": _text,
+    "int | None": _whole_number,
+    "list[int] | None": _triple,
+    "dict[str, Any]": _arguments,
+    "list[dict[str, Any]]": _causes,
+    "list[Place]": _places,
+}
+"""By the type of a field."""

@@ -5,10 +5,11 @@ On the channel a record is a JSON object with the name of its class under "is".
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from nvfp4.records.channel import BadMessage, Message
+from nvfp4.records.plain import NotPlain, record
 
 T = TypeVar("T")
 
@@ -74,30 +75,25 @@ class Profiled:
 
 
 @dataclass(frozen=True)
-class Failure:
-    """kind: contract, exit, exception, cuda if the device is lost, setup if this machine lacks
-    something. record: see ``Extras.failed``."""
+class Failed:
+    """message: for the participant. failure: for programs; see ``records.failures``."""
 
-    kind: str
     message: str
-    record: dict[str, Any] = field(default_factory=dict)
+    failure: dict[str, Any] = field(default_factory=dict)
 
 
-def pack(record: object) -> Message:
-    return {"is": type(record).__name__, **vars(record)}
+def pack(request: object) -> Message:
+    return {"is": type(request).__name__, **vars(request)}
 
 
 def unpack(message: Message, *kinds: type[T]) -> T:
     """Raises BadMessage unless the message is a record of one of these kinds."""
     for kind in kinds:
         if message.get("is") == kind.__name__:
-            values = {}
-            for each in fields(kind):  # type: ignore[arg-type]
-                values[each.name] = value = message.get(each.name)
-                wanted = str(each.type).partition("[")[0]
-                if type(value).__name__ != wanted:
-                    raise BadMessage(f"{kind.__name__} has no {each.name} of type {wanted}")
-            return kind(**values)
+            try:
+                return record(kind, message)
+            except NotPlain as error:
+                raise BadMessage(str(error)) from None
     raise BadMessage(f"a message is no {' or '.join(kind.__name__ for kind in kinds)}")
 
 
@@ -196,13 +192,13 @@ class Execute:
 @dataclass(frozen=True)
 class Executed:
     """reports: as ``emulator.LaunchReport.to_dict``. prints: of kernels. fault: why there is no
-    output, empty if there is. record: of a kernel that was still running at the deadline, as
-    ``failure_records.record_of``. taken: because addresses are not free in that process."""
+    output, empty if there is. failure: of a kernel that was still running at the deadline, see
+    ``records.failures``. taken: because addresses are not free in that process."""
 
     reports: list[Any]
     prints: str
     fault: str
-    record: dict[str, Any]
+    failure: dict[str, Any]
     taken: bool
 
 

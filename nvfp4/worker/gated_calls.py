@@ -69,7 +69,10 @@ class GatedCalls:
             output = runner.kernel(inputs)
             runner.refuse_other_outputs(output)
             if output.dtype != runner.output_dtype:
-                raise Refused("custom_kernel returned another dtype than in the call before")
+                raise Refused(
+                    "contract.other_dtype",
+                    "custom_kernel returned another dtype than in the call before",
+                )
             self._outputs.append(output)  # not freed, on whatever stream, before it is copied
         if request.wait:  # as a host does that waits for the device in a call
             runner.settle()

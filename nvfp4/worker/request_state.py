@@ -10,7 +10,6 @@ import contextlib
 import json
 import math
 import os
-import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,7 +17,6 @@ from pathlib import Path
 from nvfp4.worker.listings import read_plain_file
 
 _name = "request"
-_pattern = f"nvfp4-*/{_name}"
 _longest_text = 240
 _not_its_own = ("compiling", "emulating")
 
@@ -72,11 +70,10 @@ class StateWriter:
                 self._path.write_text(json.dumps(asdict(self._state)))
 
 
-def last_state() -> RequestState:
-    """What the process that wrote last has written, as far as it can be believed."""
+def last_state(folder: Path) -> RequestState:
+    """What the process with this folder has written last, as far as it can be believed."""
     try:
-        path = max(Path(tempfile.gettempdir()).glob(_pattern), key=lambda p: p.lstat().st_mtime)
-        found = json.loads(read_plain_file(path) or b"")
+        found = json.loads(read_plain_file(folder / _name) or b"")
         word, refused = found["word"], found["refused"]
         since, ours_s = float(found["since"]), float(found["not_its_own_s"])
         whole = isinstance(word, str) and isinstance(refused, str)

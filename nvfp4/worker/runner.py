@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,12 +16,12 @@ import torch
 
 from nvfp4.contract.layout import dtype_by_name, layouts, output_view
 from nvfp4.contract.task import input_t, output_t
-from nvfp4.records.failures import believed, record_of
+from nvfp4.records.failures import Failure
 from nvfp4.records.messages import (
     Call,
     Called,
     Done,
-    Failure,
+    Failed,
     HandOverAgain,
     Load,
     OpenCase,
@@ -32,6 +33,7 @@ from nvfp4.records.refusals import packages
 from nvfp4.shared_memory.buffers import SharedBuffers, open_buffers, output_name
 from nvfp4.worker.hangs import HangWatch
 from nvfp4.worker.printed import flush_output
+from nvfp4.worker.raised import failure_of
 from nvfp4.worker.request_state import StateWriter
 from nvfp4.worker.timing import CallTimer, CudaTimer, call_timer, flushes, wait_until_idle
 from nvfp4.worker.tracebacks import explained, plain
@@ -40,8 +42,7 @@ CustomKernel = Callable[[input_t], output_t]
 
 _longest_error = 4000
 
-import_heading = "the import failed"
-"""How the message of a submission that cannot be loaded begins; the command looks for it."""
+_import_heading = "the import failed"
 
 _entry_point = "custom_kernel"
 _known = ("cuda", "cupy", "cutlass", "numba", "numpy", "task", "torch", "triton", "utils")
@@ -51,7 +52,11 @@ _copy = torch.Tensor.copy_
 
 
 class Refused(Exception):
-    """The submission broke the contract."""
+    """The submission broke the contract. code, arguments: of the failure."""
+
+    def __init__(self, code: str, message: str, **arguments: object) -> None:
+        super().__init__(message)
+        self.code, self.arguments = code, arguments
 
 
 class Runner:
@@ -96,17 +101,20 @@ class Runner:
         except Refused as refused:
             module = sys.modules.get("submission")
             more = _about_entry_point(module) if loads and module else ""
-            return self._told("contract", f"{refused}{more}", loads)
+            return self._told(loads, refused.code, f"{refused}{more}", refused.arguments)
         except SystemExit as stop:
-            return self._told("exit", f"the submission called sys.exit({stop.code!r})", loads)
+            given = stop.code if type(stop.code) is int else repr(stop.code)
+            message = f"the submission called sys.exit({given})"
+            return self._told(loads, "process.sys_exit", message, {"argument": given})
         except BaseException as error:
             return self._explain(error, loads)
         finally:
             flush_output()
 
-    def _told(self, kind: str, message: str, loads: bool) -> Failure:
-        heading = f"{import_heading}: " if loads else ""
-        return Failure(kind, plain(f"{heading}{message}", self._submission, self.name))
+    def _told(self, loads: bool, code: str, message: str, arguments: dict[str, Any]) -> Failed:
+        heading = f"{_import_heading}: " if loads else ""
+        text = plain(f"{heading}{message}", self._submission, self.name)
+        return Failed(text, Failure(code, arguments=arguments).as_plain())
 
     @property
     def kernel(self) -> CustomKernel:
@@ -154,25 +162,30 @@ class Runner:
         if returned:
             expected = f"expected a float16 tensor [{m}, 1, {l}] on {device}"
             hint = ": return c" if output is None else ""
-            raise Refused(f"custom_kernel returned {returned}, {expected}{hint}")
+            message = f"custom_kernel returned {returned}, {expected}{hint}"
+            raise Refused("contract.returned", message, returned=returned)
 
     def settle(self) -> None:
         """Waits until the device is idle. Raises Refused if L2 cache was set aside."""
         if isinstance(self._timer, CudaTimer):
             self._timer.synchronize()
             if self._timer.l2_was_set_aside():
-                raise Refused("custom_kernel set aside L2 cache, which would survive the flush")
+                raise Refused(
+                    "contract.l2_set_aside",
+                    "custom_kernel set aside L2 cache, which would survive the flush",
+                )
 
     def _load(self, request: Load, fd: int | None) -> Done:
         spec = importlib.util.spec_from_file_location("submission", self._submission)
         if spec is None or spec.loader is None:
-            raise Refused(f"{self._submission.name} is not a Python file")
+            raise Refused("contract.not_python", f"{self._submission.name} is not a Python file")
         module = importlib.util.module_from_spec(spec)
         sys.modules["submission"] = module
         spec.loader.exec_module(module)
         kernel = getattr(module, "custom_kernel", None)
         if not callable(kernel):
-            raise Refused(f"{self._submission.name} defines no function custom_kernel(data)")
+            message = f"{self._submission.name} defines no function custom_kernel(data)"
+            raise Refused("contract.no_custom_kernel", message)
         self._kernel = kernel
         return Done()
 
@@ -224,31 +237,28 @@ class Runner:
         table = profiler.key_averages().table(sort_by=order, row_limit=20)
         return Profiled(table, self._dtype_name)
 
-    def _explain(self, error: BaseException, loads: bool) -> Failure:
+    def _explain(self, error: BaseException, loads: bool) -> Failed:
         if getattr(error, "failure", "") == "setup":
-            return Failure("setup", " ".join(str(error).split()))
+            return Failed(" ".join(str(error).split()), {"code": "setup.judge"})
         if loads and isinstance(error, Exception):
             return self._explain_import(error)
         told = explained(error, self._submission, self.name)
-        record: dict[str, Any] = {}
-        with contextlib.suppress(Exception):  # the error may be of a class of the submission's
-            imported = self._kernel is not None
-            record = record_of(error, self._submission, imported, self.emulates)
+        failure = failure_of(error, self._submission, self._kernel is not None, self.emulates)
         if self.device.type == "cuda":
             try:
                 torch.cuda.synchronize(self.device)
             except RuntimeError as lost:
                 first_line = str(lost).splitlines()[0]
                 told = told if first_line in told else f"{told}\n{first_line}"
-                return Failure("cuda", told, believed({**record, "code": "cuda.error"}))
-        return Failure("exception", told, believed(record))
+                failure = replace(failure, code="cuda.error")
+        return Failed(told, failure.as_plain())
 
-    def _explain_import(self, error: Exception) -> Failure:
-        lines = [import_heading, own_traceback(error, self._submission)]
+    def _explain_import(self, error: Exception) -> Failed:
+        lines = [_import_heading, own_traceback(error, self._submission)]
         hint = _import_hint(error) if isinstance(error, ModuleNotFoundError) else None
         text = "\n".join(lines + ([f"hint: {hint}"] if hint else []))
-        record = record_of(error, self._submission, False, self.emulates)
-        return Failure("exception", text, believed(record))
+        failure = failure_of(error, self._submission, False, self.emulates)
+        return Failed(text, failure.as_plain())
 
 
 def own_traceback(error: BaseException, submission: Path) -> str:

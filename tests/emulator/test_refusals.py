@@ -26,8 +26,8 @@ from nvfp4.emulator.errors import (
     OutOfBounds,
     UnsupportedInstruction,
 )
-from nvfp4.records.failures import record_of, reported
 from nvfp4.records.refusals import signs
+from nvfp4.worker.raised import failure_of
 from scripts.codes_page import code_of
 from scripts.refusals_page import Site, page, page_path, refusing_classes, sites
 
@@ -62,9 +62,10 @@ def verdict_of(values: dict[str, str], exit_code: int = 112) -> Verdict:
 
 def outcome_of(error: BaseException, imported: bool = True) -> str:
     """Of a submission that raises it when it is called, or imported."""
-    record = record_of(error, file, imported)
-    said = "" if imported else "the import failed\n"
-    values = {**reported(record), "status": "fail", "error": f"{said}{error}", "complete": "true"}
+    values = {"failure": failure_of(error, file, imported).as_json(), "status": "fail"}
+    values |= {"error": str(error), "complete": "true"}
+    if not imported:
+        values = {"by_import": "true", **values}
     return verdict_of(values).outcome
 
 

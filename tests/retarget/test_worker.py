@@ -106,7 +106,7 @@ def test_always_rewrites_and_never_does_not(calls: Any) -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [Refused("an arch"), ValueError("no luck"), KeyError(3)],
+    [Refused("contract.returned", "an arch"), ValueError("no luck"), KeyError(3)],
     ids=lambda e: type(e).__name__,
 )
 def test_another_error_is_the_submission_s_own(calls: Any, error: Exception) -> None:

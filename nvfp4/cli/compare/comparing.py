@@ -211,7 +211,7 @@ class _Comparing:
         """As the benchmarks of the file would have failed."""
         file, at = self.files[failed.file], failed.case or 0
         benchmarks = [
-            BenchmarkResult(line, "fail", message=str(failed))
+            BenchmarkResult(line, "fail", message=str(failed), failure=failed.failure)
             if number == at
             else BenchmarkResult(line, "skipped", message="not run: another benchmark failed")
             for number, line in enumerate(self.problem.benchmarks)

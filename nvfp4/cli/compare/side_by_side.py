@@ -9,6 +9,7 @@ from typing import Any
 from nvfp4.cli.judging.bot import Bot
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.text import visible_json
+from nvfp4.records.failures import Failure, read_failure
 
 Times = list[list[list[float]]]
 """Of a wave: microseconds [rounds][files][shapes]."""
@@ -19,9 +20,9 @@ class FailedThere(Exception):
     None where it could not be loaded.
     """
 
-    def __init__(self, file: int, case: int | None, message: str) -> None:
+    def __init__(self, file: int, case: int | None, message: str, failure: Failure | None) -> None:
         super().__init__(message)
-        self.file, self.case = file, case
+        self.file, self.case, self.failure = file, case, failure
 
 
 def time_side_by_side(
@@ -44,7 +45,8 @@ def time_side_by_side(
             enough = on_wave(json.loads(value))
         elif key == "failed":
             found: dict[str, Any] = visible_json(value)
-            told.append(FailedThere(found["file"], found["case"], found["message"]))
+            failure = read_failure(found["failure"])
+            told.append(FailedThere(found["file"], found["case"], found["message"], failure))
         return enough
 
     ended = bot.run_comparison(contents, rounds, seed, benchmarks, on_result)

@@ -12,7 +12,6 @@ from nvfp4.cli.text import first_lines
 from nvfp4.cli.verdict import TestResult, Verdict
 
 _addresses = re.compile(r"\b0x[0-9a-f]+\b")
-_returned = "custom_kernel returned"
 
 
 def is_brief(verdict: Verdict) -> bool:
@@ -28,7 +27,7 @@ def failed_alike(tests: list[TestResult]) -> bool:
 
 def returned_wrongly(test: TestResult) -> bool:
     """Whether custom_kernel returned what is no output of any test."""
-    return (test.message or "").startswith(_returned)
+    return test.failure is not None and test.failure.code == "contract.returned"
 
 
 def _same(test: TestResult) -> str:

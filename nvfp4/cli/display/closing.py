@@ -23,7 +23,7 @@ def closing_line(verdict: Verdict) -> Text:
 
 def _way_out(verdict: Verdict) -> str:
     results: list[TestResult | BenchmarkResult] = [*verdict.tests, *verdict.benchmarks]
-    return way_out({each.failure["code"] for each in results if each.failure})
+    return way_out({each.failure.code for each in results if each.failure})
 
 
 def _passed(verdict: Verdict) -> str:

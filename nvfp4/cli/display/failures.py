@@ -66,15 +66,15 @@ def finding_lines(verdict: Verdict) -> Iterator[Text]:
     summaries = summarise(each.findings for each in results)
     for summary in summaries[:_shown_findings]:
         finding = summary.finding
-        yield Text.assemble(("finding: ", "yellow"), f"{summary.place}: {finding['message']}")
-        for other in finding.get("related") or []:
-            place = f"{other['file'] or 'PTX'}:{other['line'] or other['ptx_line']}"
-            yield Text(f"  {place}: {other['message']}{who(other)}")
-        often = f"{finding['code']}, {summary.count:,} times in {summary.cases} cases"
-        hint = f"; {finding['hint']}" if finding.get("hint") else ""
+        yield Text.assemble(("finding: ", "yellow"), f"{summary.place}: {finding.message}")
+        for other in finding.related:
+            place = f"{other.file or 'PTX'}:{other.line or other.ptx_line}"
+            yield Text(f"  {place}: {other.message}{who(other)}")
+        often = f"{finding.code}, {summary.count:,} times in {summary.cases} cases"
+        hint = f"; {finding.hint}" if finding.hint else ""
         yield Text(f"  {often}{hint}", style="dim")
-        if finding.get("rule"):
-            yield Text(f"  rule: {finding['rule']}", style="dim")
+        if finding.rule:
+            yield Text(f"  rule: {finding.rule}", style="dim")
     hidden = len(summaries) - _shown_findings
     if hidden > 0:
         yield Text(f"and {hidden} more findings; --json shows every one", style="dim")

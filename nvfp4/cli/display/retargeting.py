@@ -4,31 +4,25 @@ from collections.abc import Iterator
 from typing import Any
 
 from nvfp4.cli.text import visible_json
+from nvfp4.records.plain import fits
 
-_texts = ("kernel", "source", "target")
+_types = {
+    **dict.fromkeys(("kernel", "source", "target"), "str"),
+    **dict.fromkeys(("instructions", "added"), "int"),
+    "rewritten": "dict[str, int]",
+}
 _shown_kernels = 3
 _shown_opcodes = 4
 
 
 def read_retargeted(text: str | None) -> list[dict[str, Any]]:
     """The kernels; what is none is left out."""
-    try:
-        found = visible_json(text) if text else []
-    except (ValueError, RecursionError):
-        return []
+    found = visible_json(text)
     return [each for each in found if _is_kernel(each)] if isinstance(found, list) else []
 
 
 def _is_kernel(value: object) -> bool:
-    if not isinstance(value, dict):
-        return False
-    rewritten = value.get("rewritten")
-    return (
-        all(isinstance(value.get(name), str) for name in _texts)
-        and all(type(value.get(name)) is int for name in ("instructions", "added"))
-        and isinstance(rewritten, dict)
-        and all(type(count) is int for count in rewritten.values())
-    )
+    return isinstance(value, dict) and all(fits(_types[each], value.get(each)) for each in _types)
 
 
 def retargeting_lines(kernels: list[dict[str, Any]]) -> Iterator[str]:

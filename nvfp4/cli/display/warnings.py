@@ -6,8 +6,6 @@ from collections.abc import Callable
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict, Warning
 
-alone_too_long = "did not end within"
-
 noisy_share = 0.05
 """From this share of the mean on, the spread of the timings is worth a warning."""
 
@@ -118,7 +116,7 @@ def _noisy(verdict: Verdict) -> Warning | None:
 def _fails_alone(verdict: Verdict) -> Warning | None:
     if verdict.alone is None or not verdict.passed:
         return None
-    if verdict.emulated and alone_too_long in verdict.alone:
+    if verdict.emulated and verdict.alone_too_long:
         return None  # a GPU may be faster
     return Warning(
         "fails_alone",

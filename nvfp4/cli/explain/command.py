@@ -17,7 +17,7 @@ from nvfp4.cli.judging.assess import read_submission
 from nvfp4.cli.judging.bot import Bot
 from nvfp4.cli.display.console import new_console
 from nvfp4.cli.errors import SetupError
-from nvfp4.cli.explain.records import BadExplanation, Kernel, read_explanations
+from nvfp4.cli.explain.records import Kernel, read_explanations
 from nvfp4.cli.explain.listing import (
     Layout,
     cost_legend,
@@ -29,6 +29,7 @@ from nvfp4.cli.explain.listing import (
 from nvfp4.cli.judging.unclear_policy import is_ours
 from nvfp4.cli.problem import Shape, case_line, load_problem, shape_of
 from nvfp4.cli.text import first_lines, visible
+from nvfp4.records.plain import NotPlain
 from nvfp4.records.options import Options
 
 instructions_a_launch = 4_000_000
@@ -120,7 +121,7 @@ def explain(content: bytes, cases: list[str], options: ExplainOptions) -> list[E
         raise SetupError(f"nothing was explained: {last[0]}", "nvfp4 info shows what is here.")
     try:
         results = read_explanations(text)
-    except BadExplanation as bad:
+    except NotPlain as bad:
         return [_failed(case, f"the submission's process sent bad counts: {bad}") for case in cases]
     if len(results) != len(cases):  # it could not be loaded
         why: dict[str, Any] = results[0] if results else {"error": None, "code": None}

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 from nvfp4.cli.text import visible_json
+from nvfp4.records.plain import NotPlain, record
 
 slots_a_pass = 4
 """An SM issues four warp instructions in the cycle of one pass of shared memory, or of four sectors
 of global memory."""
 
-_largest = 2**63
 _most_entries = 100_000
-
-T = TypeVar("T")
-
-
-class BadExplanation(ValueError):
-    """What came is not what `local.explained_calls` writes."""
 
 
 @dataclass(frozen=True)
@@ -140,15 +134,11 @@ class Kernel:
 
 def read_explanations(text: str) -> list[dict[str, Any]]:
     """An object for each case: `kernels` as Kernel records, or `error` and its `code`. Raises
-    BadExplanation."""
-    try:
-        cases = visible_json(text)
-    except (ValueError, RecursionError):
-        raise BadExplanation("the counts are not JSON") from None
+    NotPlain."""
     found = []
-    for case in _list(cases):
+    for case in _list(visible_json(text)):
         if not isinstance(case, dict):
-            raise BadExplanation("a case is no object")
+            raise NotPlain("a case is no object")
         error = case.get("error")
         kernels = (
             [] if error is not None else [_kernel(each) for each in _list(case.get("kernels"))]
@@ -160,54 +150,29 @@ def read_explanations(text: str) -> list[dict[str, Any]]:
 
 
 def _kernel(value: Any) -> Kernel:
-    plain = dict(value) if isinstance(value, dict) else {}
+    plain = {"no_sass": None, **value} if isinstance(value, dict) else {}
     plain["lines"] = [_line(each) for each in _list(plain.get("lines"))]
-    plain["ptx"] = [_record(Code, each) for each in _list(plain.get("ptx", []))]
-    plain["sass"] = [
-        _record(Code, {**each, "count": None} if isinstance(each, dict) else each)
-        for each in _list(plain.get("sass", []))
-    ]
-    plain.setdefault("no_sass", None)
-    return _record(Kernel, plain)
+    for name in ("ptx", "sass"):
+        codes = _list(plain.get(name, []))
+        plain[name] = [record(Code, _with_count(each)) for each in codes]
+    return record(Kernel, plain)
+
+
+def _with_count(value: Any) -> Any:
+    return {"count": None, **value} if isinstance(value, dict) else value
 
 
 def _line(value: Any) -> Line:
     plain = dict(value) if isinstance(value, dict) else {}
-    plain["accesses"] = [_record(Access, each) for each in _list(plain.get("accesses"))]
-    plain["reads"] = [_record(Read, each) for each in _list(plain.get("reads"))]
-    return _record(Line, plain)
+    plain["accesses"] = [record(Access, each) for each in _list(plain.get("accesses"))]
+    plain["reads"] = [record(Read, each) for each in _list(plain.get("reads"))]
+    return record(Line, plain)
 
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list) or len(value) > _most_entries:
-        raise BadExplanation("a list is missing")
+        raise NotPlain("a list is missing")
     return value
-
-
-def _record(kind: type[T], value: Any) -> T:
-    """A record from an object that has each of its fields, of its type."""
-    if not isinstance(value, dict):
-        raise BadExplanation(f"{kind.__name__} is no object")
-    values = {}
-    for field in fields(kind):  # type: ignore[arg-type]
-        each = value.get(field.name)
-        if not _fits(str(field.type), each):
-            raise BadExplanation(f"{kind.__name__} has no {field.name}")
-        values[field.name] = each
-    return kind(**values)
-
-
-def _fits(wanted: str, value: Any) -> bool:
-    if wanted.endswith(" | None"):
-        return value is None or _fits(wanted.removesuffix(" | None"), value)
-    if wanted in ("int", "float"):
-        number = isinstance(value, (int, float)) if wanted == "float" else isinstance(value, int)
-        return number and not isinstance(value, bool) and -_largest < value < _largest
-    if wanted == "list[int]":
-        return isinstance(value, list) and all(_fits("int", each) for each in value)
-    if wanted == "dict[str, int]":
-        return isinstance(value, dict) and all(_fits("int", each) for each in value.values())
-    return isinstance(value, {"str": str}.get(wanted, list))
 
 
 def all_lines(kernels: list[Kernel]) -> Iterator[tuple[Kernel, Line]]:

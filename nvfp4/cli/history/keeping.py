@@ -20,6 +20,7 @@ from nvfp4.cli.history.database import HistoryError, Record
 from nvfp4.cli.judging.mistakes import Mistake
 from nvfp4.cli.text import visible_parts
 from nvfp4.cli.verdict import BenchmarkResult, Device, Submission, TestResult, Verdict, Warning
+from nvfp4.records.failures import read_failure, read_findings
 
 off_variable = "NVFP4_NO_LOG"
 """Of the environment: set to anything but 0, it switches the history off."""
@@ -116,12 +117,17 @@ def _verdict(found: dict[str, Any]) -> Verdict:
         _record(Submission, found["submission"]),
         _record(Device, found["device"]) if found["device"] else None,
         dict(found["confined"]),
-        [_record(TestResult, each) for each in found["tests"]],
-        [_record(BenchmarkResult, each) for each in found["benchmarks"]],
+        [_result(TestResult, each) for each in found["tests"]],
+        [_result(BenchmarkResult, each) for each in found["benchmarks"]],
         [_record(Warning, each) for each in found["warnings"]],
         found["alone"],
-        _record(Mistake, found["mistake"]) if found["mistake"] else None,
+        mistake=_record(Mistake, found["mistake"]) if found["mistake"] else None,
     )
+
+
+def _result(kind: type[T], found: dict[str, Any]) -> T:
+    findings, failure = read_findings(found.get("findings")), read_failure(found.get("failure"))
+    return _record(kind, {**found, "findings": findings, "failure": failure})
 
 
 def _record(kind: type[T], found: dict[str, Any]) -> T:

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 from nvfp4.cli.judging.overlap import Abandoned, BesideTests
 from nvfp4.cli.judging.bot import Bot, ProcessResult, import_timeout_s, side_by_side
 from nvfp4.cli.errors import SetupError
-from nvfp4.cli.judging.mistakes import Mistake, import_failed
-from nvfp4.cli.judging.unclear_policy import Pace, is_refusal
-from nvfp4.cli.text import visible
+from nvfp4.cli.judging.mistakes import Mistake
+from nvfp4.cli.judging.unclear_policy import Pace, refusal_of
+from nvfp4.cli.text import visible, visible_json
 from nvfp4.cli.verdict import (
     BenchmarkResult,
     Device,
@@ -23,13 +23,15 @@ from nvfp4.cli.verdict import (
     TestResult,
     Verdict,
     full_range_suffix,
+    judge_ended,
     read_benchmark,
     read_confinement,
     read_device,
     read_test,
     unescape,
 )
-from nvfp4.cli.display.warnings import alone_too_long, warnings_of
+from nvfp4.cli.display.warnings import warnings_of
+from nvfp4.records.failures import Failure, read_failure
 
 judged_exits = {0: "passed", 110: "CUDA error", 112: "check failed", 114: "timeout"}
 """Exit codes of eval.py when it has judged; any other means that it could not."""
@@ -127,7 +129,7 @@ def assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
     except KeyboardInterrupt:
         verdict.interrupted = True
         if not verdict.tests:
-            tests = (read_test({}, 0, line, interrupted) for line in plan.all_tests)
+            tests = (read_test({}, 0, line) for line in plan.all_tests)
             verdict.tests = [_left_out(test, interrupted) for test in tests]
         if not verdict.benchmarks:
             verdict.benchmarks = _skipped(plan.benchmarks, interrupted)
@@ -144,7 +146,8 @@ def _assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
         if plan.tests:
             on_emulated = beside.start if plan.benchmarks else None
             _run_tests(bot, plan, pace, verdict, observer, on_emulated)
-        verdict.alone = alone.result() if alone else None
+        if alone:
+            verdict.alone, verdict.alone_too_long = alone.result()
         right = verdict.full_range_only_warns and not verdict.mistake
         if beside.started and right:
             beside.finish(verdict)
@@ -175,7 +178,7 @@ class ProfileReport:
 
 def profile(bot: Bot, cases: list[str], observer: Observer) -> list[ProfileReport]:
     """A profile of one call of each case. Raises SetupError."""
-    failure = _run_alone(bot, observer)
+    failure, _ = _run_alone(bot, observer)
     if failure is not None:
         return [ProfileReport(line, False, failure) for line in cases]
     observer.phase("profile", cases)
@@ -184,25 +187,27 @@ def profile(bot: Bot, cases: list[str], observer: Observer) -> list[ProfileRepor
     return [_read_profile(ended.values, index, line, why) for index, line in enumerate(cases)]
 
 
-def _read_profile(values: dict[str, str], index: int, line: str, not_judged: str) -> ProfileReport:
+def _read_profile(values: dict[str, str], index: int, line: str, not_judged: Failure) -> ProfileReport:
     encoded = values.get(f"benchmark.{index}.report")
     if encoded is None:
         message = read_benchmark(values, index, line, not_judged).message
-        return ProfileReport(line, False, message or not_judged)
+        return ProfileReport(line, False, message or not_judged.message)
     return ProfileReport(line, True, visible(base64.b64decode(encoded).decode("utf-8", "replace")))
 
 
-def _run_alone(bot: Bot, observer: Observer) -> str | None:
-    """The bot's first step, whose result it ignores; how the submission failed it, or None."""
+def _run_alone(bot: Bot, observer: Observer) -> tuple[str | None, bool]:
+    """The bot's first step, whose result it ignores; how the submission failed it, or None, and
+    whether it took too long."""
     observer.phase("import", [])
-    failure = _failure_alone(bot.run_submission())
+    ended = bot.run_submission()
+    failure = _failure_alone(ended)
     observer.alone(failure)
-    return failure
+    return failure, ended.killed
 
 
 def _failure_alone(ended: ProcessResult) -> str | None:
     if ended.killed:
-        return f"python submission.py {alone_too_long} {import_timeout_s:.0f} s"
+        return f"python submission.py did not end within {import_timeout_s:.0f} s"
     if ended.exit_code != 0:
         reason = f"python submission.py ended with exit code {ended.exit_code}"
         return f"{reason}\n{ended.stderr}".strip()
@@ -210,7 +215,8 @@ def _failure_alone(ended: ProcessResult) -> str | None:
 
 
 Result = TypeVar("Result", TestResult, BenchmarkResult)
-Read = Callable[[dict[str, str], int, str, str], Result]
+Read = Callable[..., Result]
+"""As ``verdict.read_test``."""
 
 
 class _Listener:
@@ -245,9 +251,9 @@ class _Listener:
         """Whether the rest need not be judged."""
         self.seen[key] = value
         name, _, last = key.rpartition(".")
-        if last == "error" and value.startswith(import_failed):
-            record = self.seen.get(f"{name}.failure", "")
-            if not is_refusal(record):
+        if last == "error" and f"{name}.by_import" in self.seen:
+            failure = read_failure(visible_json(self.seen.get(f"{name}.failure")))
+            if failure is None or refusal_of(failure) is None:
                 self.import_failure = unescape(value)
                 return True
         self._tell(key, name, last)
@@ -273,7 +279,7 @@ class _Listener:
         if last != "complete":
             return
         self.complete.add(index)
-        result = self._read(self.seen, index, self._lines[index], "")
+        result = self._read(self.seen, index, self._lines[index])
         self._pace.add(result, time.monotonic() - self._began_s)
         self.stopped = result.status == self._stop_at
         if isinstance(result, TestResult):
@@ -284,7 +290,7 @@ class _Listener:
     def results(self) -> list[Any]:
         """What is known of each case now that nothing more comes."""
         known = enumerate(self._lines)
-        results = [self._read(self.seen, index, line, interrupted) for index, line in known]
+        results = [self._read(self.seen, index, line) for index, line in known]
         return [
             each if index in self.complete else _left_out(each, interrupted)
             for index, each in enumerate(results)
@@ -308,7 +314,9 @@ def _run_mode(
     leaves those that are known so far. on_emulated: called where kernels are emulated.
     """
 
-    def read(values: dict[str, str], index: int, line: str, why: str) -> Result:
+    def read(
+        values: dict[str, str], index: int, line: str, why: Failure = judge_ended
+    ) -> Result:
         result = read_plainly(values, index, line, why)
         return _decided(pace, result, values)
 
@@ -331,10 +339,13 @@ def _run_mode(
     results[:] = [read(process.values, index, line, why) for index, line in enumerate(lines)]
     if listener.stopped:
         reason = "not run: another test failed before"
-        results[:] = [_left_out(each, reason) if each.message == why else each for each in results]
+        known = enumerate(results)
+        results[:] = [
+            each if index in listener.complete else _left_out(each, reason) for index, each in known
+        ]
         return
     if all(each.status == "pass" for each in results) and not _said_passed(process):
-        failed = [replace(each, status="fail", message=why) for each in results]
+        failed = [replace(each, status="fail", message=why.message, failure=why) for each in results]
         results[:] = [_decided(pace, each, process.values) for each in failed]
 
 
@@ -383,9 +394,9 @@ def judged(process: ProcessResult) -> ProcessResult:
     raise SetupError(f"the judge could not start: {reason}", hint, "setup.judge")
 
 
-def _why_unjudged(process: ProcessResult) -> str:
+def _why_unjudged(process: ProcessResult) -> Failure:
     """Why cases without a status have none."""
     if process.killed:
-        return "not judged: the judge was stopped at the time limit"
+        return Failure("timeout.mode", "not judged: the judge was stopped at the time limit")
     last = process.stderr.splitlines()[-1:]
-    return "not judged: the judge ended early" + (f": {last[0]}" if last else "")
+    return replace(judge_ended, message=": ".join([judge_ended.message, *last]))

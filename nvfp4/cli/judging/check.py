@@ -90,7 +90,7 @@ def judge_what_it_supports(
         Warning(
             "refused_shape",
             f"it raises at {shape_of(refused.spec)}: "
-            f"{refused.failure['message'] if refused.failure else refused.message}",
+            f"{refused.failure.message if refused.failure else refused.message}",
             "That is a shape of the contest's tests: the leaderboard will not take it like this.",
         )
     )
@@ -115,9 +115,9 @@ def _elements(line: str) -> int:
 def _is_refusal(test: TestResult) -> bool:
     """Whether custom_kernel raised what submissions raise for a shape that they do not take."""
     failure = test.failure
-    if failure is None or failure["code"] != "call.exception":
+    if failure is None or failure.code != "call.exception":
         return False
-    return (failure["arguments"] or {}).get("type") in _refusals
+    return failure.arguments.get("type") in _refusals
 
 
 def show_check(console: Console, verdict: Verdict, problem: Problem) -> None:

@@ -45,7 +45,7 @@ def inspect(problem: Problem, device: str, flush: str = "contest") -> Informatio
     found = read_device(ended.values)
     if found is None:
         raise SetupError(f"the judge saw no device: {ended.stderr}", "Is torch installed here?")
-    benchmarks = [read_benchmark(ended.values, i, line, "") for i, line in enumerate(lines)]
+    benchmarks = [read_benchmark(ended.values, i, line) for i, line in enumerate(lines)]
     return Information(found, read_confinement(ended.values), benchmarks)
 
 

@@ -18,9 +18,6 @@ longest_parsed_bytes = 4 << 20
 
 _longest_line = 160
 
-import_failed = "the import failed"
-"""How the judge's message begins where the submission could not be loaded."""
-
 
 @dataclass(frozen=True)
 class Mistake:

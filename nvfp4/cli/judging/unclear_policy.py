@@ -5,12 +5,12 @@ by the cases that passed, or by what any kernel takes; otherwise nobody knows wh
 been right.
 """
 
-import json
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.verdict import BenchmarkResult, TestResult
+from nvfp4.records.failures import Failure
 
 Result = TypeVar("Result", TestResult, BenchmarkResult)
 
@@ -81,22 +81,11 @@ _shortest_s = {"timeout.import": 60.0, "timeout.call": 30.0, "kernel.runaway_ker
 a kernel the processor's time is known."""
 
 
-def is_refusal(record: str) -> bool:
-    """Whether a failure, as the judge writes it, is that of something that is refused here."""
-    try:
-        return json.loads(record)["code"] in refusals
-    except (ValueError, TypeError, KeyError):
-        return False
-
-
-def refusal_of(failure: dict[str, Any] | None) -> Refusal | None:
+def refusal_of(failure: Failure) -> Refusal | None:
     """Why a failure says nothing of the submission; None where it does."""
-    if failure is None:
-        return None
-    if failure["code"] == "process.killed":
-        killed = str((failure["arguments"] or {}).get("signal", ""))
-        return machine_limit if killed == _out_of_memory else None
-    return refusals.get(failure["code"])
+    if failure.code == "process.killed":
+        return machine_limit if failure.arguments.get("signal") == _out_of_memory else None
+    return refusals.get(failure.code)
 
 
 def is_ours(code: str | None) -> bool:
@@ -134,12 +123,12 @@ class Pace:
         refusal = refusal_of(failure)
         if refusal is not None:
             return _left_out(result, refusal)
-        if not emulated and "not_its_own_s" not in (failure["arguments"] or {}):
+        if not emulated and "not_its_own_s" not in failure.arguments:
             return result
-        if failure["code"] == "timeout.mode":
+        if failure.code == "timeout.mode":
             return replace(result, status="skipped")
-        had_s, needed_s = _had_s(failure), _shortest_s.get(failure["code"], 0.0)
-        if emulated and failure["code"] != "timeout.import":
+        had_s, needed_s = _had_s(failure), _shortest_s.get(failure.code, 0.0)
+        if emulated and failure.code != "timeout.import":
             needed_s = max(needed_s, self._longest_s(result))
         return result if had_s is None or had_s > needed_s else _left_out(result, too_slow)
 
@@ -156,10 +145,11 @@ class Pace:
 
 
 def _left_out(result: Result, refusal: Refusal) -> Result:
-    message = result.message or ""
-    if not message.startswith("not judged: "):
+    message, failure = result.message or "", result.failure
+    assert failure, "it failed"
+    if failure.code != refusal.code:  # otherwise the message says so
         message = f"{refusal.words}: {message}"
-    failure = {**(result.failure or {}), "code": refusal.code}
+    failure = replace(failure, code=refusal.code)
     return replace(result, status="skipped", message=message, failure=failure)
 
 
@@ -168,12 +158,12 @@ def _elements(result: TestResult | BenchmarkResult) -> int:
     return shape.m * shape.k * shape.l
 
 
-def _had_s(failure: dict[str, Any]) -> float | None:
+def _had_s(failure: Failure) -> float | None:
     """How much time of its own a call had that did not end; None where that is not why it failed.
     Compiling and emulating are ours, and the emulator tells by itself what a kernel has had."""
-    if failure["code"] not in _shortest_s:
+    if failure.code not in _shortest_s:
         return None
-    given = failure["arguments"] or {}
+    given = failure.arguments
     seconds, ours_s = given.get("cpu_s", given.get("seconds")), given.get("not_its_own_s", 0)
     if not isinstance(seconds, int | float) or not isinstance(ours_s, int | float):
         return None

@@ -118,10 +118,10 @@ def _places(verdict: Verdict, name: str) -> Iterator[tuple[int, str, str]]:
     if verdict.mistake and verdict.mistake.line:
         yield verdict.mistake.line, "failure", verdict.mistake.message
     for result in results:
-        failure: dict[str, Any] = result.failure or {}
-        if failure.get("file") in own and failure.get("line"):
-            yield failure["line"], "failure", failure["message"]
+        failure = result.failure
+        if failure and failure.file in own and failure.line:
+            yield failure.line, "failure", failure.message
     for summary in summarise(each.findings for each in results):
         finding = summary.finding
-        if finding.get("file") in own and finding.get("line"):
-            yield finding["line"], "finding", finding["message"]
+        if finding.file in own and finding.line:
+            yield finding.line, "finding", finding.message

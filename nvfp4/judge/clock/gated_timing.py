@@ -142,7 +142,7 @@ class GatedClock:
                 opened.check_inputs(buffers, data)
                 opened.check_output(opened.view_output(output), data)
         except SubmissionFailed as failed:
-            raise SubmissionFailed(f"{failed}\n{_circumstances}") from None
+            raise failed.and_more(_circumstances) from None
         return clocked
 
     def _clock(

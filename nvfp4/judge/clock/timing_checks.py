@@ -55,16 +55,20 @@ class Samples:
 def read_time(answer: Called, wall_ns: float) -> CallTime:
     """Raises SubmissionFailed for what cannot be a time."""
     if not 0 < answer.call_ns <= answer.settled_ns < longest_ns:
-        raise SubmissionFailed("the submission's process sent impossible times")
+        raise SubmissionFailed("process.protocol", "the submission's process sent impossible times")
     return CallTime(answer.call_ns, answer.settled_ns, answer.late, wall_ns)
 
 
 def refuse_impossible(stats: Stats, floor_ns: float) -> None:
     """Raises SubmissionFailed for a mean that no memory allows."""
     if stats.mean < floor_tolerance * floor_ns:
+        mean_us, floor_us = round(stats.mean / 1e3, 3), round(floor_ns / 1e3, 3)
         raise SubmissionFailed(
-            f"the mean of {stats.mean / 1e3:.3f} us is below the physical floor of "
-            f"{floor_ns / 1e3:.3f} us: nothing can read these inputs from memory so fast"
+            "timing.below_floor",
+            f"the mean of {mean_us:.3f} us is below the physical floor of {floor_us:.3f} us: "
+            "nothing can read these inputs from memory so fast",
+            mean_us=mean_us,
+            floor_us=floor_us,
         )
 
 
@@ -73,9 +77,12 @@ def refuse_unfinished(stats: Stats, times: Sequence[CallTime], limits: DeviceLim
     late_ns = statistics.median(each.settled_ns - each.call_ns for each in times)
     excess_ns = late_ns - limits.settle_ns
     if excess_ns > settle_tolerance_ns + settle_tolerance_share * stats.mean:
+        excess_us = round(excess_ns / 1e3, 1)
         raise SubmissionFailed(
-            f"the device worked {excess_ns / 1e3:.1f} us longer than the {stats.mean / 1e3:.1f} us "
-            "between the events: work on another stream is not joined to the current one"
+            "timing.unjoined_stream",
+            f"the device worked {excess_us} us longer than the {stats.mean / 1e3:.1f} us between "
+            "the events: work on another stream is not joined to the current one",
+            excess_us=excess_us,
         )
 
 
@@ -88,9 +95,13 @@ def refuse_slow_clock(stats: Stats, times: Sequence[CallTime], patience: int = 1
 def refuse_longer(stats: Stats, estimate: Estimate) -> None:
     """Raises SubmissionFailed where a call took longer by the judge's clock than was reported."""
     if is_longer(stats, estimate):
+        judge_us, told_us = round(estimate.call_ns / 1e3, 1), round(stats.mean / 1e3, 1)
         raise SubmissionFailed(
-            f"a call took {estimate.call_ns / 1e3:.1f} us by the judge's clock and "
-            f"{stats.mean / 1e3:.1f} us by the times its process sent: they do not agree"
+            "timing.clocks_disagree",
+            f"a call took {judge_us} us by the judge's clock and {told_us} us by the times its "
+            "process sent: they do not agree",
+            judge_us=judge_us,
+            told_us=told_us,
         )
 
 

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from nvfp4.contract.reference import default_device
 from nvfp4.judge.cases import Case, read_cases
@@ -107,7 +108,8 @@ def compare(request: Request) -> Exit:
             pipe.write(f"wave.{number}", json.dumps(found), longest_bytes)
             done += size
     except FileFailed as failed:
-        said = {"file": failed.file, "case": failed.case, "message": str(failed)}
+        said: dict[str, Any] = {"file": failed.file, "case": failed.case, "message": str(failed)}
+        said["failure"] = failed.failure.as_plain()
         pipe.write("failed", json.dumps(said), longest_bytes)
     except (CannotRun, NotEnoughMemory) as error:
         pipe.write("error", error)

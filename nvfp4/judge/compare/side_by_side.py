@@ -28,6 +28,7 @@ from nvfp4.judge.compare.timed_worker import (
     with_own_scales,
 )
 from nvfp4.judge.opened_case import generate, longest_compile_s, seconds_left
+from nvfp4.judge.submission_process import SubmissionFailed
 from nvfp4.records.messages import CloseQueue, Done
 from nvfp4.sandbox.isolation import Adopted
 from nvfp4.shared_memory.buffers import SharedBuffers, create_buffers
@@ -180,12 +181,15 @@ class SideBySide:
             for case, mean_us in enumerate(clocked.means_us):
                 usual_us = median(means_us[case] for means_us in others)
                 if mean_us > usual_us * (1 + timing_checks.clock_tolerance_share):
-                    raise FileFailed(
-                        clocked.file,
-                        case,
-                        f"a call took {mean_us:.1f} us by the judge's clock and {usual_us:.1f} us "
-                        "by the times its process sent, where others of its processes were asked",
+                    mean_us, usual_us = round(mean_us, 1), round(usual_us, 1)
+                    why = SubmissionFailed(
+                        "timing.clocks_disagree",
+                        f"a call took {mean_us} us by the judge's clock and {usual_us} us by the "
+                        "times its process sent, where others of its processes were asked",
+                        judge_us=mean_us,
+                        told_us=usual_us,
                     )
+                    raise FileFailed(clocked.file, case, why)
 
     def _each(self, number: int | None, act: Callable[[Worker], object]) -> None:
         """Lets every process do something, beside each other."""

@@ -26,9 +26,9 @@ from nvfp4.worker.timing import CallTime
 class FileFailed(Exception):
     """A submission is wrong. case: the number of the benchmark, None where there was none yet."""
 
-    def __init__(self, file: int, case: int | None, message: str) -> None:
-        super().__init__(message)
-        self.file, self.case = file, case
+    def __init__(self, file: int, case: int | None, why: SubmissionFailed) -> None:
+        super().__init__(str(why))
+        self.file, self.case, self.failure = file, case, why.failure
 
 
 class SharedCase(OpenedCase):
@@ -119,7 +119,7 @@ def blamed(worker: Worker, case: int | None) -> Iterator[None]:
     except SubmissionFailed as failed:
         if failed.end is Exit.TIMED_OUT and time.monotonic() >= worker.deadline:
             raise OutOfTime from None
-        raise FileFailed(worker.file, case, str(failed)) from None
+        raise FileFailed(worker.file, case, failed) from None
 
 
 longest_wait_s = 2e-3
@@ -150,12 +150,14 @@ class Waits:
         others = [share for each, share in shares.items() if each != file]
         if long[file] > most_waits and others and shares[file] > busy_share + 3 * min(others):
             longest_ms = 1e3 * max(self._of[file])
-            raise FileFailed(
-                file,
-                case,
-                f"the device was busy after {shares[file]:.0%} of its calls, for up to "
+            share = shares[file]
+            why = SubmissionFailed(
+                "timing.busy_between_calls",
+                f"the device was busy after {share:.0%} of its calls, for up to "
                 f"{longest_ms:.1f} ms: what runs between calls slows the others",
+                share=round(100 * share),
             )
+            raise FileFailed(file, case, why)
 
 
 _codes = 0x00, 0x38, 0x40

@@ -66,22 +66,11 @@ class Diagnosis:
             lines.append(f"likely cause: {self.cause}")
         return "\n".join(lines)
 
-    def record(self) -> dict[str, Any]:
-        """For programs: the code of the cause with its arguments, or of what the output is like."""
-        first: dict[str, Any] = {"code": self.contents[0][0] if self.contents else "output.wrong"}
-        records = [_part_record(part) for part in self.parts] or [
-            {**first, "explains": 0, "or": []}
-        ]
-        return {
-            **records[0],
-            "and": records[1:],
-            "output": {
-                "wrong": self.wrong,
-                "elements": self.elements,
-                "error_share": self.error_share if math.isfinite(self.error_share) else None,
-                "where": {"text": self.region.text, **self.region.exact},
-            },
-        }
+    def causes(self) -> list[dict[str, Any]]:
+        """For programs: the code and arguments of each part's cause, or what the output is like."""
+        first = self.contents[0][0] if self.contents else "output.wrong"
+        parts = [_part_record(part) for part in self.parts]
+        return parts or [{"code": first, "explains": 0, "or": []}]
 
 
 def _part_record(part: list[Explanation]) -> dict[str, Any]:

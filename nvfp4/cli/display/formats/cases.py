@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any
 
 from nvfp4.cli.problem import Shape, shape_of
 from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict
+from nvfp4.records.failures import Failure
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ def path_of(file: str | None, verdict: Verdict) -> str | None:
     return file
 
 
-def place_of(failure: dict[str, Any] | None, verdict: Verdict) -> str:
+def place_of(failure: Failure | None, verdict: Verdict) -> str:
     """``mine.py:12:5`` as far as it is known; empty where it is not."""
-    if not failure or not failure.get("file"):
+    if failure is None or not failure.file:
         return ""
-    parts = (path_of(failure["file"], verdict), failure.get("line"), failure.get("column"))
+    parts = (path_of(failure.file, verdict), failure.line, failure.column)
     return ":".join(str(part) for part in parts if part)
 
 

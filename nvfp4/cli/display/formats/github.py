@@ -35,18 +35,18 @@ def _failures(verdict: Verdict) -> Iterator[str]:
     for case in cases_of(verdict):
         failure = case.result.failure
         if failure:
-            names = ("code", "file", "line", "column")
             only_warns = case.result.status == "skipped" or verdict.only_warns(case.result)
-            same = (only_warns, *(failure[name] for name in names))
+            same = (only_warns, failure.code, failure.file, failure.line, failure.column)
             alike.setdefault(same, []).append(case)
     deciding_first = sorted(alike.items(), key=lambda each: each[0][0])
     for (only_warns, *_), cases in deciding_first[: _most_annotations - 1]:
         first = cases[0]
-        failure = first.result.failure or {}
+        failure = first.result.failure
+        assert failure, "as each of these cases has"
         others = f" and {several(len(cases) - 1, 'more case')}" if len(cases) > 1 else ""
-        place = _place(failure, verdict)
-        properties = {**place, "title": f"nvfp4: {failure['code']}, {first.name}{others}"}
-        message = first.result.message or failure["message"]
+        place = _place(vars(failure), verdict)
+        properties = {**place, "title": f"nvfp4: {failure.code}, {first.name}{others}"}
+        message = first.result.message or failure.message
         yield _command("warning" if only_warns else "error", properties, message)
 
 
@@ -54,10 +54,10 @@ def _findings(verdict: Verdict) -> Iterator[str]:
     summaries = summarise(case.result.findings for case in cases_of(verdict))
     for summary in summaries[:_most_annotations]:
         finding = summary.finding
-        place = _place(finding, verdict)
-        more = "".join(f"\n{finding[each]}" for each in ("rule", "hint") if finding.get(each))
-        properties = {**place, "title": f"nvfp4: {finding['code']}"}
-        yield _command("warning", properties, f"{finding['message']}{more}")
+        place = _place(vars(finding), verdict)
+        more = "".join(f"\n{each}" for each in (finding.rule, finding.hint) if each)
+        properties = {**place, "title": f"nvfp4: {finding.code}"}
+        yield _command("warning", properties, f"{finding.message}{more}")
 
 
 def _place(found: dict[str, Any], verdict: Verdict) -> dict[str, str]:

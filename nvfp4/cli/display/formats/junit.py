@@ -39,12 +39,12 @@ def _add(suite: Xml.Element, case: Case, verdict: Verdict) -> None:
     first_line = message.partition("\n")[0]
     failure = result.failure
     if result.status == "fail" and failure:
-        first_line = _xml(failure["message"]) or first_line
+        first_line = _xml(failure.message) or first_line
         if verdict.only_warns(result):
-            skipped = f"a warning, {failure['code']}: {first_line}"
+            skipped = f"a warning, {failure.code}: {first_line}"
             Xml.SubElement(entry, "skipped", message=_xml(skipped)).text = message
         else:
-            kind = _xml(failure["code"])
+            kind = _xml(failure.code)
             Xml.SubElement(entry, "failure", type=kind, message=first_line).text = message
         place = place_of(failure, verdict)
         if place:

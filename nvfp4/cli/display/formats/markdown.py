@@ -60,10 +60,10 @@ def _why(case: Case, verdict: Verdict) -> str:
     if failure is None:
         return _code(case.result.message) if case.result.message else ""
     place = place_of(failure, verdict)
-    causes = " or ".join(_code(each["code"]) for each in failure["causes"])
+    causes = " or ".join(_code(each["code"]) for each in failure.causes)
     cause = f", cause {causes}" if causes else ""
     at = f" at {_code(place)}" if place else ""
-    return f"{_code(failure['code'])}{at}{cause}: {_code(failure['message'])}"
+    return f"{_code(failure.code)}{at}{cause}: {_code(failure.message)}"
 
 
 def _notes(verdict: Verdict) -> Iterator[str]:
@@ -72,8 +72,8 @@ def _notes(verdict: Verdict) -> Iterator[str]:
         yield ""
     for summary in found:
         finding = summary.finding
-        message = _code(finding["message"])
-        yield f"- finding {_code(finding['code'])} at {_code(summary.place)}: {message}"
+        message = _code(finding.message)
+        yield f"- finding {_code(finding.code)} at {_code(summary.place)}: {message}"
     for warning in verdict.warnings:
         yield f"- warning {_code(warning.code)}: {_code(warning.message)}"
 

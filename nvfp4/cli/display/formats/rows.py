@@ -40,13 +40,12 @@ def _cells(case: Case, verdict: Verdict) -> dict[str, object]:
     result, shape = case.result, case.shape
     cells: dict[str, object] = dict(vars(result))
     cells |= {"kind": case.kind, "inputs": case.inputs, "m": shape.m, "k": shape.k, "l": shape.l}
-    cells["findings"] = " ".join(str(each["code"]) for each in result.findings)
+    cells["findings"] = " ".join(each.code for each in result.findings)
     failure = result.failure
     if failure:
-        names = ("code", "file", "line", "column", "kernel")
-        cells |= {name: failure[name] for name in names}
-        cells["file"] = path_of(failure["file"], verdict)
-        cells["causes"] = " ".join(each["code"] for each in failure["causes"])
+        cells |= vars(failure) | {"message": result.message}
+        cells["file"] = path_of(failure.file, verdict)
+        cells["causes"] = " ".join(each["code"] for each in failure.causes)
     counts = case.benchmark.emulation if case.benchmark else None
     if counts:
         cells |= {name: counts.get(name) for name in columns[-3:]}

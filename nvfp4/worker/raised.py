@@ -1,0 +1,118 @@
+"""The failure that an exception is, for programs."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nvfp4.records.failures import Failure, read_failure
+from nvfp4.records.refusals import code_of_others, own_refusal
+
+_longest_chain = 8
+
+_import_codes = {SyntaxError: "import.syntax", ImportError: "import.module"}
+
+
+def failure_of(
+    error: BaseException, submission: Path, imported: bool, emulated: bool = True
+) -> Failure:
+    """What is known of an error that ended a call, or the import of the submission.
+
+    A fault of a kernel has the code of its class, `kernel.out_of_bounds`, and its place. An
+    exception of Python has the innermost line of the submission. What we refuse counts for more
+    than what a submission makes of that. emulated: whether there is no GPU.
+    """
+    code = "call.exception" if imported else "import.exception"
+    try:
+        record = _record_of(error, submission, code, emulated)
+    except Exception:  # a class of the submission's own may fail at whatever is asked of it
+        record = {"code": code, "arguments": {"type": type(error).__name__}}
+    return read_failure(record) or Failure(code)
+
+
+def _record_of(error: BaseException, submission: Path, code: str, emulated: bool) -> dict[str, Any]:
+    refusal = own_refusal(error)
+    if refusal is not None:
+        return _of_a_fault(refusal, _code_of_ours(refusal) or "", submission)
+    cause: BaseException | None = error
+    for _ in range(_longest_chain):
+        if cause is None:
+            break
+        ours = _code_of_ours(cause)
+        if ours is not None:
+            return _of_a_fault(cause, ours, submission)
+        cause = cause.__cause__
+    record = _of_an_exception(error, submission, code)
+    record["code"] = code_of_others(error, emulated) or record["code"]
+    return record
+
+
+def _code_of_ours(error: BaseException) -> str | None:
+    """The code of an error that a package of ours has raised."""
+    module = str(type(error).__module__)
+    if not module.startswith("nvfp4."):
+        return None
+    code = getattr(error, "verdict_code", None)
+    if code is None and module.startswith("nvfp4.emulator."):
+        code = f"kernel.{getattr(error, 'code', 'fault')}"
+    return code if isinstance(code, str) else None
+
+
+def _of_a_fault(error: BaseException, code: str, submission: Path) -> dict[str, Any]:
+    where = getattr(error, "where", None)
+    arguments = getattr(error, "arguments", None)
+    record: dict[str, Any] = {
+        "code": code,
+        "message": getattr(error, "message", None) or str(error),
+        "hint": getattr(error, "hint", None),
+        "rule": getattr(error, "rule", None),
+        "arguments": dict(arguments) if isinstance(arguments, Mapping) else {},
+    }
+    if where is None:
+        return {**_place(error, submission), **record}
+    names = {"cta": "cta", "thread": "thread", "file": "file", "column": "column"}
+    names |= {"line": "source_line", "ptx_line": "line", "kernel": "kernel_name"}
+    related = getattr(error, "related", [])
+    if related:
+        places = [{"message": each.message, **_read(each.where, names)} for each in related]
+        record["related"] = places
+    return record | _read(where, names)
+
+
+def _read(where: object, names: Mapping[str, str]) -> dict[str, Any]:
+    return {name: getattr(where, attribute, None) for name, attribute in names.items()}
+
+
+def _of_an_exception(error: BaseException, submission: Path, code: str) -> dict[str, Any]:
+    if code == "import.exception":
+        kinds = (name for kind, name in _import_codes.items() if isinstance(error, kind))
+        code = next(kinds, code)
+    return {
+        "code": code,
+        "message": _sentence(error),
+        "arguments": {"type": type(error).__name__},
+        **_place(error, submission),
+    }
+
+
+def _sentence(error: BaseException) -> str:
+    """The last line of a traceback: the error's type and message."""
+    try:
+        return traceback.format_exception_only(error)[-1].strip()
+    except Exception:  # a class of the submission's own may fail at its own message
+        return type(error).__name__
+
+
+def _place(error: BaseException, submission: Path) -> dict[str, Any]:
+    """The innermost line of the submission that led to an error."""
+    if isinstance(error, SyntaxError) and error.filename in (str(submission), submission.name):
+        return {"file": submission.name, "line": error.lineno, "column": error.offset}
+    frames = traceback.extract_tb(error.__traceback__)
+    for frame in reversed(frames):
+        if frame.filename in (str(submission), submission.name):
+            start = getattr(frame, "colno", None)
+            column = None if start is None else start + 1
+            return {"file": submission.name, "line": frame.lineno, "column": column}
+    return {}
