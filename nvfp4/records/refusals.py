@@ -63,7 +63,8 @@ signs = (
     ),
     Sign(
         "import.not_installed",
-        rf"No module named '(?:{'|'.join(packages)})(?:\.[\w.]+)?'|nvidia-ml-py does not seem",
+        # Those in cuda are packages of their own.
+        rf"No module named '(?:{'|'.join(packages)}|cuda\.\w+)'|nvidia-ml-py does not seem",
         f"a package that is not installed here: {', '.join(packages)}",
         on_gpu=True,
     ),
