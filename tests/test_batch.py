@@ -333,6 +333,6 @@ def test_files_are_found_once_in_any_depth(folder: Path) -> None:
 
 
 def test_every_code_of_a_batch_has_a_meaning() -> None:
-    text = (root / "nvfp4" / "cli" / "eval_process.py").read_text(encoding="utf-8")
-    text += (root / "nvfp4" / "cli" / "on_ray.py").read_text(encoding="utf-8")
+    text = (root / "nvfp4" / "cli" / "batch" / "eval_process.py").read_text(encoding="utf-8")
+    text += (root / "nvfp4" / "cli" / "batch" / "on_ray.py").read_text(encoding="utf-8")
     assert set(re.findall(r'"(batch\.\w+)"', text)) == set(batch_codes)

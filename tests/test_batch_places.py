@@ -128,7 +128,7 @@ def test_eval_gets_the_options_of_the_batch() -> None:
         options = BatchOptions.of(batch.params)
         wanted = eval_command.make_context("eval", ["--stop", *given]).params
         assert eval_command.make_context("eval", options.arguments).params == wanted
-        judged = {"seed", "timeout", "arch", "retarget", "flush", "check", "orders", "strict"}
+        judged = {"seed", "timeout_s", "arch", "retarget", "flush", "check", "orders", "strict"}
         assert set(options.judging) == judged
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import sys
 import time
@@ -13,6 +14,8 @@ import pytest
 import torch
 from bot import Bot, Ended, case, pipe_bytes, problem, root
 from conftest import processes_of, submissions
+
+from nvfp4.records.options import VARIABLE, Options
 
 Stage = Callable[[Path | bytes], Bot]
 
@@ -139,7 +142,7 @@ def test_an_emulated_kernel_has_counts_for_the_command_and_fails_under_the_bot(
     assert ended.values["benchmark.0.status"] == "fail"
     assert "there is no GPU here" in ended.values["benchmark.0.error"]
     assert ended.values["check"] == "fail"
-    ended = bot.judge(mode, lines, NVFP4_DEVICE="cpu")
+    ended = bot.judge(mode, lines, **Options(device="cpu").as_variable())
     assert ended.exit_code == 0
     assert "emulation" in "".join(ended.values)
 
@@ -267,13 +270,14 @@ def test_a_wrong_call_ends_with_2_and_the_usage(arguments: list[str], honest: Bo
     ("name", "value"),
     [
         ("POPCORN_SEED", "secret"),
-        ("NVFP4_TIMEOUT_S", "soon"),
-        ("NVFP4_DEVICE", "tpu"),
-        ("NVFP4_FLUSH", "lukewarm"),
+        ("timeout_s", "soon"),
+        ("device", "tpu"),
+        ("flush", "lukewarm"),
     ],
 )
 def test_a_bad_variable_ends_with_2_and_is_named(name: str, value: str, honest: Bot) -> None:
-    ended = honest.run_raw(["test", "cases.txt"], environment={name: value})
+    environment = {name: value} if name.isupper() else {VARIABLE: json.dumps({name: value})}
+    ended = honest.run_raw(["test", "cases.txt"], environment=environment)
     assert ended.exit_code == 2
     assert name in ended.stderr
     assert len(ended.stderr.splitlines()) == 1

@@ -76,7 +76,7 @@ def test_a_file_gets_the_chosen_format_whatever_its_ending(
     command("--format", "csv", "--output", "rows.json")
     assert (tmp_path / "rows.json").read_text() == formatted(verdict, "csv") + "\n"
     command("--json", "-o", "verdict.md")
-    assert json.loads((tmp_path / "verdict.md").read_text())["schema"] == 2
+    assert json.loads((tmp_path / "verdict.md").read_text())["schema"] == 3
 
 
 def test_a_file_of_text_has_no_colours(command: Command, tmp_path: Path) -> None:

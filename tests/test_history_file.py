@@ -19,6 +19,7 @@ from recorded_verdicts import every_verdict, timed_verdict
 
 from nvfp4.cli.history.database import History, version
 from nvfp4.cli.history.keeping import keep
+from nvfp4.cli.verdict import json_schema
 
 writer = """
 import hashlib, os, sys
@@ -90,7 +91,7 @@ def test_a_killed_writer_leaves_a_whole_file(history: History) -> None:
         assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     entries = history.entries()
     assert told <= len(entries) <= told + 6  # one may be kept and not told
-    assert all(history.find(each.id).verdict_object["schema"] == 2 for each in entries)
+    assert all(history.find(each.id).verdict_object["schema"] == json_schema for each in entries)
     assert kept_in(history, named(timed_verdict())) > len(entries)
 
 

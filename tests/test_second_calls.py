@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from corpus import read
 
 from nvfp4.cli.main import main
 
@@ -58,8 +59,8 @@ def test_a_full_range_output_that_earlier_calls_decide_fails(tmp_path: Path) -> 
     assert done.exit_code == 1
 
 
-def test_inputs_that_are_wrong_in_any_process_only_warn() -> None:
-    path = kernel.parents[1] / "misreadings" / "high_nibbles_skipped.py"
+def test_inputs_that_are_wrong_in_any_process_only_warn(tmp_path: Path) -> None:
+    path = read(kernel.parents[1] / "misreadings", "high_nibbles_skipped").write(tmp_path)
     done = CliRunner().invoke(main, ["test", str(path), "-k", "128x256", "-k", "512x512"])
     assert "process of its own" not in done.output, done.output
     assert "full-range inputs" in done.output

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bot import Bot, case, root
@@ -17,7 +18,7 @@ from started import ENDLESS, start_command, started_judge, wait_until, wait_unti
 
 import nvfp4.cli.judging.bot
 from nvfp4.cli.problem import load_problem
-from nvfp4.records.options import Options
+from nvfp4.records.options import VARIABLE, Options
 
 endless = b"open('started', 'w').close()\nwhile True:\n    pass\n"
 
@@ -68,8 +69,19 @@ def test_a_run_that_is_too_long_is_asked_to_stop_and_leaves_no_folder(
 
 
 def run(script: str, tmp_path: Path, timeout_s: float) -> nvfp4.cli.judging.bot.ProcessResult:
-    command = [sys.executable, "-c", script]
-    return nvfp4.cli.judging.bot._run(command, tmp_path, dict(os.environ), timeout_s)
+    def start(
+        arguments: list[str], folder: Path, environment: dict[str, str], results: int | None
+    ) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-c", script],
+            cwd=folder,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nvfp4.cli.judging.bot, "start", start)
+        return nvfp4.cli.judging.bot._run([], tmp_path, dict(os.environ), timeout_s)
 
 
 def test_a_process_that_clears_away_has_time_for_it(tmp_path: Path) -> None:
@@ -131,12 +143,13 @@ def test_results_that_find_no_room_end_with_111_and_a_sentence(tmp_path: Path) -
     assert "cannot be written any more" in sentence
 
 
-@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "-1", "0", "1e999"])
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "-1", "0", "1e999"])
 def test_a_time_limit_that_is_none_is_refused(value: str, tmp_path: Path) -> None:
-    ended = Bot.stage(tmp_path / "flat", b"").run("test", [case()], NVFP4_TIMEOUT_S=value)
+    chosen: Any = {VARIABLE: f'{{"timeout_s": {value}}}'}
+    ended = Bot.stage(tmp_path / "flat", b"").run("test", [case()], **chosen)
     assert ended.exit_code == 2
     [sentence] = ended.stderr.splitlines()
-    assert "NVFP4_TIMEOUT_S a positive number of seconds" in sentence
+    assert "timeout_s" in sentence
 
 
 @pytest.mark.parametrize("before", [None, "kept"])

@@ -17,6 +17,8 @@ import torch
 from bot import Bot, Ended, case
 from conftest import processes_of, submissions
 
+from nvfp4.records.options import Options
+
 Stage = Callable[[Path | bytes], Bot]
 
 on_cuda = torch.cuda.is_available()
@@ -215,7 +217,9 @@ def test_an_import_that_fails_is_tried_once(stage: Stage, tmp_path: Path) -> Non
 def test_an_endless_loop_is_a_time_out_and_what_was_judged_is_kept(stage: Stage) -> None:
     source = source_of("gallery.loops_for_ever if m == 2 else gallery.returns_c")
     start = time.monotonic()
-    ended = stage(source).judge("test", [case(m=m) for m in (1, 2, 3)], NVFP4_TIMEOUT_S="6")
+    ended = stage(source).judge(
+        "test", [case(m=m) for m in (1, 2, 3)], **Options(timeout_s=6.0).as_variable()
+    )
     assert time.monotonic() - start < 25
     assert ended.exit_code == 114
     assert ended.values["test.0.status"] == "pass"
@@ -228,7 +232,9 @@ def test_an_endless_loop_is_a_time_out_and_what_was_judged_is_kept(stage: Stage)
 
 def test_an_import_that_does_not_end_is_a_time_out(stage: Stage) -> None:
     start = time.monotonic()
-    ended = stage(b"while True:\n    pass\n").judge("test", [case(), case()], NVFP4_TIMEOUT_S="6")
+    ended = stage(b"while True:\n    pass\n").judge(
+        "test", [case(), case()], **Options(timeout_s=6.0).as_variable()
+    )
     assert time.monotonic() - start < 24
     assert ended.exit_code == 114
     assert re.match(r"its import did not finish within [\d.]+ s", message(ended, 0))

@@ -79,7 +79,7 @@ def test_two_workers_share_neither_numbers_nor_files(
     assert first["temporary"] == first["folder"]
     assert "SECRET_TOKEN" not in first["variables"]
     assert first["sockets"] == 1
-    assert Path(first["arguments"]).name == "worker.py"
+    assert first["arguments"] == "nvfp4.worker"
 
 
 def test_a_worker_that_is_killed_is_replaced(submission: Path) -> None:

@@ -9,11 +9,14 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 VARIABLE = "NVFP4_OPTIONS"
 """The variable of the environment with the JSON text."""
+
+_DEVICE = re.compile(r"auto|cpu|emulate|cuda(:\d+)?")
 
 _TYPES: dict[Any, tuple[type, ...]] = {
     "str": (str,),
@@ -62,8 +65,10 @@ class Options:
             if each.name in _CHOICES and value not in _CHOICES[each.name]:
                 known = " or ".join(_CHOICES[each.name])
                 raise ValueError(f"the option {each.name} is {known}, not {value!r:.60}")
+        if not _DEVICE.fullmatch(self.device):
+            raise ValueError(f"the option device cannot be {self.device!r:.60}")
         if self.orders < 1 or not 0 < self.timeout_s < math.inf:
-            raise ValueError("the options orders and timeout_s must be positive")
+            raise ValueError("the options orders and timeout_s must be positive numbers")
 
     @property
     def without_gpu(self) -> bool:
