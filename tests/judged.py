@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from nvfp4 import contract
 from nvfp4.contract import reference
 from nvfp4.emulator.arithmetic import compiled
 from nvfp4.judge.cases import Case
@@ -183,6 +184,7 @@ def prepare() -> None:
     import nvfp4.emulation
     import nvfp4.emulator.execution.launch  # noqa: F401
 
+    sys.path.append(contract.__path__[0])  # the judge puts utils.py beside a submission
     torch.set_num_threads(1)
     list(compiled.compile_all())
     gc.freeze()  # what is here is no garbage: those processes need not walk through it

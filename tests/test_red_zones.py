@@ -12,6 +12,7 @@ import yaml
 from bot import root
 
 from nvfp4 import emulator
+from nvfp4.capture import torch_memory
 from nvfp4.capture.torch_memory import ProcessMemory
 from nvfp4.contract.layout import input_names, names
 from nvfp4.emulator.errors import OutOfBounds, ReadOnlyMemory
@@ -34,8 +35,12 @@ ret; }
 
 
 @pytest.fixture(params=SHAPES, ids=lambda shape: "x".join(map(str, shape)))
-def judged(request: pytest.FixtureRequest) -> Iterator[tuple[SharedBuffers, ProcessMemory]]:
+def judged(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[SharedBuffers, ProcessMemory]]:
     """The buffers of a case and the memory of its launches, as the runner registers them."""
+    # Tensors of other tests may have been where a red zone is.
+    monkeypatch.setattr(torch_memory, "_live_tensors", torch_memory.LiveTensors())
     # The search for tensors after a fault looks at what is made from now on, which is quick.
     gc.freeze()
     m, k, l = request.param

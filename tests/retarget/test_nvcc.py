@@ -227,7 +227,9 @@ class TorchS(ModuleType):
 @pytest.fixture
 def start(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str | None, str]]:
     """Starts anew; the compiler that torch is told to call, and the folder that it builds in."""
-    monkeypatch.setitem(sys.modules, "torch.utils.cpp_extension", TorchS())
+    module = TorchS()
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(torch.utils, "cpp_extension", module, raising=False)  # if it was imported
     names = "PYTORCH_NVCC", "TORCH_EXTENSIONS_DIR"
 
     def start(
