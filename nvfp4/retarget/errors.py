@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from nvfp4.emulator.source import SourceLine
+from nvfp4.records.coded_error import CodedError
 
 
-class RetargetError(Exception):
-    """Base of the errors of this package. `str(error)` is the sentence, the place, the hint.
-
-    verdict_code: the kind of error, as a verdict calls it. refusal: that none of them says anything
-    of the submission, only of this GPU.
+class RetargetError(CodedError):
+    """Base of the errors of this package. None of them says anything of the submission, only of
+    this GPU.
     """
 
-    verdict_code: ClassVar[str] = "retarget.failed"
-    refusal: ClassVar[bool] = True
-
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
-
-    def __str__(self) -> str:
-        return self.message if self.hint is None else f"{self.message}\n  hint: {self.hint}"
+    verdict_code = "retarget.failed"
+    refusal = True
 
 
 class NotRetargetable(RetargetError):
