@@ -63,7 +63,8 @@ print(json.dumps({
     "processes": [name for name in os.listdir("/proc") if name.isdecimal()],
     "namespaces": {name: os.readlink("/proc/self/ns/" + name)
                    for name in os.listdir("/proc/self/ns")},
-    "interfaces": [name for _, name in socket.if_nameindex()],
+    "interfaces": [
+        line.split(":")[0].strip() for line in open("/proc/net/dev").readlines()[2:]],
     "tmp": os.listdir("/tmp"),
     "shm": os.listdir("/dev/shm"),
     "dev": os.listdir("/dev"),
@@ -163,7 +164,8 @@ def test_programs_that_a_submission_needs_are_there(seen: dict) -> None:
 def test_the_judge_says_what_is_in_force(tmp_path: Path) -> None:
     ended = Bot.stage(tmp_path / "flat", b"").run("test", [case()])
     confined = {key: value for key, value in ended.values.items() if key.startswith("confined.")}
-    assert set(confined) == {"confined.resources", "confined.files", "confined.namespaces"}
+    mechanisms = ("resources", "files", "namespaces", "system_calls")
+    assert set(confined) == {f"confined.{each}" for each in mechanisms}
     own = confined["confined.namespaces"]
     assert own.startswith(("own pid, ipc, mount, network and user", "own ipc", "none: "))
 

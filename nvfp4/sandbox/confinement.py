@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from nvfp4.sandbox import isolation, namespaces
+from nvfp4.sandbox.system_calls import refuse_system_calls
 
 
 def confine() -> dict[str, str]:
@@ -19,10 +20,14 @@ def confine() -> dict[str, str]:
     protections = {"resources": isolation.limit_resources(), "namespaces": how}
     if " mount" in how:
         writable += [Path("/tmp"), Path("/dev/shm")]  # its own
-    try:
-        protections["files"] = confine_files(writable)
-    except OSError as error:
-        protections["files"] = f"none: {error}"
+    for mechanism, confines in (
+        ("files", lambda: confine_files(writable)),
+        ("system_calls", refuse_system_calls),
+    ):
+        try:
+            protections[mechanism] = confines()
+        except OSError as error:
+            protections[mechanism] = f"none: {error}"
     return protections
 
 
