@@ -15,6 +15,8 @@ import sys
 import time
 from pathlib import Path
 
+from platformdirs import user_data_path
+
 from nvfp4.records.options import Options
 from nvfp4.sandbox.namespaces import uses_gpu
 
@@ -22,6 +24,7 @@ kept_s = 14 * 24 * 3600.0
 kept_bytes = 4 << 30
 
 _folder_variable = "XDG_CACHE_HOME"
+_private_variable = "NVFP4_PRIVATE"
 _compilers = ("TRITON", "TORCHINDUCTOR", "CUTE_DSL", "NUMBA")
 _build_s = 60.0
 
@@ -58,6 +61,22 @@ def trusted_variables() -> dict[str, str]:
 def cache_root() -> Path:
     """The folder that all others lie in; it need not exist."""
     return Path(os.environ.get(_folder_variable) or Path.home() / ".cache") / "nvfp4"
+
+
+def private_variable() -> dict[str, str]:
+    """Tells a process that is to be confined which folders of the user's it may not see: a lock on
+    a file that others lock too would stop them."""
+    folders = [cache_root(), user_data_path("nvfp4", appauthor=False)]
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return {_private_variable: os.pathsep.join(map(str, folders))}
+
+
+def private_folders() -> list[Path]:
+    """Those of ``private_variable``, which a submission need not know."""
+    named = os.environ.pop(_private_variable, "")
+    return [Path(each) for each in named.split(os.pathsep) if each]
 
 
 def _prepare(folder: Path, for_extensions: bool) -> None:
@@ -138,4 +157,5 @@ def passed_on() -> dict[str, str]:
 
 def _ours(options: Options) -> dict[str, str]:
     """What our side of the process needs: the options, and when the judge ends."""
-    return {**options.as_variable(), "NVFP4_DEADLINE": str(time.monotonic() + options.timeout_s)}
+    deadline = time.monotonic() + options.timeout_s
+    return {**options.as_variable(), **private_variable(), "NVFP4_DEADLINE": str(deadline)}

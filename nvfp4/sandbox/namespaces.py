@@ -45,8 +45,9 @@ def uses_gpu() -> bool:
     return any(any(Path("/dev").glob(name)) for name in ("nvidia[0-9]*", "dxg"))
 
 
-def enter(writable: list[Path]) -> str:
+def enter(writable: list[Path], private: list[Path]) -> str:
     """Continues in a process with namespaces of its own, in which only some folders are writable.
+    private: folders in which only these are to be seen.
 
     Returns what is in force there, "none: ..." where nothing is possible. Call it before the first
     thread starts. The process that called waits and ends as the one that returns.
@@ -58,7 +59,7 @@ def enter(writable: list[Path]) -> str:
     # CUDA needs a /proc that may be written, which only a process with pids of its own can mount.
     for with_pids in (True,) if uses_gpu() else (True, False):
         try:
-            _continue_inside(writable, with_pids)
+            _continue_inside(writable, private, with_pids)
         except _NotPossible as error:
             reasons.append(str(error))
             continue
@@ -86,7 +87,7 @@ def drop_capabilities() -> None:
     libc.prctl(_no_new_privileges, 1, 0, 0, 0)
 
 
-def _continue_inside(writable: list[Path], with_pids: bool) -> None:
+def _continue_inside(writable: list[Path], private: list[Path], with_pids: bool) -> None:
     """Returns in the innermost process only. Raises _NotPossible, with nothing changed."""
     read_fd, write_fd = os.pipe()
     outermost, sockets = os.getpid(), sockets_of_others()
@@ -104,7 +105,7 @@ def _continue_inside(writable: list[Path], with_pids: bool) -> None:
         if with_pids:
             _become_child(_end_as, keep=-1)
             isolation.die_with_parent()
-        show_only(writable, sockets, fresh_proc=with_pids)
+        show_only(writable, private, sockets, fresh_proc=with_pids)
         if uses_gpu():
             _refuse_without_cuda()
         os.write(write_fd, _ready)
