@@ -9,8 +9,9 @@ from nvfp4.sandbox.caches import private_folders
 from nvfp4.sandbox.system_calls import refuse_system_calls
 
 
-def confine() -> dict[str, str]:
-    """Confines this process to its current folder and to the folder of XDG_CACHE_HOME.
+def confine(closed: bool = False) -> dict[str, str]:
+    """Confines this process to its current folder and to the folder of XDG_CACHE_HOME. closed:
+    others of the same user cannot read it, whatever else is missing.
 
     Goes on in a child; see ``namespaces.enter``. Returns what is in force: mechanism to
     description; "none: ..." says why there is none.
@@ -20,6 +21,8 @@ def confine() -> dict[str, str]:
     private = private_folders()
     how = namespaces.enter(writable, private)
     isolation.die_with_parent()
+    if closed:
+        isolation.close_to_others()
     protections = {"resources": isolation.limit_resources(), "namespaces": how}
     if " mount" in how:
         writable += [Path("/tmp"), Path("/dev/shm")]  # its own
