@@ -131,8 +131,13 @@ def _locked(path: Path) -> Iterator[None]:
 def _trim_at_the_end(folder: Path) -> None:
     """When this process ends, which has then ended the submission's."""
     if not _to_trim:
-        atexit.register(lambda: [trim(each) for each in _to_trim])
+        atexit.register(_trim_all)
     _to_trim.add(folder)
+
+
+def _trim_all() -> None:
+    for each in _to_trim:
+        trim(each)
 
 
 def trim(folder: Path) -> None:
