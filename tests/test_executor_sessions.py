@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -55,9 +56,9 @@ def session(execution: Execution, text: str) -> None:
     execution.open(OpenSession("", "submission.py", ""), fd)
 
 
-def call(text: str, new: bool) -> dict:
+def call(text: str, new: bool) -> dict[str, Any]:
     """A record of one launch. new: its text is handed over."""
-    launch = {
+    launch: dict[str, Any] = {
         "text": 0,
         "kernel": "k",
         "grid": [1, 1, 1],
@@ -67,8 +68,9 @@ def call(text: str, new: bool) -> dict:
         "parameters": [base.to_bytes(8, "little").hex()],
         "notes": [],
     }
-    steps = [{"regions": [], "writes": [], "variables": [], "launch": launch}]
-    steps.append({"regions": None, "writes": [], "variables": [], "launch": None})
+    nothing: dict[str, Any] = {"writes": [], "variables": []}
+    steps = [{**nothing, "regions": [], "launch": launch}]
+    steps += [{**nothing, "regions": None, "launch": None}]
     texts = [[len(text), 0]] if new else []
     return {
         "base": base,
