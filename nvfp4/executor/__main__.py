@@ -71,7 +71,6 @@ class Execution:
         """Forget everything. fd: the outbox of the next submission's process."""
         assert fd is not None
         emulator.forget_modules()
-        emulator.forget_modules()
         self._memory.drop()
         self._outbox = mmap.mmap(fd, outbox_bytes, prot=mmap.PROT_READ)
         os.close(fd)
