@@ -13,6 +13,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
+from nvfp4.records.options import options_of_environment
 from nvfp4.sandbox.isolation import data_share, descendants
 
 look_s = 0.2
@@ -43,14 +44,16 @@ class Totals:
     def __init__(self, root: int, writable: list[Path]) -> None:
         self._root, self._writable = root, writable
         self._free_bytes = [_free_bytes(folder) for folder in writable]
-        self._disk_bytes = min([disk_bytes, *(free // 2 for free in self._free_bytes)])
+        self._most_bytes = (options_of_environment().limit_gib << 30) or unlimited
+        spare = (free // 2 for free in self._free_bytes)
+        self._disk_bytes = min(disk_bytes, self._most_bytes, *spare)
 
     def exceeded(self) -> str | None:
         """Which limit is exceeded, in a sentence."""
         return self._memory() or self._disk()
 
     def _memory(self) -> str | None:
-        most = int(data_share * memory_bytes())
+        most = min(int(data_share * memory_bytes()), self._most_bytes)
         pids = [self._root, *descendants(self._root)]
         unlinked = _unlinked_bytes(pids)
         taken = unlinked + sum(map(_resident_bytes, pids))
