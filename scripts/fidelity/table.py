@@ -1,38 +1,22 @@
-"""Markdown tables of what scripts.fidelity and ncu found.
+"""What scripts.fidelity found, as the Markdown tables of docs/emulator-fidelity.md.
 
-    python -m scripts.fidelity.table FOLDER [--recorded build/kernels.pickle]
+    python -m scripts.fidelity.table FOLDER
 
-FOLDER holds instructions.json, warps.json, kernels.json and, if ncu ran, ncu.csv.
+FOLDER holds instructions.json and warps.json.
 """
 
 from __future__ import annotations
 
-import argparse
-import csv
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from scripts.fidelity.cases import EXACT_PATTERNS, approximate_opcodes, expand
-from scripts.fidelity.kernels import RECORDED, Recording
 
-Outcome = dict[str, Any]
-
-NCU_COLUMNS = {
-    "SASS instructions": "smsp__inst_executed.sum",
-    "LSU read sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
-    "LSU write sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
-    "L2 read misses": "lts__t_sectors_srcunit_tex_lookup_miss.sum",
-    "DRAM read sectors": "dram__sectors_read.sum",
-    "shared conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
-}
-EMULATOR_COLUMNS = {
-    "PTX instructions": "warp_instructions_total",
-    "sectors requested": "sectors_requested",
-    "distinct sectors read": "sectors_read",
-    "conflicts": "bank_conflicts",
-}
+Outcomes = dict[str, dict[str, Any]]
+"""What was found, by the name of what was compared."""
 
 
 def row(*cells: object) -> str:
@@ -46,7 +30,7 @@ def header(*names: str) -> Iterator[str]:
     yield row(*("---" for _ in names))
 
 
-def exact(outcomes: dict[str, Outcome]) -> Iterator[str]:
+def exact(outcomes: Outcomes) -> Iterator[str]:
     """Instructions whose bits must be the device's, a row for each pattern."""
     yield from header("instructions", "forms", "operand sets", "sets that differ")
     for pattern in EXACT_PATTERNS:
@@ -57,7 +41,14 @@ def exact(outcomes: dict[str, Outcome]) -> Iterator[str]:
             yield row(f"`{pattern}`", len(found), f"{tried:,}", different)
 
 
-def approximate(outcomes: dict[str, Outcome]) -> Iterator[str]:
+def warps(outcomes: Outcomes) -> Iterator[str]:
+    """Warp instructions, a row for each in whole warps and in some lanes."""
+    yield from header("warp instruction", "lanes", "lanes that differ")
+    for name, outcome in outcomes.items():
+        yield row(name, outcome["tried"], outcome["different"])
+
+
+def approximate(outcomes: Outcomes) -> Iterator[str]:
     """Approximations, with their errors."""
     yield from header("instruction", "operand sets", "same bits", "largest error")
     for opcode in approximate_opcodes():
@@ -75,48 +66,19 @@ def approximate(outcomes: dict[str, Outcome]) -> Iterator[str]:
         yield row(f"`{opcode}`", f"{outcome['tried']:,}", f"{same:.1f} %", error)
 
 
-def counters(recording: Recording, ncu: Path) -> Iterator[str]:
-    """What ncu counted of the recorded launches beside what the emulator counted."""
-    lines = [line for line in ncu.read_text().splitlines() if line.startswith('"')]
-    measured = list(csv.DictReader(lines))[1:]  # the first row holds the units
-    yield from header("kernel", *NCU_COLUMNS, *EMULATOR_COLUMNS)
-    for launch, values in zip(recording.launches, measured, strict=True):
-        numbers = [values[metric] for metric in NCU_COLUMNS.values()]
-        numbers += [f"{launch.counts[count]:,}" for count in EMULATOR_COLUMNS.values()]
-        yield row(launch.label, *numbers)
-
-
-def counted(what: str, results: str, outcomes: dict[str, Outcome]) -> Iterator[str]:
-    """A row for each comparison: how many results there are, and how many differ."""
-    yield from header(what, results, f"{results} that differ")
-    for name, outcome in outcomes.items():
-        yield row(name, outcome["tried"], outcome["different"])
-
-
-def main() -> None:
+def main(folder: Path) -> None:
     """Prints the tables."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--recorded", type=Path, default=RECORDED)
-    arguments = parser.parse_args()
-
-    def load(name: str) -> dict[str, Outcome]:
-        found = json.loads((arguments.folder / name).read_text())
-        return {outcome["name"]: outcome for outcome in found}
-
-    instructions = load("instructions.json")
-    sections = [
+    instructions, lanes = (
+        {outcome["name"]: outcome for outcome in json.loads((folder / name).read_text())}
+        for name in ("instructions.json", "warps.json")
+    )
+    for title, lines in (
         ("Exact instructions", exact(instructions)),
-        ("Warp instructions", counted("warp instruction", "lanes", load("warps.json"))),
+        ("Warp instructions", warps(lanes)),
         ("Approximations", approximate(instructions)),
-        ("Whole kernels", counted("kernel", "outputs", load("kernels.json"))),
-    ]
-    ncu = arguments.folder / "ncu.csv"
-    if ncu.exists():
-        sections.append(("Counters", counters(Recording.load(arguments.recorded), ncu)))
-    for title, lines in sections:
+    ):
         print(f"## {title}\n\n" + "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]))
