@@ -72,48 +72,36 @@ def _section(title: str, words: str, codes: Mapping[str, str]) -> str:
 
 def page() -> str:
     """The whole page."""
-    return _head + "".join(
+    failure = "`failure.code` where"
+    sections = (
         (
-            _section(
-                "Faults of a kernel",
-                "`failure.code` where the emulator stopped a launch. With the place; accesses to "
-                "memory with `arguments`.",
-                codes_of(EmulatorError),
-            ),
-            _section(
-                "Launches and builds",
-                "`failure.code` where a launch or a build was refused before a kernel ran.",
-                codes_of(CaptureError),
-            ),
-            _section(
-                "Retargeting",
-                "`failure.code` on a GPU that a kernel was not compiled for.",
-                codes_of(nvfp4.retarget.errors.RetargetError),
-            ),
-            _section("Exceptions", "`failure.code` where Python raised.", own_records),
-            _section(
-                "What the judge refuses",
-                "`failure.code` where the judge itself says why.",
-                judge_codes,
-            ),
-            _section(
-                "Findings",
-                "`code` of an element of `findings`.",
-                finding_codes,
-            ),
-            _section("Warnings", "`code` of an element of `warnings`.", warning_codes),
-            _section(
-                "Nothing was judged",
-                "`error.code`; the exit code is 2.",
-                setup_codes,
-            ),
-            _section(
-                "One file of a batch was not judged",
-                "`error.code` in a line of `nvfp4 batch`, or one of the last table.",
-                batch_codes,
-            ),
-        )
+            "Faults of a kernel",
+            f"{failure} the emulator stopped a launch. With the place; accesses to memory with "
+            "`arguments`.",
+            codes_of(EmulatorError),
+        ),
+        (
+            "Launches and builds",
+            f"{failure} a launch or a build was refused before a kernel ran.",
+            codes_of(CaptureError),
+        ),
+        (
+            "Retargeting",
+            "`failure.code` on a GPU that a kernel was not compiled for.",
+            codes_of(nvfp4.retarget.errors.RetargetError),
+        ),
+        ("Exceptions", f"{failure} Python raised.", own_records),
+        ("What the judge refuses", f"{failure} the judge itself says why.", judge_codes),
+        ("Findings", "`code` of an element of `findings`.", finding_codes),
+        ("Warnings", "`code` of an element of `warnings`.", warning_codes),
+        ("Nothing was judged", "`error.code`; the exit code is 2.", setup_codes),
+        (
+            "One file of a batch was not judged",
+            "`error.code` in a line of `nvfp4 batch`, or one of the last table.",
+            batch_codes,
+        ),
     )
+    return _head + "".join(_section(*each) for each in sections)
 
 
 if __name__ == "__main__":

@@ -1,28 +1,24 @@
 """Compares the emulator with a Hopper GPU, bit by bit.
 
-    python -m scripts.fidelity instructions --json OUT  every instruction, 2**20 operand sets
-    python -m scripts.fidelity warps --json OUT         every warp instruction
-    python -m scripts.fidelity maps --json OUT          tensor maps, and tiles outside a tensor
-    python -m scripts.fidelity.table FOLDER             those files as Markdown
+    python -m scripts.fidelity instructions  every instruction, 2**20 operand sets
+    python -m scripts.fidelity warps         every warp instruction
+    python -m scripts.fidelity maps          tensor maps, and tiles outside a tensor
 
-Run it from the repository root. docs/emulator-fidelity.md has the results.
+Run it from the repository root. Prints what differs and the tables of docs/emulator-fidelity.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict
-from pathlib import Path
 
 import numpy as np
 
 from nvfp4.emulator.arithmetic import Op, resolve
-from scripts.fidelity import maps
+from scripts.fidelity import maps, table
 from scripts.fidelity.cases import WARP_CASES, approximate_opcodes, exact_opcodes
 from scripts.fidelity.execute import THREADS, Array, by_definition, on_device, on_emulator
 from scripts.fidelity.operands import operands
@@ -79,7 +75,7 @@ def warps(arguments: argparse.Namespace) -> Iterator[Outcome]:
             inputs = [a, b, c]
             if subset and name.startswith("shfl"):
                 # A lane must not read one that does not take part: each half of a warp is whole.
-                inputs[1] = (b & np.uint32(0x7FFFFFFF)) | (lane >> 4 << 31)
+                inputs[1] = (b & np.uint32(0xF)) | (lane >> 4 << 31)
                 inputs[2] = c | np.uint32(0x1000)
             module = warp_module(instruction, subset)
             label = f"`{name}` ({'some lanes' if subset else 'whole warps'})"
@@ -104,7 +100,6 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("command", choices=commands)
-    parser.add_argument("--json", type=Path, help="write the outcomes to this file")
     parser.add_argument("--count", type=int, default=1 << 20, help="random operand sets")
     parser.add_argument("--workers", type=int, default=8, help="threads that emulate")
     parser.add_argument("--only", default="", help="only opcodes that contain this")
@@ -117,8 +112,8 @@ def main() -> int:
             print(outcome, flush=True)
     seconds = time.monotonic() - start
     print(f"{arguments.command}: {len(outcomes)} compared, {bad} differ, {seconds:.1f} s")
-    if arguments.json:
-        arguments.json.write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))
+    shown = table.instructions if arguments.command == "instructions" else table.plain
+    print("\n".join(shown(outcomes)))
     return 1 if bad else 0
 
 
