@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from bot import root
+from imports import packages_of
 
 from nvfp4.cli.display.progress import Observer
 from nvfp4.cli.errors import SetupError
@@ -80,24 +81,13 @@ def full_range_fails(rung: Rung) -> bool:
     return re.search(r"full-range inputs fail(?!, where)", document(rung)) is not None
 
 
-def imported(text: str) -> set[str]:
-    """The top-level packages that a text imports; "" for a relative import."""
-    names = set()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            names.add("" if node.level else (node.module or "").partition(".")[0])
-    return names
-
-
 @pytest.mark.parametrize("name", rungs)
 def test_a_rung_is_a_complete_submission(name: str) -> None:
     text = rung_text(name)
     assert text.startswith("#!POPCORN leaderboard nvfp4_gemv\n#!POPCORN gpu NVIDIA\n")
     path = rungs[name].path
     assert warnings_before(path, path.read_bytes(), load_problem()) == []
-    assert imported(text) <= public
+    assert packages_of(text) <= public
     assert "custom_kernel" in {
         node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)
     }

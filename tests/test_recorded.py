@@ -16,7 +16,6 @@ import torch
 from bot import root
 from corpus import read
 
-from nvfp4.capture.cuda.toolchain import MissingToolchain, find_toolchain
 from nvfp4.judge.cases import Case
 from nvfp4.judge.emulated_counts import refuse_too_few_bytes, total_counts
 from nvfp4.judge.executor import Executor
@@ -112,14 +111,6 @@ def source_of(name: str) -> str:
     return read(tests / folder, stem).source
 
 
-def needs_nvcc(name: str) -> str:
-    try:
-        find_toolchain()
-    except MissingToolchain as missing:
-        pytest.skip(str(missing))
-    return source_of(name)
-
-
 def test_a_kernel_runs_on_the_true_inputs_which_the_submission_never_sees(judge: Judge) -> None:
     spy = """
 honest = custom_kernel
@@ -183,9 +174,10 @@ def test_plain_torch_falls_back(judge: Judge) -> None:
 
 
 @pytest.mark.corpus
+@pytest.mark.usefixtures("toolchain")
 @pytest.mark.parametrize("name", ["own_scratch", "constant_table", "split_k_ticket"])
 def test_cuda_cpp_is_captured_with_its_variables_and_allocations(judge: Judge, name: str) -> None:
-    assert judge(needs_nvcc(f"field/cuda/{name}")).unverified == [None, None]
+    assert judge(source_of(f"field/cuda/{name}")).unverified == [None, None]
 
 
 @pytest.mark.corpus

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from nvfp4.capture.cuda import image_headers
 from nvfp4.capture.cuda.build import Request, Source, build
 from nvfp4.capture.cuda.nvrtc import nvcc_options
-from nvfp4.capture.cuda.toolchain import MissingToolchain, Toolchain, find_toolchain
+from nvfp4.capture.cuda.toolchain import Toolchain
 from nvfp4.cli.main import main
 from nvfp4.records.launch_errors import NotInstalled
 
@@ -165,13 +165,10 @@ def test_a_library_that_the_toolkit_has_is_not_missing(tmp_path: Path) -> None:
 SOURCE = "#include <torch/types.h>\n#include <cutlass/cutlass.h>\n__global__ void k() {}\n"
 
 
+@pytest.mark.usefixtures("toolchain")
 def test_a_build_is_tried_again_once_cutlass_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    try:
-        find_toolchain()
-    except MissingToolchain as missing:
-        pytest.skip(str(missing))
     monkeypatch.setattr("nvfp4.capture.cuda.build.cache_folder", lambda: tmp_path / "cache")
     monkeypatch.setattr(image_headers, "_cutlass_roots", lambda: [tmp_path / "cutlass"])
     request = Request("needs_cutlass", (Source("needs.cu", SOURCE),), "sm_100a")
