@@ -13,7 +13,6 @@ from click.testing import CliRunner
 from nvfp4.capture.cuda import image_headers
 from nvfp4.capture.cuda.build import Request, Source, build
 from nvfp4.capture.cuda.nvrtc import nvcc_options
-from nvfp4.capture.cuda.toolchain import Toolchain
 from nvfp4.cli.main import main
 from nvfp4.records.launch_errors import NotInstalled
 
@@ -107,9 +106,8 @@ def test_nvrtc_finds_the_cutlass_of_this_machine(
 def test_a_header_of_the_image_that_is_missing_is_no_fault(
     tmp_path: Path, error: str, family: str
 ) -> None:
-    tools = Toolchain(tmp_path, tmp_path, tmp_path, "g++", (13, 0))
     with pytest.raises(NotInstalled, match=rf"a header of .*{family}.* is not on this machine"):
-        image_headers.refuse_if_missing(f"cuda.cu cannot be compiled:\n{error}", tools)
+        image_headers.refuse_if_missing(f"cuda.cu cannot be compiled:\n{error}", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -124,8 +122,7 @@ def test_a_header_of_the_image_that_is_missing_is_no_fault(
     ],
 )
 def test_a_header_that_nobody_knows_is_the_submissions_fault(tmp_path: Path, error: str) -> None:
-    tools = Toolchain(tmp_path, tmp_path, tmp_path, "g++", (13, 0))
-    image_headers.refuse_if_missing(f"cuda.cu cannot be compiled:\n{error}", tools)
+    image_headers.refuse_if_missing(f"cuda.cu cannot be compiled:\n{error}", tmp_path)
 
 
 OF_CUTLASS = [
@@ -146,20 +143,18 @@ def test_a_name_that_a_later_cutlass_may_have_is_no_fault(
 ) -> None:
     if minor is not None:
         monkeypatch.setenv("CUTLASS_PATH", str(checkout(tmp_path, minor)))
-    tools = Toolchain(tmp_path, tmp_path, tmp_path, "g++", (13, 0))
     if refused:
         with pytest.raises(NotInstalled, match=rf"CUTLASS 4\.{minor} on this machine") as said:
-            image_headers.refuse_if_missing(error, tools)
+            image_headers.refuse_if_missing(error, tmp_path)
         assert "CUTLASS_PATH" in (said.value.hint or "")
     else:
-        image_headers.refuse_if_missing(error, tools)
+        image_headers.refuse_if_missing(error, tmp_path)
 
 
 def test_a_library_that_the_toolkit_has_is_not_missing(tmp_path: Path) -> None:
     (tmp_path / "cublas_v2.h").touch()
-    tools = Toolchain(tmp_path, tmp_path, tmp_path, "g++", (13, 0))
     error = 'mine.py(9): error: identifier "cublasCreat" is undefined'
-    image_headers.refuse_if_missing(error, tools)
+    image_headers.refuse_if_missing(error, tmp_path)
 
 
 SOURCE = "#include <torch/types.h>\n#include <cutlass/cutlass.h>\n__global__ void k() {}\n"

@@ -171,6 +171,38 @@ def test_without_a_gpu_too_it_runs_alone_as_a_worker_loads_it(
     assert by_itself(path, options) == in_a_worker(path, options) == [9, 0]
 
 
+TWICE = """
+from torch.utils.cpp_extension import load_inline
+
+for _ in range(2):
+    try:
+        load_inline("broken", cpp_sources="#include <{header}>", no_implicit_headers=True)
+    except Exception as error:
+        said = error
+raise said
+"""
+
+
+@pytest.mark.parametrize(
+    ("header", "code", "says"),
+    [
+        ("cutlass/nothing.hpp", "import.not_installed", "cutlass/nothing.hpp, a header of CUTLASS"),
+        ("mine.hpp", "import.exception", "mine.hpp: No such file"),
+    ],
+)
+def test_a_missing_header_is_told_in_short_and_each_time(
+    pretended: Path, header: str, code: str, says: str
+) -> None:
+    pretended.write_text(TWICE.format(header=header))
+    with (
+        SubmissionProcess(pretended, Options(retarget="auto")) as process,
+        pytest.raises(SubmissionFailed, match=says) as failed,
+    ):
+        process.load(120)
+    assert failed.value.failure.code == code
+    assert "-isystem" not in str(failed.value)
+
+
 @pytest.mark.gpu
 def test_cuda_cpp_for_another_gpu_passes_at_the_first_try(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "nvfp4", "test", str(root / "ladder/cuda/01_naive.py")]
