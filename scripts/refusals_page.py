@@ -80,12 +80,12 @@ class _Reader:
             if isinstance(node, ast.ClassDef) and node.name in self._classes:
                 yield from self._own_message(node)
             if isinstance(node, ast.FunctionDef) and node.name not in _makers:
-                self._strings = {}
-                for each in _own_nodes(node):
+                self._strings, nodes = {}, list(_own_nodes(node))
+                for each in nodes:
                     if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name):
                         self._strings[each.targets[0].id] = self._text(each.value)
                 parameters = {each.arg for each in node.args.args}
-                for each in _own_nodes(node):
+                for each in nodes:
                     if isinstance(each, ast.Call):
                         yield from self._site(each, parameters)
 

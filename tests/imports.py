@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 from bot import root
@@ -32,6 +33,7 @@ def packages_of(text: str) -> set[str]:
     return names
 
 
+@cache
 def imports_of(path: Path) -> set[str]:
     """Full dotted names of all that a file imports, in functions and under TYPE_CHECKING too."""
     found: set[str] = set()
