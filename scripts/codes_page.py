@@ -23,6 +23,7 @@ from nvfp4.cli.codes import (
 )
 from nvfp4.emulator.errors import EmulatorError
 from nvfp4.records.launch_errors import CaptureError
+from scripts.markdown import line_of, table
 
 _head = """# Codes
 
@@ -49,7 +50,7 @@ def codes_of(kind: type[Exception]) -> dict[str, str]:
         return len(each.__mro__), each.__module__, each.__qualname__
 
     for each in sorted(subclasses(kind), key=place):
-        found.setdefault(code_of(each), _meaning(each))
+        found.setdefault(code_of(each), line_of((each.__doc__ or "").partition("\n\n")[0]))
     return dict(sorted(found.items()))
 
 
@@ -59,15 +60,9 @@ def code_of(kind: type[Exception]) -> str:
     return code
 
 
-def _meaning(kind: type[Exception]) -> str:
-    """The first paragraph of a class's docstring, on one line."""
-    paragraph = (kind.__doc__ or "").strip().partition("\n\n")[0]
-    return " ".join(paragraph.split()).replace("|", "\\|")
-
-
 def _section(title: str, words: str, codes: Mapping[str, str]) -> str:
-    rows = "".join(f"| `{code}` | {meaning} |\n" for code, meaning in codes.items())
-    return f"\n## {title}\n\n{words}\n\n| code | meaning |\n|---|---|\n{rows}"
+    rows = ((f"`{code}`", meaning) for code, meaning in codes.items())
+    return f"\n## {title}\n\n{words}\n\n{table(('code', 'meaning'), rows)}\n"
 
 
 def page() -> str:

@@ -113,7 +113,7 @@ def main() -> int:
     seconds = time.monotonic() - start
     print(f"{arguments.command}: {len(outcomes)} compared, {bad} differ, {seconds:.1f} s")
     shown = table.instructions if arguments.command == "instructions" else table.plain
-    print("\n".join(shown(outcomes)))
+    print(shown(outcomes))
     return 1 if bad else 0
 
 

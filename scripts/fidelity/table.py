@@ -6,29 +6,27 @@ from collections.abc import Iterator, Sequence
 
 from scripts.fidelity.cases import EXACT_PATTERNS, approximate_opcodes, expand
 from scripts.fidelity.outcome import Outcome
+from scripts.markdown import table
 
 
-def _row(*cells: object) -> str:
-    return "| " + " | ".join(str(cell) for cell in cells) + " |"
-
-
-def _header(*names: str) -> Iterator[str]:
-    yield _row(*names)
-    yield _row(*("---" for _ in names))
-
-
-def instructions(outcomes: Sequence[Outcome]) -> Iterator[str]:
+def instructions(outcomes: Sequence[Outcome]) -> str:
     """Exact instructions, a row for each pattern; then approximations, with their errors."""
     known = {outcome.name: outcome for outcome in outcomes}
-    yield from _header("instructions", "forms", "operand sets", "sets that differ")
+    exact = table(("instructions", "forms", "operand sets", "sets that differ"), _exact(known))
+    headings = ("instruction", "operand sets", "same bits", "largest error")
+    return f"{exact}\n\n{table(headings, _approximate(known))}"
+
+
+def _exact(known: dict[str, Outcome]) -> Iterator[tuple[object, ...]]:
     for pattern in EXACT_PATTERNS:
         found = [known[opcode] for opcode in expand(pattern) if opcode in known]
         if found:
             tried = min(outcome.tried for outcome in found)
             different = sum(outcome.different for outcome in found)
-            yield _row(f"`{pattern}`", len(found), f"{tried:,}", different)
-    yield ""
-    yield from _header("instruction", "operand sets", "same bits", "largest error")
+            yield f"`{pattern}`", len(found), f"{tried:,}", different
+
+
+def _approximate(known: dict[str, Outcome]) -> Iterator[tuple[object, ...]]:
     for opcode in approximate_opcodes():
         outcome = known.get(opcode)
         if outcome is None or outcome.errors is None:
@@ -40,11 +38,10 @@ def instructions(outcomes: Sequence[Outcome]) -> Iterator[str]:
             error = f"{outcome.errors.relative:.2g} relative"
         else:
             error = f"{outcome.errors.ulp} ulp"
-        yield _row(f"`{opcode}`", f"{outcome.tried:,}", f"{same:.1f} %", error)
+        yield f"`{opcode}`", f"{outcome.tried:,}", f"{same:.1f} %", error
 
 
-def plain(outcomes: Sequence[Outcome]) -> Iterator[str]:
+def plain(outcomes: Sequence[Outcome]) -> str:
     """A row for each comparison: how many results there are, and how many differ."""
-    yield from _header("", "results", "results that differ")
-    for outcome in outcomes:
-        yield _row(outcome.name, outcome.tried, outcome.different)
+    rows = ((outcome.name, outcome.tried, outcome.different) for outcome in outcomes)
+    return table(("", "results", "results that differ"), rows)
