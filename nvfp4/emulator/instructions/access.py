@@ -66,7 +66,7 @@ def write(
         address = offset + np.uint64(batch.shared.host_address)
     else:
         address = _locate_local(batch, access, address, lanes)
-    native.SCATTER[access.size](address, data)
+    native.scatter(address, data)
 
 
 def read(batch: Batch, access: Access, space: str, address: Array, lanes: Array) -> Array:
@@ -81,7 +81,7 @@ def read(batch: Batch, access: Access, space: str, address: Array, lanes: Array)
     else:
         address = _locate_local(batch, access, address, lanes)
     out = data_of(access, address.size)
-    native.GATHER[access.size](address, out)
+    native.gather(address, out)
     return out
 
 

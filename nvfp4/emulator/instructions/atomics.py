@@ -131,11 +131,11 @@ def apply(
     for turn in range(int(length.max())):
         now = order[starts[length > turn] + turn]
         held = data_of(what, now.size)
-        native.GATHER[what.size](address[now], held)
+        native.gather(address[now], held)
         old[:, now] = held
         new = [update(held[i], b[i][now], c[i][now]) for i in range(what.elements)]
         stored = np.stack(new).astype(old.dtype, copy=False)
-        native.SCATTER[what.size](address[now], stored)
+        native.scatter(address[now], stored)
         batch.signals.changed |= bool((stored != held).any())
     return old
 

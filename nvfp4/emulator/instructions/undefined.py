@@ -228,7 +228,7 @@ def fetch(batch: Batch, access: Access, space: str, lanes: Array, address: Array
     memory, offset = _undefined(batch, space), _offset(batch, space, lanes, address)
     assert memory is not None
     shadow = data_of(access, lanes.size)
-    native.GATHER[access.size](offset + np.uint64(memory.ctypes.data), shadow)
+    native.gather(offset + np.uint64(memory.ctypes.data), shadow)
     found = np.flatnonzero(shadow.any(axis=0))
     if found.size:
         bits = np.ascontiguousarray(shadow[:, found[0]]).view(np.uint8)
@@ -249,7 +249,7 @@ def keep(
             batch.launch.undefined_memory.setdefault(line, _stored_by(space, line))
     if memory is not None:
         offset = _offset(batch, space, lanes, address)
-        native.SCATTER[access.size](offset + np.uint64(memory.ctypes.data), shadow)
+        native.scatter(offset + np.uint64(memory.ctypes.data), shadow)
 
 
 def _parts(ex: Execution, access: Access, address: Array) -> Iterator[_Part]:
