@@ -10,7 +10,7 @@ import numpy as np
 from nvfp4.emulator.compiler.lower import Lowered
 from nvfp4.emulator.errors import PtxSyntaxError
 from nvfp4.emulator.instructions.action import Source
-from nvfp4.emulator.ptx.operands import real_bits
+from nvfp4.emulator.ptx.parser import real_bits
 from nvfp4.emulator.ptx.program import (
     Instruction,
     LocalAddress,
@@ -24,7 +24,7 @@ from nvfp4.emulator.ptx.program import (
 )
 from nvfp4.emulator.ptx.syntax import Integer, Real
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES
-from nvfp4.emulator.state.signals import CLOCK_REGISTERS
+from nvfp4.emulator.state.batch import CLOCK_REGISTERS
 
 
 def _bytes(cls: str) -> int:

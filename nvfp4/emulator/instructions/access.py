@@ -9,8 +9,7 @@ from nvfp4.emulator.instructions import global_access, shared_access
 from nvfp4.emulator.instructions.access_shape import Access, data_of
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native
-from nvfp4.emulator.state.batch import Batch
-from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.memory import LOCAL_WINDOW, READ, SHARED_WINDOW, WINDOW_SHIFT, WRITTEN
 
 # A state space, and the lanes whose addresses point there (None: all).

@@ -14,7 +14,7 @@ from nvfp4.emulator.arithmetic.definedness import Rule
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.program import Operand
 from nvfp4.emulator.ptx.types import TYPES, Array
-from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.batch import Execution
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from nvfp4.emulator.instructions import global_access, mbarrier_objects, shared_access
-from nvfp4.emulator.instructions.access_shape import Access
+from nvfp4.emulator.instructions.access_shape import Access, is_hint
 from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Source, instruction
-from nvfp4.emulator.instructions.modifiers import is_hint
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.program import Operand, Register
 from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native
-from nvfp4.emulator.state.batch import Batch
-from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.memory import READ, WRITTEN
 
 

@@ -9,14 +9,13 @@ import numpy as np
 
 from nvfp4.emulator.errors import Misaligned, TensorMapError
 from nvfp4.emulator.instructions import atomics, copy_engine, global_access, tiles
-from nvfp4.emulator.instructions.access_shape import Access
+from nvfp4.emulator.instructions.access_shape import Access, is_hint, spaces_of
 from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Source, instruction
-from nvfp4.emulator.instructions.modifiers import is_hint, spaces_of
 from nvfp4.emulator.instructions.site import LaneSite, Site
 from nvfp4.emulator.ptx.program import Memory, Operand
 from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import Array, type_bits
-from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.batch import Execution
 from nvfp4.emulator.state.memory import READ, WRITTEN
 
 _COMPLETION = "mbarrier::complete_tx::bytes"

@@ -15,7 +15,7 @@ from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Source, instr
 from nvfp4.emulator.instructions.site import LaneSite, Site
 from nvfp4.emulator.ptx.program import LocalAddress, Memory
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.batch import Execution
 from nvfp4.emulator.state.memory import WINDOW_SHIFT
 
 _FORMAT = re.compile(r"%([-+ #0]*\d*(?:\.\d+)?)(hh|h|ll|l|z|j|t)?([diouxXcsfFeEgGaAp%])")

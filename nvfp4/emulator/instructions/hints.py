@@ -19,7 +19,7 @@ from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.flow import is_proxy_fence
 from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.batch import Execution
 
 
 def _nothing(ex: Execution, *sources: Array) -> tuple[Array, ...]:

@@ -11,8 +11,7 @@ from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Gate, Result,
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.program import Memory, Operand, Sink
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state.batch import Batch
-from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.batch import Batch, Execution
 
 _WORDS = (
     "shared", "shared::cta", "shared::cluster", "b64", "release", "acquire", "relaxed",

@@ -12,16 +12,14 @@ import numpy as np
 
 from nvfp4.emulator.errors import UnsupportedInstruction
 from nvfp4.emulator.instructions import access
-from nvfp4.emulator.instructions.access_shape import Access
+from nvfp4.emulator.instructions.access_shape import Access, spaces_of
 from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Source, instruction
-from nvfp4.emulator.instructions.modifiers import spaces_of
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.instructions.tiles import TensorMaps
-from nvfp4.emulator.instructions.warps import ALL_LANES, by_warp, member_gate, present_lanes
+from nvfp4.emulator.instructions.warp import ALL_LANES, by_warp, member_gate, present_lanes
 from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state.batch import Batch
-from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.records.tensormap import TENSOR_MAP_BYTES
 
 _MODES, _STRIDES, _UPPER, _EXTENTS, _BOX_0, _BOX = 2, 3, 7, 8, 13, 14

@@ -21,11 +21,10 @@ from nvfp4.emulator.ptx.program import Instruction
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.source import SourceLine
 from nvfp4.emulator.state import native
-from nvfp4.emulator.state.batch import Batch
-from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.batch import Batch, Execution
+from nvfp4.emulator.state.group import select
 from nvfp4.emulator.state.launch_state import Origin
 from nvfp4.emulator.state.memory import LOCAL_WINDOW, SHARED_WINDOW
-from nvfp4.emulator.state.registers import select
 
 _REGISTER_HINT = (
     "usual causes: a fragment that is only partly filled, or a load under a predicate that "
