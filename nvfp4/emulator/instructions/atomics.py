@@ -14,7 +14,7 @@ from nvfp4.emulator.arithmetic import resolve
 from nvfp4.emulator.errors import UninitialisedShared
 from nvfp4.emulator.instructions import access, global_access, shared_access
 from nvfp4.emulator.instructions.access_shape import Access, data_of, known_modifiers, space_of
-from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Result, Source, instruction
+from nvfp4.emulator.instructions.action import Action, Result, Source, instruction
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.types import Array, register_class, type_bits
 from nvfp4.emulator.state import native
@@ -87,7 +87,7 @@ def _build(site: Site, returns: bool) -> Action:
                     ex.batch, what, part, updates[part], flat[some], lanes[some], *operands
                 )
                 old[:, at[some]] = before
-        return tuple(group.fold(row) for row in old) if returns else NO_RESULTS
+        return tuple(group.fold(row) for row in old)
 
     return Action("atomic", sources, results, run)
 

@@ -16,7 +16,6 @@ from nvfp4.emulator.arithmetic import resolve
 from nvfp4.emulator.arithmetic.definedness import any_undefined, spread
 from nvfp4.emulator.errors import BarrierMisuse, InactiveSource, MissingWarpSync
 from nvfp4.emulator.instructions.action import (
-    NO_RESULTS,
     Action,
     Gate,
     Result,
@@ -377,10 +376,9 @@ def bar_warp(site: Site) -> Action:
     """bar.warp.sync membermask."""
     site.only("warp", "sync")
 
-    def run(ex: Execution, mask: Array) -> tuple[Array, ...]:
+    def run(ex: Execution, mask: Array) -> None:
         present, _ = _members(site, ex, mask)
         synchronised(ex.batch, present)
-        return NO_RESULTS
 
     mask = site.operands[0] if site.operands else ALL_LANES
     assert not isinstance(mask, OperandList)

@@ -15,7 +15,7 @@ import numpy as np
 from nvfp4.emulator.instructions import access
 from nvfp4.emulator.instructions import undefined as undefined_memory
 from nvfp4.emulator.instructions.access_shape import Access, space_of
-from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Result, Source, instruction
+from nvfp4.emulator.instructions.action import Action, Result, Source, instruction
 from nvfp4.emulator.instructions.matrix_products import (
     ELEMENT_BITS,
     INTEGERS,
@@ -125,13 +125,12 @@ def store(site: Site) -> Action:
         some = registers[part.register : part.register + part.elements]
         return [(each >> each.dtype.type(part.shift)).astype(dtype) for each in some]
 
-    def run(ex: Execution, *sources: Array) -> tuple[Array, ...]:
+    def run(ex: Execution, *sources: Array) -> None:
         whole_warps(site, ex)
         for part in parts:
             address = _address(ex, part, sources)
             access.store(ex, _access(site, part), address, data(part, sources[3:]))
         synchronised(ex.batch, present_lanes(ex))
-        return NO_RESULTS
 
     def shadow(ex: Execution, sources: Arrays, shadows: Arrays) -> tuple[Array, ...]:
         guards = [
