@@ -89,10 +89,3 @@ def test_the_count_of_failures_is_that_of_the_exit_code(command: Command) -> Non
     done = command("--format", "junit")
     failures = int(Xml.fromstring(done.stdout.encode()).get("failures") or "0")
     assert (failures > 0) is (done.exit_code == 1)
-
-
-def test_a_profile_has_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(main, ["eval", "--mode", "profile", "--format", "csv"])
-    assert done.exit_code == 2
-    assert "a profile has no format csv" in done.stderr

@@ -124,7 +124,7 @@ def test_an_error_is_as_the_schema_says() -> None:
         (["bench", "missing.py", "--format=json"], "setup.unreadable"),
         (["test", "mine.py", "--json", "-o", "nowhere/verdict.json"], "setup.unwritable"),
         (["test", "mine.py", "--json", "--device", "tpu"], "usage"),
-        (["eval", "mine.py", "--format", "json", "--mode", "fast"], "usage"),
+        (["eval", "mine.py", "--format", "json", "--flush", "fast"], "usage"),
         (["eval", "mine.py", "--json", "--surely-none"], "usage"),
         (["judge", "--json"], "usage"),
     ],

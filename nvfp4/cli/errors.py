@@ -1,7 +1,6 @@
 """What keeps a command from judging, whatever the submission does."""
 
 
-
 class SetupError(Exception):
     """Nothing was judged: one sentence says why, ``hint`` what to do about it. code: for programs,
     see docs/codes.md.

@@ -9,9 +9,8 @@ from typing import Any, NoReturn
 
 import click
 
-from nvfp4.cli import interrupts
-
 from nvfp4.cli import errors as exits
+from nvfp4.cli import interrupts
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging.setup_errors import asks_for_json, print_error
 

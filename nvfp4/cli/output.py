@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
+
 from rich.text import Text
+
 from nvfp4.cli.display.failures import named_results
+from nvfp4.cli.errors import SetupError
 from nvfp4.cli.text import several
 from nvfp4.cli.verdict import Verdict
-from typing import Any
-from nvfp4.cli.errors import SetupError
 
 _shown_outputs = 3
 

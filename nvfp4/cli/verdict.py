@@ -6,13 +6,20 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from nvfp4.cli.b200 import contest_floor_us, speed_of_light_us
+from nvfp4.cli.display.retargeting import read_retargeted
 from nvfp4.cli.emulation import read_counts
 from nvfp4.cli.judging.mistakes import Mistake
 from nvfp4.cli.judging.pipe_values import count, microseconds, number, samples_us
 from nvfp4.cli.problem import shape_of
-from nvfp4.cli.display.retargeting import read_retargeted
 from nvfp4.cli.text import visible_json
-from nvfp4.records.failures import LONGEST_TEXT, UNKNOWN, Failure, Finding, read_failure, read_findings
+from nvfp4.records.failures import (
+    LONGEST_TEXT,
+    UNKNOWN,
+    Failure,
+    Finding,
+    read_failure,
+    read_findings,
+)
 
 full_range_suffix = "; inputs: full"
 
@@ -82,8 +89,9 @@ class BenchmarkResult:
 
     samples_us: every timed call that counts, in order. batched_us: a call of many queued back to
     back, by the judge's own clock. sol_us, b200_floor_us: see ``cli.display.b200``.
-    emulation: counts of the call's launches where it was emulated; see ``cli.emulation``. unverified:
-    why output and counts are what the submission's own process says; None where they are not.
+    emulation: counts of the call's launches where it was emulated; see ``cli.emulation``.
+    unverified: why output and counts are what the submission's own process says; None where they
+    are not.
     """
 
     spec: str

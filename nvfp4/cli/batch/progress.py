@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
 from rich.console import Console
 from rich.text import Text
+
 from nvfp4.cli.batch.lines import Line, failure_of, is_unclear
+from nvfp4.cli.batch.options import Busy
+from nvfp4.cli.display.benchmark_tables import status_text
 from nvfp4.cli.display.columns import Column, fitted, table
 from nvfp4.cli.display.console import columns_of, rule_of, say
 from nvfp4.cli.display.progress import live_lines
-from nvfp4.cli.text import microseconds, percent, seconds, several
 from nvfp4.cli.display.render import show_table
-from nvfp4.cli.display.benchmark_tables import status_text
-from nvfp4.cli.text import one_line, visible
-import time
-from collections import Counter
-from nvfp4.cli.batch.lines import Line, failure_of, is_unclear
-from nvfp4.cli.batch.options import Busy
+from nvfp4.cli.text import microseconds, one_line, percent, seconds, several, visible
 
 _best = 10
 _lines_below = 7

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
-from nvfp4.cli.problem import shape_of
 from nvfp4.cli.display.render import closing_line, finding_lines, warning_lines
+from nvfp4.cli.problem import shape_of
 from nvfp4.cli.text import first_lines
 from nvfp4.cli.verdict import TestResult, Verdict
 

@@ -9,13 +9,13 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from nvfp4.cli.judging.assess import Observer
+from nvfp4.cli.display.benchmark_tables import styles
 from nvfp4.cli.display.columns import Column, fitted, table
 from nvfp4.cli.display.console import columns_of, rule_of, say
 from nvfp4.cli.display.progress_model import Course, Row
-from nvfp4.cli.text import seconds
 from nvfp4.cli.display.render import benchmark_line, device_line, test_line
-from nvfp4.cli.display.benchmark_tables import styles
+from nvfp4.cli.judging.assess import Observer
+from nvfp4.cli.text import seconds
 from nvfp4.cli.verdict import BenchmarkResult, Device, TestResult
 
 P = ParamSpec("P")

@@ -2,16 +2,15 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
 from nvfp4.cli.problem import Shape, shape_of
 from nvfp4.cli.text import seconds
 from nvfp4.cli.verdict import Device, full_range_suffix
-from dataclasses import dataclass, field
-from nvfp4.cli.problem import Shape
 
 Clock = Callable[[], float]
 
-_kinds = {"tests": "test", "benchmarks": "benchmark", "profile": "profile"}
+_kinds = {"tests": "test", "benchmarks": "benchmark"}
 
 
 @dataclass

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+
 from rich.console import Console
 from rich.text import Text
-from nvfp4.cli.display.benchmark_tables import benchmark_columns, score_line, title
+
+from nvfp4.cli.display.benchmark_tables import (
+    benchmark_columns,
+    error_line,
+    score_line,
+    status_text,
+    tests_columns,
+    title,
+)
 from nvfp4.cli.display.closing import closing_line
 from nvfp4.cli.display.columns import Column, fitted, legend, table
 from nvfp4.cli.display.console import columns_of, rule_of, say
 from nvfp4.cli.display.failures import failure_lines, finding_lines
+from nvfp4.cli.display.retargeting import retargeting_lines
 from nvfp4.cli.output import output_lines
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.text import microseconds
-from nvfp4.cli.display.retargeting import retargeting_lines
-from nvfp4.cli.display.benchmark_tables import error_line, status_text, tests_columns
 from nvfp4.cli.verdict import BenchmarkResult, Device, TestResult, Verdict
-from rich.console import Console
-from nvfp4.cli.display.columns import Column
-from nvfp4.cli.display.console import rule_of, say
-from nvfp4.cli.problem import shape_of
-from nvfp4.cli.text import microseconds
-from nvfp4.cli.verdict import Verdict
+
 
 def show(console: Console, verdict: Verdict) -> None:
     """Tables of tests and benchmarks, the score, failures, warnings, and the verdict last."""

@@ -15,15 +15,12 @@ from rich.text import Text
 
 from nvfp4.cli.display.columns import Column
 from nvfp4.cli.display.console import new_console, say
-from nvfp4.cli.display.render import show_histograms
+from nvfp4.cli.display.render import show_histograms, show_table
 from nvfp4.cli.history.database import Entry, History, HistoryError, Record
+from nvfp4.cli.history.keeping import benchmarks_key, kept_verdict
 from nvfp4.cli.judging.invocation import show_verdict
-from nvfp4.cli.history.keeping import benchmarks_key
-from nvfp4.cli.history.keeping import kept_verdict
 from nvfp4.cli.problem import load_problem
-from nvfp4.cli.text import microseconds, several
-from nvfp4.cli.display.render import show_table
-from nvfp4.cli.text import one_line, visible
+from nvfp4.cli.text import microseconds, one_line, several, visible
 
 _longest_cell = 40
 _styles = {"passed": "green", "failed": "bold red", "unclear": "yellow", "interrupted": "yellow"}

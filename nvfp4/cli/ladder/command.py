@@ -12,10 +12,17 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from nvfp4.cli import interrupts
-
 from nvfp4.cli import errors as exits
+from nvfp4.cli import interrupts
+from nvfp4.cli.display.benchmark_tables import status_text
+from nvfp4.cli.display.console import new_console, say
+from nvfp4.cli.display.progress import observed, quiet
+from nvfp4.cli.display.render import show_table
+from nvfp4.cli.errors import SetupError
+from nvfp4.cli.ladder.measuring import Climber, climber
 from nvfp4.cli.ladder.plot import draw_climb
+from nvfp4.cli.ladder.results import Step, Steps, read_steps, write_steps
+from nvfp4.cli.ladder.rungs import Rung, find_rungs, ladder_folder
 from nvfp4.cli.ladder.tables import (
     climb_columns,
     correlation_lines,
@@ -23,17 +30,8 @@ from nvfp4.cli.ladder.tables import (
     markdown,
     write_tables,
 )
-from nvfp4.cli.ladder.measuring import Climber, climber
-from nvfp4.cli.display.console import new_console, say
-from nvfp4.cli.errors import SetupError
-from nvfp4.cli.ladder.rungs import Rung, find_rungs, ladder_folder
 from nvfp4.cli.problem import load_problem
-from nvfp4.cli.display.progress import observed, quiet
-from nvfp4.cli.text import seconds
-from nvfp4.cli.display.render import show_table
-from nvfp4.cli.ladder.results import Step, Steps, read_steps, write_steps
-from nvfp4.cli.display.benchmark_tables import status_text
-from nvfp4.cli.text import first_lines
+from nvfp4.cli.text import first_lines, seconds
 
 
 @dataclass(frozen=True)

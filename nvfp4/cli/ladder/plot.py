@@ -9,10 +9,10 @@ from typing import Any
 
 from nvfp4.cli.b200 import contest_floor_us, speed_of_light_us
 from nvfp4.cli.errors import SetupError
+from nvfp4.cli.ladder.results import Steps, counted_shape
 from nvfp4.cli.ladder.rungs import Rung
 from nvfp4.cli.output import load_pyplot
 from nvfp4.cli.problem import Problem, shape_of
-from nvfp4.cli.ladder.results import Steps, counted_shape
 
 _climbs = ("cute", "cuda")
 _markers = "s^Dv"

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from nvfp4.cli.display.benchmark_tables import status_text
 from nvfp4.cli.display.columns import Column
 from nvfp4.cli.errors import SetupError
-from nvfp4.cli.ladder.rungs import Rung, own_submission
 from nvfp4.cli.ladder.occupancy import most_warps
-from nvfp4.cli.text import microseconds
 from nvfp4.cli.ladder.results import Counts, Judged, Steps, counted_shape, no_gpu
-from nvfp4.cli.display.benchmark_tables import status_text
-import math
-from collections.abc import Sequence
+from nvfp4.cli.ladder.rungs import Rung, own_submission
+from nvfp4.cli.text import microseconds
 
 _headings = {"cute": "CuTe DSL", "cuda": "CUDA C++", "detours": "Detours", "": "To compare with"}
 

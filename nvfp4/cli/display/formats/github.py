@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from nvfp4.cli.findings import summarise
 from nvfp4.cli.display.formats.cases import Case, cases_of, path_of, summary_of
-from nvfp4.cli.text import several
-from nvfp4.cli.text import visible
+from nvfp4.cli.findings import summarise
+from nvfp4.cli.text import several, visible
 from nvfp4.cli.verdict import Verdict
 
 _most_annotations = 10

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator
 
-from nvfp4.cli.findings import summarise
 from nvfp4.cli.display.formats.cases import Case, cases_of, place_of, summary_of
+from nvfp4.cli.findings import summarise
 from nvfp4.cli.text import visible
 from nvfp4.cli.verdict import Verdict
 
