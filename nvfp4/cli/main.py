@@ -311,9 +311,7 @@ def tune(
     sys.exit(run_tuner(load_problem(), submission, shapes, device, calls, state, write))
 
 
-@main.command(
-    epilog="nvfp4 ladder --state climb.json --plot climb.svg\nnvfp4 ladder cute/split_k_warp cuda"
-)
+@main.command(epilog="nvfp4 ladder --state climb.json\nnvfp4 ladder cute/split_k_warp cuda")
 @click.argument("names", nargs=-1)
 @click.option("--device", default="auto", type=DeviceType(), help="Where to judge.")
 @flush_option
@@ -323,12 +321,6 @@ def tune(
     type=click.Path(dir_okay=False, path_type=Path),
     help="Keep results in this file and go on from those it has.",
 )
-@click.option(
-    "--plot",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Draw the climb: published and measured times, and the floor. Needs matplotlib.",
-)
-@click.option("--write", is_flag=True, help="Put the tables into ladder/README.md.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else.")
 def ladder(names: tuple[str, ...], **options: Any) -> None:
     """Judges the rungs of the ladder, and shows what each step costs and takes.

@@ -15,8 +15,7 @@ from nvfp4.cli.batch.options import BatchOptions, Judges
 from nvfp4.cli.batch.progress import Tally, shown, summarise
 from nvfp4.cli.batch.this_machine import ThisMachine
 from nvfp4.cli.display.console import new_console
-from nvfp4.cli.errors import SetupError
-from nvfp4.cli.verdict import error_object
+from nvfp4.cli.errors import SetupError, error_object
 
 
 def batch_and_show(names: Sequence[Path], options: BatchOptions) -> int:

@@ -31,11 +31,12 @@ from nvfp4.cli.compare.tables import show_result
 from nvfp4.cli.display.benchmark_tables import status_text
 from nvfp4.cli.display.console import new_console, say
 from nvfp4.cli.display.progress import observed, quiet
+from nvfp4.cli.display.render import show_verdict
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging.assess import Observer, Plan
 from nvfp4.cli.judging.bot import side_by_side
 from nvfp4.cli.judging.info import has_gpu
-from nvfp4.cli.judging.invocation import Invocation, judge, show_verdict
+from nvfp4.cli.judging.invocation import Invocation, judge
 from nvfp4.cli.judging.mistakes import first_mistake
 from nvfp4.cli.problem import Problem, load_problem
 from nvfp4.cli.text import microseconds, seconds, several

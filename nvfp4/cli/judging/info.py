@@ -12,9 +12,8 @@ from typing import Any
 from rich.console import Console
 
 from nvfp4.cli.display.benchmark_tables import b200_floor, b200_floor_note, b200_sol_note, flushed
-from nvfp4.cli.display.columns import Column
+from nvfp4.cli.display.columns import Column, show_table
 from nvfp4.cli.display.console import columns_of, say
-from nvfp4.cli.display.render import show_table
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging.assess import judged
 from nvfp4.cli.judging.bot import Bot

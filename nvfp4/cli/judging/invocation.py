@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
@@ -13,11 +14,9 @@ from rich.console import Console
 
 from nvfp4.cli import errors as exits
 from nvfp4.cli import interrupts
-from nvfp4.cli.display.brief import is_brief, show_briefly
 from nvfp4.cli.display.console import new_console
-from nvfp4.cli.display.formats import format_of, formatted
 from nvfp4.cli.display.progress import observed
-from nvfp4.cli.display.render import show
+from nvfp4.cli.display.render import plain_text, show_verdict
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.history.keeping import keep
 from nvfp4.cli.judging.assess import Observer, Plan, assess, read_submission
@@ -38,7 +37,6 @@ class Invocation:
     options: Options = field(default_factory=Options)
     seed: int | None = None
     as_json: bool = False
-    chosen_format: str | None = None
     output: Path | None = None
     kept: bool = False
 
@@ -49,24 +47,9 @@ class Invocation:
         chosen = {name: given.pop(name) for name in known & given.keys()}
         return cls(Options(**chosen), **given)
 
-    @property
-    def format(self) -> str:
-        """What goes to stdout."""
-        return "json" if self.as_json else self.chosen_format or "text"
-
-    @property
-    def for_people(self) -> bool:
-        """Whether stdout takes words beside the verdict."""
-        return self.format == "text"
-
     def bot(self, content: bytes, name: str = "submission.py") -> Bot:
         """The bot that runs a submission with these options. name: of the file, for messages."""
         return Bot(load_problem(), content, replace(self.options, name=name), self.seed)
-
-
-def show_verdict(console: Console, verdict: Verdict) -> None:
-    """Tables, unless one sentence says as much."""
-    (show_briefly if is_brief(verdict) else show)(console, verdict)
 
 
 def judge_and_show(
@@ -81,7 +64,7 @@ def judge_and_show(
     Raises SetupError."""
     check_output(invocation.output)
     read = read_submission(path)
-    console = new_console(stderr=not invocation.for_people)
+    console = new_console(stderr=invocation.as_json)
     with observed(console) as observer:
         verdict = (judged or judge)(path, plan, invocation, observer, read)
     try:
@@ -101,13 +84,14 @@ def _show(
     invocation: Invocation,
     show: Callable[[Console, Verdict], None],
 ) -> None:
-    if invocation.for_people:
-        show(console, verdict)
+    content = json.dumps(verdict.as_json(), indent=2, allow_nan=False)
+    if invocation.as_json:
+        click.echo(content)
     else:
-        click.echo(formatted(verdict, invocation.format))
+        show(console, verdict)
     if invocation.output is not None:
-        chosen = "json" if invocation.as_json else invocation.chosen_format
-        write_output(invocation.output, formatted(verdict, format_of(invocation.output, chosen)))
+        as_text = invocation.output.suffix.lower() == ".txt"
+        write_output(invocation.output, plain_text(verdict) if as_text else content)
 
 
 def judge(
