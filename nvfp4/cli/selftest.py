@@ -11,13 +11,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from nvfp4.cli.judging.assess import Observer, Plan, assess
-from nvfp4.records.options import Options
-from nvfp4.cli.judging.bot import Bot, side_by_side
 from nvfp4.cli.display.console import say
 from nvfp4.cli.errors import SetupError
+from nvfp4.cli.judging.assess import Observer, Plan, assess
+from nvfp4.cli.judging.bot import Bot, side_by_side
 from nvfp4.cli.problem import Problem, case_line
 from nvfp4.cli.verdict import BenchmarkResult, Submission, TestResult, Verdict
+from nvfp4.records.options import Options
 
 _gemv_module = "gemv"
 """The file of the corpus that is put in front of every other, under this module name."""
