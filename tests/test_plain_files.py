@@ -9,7 +9,7 @@ import pytest
 
 from nvfp4.records.reading import open_plain_file, read_plain_file
 from nvfp4.worker.hangs import stack_of_hang
-from nvfp4.worker.listings import longest_bytes, take_listings
+from nvfp4.worker.listings import longest_bytes, most_bytes, take_listings
 from nvfp4.worker.request_state import RequestState, last_state
 
 
@@ -70,6 +70,15 @@ def test_listings_come_from_plain_folders_alone(folder: Path, tmp_path: Path) ->
     copies = {path.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("*.ptx")}
     assert copies == {Path("1/1_k.ptx"), Path("1/long.ptx")}
     assert (tmp_path / "out" / "1" / "long.ptx").stat().st_size == longest_bytes
+
+
+def test_listings_are_so_long_together_and_no_longer(folder: Path, tmp_path: Path) -> None:
+    (folder / "kept" / "1").mkdir(parents=True)
+    for number in range(10):
+        with open(folder / "kept" / "1" / f"{number}.ptx", "wb") as file:
+            file.truncate(longest_bytes)
+    take_listings(folder / "kept", tmp_path / "out")
+    assert sum(path.stat().st_size for path in (tmp_path / "out").rglob("*.ptx")) == most_bytes
 
 
 def test_no_listings_come_through_a_link(folder: Path, tmp_path: Path) -> None:

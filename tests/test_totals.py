@@ -94,9 +94,12 @@ def test_pages_that_forks_share_count_once(tmp_path: Path, monkeypatch: pytest.M
 def test_what_is_left_of_the_machine_s_memory_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(totals, "_least_left_share", 10.0)
-    monkeypatch.setattr(totals, "_most_left_bytes", 1 << 60)
-    assert "of memory left" in str(Totals(os.getpid(), [tmp_path]).exceeded())
+    left = [100 << 20]
+    monkeypatch.setattr(totals, "_left_bytes", lambda: left[0])
+    watched = Totals(os.getpid(), [tmp_path])
+    assert watched.exceeded() is None, "there was no more at first"
+    left[0] = 30 << 20
+    assert watched.exceeded() == "this machine has 0.0 GiB of memory left"
 
 
 def test_what_lies_in_folders_counts_whoever_has_written_it(

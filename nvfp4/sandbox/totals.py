@@ -24,8 +24,9 @@ disk_bytes = 8 << 30
 _noticed_bytes = 128 << 20
 """So much less must be free before anybody adds up what folders hold."""
 
-_least_left_share, _most_left_bytes = 1 / 32, 1 << 30
-"""Of the machine's memory, or so much: what memory that nobody can be charged for has to leave."""
+_least_left_bytes = 512 << 20
+"""Of the machine's memory, or half of what was left at first: memory that nobody is charged for,
+such as that of files which are on their way through a socket, must leave as much."""
 
 _entry_bytes = 4 << 10
 """Of a file beside its contents."""
@@ -43,6 +44,7 @@ class Totals:
 
     def __init__(self, root: int, writable: list[Path]) -> None:
         self._root, self._writable = root, writable
+        self._least_left_bytes = min(_least_left_bytes, _left_bytes() // 2)
         self._free_bytes = [_free_bytes(folder) for folder in writable]
         self._most_bytes = (options_of_environment().limit_gib << 30) or unlimited
         spare = (free // 2 for free in self._free_bytes)
@@ -61,9 +63,8 @@ class Totals:
             taken = unlinked + sum(map(_proportional_bytes, pids))
         if taken > most:
             return f"its processes took {_gib(taken)} of memory, of {_gib(most)} that they may take"
-        of_all = _kilobytes("/proc/meminfo")
-        total, left = of_all.get("MemTotal", 0), of_all.get("MemAvailable", unlimited)
-        if left < min(_least_left_share * total, _most_left_bytes):
+        left = _left_bytes()
+        if left < self._least_left_bytes:
             return f"this machine has {_gib(left)} of memory left"
         return None
 
@@ -89,6 +90,11 @@ def memory_bytes() -> int:
         with contextlib.suppress(OSError, ValueError):  # "max" is no number
             limits.append(int(Path("/sys/fs/cgroup", name).read_text()))
     return min(limits)
+
+
+def _left_bytes() -> int:
+    """Of the machine's memory."""
+    return _kilobytes("/proc/meminfo").get("MemAvailable", unlimited)
 
 
 def size_bytes(folder: Path, enough: int = unlimited) -> int:

@@ -11,7 +11,8 @@ from nvfp4.records.reading import read_plain_file
 longest_bytes = 8 << 20
 """Of a listing. They come from a folder that the submission can write to."""
 
-most_files = 200
+most_files, most_bytes = 200, 64 << 20
+"""Of all listings that are taken at a time."""
 
 
 def take_listings(source: Path, target: Path) -> None:
@@ -19,9 +20,12 @@ def take_listings(source: Path, target: Path) -> None:
 
     source: a folder that the submission may have replaced, in one that it cannot.
     """
+    left_bytes = most_bytes
     for name in sorted(islice(_listings(source), most_files)):
-        content = read_plain_file(source.parent, f"{source.name}/{name}", longest_bytes)
-        if content is not None:
+        most = min(longest_bytes, left_bytes)
+        content = read_plain_file(source.parent, f"{source.name}/{name}", most)
+        if content:
+            left_bytes -= len(content)
             copy = target / name
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(content)
