@@ -116,7 +116,7 @@ def size_bytes(folder: Path, enough: int = unlimited) -> int:
                             waiting.append((entry.path, depth + 1))
                     if taken > enough:
                         break
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):  # it has gone meanwhile
             continue
         except OSError:
             return unlimited
