@@ -1,6 +1,7 @@
-"""Each kernel is a submission of its own, and right on the contest's and on full-range inputs.
+"""GEMVs in CuTe DSL, an idea each: submissions that are right on both kinds of inputs.
 
-Each file is loaded by its path, as a copy of it would be, and its launches are emulated as sm_100a.
+Each file of kernels/ is loaded by its path, as a copy of it would be, and its launches are emulated
+as sm_100a.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ import ast
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from bot import Bot
 from bot import case as line
+from corpus import load
 from imports import packages_of
 
 from nvfp4.contract.reference import (
@@ -27,10 +30,7 @@ from nvfp4.tuner.space import load_submission
 
 pytest.importorskip("cutlass")
 
-folder = Path(__file__).resolve().parent
-kernels = sorted(
-    path for path in folder.glob("*.py") if path.stem != "__init__" and path != Path(__file__)
-)
+kernels = {case.name: case for case in load(Path(__file__).resolve().parent / "kernels")}
 # What a submission may import: packages that the contest's machines have, and the task.
 public = {"functools", "typing", "torch", "cutlass", "cuda", "task"}
 # Kernels that a call launches, where it is not one.
@@ -58,8 +58,11 @@ def case(shape: tuple[int, int, int], full_range: bool) -> tuple[Data, torch.Ten
     return data, ref_kernel(data)
 
 
-submission = cache(load_submission)
-"""Once a session: a module compiles its kernel when first called."""
+@pytest.fixture(scope="module")
+def module_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
+    """Loads each file once: a module compiles its kernel when it is first called."""
+    folder = tmp_path_factory.mktemp("kernels")
+    return cache(lambda name: load_submission(kernels[name].write(folder)))
 
 
 @pytest.fixture(scope="module")
@@ -68,33 +71,37 @@ def emulation() -> Iterator[Emulation]:
         yield active
 
 
-@pytest.mark.parametrize("path", kernels, ids=lambda path: path.stem)
+@pytest.mark.parametrize("name", kernels)
 @pytest.mark.parametrize("full_range", [False, True], ids=["contest", "full-range"])
 @pytest.mark.parametrize("shape", shapes, ids=lambda shape: "x".join(map(str, shape)))
 def test_a_kernel_passes(
-    path: Path, shape: tuple[int, int, int], full_range: bool, emulation: Emulation
+    name: str,
+    shape: tuple[int, int, int],
+    full_range: bool,
+    emulation: Emulation,
+    module_of: Callable[[str], Any],
 ) -> None:
     data, expected = case(shape, full_range)
     emulation.clear()
     data[-1].fill_(torch.nan)
-    output = submission(path).custom_kernel(data)
+    output = module_of(name).custom_kernel(data)
     passed, message = check_implementation(data, output, expected)
     assert passed, message
-    assert len(emulation.launches) == launches.get(path.stem, 1)
+    assert len(emulation.launches) == launches.get(name, 1)
     assert all(report.ctas_run == report.ctas_total for report in emulation.launches)
 
 
-@pytest.mark.parametrize("path", kernels, ids=lambda path: path.stem)
-def test_a_kernel_is_a_complete_submission(path: Path) -> None:
-    source = path.read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", kernels)
+def test_a_kernel_is_a_complete_submission(name: str) -> None:
+    source = kernels[name].source
     assert source.startswith("#!POPCORN leaderboard nvfp4_gemv\n#!POPCORN gpu NVIDIA\n")
     assert ast.get_docstring(ast.parse(source))
     assert packages_of(source) <= public
 
 
-def test_a_copied_file_is_judged_alone(stage: Callable[[Path], Bot]) -> None:
+def test_a_copied_file_is_judged_alone(stage: Callable[[bytes], Bot]) -> None:
     """One small case: beside the copy lies nothing but what the contest's bot puts there."""
-    judged = stage(folder / "warp_per_row.py").judge("test", [line(full=True)])
+    judged = stage(kernels["warp_per_row"].source.encode()).judge("test", [line(full=True)])
     assert judged.exit_code == 0, judged.stderr
     assert judged.values["test.0.status"] == "pass"
     assert judged.values["check"] == "pass"
