@@ -31,7 +31,6 @@ from nvfp4.cli.ladder.rungs import (
     own_submission,
     rung_text,
 )
-from nvfp4.cli.ladder.tables import markdown
 from nvfp4.cli.problem import load_problem
 from nvfp4.contract.reference import (
     check_implementation,
@@ -40,6 +39,7 @@ from nvfp4.contract.reference import (
     ref_kernel,
 )
 from nvfp4.tuner.space import load_submission
+from scripts.ladder_page import markdown
 
 rungs = {rung.name: rung for rung in all_rungs() if rung.name != own_submission}
 climbs = [[rung for rung in rungs.values() if rung.folder == name] for name in ("cute", "cuda")]
@@ -151,7 +151,7 @@ def test_a_folder_is_no_text() -> None:
 
 
 def test_the_page_shows_what_was_found_of_the_files_as_they_are() -> None:
-    """`nvfp4 ladder --state ladder/results.json --write --plot ladder/climb.svg` makes it so."""
+    """`nvfp4 ladder --state ladder/results.json` and `scripts.ladder_page` make it so."""
     steps = read_steps(ladder_folder() / "results.json")
     assert {name: step.sha256 for name, step in steps.items()} == {
         rung.name: rung.sha256 for rung in all_rungs()

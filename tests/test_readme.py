@@ -14,6 +14,7 @@ from bot import root
 from click.testing import CliRunner
 
 from nvfp4.cli.emulation import read_counts
+from nvfp4.cli.errors import json_schema
 from nvfp4.cli.main import main
 from nvfp4.cli.verdict import (
     BenchmarkResult,
@@ -23,7 +24,6 @@ from nvfp4.cli.verdict import (
     TestResult,
     Verdict,
     Warning,
-    json_schema,
 )
 from nvfp4.judge.emulated_counts import total_counts
 from nvfp4.judge.protocol import Exit

@@ -128,7 +128,7 @@ warning_codes = {
     "full_range": "Right on the contest's inputs, wrong on full-range inputs.",
     "other_shape": "Of `nvfp4 check`: right at the contest's shape, not at an awkward one.",
     "refused_shape": "Of `nvfp4 check`: the submission raises at a shape of the contest's tests.",
-    "unverified": "Kernels ran in the submission's process, which reports outputs and counts itself.",
+    "unverified": "Outputs and counts are what the submission's own process reports.",
     "extrapolated": "Counts were taken on a sample of the thread blocks.",
     "cpu_times": "The times are those of this CPU.",
     "noisy": "The spread of some timings is large.",

@@ -6,18 +6,23 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from nvfp4.cli.b200 import contest_floor_us, speed_of_light_us
+from nvfp4.cli.display.retargeting import read_retargeted
 from nvfp4.cli.emulation import read_counts
+from nvfp4.cli.errors import json_schema
 from nvfp4.cli.judging.mistakes import Mistake
 from nvfp4.cli.judging.pipe_values import count, microseconds, number, samples_us
 from nvfp4.cli.problem import shape_of
-from nvfp4.cli.display.retargeting import read_retargeted
 from nvfp4.cli.text import visible_json
-from nvfp4.records.failures import LONGEST_TEXT, UNKNOWN, Failure, Finding, read_failure, read_findings
+from nvfp4.records.failures import (
+    LONGEST_TEXT,
+    UNKNOWN,
+    Failure,
+    Finding,
+    read_failure,
+    read_findings,
+)
 
 full_range_suffix = "; inputs: full"
-
-json_schema = 3
-"""Version of the JSON object; docs/verdict.schema.json describes it."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +87,9 @@ class BenchmarkResult:
 
     samples_us: every timed call that counts, in order. batched_us: a call of many queued back to
     back, by the judge's own clock. sol_us, b200_floor_us: see ``cli.display.b200``.
-    emulation: counts of the call's launches where it was emulated; see ``cli.emulation``. unverified:
-    why output and counts are what the submission's own process says; None where they are not.
+    emulation: counts of the call's launches where it was emulated; see ``cli.emulation``.
+    unverified: why output and counts are what the submission's own process says; None where they
+    are not.
     """
 
     spec: str
@@ -283,11 +289,6 @@ class Verdict:
 
 def _keeps_state(test: TestResult) -> bool:
     return test.failure is not None and test.failure.code == "output.state"
-
-
-def error_object(code: str, message: str, hint: str | None = None) -> dict[str, Any]:
-    """The documented JSON object where nothing was judged."""
-    return {"schema": json_schema, "error": {"code": code, "message": message, "hint": hint}}
 
 
 def _geometric_mean(values: Sequence[float | None]) -> float | None:

@@ -159,7 +159,9 @@ def start(
     """Starts a judge in a folder; see ``judge.entry``. results: a file that it gets as
     POPCORN_FD."""
     with contextlib.suppress(NoServer):
-        return _JudgeServer.of(environment, _packages(folder)).fork(arguments, folder, environment, results)
+        return _JudgeServer.of(environment, _packages(folder)).fork(
+            arguments, folder, environment, results
+        )
     if results is not None:
         environment = {**environment, "POPCORN_FD": str(results)}
     return subprocess.Popen(
