@@ -6,8 +6,8 @@
 Each file is imported twice, each time in a process of its own: on the GPU, and on the stand-in with
 the GPU hidden. Both get the ten contest shapes with the contest's inputs and with full-range ones.
 Without --retarget the emulated code is sm_90a's and the GPU compiles natively. With it both run
-code for sm_100a, which is rewritten for the GPU. Then all but
-tests/kernels are judged, and must pass all tests, have a time and list what was rewritten.
+code for sm_100a, which is rewritten for the GPU. Then the files, or those of RETARGETED, are judged
+as well, and must pass all tests, have a time and list what was rewritten.
 """
 
 from __future__ import annotations
