@@ -4,7 +4,7 @@ tolerates."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from nvfp4.emulator.errors import EmulatorError, Related
@@ -139,8 +139,6 @@ class LaunchReport:
         ones over the whole launch (what DRAM must deliver and take with a cold, perfect cache);
         sectors_distinct counts those read or written. bank_conflicts: extra passes of shared
         accesses. divergent_branches: branches at which a warp diverged.
-    extrapolated: only a sample of the CTAs ran; everything but ctas_run, seconds and output is
-        scaled by ctas_total / ctas_run.
     ptx, block_runs: what `emulator.listing` needs, and no part of the dictionary: the text of the
         module, and (instructions, warps that ran them) of each basic block, in program order.
     seconds: time the emulation took on the host; says nothing about a GPU.
@@ -152,7 +150,6 @@ class LaunchReport:
     shared_bytes: int
     ctas_run: int
     ctas_total: int
-    extrapolated: bool = False
     warp_instructions: dict[str, int] = field(default_factory=dict)
     global_read_bytes: int = 0
     global_written_bytes: int = 0
@@ -186,15 +183,3 @@ class LaunchReport:
             "short_name": short_name(self.kernel),
             "warp_instructions_total": self.warp_instructions_total,
         }
-
-    def scale(self, factor: float) -> None:
-        """Extrapolate every count to the whole grid."""
-        self.extrapolated = True
-        self.warp_instructions = {k: round(v * factor) for k, v in self.warp_instructions.items()}
-        self.block_runs = [(size, round(runs * factor)) for size, runs in self.block_runs]
-        for name in _SCALED:
-            setattr(self, name, round(getattr(self, name) * factor))
-
-
-_UNSCALED = ("shared_bytes", "ctas_run", "ctas_total")
-_SCALED = [f.name for f in fields(LaunchReport) if f.type == "int" and f.name not in _UNSCALED]

@@ -9,7 +9,7 @@ from nvfp4.emulator.compiler.codegen import CompiledKernel
 from nvfp4.emulator.compiler.lower import Lowered
 from nvfp4.emulator.cost import AccessCost, KernelCost, LineCost, ReadCost
 from nvfp4.emulator.execution.experiment import restore
-from nvfp4.emulator.execution.launch import is_starved, run_sample
+from nvfp4.emulator.execution.launch import is_starved, run_ctas, state_before
 from nvfp4.emulator.execution.module import LoadedModule
 from nvfp4.emulator.names import short_name
 from nvfp4.emulator.ptx.flow import Block, live_registers
@@ -42,7 +42,8 @@ def cost_of(module: LoadedModule, asked: Launch, most_instructions: int) -> Kern
 
     def sample(most: int | None, together: bool = False) -> tuple[Tally, LaunchState, Array, int]:
         tally = Tally(len(compiled.blocks))
-        return tally, *run_sample(module, compiled, asked, tally, most, together)
+        state = state_before(module, compiled, asked, tally=tally)
+        return tally, state, *run_ctas(state, compiled, together, most)
 
     tally, state, runs, ran = sample(most_instructions)
     if state.fault is not None:
