@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
 
 from nvfp4.emulator.compiler.codegen import CompiledKernel
 from nvfp4.emulator.compiler.lower import Lowered
-from nvfp4.emulator.cost import AccessCost, KernelCost, LineCost, ReadCost
+from nvfp4.emulator.cost import ADDED, AccessCost, KernelCost, LineCost, ReadCost
 from nvfp4.emulator.execution.experiment import restore
 from nvfp4.emulator.execution.launch import is_starved, run_ctas, state_before
 from nvfp4.emulator.execution.module import LoadedModule
@@ -131,26 +133,17 @@ class _Lines:
             ]
 
     def _access_cost(self, kind: _Kind, sites: list[SiteTally]) -> AccessCost:
-        def total(name: str) -> int:
-            return self._scaled(sum(getattr(site, name) for site in sites))
-
         conflicts = [site.conflict for site in sites if site.conflict is not None]
         worst = max(conflicts, key=lambda each: each.ways, default=None)
         opcode, nbytes, stride_bytes = kind
-        return AccessCost(
-            opcode,
-            nbytes,
-            total("requests"),
-            total("sectors"),
-            total("least_sectors"),
-            total("passes"),
-            total("least_passes"),
-            total("repeats"),
-            total("moves"),
-            stride_bytes,
-            worst.ways if worst else None,
-            worst.bank if worst else None,
-            worst.lanes if worst else (),
+        counts: dict[str, Any] = {
+            name: self._scaled(sum(getattr(s, name) for s in sites)) for name in ADDED
+        }
+        cost = AccessCost(opcode, nbytes, stride_bytes=stride_bytes, **counts)
+        if worst is None:
+            return cost
+        return replace(
+            cost, conflict_ways=worst.ways, conflict_bank=worst.bank, conflict_lanes=worst.lanes
         )
 
     def _read(self) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, NoReturn
 
+import numpy as np
+
 from nvfp4.emulator.errors import (
     EmulatorError,
     PtxSyntaxError,
@@ -15,7 +17,7 @@ from nvfp4.emulator.errors import (
     UnsupportedInstruction,
 )
 from nvfp4.emulator.ptx.program import Instruction, Memory, Operand, OperandList
-from nvfp4.emulator.ptx.types import is_type
+from nvfp4.emulator.ptx.types import Array, is_type
 from nvfp4.emulator.state.batch import Batch
 
 
@@ -46,6 +48,25 @@ class Site:
     def lane(self, batch: Batch, lane: int) -> LaneSite:
         """This instruction as one lane of the batch executes it."""
         return LaneSite(self, batch, int(lane))
+
+    def testify(
+        self, batch: Batch, space: str, place: Array, nbytes: int, lanes: Array, writes: bool,
+        atomic: bool = False, engine: bool = False,
+    ) -> None:  # fmt: skip
+        """Tell the witness of a race, if there is one, what these lanes access. place: global
+        addresses, or offsets in the batch's shared memory. engine: the copy engine does it."""
+        witness, grid = batch.launch.witness, batch.grid
+        if witness is None:
+            return
+        row, thread = grid.cta[lanes], grid.thread[lanes]
+        if space == "shared":
+            place = place.astype(np.int64) - row * batch.shared.stride + batch.shared.base
+        if engine:
+            thread = np.full(lanes.size, grid.threads)
+        witness.saw(
+            space, place, nbytes, (batch.numbers[row], thread), self.instruction.line, writes,
+            lambda i: self.lane(batch, lanes[i]).location(), atomic
+        )  # fmt: skip
 
     def unsupported(self, what: str, hint: str | None = None) -> UnsupportedInstruction:
         return UnsupportedInstruction(what, where=self.location(), hint=hint)
