@@ -30,8 +30,8 @@ from nvfp4.capture.cutedsl.hooks import Hooks
 from nvfp4.contract.reference import generate_input
 from nvfp4.emulation import Emulation, install
 from nvfp4.emulator.errors import OutOfBounds
-from nvfp4.emulator.ptx.lines import SourceLines
 from nvfp4.emulator.rendering import by_ptx_line
+from nvfp4.emulator.source import SourceLines
 from nvfp4.records.launch import Launch
 
 HERE = Path(__file__).resolve()

@@ -13,9 +13,8 @@ from ptx_harness import MINE, ptx_of, run
 
 from nvfp4 import emulator
 from nvfp4.emulator import errors, source
-from nvfp4.emulator.ptx.lines import SourceLines
 from nvfp4.emulator.rendering import annotated_ptx, by_ptx_line
-from nvfp4.emulator.source import SourceLine, shown
+from nvfp4.emulator.source import SourceLine, SourceLines, shown
 
 LIBRARY = "/opt/lib/python3.12/site-packages/cutlass/pipeline/sm90.py"
 PAST_THE_END = "ld.global.u32 %r5, [%d0+36];"

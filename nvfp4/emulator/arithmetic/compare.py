@@ -9,10 +9,17 @@ import numpy as np
 
 from nvfp4.emulator.arithmetic.floats import FLOATS, QUIET_F64, flush, format_of, kind, widen
 from nvfp4.emulator.arithmetic.formats import BF16, F16, F32, Format
-from nvfp4.emulator.arithmetic.lanes import common_shape, on_lanes, split
 from nvfp4.emulator.arithmetic.logic import BOOLEAN
 from nvfp4.emulator.arithmetic.table import INTEGERS, UNTYPED, Modifiers, Op, instruction
-from nvfp4.emulator.ptx.types import REGISTER_DTYPES, TYPES, Array, Type
+from nvfp4.emulator.ptx.types import (
+    REGISTER_DTYPES,
+    TYPES,
+    Array,
+    Type,
+    common_shape,
+    on_lanes,
+    split,
+)
 
 Comparison = Callable[[Array, Array], Array]
 

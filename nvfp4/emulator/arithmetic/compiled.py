@@ -21,9 +21,8 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import types
 from numba.extending import intrinsic
 
-from nvfp4.emulator.arithmetic.lanes import common_shape, flat
 from nvfp4.emulator.loops import loop
-from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.ptx.types import Array, common_shape, flat
 
 Unsigned = np.unsignedinteger[Any]
 

@@ -11,9 +11,8 @@ from nvfp4.emulator.arithmetic import compiled
 from nvfp4.emulator.arithmetic.compiled import lookup, rounding
 from nvfp4.emulator.arithmetic.floats import decoded, flush, rectify, saturate
 from nvfp4.emulator.arithmetic.formats import F16, F32, FORMATS, TF32, Format, decode, encode
-from nvfp4.emulator.arithmetic.lanes import common_shape
 from nvfp4.emulator.arithmetic.table import Modifiers, Op, instruction
-from nvfp4.emulator.ptx.types import REGISTER_DTYPES, TYPES, Array, Type
+from nvfp4.emulator.ptx.types import REGISTER_DTYPES, TYPES, Array, Type, common_shape
 
 INTEGRAL = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 SCALAR_FLOATS = ("f16", "bf16", "f32", "f64", "tf32")

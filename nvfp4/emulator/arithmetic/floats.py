@@ -11,9 +11,8 @@ import numpy as np
 from nvfp4.emulator.arithmetic import compiled
 from nvfp4.emulator.arithmetic.compiled import rounding
 from nvfp4.emulator.arithmetic.formats import BF16, F16, F32, Format, encode, odd_sum
-from nvfp4.emulator.arithmetic.lanes import on_lanes
 from nvfp4.emulator.arithmetic.table import Modifiers, Op, instruction
-from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array, Type
+from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array, Type, on_lanes
 
 HALVES = ("f16", "f16x2", "bf16", "bf16x2")
 SINGLES = ("f32", "f32x2")

@@ -9,9 +9,16 @@ from typing import Any
 import numpy as np
 
 from nvfp4.emulator.arithmetic import compiled
-from nvfp4.emulator.arithmetic.lanes import common_shape, on_values, split
 from nvfp4.emulator.arithmetic.table import INTEGERS, SIGNED, Modifiers, Op, instruction
-from nvfp4.emulator.ptx.types import REGISTER_DTYPES, TYPES, Array, Type
+from nvfp4.emulator.ptx.types import (
+    REGISTER_DTYPES,
+    TYPES,
+    Array,
+    Type,
+    common_shape,
+    on_values,
+    split,
+)
 
 PACKED = ("u16x2", "s16x2")
 

@@ -15,9 +15,8 @@ import numpy as np
 from nvfp4.emulator.arithmetic.convert import to_float64
 from nvfp4.emulator.arithmetic.floats import finish, flush, keep_nan, kind
 from nvfp4.emulator.arithmetic.formats import FORMATS, encode
-from nvfp4.emulator.arithmetic.lanes import on_lanes
 from nvfp4.emulator.arithmetic.table import Modifiers, Op, instruction
-from nvfp4.emulator.ptx.types import REGISTER_DTYPES, TYPES, Array
+from nvfp4.emulator.ptx.types import REGISTER_DTYPES, TYPES, Array, on_lanes
 
 Function = Callable[..., Any]
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from nvfp4.emulator.compiler.codegen import CompiledKernel
 from nvfp4.emulator.errors import Deadlock, EmulatorError, Related, RunawayKernel, SourceLocation
+from nvfp4.emulator.instructions.action import Site
 from nvfp4.emulator.instructions.mbarrier import Waits
-from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.program import Instruction
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch

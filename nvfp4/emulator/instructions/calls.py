@@ -11,8 +11,7 @@ import numpy as np
 from nvfp4.emulator.errors import DeviceTrap
 from nvfp4.emulator.instructions import access
 from nvfp4.emulator.instructions.access_shape import Access
-from nvfp4.emulator.instructions.action import Action, Source, instruction
-from nvfp4.emulator.instructions.site import LaneSite, Site
+from nvfp4.emulator.instructions.action import Action, LaneSite, Site, Source, instruction
 from nvfp4.emulator.ptx.program import LocalAddress, Memory
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Execution

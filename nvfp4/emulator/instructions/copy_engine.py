@@ -23,13 +23,13 @@ from nvfp4.emulator.errors import (
 )
 from nvfp4.emulator.instructions import mbarrier_objects
 from nvfp4.emulator.instructions.access_shape import verb
+from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.instructions.outside import note_writer
 from nvfp4.emulator.instructions.shared_access import (
     check_bounds,
     seen_at,
     stamped_by,
 )
-from nvfp4.emulator.instructions.site import LaneSite, Site
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import races, watch
 from nvfp4.emulator.state.batch import Batch

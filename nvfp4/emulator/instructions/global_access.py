@@ -18,8 +18,8 @@ from nvfp4.emulator.errors import (
     UnorderedLanes,
 )
 from nvfp4.emulator.instructions.access_shape import Access, count_runs, data_of, verb
+from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.instructions.outside import last_lane, note_writer, overrun
-from nvfp4.emulator.instructions.site import LaneSite, Site
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native, watch
 from nvfp4.emulator.state.batch import Batch

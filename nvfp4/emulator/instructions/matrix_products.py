@@ -21,8 +21,7 @@ import numpy as np
 
 from nvfp4.emulator.arithmetic.definedness import spread
 from nvfp4.emulator.arithmetic.formats import FORMATS, decode
-from nvfp4.emulator.instructions.action import Action, Result, Source, instruction
-from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.instructions.action import Action, Result, Site, Source, instruction
 from nvfp4.emulator.instructions.warp import (
     ALL_LANES,
     back,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nvfp4.emulator.errors import BarrierMisuse, Misaligned, OutOfBounds
-from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.instructions.action import Site
 from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nvfp4.emulator.instructions.site import LaneSite
+from nvfp4.emulator.instructions.action import LaneSite
 from nvfp4.emulator.names import short_name
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.source import shown

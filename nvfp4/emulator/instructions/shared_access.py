@@ -13,7 +13,7 @@ from nvfp4.emulator.errors import (
     UnorderedLanes,
 )
 from nvfp4.emulator.instructions.access_shape import Access, count_runs, verb
-from nvfp4.emulator.instructions.site import LaneSite, Site
+from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native, races
 from nvfp4.emulator.state.batch import Batch

@@ -16,7 +16,7 @@ from nvfp4.emulator.errors import (
 )
 from nvfp4.emulator.instructions.access import by_space
 from nvfp4.emulator.instructions.access_shape import Access, data_of
-from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.instructions.action import Site
 from nvfp4.emulator.ptx.program import Instruction
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.source import SourceLine

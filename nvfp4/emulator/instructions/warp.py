@@ -20,11 +20,11 @@ from nvfp4.emulator.instructions.action import (
     Gate,
     Result,
     Shadow,
+    Site,
     Source,
     class_of,
     instruction,
 )
-from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.program import OperandList, Sink
 from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
