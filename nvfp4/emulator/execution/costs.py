@@ -194,11 +194,11 @@ class _Lines:
 
 def _caller(instruction: Instruction) -> int | None:
     """The line of the user's file from which the function of the user's line was called."""
-    user = instruction.source.users() if instruction.source else None
+    user = instruction.user
     outer = user.caller.users() if user and user.caller else None
     return outer.line if user and outer and outer.file == user.file else None
 
 
 def _place(instruction: Instruction) -> Place:
-    user = instruction.source.users() if instruction.source else None
+    user = instruction.user
     return (shown(user.file), user.line) if user else (None, None)

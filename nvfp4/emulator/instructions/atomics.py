@@ -114,7 +114,7 @@ def apply(
             warps = batch.grid.thread[lanes] >> 5
             hears = what.site.parts[0] == "atom"
             batch.shared.clocks.meet_by_atomics(offset, batch.grid.cta[lanes], warps, hears)
-        address = offset + np.uint64(batch.shared.host_address)
+        address = batch.shared.host(offset)
     else:
         global_access.locate(batch, what, address, lanes, WRITTEN)
         global_access.note_atomics(batch, what, address, lanes, hears=what.site.parts[0] == "atom")

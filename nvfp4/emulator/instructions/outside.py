@@ -128,7 +128,7 @@ def note_writer(watch: Watch, at: LaneSite, address: Array, nbytes: int) -> None
         return
     place = at.site.location()
     cta, thread = at.batch.coordinates(at.lane)
-    user = place.source.users() if place.source else None
+    user = place.user
     watch.note(
         Writer(
             short_name(launch.kernel),

@@ -18,7 +18,7 @@ from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native, races
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.launch_state import Origin
-from nvfp4.emulator.state.memory import READ, SHARED_WINDOW, WRITTEN
+from nvfp4.emulator.state.memory import READ, SHARED_WINDOW, WRITTEN, in_window
 
 _COPY = "an asynchronous copy"
 _FLAG_LOADS = frozenset(("relaxed", "acquire"))
@@ -31,13 +31,9 @@ def locate(batch: Batch, access: Access, address: Array, lanes: Array, flag: int
     if address.dtype != np.uint64:
         address = address.astype(np.uint64)
     if access.space == "generic" or (address.size and address[0] >= SHARED_WINDOW):
-        address = address & np.uint64(SHARED_WINDOW - 1)
-    offset = np.empty(address.size, np.uint64)
-    cta = batch.grid.cta[lanes]
+        address = in_window(address)
     align = min(nbytes, 16)
-    bad = native.locate_window(
-        address, cta, shared.base, shared.size, shared.stride, nbytes, align, offset
-    )
+    offset, bad = shared.locate(address, batch.grid.cta[lanes], nbytes, align)
     if bad >= 0:
         what = f"{verb(flag)} of {nbytes} bytes"
         check_bounds(access.site.lane(batch, lanes[bad]), what, int(address[bad]), nbytes, align)

@@ -192,7 +192,7 @@ class Tally:
 
 def place_of(instruction: Instruction) -> Place:
     """(file, line) of the user's source, or the line of PTX where that is not known."""
-    user = instruction.source.users() if instruction.source else None
+    user = instruction.user
     return (user.file, user.line) if user else instruction.line
 
 
