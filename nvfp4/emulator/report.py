@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from nvfp4.emulator.errors import EmulatorError, Related
+from nvfp4.emulator.errors import EmulatorError, Related, SourceLocation
 from nvfp4.emulator.names import short_name
 from nvfp4.emulator.source import shown
 from nvfp4.records.launch import Note
@@ -71,20 +71,20 @@ class Findings:
         """Plain records, in the order in which they were found."""
         found = []
         for place, error in self._first.items():
-            where = error.where
+            where = error.where or SourceLocation(kernel)
             found.append(
                 Finding(
                     code=error.code,
                     message=error.message,
                     kernel=kernel,
-                    file=shown(where.file) if where and where.file else None,
-                    line=where.source_line if where else None,
-                    cta=where.cta if where else None,
-                    thread=where.thread if where else None,
+                    file=shown(where.user.file) if where.user else None,
+                    line=where.user.line if where.user else None,
+                    cta=where.cta,
+                    thread=where.thread,
                     count=self._counts[place],
                     hint=error.hint,
                     rule=error.rule,
-                    ptx_line=where.line if where else None,
+                    ptx_line=where.line,
                     related=[other_place(each) for each in error.related],
                 )
             )
@@ -93,11 +93,11 @@ class Findings:
 
 def other_place(related: Related) -> dict[str, Any]:
     """message, file, line, ptx_line, cta, thread; None where something is not known."""
-    where = related.where
+    where, user = related.where, related.where.user
     return {
         "message": related.message,
-        "file": shown(where.file) if where.file else None,
-        "line": where.source_line,
+        "file": shown(user.file) if user else None,
+        "line": user.line if user else None,
         "ptx_line": where.line,
         "cta": where.cta,
         "thread": where.thread,

@@ -58,8 +58,9 @@ def test_a_message_reads_like_a_compilers(python: Path) -> None:
 def test_the_place_is_there_for_programs(python: Path) -> None:
     where = fault(f".loc 1 57 11\n{PAST_THE_END}", python).where
     assert where is not None
-    assert (where.file, where.source_line, where.column) == (str(python), 57, 12)
-    assert where.source_text == "x57 = load(57)"
+    assert where.user is not None
+    assert (where.user.file, where.user.line, where.user.column) == (str(python), 57, 12)
+    assert where.user.text == "x57 = load(57)"
 
 
 def test_a_hint_comes_last(python: Path) -> None:
@@ -71,7 +72,7 @@ def test_a_hint_comes_last(python: Path) -> None:
 def test_without_line_information_there_is_the_ptx_line_only() -> None:
     where = fault(PAST_THE_END).where
     assert where is not None
-    assert (where.source, where.file, where.source_line, where.source_text) == (None,) * 4
+    assert where.source is where.user is None
     assert places(str(fault(PAST_THE_END))) == [f"  PTX line {where.line}: {PAST_THE_END[:-1]}"]
 
 

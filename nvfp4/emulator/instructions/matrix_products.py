@@ -165,10 +165,6 @@ def _values(raw: Array, kind: str) -> Array:
     codes = raw.view(f"u{ELEMENT_BITS[kind] // 8}")
     if kind == "f64":
         return codes.view(np.float64)
-    if kind == "f16":
-        return codes.view(np.float16).astype(np.float64)
-    if kind == "bf16":
-        return (codes.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     if kind == "tf32":  # the lowest bits of the register do not count
         return (codes & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
     return decode(codes, FORMATS[kind])

@@ -57,29 +57,30 @@ class Origins:
 
     def first_reads(self, register: int, passed: Container[int]) -> list[Instruction]:
         """The instructions that have passed on an unset register towards this one, in order."""
-        found, work, indices = {register}, [register], set[int]()
-        while work:
-            for passage in self.passages.get(work.pop(), ()):
-                if passage.index in passed:
-                    if any(source in self.unset for source in passage.sources):
-                        indices.add(passage.index)
-                    work += [source for source in passage.sources if source not in found]
-                    found.update(passage.sources)
-        return [self.code[i] for i in sorted(indices)]
+        reads = {
+            passage.index
+            for passage in self._behind(register, passed)
+            if any(source in self.unset for source in passage.sources)
+        }
+        return [self.code[i] for i in sorted(reads)]
 
     def of(self, register: int, passed: Container[int]) -> tuple[list[int], list[int]]:
         """The unset registers and the lines of loads that may be behind a register's undefined
         bits. passed: the instructions that have passed some on."""
-        found, work, lines = {register}, [register], set[int]()
+        behind = list(self._behind(register, passed))
+        registers = {register}.union(*(passage.sources for passage in behind))
+        lines = {passage.line for passage in behind if passage.line is not None}
+        return sorted(registers & self.unset.keys()), sorted(lines)
+
+    def _behind(self, register: int, passed: Container[int]) -> Iterator[Passage]:
+        """What has passed on undefined bits towards a register."""
+        found, work = {register}, [register]
         while work:
             for passage in self.passages.get(work.pop(), ()):
-                if passage.index not in passed:
-                    continue
-                if passage.line is not None:
-                    lines.add(passage.line)
-                work += [source for source in passage.sources if source not in found]
-                found.update(passage.sources)
-        return sorted(found & self.unset.keys()), sorted(lines)
+                if passage.index in passed:
+                    yield passage
+                    work += [source for source in passage.sources if source not in found]
+                    found.update(passage.sources)
 
 
 @dataclass(frozen=True)
