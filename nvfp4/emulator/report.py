@@ -130,17 +130,37 @@ def noted(note: Note, kernel: str) -> Finding:
 
 
 @dataclass
-class LaunchReport:
+class Traffic:
+    """What a launch asks of memory and of its warps, counted while it runs.
+
+    Bytes are what the lanes asked for. sectors_requested: distinct sectors of 32 bytes within each
+    warp's request. bank_conflicts: extra passes of shared accesses. divergent_branches: branches at
+    which a warp diverged.
+    """
+
+    global_read_bytes: int = 0
+    global_written_bytes: int = 0
+    global_requests: int = 0
+    sectors_requested: int = 0
+    shared_bytes_read: int = 0
+    shared_bytes_written: int = 0
+    shared_requests: int = 0
+    bank_conflicts: int = 0
+    divergent_branches: int = 0
+    atomics: int = 0
+    barriers: int = 0
+
+
+@dataclass(kw_only=True)
+class LaunchReport(Traffic):
     """Counts of one launch.
 
     warp_instructions: PTX instructions by kind, each counted once a warp that executes it, guarded
-        off or not. Bytes are what the lanes asked for. A sector has 32 bytes: sectors_requested
-        counts distinct ones within each warp's request, sectors_read and sectors_written distinct
-        ones over the whole launch (what DRAM must deliver and take with a cold, perfect cache);
-        sectors_distinct counts those read or written. bank_conflicts: extra passes of shared
-        accesses. divergent_branches: branches at which a warp diverged.
-    ptx, block_runs: what `emulator.listing` needs, and no part of the dictionary: the text of the
-        module, and (instructions, warps that ran them) of each basic block, in program order.
+        off or not. sectors_read, sectors_written: distinct sectors over the whole launch (what DRAM
+        must deliver and take with a cold, perfect cache); sectors_distinct: those read or written.
+    ptx, block_runs: what `rendering.annotated_ptx` needs, and no part of the dictionary: the text
+        of the module, and (instructions, warps that ran them) of each basic block, in program
+        order.
     seconds: time the emulation took on the host; says nothing about a GPU.
     """
 
@@ -151,20 +171,9 @@ class LaunchReport:
     ctas_run: int
     ctas_total: int
     warp_instructions: dict[str, int] = field(default_factory=dict)
-    global_read_bytes: int = 0
-    global_written_bytes: int = 0
-    global_requests: int = 0
-    sectors_requested: int = 0
     sectors_distinct: int = 0
     sectors_read: int = 0
     sectors_written: int = 0
-    shared_bytes_read: int = 0
-    shared_bytes_written: int = 0
-    shared_requests: int = 0
-    bank_conflicts: int = 0
-    divergent_branches: int = 0
-    atomics: int = 0
-    barriers: int = 0
     seconds: float = 0.0
     output: str = ""
     findings: list[Finding] = field(default_factory=list)
