@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from multiprocessing import get_context
 from pathlib import Path
@@ -29,7 +30,8 @@ from nvfp4.capture.cutedsl.hooks import Hooks
 from nvfp4.contract.reference import generate_input
 from nvfp4.emulation import Emulation, install
 from nvfp4.emulator.errors import OutOfBounds
-from nvfp4.emulator.rendering import by_source_line
+from nvfp4.emulator.rendering import by_ptx_line
+from nvfp4.emulator.source import SourceLines
 from nvfp4.records.launch import Launch
 from nvfp4.tuner.space import load_submission
 
@@ -242,7 +244,12 @@ def test_line_information_changes_no_instruction(tmp_path: Path) -> None:
 def test_the_work_of_a_kernel_is_told_by_its_lines(emulation: Emulation) -> None:
     kernel_of(BLOCK_SUM)(generate_input(128, 256, 1, seed=1))
     report = emulation.launches[-1]
-    counts = by_source_line(report)
+    sources = SourceLines(report.ptx)
+    counts: Counter[tuple[str, int] | None] = Counter()
+    for number, warps in by_ptx_line(report).items():
+        source = sources.at(number)
+        user = source.users() if source else None
+        counts[(user.file, user.line) if user else None] += warps
     assert sum(counts.values()) == report.warp_instructions_total
     lines = BLOCK_SUM.read_text(encoding="utf-8").splitlines()
     products = next(n for n, line in enumerate(lines, 1) if "block += a[i] * b[i]" in line)

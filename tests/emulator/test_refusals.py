@@ -180,7 +180,7 @@ def test_where_the_emulator_itself_fails_the_verdict_is_unclear(
     def fails(*_: object) -> None:
         raise IndexError("index 7 is out of bounds")
 
-    monkeypatch.setattr(launch, "_run", fails)
+    monkeypatch.setattr(launch, "run_ctas", fails)
     with pytest.raises(EmulatorFailed, match="index 7") as failed:
         run("mov.u32 %r1, 1;", np.zeros(64, np.uint32))
     assert outcome_of(failed.value) == "unclear"
