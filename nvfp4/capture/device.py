@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from nvfp4.records.launch_errors import UnsupportedCall
+
 
 @dataclass(frozen=True)
 class Device:
@@ -88,6 +90,14 @@ class Device:
             120: 1,  # ClusterLaunch
         }
         object.__setattr__(self, "attributes", attributes)
+
+    def attribute(self, which: int) -> int:
+        """A cudaDeviceAttr. Raises UnsupportedCall for one that is not known."""
+        if which not in self.attributes:
+            raise UnsupportedCall(
+                f"host code asks for device attribute {which}, which is not known"
+            )
+        return self.attributes[which]
 
 
 _B200 = Device(

@@ -25,7 +25,6 @@ from nvfp4.capture.cuda import flags, headers_of_torch, image_headers
 from nvfp4.capture.cuda.compilers import (
     STATIC_SHARED_BYTES,
     CompileError,
-    Resources,
     assemble,
     cache_folder,
     compiled_once,
@@ -34,6 +33,7 @@ from nvfp4.capture.cuda.compilers import (
     run_compiler,
 )
 from nvfp4.capture.cuda.toolchain import Toolchain, find_toolchain, python_include
+from nvfp4.capture.kernel import Resources
 
 _HERE = Path(__file__).parent
 SLIM_HEADERS = _HERE / "headers"

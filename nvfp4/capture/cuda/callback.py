@@ -7,26 +7,11 @@ from __future__ import annotations
 
 import ctypes
 
-from nvfp4.capture.cuda import (
-    calls,
-    cooperative_calls,
-    device_calls,
-    driver_calls,
-    graph_calls,
-    nvrtc_calls,
-    registry,
-)
-from nvfp4.capture.cuda.codes import Code, CudaError, in_the_driver
+from nvfp4.capture.codes import Code, CudaError, in_the_driver
+from nvfp4.capture.cuda import calls, driver_calls, entries, nvrtc_calls
 from nvfp4.capture.cuda.runtime import RUNTIME as _RUNTIME
 
-_ENTRIES = (
-    calls,
-    cooperative_calls,
-    device_calls,
-    driver_calls,
-    graph_calls,
-    nvrtc_calls,
-)  # imported, they are registered
+_ENTRIES = calls, driver_calls, nvrtc_calls  # imported, they are registered
 _KIND = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p, ctypes.c_void_p)
 
 
@@ -34,7 +19,7 @@ _KIND = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p, ctypes.c_void_p)
 def _runtime(name: bytes, words: int) -> int:
     function = name.decode()
     try:
-        return registry.call(_RUNTIME, function, words)
+        return entries.call(_RUNTIME, function, words)
     except CudaError as error:
         return _RUNTIME.fail(error, function.startswith("launch"))
     except BaseException as error:
@@ -46,7 +31,7 @@ def _driver(name: bytes, words: int) -> int:
     if not _RUNTIME.is_on:
         return Code.NO_DEVICE  # packages keep the library beyond the emulation
     try:
-        return registry.call(_RUNTIME, name.decode(), words)
+        return entries.call(_RUNTIME, name.decode(), words)
     except CudaError as error:
         return _RUNTIME.refuse(in_the_driver(error.code), error.message)
     except BaseException as error:

@@ -10,13 +10,13 @@ import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from nvfp4.capture.cuda import headers_of_torch
 from nvfp4.capture.cuda.source_lines import SHOWN_AS
 from nvfp4.capture.cuda.toolchain import Toolchain, find_toolchain, python_include
 from nvfp4.capture.device import device_for
+from nvfp4.capture.kernel import Resources
 from nvfp4.records.launch_errors import CaptureError, NotInstalled, UnsupportedCall
 
 _HERE = Path(__file__).parent
@@ -41,17 +41,6 @@ class CompileError(CaptureError):
     """A compiler's errors, in the submission's own lines."""
 
     verdict_code = "build.compiler"
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What ptxas says that a kernel needs: registers and local memory of a thread, static shared
-    memory of a block.
-    """
-
-    registers: int = 0
-    shared_bytes: int = 0
-    local_bytes: int = 0
 
 
 def cache_folder() -> Path:

@@ -33,7 +33,7 @@ def _bodies(rt: HostRuntime, texts: tuple[str, ...]) -> dict[str, tuple[tuple[An
         _store(device, 0, I32)
 
     def device_attribute(value: int, attribute: int, _device: int) -> None:
-        _store(value, rt.device_attribute(attribute), I32)
+        _store(value, rt.device.attribute(attribute), I32)
 
     def kernel_attribute(value: int, attribute: int, kernel: int, _device: int) -> None:
         _store(value, rt.kernel_attribute(kernel, attribute), I32)
@@ -41,8 +41,8 @@ def _bodies(rt: HostRuntime, texts: tuple[str, ...]) -> dict[str, tuple[tuple[An
     def kernel_set(kernel: int, attribute: int, value: int, _device: int) -> None:
         rt.set_attribute(kernel, attribute, value)
 
-    def occupancy(blocks: int, _kernel: int, threads: int, shared_bytes: int) -> None:
-        _store(blocks, rt.blocks_per_multiprocessor(threads, shared_bytes), I32)
+    def occupancy(blocks: int, kernel: int, threads: int, shared_bytes: int) -> None:
+        _store(blocks, rt.blocks_per_multiprocessor(kernel, threads, shared_bytes), I32)
 
     def launch(kernel: int, *rest: int) -> None:
         grid, block, args, shared_bytes, stream = rest[0:3], rest[3:6], *rest[6:9]

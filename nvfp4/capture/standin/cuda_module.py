@@ -12,8 +12,9 @@ import torch
 from nvfp4.capture import stream_order
 from nvfp4.capture.device import Device
 from nvfp4.capture.graphs import capturing
+from nvfp4.capture.patches import Patches
 from nvfp4.capture.standin import graphs, streams
-from nvfp4.capture.standin.functions import Patches, indexed
+from nvfp4.capture.standin.functions import indexed
 from nvfp4.records.launch_errors import MissingAttribute
 
 CUDA_VERSION = "13.0"

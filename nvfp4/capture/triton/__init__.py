@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nvfp4.capture.device import device_for
-from nvfp4.records.launch import Launch, ListedMemory, Memory
+from nvfp4.capture.session import Session
+from nvfp4.records.launch import Launch, Memory
 
-__all__ = ["start"]
+__all__ = ["SESSION", "start"]
+
+SESSION = Session("Triton")
 
 
 def start(
@@ -29,9 +31,8 @@ def start(
     intercepted is refused when something is launched, since others import it and need no launch.
     """
     from nvfp4.capture.triton.hooks import install
-    from nvfp4.capture.triton.session import SESSION
 
-    SESSION.begin(device_for(arch), run, memory or ListedMemory())
+    SESSION.begin(run, arch, memory)
     try:
         patches = install(SESSION)
     except BaseException:

@@ -9,12 +9,12 @@ from typing import Any
 
 from triton.backends.compiler import GPUTarget
 
+from nvfp4.capture.session import Session
 from nvfp4.capture.signature import parameter_bytes
 from nvfp4.capture.torch_memory import kernel_memory
 from nvfp4.capture.triton import loading as lines
-from nvfp4.capture.triton import session as resources
 from nvfp4.capture.triton.arguments import pack_arguments, pointer
-from nvfp4.capture.triton.session import Session
+from nvfp4.capture.triton.cubin import of_kernel
 from nvfp4.records.launch import Launch
 from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall
 
@@ -156,7 +156,7 @@ class Utilities:
         if sizes is None:
             raise UnsupportedCall(f"the compiled module has no PTX of a kernel named {name}")
         function = Function(name, ptx, kernel.metadata.target.arch, sizes)
-        registers, spilled = resources.of_kernel(binary)
+        registers, spilled = of_kernel(binary)
         return function, function, registers, spilled, *self._limits
 
     def unload_module(self, module: Any) -> None:
@@ -213,7 +213,7 @@ class Launcher:
             enter_hook(launch_metadata)
         # Triton launches nothing for an empty grid.
         if grid_x * grid_y * grid_z > 0:
-            self._session.launch(
+            self._session.hand_over(
                 Launch(
                     ptx=function.ptx,
                     kernel=function.name,
@@ -223,8 +223,6 @@ class Launcher:
                     shared_bytes=self._metadata.shared,
                     cluster=(ctas, 1, 1),
                     memory=self._session.memory,
-                    notes=self._session.notes,
-                    trial=self._session.trial,
                     stream=int(stream or 0),
                 )
             )
