@@ -30,54 +30,58 @@ class Code(IntEnum):
     INVALID_CLUSTER_SIZE = 912
 
 
-_TEXTS = {
-    0: ("cudaSuccess", "no error"),
-    1: ("cudaErrorInvalidValue", "invalid argument"),
-    2: ("cudaErrorMemoryAllocation", "out of memory"),
-    9: ("cudaErrorInvalidConfiguration", "invalid configuration argument"),
-    13: ("cudaErrorInvalidSymbol", "invalid device symbol"),
-    98: ("cudaErrorInvalidDeviceFunction", "invalid device function"),
-    100: ("cudaErrorNoDevice", "no CUDA-capable device is detected"),
-    101: ("cudaErrorInvalidDevice", "invalid device ordinal"),
-    200: ("cudaErrorInvalidKernelImage", "device kernel image is invalid"),
+_KNOWN = {
+    0: ("cudaSuccess", "CUDA_SUCCESS", "no error"),
+    1: ("cudaErrorInvalidValue", "CUDA_ERROR_INVALID_VALUE", "invalid argument"),
+    2: ("cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"),
+    9: ("cudaErrorInvalidConfiguration", "", "invalid configuration argument"),
+    13: ("cudaErrorInvalidSymbol", "", "invalid device symbol"),
+    98: ("cudaErrorInvalidDeviceFunction", "", "invalid device function"),
+    100: ("cudaErrorNoDevice", "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"),
+    101: ("cudaErrorInvalidDevice", "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"),
+    200: (
+        "cudaErrorInvalidKernelImage",
+        "CUDA_ERROR_INVALID_IMAGE",
+        "device kernel image is invalid",
+    ),
     209: (
         "cudaErrorNoKernelImageForDevice",
+        "CUDA_ERROR_NO_BINARY_FOR_GPU",
         "no kernel image is available for execution on the device",
     ),
-    218: ("cudaErrorInvalidPtx", "a PTX JIT compilation failed"),
-    301: ("cudaErrorFileNotFound", "file not found"),
-    400: ("cudaErrorInvalidResourceHandle", "invalid resource handle"),
-    401: ("cudaErrorIllegalState", "the operation cannot be performed in the present state"),
-    500: ("cudaErrorSymbolNotFound", "named symbol not found"),
-    700: ("cudaErrorIllegalAddress", "an illegal memory access was encountered"),
-    701: ("cudaErrorLaunchOutOfResources", "too many resources requested for launch"),
-    719: ("cudaErrorLaunchFailure", "unspecified launch failure"),
-    720: ("cudaErrorCooperativeLaunchTooLarge", "too many blocks in cooperative launch"),
-    801: ("cudaErrorNotSupported", "operation not supported"),
-    912: ("cudaErrorInvalidClusterSize", "cluster misconfiguration"),
+    218: ("cudaErrorInvalidPtx", "CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"),
+    301: ("cudaErrorFileNotFound", "CUDA_ERROR_FILE_NOT_FOUND", "file not found"),
+    400: ("cudaErrorInvalidResourceHandle", "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"),
+    401: (
+        "cudaErrorIllegalState",
+        "CUDA_ERROR_ILLEGAL_STATE",
+        "the operation cannot be performed in the present state",
+    ),
+    500: ("cudaErrorSymbolNotFound", "CUDA_ERROR_NOT_FOUND", "named symbol not found"),
+    700: (
+        "cudaErrorIllegalAddress",
+        "CUDA_ERROR_ILLEGAL_ADDRESS",
+        "an illegal memory access was encountered",
+    ),
+    701: (
+        "cudaErrorLaunchOutOfResources",
+        "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
+        "too many resources requested for launch",
+    ),
+    719: ("cudaErrorLaunchFailure", "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"),
+    720: (
+        "cudaErrorCooperativeLaunchTooLarge",
+        "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
+        "too many blocks in cooperative launch",
+    ),
+    801: ("cudaErrorNotSupported", "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"),
+    912: (
+        "cudaErrorInvalidClusterSize",
+        "CUDA_ERROR_INVALID_CLUSTER_SIZE",
+        "cluster misconfiguration",
+    ),
 }
-
-
-_DRIVER_NAMES = {
-    0: "CUDA_SUCCESS",
-    1: "CUDA_ERROR_INVALID_VALUE",
-    2: "CUDA_ERROR_OUT_OF_MEMORY",
-    100: "CUDA_ERROR_NO_DEVICE",
-    101: "CUDA_ERROR_INVALID_DEVICE",
-    200: "CUDA_ERROR_INVALID_IMAGE",
-    209: "CUDA_ERROR_NO_BINARY_FOR_GPU",
-    218: "CUDA_ERROR_INVALID_PTX",
-    301: "CUDA_ERROR_FILE_NOT_FOUND",
-    400: "CUDA_ERROR_INVALID_HANDLE",
-    401: "CUDA_ERROR_ILLEGAL_STATE",
-    500: "CUDA_ERROR_NOT_FOUND",
-    700: "CUDA_ERROR_ILLEGAL_ADDRESS",
-    701: "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
-    719: "CUDA_ERROR_LAUNCH_FAILED",
-    720: "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
-    801: "CUDA_ERROR_NOT_SUPPORTED",
-    912: "CUDA_ERROR_INVALID_CLUSTER_SIZE",
-}
+"""Their names in cudaError_t and in CUresult, and what cudaGetErrorString says."""
 
 _IN_THE_DRIVER = {
     Code.INVALID_CONFIGURATION: Code.INVALID_VALUE,
@@ -91,19 +95,19 @@ def in_the_driver(code: Code) -> Code:
     return _IN_THE_DRIVER.get(code, code)
 
 
+def error_name(code: int) -> str:
+    """The enumerator's name in cudaError_t."""
+    return _KNOWN[code][0] if code in _KNOWN else f"cudaError{code}"
+
+
 def driver_error_name(code: int) -> str:
     """The enumerator's name in CUresult."""
-    return _DRIVER_NAMES.get(code, f"CUDA_ERROR_{code}")
-
-
-def error_name(code: int) -> str:
-    """The enumerator's name."""
-    return _TEXTS.get(code, (f"cudaError{code}", ""))[0]
+    return (code in _KNOWN and _KNOWN[code][1]) or f"CUDA_ERROR_{code}"
 
 
 def error_text(code: int) -> str:
     """What cudaGetErrorString says."""
-    return _TEXTS.get(code, ("", f"error {code}"))[1]
+    return _KNOWN[code][2] if code in _KNOWN else f"error {code}"
 
 
 class CudaError(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 
 from nvfp4.records.launch_errors import UnsupportedCall
@@ -140,3 +141,21 @@ def device_for(arch: str) -> Device:
         if arch.rstrip("af") == family:
             return replace(device, arch=arch)
     raise ValueError(f"cannot emulate {arch}: sm_100a and sm_90a are known")
+
+
+_CODE = re.compile(r"(sm|compute)_(\d+)([af]?)")
+
+
+def runs_on(code: str, capability: tuple[int, int]) -> bool:
+    """Whether a device runs code such as compute_80: machine code on its family, PTX on all later
+    ones, what has a suffix on its own architecture (a) or family (f) alone.
+    """
+    made = _CODE.fullmatch(code)
+    if made is None:  # native, all
+        return True
+    kind, number, suffix = made.groups()
+    least = divmod(int(number), 10)
+    if suffix == "a":
+        return capability == least
+    of_family = kind == "sm" or suffix == "f"
+    return least <= capability and (not of_family or least[0] == capability[0])

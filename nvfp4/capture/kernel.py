@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from nvfp4.capture.codes import Code, CudaError
-from nvfp4.capture.device import Device
+from nvfp4.capture.device import Device, runs_on
 from nvfp4.capture.signature import most_threads, parameter_bytes
 from nvfp4.records.launch import Dim3, Examine
 
@@ -72,17 +72,6 @@ def refuse_other_architectures(kernel: Kernel, device: Device) -> None:
             f"{kernel.name} was built for {', '.join(kernel.made_for)} and the device is an "
             f"{arch}; add -gencode=arch={virtual},code={arch}",
         )
-
-
-def runs_on(code: str, capability: tuple[int, int]) -> bool:
-    """Whether a device takes machine code (sm_90a) or PTX (compute_90)."""
-    kind, _, number = code.partition("_")
-    major, minor = divmod(int(number.rstrip("af")), 10)
-    if number.endswith("a"):  # of this architecture alone
-        return (major, minor) == capability
-    if kind == "sm" or number.endswith("f"):  # of its family
-        return major == capability[0] and minor <= capability[1]
-    return (major, minor) <= capability
 
 
 @contextmanager

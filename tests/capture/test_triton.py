@@ -17,7 +17,7 @@ tl = pytest.importorskip("triton.language")
 
 from nvfp4.capture import triton as capture  # noqa: E402
 from nvfp4.capture.triton import hooks, loading  # noqa: E402
-from nvfp4.capture.triton.cubin import of_kernel  # noqa: E402
+from nvfp4.capture.triton.driver import of_kernel  # noqa: E402
 from nvfp4.records.launch import Launch  # noqa: E402
 from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall  # noqa: E402
 from nvfp4.records.tensormap import DataType, Swizzle, TensorMap  # noqa: E402

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nvfp4.capture.cuda import packages
+from nvfp4.capture.cuda import calls, driver_calls, nvrtc_calls, packages  # noqa: F401
 from nvfp4.capture.cuda.runtime import RUNTIME, FindVariable, checked
 from nvfp4.capture.imports import when_imported
 from nvfp4.capture.patches import Patches

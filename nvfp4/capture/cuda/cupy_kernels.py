@@ -12,9 +12,10 @@ import numpy as np
 
 from nvfp4.capture.codes import CudaError
 from nvfp4.capture.cuda.driver_calls import load_module
-from nvfp4.capture.cuda.nvrtc import Program, callers_file, compile_program
+from nvfp4.capture.cuda.nvrtc import Program, compile_program
 from nvfp4.capture.cuda.runtime import RUNTIME
 from nvfp4.capture.cuda.source_lines import in_file
+from nvfp4.capture.frames import users_file
 from nvfp4.capture.kernel import allow_dynamic_shared, dynamic_shared_said
 from nvfp4.records.launch import Dim3
 from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall
@@ -79,7 +80,7 @@ class RawModule:
         self.code, self.path = code, path
         self.options = tuple(options)
         self.expressions = tuple(name_expressions or ())
-        self._file = callers_file()
+        self._file = users_file()
         self._loaded: tuple[int, dict[str, str]] | None = None
 
     def compile(self, log_stream: Any = None) -> None:

@@ -1,4 +1,8 @@
-"""The Python functions that C++ calls by name: what each takes from 64-bit words and gives back."""
+"""The Python functions that C++ calls by name: what each takes from 64-bit words and gives back.
+
+RUNTIME and DRIVER: the addresses that C++ calls, for functions of the CUDA runtime and for those of
+the driver, whose codes differ.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from nvfp4.capture.cuda.runtime import CudaRuntime
+from nvfp4.capture.codes import Code, CudaError, in_the_driver
+from nvfp4.capture.cuda import runtime
 
 
 @dataclass(frozen=True)
@@ -22,13 +27,13 @@ class _Entry:
     texts: tuple[int, ...]
     gives: Any
 
-    def __call__(self, runtime: CudaRuntime, words: int) -> int:
+    def __call__(self, words: int) -> int:
         target = ctypes.c_uint64.from_address(words).value if self.gives else 0
         start = words + 8 if self.gives else words
         given: list[Any] = list((ctypes.c_uint64 * self.count).from_address(start))
         for index in self.texts:
             given[index] = text_at(given[index])
-        result = self.function(runtime, *given)
+        result = self.function(runtime.RUNTIME, *given)
         if not self.gives:
             return result or 0
         if target:
@@ -72,12 +77,12 @@ def _is_text(function: Callable[..., Any], parameter: str) -> bool:
     return function.__annotations__.get(parameter) == "str"
 
 
-def call(runtime: CudaRuntime, name: str, words: int) -> int:
+def _call(name: bytes, words: int) -> int:
     """Carry out a function whose arguments are 64-bit words at an address; its error code."""
-    if name not in _ALWAYS:
-        runtime.raise_if_lost()
+    if name.decode() not in _ALWAYS:
+        runtime.RUNTIME.raise_if_lost()
     try:
-        return _entries[name](runtime, words)
+        return _entries[name.decode()](words)
     except Returned as returned:
         return int(returned.args[0])
 
@@ -90,3 +95,32 @@ def text_at(address: int) -> str:
 def store(address: int, value: int, kind: Any = ctypes.c_uint64) -> None:
     """Write a result where C++ wants it."""
     kind.from_address(address).value = value
+
+
+_KIND = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p, ctypes.c_void_p)
+
+
+@_KIND
+def _runtime(name: bytes, words: int) -> int:
+    try:
+        return _call(name, words)
+    except CudaError as error:
+        return runtime.RUNTIME.fail(error, name.startswith(b"launch"))
+    except BaseException as error:
+        return runtime.RUNTIME.keep(error)
+
+
+@_KIND
+def _driver(name: bytes, words: int) -> int:
+    if not runtime.RUNTIME.is_on:
+        return Code.NO_DEVICE  # packages keep the library beyond the emulation
+    try:
+        return _call(name, words)
+    except CudaError as error:
+        return runtime.RUNTIME.refuse(in_the_driver(error.code), error.message)
+    except BaseException as error:
+        return runtime.RUNTIME.keep(error)
+
+
+RUNTIME = ctypes.cast(_runtime, ctypes.c_void_p).value
+DRIVER = ctypes.cast(_driver, ctypes.c_void_p).value

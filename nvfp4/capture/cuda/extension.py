@@ -10,12 +10,11 @@ import ctypes
 import importlib.machinery
 import importlib.util
 import re
-import sys
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any, TypeAlias
 
 from nvfp4.capture.cuda.build import Built, Request, Source, build
@@ -23,6 +22,7 @@ from nvfp4.capture.cuda.compilers import CompileError
 from nvfp4.capture.cuda.flags import made_for, own_arch_list
 from nvfp4.capture.cuda.runtime import RUNTIME, checked
 from nvfp4.capture.cuda.source_lines import CXX_IN_PYTHON, SHOWN_AS, in_file
+from nvfp4.capture.frames import users_file
 from nvfp4.records.launch_errors import UnsupportedCall
 
 _CPP_START = "#include <torch/extension.h>\n"
@@ -66,7 +66,7 @@ def load_inline(
     """
     if sycl_sources:
         raise UnsupportedCall("SYCL sources cannot be built for a CUDA device")
-    caller = _caller()
+    caller = users_file()
     cpp, cuda = _texts(cpp_sources), _texts(cuda_sources)
     sources = []
     bindings = _bindings(functions, with_pytorch_error_handling)
@@ -103,7 +103,7 @@ def load(
     paths = [Path(each).resolve() for each in _texts(sources)]
     files = [Source(path.name, path.read_text(encoding="utf-8"), path) for path in paths]
     flags = extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths
-    return _load(_request(name, files, *flags), is_python_module, _caller())
+    return _load(_request(name, files, *flags), is_python_module, users_file())
 
 
 def _request(
@@ -132,17 +132,9 @@ def _texts(given: Strings) -> list[str]:
     return [given] if isinstance(given, (str, Path)) else [str(each) for each in given]
 
 
-def _caller() -> FrameType:
-    """The frame of the submission: the first one outside of this file."""
-    frame = sys._getframe(1)
-    while frame.f_code.co_filename == __file__ and frame.f_back is not None:
-        frame = frame.f_back
-    return frame
-
-
-def _joined(sources: list[str], caller: FrameType) -> str:
+def _joined(sources: list[str], caller: Path) -> str:
     """Sources one after the other, each with the lines it has in the caller's file."""
-    return "\n".join(in_file(each, Path(caller.f_code.co_filename)) for each in sources) + "\n"
+    return "\n".join(in_file(each, caller) for each in sources) + "\n"
 
 
 def _bindings(functions: str | Iterable[str] | dict[str, str] | None, guarded: bool) -> str:
@@ -161,16 +153,17 @@ def _bindings(functions: str | Iterable[str] | dict[str, str] | None, guarded: b
     )
 
 
-def _load(request: Request, is_python_module: bool, caller: FrameType) -> Any:
+def _load(request: Request, is_python_module: bool, caller: Path) -> Any:
     built = build(request)
     with _loading:  # kernels are registered meanwhile, and a thread that waits for another hangs
         return _load_once(request, built, is_python_module, caller)
 
 
-def _load_once(request: Request, built: Built, is_python_module: bool, caller: FrameType) -> Any:
+def _load_once(request: Request, built: Built, is_python_module: bool, caller: Path) -> Any:
     if built.library not in _loaded:
-        folder = Path(caller.f_code.co_filename).parent
-        texts = tuple(text.replace(SHOWN_AS, f"{folder}{CXX_IN_PYTHON}") for text in built.ptx)
+        texts = tuple(
+            text.replace(SHOWN_AS, f"{caller.parent}{CXX_IN_PYTHON}") for text in built.ptx
+        )
         built = replace(built, ptx=texts)
         RUNTIME.loading(built)
         try:

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shlex
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -25,7 +24,7 @@ from nvfp4.capture.cuda.compilers import (
 from nvfp4.capture.cuda.flags import kept
 from nvfp4.capture.cuda.source_lines import CXX_IN_PYTHON, SHOWN_AS
 from nvfp4.capture.cuda.toolchain import Toolchain, find_toolchain
-from nvfp4.capture.stream_order import PACKAGES, users_frames
+from nvfp4.capture.frames import is_installed
 from nvfp4.records.launch_errors import UnsupportedCall
 
 # Options of NVRTC that nvcc does not have, or that do not change what the PTX computes.
@@ -90,11 +89,6 @@ def compile_program(program: Program, folder_shown: Path) -> Compiled:
     )
 
 
-def callers_file() -> Path:
-    """The submission's, or the program's."""
-    return Path(next((frame.f_code.co_filename for frame in users_frames()), sys.argv[0]))
-
-
 def _own_headers(options: Sequence[str], tools: Toolchain) -> list[Path]:
     """Files that the program may include besides the toolkit's and those of packages."""
     named = (Path(word[2:]).resolve() for word in nvcc_options(options) if word.startswith("-I"))
@@ -102,7 +96,7 @@ def _own_headers(options: Sequence[str], tools: Toolchain) -> list[Path]:
     return [
         path
         for folder in named
-        if folder != toolkit and not PACKAGES & set(folder.parts)
+        if folder != toolkit and not is_installed(folder)
         for path in sorted(folder.rglob("*"))
     ]
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from nvfp4.capture.cuda.compilers import CompileError
 from nvfp4.capture.cuda.entries import Returned, entry, store, text_at
-from nvfp4.capture.cuda.nvrtc import Compiled, Program, callers_file, compile_program
+from nvfp4.capture.cuda.nvrtc import Compiled, Program, compile_program
 from nvfp4.capture.cuda.runtime import CudaRuntime
 from nvfp4.capture.cuda.source_lines import in_file
 from nvfp4.capture.cuda.toolchain import find_toolchain
+from nvfp4.capture.frames import users_file
 
 
 class _Result(IntEnum):
@@ -77,7 +78,7 @@ def nvrtc_create(
 ) -> int:
     if not source:
         raise Returned(_Result.NVRTC_ERROR_INVALID_INPUT)
-    file = callers_file()
+    file = users_file()
     program = Program(
         in_file(text_at(source), file),
         name or "default_program",

@@ -15,8 +15,7 @@ from typing import Any
 
 from nvfp4.capture.activity import busy
 from nvfp4.capture.cutedsl import tuning, versions
-from nvfp4.capture.cutedsl.callbacks import make_callbacks
-from nvfp4.capture.cutedsl.definitions import declared_functions, define
+from nvfp4.capture.cutedsl.callbacks import declared_functions, define, make_callbacks
 from nvfp4.capture.cutedsl.host import HostRuntime
 from nvfp4.capture.patches import Patches
 
