@@ -44,6 +44,30 @@ class Session:
         self.memory, self.examine = memory or ListedMemory(), examine
         self.forget()
 
+    def start(
+        self,
+        run: Callable[[Launch], None],
+        arch: str,
+        memory: Memory | None,
+        examine: Examine,
+        install: Callable[[], Callable[[], None]],
+    ) -> Callable[[], None]:
+        """`begin`, with what hooks the front end and returns what takes that back; returns what
+        stops both.
+        """
+        self.begin(run, arch, memory, examine)
+        try:
+            remove = install()
+        except BaseException:
+            self.end()
+            raise
+
+        def stop() -> None:
+            remove()
+            self.end()
+
+        return stop
+
     def forget(self) -> None:
         """Of what an earlier interception has left."""
         self._notes.clear()

@@ -30,8 +30,6 @@ def start(
     what the launches may touch. examine: see `capture.launch`. Raises ValueError for an
     architecture that is not known and RuntimeError if this is on already.
     """
-    RUNTIME.begin(run, arch, memory, examine)
-    RUNTIME.find_variable = find_variable
     patches = Patches()
 
     def adapt_extensions() -> None:
@@ -40,21 +38,22 @@ def start(
 
         from nvfp4.capture.cuda import extension
 
-        for name in ("load", "load_inline"):
-            patches.set(theirs, name, getattr(extension, name))
+        for build in (extension.load, extension.load_inline):
+            patches.replace(theirs, build.__name__, extension.taking_what_torch_takes(build))
         # Operators that C++ registers are called through torch, not through a module of ours.
         for kind in (torch._ops.OpOverloadPacket, torch._ops.OpOverload):
             patches.set(kind, "__call__", checked(kind.__call__))
 
-    forget = [
-        when_imported("torch.utils.cpp_extension", adapt_extensions),
-        *packages.hook(patches.set),
-    ]
+    def install() -> Callable[[], None]:
+        RUNTIME.find_variable = find_variable
+        forget = [when_imported("torch.utils.cpp_extension", adapt_extensions)]
+        forget += packages.hook(patches.set)
 
-    def stop() -> None:
-        for each in forget:
-            each()
-        patches.undo()
-        RUNTIME.end()
+        def remove() -> None:
+            for each in forget:
+                each()
+            patches.undo()
 
-    return stop
+        return remove
+
+    return RUNTIME.start(run, arch, memory, examine, install)

@@ -16,9 +16,8 @@ from nvfp4.capture.activity import busy
 from nvfp4.capture.cuda import image_headers
 from nvfp4.capture.cuda.compilers import (
     CompileError,
-    cache_folder,
-    locked,
     own_identity,
+    remembered,
     run_compiler,
 )
 from nvfp4.capture.cuda.flags import kept
@@ -76,14 +75,8 @@ def compile_program(program: Program, folder_shown: Path) -> Compiled:
     for path in _own_headers(program.options, tools):
         stat = path.stat()
         digest.update(f"{path} {stat.st_size} {stat.st_mtime_ns}".encode())
-    folder = cache_folder() / f"nvrtc-{digest.hexdigest()[:32]}"
-    record = folder / "compiled.json"
-    with locked(folder):
-        if not record.is_file():
-            record.write_text(json.dumps(_compile(program, tools, folder)), encoding="utf-8")
-        known = json.loads(record.read_text(encoding="utf-8"))
-    if "error" in known:
-        raise CompileError(known["error"])
+    key = f"nvrtc-{digest.hexdigest()[:32]}"
+    _, known = remembered(key, lambda folder: _compile(program, tools, folder))
     return Compiled(
         known["ptx"].replace(SHOWN_AS, f"{folder_shown}{CXX_IN_PYTHON}"), known["lowered"]
     )

@@ -32,18 +32,7 @@ def start(
     """
     from nvfp4.capture.cutedsl.hooks import install
 
-    RUNTIME.begin(run, arch, memory, examine)
-    try:
-        patches = install(RUNTIME)
-    except BaseException:
-        RUNTIME.end()
-        raise
-
-    def stop() -> None:
-        patches.undo()
-        RUNTIME.end()
-
-    return stop
+    return RUNTIME.start(run, arch, memory, examine, lambda: install(RUNTIME).undo)
 
 
 @contextmanager

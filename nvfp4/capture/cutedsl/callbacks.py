@@ -21,55 +21,13 @@ I32, U32, U64, PTR = ctypes.c_int32, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_
 Body = Callable[..., None]
 
 
-def _store(address: int, value: int, kind: Any = PTR) -> None:
-    kind.from_address(address).value = value
-
-
 def _bodies(rt: HostRuntime, texts: tuple[str, ...]) -> dict[str, tuple[tuple[Any, ...], Body]]:
     """Per function: the C argument types and what it does. The result is always an error code."""
-
-    def load(library: int, *_: Any) -> None:
-        _store(library, rt.load_library(texts))
-
-    def get_kernel(kernel: int, library: int, name: bytes) -> None:
-        _store(kernel, rt.find_kernel(library, name.decode()))
-
-    def get_device(device: int) -> None:
-        _store(device, 0, I32)
-
-    def device_attribute(value: int, attribute: int, _device: int) -> None:
-        _store(value, rt.device.attribute(attribute), I32)
-
-    def kernel_attribute(value: int, attribute: int, kernel: int, _device: int) -> None:
-        _store(value, rt.kernel_attribute(kernel, attribute), I32)
-
-    def kernel_set(kernel: int, attribute: int, value: int, _device: int) -> None:
-        rt.set_attribute(kernel, attribute, value)
-
-    def occupancy(blocks: int, kernel: int, threads: int, shared_bytes: int) -> None:
-        _store(blocks, rt.blocks_per_multiprocessor(kernel, threads, shared_bytes), I32)
 
     def launch(kernel: int, *rest: int) -> None:
         grid, block, args, shared_bytes, stream = rest[0:3], rest[3:6], *rest[6:9]
         dims = grid, block, (1, 1, 1)
         rt.run(kernel, *dims, shared_bytes, args, stream)  # type: ignore[arg-type]
-
-    def launch_ex(config: int, kernel: int, args: int) -> None:
-        rt.run_configured(config, kernel, args)
-
-    def tensor_map(target: int, data_type: int, rank: int, address: int, *rest: int) -> None:
-        shape, strides, box, steps, *modes = rest
-        encode_tensor_map(
-            target,
-            data_type,
-            rank,
-            address,
-            shape,
-            strides,
-            box,
-            steps,
-            tuple(modes),  # type: ignore[arg-type]
-        )
 
     def assert_success(code: int) -> None:
         if code:
@@ -84,29 +42,57 @@ def _bodies(rt: HostRuntime, texts: tuple[str, ...]) -> dict[str, tuple[tuple[An
     def nothing(*_: Any) -> None:
         return
 
+    # The type of the result, which goes to the address in the first argument; the other arguments.
+    gives: dict[str, tuple[Any, tuple[Any, ...], Callable[..., int]]] = {
+        "_cudaLibraryLoadData": (
+            *(PTR, (PTR, PTR, PTR, I32, PTR, PTR, I32)),
+            lambda *_: rt.load_library(texts),
+        ),
+        "_cudaLibraryGetKernel": (
+            *(PTR, (PTR, ctypes.c_char_p)),
+            lambda library, name: rt.find_kernel(library, name.decode()),
+        ),
+        "_cudaGetDevice": (I32, (), lambda: 0),
+        "_cudaDeviceGetAttribute": (I32, (I32, I32), lambda which, _: rt.device.attribute(which)),
+        "_cuKernelGetAttribute": (
+            *(I32, (I32, PTR, I32)),
+            lambda which, kernel, _: rt.kernel_attribute(kernel, which),
+        ),
+        "_cudaOccupancyMaxActiveBlocksPerMultiprocessor": (
+            *(I32, (PTR, I32, U64)),
+            rt.blocks_per_multiprocessor,
+        ),
+    }
     return {
-        "_cudaLibraryLoadData": ((PTR, PTR, PTR, PTR, I32, PTR, PTR, I32), load),
-        "_cudaLibraryGetKernel": ((PTR, PTR, ctypes.c_char_p), get_kernel),
+        **{name: ((PTR, *types), _stored(kind, ask)) for name, (kind, types, ask) in gives.items()},
         "_cudaLibraryUnload": ((PTR,), nothing),
-        "_cudaGetDevice": ((PTR,), get_device),
         "_cudaSetDevice": ((I32,), nothing),
         "_cudaDeviceSynchronize": ((), stream_order.synchronize),
         "_cudaStreamSynchronize": ((PTR,), stream_order.synchronize),
-        "_cudaDeviceGetAttribute": ((PTR, I32, I32), device_attribute),
-        "_cuKernelGetAttribute": ((PTR, I32, PTR, I32), kernel_attribute),
-        "_cudaKernelSetAttributeForDevice": ((PTR, I32, I32, I32), kernel_set),
-        "_cudaFuncSetAttribute": ((PTR, I32, I32), lambda k, a, v: kernel_set(k, a, v, 0)),
-        "_cudaOccupancyMaxActiveBlocksPerMultiprocessor": ((PTR, PTR, I32, U64), occupancy),
+        "_cudaKernelSetAttributeForDevice": (
+            (PTR, I32, I32, I32),
+            lambda kernel, which, value, _: rt.set_attribute(kernel, which, value),
+        ),
+        "_cudaFuncSetAttribute": ((PTR, I32, I32), rt.set_attribute),
         "_cudaLaunchKernel": ((PTR, *(U32,) * 6, PTR, U64, PTR), launch),
-        "_cudaLaunchKernelEx": ((PTR, PTR, PTR), launch_ex),
+        "_cudaLaunchKernelEx": ((PTR, PTR, PTR), rt.run_configured),
         "cuda_dialect_assert_success": ((I32,), assert_success),
         "cuda_dialect_init_library_once": ((PTR, PTR, PTR, PTR), load_once),
         "cuda_dialect_unload_library_once": ((PTR,), nothing),
         "_cuTensorMapEncodeTiled": (
             (PTR, I32, U32, PTR, PTR, PTR, PTR, PTR, *(I32,) * 4),
-            tensor_map,
+            lambda t, d, r, a, n, s, b, e, *modes: encode_tensor_map(t, d, r, a, n, s, b, e, modes),
         ),
     }
+
+
+def _stored(kind: Any, ask: Callable[..., int]) -> Body:
+    """A function whose result goes to the address in the first argument."""
+
+    def store(target: int, *arguments: Any) -> None:
+        kind.from_address(target).value = ask(*arguments)
+
+    return store
 
 
 def _guarded(body: Body, runtime: HostRuntime) -> Callable[..., int]:

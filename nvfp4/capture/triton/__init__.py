@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nvfp4.capture.session import Session
-from nvfp4.records.launch import Launch, Memory
+from nvfp4.records.launch import Launch, Memory, anything_goes
 
 __all__ = ["SESSION", "start"]
 
@@ -32,15 +32,4 @@ def start(
     """
     from nvfp4.capture.triton.hooks import install
 
-    SESSION.begin(run, arch, memory)
-    try:
-        patches = install(SESSION)
-    except BaseException:
-        SESSION.end()
-        raise
-
-    def stop() -> None:
-        patches.undo()
-        SESSION.end()
-
-    return stop
+    return SESSION.start(run, arch, memory, anything_goes, lambda: install(SESSION).undo)
