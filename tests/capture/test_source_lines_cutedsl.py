@@ -26,7 +26,7 @@ from cutlass._mlir.dialects import llvm
 from cutlass.cutlass_dsl import T, dsl_user_op
 
 from nvfp4.capture.cutedsl import intercept
-from nvfp4.capture.cutedsl.hooks import Hooks
+from nvfp4.capture.patches import Patches
 from nvfp4.contract.reference import generate_input
 from nvfp4.emulation import Emulation, install
 from nvfp4.emulator.errors import OutOfBounds
@@ -215,18 +215,18 @@ def without_lines(ptx: str) -> list[str]:
 
 def ptx_without_lines(path: Path) -> str:
     """The PTX without the switch. For a process of its own: CuTe DSL remembers the switch."""
-    replace, set_environment = Hooks.replace, Hooks.set_environment
+    replace, set_variable = Patches.replace, Patches.set_variable
 
-    def replace_but_lines(self: Hooks, owner: Any, name: str, make: Any) -> None:
+    def replace_but_lines(self: Patches, owner: Any, name: str, make: Any) -> None:
         if name != "lineinfo":
             replace(self, owner, name, make)
 
-    def set_but_lines(self: Hooks, name: str, value: str) -> None:
+    def set_but_lines(self: Patches, name: str, value: str) -> None:
         if name != "CUTE_DSL_LINEINFO":
-            set_environment(self, name, value)
+            set_variable(self, name, value)
 
-    Hooks.replace = replace_but_lines  # type: ignore[method-assign]
-    Hooks.set_environment = set_but_lines  # type: ignore[method-assign]
+    Patches.replace = replace_but_lines  # type: ignore[method-assign]
+    Patches.set_variable = set_but_lines  # type: ignore[method-assign]
     return ptx_of(path)
 
 

@@ -277,7 +277,7 @@ def test_what_needs_a_gpu_is_unclear(what: str) -> None:
         from nvfp4.capture.cuda.driver_calls import module_load
 
         buffer = __import__("ctypes").create_string_buffer(image)
-        module_load(RUNTIME, 0, __import__("ctypes").addressof(buffer))
+        module_load(RUNTIME, __import__("ctypes").addressof(buffer))
 
     with install_stand_in():
         x = torch.ones(16, 16, device="cuda").half()

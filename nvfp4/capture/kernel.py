@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 
-from nvfp4.capture.cuda.codes import Code, CudaError
-from nvfp4.capture.cuda.compilers import Resources
-from nvfp4.capture.device import Device
+from nvfp4.capture.codes import Code, CudaError
+from nvfp4.capture.device import Device, runs_on
+from nvfp4.capture.signature import most_threads, parameter_bytes
 from nvfp4.records.launch import Dim3, Examine
 
 _DEFAULT_SHARED = 8
 """cudaDevAttrMaxSharedMemoryPerBlock"""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What ptxas says that a kernel needs: registers and local memory of a thread, static shared
+    memory of a block.
+    """
+
+    registers: int = 0
+    shared_bytes: int = 0
+    local_bytes: int = 0
+
+    @property
+    def allocated_registers(self) -> int:
+        """Of a thread: a warp gets them in units of 8 a thread."""
+        return max(1, -(-self.registers // 8) * 8)
 
 
 @dataclass
@@ -25,10 +42,25 @@ class Kernel:
     ptx: str
     name: str
     parameter_bytes: tuple[int, ...]
-    most_threads: int | None
-    resources: Resources
+    most_threads: int | None = None
+    resources: Resources = Resources()
     made_for: tuple[str, ...] = ()
     shared_asked_for: int | None = None
+
+
+def find_kernel(
+    texts: tuple[str, ...],
+    name: str,
+    resources: Mapping[str, Resources] = MappingProxyType({}),
+    made_for: tuple[str, ...] = (),
+) -> Kernel | None:
+    """A kernel of a module of PTX texts; None if no text has it. resources: of each kernel."""
+    for text in texts:
+        sizes = parameter_bytes(text, name)
+        if sizes is not None:
+            used = resources.get(name, Resources())
+            return Kernel(text, name, sizes, most_threads(text, name), used, made_for)
+    return None
 
 
 def refuse_other_architectures(kernel: Kernel, device: Device) -> None:
@@ -40,17 +72,6 @@ def refuse_other_architectures(kernel: Kernel, device: Device) -> None:
             f"{kernel.name} was built for {', '.join(kernel.made_for)} and the device is an "
             f"{arch}; add -gencode=arch={virtual},code={arch}",
         )
-
-
-def runs_on(code: str, capability: tuple[int, int]) -> bool:
-    """Whether a device takes machine code (sm_90a) or PTX (compute_90)."""
-    kind, _, number = code.partition("_")
-    major, minor = divmod(int(number.rstrip("af")), 10)
-    if number.endswith("a"):  # of this architecture alone
-        return (major, minor) == capability
-    if kind == "sm" or number.endswith("f"):  # of its family
-        return major == capability[0] and minor <= capability[1]
-    return (major, minor) <= capability
 
 
 @contextmanager
@@ -110,21 +131,21 @@ def refuse_as_cuda_does(
             invalid,
             f"{name}: {threads} threads a block, but __launch_bounds__ says {kernel.most_threads}",
         )
-    # Registers are given to warps, in units of 8 a thread.
     registers = kernel.resources.registers
-    if -(-registers // 8) * 8 * -(-threads // 32) * 32 > attributes[12]:
+    if kernel.resources.allocated_registers * -(-threads // 32) * 32 > attributes[12]:
         raise CudaError(
             Code.LAUNCH_OUT_OF_RESOURCES,
             f"{name}: {threads} threads of {registers} registers; a block has {attributes[12]}",
         )
-    _refuse_too_much_shared(kernel, device, shared_bytes)
+    refuse_too_much_shared(kernel, device, shared_bytes)
     if any(g % c for g, c in zip(grid, cluster, strict=True)):
         raise CudaError(
             Code.INVALID_CLUSTER_SIZE, f"{name}: a grid of {grid} in clusters of {cluster}"
         )
 
 
-def _refuse_too_much_shared(kernel: Kernel, device: Device, dynamic: int) -> None:
+def refuse_too_much_shared(kernel: Kernel, device: Device, dynamic: int) -> None:
+    """Raises CudaError for a launch with more bytes of dynamic shared memory than are allowed."""
     allowed = dynamic_shared_limit(kernel, device)
     if dynamic <= allowed:
         return
@@ -137,3 +158,46 @@ def _refuse_too_much_shared(kernel: Kernel, device: Device, dynamic: int) -> Non
     else:
         message += f", but {allowed} are allowed; cudaFuncSetAttribute raises the limit"
     raise CudaError(Code.INVALID_VALUE, message)
+
+
+def allow_dynamic_shared(kernel: Kernel, device: Device, asked: int) -> None:
+    """What cudaFuncSetAttribute does for the limit of dynamic shared memory. Raises CudaError."""
+    most = device.shared_bytes_per_block - kernel.resources.shared_bytes
+    if not 0 <= asked <= most:
+        raise CudaError(
+            Code.INVALID_VALUE,
+            f"{kernel.name}: {asked} bytes of dynamic shared memory; {most} are the most on "
+            f"{device.name}",
+        )
+    kernel.shared_asked_for = asked
+
+
+def kernel_attributes(kernel: Kernel, device: Device) -> dict[int, int]:
+    """By CUfunction_attribute; cudaFuncAttributes has the same."""
+    used = kernel.resources
+    by_registers = device.attributes[12] // used.allocated_registers // 32 * 32
+    capability = device.capability[0] * 10 + device.capability[1]
+    return {
+        0: min(kernel.most_threads or 1024, by_registers, 1024),  # MAX_THREADS_PER_BLOCK
+        1: used.shared_bytes,
+        2: 0,  # CONST_SIZE_BYTES
+        3: used.local_bytes,
+        4: used.registers,
+        5: capability,  # PTX_VERSION
+        6: capability,  # BINARY_VERSION
+        8: dynamic_shared_said(kernel, device),
+    }
+
+
+def blocks_per_multiprocessor(
+    kernel: Kernel, device: Device, threads: int, shared_bytes: int
+) -> int:
+    """How many blocks of a kernel fit at once."""
+    used, attributes = kernel.resources, device.attributes
+    static = used.shared_bytes + attributes[111]
+    return min(
+        attributes[106],
+        device.threads_per_multiprocessor // max(threads, 1),
+        attributes[82] // (used.allocated_registers * 32 * max(1, -(-threads // 32))),
+        device.shared_bytes_per_multiprocessor // (shared_bytes + static),
+    )
