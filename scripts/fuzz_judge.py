@@ -37,7 +37,7 @@ def instrumented() -> contextlib.AbstractContextManager[Any]:
 
 
 with instrumented():
-    from nvfp4.cli.emulation import read_counts
+    from nvfp4.cli.b200 import read_counts
     from nvfp4.cli.judging.bot import ProcessResult
     from nvfp4.cli.problem import ProblemError, load_problem
     from nvfp4.cli.verdict import (

@@ -19,15 +19,16 @@ from bot import root
 
 from nvfp4.cli.display.progress import Observer
 from nvfp4.cli.errors import SetupError
-from nvfp4.cli.judging.directives import warnings_before
+from nvfp4.cli.judging.warnings import warnings_before
 from nvfp4.cli.ladder.measuring import climber
-from nvfp4.cli.ladder.results import no_gpu, read_steps
-from nvfp4.cli.ladder.rungs import (
+from nvfp4.cli.ladder.results import (
     Rung,
     all_rungs,
     find_rungs,
     ladder_folder,
+    no_gpu,
     own_submission,
+    read_steps,
     rung_text,
 )
 from nvfp4.cli.problem import load_problem

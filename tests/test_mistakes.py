@@ -8,8 +8,8 @@ import pytest
 from bot import root
 from corpus import load
 
-from nvfp4.cli.judging.directives import warnings_before
 from nvfp4.cli.judging.mistakes import first_mistake, longest_parsed_bytes
+from nvfp4.cli.judging.warnings import warnings_before
 from nvfp4.cli.problem import load_problem
 
 legal = {

@@ -302,7 +302,7 @@ def tune(
     unconfined: tune only what you trust. Exit 1: no configuration of a shape is right.
     """
     from nvfp4.cli.problem import load_problem
-    from nvfp4.cli.tuning.command import tune as run_tuner
+    from nvfp4.cli.tuning import tune as run_tuner
 
     if device in ("cpu", "emulate"):
         raise SetupError("only a GPU can say what is fast", "Use --device auto, cuda or cuda:N.")

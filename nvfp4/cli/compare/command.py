@@ -82,7 +82,7 @@ def compare(named: tuple[str, ...], **options: Any) -> None:
     there is no verdict about time. Exit code 0: none is slower; 1: one is slower, or wrong; 3:
     unclear.
     """
-    from nvfp4.cli.compare.files import most_files
+    from nvfp4.cli.compare.results import most_files
 
     if not 2 <= len(named) <= most_files:
         raise click.UsageError(f"Name two files or judgements, or up to {most_files}.")

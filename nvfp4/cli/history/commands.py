@@ -52,8 +52,8 @@ def log(
     if prune and not limits:
         raise click.UsageError("--prune needs --keep N or --older-than DAYS.")
     from nvfp4.cli.history.database import History
-    from nvfp4.cli.history.log import prune as delete_old
-    from nvfp4.cli.history.log import show_log, show_pruned
+    from nvfp4.cli.history.keeping import prune as delete_old
+    from nvfp4.cli.history.keeping import show_log, show_pruned
 
     history = History()
     if prune:
@@ -73,7 +73,7 @@ def show(number: int | None, source: bool, as_json: bool) -> None:
     import json
 
     from nvfp4.cli.history.database import History
-    from nvfp4.cli.history.log import chosen_record, show_record, show_source
+    from nvfp4.cli.history.keeping import chosen_record, show_record, show_source
 
     record = chosen_record(History(), number)
     if source:
@@ -111,7 +111,7 @@ def report(
     unless its contents have been. Several are compared at the top.
     """
     from nvfp4.cli.judging.invocation import Invocation
-    from nvfp4.cli.report.writing import write_report
+    from nvfp4.cli.report.page import write_report
     from nvfp4.records.options import Options
 
     chosen = Options(device=device, flush=flush)

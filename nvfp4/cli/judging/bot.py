@@ -6,6 +6,7 @@ import os
 import selectors
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 import threading
@@ -17,9 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from nvfp4.cli.judging.activity import read_activity
-from nvfp4.cli.judging.janitor import clear, end, watched
-from nvfp4.cli.judging.judge_server import Process, start
+from nvfp4.cli.judging.judge_server import Process, clear, end, start, watched
 from nvfp4.cli.problem import Problem, flat_files, package_path
 from nvfp4.cli.text import visible
 from nvfp4.records.options import Options
@@ -47,6 +46,12 @@ kept_bytes = 8 << 10
 
 OnResult = Callable[[str, str], "bool | None"]
 """Is told each result; True ends the run."""
+
+activities = ("importing", "compiling", "emulating", "running")
+"""What a submission's process says that it is busy with, in a file in its folder, to which the
+submission can write as well: no other word is believed, and only the display depends on it."""
+
+_activity_files = "nvfp4-*/activity"
 
 _temporary = "tmp"
 
@@ -211,6 +216,26 @@ class Bot:
         elif number:
             environment["CUDA_VISIBLE_DEVICES"] = number
         return environment
+
+
+def read_activity(folder: Path) -> str | None:
+    """The word that was written last in any of the judge's folders below this one."""
+    newest: tuple[int, str | None] = (0, None)
+    for path in folder.glob(_activity_files):
+        with contextlib.suppress(OSError):
+            newest = max(newest, _read_activity(path), key=lambda found: found[0])
+    return newest[1]
+
+
+def _read_activity(path: Path) -> tuple[int, str | None]:
+    """When a plain file was written, in ns, and its word; 0 for any other. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(fd, "rb") as file:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            return 0, None
+        word = file.read(20).decode("ascii", "replace").strip()
+        return (status.st_mtime_ns, word) if word in activities else (0, None)
 
 
 def _write_cases(folder: Path, cases: list[str]) -> Path:

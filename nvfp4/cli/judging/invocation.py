@@ -21,8 +21,8 @@ from nvfp4.cli.errors import SetupError
 from nvfp4.cli.history.keeping import keep
 from nvfp4.cli.judging.assess import Observer, Plan, assess, read_submission
 from nvfp4.cli.judging.bot import Bot
-from nvfp4.cli.judging.directives import warnings_before
 from nvfp4.cli.judging.mistakes import first_mistake
+from nvfp4.cli.judging.warnings import warnings_before
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.verdict import Submission, Verdict
 from nvfp4.records.options import Options
