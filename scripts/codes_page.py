@@ -13,16 +13,10 @@ import nvfp4.capture.cuda.native_build
 import nvfp4.capture.cutedsl.versions
 import nvfp4.capture.triton.hooks
 import nvfp4.retarget.errors
-from nvfp4.cli.codes import (
-    batch_codes,
-    finding_codes,
-    judge_codes,
-    own_records,
-    setup_codes,
-    warning_codes,
-)
+from nvfp4.cli.batch.lines import batch_codes
 from nvfp4.emulator.errors import EmulatorError
 from nvfp4.records.launch_errors import CaptureError
+from scripts.codes import finding_codes, judge_codes, own_records, setup_codes, warning_codes
 
 _head = """# Codes
 

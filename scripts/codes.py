@@ -97,12 +97,6 @@ setup_codes = {
 }
 """Codes of the object `error`, where nothing was judged."""
 
-batch_codes = {
-    "batch.limit": "It was not judged within `--limit-s`.",
-    "batch.crashed": "`nvfp4 eval` ended without a verdict, as where memory is short.",
-}
-"""Codes of the object `error` in a line of `nvfp4 batch`, beside setup_codes."""
-
 finding_codes = {
     "shared_race": "Threads touch one byte of shared memory with no barrier between, one writing.",
     "global_race": "Threads touch one byte of global memory in no order, one of them writing.",
