@@ -149,7 +149,7 @@ def instead_of_eval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
     return make
 
 
-candidate = Candidate("0", b"content", b"name: task", [Path("folder/mine.py")])
+candidate = Candidate("0", b"content", [Path("folder/mine.py")])
 
 
 def judged_by(script: str, make: Script, limit_s: float | None = None) -> dict[str, Any]:
@@ -161,14 +161,12 @@ def judged_by(script: str, make: Script, limit_s: float | None = None) -> dict[s
 
 
 def test_a_process_gets_a_copy_the_options_and_the_place(instead_of_eval: Script) -> None:
-    script = (
-        """printf '{"schema": 3, "said": "%s %s %s %s"}' "$*" $PLACE $(cat $4 ${4%/*}/task.yml)"""
-    )
+    script = """printf '{"schema": 3, "said": "%s %s %s %s"}' "$*" $PLACE $(cat $4)"""
     said = judged_by(script, instead_of_eval)["said"].split()
     assert said[:3] == ["-m", "nvfp4", "eval"]
     assert said[3].endswith("/mine.py")
     assert not Path(said[3]).parent.exists()
-    assert " ".join(said[4:]) == "--json --no-log --device cpu --strict here contentname: task"
+    assert " ".join(said[4:]) == "--json --no-log --device cpu --strict here content"
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def options(cluster: Any) -> BatchOptions:
 def candidates(count: int) -> list[Candidate]:
     """Half of them wrong."""
     texts = [f"{'wrong' if number % 2 else 'passes'} {number}" for number in range(count)]
-    return [Candidate(text, text.encode(), None, [Path(f"{text}.py")]) for text in texts]
+    return [Candidate(text, text.encode(), [Path(f"{text}.py")]) for text in texts]
 
 
 def judge_that_notes(folder: Path, victim: str) -> Judge:

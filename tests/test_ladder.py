@@ -97,7 +97,7 @@ def test_a_rung_is_a_complete_submission(name: str) -> None:
     text = rung_text(name)
     assert text.startswith("#!POPCORN leaderboard nvfp4_gemv\n#!POPCORN gpu NVIDIA\n")
     path = rungs[name].path
-    assert warnings_before(path, path.read_bytes(), load_problem()) == []
+    assert warnings_before(path.read_bytes()) == []
     assert imported(text) <= public
     assert "custom_kernel" in {
         node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)

@@ -1,4 +1,4 @@
-"""What the contest's device could do at best."""
+"""What the contest's device could do at best, and what an emulated call would cost it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judges the submissions of a batch on this machine."""
+"""Judges the submissions of a batch on this machine: one at a time on each place."""
 
 from __future__ import annotations
 

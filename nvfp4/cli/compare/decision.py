@@ -1,4 +1,5 @@
-"""Which of two submissions is faster, by what both took in each of several rounds."""
+"""Which of two submissions is faster, by what both took in each of several rounds, and when there
+are rounds enough."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from nvfp4.cli.judging.judge_server import Process, clear, end, start, watched
+from nvfp4.cli.judging.processes import Process, clear, end, start, watched
 from nvfp4.cli.problem import Problem, flat_files, package_path
 from nvfp4.cli.text import visible
 from nvfp4.records.options import Options

@@ -1,4 +1,4 @@
-"""Judges rungs of the ladder, one after the other."""
+"""Judges rungs of the ladder, one after the other; counts the warps that an SM of a B200 holds."""
 
 from __future__ import annotations
 

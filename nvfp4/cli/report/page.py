@@ -19,9 +19,9 @@ from nvfp4.cli.display.benchmark_tables import (
     title,
 )
 from nvfp4.cli.display.columns import Column, fitted
-from nvfp4.cli.display.failures import closing_line, failure_lines, finding_lines, output_lines
 from nvfp4.cli.display.render import warning_lines
 from nvfp4.cli.display.retargeting import retargeting_lines
+from nvfp4.cli.display.sentences import closing_line, failure_lines, finding_lines, output_lines
 from nvfp4.cli.judging.invocation import Invocation, check_output, write_output
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.report import plots
@@ -107,7 +107,6 @@ def _section(number: int, subject: Subject, longest: int, with_cost: bool) -> Se
     drawn = (
         plots.against_bounds(verdict.benchmarks),
         plots.distribution(verdict.benchmarks),
-        plots.sweep(verdict.benchmarks),
         plots.progress(subject.others, record.id),
     )
     return Section(

@@ -1,6 +1,7 @@
-"""A process that has loaded torch, from which this command's judges are forked.
+"""This command's judges as processes: forked from one that has loaded torch, ended, and cleared
+away by a janitor should the command be killed.
 
-Where there is none, as outside of Linux, a judge is a process like any other.
+Where nothing can be forked, as outside of Linux, a judge is a process like any other.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""What went wrong, in the judge's words: messages of failures, and findings; and what it
-printed."""
+"""A verdict in sentences: what went wrong in the judge's words, what was printed, the end."""
 
 from __future__ import annotations
 

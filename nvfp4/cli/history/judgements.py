@@ -1,4 +1,4 @@
-"""Keeps a verdict in the history, or says in one line why it is not kept."""
+"""Verdicts on their way into the history and out of it, and how people and programs read it."""
 
 from __future__ import annotations
 
@@ -144,7 +144,6 @@ def _record(kind: type[T], found: dict[str, Any]) -> T:
 
 _longest_cell = 40
 _styles = {"passed": "green", "failed": "bold red", "unclear": "yellow", "interrupted": "yellow"}
-_seconds_a_day = 86_400.0
 
 
 def show_log(history: History, most: int, file: str | None, as_json: bool) -> None:
@@ -230,15 +229,6 @@ def show_source(record: Record) -> None:
         click.echo(visible(record.content.decode("utf-8", "replace")), nl=False)
     else:
         click.echo(record.content, nl=False)
-
-
-def prune(history: History, keep: int | None, older_than: float | None, file: str | None) -> int:
-    """Deletes old judgements and returns how many. keep: so many of the newest stay. older_than:
-    days; younger ones stay. file: only those of this name or path go. Raises HistoryError.
-    """
-    since = None if older_than is None else time.time() - older_than * _seconds_a_day
-    entries = history.entries(file=file)[keep or 0 :]
-    return history.delete([each.id for each in entries if since is None or each.judged_at < since])
 
 
 def show_pruned(deleted: int, left: int, as_json: bool) -> None:
