@@ -263,7 +263,7 @@ def main() -> None:
 
 
 def _tell(word: str) -> None:
-    """For nvfp4/cli/judging/activity.py."""
+    """For nvfp4/cli/judging/bot.py."""
     Path("activity").write_text(word)
 
 

@@ -1,9 +1,13 @@
-"""What a verdict should not be read without: each policy looks at it and warns, or does not."""
+"""What a verdict should not be read without: each policy looks at it and warns, or does not; so do
+the directives of the submission."""
+
+from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 
-from nvfp4.cli.problem import shape_of
+from nvfp4.cli.problem import leaderboard, shape_of
 from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict, Warning
 
 noisy_share = 0.05
@@ -135,3 +139,32 @@ _policies: tuple[Callable[[Verdict], Warning | None], ...] = (
     _cpu_times,
     _noisy,
 )
+
+
+_directive = re.compile(r"(?:#|//)!POPCORN\s+leaderboards?\s+(.+)", re.IGNORECASE)
+
+
+def warnings_before(content: bytes) -> list[Warning]:
+    """What says that the submission is another problem's: its directives."""
+    named = _leaderboards(content)
+    if not named or leaderboard in named:
+        return []
+    message = f"the submission names the leaderboard {', '.join(named)[:80]}"
+    return [
+        Warning(
+            "other_leaderboard",
+            f"{message}, and this is {leaderboard}",
+            f"For this one its first line is #!POPCORN leaderboard {leaderboard}",
+        )
+    ]
+
+
+def _leaderboards(content: bytes) -> list[str]:
+    """Those that the directives in the first comment lines name."""
+    named: list[str] = []
+    for line in content.decode("utf-8", "replace").splitlines():
+        if line.strip() and not line.lstrip().startswith(("#", "//")):
+            break
+        if found := _directive.match(line.strip()):
+            named += found.group(1).split()
+    return named

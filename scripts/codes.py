@@ -97,12 +97,6 @@ setup_codes = {
 }
 """Codes of the object `error`, where nothing was judged."""
 
-batch_codes = {
-    "batch.limit": "It was not judged within `--limit-s`.",
-    "batch.crashed": "`nvfp4 eval` ended without a verdict, as where memory is short.",
-}
-"""Codes of the object `error` in a line of `nvfp4 batch`, beside setup_codes."""
-
 finding_codes = {
     "shared_race": "Threads touch one byte of shared memory with no barrier between, one writing.",
     "global_race": "Threads touch one byte of global memory in no order, one of them writing.",
@@ -122,12 +116,10 @@ finding_codes = {
 
 warning_codes = {
     "other_leaderboard": "Its directive names another leaderboard.",
-    "other_problem": "The task.yml beside it is that of another problem.",
     "not_confined": "The submission ran with less confinement than usual.",
     "fails_alone": "The file fails when it is run by itself, as the contest's bot does first.",
     "full_range": "Right on the contest's inputs, wrong on full-range inputs.",
     "other_shape": "Of `nvfp4 check`: right at the contest's shape, not at an awkward one.",
-    "refused_shape": "Of `nvfp4 check`: the submission raises at a shape of the contest's tests.",
     "unverified": "Outputs and counts are what the submission's own process reports.",
     "extrapolated": "Counts were taken on a sample of the thread blocks.",
     "cpu_times": "The times are those of this CPU.",

@@ -1,7 +1,10 @@
-"""A process that has loaded torch, from which this command's judges are forked.
+"""This command's judges as processes: forked from one that has loaded torch, ended, and cleared
+away by a janitor should the command be killed.
 
-Where there is none, as outside of Linux, a judge is a process like any other.
+Where nothing can be forked, as outside of Linux, a judge is a process like any other.
 """
+
+from __future__ import annotations
 
 import atexit
 import contextlib
@@ -15,6 +18,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, ClassVar
 
@@ -74,11 +79,11 @@ Process = subprocess.Popen[bytes] | ForkedJudge
 class _JudgeServer:
     """The command's side of ``sandbox.judge_server``."""
 
-    _running: ClassVar[dict[tuple[object, ...], "_JudgeServer"]] = {}
+    _running: ClassVar[dict[tuple[object, ...], _JudgeServer]] = {}
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
     @classmethod
-    def of(cls, environment: dict[str, str], packages: tuple[str, ...]) -> "_JudgeServer":
+    def of(cls, environment: dict[str, str], packages: tuple[str, ...]) -> _JudgeServer:
         """The one with these variables that has loaded these packages. Raises NoServer."""
         if sys.platform != "linux":
             raise NoServer
@@ -174,3 +179,50 @@ def start(
         pass_fds=[] if results is None else [results],
         start_new_session=True,
     )
+
+
+_wait = """
+read -r said && exit 0
+kill -TERM "$1"
+tries=0
+while kill -0 "$1" && [ $tries -lt 30 ]; do sleep 0.1; tries=$((tries + 1)); done
+kill -KILL -"$1"
+chmod -R u+rwx "$2"
+rm -rf "$2"
+"""
+"""A command that is killed closes its end of the pipe without a word."""
+
+
+@contextmanager
+def watched(process: Process, folder: Path) -> Iterator[None]:
+    """Should this command be killed inside, the process's session ends and the folder goes."""
+    janitor = subprocess.Popen(
+        ["sh", "-c", _wait, "sh", str(process.pid), str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        janitor.communicate(b"done\n")
+
+
+def end(processes: Sequence[Process], within_s: float) -> None:
+    """Lets processes, each of which leads a session, clear away, then kills their sessions."""
+    for process in processes:
+        process.terminate()
+    deadline = time.monotonic() + within_s
+    for process in processes:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, deadline - time.monotonic()))
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def clear(folder: Path) -> None:
+    """Deletes a folder of any depth and with any permissions."""
+    for command in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+        subprocess.run([*command, str(folder)], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
