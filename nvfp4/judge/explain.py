@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nvfp4.judge.cases import read_cases
-from nvfp4.judge.opened_case import OpenedCase, generate, longest_compile_s
+from nvfp4.judge.opened_case import CaseSetup, OpenedCase, generate, longest_compile_s
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.request import Request
 from nvfp4.judge.submission_process import CaseFailed, SubmissionFailed, SubmissionProcess
@@ -22,7 +22,7 @@ from nvfp4.worker.listings import read_plain_file
 
 
 def explain(request: Request) -> Exit:
-    """Explains each case of a file. Raises CannotRun."""
+    """Explains each case of a file."""
     instructions, *wanted, case_file, target = request.arguments
     asked = Explain(int(instructions), "ptx" in wanted, "sass" in wanted)
     try:
@@ -54,7 +54,7 @@ def _error(failed: CaseFailed) -> dict[str, Any]:
 def _explain(process: Any, case: Any, request: Any, deadline: float) -> dict[str, Any]:
     import torch
 
-    opened = OpenedCase(process, case, torch.device("cpu"), deadline)
+    opened = OpenedCase(CaseSetup(process, torch.device("cpu"), deadline), case)
     try:
         opened.fill(opened.buffers, generate(case, case.seed))
         opened.ask(request, Done)

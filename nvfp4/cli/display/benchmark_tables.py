@@ -112,6 +112,7 @@ def _counts(benchmarks: list[BenchmarkResult]) -> list[Column]:
     return [
         Column("m x k x l", [str(shape) for shape in shapes], right=False),
         Column("result", [status_text(each.status) for each in benchmarks], right=False),
+        *_whose(benchmarks),
         column("MB", [_megabytes(row) for row in rows], 7, "distinct 32-byte sectors"),
         column(
             "x min",
@@ -158,6 +159,15 @@ def _counts(benchmarks: list[BenchmarkResult]) -> list[Column]:
             "the same for issuing these instructions",
         ),
     ]
+
+
+def _whose(benchmarks: list[BenchmarkResult]) -> list[Column]:
+    """Whose the counts are; nothing where all are the judge's."""
+    if not any(each.emulation and each.unverified for each in benchmarks):
+        return []
+    cells = ["unverified" if each.unverified else "judge" for each in benchmarks]
+    note = "unverified: the submission's own process says so"
+    return [Column("counts", cells, 0, right=False, note=note)]
 
 
 def _megabytes(row: dict[str, Any]) -> str:

@@ -33,7 +33,9 @@ def _passed(verdict: Verdict) -> str:
     what = [several(len(verdict.tests) - wrong - left, "test")] if verdict.tests else []
     if verdict.benchmarks:
         how = "emulated" if verdict.emulated else "timed"
-        what.append(f"{several(len(verdict.benchmarks), 'benchmark')} {how}")
+        marked = any(each.unverified for each in verdict.benchmarks)
+        mark = " (unverified)" if marked else ""
+        what.append(f"{several(len(verdict.benchmarks), 'benchmark')} {how}{mark}")
     sentence = f"passed: {', '.join(what)}{_taken(verdict)}"
     for word, count in (("failed", wrong), ("not judged", left)):
         if count:

@@ -8,6 +8,7 @@ from rich.text import Text
 from nvfp4.cli.findings import summarise, who
 from nvfp4.cli.text import first_lines
 from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict
+from nvfp4.records.failures import BY_SUBMISSION
 
 _shown_failures = 3
 _shown_findings = 5
@@ -71,8 +72,9 @@ def finding_lines(verdict: Verdict) -> Iterator[Text]:
             place = f"{other.file or 'PTX'}:{other.line or other.ptx_line}"
             yield Text(f"  {place}: {other.message}{who(other)}")
         often = f"{finding.code}, {summary.count:,} times in {summary.cases} cases"
+        whose = ", its own process says" if finding.told_by == BY_SUBMISSION else ""
         hint = f"; {finding.hint}" if finding.hint else ""
-        yield Text(f"  {often}{hint}", style="dim")
+        yield Text(f"  {often}{whose}{hint}", style="dim")
         if finding.rule:
             yield Text(f"  rule: {finding.rule}", style="dim")
     hidden = len(summaries) - _shown_findings

@@ -27,6 +27,7 @@ from nvfp4.cli.text import one_line, visible
 
 _longest_cell = 40
 _styles = {"passed": "green", "failed": "bold red", "unclear": "yellow", "interrupted": "yellow"}
+_whose = "unverified: the submission's own process says so"
 _seconds_a_day = 86_400.0
 
 
@@ -55,6 +56,7 @@ def _log_columns(entries: Sequence[Entry], best: set[int], usual: str) -> list[C
     bounds = [microseconds(each.bound_us) if each.bound_us else "" for each in entries]
     others = ["" if each.benchmarks == usual else _cut(each.benchmarks) for each in entries]
     marks = ["*" if each.id in best else "" for each in entries]
+    whose = ["unverified" if each.unverified else "" for each in entries]
     return [
         Column("id", [str(each.id) for each in entries]),
         Column("when", [_when(each) for each in entries], 3, right=False),
@@ -63,6 +65,7 @@ def _log_columns(entries: Sequence[Entry], best: set[int], usual: str) -> list[C
         Column("tests", tests, 5, note="passed, of those that were judged"),
         Column("geomean\nus", times, 1, note="geometric mean of the benchmarks"),
         Column("B200\n>= us", bounds, 2, note="a bound, not a time: no B200 runs them in less"),
+        *([Column("counts", whose, 1, right=False, note=_whose)] if any(whose) else []),
         Column("best", marks, 1, right=False, note="* the fastest that passed on its device"),
         Column("other shapes", others, 6, right=False, note="instead of the contest's benchmarks"),
         Column("device", [one_line(each.device or "") for each in entries], 4, right=False),

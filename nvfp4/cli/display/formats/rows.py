@@ -12,6 +12,7 @@ columns = (
     *("file", "line", "column", "kernel", "error_share", "findings"),
     *("timed", "runs", "mean_us", "median_us", "std_us", "err_us", "best_us", "worst_us"),
     *("batched_us", "floor_us", "sol_us", "b200_floor_us", "bytes"),
+    *("full_range", "unverified"),
     *("warp_instructions", "sectors_requested", "sectors_distinct", "bank_conflicts"),
 )
 
