@@ -175,7 +175,7 @@ def custom_kernel(data):
 
 def test_plain_torch_falls_back(judge: Judge) -> None:
     source = (
-        source_of("../nvfp4/selftest/cheats/gemv")
+        source_of("../nvfp4/selftest/shared/gemv")
         + "\n\ndef custom_kernel(data):\n    return gemv(data)\n"
     )
     judged = judge(source)
@@ -214,7 +214,7 @@ nvfp4.emulator.run = None
 
 
 def test_what_host_code_computes_beside_an_empty_launch_is_its_own_word(judge: Judge) -> None:
-    source = source_of("../nvfp4/selftest/cheats/gemv") + empty_launch
+    source = source_of("../nvfp4/selftest/shared/gemv") + empty_launch
     judged = judge(source + "\ndef custom_kernel(data):\n    launch()\n    return gemv(data)\n")
     assert all(judged.unverified)
     with pytest.raises(SubmissionFailed, match="touched 0 distinct bytes"):

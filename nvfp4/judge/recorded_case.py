@@ -136,6 +136,7 @@ class RecordedCase(OpenedCase):
         """As OpenedCase."""
         self._recording = recording
         self._programs: set[RecordedCall] = set()
+        self._was_recorded = False
         self.prints = ""
         super().__init__(setup, case)
 
@@ -170,7 +171,7 @@ class RecordedCase(OpenedCase):
                 return
             except NotRecorded as error:
                 self._give_up(error)
-        self._is_unverified("in a later call: " if self._programs else "")
+        self._is_unverified("in a later call: " if self._was_recorded else "")
         super().call_again(contents, runs)
 
     def check_again(self) -> None:
@@ -198,7 +199,7 @@ class RecordedCase(OpenedCase):
             raise SubmissionFailed.of(failure, executed.fault)
         if executed.fault:
             raise NotRecorded(f"where the judge runs its launches: {_first_line(executed.fault)}")
-        self._called = True
+        self._called = self._was_recorded = True
         launches = [step.launch for step in call.steps if step.launch]
         self.own_notes = {note[:2] for launch in launches for note in launch.notes}
         self._output = output
