@@ -131,12 +131,6 @@ def test_every_command_tells_a_mistake_once_and_runs_nothing(command: str, tmp_p
     assert content["tests"] == content["benchmarks"] == []
 
 
-def test_profile_tells_it_too(tmp_path: Path) -> None:
-    done = run("eval", write(tmp_path, "x = ("), "--mode", "profile")
-    assert done.exit_code == 1
-    assert done.output.count("SyntaxError: '(' was never closed") == 1
-
-
 def test_a_failed_import_is_told_once(tmp_path: Path) -> None:
     path = write(
         tmp_path, "import torch\n\n\ndef f():\n    raise KeyError('no')\n\n\nf()\nexec('')"

@@ -276,15 +276,6 @@ def test_the_device_and_its_floors_are_shown(run: Invoke) -> None:
     assert floor["floor_us"] > 0
 
 
-@timed
-@pytest.mark.gpu
-def test_a_profile_shows_the_call(run: Invoke) -> None:
-    done = run("eval", "right.py", "--mode", "profile")
-    assert done.exit_code == 0, done.stderr
-    assert "custom_kernel" in done.stdout
-    assert case(256, 512) in done.stdout
-
-
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
 def test_a_verdict_that_finds_no_room_in_its_file_is_still_shown(run: Invoke) -> None:
     done = run("test", "right.py", "-o", "/dev/full")

@@ -19,16 +19,14 @@ import pytest
 from bot import root
 from conftest import submissions
 from kept import Judge, content, invoke, is_error, kept_in, named
-from recorded_verdicts import every_verdict, timed_verdict
+from recorded_verdicts import every_verdict, hostile, timed_verdict, verdict_with
 from rich.console import Console
 from screens.verdicts import verdicts
-from test_formats import hostile, verdict_with
 
 import nvfp4
-from nvfp4.cli.display.brief import is_brief
+from nvfp4.cli.display.render import is_brief, show_verdict
 from nvfp4.cli.history.database import History, HistoryError, recorded
 from nvfp4.cli.history.keeping import keep, kept_verdict
-from nvfp4.cli.judging.invocation import show_verdict
 from nvfp4.cli.text import visible
 from nvfp4.cli.verdict import Submission, Verdict, read_benchmark
 
@@ -71,24 +69,6 @@ def test_show_has_the_same_object_as_the_command(data: Path, judge: Judge) -> No
 def test_show_prints_the_source_byte_for_byte(history: History) -> None:
     kept_in(history, named(timed_verdict()))
     assert invoke("show", "1", "--source").stdout_bytes == content
-
-
-def test_show_draws_the_timed_calls(history: History) -> None:
-    verdict = timed(20, "H100")
-    samples = [10.0, *[12.0] * 40, *[22.0] * 20]
-    verdict.benchmarks = [replace(each, samples_us=samples) for each in verdict.benchmarks[:1]]
-    kept_in(history, verdict)
-    plain = invoke("show").output
-    drawn = invoke("show", "--plot").output.removeprefix(plain).splitlines()
-    assert drawn[1] == "7168 x 16384 x 1: how long 61 calls took"
-    bars = {line.split()[0]: line.split()[1:] for line in drawn[4:]}
-    assert bars["10.000"] == ["1", "█"]
-    assert bars["12.000"] == ["40", "█" * 40]
-    assert bars["21.000"] == ["20", "█" * 20]
-    assert sum(int(count) for count, *_ in bars.values()) == len(samples)
-    kept_in(history, named(verdicts()["emulated-passed"]))
-    assert "no timed calls" in invoke("show", "--plot").output
-    assert invoke("show", "--plot", "--json").exit_code == 2
 
 
 def test_a_mistake_is_kept_too(data: Path, tmp_path: Path, history: History) -> None:

@@ -17,9 +17,9 @@ from bot import root
 from kept import Judge, content, invoke, is_error, kept_in, named
 from recorded_verdicts import every_verdict, timed_verdict
 
+from nvfp4.cli.errors import json_schema
 from nvfp4.cli.history.database import History, version
 from nvfp4.cli.history.keeping import keep
-from nvfp4.cli.verdict import json_schema
 
 writer = """
 import hashlib, os, sys

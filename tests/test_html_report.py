@@ -15,9 +15,8 @@ from typing import Any
 
 import pytest
 from kept import Judge, content, invoke, is_error, kept_in, named
-from recorded_verdicts import every_verdict, recorded_verdict
+from recorded_verdicts import every_verdict, hostile, recorded_verdict, verdict_with
 from screens.verdicts import benchmark_lines, timed, verdicts
-from test_formats import hostile, verdict_with
 
 from nvfp4.cli.explain.command import Explained
 from nvfp4.cli.explain.records import Kernel, Line

@@ -51,40 +51,23 @@ def _end(judge: Callable[[], int], submission: Path, watch: bool) -> NoReturn:
 
 @main.command("eval", epilog="nvfp4 eval mine.py\nnvfp4 eval mine.py --json --output verdict.json")
 @submission_argument
-@click.option(
-    "--mode",
-    default="leaderboard",
-    show_default=True,
-    type=click.Choice(["test", "benchmark", "leaderboard", "profile"]),
-    help="leaderboard: tests, then benchmarks with new contents for every call. benchmark: "
-    "benchmarks alone, contents kept. test: tests alone. profile: a profile of each benchmark.",
-)
 @stop_option
 @watch_option
 @log_option
 @judging_options
-def eval_command(
-    submission: Path, mode: str, stop_early: bool, watch: bool, **options: Any
-) -> None:
+def eval_command(submission: Path, stop_early: bool, watch: bool, **options: Any) -> None:
     """Judges SUBMISSION: the contest's tests, full-range tests, then the benchmarks.
 
     Exit code 0: it passed; 1: it failed; 2: nothing was judged; 3: unclear.
     """
     from nvfp4.cli.judging.assess import Plan
-    from nvfp4.cli.judging.invocation import Invocation, judge_and_show, profile_and_show
+    from nvfp4.cli.judging.invocation import Invocation, judge_and_show
     from nvfp4.cli.problem import load_problem
 
     problem = load_problem()
-    tests = problem.tests if mode != "benchmark" else []
-    benchmarks = problem.benchmarks if mode != "test" else []
-
-    def judge() -> int:
-        if mode == "profile":
-            return profile_and_show(submission, problem.benchmarks, Invocation.of(options))
-        plan = Plan(tests, benchmarks, mode, stop_at="fail" if stop_early else None)
-        return judge_and_show(submission, plan, Invocation.of(options))
-
-    _end(judge, submission, watch)
+    plan = Plan(problem.tests, problem.benchmarks, stop_at="fail" if stop_early else None)
+    invocation = Invocation.of(options)
+    _end(lambda: judge_and_show(submission, plan, invocation), submission, watch)
 
 
 @main.command(
@@ -132,7 +115,8 @@ def test(
     tests = load_problem().tests
     chosen = tests if pattern is None else matching(tests, pattern)
     plan = Plan(chosen, [], stop_at="fail" if stop_early else None)
-    _end(lambda: judge_and_show(submission, plan, Invocation.of(options)), submission, watch)
+    invocation = Invocation.of(options)
+    _end(lambda: judge_and_show(submission, plan, invocation), submission, watch)
 
 
 @main.command(
@@ -174,7 +158,8 @@ def check(
     from nvfp4.cli.judging.check import check_and_show
     from nvfp4.cli.judging.invocation import Invocation
 
-    _end(lambda: check_and_show(submission, shape, Invocation.of(options)), submission, watch)
+    invocation = Invocation.of(options)
+    _end(lambda: check_and_show(submission, shape, invocation), submission, watch)
 
 
 @main.command(epilog="nvfp4 new cute\nnvfp4 new --from cute/split_k_warp -o mine.py")
@@ -326,9 +311,7 @@ def tune(
     sys.exit(run_tuner(load_problem(), submission, shapes, device, calls, state, write))
 
 
-@main.command(
-    epilog="nvfp4 ladder --state climb.json --plot climb.svg\nnvfp4 ladder cute/split_k_warp cuda"
-)
+@main.command(epilog="nvfp4 ladder --state climb.json\nnvfp4 ladder cute/split_k_warp cuda")
 @click.argument("names", nargs=-1)
 @click.option("--device", default="auto", type=DeviceType(), help="Where to judge.")
 @flush_option
@@ -338,12 +321,6 @@ def tune(
     type=click.Path(dir_okay=False, path_type=Path),
     help="Keep results in this file and go on from those it has.",
 )
-@click.option(
-    "--plot",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Draw the climb: published and measured times, and the floor. Needs matplotlib.",
-)
-@click.option("--write", is_flag=True, help="Put the tables into ladder/README.md.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else.")
 def ladder(names: tuple[str, ...], **options: Any) -> None:
     """Judges the rungs of the ladder, and shows what each step costs and takes.

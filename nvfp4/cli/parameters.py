@@ -9,9 +9,6 @@ from typing import Any, TypeVar
 
 import click
 
-formats = ("text", "json", "junit", "github", "markdown", "csv")
-"""See ``cli.display.formats``."""
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -173,19 +170,12 @@ def judging_options(function: F) -> F:
             help="Write the PTX of each emulated kernel there, with counts or the fault beside the "
             "lines.",
         ),
-        click.option(
-            "--format",
-            "chosen_format",
-            type=click.Choice(formats),
-            help="What to print on stdout: tables, or a verdict for programs and nothing else.",
-        ),
-        click.option("--json", "as_json", is_flag=True, help="Short for --format json."),
+        click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else."),
         click.option(
             "-o",
             "--output",
             type=click.Path(dir_okay=False, path_type=Path),
-            help="Write the verdict to a file too: in the format chosen, else that of the ending, "
-            ".json, .xml (JUnit), .md, .csv or .txt.",
+            help="Write the verdict to a file too: the JSON object, or the tables to a .txt.",
         ),
     )
     for option in reversed(options):

@@ -11,13 +11,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from nvfp4.cli.judging.assess import Observer, Plan, assess
-from nvfp4.records.options import Options
-from nvfp4.cli.judging.bot import Bot, side_by_side
 from nvfp4.cli.display.console import say
 from nvfp4.cli.errors import SetupError
+from nvfp4.cli.judging.assess import Observer, Plan, assess
+from nvfp4.cli.judging.bot import Bot, side_by_side
 from nvfp4.cli.problem import Problem, case_line
 from nvfp4.cli.verdict import BenchmarkResult, Submission, TestResult, Verdict
+from nvfp4.records.options import Options
 
 _shared = ("gemv", "kernels")
 """Files of the corpus that are put in front of those which import these modules."""
@@ -50,7 +50,7 @@ class Specimen:
     """A submission of the corpus. family: that of the cheat, None for an honest one. caught: a
     pattern of the message, or of a warning's code and message, that must catch it. needs: cuda,
     cpu, or None. quick: whether it is of the few that stand for the rest. strict: whether findings
-    fail it.
+    fail it. limit_gib: as of Options.
     """
 
     name: str
@@ -61,6 +61,7 @@ class Specimen:
     needs: str | None = None
     quick: bool = False
     strict: bool = False
+    limit_gib: int = 0
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,7 @@ def load_corpus(problem: Problem) -> list[Specimen]:
     folder = problem.folder.parent / "selftest"
     try:
         shared = {
-            name: (folder / "shared" / f"{name}.py").read_text(encoding="utf-8")
-            for name in _shared
+            name: (folder / "shared" / f"{name}.py").read_text(encoding="utf-8") for name in _shared
         }
         honest, cheats = (
             [_specimen(path, shared) for path in sorted((folder / kind).glob("*.py"))]
@@ -101,7 +101,9 @@ def load_corpus(problem: Problem) -> list[Specimen]:
 def _specimen(path: Path, shared: dict[str, str]) -> Specimen:
     text = path.read_text(encoding="utf-8")
     directives = dict(
-        re.findall(r"^# (family|caught|needs|strategy|quick|strict): (.+)$", text, re.MULTILINE)
+        re.findall(
+            r"^# (family|caught|needs|strategy|quick|strict|limit): (.+)$", text, re.MULTILINE
+        )
     )
     if "strategy" not in directives or ("family" in directives) != ("caught" in directives):
         raise CorpusError(
@@ -120,6 +122,7 @@ def _specimen(path: Path, shared: dict[str, str]) -> Specimen:
         needs=directives.get("needs"),
         quick="quick" in directives,
         strict="strict" in directives,
+        limit_gib=int(directives.get("limit", 0)),
     )
 
 
@@ -140,7 +143,9 @@ def run_corpus(
     at_once = min(_most_at_once, os.cpu_count() or 1)
 
     def judge(verdict: Verdict, specimen: Specimen, plan: Plan) -> Verdict:
-        options = Options(device=device, flush=flush, strict=specimen.strict)
+        options = Options(
+            device=device, flush=flush, strict=specimen.strict, limit_gib=specimen.limit_gib
+        )
         verdict.strict = specimen.strict
         bot = Bot(problem, specimen.source.encode(), options)
         assess(bot, plan, verdict, Observer())

@@ -6,18 +6,23 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from nvfp4.cli.b200 import contest_floor_us, speed_of_light_us
+from nvfp4.cli.display.retargeting import read_retargeted
 from nvfp4.cli.emulation import read_counts
+from nvfp4.cli.errors import json_schema
 from nvfp4.cli.judging.mistakes import Mistake
 from nvfp4.cli.judging.pipe_values import count, microseconds, number, samples_us
 from nvfp4.cli.problem import shape_of
-from nvfp4.cli.display.retargeting import read_retargeted
 from nvfp4.cli.text import visible_json
-from nvfp4.records.failures import LONGEST_TEXT, UNKNOWN, Failure, Finding, read_failure, read_findings
+from nvfp4.records.failures import (
+    LONGEST_TEXT,
+    UNKNOWN,
+    Failure,
+    Finding,
+    read_failure,
+    read_findings,
+)
 
 full_range_suffix = "; inputs: full"
-
-json_schema = 3
-"""Version of the JSON object; docs/verdict.schema.json describes it."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +88,10 @@ class BenchmarkResult:
 
     samples_us: every timed call that counts, in order. batched_us: a call of many queued back to
     back, by the judge's own clock. sol_us, b200_floor_us: see ``cli.display.b200``.
-    emulation: counts of the call's launches where it was emulated; see ``cli.emulation``. unverified:
-    why the case is not known beyond what the submission's own process says, or what few calls
-    show; None where it is. full_range: whether a call with full-range inputs was right, pass or
-    fail; None where there was none. dropped: which of these there was no room for.
+    emulation: counts of the call's launches where it was emulated; see ``cli.emulation``.
+    unverified: why the case is not known beyond what the submission's own process says, or what few
+    calls show; None where it is. full_range: whether a call with full-range inputs was right, pass
+    or fail; None where there was none. dropped: which of these there was no room for.
     """
 
     spec: str
@@ -292,11 +297,6 @@ def _decides(test: TestResult) -> bool:
     """Whether it shows more than that full-range inputs are too much: an output that earlier calls
     decide, or no result where there must be one."""
     return test.failure is not None and test.failure.code in ("output.state", no_result.code)
-
-
-def error_object(code: str, message: str, hint: str | None = None) -> dict[str, Any]:
-    """The documented JSON object where nothing was judged."""
-    return {"schema": json_schema, "error": {"code": code, "message": message, "hint": hint}}
 
 
 def _geometric_mean(values: Sequence[float | None]) -> float | None:

@@ -11,8 +11,8 @@ from ptx_harness import MINE, run
 
 from nvfp4.cli.codes import finding_codes
 from nvfp4.emulator import errors
-from nvfp4.emulator.findings import noted
 from nvfp4.emulator.rendering import rendered
+from nvfp4.emulator.report import noted
 from nvfp4.records.launch import Note
 
 NO_MANUAL = {"output_dtype", "tolerance", "autotune"}

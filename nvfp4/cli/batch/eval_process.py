@@ -12,20 +12,16 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
+
 from nvfp4.cli import errors as exits
+from nvfp4.cli.errors import SetupError, error_object, json_schema
+from nvfp4.cli.judging.assess import read_submission
 from nvfp4.cli.judging.janitor import end, watched
 from nvfp4.cli.problem import package_path
 from nvfp4.cli.text import visible
-from nvfp4.cli.verdict import error_object, json_schema
-import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import NoReturn
-from nvfp4.cli.judging.assess import read_submission
-from nvfp4.cli.errors import SetupError
 
 Process = subprocess.Popen[bytes]
 

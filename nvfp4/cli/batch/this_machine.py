@@ -6,12 +6,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from nvfp4.cli.batch.eval_process import Candidate, EvalProcesses
 from nvfp4.cli.batch.options import BatchOptions, Busy, Told
-from nvfp4.cli.batch.eval_process import Candidate
-from nvfp4.cli.errors import SetupError
-from nvfp4.cli.batch.eval_process import EvalProcesses
-from nvfp4.cli.judging.info import visible_gpus
 from nvfp4.cli.batch.places import Place, cpu_places, gpu_places, judge_on
+from nvfp4.cli.errors import SetupError
+from nvfp4.cli.judging.info import visible_gpus
 
 
 class ThisMachine:

@@ -17,8 +17,6 @@ from rich.console import Console
 from rich.text import Text
 
 from nvfp4.cli import interrupts
-from nvfp4.cli.judging.assess import Observer, Plan
-from nvfp4.cli.judging.bot import side_by_side
 from nvfp4.cli.compare.files import File, read_files
 from nvfp4.cli.compare.results import (
     Counted,
@@ -30,17 +28,20 @@ from nvfp4.cli.compare.results import (
 from nvfp4.cli.compare.rounds import Limits, Round, Waves, comparisons_of, mean_times_us
 from nvfp4.cli.compare.side_by_side import FailedThere, Times, time_side_by_side
 from nvfp4.cli.compare.tables import show_result
+from nvfp4.cli.display.benchmark_tables import status_text
 from nvfp4.cli.display.console import new_console, say
+from nvfp4.cli.display.progress import observed, quiet
+from nvfp4.cli.display.render import show_verdict
 from nvfp4.cli.errors import SetupError
+from nvfp4.cli.judging.assess import Observer, Plan
+from nvfp4.cli.judging.bot import side_by_side
 from nvfp4.cli.judging.info import has_gpu
-from nvfp4.cli.judging.invocation import Invocation, judge, show_verdict
-from nvfp4.records.options import Options
+from nvfp4.cli.judging.invocation import Invocation, judge
 from nvfp4.cli.judging.mistakes import first_mistake
 from nvfp4.cli.problem import Problem, load_problem
-from nvfp4.cli.display.progress import observed, quiet
 from nvfp4.cli.text import microseconds, seconds, several
-from nvfp4.cli.display.benchmark_tables import status_text
 from nvfp4.cli.verdict import BenchmarkResult, Device, Verdict
+from nvfp4.records.options import Options
 
 _tests_at_once = 4
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nvfp4.cli.judging.assess import read_submission
 from nvfp4.cli.history.database import recorded
+from nvfp4.cli.judging.assess import read_submission
 from nvfp4.cli.text import one_line
 from nvfp4.cli.verdict import Submission
 

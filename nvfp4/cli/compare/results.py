@@ -17,7 +17,8 @@ from nvfp4.cli.compare.decision import (
 )
 from nvfp4.cli.compare.files import File
 from nvfp4.cli.compare.rounds import End, Round
-from nvfp4.cli.verdict import Device, Verdict, json_schema
+from nvfp4.cli.errors import json_schema
+from nvfp4.cli.verdict import Device, Verdict
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from nvfp4.cli.judging.bot import Bot
 from nvfp4.cli.errors import SetupError
+from nvfp4.cli.judging.bot import Bot
 from nvfp4.cli.text import visible_json
 from nvfp4.records.failures import Failure, read_failure
 

@@ -1,17 +1,15 @@
 """The benchmarks of a verdict: a table of times, or of counts where kernels were emulated."""
 
 import math
+from itertools import zip_longest
 from typing import Any
+
 from rich.text import Text
+
 from nvfp4.cli.display.columns import Column
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.text import microseconds, percent
-from nvfp4.cli.verdict import BenchmarkResult, Device, Verdict
-from itertools import zip_longest
-from rich.text import Text
-from nvfp4.cli.display.columns import Column
-from nvfp4.cli.problem import shape_of
-from nvfp4.cli.verdict import TestResult, Verdict
+from nvfp4.cli.verdict import BenchmarkResult, Device, TestResult, Verdict
 
 b200_sol_note = "the contest's speed of light"
 b200_floor_note = (
@@ -261,16 +259,3 @@ def error_line(verdict: Verdict) -> Text | None:
     if not known:
         return None
     return Text(f"largest error on the contest's inputs: {max(known):.1%} of the allowed one")
-
-
-
-
-
-
-
-
-
-
-
-
-

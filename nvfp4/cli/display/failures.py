@@ -1,4 +1,5 @@
-"""What went wrong, in the judge's words: messages of failures, and findings."""
+"""What went wrong, in the judge's words: messages of failures, and findings; and what it
+printed."""
 
 import re
 from collections.abc import Iterator
@@ -6,12 +7,13 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from nvfp4.cli.findings import summarise, who
-from nvfp4.cli.text import first_lines
+from nvfp4.cli.text import first_lines, several
 from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict
 from nvfp4.records.failures import BY_SUBMISSION
 
 _shown_failures = 3
 _shown_findings = 5
+_shown_outputs = 3
 
 
 def named_results(verdict: Verdict) -> list[tuple[str, TestResult | BenchmarkResult]]:
@@ -80,3 +82,19 @@ def finding_lines(verdict: Verdict) -> Iterator[Text]:
     hidden = len(summaries) - _shown_findings
     if hidden > 0:
         yield Text(f"and {hidden} more findings; --json shows every one", style="dim")
+
+
+def output_lines(verdict: Verdict) -> Iterator[Text]:
+    """What was printed in each case, equal outputs once, with the first case that has it."""
+    cases: dict[str, list[str]] = {}
+    for what, result in named_results(verdict):
+        if result.output:
+            cases.setdefault(result.output, []).append(f"{what}, {result.spec}")
+    for output, names in list(cases.items())[:_shown_outputs]:
+        others = f", and {several(len(names) - 1, 'more case')}" if len(names) > 1 else ""
+        yield Text.assemble(("output: ", "bold"), f"{names[0]}{others}")
+        for line in output.split("\n"):
+            yield Text(f"  {line}")
+    hidden = len(cases) - _shown_outputs
+    if hidden > 0:
+        yield Text(f"and {hidden} other outputs; --json shows every one", style="dim")

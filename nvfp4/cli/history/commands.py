@@ -65,12 +65,11 @@ def log(
 @click.command(cls=Command, epilog="nvfp4 show\nnvfp4 show 12 --source > mine.py")
 @click.argument("number", metavar="[ID]", required=False, type=click.IntRange(0))
 @click.option("--source", is_flag=True, help="Print the submission's text, byte for byte.")
-@click.option("--plot", is_flag=True, help="Also draw how long the timed calls took.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict's JSON object.")
-def show(number: int | None, source: bool, plot: bool, as_json: bool) -> None:
+def show(number: int | None, source: bool, as_json: bool) -> None:
     """Shows a judgement again, the newest unless ID names another; nvfp4 log lists them."""
-    if source + plot + as_json > 1:
-        raise click.UsageError("--source, --plot and --json exclude each other.")
+    if source and as_json:
+        raise click.UsageError("--source and --json exclude each other.")
     import json
 
     from nvfp4.cli.history.database import History
@@ -82,7 +81,7 @@ def show(number: int | None, source: bool, plot: bool, as_json: bool) -> None:
     elif as_json:
         click.echo(json.dumps(record.verdict_object, indent=2))
     else:
-        show_record(record, plot)
+        show_record(record)
 
 
 @click.command(cls=Command, epilog="nvfp4 report mine.py\nnvfp4 report 12 15 other.py -o both.html")

@@ -7,18 +7,16 @@ import os
 import platform
 import time
 from contextlib import suppress
-from typing import Any
-import click
-from nvfp4 import __version__
-from nvfp4.cli.history.database import History
-from nvfp4.cli.problem import shape_of
-from nvfp4.cli.text import visible
-from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict
 from dataclasses import fields
 from typing import Any, TypeVar
-from nvfp4.cli.history.database import HistoryError, Record
+
+import click
+
+from nvfp4 import __version__
+from nvfp4.cli.history.database import History, HistoryError, Record
 from nvfp4.cli.judging.mistakes import Mistake
-from nvfp4.cli.text import visible_parts
+from nvfp4.cli.problem import shape_of
+from nvfp4.cli.text import visible, visible_parts
 from nvfp4.cli.verdict import BenchmarkResult, Device, Submission, TestResult, Verdict, Warning
 from nvfp4.records.failures import read_failure, read_findings
 

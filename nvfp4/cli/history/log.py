@@ -15,15 +15,11 @@ from rich.text import Text
 
 from nvfp4.cli.display.columns import Column
 from nvfp4.cli.display.console import new_console, say
-from nvfp4.cli.display.render import show_histograms
+from nvfp4.cli.display.render import show_table, show_verdict
 from nvfp4.cli.history.database import Entry, History, HistoryError, Record
-from nvfp4.cli.judging.invocation import show_verdict
-from nvfp4.cli.history.keeping import benchmarks_key
-from nvfp4.cli.history.keeping import kept_verdict
+from nvfp4.cli.history.keeping import benchmarks_key, kept_verdict
 from nvfp4.cli.problem import load_problem
-from nvfp4.cli.text import microseconds, several
-from nvfp4.cli.display.render import show_table
-from nvfp4.cli.text import one_line, visible
+from nvfp4.cli.text import microseconds, one_line, several, visible
 
 _longest_cell = 40
 _styles = {"passed": "green", "failed": "bold red", "unclear": "yellow", "interrupted": "yellow"}
@@ -96,16 +92,12 @@ def chosen_record(history: History, number: int | None) -> Record:
     return newest
 
 
-def show_record(record: Record, plot: bool) -> None:
-    """Prints a judgement as it was shown when it was made. plot: and how long its timed calls took.
-    Raises HistoryError.
-    """
+def show_record(record: Record) -> None:
+    """Prints a judgement as it was shown when it was made. Raises HistoryError."""
     console = new_console()
     verdict = kept_verdict(record)
     say(console, heading_of(record), "dim")
     show_verdict(console, verdict)
-    if plot:
-        show_histograms(console, verdict)
 
 
 def heading_of(record: Entry) -> str:

@@ -97,7 +97,7 @@ class Bot:
 
     problem: Problem
     submission: bytes
-    options: Options = Options()
+    options: Options = field(default_factory=Options)
     seed: int | None = None
 
     def run_submission(self) -> ProcessResult:

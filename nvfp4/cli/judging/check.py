@@ -6,12 +6,17 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from nvfp4.cli.display.progress import quiet
+from nvfp4.cli.display.render import (
+    finding_lines,
+    is_brief,
+    returned_wrongly,
+    show_briefly,
+    warning_lines,
+)
 from nvfp4.cli.judging.assess import Observer, Plan
-from nvfp4.cli.display.brief import is_brief, returned_wrongly, show_briefly
 from nvfp4.cli.judging.invocation import Invocation, judge, judge_and_show
 from nvfp4.cli.problem import Problem, case_line, load_problem, shape_of
-from nvfp4.cli.display.progress import quiet
-from nvfp4.cli.display.render import finding_lines, warning_lines
 from nvfp4.cli.text import first_lines
 from nvfp4.cli.verdict import (
     Submission,

@@ -6,18 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 
+from nvfp4.cli.explain.command import ExplainOptions, explain
 from nvfp4.cli.judging.assess import Observer, Plan, assess
-from nvfp4.records.options import Options
 from nvfp4.cli.judging.bot import Bot
 from nvfp4.cli.judging.check import contest_shape
-from nvfp4.cli.explain.command import ExplainOptions, explain
-from nvfp4.cli.judging.info import has_gpu
-from nvfp4.cli.judging.info import inspect
-from nvfp4.cli.ladder.rungs import Rung
+from nvfp4.cli.judging.info import has_gpu, inspect
 from nvfp4.cli.ladder.occupancy import warps_per_sm
-from nvfp4.cli.problem import Problem, case_line
 from nvfp4.cli.ladder.results import Counts, Judged, Step, Steps, counted_shape, no_gpu
+from nvfp4.cli.ladder.rungs import Rung
+from nvfp4.cli.problem import Problem, case_line
 from nvfp4.cli.verdict import BenchmarkResult, Submission, Verdict
+from nvfp4.records.options import Options
 
 _arch = "sm_100a"
 _seed = 1111

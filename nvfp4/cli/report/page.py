@@ -11,21 +11,23 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from nvfp4.cli.display.benchmark_tables import benchmark_columns, score_line, title
+from nvfp4.cli.display.benchmark_tables import (
+    benchmark_columns,
+    error_line,
+    score_line,
+    tests_columns,
+    title,
+)
 from nvfp4.cli.display.closing import closing_line
 from nvfp4.cli.display.columns import Column, fitted
-from nvfp4.cli.display.failures import failure_lines, finding_lines
-from nvfp4.cli.display.formats.cases import summary_of
-from nvfp4.cli.output import output_lines
-from nvfp4.cli.problem import shape_of
-from nvfp4.cli.text import microseconds, percent
+from nvfp4.cli.display.failures import failure_lines, finding_lines, output_lines
 from nvfp4.cli.display.render import warning_lines
+from nvfp4.cli.display.retargeting import retargeting_lines
+from nvfp4.cli.problem import shape_of
 from nvfp4.cli.report import plots
 from nvfp4.cli.report.source import Source, longest_source, source_of
 from nvfp4.cli.report.subjects import Subject
-from nvfp4.cli.display.retargeting import retargeting_lines
-from nvfp4.cli.display.benchmark_tables import error_line, tests_columns
-from nvfp4.cli.text import one_line
+from nvfp4.cli.text import microseconds, one_line, percent
 
 _folder = Path(__file__).parent
 
@@ -98,7 +100,7 @@ def _section(number: int, subject: Subject, longest: int, with_cost: bool) -> Se
         name=f"{record.id}: {one_line(record.path)}" if record.id else one_line(record.path),
         subject=subject,
         when=_when(subject),
-        summary=summary_of(verdict) if verdict.mistake else closing_line(verdict).plain,
+        summary="failed: nothing was run" if verdict.mistake else closing_line(verdict).plain,
         tests=_table(tests_columns(verdict.tests)) if verdict.tests else None,
         error=_text(error_line(verdict)),
         benchmarks_title=title(verdict),

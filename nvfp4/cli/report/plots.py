@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from nvfp4.cli.errors import SetupError
 from nvfp4.cli.history.database import Entry
-from nvfp4.cli.output import load_pyplot
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.verdict import BenchmarkResult
 
@@ -48,6 +48,22 @@ _style = {
     "legend.frameon": False,
     "text.parse_math": False,
 }
+
+
+def load_pyplot(what: str = "a plot") -> Any:
+    """The module that draws, set up for files: text stays text, and the same picture is the same
+    file. what: needs it. Raises SetupError without matplotlib.
+    """
+    try:
+        import matplotlib
+    except ImportError:
+        hint = "pip install 'nvfp4[plot]' brings it."
+        raise SetupError(f"{what} needs matplotlib, which is missing", hint) from None
+    matplotlib.use("agg")
+    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "nvfp4"})
+    from matplotlib import pyplot
+
+    return pyplot
 
 
 def against_bounds(benchmarks: Sequence[BenchmarkResult]) -> str:

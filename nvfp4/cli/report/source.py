@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any
 
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.explain.command import Explained, ExplainOptions, explain, staged_name, told_by
+from nvfp4.cli.explain.listing import short_count
 from nvfp4.cli.explain.records import Kernel, all_lines
 from nvfp4.cli.findings import summarise
-from nvfp4.cli.explain.listing import short_count
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.report.subjects import Subject
 from nvfp4.cli.text import visible

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nvfp4.cli.judging.invocation import Invocation, check_output, write_output
-from nvfp4.cli.output import load_pyplot
 from nvfp4.cli.report.page import report_page
+from nvfp4.cli.report.plots import load_pyplot
 from nvfp4.cli.report.subjects import load_subjects
 
 

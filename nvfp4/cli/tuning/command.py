@@ -24,16 +24,21 @@ def tune(
     shares this process's output. Raises SetupError.
     """
     wanted = [Shape(*shape) for shape in shapes] or [shape_of(each) for each in problem.benchmarks]
-    command = [sys.executable, "-m", "nvfp4.tuner.tune", str(submission.resolve()), "--calls", str(calls)]
+    command = [
+        sys.executable,
+        "-m",
+        "nvfp4.tuner.tune",
+        str(submission.resolve()),
+        "--calls",
+        str(calls),
+    ]
     for shape in wanted:
         command += ["--shape", f"{shape.m},{shape.k},{shape.l}"]
     if state is not None:
         command += ["--state", str(state.resolve())]
     if write:
         command.append("--write")
-    process = subprocess.Popen(
-        command, cwd="/", env=_environment(device), stdin=subprocess.DEVNULL
-    )
+    process = subprocess.Popen(command, cwd="/", env=_environment(device), stdin=subprocess.DEVNULL)
     while True:
         try:
             return process.wait()
