@@ -12,8 +12,15 @@ from statistics import correlation, geometric_mean
 from typing import Any
 
 from nvfp4.cli.b200 import contest_floor_us, speed_of_light_us
-from nvfp4.cli.ladder.results import Steps, counted_shape, read_steps
-from nvfp4.cli.ladder.rungs import Rung, all_rungs, ladder_folder, own_submission
+from nvfp4.cli.ladder.results import (
+    Rung,
+    Steps,
+    all_rungs,
+    counted_shape,
+    ladder_folder,
+    own_submission,
+    read_steps,
+)
 from nvfp4.cli.ladder.tables import count_cells, judged_on, published_cell, time_cell, timed_devices
 from nvfp4.cli.problem import Problem, load_problem, shape_of
 from nvfp4.cli.report.plots import load_pyplot
