@@ -66,8 +66,8 @@ class Retargeting:
         self._executor.run(launch, torch.cuda.current_stream().cuda_stream)
 
     def kernels(self) -> list[dict[str, Any]]:
-        """What was rewritten so far; see `retarget.report.RewriteReport.entries`."""
-        return [entry for report in self._executor.reports for entry in report.entries()]
+        """What was rewritten so far; see `retarget.rewrite.RewriteReport.entries`."""
+        return self._executor.kernels()
 
     def uninstall(self) -> None:
         """Leaves CuTe DSL, Triton and torch as they were."""

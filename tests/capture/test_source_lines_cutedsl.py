@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import sys
 from collections import Counter
@@ -21,18 +20,20 @@ import cutlass
 import cutlass.cute as cute
 import cutlass.utils
 import torch
+from corpus import read
 from cutlass import Float32, Int32, Int64
 from cutlass._mlir.dialects import llvm
 from cutlass.cutlass_dsl import T, dsl_user_op
 
 from nvfp4.capture.cutedsl import intercept
-from nvfp4.capture.cutedsl.hooks import Hooks
+from nvfp4.capture.patches import Patches
 from nvfp4.contract.reference import generate_input
 from nvfp4.emulation import Emulation, install
 from nvfp4.emulator.errors import OutOfBounds
 from nvfp4.emulator.rendering import by_ptx_line
 from nvfp4.emulator.source import SourceLines
 from nvfp4.records.launch import Launch
+from nvfp4.tuner.space import load_submission
 
 HERE = Path(__file__).resolve()
 KERNELS = HERE.parents[1] / "kernels"
@@ -65,12 +66,7 @@ def emulation() -> Iterator[Emulation]:
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Any:
     path = tmp_path_factory.mktemp("elsewhere") / "helpers_of_the_kernel.py"
     path.write_text(ELSEWHERE)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_submission(path)
 
 
 def helper(tensor, i):
@@ -200,12 +196,7 @@ def test_where_cute_dsl_gives_no_line_the_one_before_is_said_to_be_near(
 
 def kernel_of(path: Path) -> Any:
     """A submission's kernel, loaded afresh: it compiles again."""
-    spec = importlib.util.spec_from_file_location(f"lines_of_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.custom_kernel
+    return load_submission(path).custom_kernel
 
 
 def ptx_of(path: Path) -> str:
@@ -224,23 +215,24 @@ def without_lines(ptx: str) -> list[str]:
 
 def ptx_without_lines(path: Path) -> str:
     """The PTX without the switch. For a process of its own: CuTe DSL remembers the switch."""
-    replace, set_environment = Hooks.replace, Hooks.set_environment
+    replace, set_variable = Patches.replace, Patches.set_variable
 
-    def replace_but_lines(self: Hooks, owner: Any, name: str, make: Any) -> None:
+    def replace_but_lines(self: Patches, owner: Any, name: str, make: Any) -> None:
         if name != "lineinfo":
             replace(self, owner, name, make)
 
-    def set_but_lines(self: Hooks, name: str, value: str) -> None:
+    def set_but_lines(self: Patches, name: str, value: str) -> None:
         if name != "CUTE_DSL_LINEINFO":
-            set_environment(self, name, value)
+            set_variable(self, name, value)
 
-    Hooks.replace = replace_but_lines  # type: ignore[method-assign]
-    Hooks.set_environment = set_but_lines  # type: ignore[method-assign]
+    Patches.replace = replace_but_lines  # type: ignore[method-assign]
+    Patches.set_variable = set_but_lines  # type: ignore[method-assign]
     return ptx_of(path)
 
 
-def test_line_information_changes_no_instruction() -> None:
-    paths = [BLOCK_SUM, KERNELS / "packed.py", KERNELS / "cp_async.py"]
+def test_line_information_changes_no_instruction(tmp_path: Path) -> None:
+    kernels = (read(KERNELS, name).write(tmp_path) for name in ("packed", "cp_async"))
+    paths = [BLOCK_SUM, *kernels]
     with get_context("spawn").Pool(1) as pool:
         for path, without in zip(paths, pool.map(ptx_without_lines, paths), strict=True):
             with_lines = ptx_of(path)
