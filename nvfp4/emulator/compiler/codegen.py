@@ -75,7 +75,7 @@ class CompiledKernel:
 
     @cached_property
     def loads_under_way(self) -> frozenset[int]:
-        """As of ptx.early_arrivals."""
+        """As of `flow.loads_under_way`."""
         return loads_under_way(self.program.code)
 
     def first_values(self, batch: Batch) -> list[Array]:

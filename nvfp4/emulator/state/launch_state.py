@@ -37,7 +37,7 @@ class LaunchState:
     memory, and the first KiB, which is the system's. check: look for findings. races: None unless
     checked. rounds: whether results of floating-point atomics depend on the order, if only by
     rounding. tracks_memory: keep which bits of shared and local memory are undefined.
-    loads_under_way: of shared memory, by PTX line; see ptx.early_arrivals.
+    loads_under_way: of shared memory, by PTX line; see `flow.loads_under_way`.
     undefined_memory: by PTX line, the loads that have read undefined bits, shuffles of lanes that
     were not there, and if memory is not tracked, the stores that have written some.
     undefined_stores: by state space, the PTX line of the first store of undefined bits.
