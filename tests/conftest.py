@@ -17,7 +17,7 @@ from click.testing import Result
 from hypothesis import settings
 from kept import Judge, invoke
 
-from nvfp4.capture.cuda.toolchain import MissingToolchain, find_toolchain
+from nvfp4.capture.cuda.toolchain import MissingToolchain, Toolchain, find_toolchain
 from nvfp4.cli.history.database import History
 from nvfp4.cli.judging import invocation as judging
 from nvfp4.cli.verdict import Verdict
@@ -26,6 +26,7 @@ from nvfp4.judge.protocol import ResultPipe
 
 if TYPE_CHECKING:
     from nvfp4.emulation import Emulation
+    from nvfp4.emulator.errors import EmulatorError
 
 # No test writes to the history of whoever runs it.
 os.environ["NVFP4_NO_LOG"] = "1"
@@ -150,17 +151,22 @@ def recorder() -> Iterator[Recorder]:
     made.close()
 
 
+@pytest.fixture(scope="session")
+def toolchain() -> Toolchain:
+    """What compiles CUDA C++ here; skips where there is none."""
+    try:
+        return find_toolchain()
+    except MissingToolchain as missing:
+        pytest.skip(str(missing))
+
+
 @pytest.fixture(scope="module")
-def emulated() -> Iterator[Emulation]:
+def emulated(toolchain: Toolchain) -> Iterator[Emulation]:
     """The stand-in device; skips where there is no nvcc, or a real CUDA device."""
     from nvfp4 import emulation
 
     if torch.cuda.is_available():
         pytest.skip("there is a real CUDA device")
-    try:
-        find_toolchain()
-    except MissingToolchain as missing:
-        pytest.skip(str(missing))
     with emulation.install_stand_in() as installed:
         yield installed
 
@@ -169,6 +175,13 @@ def emulated() -> Iterator[Emulation]:
 def tensor(emulated: Emulation) -> torch.Tensor:
     emulated.clear()
     return torch.zeros(32, device="cuda")
+
+
+def users_line(error: EmulatorError) -> tuple[str, int] | None:
+    """The file and the line of the user's that a fault is blamed on."""
+    source = error.where.source if error.where else None
+    users = source.users() if source else None
+    return (Path(users.file).name, users.line) if users else None
 
 
 @contextmanager

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nvfp4.cli.display.warnings import warnings_of
+from bot import case
+
+from nvfp4.cli.judging.warnings import warnings_of
 from nvfp4.cli.verdict import (
+    Device,
     Submission,
+    TestResult,
     Verdict,
+    Warning,
     read_benchmark,
     read_confinement,
     read_device,
     read_test,
 )
+from nvfp4.records.failures import Finding, read_failure
 
 folder = Path(__file__).resolve().parent / "recorded"
 names = sorted(path.stem for path in folder.glob("*.json"))
@@ -79,3 +86,35 @@ def every_verdict() -> dict[str, Verdict]:
     made["no_benchmark"] = verdict_of("leaderboard", cases[:1], {})
     made["empty"] = verdict_of("test", [], {})
     return made
+
+
+hostile = [
+    "two\nlines\r\nand\rmore\u2028\x85\x0b\x0c",
+    "<!-- & -- > &amp; ]]>",
+    "\x00\x01\x1b[31m\x7f\x9b\ufffe\uffff\ud800",
+    'quote " and, comma; and\ttab',
+    "| cell | cell |\n|---|\n\\| \\",
+    "``` `` ` @everyone #1 <script> [x](http://x) ![x](y)",
+    "",
+    "x" * 5000,
+]
+
+
+def verdict_with(text: str) -> Verdict:
+    """A verdict in which everything that a submission can say is this text."""
+    told: dict[str, Any] = {
+        "code": "call.exception",
+        "message": text,
+        "file": text,
+        "kernel": text,
+        "line": 3,
+    }
+    causes = [{"code": "scales.shift", "operand": text, "or": []}]
+    told |= {"hint": text, "arguments": {text: text}, "causes": causes}
+    failure = read_failure(told)
+    finding = Finding(text, text, kernel=text, file=text, line=4, count=1, hint=text, rule=text)
+    test = TestResult(case(), "contest", "fail", text, 0.5, [finding], failure)
+    verdict = Verdict(Submission(text, "0" * 64), Device("cpu", text, emulates=text))
+    verdict.tests = [test, replace(test, inputs="full")]
+    verdict.warnings = [Warning("noisy", text, text)]
+    return verdict

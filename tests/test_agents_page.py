@@ -8,13 +8,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from xml.etree import ElementTree as Xml
 
 import pytest
 from bot import root
 from conftest import small_copy, submissions
 
-from nvfp4.cli.codes import judge_codes, own_records
+from scripts.codes import judge_codes, own_records
 
 text = (root / "docs" / "agents.md").read_text(encoding="utf-8")
 examples = re.findall(r"^```(sh|python)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
@@ -104,8 +103,7 @@ def test_a_program_does_not_take_a_cpu_s_time_for_a_gpu_s(folder: Path) -> None:
 def test_reports_are_written(folder: Path) -> None:
     done = run(folder, 3, "right")
     assert done.returncode == 0, done.stderr
-    assert Xml.parse(folder / "report.xml").getroot().get("tests") == "2"
-    assert (folder / "comment.md").read_text().startswith("### nvfp4: passed: 2 of 2 tests passed")
+    assert "passed: 2 tests" in (folder / "verdict.txt").read_text().splitlines()[-1]
 
 
 def test_a_folder_is_judged_and_its_lines_are_read(folder: Path) -> None:

@@ -1,101 +1,66 @@
-"""What the live rows say: phases, elapsed and expected times."""
+"""What the live line says: cases, elapsed time, and what happens now."""
 
 from __future__ import annotations
 
+import io
+
 import pytest
 from bot import case
-from screens.verdicts import Clock, cpu, gpu
+from rich.console import Console
+from screens.verdicts import Clock, cpu, play
 
 from nvfp4.capture import activity
-from nvfp4.cli.display.progress_model import Course, Expectation
-from nvfp4.cli.problem import Shape
+from nvfp4.cli.display.progress import _Progress
 from nvfp4.cli.text import seconds
-from nvfp4.cli.verdict import Device, full_range_suffix
+from nvfp4.cli.verdict import TestResult, full_range_suffix
 
 
-def doing(course: Course) -> list[str]:
-    return [course.doing(row) for row in course.rows]
+def progress_on(clock: Clock) -> tuple[_Progress, io.StringIO]:
+    file = io.StringIO()
+    return _Progress(Console(file=file, width=100), clock), file
 
 
-def test_a_case_is_imported_compiled_and_emulated_before_it_passes() -> None:
-    course = Course(Clock())
-    course.phase("tests", [case(), case(m=256)])
-    assert doing(course) == ["starting", "waiting"]
-    course.on_device(cpu)
-    assert doing(course) == ["importing", "waiting"]
-    course.activity("compiling")
-    assert doing(course) == ["compiling", "waiting"]
-    course.loaded()
-    course.activity("running")
-    assert doing(course) == ["waiting", "waiting"]
-    course.started(0)
-    for word in ("running", "compiling", "emulating"):
-        course.activity(word)
-        assert doing(course) == [word, "waiting"]
-    course.finished(case(), "contest", "pass")
-    assert doing(course) == ["pass", "waiting"]
-
-
-@pytest.mark.parametrize(("device", "word"), [(gpu, "timing"), (cpu, "running")])
-def test_only_a_gpu_is_said_to_time(device: Device, word: str) -> None:
-    course = Course(Clock())
-    course.phase("benchmarks", [case()])
-    course.on_device(device)
-    course.loaded()
-    course.started(0)
-    assert doing(course) == [word]
-
-
-def test_a_case_that_fails_in_a_fresh_process_keeps_its_time() -> None:
+def test_the_line_says_what_is_done_and_what_happens_now() -> None:
     clock = Clock()
-    course = Course(clock)
-    course.phase("tests", [case(), case() + full_range_suffix])
-    course.loaded()
-    for index, inputs in enumerate(("contest", "full")):
-        course.started(index)
-        clock.passes(2.0)
-        course.finished(case(), inputs, "pass")
+    progress, _ = progress_on(clock)
+    lines = [progress.line.plain for _ in play(progress.observer(), clock)]
+    assert lines == [
+        "0 of 20 cases, 3.5 s: importing",
+        "5 of 20 cases, 8.4 s: compiling 2432 x 4608 x 2, 0.8 s",
+        "20 of 20 cases, 26.2 s: two of the tests again, in a fresh process",
+        "21 of 23 cases, 47.9 s: emulating 4096 x 7168 x 8, 3.0 s",
+    ]
+
+
+def test_a_case_is_imported_compiled_and_emulated() -> None:
+    progress, _ = progress_on(Clock())
+    told = progress.observer()
+    assert progress.line.plain.endswith("no case yet, 0.0 s: starting")
+    told.phase("tests", [case(), case() + full_range_suffix])
+    told.device(cpu)
+    for word in ("importing", "compiling"):
+        told.activity(word)
+        assert progress.line.plain == f"0 of 2 cases, 0.0 s: {word}"
+    told.started(1)
+    for word, shown in (("importing", "running"), ("emulating", "emulating")):
+        told.activity(word)
+        assert f": {shown} 128 x 256 x 1, full-range inputs, 0.0 s" in progress.line.plain
+
+
+def test_a_case_that_fails_in_a_fresh_process_is_told_again_and_counted_once() -> None:
+    clock = Clock()
+    progress, file = progress_on(clock)
+    told = progress.observer()
+    told.phase("tests", [case(), case() + full_range_suffix])
+    told.started(0)
+    clock.passes(2.0)
+    told.test(TestResult(case(), "contest", "pass"))
     clock.passes(5.0)
-    row = course.finished(case(), "contest", "fail")
-    assert row is course.rows[0]
-    assert doing(course) == ["fail", "pass"]
-    assert course.seconds(row) == 2.0
-
-
-def test_the_same_shape_is_expected_to_take_as_long_again() -> None:
-    expected = Expectation()
-    expected.note(Shape(128, 256, 1), 3.0)
-    assert expected.seconds(Shape(128, 256, 1)) == 3.0
-    assert expected.seconds(Shape(256, 256, 1)) is None
-
-
-def test_other_shapes_are_expected_by_their_size() -> None:
-    expected = Expectation()
-    for l in (1, 2, 4):
-        expected.note(Shape(128, 256, l), 1.0 + 0.5 * l)
-    assert expected.seconds(Shape(128, 256, 8)) == pytest.approx(5.0)
-
-
-def test_a_small_case_that_took_long_lets_no_large_one_take_less_than_nothing() -> None:
-    expected = Expectation()
-    expected.note(Shape(128, 256, 1), 9.0)
-    expected.note(Shape(128, 256, 2), 1.0)
-    assert expected.seconds(Shape(128, 256, 100)) == pytest.approx(5.0)
-
-
-def test_benchmarks_are_expected_by_the_tests_only_where_both_are_emulated() -> None:
-    clock = Clock()
-    course = Course(clock)
-    course.phase("tests", [case(), case(m=256)])
-    for index, m in enumerate((128, 256)):
-        course.started(index)
-        clock.passes(1.0)
-        course.finished(case(m=m), "contest", "pass")
-    course.phase("benchmarks", [case(m=512)])
-    [*_, benchmark] = course.rows
-    assert course.expected(benchmark) is None
-    course.activity("emulating")
-    assert course.expected(benchmark) == pytest.approx(1.0)
+    told.test(TestResult(case(), "contest", "fail", "not repeatable"))
+    assert progress.line.plain.startswith("1 of 2 cases")
+    first, second = file.getvalue().splitlines()
+    assert first.endswith("pass  in 2.0 s")
+    assert second.endswith("fail")
 
 
 def test_activities_nest_and_are_told_when_they_change() -> None:

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-from bot import root
-from click.testing import CliRunner
-from corpus import Submission, load, marked_lines
-
-from nvfp4.capture.cuda.toolchain import MissingToolchain, find_toolchain
 from nvfp4.cli.explain.advice import CostlyLine, costly_lines, kernel_notes
-from nvfp4.cli.explain.command import Explained, ExplainOptions, explain, explain_and_show
 from nvfp4.cli.explain.listing import Layout, costly_sentences, kernel_heading, listing, short_count
 from nvfp4.cli.explain.records import (
     Access,
@@ -23,14 +15,8 @@ from nvfp4.cli.explain.records import (
     Kernel,
     Line,
     Read,
-    read_explanations,
 )
-from nvfp4.cli.judging.invocation import Invocation
-from nvfp4.cli.main import main
-from nvfp4.cli.problem import Shape, case_line
-from nvfp4.records.options import Options
-from nvfp4.records.plain import NotPlain
-from nvfp4.worker.machine_code import SassLine, read_sass
+from nvfp4.cli.problem import Shape
 
 KERNELS = Path(__file__).parent / "explained"
 SHAPE = Shape(128, 1536, 1)
@@ -191,100 +177,3 @@ def test_sentences_name_callers_and_kernels() -> None:
     found = costly(line(5, callers=[30, 12]))
     (sentence,) = costly_sentences(found, several=True, columns=200)
     assert sentence.startswith("1. line 5 (called from 12, 30) of gemv, 100% of the cost: no waste")
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "{}", "[1]", '[{"kernels": 3}]', '[{"kernels": [{}]}]', '[{"kernels": [{"lines": [1]}]}]'],
-)
-def test_what_is_no_explanation_is_refused(text: str) -> None:
-    with pytest.raises(NotPlain):
-        read_explanations(text)
-
-
-def test_sass_is_read_with_the_lines_of_the_submission() -> None:
-    text = """
-        .section .text.other,"ax",@progbits
-        /*0000*/                   NOP ;
-        .section .text.gemv,"ax",@progbits
-.text.gemv:
-        //## File "/lib/half.hpp", line 12 inlined at "/tmp/submission.py", line 7
-        //## File "/tmp/submission.py", line 7
-        /*0000*/                   LDC R1, c[0x0][0x37c] ;
-        /*0010*/             @!P0  IADD3 R2, R1, R4, RZ ;
-        //## File "/tmp/submission.py", line 9
-        /*0020*/                   EXIT ;
-    """
-    assert read_sass(text, "gemv") == [
-        SassLine("submission.py", 7, "LDC R1, c[0x0][0x37c]"),
-        SassLine("submission.py", 7, "@!P0  IADD3 R2, R1, R4, RZ"),
-        SassLine("submission.py", 9, "EXIT"),
-    ]
-
-
-# --- whole submissions --------------------------------------------------------------------------
-
-
-def explained(source: bytes, m: int = 128, k: int = 1536, top: int = 5) -> Explained:
-    case = case_line({"m": m, "k": k, "l": 1, "seed": 1111})
-    (found,) = explain(source, [case], ExplainOptions(top=top))
-    assert found.error is None
-    return found
-
-
-def wasteful() -> list[Any]:
-    """`make corpus` takes those that do not call themselves quick."""
-    try:
-        find_toolchain()
-        nvcc = True
-    except MissingToolchain:
-        nvcc = False
-    without_nvcc = pytest.mark.skipif(not nvcc, reason="CUDA C++ cannot be compiled here")
-    found = []
-    for case in load(KERNELS):
-        marks = [without_nvcc] if "cuda" in case.name else []
-        if "quick" not in case.directives:
-            marks.append(pytest.mark.corpus)
-        if marked_lines(case.source):
-            found.append(pytest.param(case, id=case.name, marks=marks))
-    return found
-
-
-@pytest.mark.parametrize("case", wasteful())
-def test_waste_is_found_at_its_line(case: Submission) -> None:
-    """Lines that end with a comment `<- CODE`."""
-    if case.name.startswith("cute"):
-        pytest.importorskip("cutlass")
-    found = explained(case.source.encode()).costly
-    codes = {(each.line.line, advice.code) for each in found for advice in each.advice}
-    assert codes >= set(marked_lines(case.source).items())
-
-
-@pytest.mark.parametrize(("m", "k"), [(256, 7168)])
-def test_a_tuned_kernel_is_not_accused(m: int, k: int) -> None:
-    pytest.importorskip("cutlass")
-    found = explained((root / "submission.py").read_bytes(), m, k, top=10)
-    assert len(found.costly) == 10
-    assert [advice for each in found.costly for advice in each.advice] == []
-
-
-def test_a_submission_without_kernels_has_nothing_to_explain() -> None:
-    ended = CliRunner().invoke(
-        main, ["explain", str(KERNELS / "torch_only.py"), "--shape", "128x256x1"]
-    )
-    assert ended.exit_code == 0
-    assert "no kernel was launched" in ended.output
-
-
-def test_options_of_a_judging_command_will_do(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "broken.py"
-    path.write_text("def custom_kernel(data):\n    raise ValueError('oh')\n")
-    options = Invocation(Options(timeout_s=60.0), as_json=True, output=tmp_path / "out.json")
-    assert explain_and_show(path, [(128, 256, 1)], options) == 1
-    result = json.loads(capsys.readouterr().out)
-    assert result == json.loads((tmp_path / "out.json").read_text())
-    assert not result["passed"]
-    assert "oh" in result["cases"][0]["error"]
-    assert result["cases"][0]["kernels"] == []

@@ -1,4 +1,4 @@
-"""--format and -o of the commands that judge; the judge itself is replaced by a recorded run."""
+"""--json and -o of the commands that judge; the judge itself is replaced by a recorded run."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree as Xml
 
 import pytest
 from click.testing import CliRunner, Result
 from recorded_verdicts import recorded_verdict
 
-from nvfp4.cli.display.formats import formatted
+from nvfp4.cli.display.render import plain_text
 from nvfp4.cli.judging import invocation as judging
 from nvfp4.cli.main import main
 from nvfp4.cli.verdict import Verdict
@@ -46,53 +45,23 @@ def command(verdict: Verdict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return run
 
 
-@pytest.mark.parametrize("name", ["json", "junit", "github", "markdown", "csv"])
-def test_the_chosen_format_is_all_that_stands_on_stdout(
-    name: str, command: Command, verdict: Verdict
+def test_the_object_is_all_that_stands_on_stdout(command: Command, verdict: Verdict) -> None:
+    assert json.loads(command("--json").stdout) == json.loads(json.dumps(verdict.as_json()))
+
+
+@pytest.mark.parametrize("name", ["verdict.json", "verdict"])
+def test_a_file_gets_the_object_and_stdout_the_tables(
+    name: str, command: Command, verdict: Verdict, tmp_path: Path
 ) -> None:
-    done = command("--format", name)
-    assert done.stdout == formatted(verdict, name) + "\n"
+    done = command("-o", name)
+    assert json.loads((tmp_path / name).read_text()) == json.loads(json.dumps(verdict.as_json()))
+    assert done.stdout.splitlines()[-1].startswith("passed" if verdict.passed else "failed")
 
 
-def test_json_is_short_for_its_format(command: Command) -> None:
-    assert command("--json").stdout == command("--format", "json").stdout
-
-
-@pytest.mark.parametrize(
-    ("file", "name"),
-    [("a.json", "json"), ("a.xml", "junit"), ("a.md", "markdown"), ("a.csv", "csv"), ("a", "json")],
-)
-def test_a_file_gets_the_format_of_its_ending_and_stdout_the_tables(
-    file: str, name: str, command: Command, verdict: Verdict, tmp_path: Path
-) -> None:
-    done = command("-o", file)
-    assert (tmp_path / file).read_text(encoding="utf-8") == formatted(verdict, name) + "\n"
-    assert done.stdout.splitlines()[-1].startswith("failed" if not verdict.passed else "passed")
-
-
-def test_a_file_gets_the_chosen_format_whatever_its_ending(
+def test_a_file_of_text_has_the_tables_without_colours(
     command: Command, verdict: Verdict, tmp_path: Path
 ) -> None:
-    command("--format", "csv", "--output", "rows.json")
-    assert (tmp_path / "rows.json").read_text() == formatted(verdict, "csv") + "\n"
-    command("--json", "-o", "verdict.md")
-    assert json.loads((tmp_path / "verdict.md").read_text())["schema"] == 3
-
-
-def test_a_file_of_text_has_no_colours(command: Command, tmp_path: Path) -> None:
-    command("--format", "text", "-o", "out.xml")
-    assert "Tests" in (tmp_path / "out.xml").read_text()
-    assert "\x1b" not in (tmp_path / "out.xml").read_text()
-
-
-def test_the_count_of_failures_is_that_of_the_exit_code(command: Command) -> None:
-    done = command("--format", "junit")
-    failures = int(Xml.fromstring(done.stdout.encode()).get("failures") or "0")
-    assert (failures > 0) is (done.exit_code == 1)
-
-
-def test_a_profile_has_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(main, ["eval", "--mode", "profile", "--format", "csv"])
-    assert done.exit_code == 2
-    assert "a profile has no format csv" in done.stderr
+    command("--json", "-o", "out.TXT")
+    text = (tmp_path / "out.TXT").read_text()
+    assert text == plain_text(verdict) + "\n"
+    assert "\x1b" not in text

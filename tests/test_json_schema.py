@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 from recorded_verdicts import every_verdict, names, recorded_verdict
 
+from nvfp4.cli.errors import error_object
 from nvfp4.cli.main import main
 from nvfp4.cli.verdict import (
     BenchmarkResult,
@@ -24,7 +25,6 @@ from nvfp4.cli.verdict import (
     TestResult,
     Verdict,
     Warning,
-    error_object,
 )
 from nvfp4.records.failures import KEYS, read_failure
 
@@ -120,11 +120,11 @@ def test_an_error_is_as_the_schema_says() -> None:
     ("arguments", "code"),
     [
         (["eval", "missing.py", "--json"], "setup.unreadable"),
-        (["test", "missing.py", "--format", "json"], "setup.unreadable"),
-        (["bench", "missing.py", "--format=json"], "setup.unreadable"),
+        (["test", "missing.py", "--json"], "setup.unreadable"),
+        (["bench", "missing.py", "--json"], "setup.unreadable"),
         (["test", "mine.py", "--json", "-o", "nowhere/verdict.json"], "setup.unwritable"),
         (["test", "mine.py", "--json", "--device", "tpu"], "usage"),
-        (["eval", "mine.py", "--format", "json", "--mode", "fast"], "usage"),
+        (["eval", "mine.py", "--json", "--flush", "fast"], "usage"),
         (["eval", "mine.py", "--json", "--surely-none"], "usage"),
         (["judge", "--json"], "usage"),
     ],
@@ -140,8 +140,8 @@ def test_what_keeps_the_judge_from_judging_is_json_too(
     assert done.stderr == ""
     assert mistakes(content) == []
     assert content["error"]["code"] == code
-    in_words = [each for each in arguments if each not in ("--json", "--format=json", "json")]
-    plain = CliRunner().invoke(main, [each for each in in_words if each != "--format"])
+    in_words = [each for each in arguments if each != "--json"]
+    plain = CliRunner().invoke(main, in_words)
     assert plain.exit_code == 2
     assert plain.stdout == ""
     assert "rror: " in plain.stderr

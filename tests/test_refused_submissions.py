@@ -116,6 +116,6 @@ def test_what_is_refused_to_the_file_by_itself_is_no_reason_to_warn(tmp_path: Pa
     path, verdict = tmp_path / "mine.py", tmp_path / "verdict.json"
     alone = "\n\nif __name__ == '__main__':\n    torch.zeros(9).cuda().to_sparse()\n"
     path.write_text(of_torch("") + alone)
-    done = CliRunner().invoke(main, ["eval", str(path), "--mode", "test", "--output", str(verdict)])
+    done = CliRunner().invoke(main, ["test", str(path), "--output", str(verdict)])
     assert done.exit_code == 0, done.output
     assert json.loads(verdict.read_text())["alone"] is None

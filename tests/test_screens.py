@@ -26,7 +26,6 @@ from texts import expect
 
 from nvfp4.cli.display.console import Output
 from nvfp4.cli.display.progress import observed
-from nvfp4.cli.display.progress_model import Course
 from nvfp4.cli.display.render import show
 from nvfp4.cli.main import main
 
@@ -102,7 +101,7 @@ def moments(columns: int) -> Iterator[tuple[str, Terminal]]:
 
 @pytest.mark.alone  # the rows count tenths of seconds
 @pytest.mark.parametrize("columns", sizes)
-def test_a_terminal_shows_live_rows_and_then_the_verdict(columns: int) -> None:
+def test_a_terminal_shows_a_live_line_and_then_the_verdict(columns: int) -> None:
     seen = []
     for moment, terminal in moments(columns):
         seen.append(moment)
@@ -149,7 +148,7 @@ def test_a_piped_verdict_is_wrapped_nowhere(name: str, monkeypatch: pytest.Monke
 
 def test_a_piped_course_has_one_line_a_case() -> None:
     file, clock = io.StringIO(), Clock()
-    with observed(Console(file=file, width=40), Course(clock)) as observer:
+    with observed(Console(file=file, width=40), clock) as observer:
         assert len(list(play(observer, clock))) == 4
     lines = file.getvalue().splitlines()
     assert len([line for line in lines if line.startswith("test ")]) == 20

@@ -9,11 +9,9 @@ from typing import Any, NoReturn
 
 import click
 
-from nvfp4.cli import interrupts
-
 from nvfp4.cli import errors as exits
-from nvfp4.cli.errors import SetupError
-from nvfp4.cli.judging.setup_errors import asks_for_json, print_error
+from nvfp4.cli import interrupts
+from nvfp4.cli.errors import SetupError, print_error
 
 _no_room = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
@@ -52,7 +50,7 @@ class Commands(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Notes whether an error is to be JSON."""
-        ctx.meta[__name__] = asks_for_json(args)
+        ctx.meta[__name__] = "--json" in args
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:

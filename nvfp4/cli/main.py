@@ -22,6 +22,7 @@ from nvfp4.cli.parameters import (
     batch_options,
     explain_options,
     flush_option,
+    json_option,
     judgement_options,
     judging_options,
     log_option,
@@ -51,40 +52,23 @@ def _end(judge: Callable[[], int], submission: Path, watch: bool) -> NoReturn:
 
 @main.command("eval", epilog="nvfp4 eval mine.py\nnvfp4 eval mine.py --json --output verdict.json")
 @submission_argument
-@click.option(
-    "--mode",
-    default="leaderboard",
-    show_default=True,
-    type=click.Choice(["test", "benchmark", "leaderboard", "profile"]),
-    help="leaderboard: tests, then benchmarks with new contents for every call. benchmark: "
-    "benchmarks alone, contents kept. test: tests alone. profile: a profile of each benchmark.",
-)
 @stop_option
 @watch_option
 @log_option
 @judging_options
-def eval_command(
-    submission: Path, mode: str, stop_early: bool, watch: bool, **options: Any
-) -> None:
+def eval_command(submission: Path, stop_early: bool, watch: bool, **options: Any) -> None:
     """Judges SUBMISSION: the contest's tests, full-range tests, then the benchmarks.
 
     Exit code 0: it passed; 1: it failed; 2: nothing was judged; 3: unclear.
     """
     from nvfp4.cli.judging.assess import Plan
-    from nvfp4.cli.judging.invocation import Invocation, judge_and_show, profile_and_show
+    from nvfp4.cli.judging.invocation import Invocation, judge_and_show
     from nvfp4.cli.problem import load_problem
 
     problem = load_problem()
-    tests = problem.tests if mode != "benchmark" else []
-    benchmarks = problem.benchmarks if mode != "test" else []
-
-    def judge() -> int:
-        if mode == "profile":
-            return profile_and_show(submission, problem.benchmarks, Invocation.of(options))
-        plan = Plan(tests, benchmarks, mode, stop_at="fail" if stop_early else None)
-        return judge_and_show(submission, plan, Invocation.of(options))
-
-    _end(judge, submission, watch)
+    plan = Plan(problem.tests, problem.benchmarks, stop_at="fail" if stop_early else None)
+    invocation = Invocation.of(options)
+    _end(lambda: judge_and_show(submission, plan, invocation), submission, watch)
 
 
 @main.command(
@@ -132,7 +116,8 @@ def test(
     tests = load_problem().tests
     chosen = tests if pattern is None else matching(tests, pattern)
     plan = Plan(chosen, [], stop_at="fail" if stop_early else None)
-    _end(lambda: judge_and_show(submission, plan, Invocation.of(options)), submission, watch)
+    invocation = Invocation.of(options)
+    _end(lambda: judge_and_show(submission, plan, invocation), submission, watch)
 
 
 @main.command(
@@ -174,7 +159,8 @@ def check(
     from nvfp4.cli.judging.check import check_and_show
     from nvfp4.cli.judging.invocation import Invocation
 
-    _end(lambda: check_and_show(submission, shape, Invocation.of(options)), submission, watch)
+    invocation = Invocation.of(options)
+    _end(lambda: check_and_show(submission, shape, invocation), submission, watch)
 
 
 @main.command(epilog="nvfp4 new cute\nnvfp4 new --from cute/split_k_warp -o mine.py")
@@ -227,7 +213,7 @@ def explain(submission: Path, shapes: tuple[tuple[int, int, int], ...], **option
 @main.command(epilog="nvfp4 info\nnvfp4 info --device cpu --json")
 @click.option("--device", default="auto", type=DeviceType(), help="Which device to describe.")
 @flush_option
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else.")
+@json_option
 def info(device: str, flush: str, as_json: bool) -> None:
     """Shows the device, its measured limits, and the floor of each benchmark."""
     from nvfp4.cli.display.console import new_console
@@ -251,7 +237,7 @@ def info(device: str, flush: str, as_json: bool) -> None:
 @click.option("--list", "list_only", is_flag=True, help="List them, judge nothing.")
 @click.option("--device", default="auto", type=DeviceType(), help="Where to judge.")
 @flush_option
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else.")
+@json_option
 def selftest(
     names: tuple[str, ...], quick: bool, list_only: bool, device: str, flush: str, as_json: bool
 ) -> None:
@@ -317,7 +303,7 @@ def tune(
     unconfined: tune only what you trust. Exit 1: no configuration of a shape is right.
     """
     from nvfp4.cli.problem import load_problem
-    from nvfp4.cli.tuning.command import tune as run_tuner
+    from nvfp4.cli.tuning import tune as run_tuner
 
     if device in ("cpu", "emulate"):
         raise SetupError("only a GPU can say what is fast", "Use --device auto, cuda or cuda:N.")
@@ -326,9 +312,7 @@ def tune(
     sys.exit(run_tuner(load_problem(), submission, shapes, device, calls, state, write))
 
 
-@main.command(
-    epilog="nvfp4 ladder --state climb.json --plot climb.svg\nnvfp4 ladder cute/split_k_warp cuda"
-)
+@main.command(epilog="nvfp4 ladder --state climb.json\nnvfp4 ladder cute/split_k_warp cuda")
 @click.argument("names", nargs=-1)
 @click.option("--device", default="auto", type=DeviceType(), help="Where to judge.")
 @flush_option
@@ -338,13 +322,7 @@ def tune(
     type=click.Path(dir_okay=False, path_type=Path),
     help="Keep results in this file and go on from those it has.",
 )
-@click.option(
-    "--plot",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Draw the climb: published and measured times, and the floor. Needs matplotlib.",
-)
-@click.option("--write", is_flag=True, help="Put the tables into ladder/README.md.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else.")
+@json_option
 def ladder(names: tuple[str, ...], **options: Any) -> None:
     """Judges the rungs of the ladder, and shows what each step costs and takes.
 
@@ -367,7 +345,8 @@ def ladder(names: tuple[str, ...], **options: Any) -> None:
 @click.option("--full", is_flag=True, help="On full-range inputs, not the contest's.")
 @click.option("--case-seed", default=bench_seed, show_default=True, help="Seed of the case.")
 @click.option("--all-blocks", is_flag=True, help="Show every k block.")
-@judging_options
+@judgement_options
+@json_option
 def debug(
     submission: Path,
     shape: tuple[int, int, int],

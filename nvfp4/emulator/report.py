@@ -1,28 +1,166 @@
-"""What a launch executed, counted."""
+"""What a launch executed, counted, and what it did that the manual forbids and hardware
+tolerates."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from nvfp4.emulator.findings import Finding
+from nvfp4.emulator.errors import EmulatorError, Related, SourceLocation
 from nvfp4.emulator.names import short_name
+from nvfp4.emulator.source import shown
+from nvfp4.records.launch import Note
+
+_RULES_OF_NOTES = {
+    "unjoined_stream": "CUDA C++ Programming Guide, Streams: commands of different streams may run "
+    "out of order with respect to one another, or at the same time"
+}
+
+Place = tuple[str, str | None, int | None]
+"""Code, file and line of a finding."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One kind of misuse at one place. cta, thread: of its first occurrence. count: how many
+    threads did it, all occurrences together. file, line: in the source the kernel was compiled
+    from, the file as messages call it; None where that is not known. ptx_line: of the first
+    occurrence. rule: as of EmulatorError. related: other places that belong to it, as `other_place`
+    has them.
+    """
+
+    code: str
+    message: str
+    kernel: str
+    file: str | None
+    line: int | None
+    cta: tuple[int, int, int] | None
+    thread: tuple[int, int, int] | None
+    count: int
+    hint: str | None
+    rule: str | None = None
+    ptx_line: int | None = None
+    related: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Findings:
+    """The findings of a launch: the first occurrence at each place, the others counted.
+
+    A place is a line of the user's source where that is known, else a line of the PTX.
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[Place, EmulatorError] = {}
+        self._counts: dict[Place, int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._first)
+
+    def __iter__(self) -> Iterator[EmulatorError]:
+        """The first occurrences, in the order in which they were found."""
+        return iter(self._first.values())
+
+    def note(self, error: EmulatorError, count: int = 1) -> None:
+        """One more occurrence: `count` threads did what the error says."""
+        place = place_of(error)
+        self._first.setdefault(place, error)
+        self._counts[place] = self._counts.get(place, 0) + count
+
+    def records(self, kernel: str) -> list[Finding]:
+        """Plain records, in the order in which they were found."""
+        found = []
+        for place, error in self._first.items():
+            where = error.where or SourceLocation(kernel)
+            found.append(
+                Finding(
+                    code=error.code,
+                    message=error.message,
+                    kernel=kernel,
+                    file=shown(where.user.file) if where.user else None,
+                    line=where.user.line if where.user else None,
+                    cta=where.cta,
+                    thread=where.thread,
+                    count=self._counts[place],
+                    hint=error.hint,
+                    rule=error.rule,
+                    ptx_line=where.line,
+                    related=[other_place(each) for each in error.related],
+                )
+            )
+        return found
+
+
+def other_place(related: Related) -> dict[str, Any]:
+    """message, file, line, ptx_line, cta, thread; None where something is not known."""
+    where, user = related.where, related.where.user
+    return {
+        "message": related.message,
+        "file": shown(user.file) if user else None,
+        "line": user.line if user else None,
+        "ptx_line": where.line,
+        "cta": where.cta,
+        "thread": where.thread,
+    }
+
+
+def place_of(error: EmulatorError) -> Place:
+    """Where findings of a kind are counted together."""
+    where = error.where
+    if where is None:
+        return error.code, None, None
+    user = where.user
+    return (error.code, user.file, user.line) if user else (error.code, None, where.line)
+
+
+def noted(note: Note, kernel: str) -> Finding:
+    """What was said about a launch beforehand, as one of its findings."""
+    return Finding(
+        code=note.code,
+        message=note.message,
+        kernel=kernel,
+        file=shown(note.file) if note.file else None,
+        line=note.line,
+        cta=None,
+        thread=None,
+        count=1,
+        hint=note.hint,
+        rule=_RULES_OF_NOTES.get(note.code),
+    )
 
 
 @dataclass
-class LaunchReport:
+class Traffic:
+    """What a launch asks of memory and of its warps, counted while it runs.
+
+    Bytes are what the lanes asked for. sectors_requested: distinct sectors of 32 bytes within each
+    warp's request. bank_conflicts: extra passes of shared accesses. divergent_branches: branches at
+    which a warp diverged.
+    """
+
+    global_read_bytes: int = 0
+    global_written_bytes: int = 0
+    global_requests: int = 0
+    sectors_requested: int = 0
+    shared_bytes_read: int = 0
+    shared_bytes_written: int = 0
+    shared_requests: int = 0
+    bank_conflicts: int = 0
+    divergent_branches: int = 0
+    atomics: int = 0
+    barriers: int = 0
+
+
+@dataclass(kw_only=True)
+class LaunchReport(Traffic):
     """Counts of one launch.
 
     warp_instructions: PTX instructions by kind, each counted once a warp that executes it, guarded
-        off or not. Bytes are what the lanes asked for. A sector has 32 bytes: sectors_requested
-        counts distinct ones within each warp's request, sectors_read and sectors_written distinct
-        ones over the whole launch (what DRAM must deliver and take with a cold, perfect cache);
-        sectors_distinct counts those read or written. bank_conflicts: extra passes of shared
-        accesses. divergent_branches: branches at which a warp diverged.
-    extrapolated: only a sample of the CTAs ran; everything but ctas_run, seconds and output is
-        scaled by ctas_total / ctas_run.
-    ptx, block_runs: what `emulator.listing` needs, and no part of the dictionary: the text of the
-        module, and (instructions, warps that ran them) of each basic block, in program order.
+        off or not. sectors_read, sectors_written: distinct sectors over the whole launch (what DRAM
+        must deliver and take with a cold, perfect cache); sectors_distinct: those read or written.
+    ptx, block_runs: what `rendering.annotated_ptx` needs, and no part of the dictionary: the text
+        of the module, and (instructions, warps that ran them) of each basic block, in program
+        order.
     seconds: time the emulation took on the host; says nothing about a GPU.
     """
 
@@ -32,22 +170,10 @@ class LaunchReport:
     shared_bytes: int
     ctas_run: int
     ctas_total: int
-    extrapolated: bool = False
     warp_instructions: dict[str, int] = field(default_factory=dict)
-    global_read_bytes: int = 0
-    global_written_bytes: int = 0
-    global_requests: int = 0
-    sectors_requested: int = 0
     sectors_distinct: int = 0
     sectors_read: int = 0
     sectors_written: int = 0
-    shared_bytes_read: int = 0
-    shared_bytes_written: int = 0
-    shared_requests: int = 0
-    bank_conflicts: int = 0
-    divergent_branches: int = 0
-    atomics: int = 0
-    barriers: int = 0
     seconds: float = 0.0
     output: str = ""
     findings: list[Finding] = field(default_factory=list)
@@ -66,15 +192,3 @@ class LaunchReport:
             "short_name": short_name(self.kernel),
             "warp_instructions_total": self.warp_instructions_total,
         }
-
-    def scale(self, factor: float) -> None:
-        """Extrapolate every count to the whole grid."""
-        self.extrapolated = True
-        self.warp_instructions = {k: round(v * factor) for k, v in self.warp_instructions.items()}
-        self.block_runs = [(size, round(runs * factor)) for size, runs in self.block_runs]
-        for name in _SCALED:
-            setattr(self, name, round(getattr(self, name) * factor))
-
-
-_UNSCALED = ("shared_bytes", "ctas_run", "ctas_total")
-_SCALED = [f.name for f in fields(LaunchReport) if f.type == "int" and f.name not in _UNSCALED]

@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from multiprocessing import get_context
 from pathlib import Path
@@ -20,6 +20,7 @@ import cutlass
 import cutlass.cute as cute
 import cutlass.utils
 import torch
+from corpus import read
 from cutlass import Float32, Int32, Int64
 from cutlass._mlir.dialects import llvm
 from cutlass.cutlass_dsl import T, dsl_user_op
@@ -29,8 +30,10 @@ from nvfp4.capture.patches import Patches
 from nvfp4.contract.reference import generate_input
 from nvfp4.emulation import Emulation, install
 from nvfp4.emulator.errors import OutOfBounds
-from nvfp4.emulator.rendering import by_source_line
+from nvfp4.emulator.rendering import by_ptx_line
+from nvfp4.emulator.source import SourceLines
 from nvfp4.records.launch import Launch
+from nvfp4.tuner.space import load_submission
 
 HERE = Path(__file__).resolve()
 KERNELS = HERE.parents[1] / "kernels"
@@ -63,12 +66,7 @@ def emulation() -> Iterator[Emulation]:
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Any:
     path = tmp_path_factory.mktemp("elsewhere") / "helpers_of_the_kernel.py"
     path.write_text(ELSEWHERE)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_submission(path)
 
 
 def helper(tensor, i):
@@ -198,12 +196,7 @@ def test_where_cute_dsl_gives_no_line_the_one_before_is_said_to_be_near(
 
 def kernel_of(path: Path) -> Any:
     """A submission's kernel, loaded afresh: it compiles again."""
-    spec = importlib.util.spec_from_file_location(f"lines_of_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.custom_kernel
+    return load_submission(path).custom_kernel
 
 
 def ptx_of(path: Path) -> str:
@@ -237,8 +230,9 @@ def ptx_without_lines(path: Path) -> str:
     return ptx_of(path)
 
 
-def test_line_information_changes_no_instruction() -> None:
-    paths = [BLOCK_SUM, KERNELS / "packed.py", KERNELS / "cp_async.py"]
+def test_line_information_changes_no_instruction(tmp_path: Path) -> None:
+    kernels = (read(KERNELS, name).write(tmp_path) for name in ("packed", "cp_async"))
+    paths = [BLOCK_SUM, *kernels]
     with get_context("spawn").Pool(1) as pool:
         for path, without in zip(paths, pool.map(ptx_without_lines, paths), strict=True):
             with_lines = ptx_of(path)
@@ -250,7 +244,12 @@ def test_line_information_changes_no_instruction() -> None:
 def test_the_work_of_a_kernel_is_told_by_its_lines(emulation: Emulation) -> None:
     kernel_of(BLOCK_SUM)(generate_input(128, 256, 1, seed=1))
     report = emulation.launches[-1]
-    counts = by_source_line(report)
+    sources = SourceLines(report.ptx)
+    counts: Counter[tuple[str, int] | None] = Counter()
+    for number, warps in by_ptx_line(report).items():
+        source = sources.at(number)
+        user = source.users() if source else None
+        counts[(user.file, user.line) if user else None] += warps
     assert sum(counts.values()) == report.warp_instructions_total
     lines = BLOCK_SUM.read_text(encoding="utf-8").splitlines()
     products = next(n for n, line in enumerate(lines, 1) if "block += a[i] * b[i]" in line)

@@ -140,8 +140,9 @@ def after() -> str:
     return "\n".join(lines)
 
 
-class Noted(Exception):
-    """The program uses an undefined value where it matters."""
+class Noted(BaseException):
+    """The program uses an undefined value where it matters. The emulator lets it pass; one of its
+    errors would stand in the list of their codes."""
 
 
 def run_with(body: str, seed: int, inputs: Array, patch: pytest.MonkeyPatch) -> tuple[Array, Array]:
@@ -154,7 +155,7 @@ def run_with(body: str, seed: int, inputs: Array, patch: pytest.MonkeyPatch) -> 
             shadows[self.what.split()[1]] = ex.group.spread(shadow).astype(np.uint64)
         elif shadow.any():
             # An undefined guard of a load or store is noted, and taken for good from there on.
-            raise Noted
+            raise Noted("an undefined value matters")
 
     random = np.random.default_rng(seed)
     patch.setattr(order, "_noise", lambda salt, n: np.frombuffer(random.bytes(n), np.uint8))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ptx_harness import MINE_IN_GRID, run
+from ptx_harness import MINE_IN_GRID, Array, aligned, out, run
 
 from nvfp4.emulator.execution import launch
 from nvfp4.emulator.state.native import bank_wavefronts
@@ -16,11 +16,8 @@ from nvfp4.emulator.state.native import bank_wavefronts
 SHARED = ".shared .align 16 .b8 s[8192];"
 
 
-def words(n: int) -> np.ndarray:
-    """Aligned to a sector."""
-    block = np.zeros(n + 32, np.uint32)
-    skip = -block.ctypes.data % 128 // 4
-    return block[skip : skip + n]
+def words(n: int) -> Array:
+    return aligned(out(n))
 
 
 def test_a_coalesced_read_touches_four_sectors_a_warp() -> None:
@@ -76,22 +73,6 @@ def test_wavefronts_are_the_fullest_bank(slots: list[int]) -> None:
     distinct = set(slots)
     assert passes == max(sum(s % 32 == bank for s in distinct) for bank in range(32))
     assert ideal == 1
-
-
-def test_a_sample_of_the_ctas_is_scaled_and_says_so() -> None:
-    body = (
-        f"{MINE_IN_GRID} ld.global.u32 %r5, [%d0]; add.u32 %r5, %r5, 1; st.global.u32 [%d0], %r5;"
-    )
-    a = words(64 * 40)
-    report = run(body, a, grid=40, block=64, sample_ctas=10)
-    assert report.extrapolated
-    assert (report.ctas_run, report.ctas_total) == (10, 40)
-    assert report.global_read_bytes == 4 * 64 * 40
-    assert report.sectors_distinct == 8 * 40
-    assert a.sum() == 64 * 10
-    whole = run(body, words(64 * 40), grid=40, block=64)
-    assert not whole.extrapolated
-    assert whole.warp_instructions == report.warp_instructions
 
 
 def test_the_report_is_json() -> None:

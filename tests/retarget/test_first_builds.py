@@ -15,7 +15,7 @@ import pytest
 from bot import root
 from conftest import with_the_judge
 
-from nvfp4.capture.cuda.toolchain import MissingToolchain, find_toolchain
+from nvfp4.capture.cuda.toolchain import Toolchain
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.options import Options
 
@@ -92,13 +92,9 @@ raise ValueError("said " + json.dumps(said))
 
 
 @pytest.fixture
-def pretended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def pretended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toolchain: Toolchain) -> Path:
     """A folder with a submission, where processes believe that they have a GPU; caches are
     empty."""
-    try:
-        nvcc = find_toolchain().nvcc
-    except MissingToolchain as missing:
-        pytest.skip(str(missing))
     if shutil.which("ninja") is None:
         pytest.skip("torch builds with ninja")
     hooks, folder = tmp_path / "hooks", tmp_path / "folder"
@@ -109,7 +105,7 @@ def pretended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     paths = (str(hooks), with_the_judge["PYTHONPATH"])
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
-    home = nvcc.resolve().parent.parent
+    home = toolchain.nvcc.resolve().parent.parent
     monkeypatch.setenv("CUDA_HOME", str(home))
     monkeypatch.setenv("LD_LIBRARY_PATH", f"{home}/lib64:{home}/lib")
     return folder / "submission.py"

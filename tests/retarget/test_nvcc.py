@@ -21,7 +21,7 @@ import torch
 from bot import root
 
 from nvfp4.capture.cuda.flags import device_linking, split_architectures
-from nvfp4.capture.cuda.toolchain import MissingToolchain, find_toolchain
+from nvfp4.capture.cuda.toolchain import Toolchain
 from nvfp4.capture.device import runs_on
 from nvfp4.retarget import extensions, nvcc
 
@@ -107,9 +107,9 @@ def test_which_errors_may_be_of_the_architecture(said: str, fits: bool) -> None:
 class Compiler:
     """Runs the program on a source in a folder of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, toolchain: Toolchain) -> None:
         self.folder = folder
-        self.nvcc = str(find_toolchain().nvcc)
+        self.nvcc = str(toolchain.nvcc)
         self.object, self.report = folder / "k.o", folder / f"k.o{extensions.REPORT}"
 
     def run(self, retarget: str, source: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -149,11 +149,8 @@ class Compiler:
 
 
 @pytest.fixture
-def compiler(tmp_path: Path) -> Compiler:
-    try:
-        return Compiler(tmp_path)
-    except MissingToolchain as missing:
-        pytest.skip(str(missing))
+def compiler(tmp_path: Path, toolchain: Toolchain) -> Compiler:
+    return Compiler(tmp_path, toolchain)
 
 
 def test_what_compiles_as_it_is_stays_as_it_is(compiler: Compiler) -> None:

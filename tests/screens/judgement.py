@@ -12,7 +12,6 @@ import sys
 
 from nvfp4.cli.display.console import new_console
 from nvfp4.cli.display.progress import observed
-from nvfp4.cli.display.progress_model import Course
 from nvfp4.cli.display.render import show
 from screens.verdicts import Clock, play, verdicts
 
@@ -27,7 +26,7 @@ def main(fd: int) -> None:
             told.write(f"{moment}\n".encode())
             told.readline()
 
-        with observed(console, Course(clock)) as observer:
+        with observed(console, clock) as observer:
             for moment in play(observer, clock):
                 look(moment)
         show(console, verdicts()["emulated-passed"])

@@ -7,18 +7,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from nvfp4.cli import interrupts
-
 from nvfp4.cli import errors as exits
-from nvfp4.cli.batch.progress import shown, summarise
+from nvfp4.cli import interrupts
+from nvfp4.cli.batch.eval_process import Candidate, find_files, read_candidates
 from nvfp4.cli.batch.lines import BatchFile, Line, line_of
 from nvfp4.cli.batch.options import BatchOptions, Judges
-from nvfp4.cli.batch.eval_process import Candidate, find_files, read_candidates
-from nvfp4.cli.display.console import new_console
-from nvfp4.cli.errors import SetupError
-from nvfp4.cli.batch.progress import Tally
+from nvfp4.cli.batch.progress import Tally, shown, summarise
 from nvfp4.cli.batch.this_machine import ThisMachine
-from nvfp4.cli.verdict import error_object
+from nvfp4.cli.display.console import new_console
+from nvfp4.cli.errors import SetupError, error_object
 
 
 def batch_and_show(names: Sequence[Path], options: BatchOptions) -> int:

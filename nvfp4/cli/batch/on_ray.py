@@ -10,10 +10,9 @@ from typing import Any
 import click
 
 from nvfp4.cli import interrupts
+from nvfp4.cli.batch.eval_process import Candidate, EvalProcesses, crashed
 from nvfp4.cli.batch.options import BatchOptions, Busy, Told
-from nvfp4.cli.batch.eval_process import Candidate
 from nvfp4.cli.errors import SetupError
-from nvfp4.cli.batch.eval_process import EvalProcesses, crashed
 
 _retries = 3
 """Of a submission whose node or Ray worker dies."""

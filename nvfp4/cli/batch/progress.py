@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
 from rich.console import Console
 from rich.text import Text
-from nvfp4.cli.batch.lines import Line, failure_of, is_unclear
-from nvfp4.cli.display.columns import Column, fitted, table
-from nvfp4.cli.display.console import columns_of, rule_of, say
-from nvfp4.cli.display.progress import live_lines
-from nvfp4.cli.text import microseconds, percent, seconds, several
-from nvfp4.cli.display.render import show_table
-from nvfp4.cli.display.benchmark_tables import status_text
-from nvfp4.cli.text import one_line, visible
-import time
-from collections import Counter
+
 from nvfp4.cli.batch.lines import Line, failure_of, is_unclear
 from nvfp4.cli.batch.options import Busy
+from nvfp4.cli.display.benchmark_tables import status_text
+from nvfp4.cli.display.columns import Column, show_table, table_lines
+from nvfp4.cli.display.console import say
+from nvfp4.cli.display.progress import live_lines
+from nvfp4.cli.text import microseconds, one_line, percent, seconds, several, visible
 
 _best = 10
 _lines_below = 7
@@ -47,6 +45,8 @@ def result_line(line: Line) -> Text:
         text.append(f"  {code}: {visible(message.partition(chr(10))[0])}")
     elif line["score"]["geomean_us"] is not None:
         text.append(f"  {microseconds(line['score']['geomean_us'])} us")
+    if any(each.get("unverified") for each in line.get("benchmarks", [])):
+        text.append("  unverified", style="yellow")
     if line["same_as"]:
         text.append(f"  same as {visible(line['same_as'])}", style="dim")
     elif line["elapsed_s"] is not None:
@@ -63,8 +63,7 @@ def live_table(console: Console, tally: Tally) -> list[Text]:
         Column("judging", [visible(file) for _, (file, _) in rows], right=False),
         Column("time", [f"{seconds(now - started):>8}" for _, (_, started) in rows], 2),
     ]
-    width = columns_of(console)
-    lines = table(fitted(columns, width), width, rule_of(console)) if rows else []
+    lines = table_lines(console, columns) if rows else []
     return [*lines, *figures(tally)]
 
 

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
+from rich.console import Console
 from rich.text import Text
+
+from nvfp4.cli.display.console import columns_of, rule_of, say
 
 _gap = 2
 _widest_prose = 100
@@ -81,6 +84,24 @@ def legend(columns: Sequence[Column], width: int | None) -> str:
     if width is None:
         return "\n".join(noted)
     return textwrap.fill("; ".join(noted), min(width, _widest_prose))
+
+
+def table_lines(console: Console, columns: Sequence[Column]) -> list[Text]:
+    """A table of those columns that fit the screen."""
+    width = columns_of(console)
+    return table(fitted(columns, width), width, rule_of(console))
+
+
+def show_table(console: Console, heading: str, columns: Sequence[Column]) -> None:
+    """A table that fits the screen, with its heading above and its legend below."""
+    say(console, heading, "bold")
+    for line in table_lines(console, columns):
+        say(console, line)
+    width = columns_of(console)
+    said = legend(fitted(columns, width), width)
+    if said:
+        say(console)
+        say(console, said, "dim")
 
 
 def _width(columns: Sequence[Column]) -> int:

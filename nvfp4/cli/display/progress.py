@@ -1,62 +1,51 @@
-"""Progress while a judgement runs: live rows on a terminal, a line for each case elsewhere."""
+"""Progress while a judgement runs: a line that changes on a terminal, a line a case elsewhere."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import ParamSpec
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from nvfp4.cli.judging.assess import Observer
-from nvfp4.cli.display.columns import Column, fitted, table
-from nvfp4.cli.display.console import columns_of, rule_of, say
-from nvfp4.cli.display.progress_model import Course, Row
-from nvfp4.cli.text import seconds
+from nvfp4.cli.display.console import say
 from nvfp4.cli.display.render import benchmark_line, device_line, test_line
-from nvfp4.cli.display.benchmark_tables import styles
-from nvfp4.cli.verdict import BenchmarkResult, Device, TestResult
-
-P = ParamSpec("P")
+from nvfp4.cli.judging.assess import Observer
+from nvfp4.cli.problem import shape_of
+from nvfp4.cli.text import seconds
+from nvfp4.cli.verdict import BenchmarkResult, Device, TestResult, full_range_suffix
 
 _refresh_s = 0.25
-_lines_around = 4
-"""Heading, rule and summary, and one so that nothing scrolls."""
+
+_case_activities = ("compiling", "emulating")
+"""What the submission's process may do during a case, beside running."""
 
 
 @contextmanager
-def observed(console: Console, course: Course | None = None) -> Iterator[Observer]:
-    """An observer that shows the course on the console."""
-    course = course or Course()
+def observed(console: Console, clock: Callable[[], float] = time.monotonic) -> Iterator[Observer]:
+    """An observer that shows on the console where the judgement is."""
+    progress = _Progress(console, clock)
     if not console.is_interactive:
-        yield _observer(console, course)
+        yield progress.observer()
         return
-    with live_lines(console, lambda: course_lines(console, course)) as live:
-        yield _observer(console, course, live)
+    with live_lines(console, lambda: [progress.line]):
+        yield progress.observer()
 
 
 @contextmanager
-def live_lines(console: Console, lines: Callable[[], list[Text]]) -> Iterator[Live]:
+def live_lines(console: Console, lines: Callable[[], list[Text]]) -> Iterator[None]:
     """Lines on a terminal that are written anew a few times a second and vanish in the end."""
-    with (
-        Live(
-            console=console,
-            get_renderable=lambda: Text("\n").join(lines()),
-            auto_refresh=False,
-            transient=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
-            vertical_overflow="crop",
-        ) as live,
-        _refreshed(live),
-    ):
-        yield live
-
-
-@contextmanager
-def _refreshed(live: Live) -> Iterator[None]:
     over = threading.Event()
+    live = Live(
+        console=console,
+        get_renderable=lambda: Group(*lines()),
+        auto_refresh=False,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+        vertical_overflow="crop",
+    )
 
     def refresh() -> None:
         with suppress(OSError):  # the terminal is gone
@@ -64,59 +53,13 @@ def _refreshed(live: Live) -> Iterator[None]:
                 live.refresh()
 
     thread = threading.Thread(target=refresh, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
-def _observer(console: Console, course: Course, live: Live | None = None) -> Observer:
-    announced: set[str] = set()
-
-    def shown(tell: Callable[P, None]) -> Callable[P, None]:
-        """The same, and the rows show it at once."""
-
-        def told(*arguments: P.args, **named: P.kwargs) -> None:
-            tell(*arguments, **named)
-            if live:
-                live.refresh()
-
-        return told
-
-    def on_device(device: Device) -> None:
-        course.on_device(device)
-        if device.name not in announced:
-            announced.add(device.name)
-            say(console, device_line(device))
-
-    def on_test(result: TestResult) -> None:
-        row = course.finished(result.spec, result.inputs, result.status)
-        if not live:
-            say(console, _with_time(test_line(result), course, row))
-
-    def on_benchmark(result: BenchmarkResult) -> None:
-        row = course.finished(result.spec, "", result.status)
-        if not live:
-            say(console, _with_time(benchmark_line(result), course, row))
-
-    return Observer(
-        happened=course.happened,
-        phase=shown(course.phase),
-        alone=shown(course.alone),
-        device=shown(on_device),
-        loaded=shown(course.loaded),
-        started=shown(course.started),
-        activity=shown(course.activity),
-        test=shown(on_test),
-        benchmark=shown(on_benchmark),
-    )
-
-
-def _with_time(line: Text, course: Course, row: Row | None) -> Text:
-    taken_s = course.seconds(row) if row else None
-    return line if taken_s is None else line.append(f"  in {seconds(taken_s)}", style="dim")
+    with live:
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
 
 
 @contextmanager
@@ -129,35 +72,84 @@ def quiet(console: Console) -> Iterator[Observer]:
         yield Observer()
 
 
-def course_lines(console: Console, course: Course) -> list[Text]:
-    """The rows that the screen has room for, around the one that runs, and a summary."""
-    rows = course.rows
-    room = max(1, console.height - _lines_around)
-    current = next((i for i, row in enumerate(rows) if row.ended_s is None and row.shape), 0)
-    first = max(0, min(current - room // 2, len(rows) - room))
-    shown = rows[first : first + room]
-    columns = [
-        Column("case", [Text(row.kind) for row in shown], 3, right=False),
-        Column("m x k x l", [str(row.shape or "") for row in shown], right=False),
-        Column("inputs", [row.inputs for row in shown], 2, right=False),
-        Column("now", [_doing(course, row) for row in shown], right=False),
-        Column("time", [_padded(course.seconds(row)) for row in shown], 1),
-        Column("expected", [_padded(course.expected(row)) for row in shown], 4),
-    ]
-    width = columns_of(console)
-    hidden = len(rows) - len(shown)
-    above = f"; {hidden} of {len(rows)} rows do not fit this screen" if hidden else ""
-    return [
-        *table(fitted(columns, width), width, rule_of(console)),
-        Text(course.summary + above, style="dim"),
-    ]
+class _Progress:
+    """Where a judgement is, told as an ``Observer`` is. clock: seconds, as of time.monotonic."""
 
+    def __init__(self, console: Console, clock: Callable[[], float]) -> None:
+        self._console, self._clock = console, clock
+        self._began_s = clock()
+        self._told_s: float | None = None
+        self._case_began_s = 0.0
+        self._total = 0
+        self._done: set[tuple[str, int]] = set()
+        self._device: Device | None = None
+        self._kind, self._lines, self._index = "", [""], 0
+        self._case = ""
+        self._activity = "starting"
 
-def _doing(course: Course, row: Row) -> Text:
-    word = course.doing(row)
-    dim = "dim" if word in ("waiting", "done") else "cyan"
-    return Text(f"{word:<9}", style=styles.get(word, dim))
+    def observer(self) -> Observer:
+        """What is to be told."""
+        return Observer(
+            happened=self._happened,
+            phase=self._phase,
+            device=self._on_device,
+            started=self._started,
+            activity=self._on_activity,
+            test=self._on_test,
+            benchmark=self._on_benchmark,
+        )
 
+    @property
+    def line(self) -> Text:
+        """How many cases are over, for how long it runs, and what happens now."""
+        done, taken = len(self._done), seconds(self._clock() - self._began_s)
+        counted = f"{done} of {self._total} cases" if self._total else "no case yet"
+        if self._total and done == self._total:
+            now = "two of the tests again, in a fresh process"
+        elif self._case:
+            now = f"{self._activity} {self._case}, {seconds(self._clock() - self._case_began_s)}"
+        else:
+            now = self._activity
+        return Text(f"{counted}, {taken}: {now}", style="dim", no_wrap=True, overflow="ellipsis")
 
-def _padded(value_s: float | None) -> str:
-    return "" if value_s is None else f"{seconds(value_s):>8}"
+    def _happened(self, at_s: float | None) -> None:
+        """What is told from now on happened then; None: when it is told."""
+        self._told_s = at_s
+
+    def _now(self) -> float:
+        return self._clock() if self._told_s is None else self._told_s
+
+    def _phase(self, title: str, lines: list[str]) -> None:
+        if title != "import":
+            self._kind, self._lines, self._case = title, lines, ""
+            self._total += len(lines)
+
+    def _on_device(self, device: Device) -> None:
+        if self._device is None or device.name != self._device.name:
+            say(self._console, device_line(device))
+        self._device = device
+
+    def _started(self, index: int) -> None:
+        line, self._index = self._lines[index], index
+        inputs = ", full-range inputs" if line.endswith(full_range_suffix) else ""
+        self._case, self._case_began_s = f"{shape_of(line)}{inputs}", self._now()
+        self._activity = "running"
+
+    def _on_activity(self, word: str) -> None:
+        during_a_case = word in _case_activities
+        self._activity = word if during_a_case or not self._case else "running"
+
+    def _on_test(self, result: TestResult) -> None:
+        self._finished(test_line(result))
+
+    def _on_benchmark(self, result: BenchmarkResult) -> None:
+        self._finished(benchmark_line(result))
+
+    def _finished(self, line: Text) -> None:
+        """A case is over; one that is over can fail once more, in a fresh process."""
+        case = self._kind, self._index
+        if case not in self._done:
+            line.append(f"  in {seconds(self._now() - self._case_began_s)}", style="dim")
+        self._done.add(case)
+        if not self._console.is_interactive:
+            say(self._console, line)

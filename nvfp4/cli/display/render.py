@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import Iterator
+
 from rich.console import Console
 from rich.text import Text
-from nvfp4.cli.display.benchmark_tables import benchmark_columns, score_line, title
-from nvfp4.cli.display.closing import closing_line
-from nvfp4.cli.display.columns import Column, fitted, legend, table
-from nvfp4.cli.display.console import columns_of, rule_of, say
-from nvfp4.cli.display.failures import failure_lines, finding_lines
-from nvfp4.cli.output import output_lines
-from nvfp4.cli.problem import shape_of
-from nvfp4.cli.text import microseconds
+
+from nvfp4.cli.display.benchmark_tables import (
+    benchmark_columns,
+    error_line,
+    score_line,
+    status_text,
+    tests_columns,
+    title,
+)
+from nvfp4.cli.display.columns import show_table
+from nvfp4.cli.display.console import say
 from nvfp4.cli.display.retargeting import retargeting_lines
-from nvfp4.cli.display.benchmark_tables import error_line, status_text, tests_columns
-from nvfp4.cli.verdict import BenchmarkResult, Device, TestResult, Verdict
-from rich.console import Console
-from nvfp4.cli.display.columns import Column
-from nvfp4.cli.display.console import rule_of, say
+from nvfp4.cli.display.sentences import closing_line, failure_lines, finding_lines, output_lines
 from nvfp4.cli.problem import shape_of
-from nvfp4.cli.text import microseconds
-from nvfp4.cli.verdict import Verdict
+from nvfp4.cli.text import first_lines, microseconds
+from nvfp4.cli.verdict import BenchmarkResult, Device, TestResult, Verdict
+
+_addresses = re.compile(r"\b0x[0-9a-f]+\b")
+_plain_columns = 100
+
+
+def show_verdict(console: Console, verdict: Verdict) -> None:
+    """Tables, unless one sentence says as much."""
+    (show_briefly if is_brief(verdict) else show)(console, verdict)
+
+
+def plain_text(verdict: Verdict) -> str:
+    """What a person sees, without colours, a hundred columns wide."""
+    page = io.StringIO()
+    console = Console(file=page, width=_plain_columns, highlight=False, color_system=None)
+    show_verdict(console, verdict)
+    return page.getvalue().rstrip("\n")
+
 
 def show(console: Console, verdict: Verdict) -> None:
     """Tables of tests and benchmarks, the score, failures, warnings, and the verdict last."""
@@ -37,19 +56,6 @@ def show(console: Console, verdict: Verdict) -> None:
     for line in (*output_lines(verdict), *warning_lines(verdict)):
         say(console, line)
     say(console, closing_line(verdict))
-
-
-def show_table(console: Console, heading: str, columns: list[Column]) -> None:
-    """A table that fits the screen, with its heading above and its legend below."""
-    width = columns_of(console)
-    shown = fitted(columns, width)
-    say(console, heading, "bold")
-    for line in table(shown, width, rule_of(console)):
-        say(console, line)
-    said = legend(shown, width)
-    if said:
-        say(console)
-        say(console, said, "dim")
 
 
 def _show_benchmarks(console: Console, verdict: Verdict) -> None:
@@ -99,30 +105,52 @@ def benchmark_line(benchmark: BenchmarkResult) -> Text:
     return line
 
 
-_bins = 12
-_longest_bar = 40
+def is_brief(verdict: Verdict) -> bool:
+    """Whether a table would say the same in every row."""
+    return verdict.mistake is not None or failed_alike(verdict.tests)
 
 
-def show_histograms(console: Console, verdict: Verdict) -> None:
-    """A table for each benchmark whose calls were timed, or a sentence where none was."""
-    sampled = [(each, each.samples_us) for each in verdict.benchmarks if each.samples_us]
-    for benchmark, samples in sampled:
-        say(console)
-        heading = f"{shape_of(benchmark.spec)}: how long {len(samples)} calls took"
-        show_table(console, heading, _columns(samples, "#" if rule_of(console) == "-" else "█"))
-    if not sampled:
-        say(console, "no timed calls to draw")
+def failed_alike(tests: list[TestResult]) -> bool:
+    """Whether there are several tests and all of them failed with the same message."""
+    messages = {_same(each) for each in tests}
+    return len(tests) > 1 and len(messages) == 1 and all(each.status == "fail" for each in tests)
 
 
-def _columns(samples: list[float], mark: str) -> list[Column]:
-    least = min(samples)
-    step = (max(samples) - least) / _bins or 1.0
-    counts = [0] * _bins
-    for each in samples:
-        counts[min(int((each - least) / step), _bins - 1)] += 1
-    bars = [mark * round(_longest_bar * count / max(counts)) for count in counts]
-    return [
-        Column("from us", [microseconds(least + index * step) for index in range(_bins)]),
-        Column("calls", [str(count) for count in counts]),
-        Column("", bars, right=False),
-    ]
+def returned_wrongly(test: TestResult) -> bool:
+    """Whether custom_kernel returned what is no output of any test."""
+    return test.failure is not None and test.failure.code == "contract.returned"
+
+
+def _same(test: TestResult) -> str:
+    """What two messages of the same failure have in common."""
+    message = _addresses.sub("", test.message or "")
+    # The expected shape, and often the returned one, is that of the test.
+    return re.sub(r"\d+", "", message) if returned_wrongly(test) else message
+
+
+def show_briefly(console: Console, verdict: Verdict) -> None:
+    """The failure once, then findings, warnings and the verdict."""
+    for line in mistake_lines(verdict) if verdict.mistake else alike_lines(verdict.tests):
+        console.print(line, soft_wrap=True)
+    for line in (*finding_lines(verdict), *warning_lines(verdict)):
+        console.print(line, soft_wrap=True)
+    if verdict.mistake:
+        console.print(Text("failed: nothing was run", style="bold red"))
+    else:
+        console.print(closing_line(verdict))
+
+
+def mistake_lines(verdict: Verdict) -> Iterator[Text]:
+    """The mistake as compilers print it."""
+    assert verdict.mistake
+    for line in first_lines(verdict.mistake.text):
+        yield Text(line)
+
+
+def alike_lines(tests: list[TestResult]) -> Iterator[Text]:
+    """The failure that all tests have, in the words of the first."""
+    first = tests[0]
+    where = f"the first at {shape_of(first.spec)} with {first.inputs} inputs"
+    yield Text(f"all {len(tests)} tests failed alike, {where}", style="bold red")
+    for line in first_lines(first.message or ""):
+        yield Text(f"  {line}")

@@ -12,12 +12,9 @@ import click
 from rich.text import Text
 
 from nvfp4.cli import errors as exits
-from nvfp4.cli.explain.advice import CostlyLine, costly_lines
-from nvfp4.cli.judging.assess import read_submission
-from nvfp4.cli.judging.bot import Bot
 from nvfp4.cli.display.console import new_console
 from nvfp4.cli.errors import SetupError
-from nvfp4.cli.explain.records import Kernel, read_explanations
+from nvfp4.cli.explain.advice import CostlyLine, costly_lines
 from nvfp4.cli.explain.listing import (
     Layout,
     cost_legend,
@@ -26,11 +23,14 @@ from nvfp4.cli.explain.listing import (
     legend,
     listing,
 )
+from nvfp4.cli.explain.records import Kernel, read_explanations
+from nvfp4.cli.judging.assess import read_submission
+from nvfp4.cli.judging.bot import Bot
 from nvfp4.cli.judging.unclear_policy import is_ours
 from nvfp4.cli.problem import Shape, case_line, load_problem, shape_of
 from nvfp4.cli.text import first_lines, visible
-from nvfp4.records.plain import NotPlain
 from nvfp4.records.options import Options
+from nvfp4.records.plain import NotPlain
 
 instructions_a_launch = 4_000_000
 """Warp instructions after which a launch is a sample: it takes two seconds to emulate them."""
@@ -39,6 +39,8 @@ seed = 1111
 staged_name = "submission.py"
 
 widest_sentence = 100
+
+told_by = "unverified: the submission's own process counts here"
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,6 @@ class ExplainOptions:
     ptx: bool = False
     sass: bool = False
     as_json: bool = False
-    output: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -68,42 +69,37 @@ class Explained:
 
 
 def explain_and_show(
-    submission: Path, shapes: Sequence[str | tuple[int, int, int]], options: Any
+    submission: Path, shapes: Sequence[tuple[int, int, int]], options: ExplainOptions
 ) -> int:
     """Explains a call of each shape, shows it, returns the exit code: 1 if a call failed, 3 if
     only what is not emulated or the time was why.
 
-    shapes: lines of a case file, or (m, k, l); the first benchmark without any. options: an
-    ExplainOptions, or the `cli.judging.invocation.Invocation` of a command that judges. Raises SetupError.
+    shapes: (m, k, l); the first benchmark without any. Raises SetupError.
     """
-    chosen = _options(options)
     described, content = read_submission(submission)
-    lines = [_case(shape) for shape in shapes] or load_problem().benchmarks[:1]
-    found = explain(content, lines, chosen)
+    lines = [
+        case_line({"m": m, "k": k, "l": l, "seed": seed}) for m, k, l in shapes
+    ] or load_problem().benchmarks[:1]
+    found = explain(content, lines, options)
     passed = all(each.error is None for each in found)
     text = json.dumps(
         {
             "passed": passed,
             "submission": vars(described),
-            "emulates": chosen.arch,
-            "cases": [_plain(each, chosen) for each in found],
+            "emulates": options.arch,
+            "unverified": told_by,
+            "cases": [_plain(each, options) for each in found],
         },
         indent=2,
         allow_nan=False,
     )
-    if chosen.output is not None:
-        try:
-            chosen.output.write_text(text + "\n", encoding="utf-8")
-        except OSError as error:
-            hint = "Name a file in a folder that exists."
-            raise SetupError(f"cannot write {chosen.output}: {error.strerror}", hint) from None
-    if chosen.as_json:
+    if options.as_json:
         click.echo(text)
     else:
         source = visible(content.decode("utf-8", "replace")).split("\n")
         console = new_console()
         for each in found:
-            for line in _shown(each, submission.name, source, chosen, console.width):
+            for line in _shown(each, submission.name, source, options, console.width):
                 console.print(line, soft_wrap=True)
     if passed:
         return exits.passed
@@ -140,23 +136,6 @@ def _failed(case: str, error: str) -> Explained:
     return Explained(case, shape_of(case), [], [], error)
 
 
-def _options(given: Any) -> ExplainOptions:
-    if isinstance(given, ExplainOptions):
-        return given
-    return ExplainOptions(
-        arch=given.options.arch,
-        timeout_s=given.options.timeout_s,
-        as_json=given.as_json, output=given.output
-    )
-
-
-def _case(shape: str | tuple[int, int, int]) -> str:
-    if isinstance(shape, str):
-        return shape
-    m, k, l = shape
-    return case_line({"m": m, "k": k, "l": l, "seed": seed})
-
-
 def _plain(explained: Explained, options: ExplainOptions) -> dict[str, Any]:
     """The part of the JSON object about a shape."""
     kernels = [asdict(kernel) for kernel in explained.kernels]
@@ -189,6 +168,7 @@ def _shown(
     """The whole text about a shape."""
     title = f"{name}, {explained.shape}, emulated as {options.arch}: counts, no times"
     yield Text(title, style="bold")
+    yield Text(told_by, style="dim")
     if explained.error is not None:
         word, style = ("unclear", "yellow") if explained.unclear else ("failed", "red")
         yield Text(f"{word}:", style=f"bold {style}")

@@ -1,6 +1,5 @@
 """The course of a judgement: the submission by itself, the tests, then the benchmarks."""
 
-import base64
 import hashlib
 import stat
 import time
@@ -10,12 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nvfp4.cli.judging.overlap import Abandoned, BesideTests
-from nvfp4.cli.judging.bot import Bot, ProcessResult, import_timeout_s, side_by_side
 from nvfp4.cli.errors import SetupError
+from nvfp4.cli.judging.bot import Bot, ProcessResult, import_timeout_s, side_by_side
 from nvfp4.cli.judging.mistakes import Mistake
+from nvfp4.cli.judging.overlap import Abandoned, BesideTests
 from nvfp4.cli.judging.unclear_policy import Pace, refusal_of
-from nvfp4.cli.text import visible, visible_json
+from nvfp4.cli.judging.warnings import warnings_of
+from nvfp4.cli.text import visible_json
 from nvfp4.cli.verdict import (
     BenchmarkResult,
     Device,
@@ -24,13 +24,13 @@ from nvfp4.cli.verdict import (
     Verdict,
     full_range_suffix,
     judge_ended,
+    no_result,
     read_benchmark,
     read_confinement,
     read_device,
     read_test,
     unescape,
 )
-from nvfp4.cli.display.warnings import warnings_of
 from nvfp4.records.failures import Failure, read_failure
 
 judged_exits = {0: "passed", 110: "CUDA error", 112: "check failed", 114: "timeout"}
@@ -45,10 +45,10 @@ class Observer:
     """Is told what happens while it happens.
 
     happened: when what is told next happened, on the monotonic clock; None: now.
-    phase: a title (import, tests, benchmarks, profile) and the lines of its cases. alone: that the
+    phase: a title (import, tests, benchmarks) and the lines of its cases. alone: that the
     submission has run by itself, and how it failed then or None. loaded: that the submission is
     imported. started: that a case of the phase begins, by its number. activity: what the
-    submission's process is busy with, as in ``cli.judging.activity``. ended: that the phase is over.
+    submission's process is busy with, see ``cli.judging.overlap``. ended: the phase is over.
     """
 
     happened: Callable[[float | None], None] = field(default=lambda at_s: None)
@@ -65,7 +65,7 @@ class Observer:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to judge. tests, benchmarks: lines of a case file; mode: that of the benchmarks;
+    """What to judge. tests, benchmarks: lines of a case file.
     run_alone: whether the submission is run by itself first, as the bot does. inputs: of the tests.
     second_look: lines of further tests, with their inputs. stop_at: the status, pass or fail, with
     which a test ends the tests; None for neither. repeat: whether some tests run again in a fresh
@@ -74,7 +74,6 @@ class Plan:
 
     tests: list[str]
     benchmarks: list[str]
-    mode: str = "leaderboard"
     run_alone: bool = True
     inputs: tuple[str, ...] = ("contest", "full")
     second_look: tuple[str, ...] = ()
@@ -165,34 +164,6 @@ def _assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
 
 def _skipped(lines: list[str], reason: str) -> list[BenchmarkResult]:
     return [BenchmarkResult(spec=line, status="skipped", message=reason) for line in lines]
-
-
-@dataclass(frozen=True)
-class ProfileReport:
-    """text: the profiler's table, or why there is none."""
-
-    spec: str
-    passed: bool
-    text: str
-
-
-def profile(bot: Bot, cases: list[str], observer: Observer) -> list[ProfileReport]:
-    """A profile of one call of each case. Raises SetupError."""
-    failure, _ = _run_alone(bot, observer)
-    if failure is not None:
-        return [ProfileReport(line, False, failure) for line in cases]
-    observer.phase("profile", cases)
-    ended = judged(bot.run_eval("profile", cases))
-    why = _why_unjudged(ended)
-    return [_read_profile(ended.values, index, line, why) for index, line in enumerate(cases)]
-
-
-def _read_profile(values: dict[str, str], index: int, line: str, not_judged: Failure) -> ProfileReport:
-    encoded = values.get(f"benchmark.{index}.report")
-    if encoded is None:
-        message = read_benchmark(values, index, line, not_judged).message
-        return ProfileReport(line, False, message or not_judged.message)
-    return ProfileReport(line, True, visible(base64.b64decode(encoded).decode("utf-8", "replace")))
 
 
 def _run_alone(bot: Bot, observer: Observer) -> tuple[str | None, bool]:
@@ -314,9 +285,7 @@ def _run_mode(
     leaves those that are known so far. on_emulated: called where kernels are emulated.
     """
 
-    def read(
-        values: dict[str, str], index: int, line: str, why: Failure = judge_ended
-    ) -> Result:
+    def read(values: dict[str, str], index: int, line: str, why: Failure = judge_ended) -> Result:
         result = read_plainly(values, index, line, why)
         return _decided(pace, result, values)
 
@@ -345,7 +314,9 @@ def _run_mode(
         ]
         return
     if all(each.status == "pass" for each in results) and not _said_passed(process):
-        failed = [replace(each, status="fail", message=why.message, failure=why) for each in results]
+        failed = [
+            replace(each, status="fail", message=why.message, failure=why) for each in results
+        ]
         results[:] = [_decided(pace, each, process.values) for each in failed]
 
 
@@ -374,7 +345,7 @@ def _run_tests(
 def _run_benchmarks(bot: Bot, plan: Plan, pace: Pace, verdict: Verdict, observer: Observer) -> None:
     lines, benchmarks = plan.benchmarks, verdict.benchmarks
     observer.phase("benchmarks", lines)
-    _run_mode(bot, plan.mode, lines, read_benchmark, benchmarks, pace, verdict, observer)
+    _run_mode(bot, "leaderboard", lines, read_benchmark, benchmarks, pace, verdict, observer)
 
 
 def _said_passed(process: ProcessResult) -> bool:
@@ -396,6 +367,8 @@ def judged(process: ProcessResult) -> ProcessResult:
 
 def _why_unjudged(process: ProcessResult) -> Failure:
     """Why cases without a status have none."""
+    if "check" in process.values:
+        return no_result
     if process.killed:
         return Failure("timeout.mode", "not judged: the judge was stopped at the time limit")
     last = process.stderr.splitlines()[-1:]

@@ -12,10 +12,10 @@ import click
 from rich.console import Console
 
 from nvfp4.cli import errors as exits
-from nvfp4.cli.judging.assess import read_submission
 from nvfp4.cli.display.columns import Column, table
 from nvfp4.cli.display.console import columns_of, new_console, rule_of, say
 from nvfp4.cli.errors import SetupError
+from nvfp4.cli.judging.assess import read_submission
 from nvfp4.cli.judging.invocation import Invocation
 from nvfp4.cli.judging.unclear_policy import is_ours
 from nvfp4.cli.problem import case_line

@@ -1,27 +1,27 @@
 """What this machine can do: device, versions, measured limits, floors."""
 
-import textwrap
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
-from rich.console import Console
-from nvfp4.cli.judging.assess import judged
-from nvfp4.cli.display.benchmark_tables import b200_floor, b200_floor_note, b200_sol_note, flushed
-from nvfp4.records.options import Options
-from nvfp4.cli.judging.bot import Bot
-from nvfp4.cli.display.columns import Column
-from nvfp4.cli.display.console import columns_of, say
-from nvfp4.cli.errors import SetupError
-from nvfp4.cli.problem import Problem, shape_of
-from nvfp4.cli.text import microseconds
-from nvfp4.cli.display.render import show_table
-from nvfp4.cli.verdict import BenchmarkResult, Device, read_benchmark, read_confinement, read_device
 import os
 import subprocess
 import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from nvfp4.cli.display.benchmark_tables import b200_floor, b200_floor_note, b200_sol_note, flushed
+from nvfp4.cli.display.columns import Column, show_table
+from nvfp4.cli.display.console import columns_of, say
 from nvfp4.cli.errors import SetupError
-from nvfp4.cli.problem import load_problem
+from nvfp4.cli.judging.assess import judged
+from nvfp4.cli.judging.bot import Bot
+from nvfp4.cli.problem import Problem, load_problem, shape_of
+from nvfp4.cli.text import microseconds
+from nvfp4.cli.verdict import BenchmarkResult, Device, read_benchmark, read_confinement, read_device
+from nvfp4.records.options import Options
+
 
 @dataclass(frozen=True)
 class Information:

@@ -12,50 +12,32 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from nvfp4.cli import interrupts
-
 from nvfp4.cli import errors as exits
-from nvfp4.cli.ladder.plot import draw_climb
-from nvfp4.cli.ladder.tables import (
-    climb_columns,
-    correlation_lines,
-    correlations,
-    markdown,
-    write_tables,
-)
-from nvfp4.cli.ladder.measuring import Climber, climber
-from nvfp4.cli.display.console import new_console, say
-from nvfp4.cli.errors import SetupError
-from nvfp4.cli.ladder.rungs import Rung, find_rungs, ladder_folder
-from nvfp4.cli.problem import load_problem
-from nvfp4.cli.display.progress import observed, quiet
-from nvfp4.cli.text import seconds
-from nvfp4.cli.display.render import show_table
-from nvfp4.cli.ladder.results import Step, Steps, read_steps, write_steps
+from nvfp4.cli import interrupts
 from nvfp4.cli.display.benchmark_tables import status_text
-from nvfp4.cli.text import first_lines
+from nvfp4.cli.display.columns import show_table
+from nvfp4.cli.display.console import new_console, say
+from nvfp4.cli.display.progress import observed, quiet
+from nvfp4.cli.ladder.measuring import Climber, climber
+from nvfp4.cli.ladder.results import Rung, Step, Steps, find_rungs, read_steps, write_steps
+from nvfp4.cli.ladder.tables import climb_columns
+from nvfp4.cli.problem import load_problem
+from nvfp4.cli.text import first_lines, seconds
 
 
 @dataclass(frozen=True)
 class LadderOptions:
-    """quick: one test of each kind. state: a file to keep results in, and to go on from.
-    plot: a picture to draw. write: whether to put the tables into ladder/README.md.
-    """
+    """quick: one test of each kind. state: a file to keep results in, and to go on from."""
 
     device: str = "auto"
     flush: str = "contest"
     quick: bool = False
     state: Path | None = None
-    plot: Path | None = None
-    write: bool = False
     as_json: bool = False
 
 
 def climb_and_show(names: Sequence[str], options: LadderOptions) -> int:
     """Judges the rungs of these names, or all, and returns the exit code. Raises SetupError."""
-    if options.write and (names or options.quick):
-        hint = "Leave out names and --quick; --state FILE keeps what was judged before."
-        raise SetupError("--write needs every rung, judged in full", hint, "usage")
     rungs = find_rungs(names)
     steps = read_steps(options.state) if options.state else {}
     console = new_console(stderr=options.as_json)
@@ -72,10 +54,6 @@ def climb_and_show(names: Sequence[str], options: LadderOptions) -> int:
     _show(console, rungs, chosen, climbing.label, options)
     if stopped:
         return interrupts.exit_code()
-    if options.write:
-        write_tables(ladder_folder() / "README.md", markdown(rungs, chosen))
-    if options.plot:
-        draw_climb(climbing.problem, rungs, chosen, options.plot)
     outcomes = {chosen[rung.name].on[climbing.label].outcome for rung in rungs}
     if "fail" in outcomes:
         return exits.failed
@@ -117,7 +95,6 @@ def _show(
     if options.as_json:
         plain = {
             "device": label,
-            "spearman": {device: found[0] for device, found in correlations(rungs, steps).items()},
             "rungs": [
                 {**asdict(steps[rung.name]), "published_us": rung.published_us}
                 for rung in rungs
@@ -128,5 +105,3 @@ def _show(
         return
     say(console)
     show_table(console, f"The ladder, {label}", climb_columns(rungs, steps, label))
-    for line in correlation_lines(rungs, steps):
-        say(console, line)

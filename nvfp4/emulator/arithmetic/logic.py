@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nvfp4.emulator.arithmetic import compiled
-from nvfp4.emulator.arithmetic.choosing import select
+from nvfp4.emulator.arithmetic.compiled import select
 from nvfp4.emulator.arithmetic.table import UNTYPED, Modifiers, Op, instruction
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
 
@@ -20,17 +20,16 @@ BOOLEAN: dict[str, Callable[[Array, Array], Array]] = {
 }
 
 
-@instruction("and", "or", "xor")
-def _binary(m: Modifiers) -> Op:
-    function = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[m.mnemonic]
-    register = m.type("pred", *UNTYPED).register
-    return m.op("logic", [register] * 2, [register], function)
+_BITWISE: dict[str, np.ufunc] = {
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert,
+}  # fmt: skip
 
 
-@instruction("not")
-def _not(m: Modifiers) -> Op:
+@instruction(*_BITWISE)
+def _bitwise(m: Modifiers) -> Op:
+    function = _BITWISE[m.mnemonic]
     register = m.type("pred", *UNTYPED).register
-    return m.op("logic", [register], [register], np.invert)
+    return m.op("logic", [register] * function.nin, [register], function)
 
 
 @instruction("cnot")

@@ -8,43 +8,102 @@ threads that execute the instruction together take part, and so does this.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from nvfp4.emulator.arithmetic import resolve
 from nvfp4.emulator.arithmetic.definedness import any_undefined, spread
-from nvfp4.emulator.errors import InactiveSource, MissingWarpSync
+from nvfp4.emulator.errors import BarrierMisuse, InactiveSource, MissingWarpSync
 from nvfp4.emulator.instructions.action import (
-    NO_RESULTS,
     Action,
+    Gate,
     Result,
     Shadow,
+    Site,
     Source,
     class_of,
     instruction,
 )
-from nvfp4.emulator.instructions.site import Site
-from nvfp4.emulator.instructions.warps import (
-    ALL_LANES,
-    back,
-    ballot,
-    by_warp,
-    member_gate,
-    present_lanes,
-    synchronised,
-)
 from nvfp4.emulator.ptx.program import OperandList, Sink
+from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
 from nvfp4.emulator.state import native
-from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.batch import Batch, Execution
+from nvfp4.emulator.state.group import Group
 from nvfp4.emulator.state.launch_state import Origin
+
+ALL_LANES = Integer(0xFFFFFFFF)
+"""The member mask of a whole warp."""
+
+
+def ballot(warps: Array) -> Array:
+    """uint32[warps] of bool[warps, 32]."""
+    packed: Array = np.packbits(warps, axis=1, bitorder="little").view(np.uint32).reshape(-1)
+    return packed
+
+
+def by_warp(group: Group, values: Array, fill: Any = 0) -> Array:
+    """One row a warp of the batch, 32 columns."""
+    return group.to_batch(values, fill).reshape(-1, 32)
+
+
+def present_lanes(ex: Execution) -> Array:
+    """bool[warps, 32]: who executes this."""
+    guard = np.ones(1, np.bool_) if ex.guard is None else ex.guard
+    return by_warp(ex.group, guard, False)
+
+
+def back(group: Group, rows: Array) -> Array:
+    """[warps, 32] -> a register of the group."""
+    return group.fold(rows.reshape(-1) if group.full else rows.reshape(-1)[group.lanes])
+
+
+def member_gate(mask_source: int) -> Gate:
+    """Wait for the threads in the member mask; the mask is the source with that index."""
+
+    def gate(ex: Execution, *sources: Array) -> Array | None:
+        batch, group, guard = ex
+        if group.full and guard is None and batch.thread_count % 32 == 0:
+            return None
+        living = ballot(batch.alive.reshape(-1, 32))
+        here = ballot(present_lanes(ex))
+        members = by_warp(group, sources[mask_source])
+        absent = members & (living & ~here)[:, None]
+        ready: Array = group.spread(back(group, absent == 0))
+        return ready if guard is None else ready | ~group.spread(guard)
+
+    return gate
+
+
+def whole_warps(site: Site, ex: Execution) -> Array:
+    """Numbers of the warps that execute this, all 32 threads of each."""
+    present = present_lanes(ex)
+    warps = np.flatnonzero(present.any(axis=1))
+    missing = np.flatnonzero(~present[warps].all(axis=1))
+    if missing.size:
+        warp = warps[missing[0]]
+        site.lane(ex.batch, 32 * warp + int(present[warp].argmax())).fault(
+            BarrierMisuse,
+            f"{site.opcode} is executed by only {int(present[warp].sum())} threads of a warp",
+            hint="all 32 must execute it together",
+        )
+    return warps
+
+
+def synchronised(batch: Batch, present: Array) -> None:
+    """The warps' threads are ordered by this: tell the race check."""
+    if batch.shared.checked:
+        warp = np.flatnonzero(present.any(axis=1))
+        batch.shared.clocks.step_warps(warp // batch.grid.warps, warp % batch.grid.warps)
+
 
 _BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
 Arrays = Sequence[Array]
 
 
 def _members(site: Site, ex: Execution, mask: Array) -> tuple[Array, Array]:
-    """(who executes this, member masks), [warps, 32] each.
+    """(who executes this, member masks), [warps, 32] each, who are synchronised by it.
 
     In a warp with threads outside their own masks, the mask of all is who executes this.
     """
@@ -61,7 +120,14 @@ def _members(site: Site, ex: Execution, mask: Array) -> tuple[Array, Array]:
             count=int(np.count_nonzero(outside)),
         )
         members = np.where(outside.any(axis=1)[:, None], ballot(present)[:, None], members)
+    synchronised(ex.batch, present)
     return present, members
+
+
+def _pair(site: Site) -> list[Result]:
+    """The results of `d|p`, of which p may be missing."""
+    targets = site.items(0)
+    return [Result(targets[0], "b32"), Result(targets[1] if len(targets) > 1 else Sink(), "pred")]
 
 
 def _shared_by_members(classes: list[str], bit_by_bit: bool = False) -> Shadow:
@@ -107,9 +173,7 @@ def shfl(site: Site) -> Action:
     if "sync" not in site.parts:
         raise site.unsupported("shfl without .sync is gone since sm_70")
     mode = next(part for part in site.parts if part in _SHUFFLES)
-    target = site.items(0)
-    results = [Result(target[0], "b32")]
-    results.append(Result(target[1] if len(target) > 1 else Sink(), "pred"))
+    results = _pair(site)
 
     def moved(ex: Execution, rows: Array, b: Array, c: Array) -> tuple[Array, Array]:
         shuffled, valid = np.empty(rows.shape, np.uint32), np.empty(rows.shape, np.bool_)
@@ -128,7 +192,7 @@ def shfl(site: Site) -> Action:
     def run(ex: Execution, value: Array, b: Array, c: Array, mask: Array) -> tuple[Array, ...]:
         rows = by_warp(ex.group, value)
         if _complete(ex, mask):
-            present = None
+            synchronised(ex.batch, np.ones_like(rows, np.bool_))
         else:
             present, _ = _members(site, ex, mask)
             if not present.all():
@@ -137,7 +201,6 @@ def shfl(site: Site) -> Action:
                 noise = ex.batch.launch.order.bytes(128, salt=3).view(np.uint32)
                 rows = np.where(present, rows, noise)
         shuffled, valid = moved(ex, rows, b, c)
-        synchronised(ex.batch, np.ones_like(rows, np.bool_) if present is None else present)
         return back(ex.group, shuffled), back(ex.group, valid)
 
     sources = [Source(o, "b32") for o in site.operands[1:]]
@@ -161,7 +224,6 @@ def vote(site: Site) -> Action:
         present, members = _members(site, ex, mask)
         here = ballot(present)[:, None] & members
         votes = ballot(by_warp(ex.group, value, False) & present)[:, None] & members
-        synchronised(ex.batch, present)
         if mode == "ballot":
             answer = votes
         elif mode == "all":
@@ -185,10 +247,7 @@ def match(site: Site) -> Action:
     site.takes(3)
     site.only("any", "all", "sync", "b32", "b64")
     every = "all" in site.parts
-    target = site.items(0)
-    results = [Result(target[0], "b32")]
-    if every:
-        results.append(Result(target[1] if len(target) > 1 else Sink(), "pred"))
+    results = _pair(site)[: 1 + every]
 
     def run(ex: Execution, value: Array, mask: Array) -> tuple[Array, ...]:
         present, members = _members(site, ex, mask)
@@ -199,7 +258,6 @@ def match(site: Site) -> Action:
             same = (rows == rows[:, lane : lane + 1]) & present[:, lane : lane + 1]
             equal |= np.where(same, _BITS[lane], np.uint32(0))
         equal &= here
-        synchronised(ex.batch, present)
         if not every:
             return (back(ex.group, equal),)
         agreed = equal == here
@@ -247,7 +305,6 @@ def redux(site: Site) -> Action:
         rows = by_warp(ex.group, value).view(dtype)
         if type_name == "f32":
             rows = fold(rows, rows)  # one lane alone gives the canonical NaN, too
-        synchronised(ex.batch, present)
         out = np.zeros(rows.shape, dtype)
         for members_of in _distinct(members, present):
             taking = present & ((members & _BITS) != 0) & (members == members_of[:, None])
@@ -284,14 +341,12 @@ def elect(site: Site) -> Action:
     """elect.sync d|p, membermask: the lowest member leads."""
     site.takes(2)
     site.only("sync")
-    target = site.items(0)
-    results = [Result(target[0], "b32"), Result(target[1] if len(target) > 1 else Sink(), "pred")]
+    results = _pair(site)
 
     def run(ex: Execution, mask: Array) -> tuple[Array, ...]:
         present, members = _members(site, ex, mask)
         here = ballot(present)[:, None] & members
         lowest = here & (~here + np.uint32(1))
-        synchronised(ex.batch, present)
         leader = np.zeros(here.shape, np.uint32)
         for lane in range(32):
             leader[lowest == _BITS[lane]] = lane
@@ -317,10 +372,8 @@ def bar_warp(site: Site) -> Action:
     """bar.warp.sync membermask."""
     site.only("warp", "sync")
 
-    def run(ex: Execution, mask: Array) -> tuple[Array, ...]:
-        present, _ = _members(site, ex, mask)
-        synchronised(ex.batch, present)
-        return NO_RESULTS
+    def run(ex: Execution, mask: Array) -> None:
+        _members(site, ex, mask)
 
     mask = site.operands[0] if site.operands else ALL_LANES
     assert not isinstance(mask, OperandList)
