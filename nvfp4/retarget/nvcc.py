@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from nvfp4.capture.cuda.flags import device_linking, split_architectures
+from nvfp4.capture.cuda.flags import device_linking, options, split_architectures
 from nvfp4.capture.device import runs_on
 from nvfp4.records.launch_errors import CaptureError
 from nvfp4.retarget.extensions import REPORT
@@ -137,24 +137,14 @@ def _for_target(step: str, arch: str, target: str) -> str:
 
 
 def _without_dependencies(words: Sequence[str]) -> list[str]:
-    others, left = [], iter(words)
-    for word in left:
-        if word.partition("=")[0] in _DEPENDENCY_FILE:
-            if "=" not in word:
-                next(left, None)
-        elif word not in _WRITES_DEPENDENCIES:
-            others.append(word)
-    return others
+    others = [word for name, word in options(words, _DEPENDENCY_FILE) if not name]
+    return [word for word in others if word not in _WRITES_DEPENDENCIES]
 
 
 def _value(words: Sequence[str], names: tuple[str, ...]) -> Path | None:
     """The value of an argument that has one; as nvcc, the last counts."""
-    found = None
-    for word, following in zip(words, [*words[1:], ""], strict=True):
-        name, equals, value = word.partition("=")
-        if name in names:
-            found = Path(value if equals else following)
-    return found
+    values = [value for name, value in options(words, names) if name]
+    return Path(values[-1]) if values else None
 
 
 def _fits(codes: list[str], number: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 # Options that choose an architecture, or what ptxas and the linker of device code do: another
 # architecture is compiled for, and no machine code is made. Some take the next word.
@@ -38,34 +38,35 @@ def _words(flags: Iterable[str] | str | None) -> list[str]:
     return [word for flag in flags for word in shlex.split(str(flag))]
 
 
+def options(words: Iterable[str], names: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Options of these names and their values, after `=` or in the next word; any other word with
+    an empty name.
+    """
+    left = iter(words)
+    for word in left:
+        name, equals, value = word.partition("=")
+        if name in names:
+            yield name, value if equals else next(left, "")
+        else:
+            yield "", word
+
+
 def kept(flags: Iterable[str] | str | None) -> list[str]:
     """The flags of a compiler that matter to what its output computes.
 
     Optimisation of host code is left out: it costs time to compile and the host does little.
     """
-    out: list[str] = []
-    words = iter(_words(flags))
-    for word in words:
-        name = word.split("=", 1)[0]
-        if word in _DROPPED or re.fullmatch(r"-t=?\d+", word):
-            continue
-        if name in _DROPPED_WITH_VALUE:
-            if "=" not in word:
-                next(words, None)
-            continue
-        out.append(word)
-    return out
+    return [
+        word
+        for name, word in options(_words(flags), _DROPPED_WITH_VALUE)
+        if not name and word not in _DROPPED and not re.fullmatch(r"-t\d+", word)
+    ]
 
 
 def register_limit(flags: Iterable[str] | str | None) -> list[str]:
     """-maxrregcount for ptxas, where the flags have it."""
-    words = _words(flags)
-    for index, word in enumerate(words):
-        name, _, value = word.partition("=")
-        if name in _REGISTER_LIMITS:
-            value = value or "".join(words[index + 1 : index + 2])
-            return [f"-maxrregcount={value}"]
-    return []
+    values = [value for name, value in options(_words(flags), _REGISTER_LIMITS) if name]
+    return [f"-maxrregcount={value}" for value in values[:1]]
 
 
 _LIBRARY_OF_CUDA = re.compile(
@@ -98,7 +99,7 @@ def split_architectures(words: Iterable[str]) -> tuple[list[str], list[str]]:
     made: list[str] = []
     archs: list[str] = []
     codes: list[str] = []
-    for name, value in _options(words):
+    for name, value in options(words, _ARCHITECTURES):
         found = _CODE.search(value)
         if name not in _ARCHITECTURES:
             others.append(value)
@@ -111,17 +112,6 @@ def split_architectures(words: Iterable[str]) -> tuple[list[str], list[str]]:
     if not codes:  # an architecture by itself stands for its PTX, too
         codes = [*archs, *(each.replace("sm_", "compute_") for each in archs)]
     return others, list(dict.fromkeys([*made, *codes]))
-
-
-def _options(words: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Options that choose an architecture and their values; any other word with an empty name."""
-    left = iter(words)
-    for word in left:
-        name, _, value = word.partition("=")
-        if name in _ARCHITECTURES:
-            yield name, value or next(left, "")
-        else:
-            yield "", word
 
 
 def made_for(flags: Iterable[str] | str | None, arch_list: str | None) -> tuple[str, ...]:

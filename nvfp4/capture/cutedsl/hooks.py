@@ -6,6 +6,7 @@ writes the PTX; the execution engine gets our CUDA functions before its code is 
 
 from __future__ import annotations
 
+import ctypes
 import re
 import tempfile
 from collections.abc import Callable, Sequence
@@ -86,7 +87,7 @@ def _install(patches: Patches, runtime: HostRuntime) -> None:
     if driver_check:
         patches.replace(Compiler, driver_check, lambda _: _nothing)
     patches.replace(BaseDSL, "generate_mlir", busy("compiling"))
-    patches.replace(Compiler, "jit", linked_to(callbacks, defined))
+    patches.replace(Compiler, "jit", partial(linked_to, callbacks, defined))
     patches.replace(JitExecutor, "run_compiled_program", partial(_raising, runtime))
     patches.replace(CudaDialectJitCompiledFunction, "num_devices", lambda _: property(lambda _: 1))
     _replace_driver_queries(patches, runtime)
@@ -130,23 +131,16 @@ Callbacks = Callable[[tuple[str, ...], list[str], Sequence[str]], dict[str, Any]
 
 
 def linked_to(
-    make: Callbacks, defined: Callable[[dict[str, Any]], None]
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    make: Callbacks, defined: Callable[[dict[str, Any]], None], original: Callable[..., Any]
+) -> Callable[..., Any]:
     """Compiler.jit whose engine finds our functions before those of the libraries.
 
     defined: gets callbacks that were put into a module of TVM-FFI, which may outlive its engine.
     """
-    return lambda original: _linked_to(make, defined, original)
 
-
-def _linked_to(
-    make: Callbacks, defined: Callable[[dict[str, Any]], None], original: Callable[..., Any]
-) -> Callable[..., Any]:
     def jit(
         self: Any, module: Any, opt_level: int = 2, shared_libs: Sequence[str] = (), **kwargs: Any
     ) -> Any:
-        import ctypes
-
         attributes = module.operation.attributes
         text = attributes[_PTX_ATTRIBUTE].value if _PTX_ATTRIBUTE in attributes else ""
         declared = list(declared_functions(module))

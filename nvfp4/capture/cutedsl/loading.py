@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from nvfp4.capture.cutedsl.hooks import compiling_for, linked_to
@@ -46,12 +47,9 @@ def start_loading(translate: Translate, arch: str) -> Callable[[], None]:
         from cutlass.base_dsl.compiler import Compiler
         from cutlass.cutlass_dsl.cuda_jit_executor import CudaDialectJitCompiledFunction
 
-        patches.replace(Compiler, "jit", linked_to(callbacks, held.append))
-        patches.replace(
-            CudaDialectJitCompiledFunction,
-            "_load_cuda_library",
-            lambda original: _raising(pending, original),
-        )
+        patches.replace(Compiler, "jit", partial(linked_to, callbacks, held.append))
+        raising = partial(_raising, pending)
+        patches.replace(CudaDialectJitCompiledFunction, "_load_cuda_library", raising)
 
     return compiling_for(arch, install).undo
 
