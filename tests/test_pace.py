@@ -11,9 +11,8 @@ from bot import case
 from click.testing import CliRunner
 
 from nvfp4.cli import errors as exits
-from nvfp4.cli.compare.files import File
-from nvfp4.cli.compare.results import Failed
-from nvfp4.cli.display.closing import closing_line
+from nvfp4.cli.compare.results import Failed, File
+from nvfp4.cli.display.sentences import closing_line
 from nvfp4.cli.judging.assess import Observer, Plan, assess
 from nvfp4.cli.judging.bot import ProcessResult
 from nvfp4.cli.judging.unclear_policy import Pace, way_out

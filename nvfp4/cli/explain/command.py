@@ -40,6 +40,8 @@ staged_name = "submission.py"
 
 widest_sentence = 100
 
+told_by = "unverified: the submission's own process counts here"
+
 
 @dataclass(frozen=True)
 class ExplainOptions:
@@ -51,7 +53,6 @@ class ExplainOptions:
     ptx: bool = False
     sass: bool = False
     as_json: bool = False
-    output: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -86,17 +87,12 @@ def explain_and_show(
             "passed": passed,
             "submission": vars(described),
             "emulates": options.arch,
+            "unverified": told_by,
             "cases": [_plain(each, options) for each in found],
         },
         indent=2,
         allow_nan=False,
     )
-    if options.output is not None:
-        try:
-            options.output.write_text(text + "\n", encoding="utf-8")
-        except OSError as error:
-            hint = "Name a file in a folder that exists."
-            raise SetupError(f"cannot write {options.output}: {error.strerror}", hint) from None
     if options.as_json:
         click.echo(text)
     else:
@@ -172,6 +168,7 @@ def _shown(
     """The whole text about a shape."""
     title = f"{name}, {explained.shape}, emulated as {options.arch}: counts, no times"
     yield Text(title, style="bold")
+    yield Text(told_by, style="dim")
     if explained.error is not None:
         word, style = ("unclear", "yellow") if explained.unclear else ("failed", "red")
         yield Text(f"{word}:", style=f"bold {style}")

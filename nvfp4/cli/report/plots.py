@@ -30,7 +30,7 @@ _css = {
 _width_inches = 4.8
 """So narrow that the letters are not too small on a phone."""
 
-_most_rows, _most_histograms, _least_sizes = 24, 8, 4
+_most_rows, _most_histograms = 24, 8
 _bins = 30
 
 _style = {
@@ -96,11 +96,16 @@ def against_bounds(benchmarks: Sequence[BenchmarkResult]) -> str:
         if max(every) > 20 * min(every):
             axes.set_xscale("log")
             _plain_numbers(axes.xaxis)
-        axes.set_yticks(rows, [str(shape_of(each.spec)) for each in shown])
+        axes.set_yticks(rows, [_label(each) for each in shown])
         axes.set(xlabel="us", ylim=(len(shown) - 0.5, -0.5))
         axes.grid(False, axis="y")
         axes.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=2)
         return _svg(figure, "Each benchmark beside its bounds")
+
+
+def _label(benchmark: BenchmarkResult) -> str:
+    mark = "\n(unverified)" if benchmark.emulation and benchmark.unverified else ""
+    return f"{shape_of(benchmark.spec)}{mark}"
 
 
 def _bars(
@@ -143,26 +148,6 @@ def distribution(benchmarks: Sequence[BenchmarkResult]) -> str:
             each.yaxis.get_major_locator().set_params(integer=True, nbins=3)
         axes.flat[-1].set_xlabel("us; solid: mean, dotted: floor, where it is near")
         return _svg(figure, "How long the timed calls took")
-
-
-def sweep(benchmarks: Sequence[BenchmarkResult]) -> str:
-    """Time over size, where there are several sizes; empty otherwise."""
-    points = sorted(
-        (each.bytes / 1e6, each.mean_us, each.floor_us or each.mean_us)
-        for each in benchmarks
-        if each.timed and each.bytes and each.mean_us
-    )
-    if len({size for size, *_ in points}) < _least_sizes:
-        return ""
-    sizes, means, floors = zip(*points, strict=True)
-    with _figure(2.6) as (figure, axes):
-        axes.plot(sizes, means, "o-", color=_first, label="mean")
-        axes.plot(sizes, floors, ":", color=_second, label="floor here")
-        axes.set(xscale="log", yscale="log", xlabel="MB, the least to move", ylabel="us")
-        _plain_numbers(axes.xaxis)
-        _plain_numbers(axes.yaxis)
-        axes.legend()
-        return _svg(figure, "Time over the size of the inputs")
 
 
 def progress(entries: Sequence[Entry], current: int) -> str:
