@@ -1,5 +1,5 @@
 # family: 8
-# caught: below the physical floor
+# caught: do not agree|below the physical floor
 # strategy: change durations where they are made
 
 from gemv import gemv
