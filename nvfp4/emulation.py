@@ -28,9 +28,9 @@ from nvfp4.capture.torch_memory import ProcessMemory
 from nvfp4.emulator import DEFAULT_ORDERS, KernelCost, LaunchReport, Worlds
 from nvfp4.emulator.cost import merged
 from nvfp4.emulator.errors import EmulatorError
-from nvfp4.emulator.findings import noted
 from nvfp4.emulator.names import short_name
 from nvfp4.emulator.rendering import annotated_ptx, keep_listing, ptx_with_fault
+from nvfp4.emulator.report import noted
 from nvfp4.emulator.source import show_as
 from nvfp4.records.launch import Buffer, Launch, Note, View
 from nvfp4.records.launch_errors import tell_refusals

@@ -67,7 +67,7 @@ class Retargeting:
 
     def kernels(self) -> list[dict[str, Any]]:
         """What was rewritten so far; see `retarget.report.RewriteReport.entries`."""
-        return [entry for report in self._executor.reports for entry in report.entries()]
+        return self._executor.kernels()
 
     def uninstall(self) -> None:
         """Leaves CuTe DSL, Triton and torch as they were."""

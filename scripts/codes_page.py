@@ -17,6 +17,7 @@ from nvfp4.cli.batch.lines import batch_codes
 from nvfp4.emulator.errors import EmulatorError
 from nvfp4.records.launch_errors import CaptureError
 from scripts.codes import finding_codes, judge_codes, own_records, setup_codes, warning_codes
+from scripts.markdown import line_of, table
 
 _head = """# Codes
 
@@ -43,7 +44,7 @@ def codes_of(kind: type[Exception]) -> dict[str, str]:
         return len(each.__mro__), each.__module__, each.__qualname__
 
     for each in sorted(subclasses(kind), key=place):
-        found.setdefault(code_of(each), _meaning(each))
+        found.setdefault(code_of(each), line_of((each.__doc__ or "").partition("\n\n")[0]))
     return dict(sorted(found.items()))
 
 
@@ -53,61 +54,43 @@ def code_of(kind: type[Exception]) -> str:
     return code
 
 
-def _meaning(kind: type[Exception]) -> str:
-    """The first paragraph of a class's docstring, on one line."""
-    paragraph = (kind.__doc__ or "").strip().partition("\n\n")[0]
-    return " ".join(paragraph.split()).replace("|", "\\|")
-
-
 def _section(title: str, words: str, codes: Mapping[str, str]) -> str:
-    rows = "".join(f"| `{code}` | {meaning} |\n" for code, meaning in codes.items())
-    return f"\n## {title}\n\n{words}\n\n| code | meaning |\n|---|---|\n{rows}"
+    rows = ((f"`{code}`", meaning) for code, meaning in codes.items())
+    return f"\n## {title}\n\n{words}\n\n{table(('code', 'meaning'), rows)}\n"
 
 
 def page() -> str:
     """The whole page."""
-    return _head + "".join(
+    failure = "`failure.code` where"
+    sections = (
         (
-            _section(
-                "Faults of a kernel",
-                "`failure.code` where the emulator stopped a launch. With the place; accesses to "
-                "memory with `arguments`.",
-                codes_of(EmulatorError),
-            ),
-            _section(
-                "Launches and builds",
-                "`failure.code` where a launch or a build was refused before a kernel ran.",
-                codes_of(CaptureError),
-            ),
-            _section(
-                "Retargeting",
-                "`failure.code` on a GPU that a kernel was not compiled for.",
-                codes_of(nvfp4.retarget.errors.RetargetError),
-            ),
-            _section("Exceptions", "`failure.code` where Python raised.", own_records),
-            _section(
-                "What the judge refuses",
-                "`failure.code` where the judge itself says why.",
-                judge_codes,
-            ),
-            _section(
-                "Findings",
-                "`code` of an element of `findings`.",
-                finding_codes,
-            ),
-            _section("Warnings", "`code` of an element of `warnings`.", warning_codes),
-            _section(
-                "Nothing was judged",
-                "`error.code`; the exit code is 2.",
-                setup_codes,
-            ),
-            _section(
-                "One file of a batch was not judged",
-                "`error.code` in a line of `nvfp4 batch`, or one of the last table.",
-                batch_codes,
-            ),
-        )
+            "Faults of a kernel",
+            f"{failure} the emulator stopped a launch. With the place; accesses to memory with "
+            "`arguments`.",
+            codes_of(EmulatorError),
+        ),
+        (
+            "Launches and builds",
+            f"{failure} a launch or a build was refused before a kernel ran.",
+            codes_of(CaptureError),
+        ),
+        (
+            "Retargeting",
+            "`failure.code` on a GPU that a kernel was not compiled for.",
+            codes_of(nvfp4.retarget.errors.RetargetError),
+        ),
+        ("Exceptions", f"{failure} Python raised.", own_records),
+        ("What the judge refuses", f"{failure} the judge itself says why.", judge_codes),
+        ("Findings", "`code` of an element of `findings`.", finding_codes),
+        ("Warnings", "`code` of an element of `warnings`.", warning_codes),
+        ("Nothing was judged", "`error.code`; the exit code is 2.", setup_codes),
+        (
+            "One file of a batch was not judged",
+            "`error.code` in a line of `nvfp4 batch`, or one of the last table.",
+            batch_codes,
+        ),
     )
+    return _head + "".join(_section(*each) for each in sections)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 import click
 
 from nvfp4.cli.main import main
+from scripts.markdown import table
 
 _head = """# Commands
 
@@ -103,10 +104,8 @@ def _without_values(names: str) -> str:
 
 
 def _table(rows: Iterable[_Row]) -> str:
-    lines = (
-        "| `{}` | {} | {} |\n".format(*(cell.replace("|", "\\|") for cell in row)) for row in rows
-    )
-    return "| option | meaning | default |\n|---|---|---|\n" + "".join(lines)
+    shown = ((f"`{names}`", *others) for names, *others in rows)
+    return table(("option", "meaning", "default"), shown) + "\n"
 
 
 def _code(text: str) -> str:

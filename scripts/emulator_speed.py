@@ -1,18 +1,14 @@
 """Times the emulator on kernels in CuTe DSL: the contest's tests and its benchmark shapes.
 
-    python -m scripts.emulator_speed                     every kernel
-    python -m scripts.emulator_speed tests/kernels/tma.py --no-check   some, without costly checks
-    python -m scripts.emulator_speed FILE --profile      where the time goes, first benchmark shape
+    python -m scripts.emulator_speed [FILE ...]
 
 Run it from the repository root. Every output is compared with the exact reference.
 """
 
 from __future__ import annotations
 
-import argparse
-import cProfile
-import pstats
 import resource
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,18 +22,17 @@ from nvfp4.emulation import install
 from nvfp4.tuner.space import load_submission
 
 KERNELS = (
-    Path("ladder", "cute", "03_block_sum.py"),
+    "ladder/cute/03_block_sum.py",
     *(
-        Path("tests", "kernels", f"{name}.py")
+        f"tests/kernels/{name}.py"
         for name in ("shared_memory", "warp_per_row", "packed", "cp_async", "tma")
     ),
 )
-SEED = 1111
 
 
 def seconds_of(kernel: Callable[[Any], Any], shape: Shape) -> float:
     """Seconds of one call on new inputs. Raises SystemExit if its output is wrong."""
-    data = generate_input(shape.m, shape.k, shape.l, SEED)
+    data = generate_input(shape.m, shape.k, shape.l, seed=1111)
     start = time.perf_counter()
     output = kernel(data)
     seconds = time.perf_counter() - start
@@ -49,11 +44,6 @@ def seconds_of(kernel: Callable[[Any], Any], shape: Shape) -> float:
 
 def main() -> None:
     """Prints a row for each kernel."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("kernels", nargs="*", default=KERNELS, type=Path, metavar="FILE")
-    parser.add_argument("--no-check", action="store_true", help="switch the costly checks off")
-    parser.add_argument("--profile", action="store_true", help="profile the first benchmark shape")
-    options = parser.parse_args()
     # The reference's threads would spin for each other on a busy machine, for minutes.
     torch.set_num_threads(1)
     problem = load_problem()
@@ -61,17 +51,13 @@ def main() -> None:
     benchmarks = [shape_of(line) for line in problem.benchmarks]
     headings = [f"{2 * len(tests)} tests", *(f"{s.m}x{s.k}x{s.l}" for s in benchmarks)]
     print("seconds".ljust(16) + "".join(heading.rjust(16) for heading in headings))
-    with install(check=not options.no_check) as emulation:
-        for path in options.kernels:
+    with install() as emulation:
+        for path in map(Path, sys.argv[1:] or KERNELS):
             kernel = load_submission(path).custom_kernel
             row = [sum(seconds_of(kernel, shape) for shape in tests * 2)]
             row += [seconds_of(kernel, shape) for shape in benchmarks]
             print(path.stem.ljust(16) + "".join(f"{seconds:16.2f}" for seconds in row), flush=True)
             emulation.clear()
-            if options.profile:
-                profile = cProfile.Profile()
-                profile.runcall(seconds_of, kernel, benchmarks[0])
-                pstats.Stats(profile).sort_stats("tottime").print_stats(20)
     peak_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"peak memory {peak_gib:.1f} GiB")
 

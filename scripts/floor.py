@@ -1,12 +1,11 @@
 """Whether what is called the floor is one: reads of all kinds, kernels, and the floors of a judge.
 
-    python -m scripts.floor OUT.json [--processes N] [FILE ...]
+    python -m scripts.floor OUT.json [--processes N]
 
 For the three benchmark shapes and both flushes: the times of more ways to read than the judge
-tries, of submission.py, a sum by torch and an empty kernel, which take turns in one process, and
-the judge's floors, measured three times. All of it in several processes, one after the other. Then
-`nvfp4 bench` judges the files (submission.py and two rungs of the ladder unless named) after each
-flush. Microseconds. Exits with 1 where a mean is below a floor.
+tries, of our submission and two rungs of the ladder, a sum by torch and an empty kernel, which take
+turns in one process, and the judge's floors, measured three times. All of it in several processes,
+one after the other. Microseconds. Exits with 1 where a mean is below a floor.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ def summary(times_us: list[float]) -> dict[str, float]:
 def measured(flush: str) -> dict[str, Any]:
     """All that is timed in one process."""
     device = torch.device("cuda", 0)
-    submission = load_submission(Path("submission.py"))
+    submissions = {name: load_submission(Path(name)) for name in FILES}
     limits = measure_limits(device, flushes[flush])
     cases = [parse_case(line) for line in load_problem().benchmarks]
     sizes = [case.bytes for case in cases]
@@ -92,7 +91,10 @@ def measured(flush: str) -> dict[str, Any]:
         data = inputs(case)
         long = torch.empty(case.bytes // 8, dtype=torch.int64, device=device).random_()
         calls: dict[str, Callable[[], object]] = {
-            "submission.py": functools.partial(submission.custom_kernel, data),
+            **{
+                name: functools.partial(submission.custom_kernel, data)
+                for name, submission in submissions.items()
+            },
             "torch sum": long.sum,
             "empty kernel": functools.partial(torch.cuda._sleep, 0),
         }
@@ -108,18 +110,6 @@ def measured(flush: str) -> dict[str, Any]:
         shape = f"{case.m}x{case.k}x{case.l}"
         found["times_us"][shape] = {name: summary(each) for name, each in times.items()}
     return found
-
-
-def benched(file: str, flush: str) -> list[dict[str, Any]]:
-    """Mean and floor of each benchmark, by the command."""
-    command = [sys.executable, "-m", "nvfp4", "bench", file, "--flush", flush, "--json"]
-    ended = subprocess.run([*command, "--no-log"], capture_output=True, text=True)
-    try:
-        benchmarks = json.loads(ended.stdout)["benchmarks"]
-    except (ValueError, KeyError):
-        return [{"message": (ended.stdout + ended.stderr)[-500:]}]
-    wanted = ("mean_us", "best_us", "floor_us", "message")
-    return [{name: each[name] for name in wanted} for each in benchmarks]
 
 
 def show(flush: str, process: int, found: dict[str, Any]) -> None:
@@ -140,14 +130,13 @@ def main() -> int:
     """The exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", type=Path)
-    parser.add_argument("files", nargs="*")
     parser.add_argument("--processes", type=int, default=3)
     parser.add_argument("--one", choices=list(flushes), help="measure in this process")
-    given = parser.parse_intermixed_args()
+    given = parser.parse_args()
     if given.one:
         given.out.write_text(json.dumps(measured(given.one)))
         return 0
-    found: dict[str, Any] = {"device": torch.cuda.get_device_name(), "processes": [], "bench": []}
+    processes: list[dict[str, Any]] = []
     good = True
     for process in range(given.processes):
         for flush in flushes:
@@ -155,26 +144,14 @@ def main() -> int:
             subprocess.run(command, check=True)
             result = json.loads(given.out.read_text())
             show(flush, process, result)
-            found["processes"].append({"flush": flush, **result})
+            processes.append({"flush": flush, **result})
             floors_by_shape = zip(*result["floors_us"], strict=True)
             by_shape = result["times_us"].values()
             for times, floors in zip(by_shape, floors_by_shape, strict=True):
                 reading = [times[name]["mean"] for name in times if name != "empty kernel"]
                 good = good and max(floors) <= min(reading)
-    for file in given.files or FILES:
-        for flush in flushes:
-            benchmarks = benched(file, flush)
-            found["bench"].append({"file": file, "flush": flush, "benchmarks": benchmarks})
-            for each in benchmarks:
-                if each["message"]:
-                    print(f"{file}, {flush} flush: {each['message']}")
-                    continue
-                share = each["floor_us"] / each["mean_us"]
-                good = good and share <= 1
-                values = (each["mean_us"], each["best_us"], each["floor_us"])
-                said = " ".join(f"{value:7.2f}" for value in values)
-                print(f"{file}, {flush} flush: mean, best, floor {said}, {share:.1%}")
-    given.out.write_text(json.dumps(found))
+    device = torch.cuda.get_device_name()
+    given.out.write_text(json.dumps({"device": device, "processes": processes}))
     print("no mean is below a floor" if good else "A MEAN IS BELOW A FLOOR")
     return 0 if good else 1
 

@@ -4,10 +4,10 @@
 #
 #     scripts/on_gpu.sh OUT [PART ...]
 #
-# PART: tests, eval, selftest, selftest-clean, submissions, retarget, retarget-submissions,
-# retarget-self, first-try, first-try-batch, floor, compare, compare-self, ladder, sanitize. Each
-# takes ten minutes at most; some write OUT/PART.json. FILES names the files of retarget-submissions
-# and first-try, if not all are wanted.
+# PART: tests, eval, selftest, selftest-clean, submissions, retarget-submissions, retarget-self,
+# first-try, first-try-batch, floor, compare, ladder, sanitize. Each takes ten minutes at most; some
+# write OUT/PART.json. FILES names the files of retarget-submissions and first-try, if not all are
+# wanted.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$1
@@ -44,24 +44,33 @@ for part in "${@:-tests}"; do
         run tests python3 -m pytest -q -m "gpu or blackwell" "${files[@]}"
         ;;
     sanitize) # submission.py under compute-sanitizer
-        run sanitize python3 -m scripts.sanitize
+        export PYTORCH_NO_CUDA_MEMORY_CACHING=1
+        # CUDA's bindings for Python ask for functions that the driver may lack.
+        run memcheck compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 9 \
+            python3 -m scripts.sanitize
+        run racecheck compute-sanitizer --tool racecheck --error-exitcode 9 \
+            python3 -m scripts.sanitize
+        unset PYTORCH_NO_CUDA_MEMORY_CACHING
         ;;
     eval) run eval python3 -m nvfp4 eval submission.py ;;
     selftest) run selftest python3 -m nvfp4 selftest --json ;;
     selftest-clean) run selftest-clean python3 -m nvfp4 selftest --flush clean --json ;;
-    submissions) # CUDA C++ and Triton, native and emulated
+    submissions) # CUDA C++, Triton and CuTe DSL, native and emulated
         python3 tests/corpus.py "$out/field" tests/field/{cuda,triton}
         mapfile -t files < <(grep -l "^# expect: pass" "$out"/field/*/*.py)
-        run submissions python3 -m scripts.fidelity.submissions "$out/submissions.json" "${files[@]}"
+        files+=(tests/kernels/{shared_memory,warp_per_row,cp_async,tma}.py)
+        run submissions python3 -m scripts.submissions "$out/submissions.json" "${files[@]}"
         ;;
     retarget-submissions) # whole files for sm_100a: bits, tests, times, what was rewritten
         # shellcheck disable=SC2086
         run retarget-submissions \
-            python3 -m scripts.retargeting.submissions "$out/retarget-submissions.json" ${FILES:-}
+            python3 -m scripts.submissions "$out/retarget-submissions.json" --retarget ${FILES:-}
         ;;
-    retarget-self) # submission.py native, from its own PTX, and from sm_100a's
-        PYTHONPATH=$PYTHONPATH:$PWD/tests:$PWD/tests/retarget run retarget-self \
-            python3 -m scripts.retargeting "$out/retarget-self.json" timing
+    retarget-self) # submission.py native, from its own PTX on a Hopper GPU, and from sm_100a's
+        bench=(python3 -m nvfp4 bench submission.py --flush clean)
+        run retarget-native "${bench[@]}"
+        run retarget-identity "${bench[@]}" --retarget always --arch sm_90a
+        run retarget-sm_100a "${bench[@]}" --retarget always --arch sm_100a
         ;;
     floor) # whether any kernel is faster than what is called the floor
         run floor python3 -m scripts.floor "$out/floor.json"
@@ -70,10 +79,6 @@ for part in "${@:-tests}"; do
         for flush in contest clean; do
             run "compare-$flush" python3 -m benchmarks.compare --flush "$flush"
         done
-        ;;
-    compare-self) # nvfp4 compare: with its copy, and with a slower one; repeat it for more
-        run compare-self python3 -m scripts.compare_repeatability "$out/compare-self.jsonl" \
-            --copies 4 --slower 2
         ;;
     first-try) # with empty caches, and again
         # shellcheck disable=SC2086
@@ -93,10 +98,6 @@ for part in "${@:-tests}"; do
             < <(printf '%s\n' "${files[@]}")
         cp ladder/results.json "$out/ladder.json"
         run ladder python3 -m nvfp4 ladder --quick --state "$out/ladder.json"
-        ;;
-    retarget)
-        PYTHONPATH=$PYTHONPATH:$PWD/tests:$PWD/tests/retarget \
-            run retarget python3 -m scripts.retargeting "$out/retarget.json"
         ;;
     *) echo "unknown part: $part" >&2; status=2 ;;
     esac

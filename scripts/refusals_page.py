@@ -22,6 +22,7 @@ from nvfp4.emulator.errors import EmulatorError
 from nvfp4.records.launch_errors import CaptureError
 from nvfp4.records.refusals import signs
 from scripts.codes_page import code_of, subclasses
+from scripts.markdown import line_of, table
 
 root = Path(__file__).resolve().parent.parent
 page_path = root / "docs" / "emulator.md"
@@ -80,12 +81,12 @@ class _Reader:
             if isinstance(node, ast.ClassDef) and node.name in self._classes:
                 yield from self._own_message(node)
             if isinstance(node, ast.FunctionDef) and node.name not in _makers:
-                self._strings = {}
-                for each in _own_nodes(node):
+                self._strings, nodes = {}, list(_own_nodes(node))
+                for each in nodes:
                     if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name):
                         self._strings[each.targets[0].id] = self._text(each.value)
                 parameters = {each.arg for each in node.args.args}
-                for each in _own_nodes(node):
+                for each in nodes:
                     if isinstance(each, ast.Call):
                         yield from self._site(each, parameters)
 
@@ -182,32 +183,19 @@ def kinds() -> Iterator[tuple[str, str, str]]:
 
 def section() -> str:
     """The lines between the two marks."""
-    lines = [_table(("failure", "the case says", "the verdict says"), kinds())]
+    lines = [table(("failure", "the case says", "the verdict says"), kinds())]
     for area, title in _areas.items():
         rows = ((_quoted(each.message), each.hint) for each in sites() if each.area == area)
-        lines += [f"### {title}", _table(("message", "hint"), rows)]
+        lines += [f"### {title}", table(("message", "hint"), rows)]
         for name in _in_one_line:
             error = refusing_classes()[name]
             if area in error.__module__:
-                lines.append(f"`{code_of(error)}`: {_sentence(error.__doc__)}")
+                lines.append(f"`{code_of(error)}`: {line_of(error.__doc__)}")
     rows = ((f"`{each.code}`", each.says) for each in signs)
-    lines += ["### What others raise", _table(("failure", "where"), rows)]
+    lines += ["### What others raise", table(("failure", "where"), rows)]
     rows = ((f"`{code}`", meaning) for code, meaning in batch_codes.items())
-    lines += ["### Files of a batch", _table(("error", "when"), rows)]
+    lines += ["### Files of a batch", table(("error", "when"), rows)]
     return "\n\n".join(lines)
-
-
-def _sentence(text: str | None) -> str:
-    return " ".join((text or "").split())
-
-
-def _table(headings: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
-    lines = [f"| {' | '.join(map(_cell, line))} |" for line in (headings, *rows)]
-    return "\n".join([lines[0], "|" + "---|" * len(headings), *lines[1:]])
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
 
 
 def _quoted(text: str) -> str:

@@ -17,7 +17,7 @@ from click.testing import Result
 from hypothesis import settings
 from kept import Judge, invoke
 
-from nvfp4.capture.cuda.toolchain import MissingToolchain, find_toolchain
+from nvfp4.capture.cuda.toolchain import MissingToolchain, Toolchain, find_toolchain
 from nvfp4.cli.history.database import History
 from nvfp4.cli.judging import invocation as judging
 from nvfp4.cli.verdict import Verdict
@@ -150,17 +150,22 @@ def recorder() -> Iterator[Recorder]:
     made.close()
 
 
+@pytest.fixture(scope="session")
+def toolchain() -> Toolchain:
+    """What compiles CUDA C++ here; skips where there is none."""
+    try:
+        return find_toolchain()
+    except MissingToolchain as missing:
+        pytest.skip(str(missing))
+
+
 @pytest.fixture(scope="module")
-def emulated() -> Iterator[Emulation]:
+def emulated(toolchain: Toolchain) -> Iterator[Emulation]:
     """The stand-in device; skips where there is no nvcc, or a real CUDA device."""
     from nvfp4 import emulation
 
     if torch.cuda.is_available():
         pytest.skip("there is a real CUDA device")
-    try:
-        find_toolchain()
-    except MissingToolchain as missing:
-        pytest.skip(str(missing))
     with emulation.install_stand_in() as installed:
         yield installed
 

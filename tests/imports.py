@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 from bot import root
@@ -21,6 +22,18 @@ def modules() -> dict[str, Path]:
     return found
 
 
+def packages_of(text: str) -> set[str]:
+    """The top-level packages that a text imports, anywhere in it; "" for a relative import."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add("" if node.level else (node.module or "").partition(".")[0])
+    return names
+
+
+@cache
 def imports_of(path: Path) -> set[str]:
     """Full dotted names of all that a file imports, in functions and under TYPE_CHECKING too."""
     found: set[str] = set()

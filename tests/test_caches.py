@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -11,7 +12,9 @@ from pathlib import Path
 import pytest
 from conftest import with_the_judge
 
-from nvfp4.sandbox.caches import cache_variables, prune, size_bytes
+from nvfp4.sandbox import caches as sandbox_caches
+from nvfp4.sandbox.caches import cache_variables, prune, trim
+from nvfp4.sandbox.totals import size_bytes
 
 
 @pytest.fixture
@@ -87,10 +90,72 @@ def make(folder: Path, nbytes: int, age_s: float) -> Path:
 
 
 def test_old_caches_and_those_that_are_too_much_are_deleted(tmp_path: Path) -> None:
-    new, second, third = (make(tmp_path / f"{i}", 100, 10.0 * i) for i in range(3))
+    new, second, third = (make(tmp_path / f"{i}", 100_000, 10.0 * i) for i in range(3))
     old = make(tmp_path / "old", 1, 1000.0)
-    prune(tmp_path, 500.0, 250)
+    prune(tmp_path, 500.0, 250_000)
     assert [path.exists() for path in (new, second, third, old)] == [True, True, False, False]
     prune(tmp_path, 500.0, 10)
     assert [path.exists() for path in (new, second)] == [True, False], "the newest is in use"
-    assert size_bytes(tmp_path) == 100
+    assert 100_000 <= size_bytes(tmp_path) < 120_000
+
+
+def nested(folder: Path, depth: int) -> None:
+    """Folders in folders, deeper than any path may be long, with a file in the last."""
+    here = os.getcwd()
+    try:
+        os.chdir(folder)
+        for _ in range(depth):
+            os.mkdir("d" * 20)
+            os.chdir("d" * 20)
+        Path("file").write_text("deep")
+    finally:
+        os.chdir(here)
+
+
+def test_a_cache_that_has_grown_too_large_is_not_kept(
+    caches: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox_caches, "kept_each_bytes", 100_000)
+    folder = Path(variables("a = 1\n", tmp_path)["XDG_CACHE_HOME"])
+    (folder / "small").write_bytes(bytes(10_000))
+    trim(folder)
+    assert (folder / "small").exists()
+    (folder / "large").write_bytes(bytes(200_000))
+    variables("a = 1\n", tmp_path)
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("depth", [100, 2000])
+def test_folders_that_are_nested_too_deep_are_deleted_and_stop_nobody(
+    caches: Path, tmp_path: Path, depth: int
+) -> None:
+    deep = Path(variables("a = 1\n", tmp_path)["XDG_CACHE_HOME"])
+    nested(deep, depth)
+    assert size_bytes(deep) > 1 << 60
+    variables("a = 2\n", tmp_path)
+    trim(deep)
+    assert not deep.exists()
+
+
+def test_a_folder_that_nobody_may_list_is_deleted(caches: Path, tmp_path: Path) -> None:
+    folder = Path(variables("a = 1\n", tmp_path)["XDG_CACHE_HOME"])
+    (folder / "locked").mkdir()
+    (folder / "locked" / "file").write_bytes(bytes(10_000))
+    (folder / "locked").chmod(0)
+    prune(folder.parent, kept_s := -1.0, 1 << 30)
+    assert kept_s < 0 and folder.exists(), "the newest is in use"
+    sandbox_caches._remove(folder)
+    assert not folder.exists()
+
+
+def test_a_wait_for_the_lock_has_a_limit_and_says_so(
+    caches: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(sandbox_caches, "lock_s", 0.2)
+    variables("a = 1\n", tmp_path)
+    with open(caches / "submissions" / "lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert variables("a = 2\n", tmp_path)["XDG_CACHE_HOME"] == str(tmp_path / "cache")
+    said = capsys.readouterr().err
+    assert said.startswith("nvfp4: another process has held the lock")
+    assert said.count("\n") == 1

@@ -1,7 +1,6 @@
 """Bad input to the judge itself: never a traceback, never a hang, never a wrong verdict.
 
-Where input is refused it is by the error that its reader declares. ``scripts/fuzz_judge.py`` feeds
-the same readers with bytes that a coverage-guided fuzzer makes.
+Where input is refused it is by the error that its reader declares.
 """
 
 from __future__ import annotations

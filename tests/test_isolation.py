@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -63,7 +64,8 @@ print(json.dumps({
     "processes": [name for name in os.listdir("/proc") if name.isdecimal()],
     "namespaces": {name: os.readlink("/proc/self/ns/" + name)
                    for name in os.listdir("/proc/self/ns")},
-    "interfaces": [name for _, name in socket.if_nameindex()],
+    "interfaces": [
+        line.split(":")[0].strip() for line in open("/proc/net/dev").readlines()[2:]],
     "tmp": os.listdir("/tmp"),
     "shm": os.listdir("/dev/shm"),
     "dev": os.listdir("/dev"),
@@ -78,6 +80,12 @@ print(json.dumps({
     "settings": attempt(lambda: write("/proc/sys/kernel/core_pattern")),
     "mount": attempt(lambda: subprocess.run(["mount", "-t", "tmpfs", "x", "/tmp"], check=True)),
     "judge": attempt(lambda: os.sched_setaffinity(int(os.environ["JUDGE_PATH"]), {0})),
+    "caches": os.listdir(os.path.dirname(os.environ["XDG_CACHE_HOME"])),
+    "above the caches": os.listdir(os.path.dirname(os.path.dirname(os.environ["XDG_CACHE_HOME"]))),
+    "history": attempt(lambda: open(os.environ["HISTORY_PATH"])),
+    "new beside the caches": attempt(
+        lambda: write(os.path.dirname(os.environ["XDG_CACHE_HOME"]) + "/lock")),
+    "own cache": attempt(lambda: write(os.environ["XDG_CACHE_HOME"] + "/file")),
     "own file": attempt(lambda: write("file")),
     "own tmp": attempt(lambda: write("/tmp/file")),
     "own shm": attempt(lambda: write("/dev/shm/file")),
@@ -96,13 +104,15 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict]:
     listening.listen()
     try:
         variables = {"OUTSIDE_PATH": str(outside), "JUDGE_PATH": str(os.getpid())}
+        (outside / "nvfp4").mkdir()
+        (outside / "nvfp4" / "history.sqlite3").write_text("")
+        variables |= {"XDG_CACHE_HOME": str(outside / "caches"), "XDG_DATA_HOME": str(outside)}
+        variables["HISTORY_PATH"] = str(outside / "nvfp4" / "history.sqlite3")
         yield inside(probe, tmp_path_factory.mktemp("alone"), SECRET_TOKEN="hush", **variables)
         assert (outside / "file").read_text() == "kept"
     finally:
         listening.close()
-        for path in outside.iterdir():
-            path.unlink()
-        outside.rmdir()
+        shutil.rmtree(outside)
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +133,50 @@ def test_a_submission_has_no_rights_of_root(namespaced: dict) -> None:
     assert [line.split()[1] for line in namespaced["capabilities"]] == ["0" * 16] * 2
     assert namespaced["mount"] == "CalledProcessError"
     assert namespaced["settings"] in ("OSError", "PermissionError")
+
+
+def test_files_that_other_judgements_lock_cannot_be_seen(namespaced: dict) -> None:
+    assert namespaced["history"] == "FileNotFoundError"
+    assert namespaced["above the caches"] == ["submissions"]
+    assert len(namespaced["caches"]) == 1
+    assert namespaced["new beside the caches"] == "OSError"
+    assert namespaced["own cache"] == "done"
+
+
+def test_without_namespaces_files_that_others_lock_cannot_be_read(tmp_path: Path) -> None:
+    for name in ("home/private/mine", "home/other"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("home/private/lock", "home/private/mine/file", "home/other/file", "home/file"):
+        (tmp_path / name).write_text("text")
+    (tmp_path / "home" / "link").symlink_to(tmp_path)
+    script = (
+        "import os\nfrom pathlib import Path\n"
+        "from nvfp4.sandbox.confinement import confine_files\n"
+        "from nvfp4.sandbox.namespaces import drop_capabilities\n"
+        "drop_capabilities()\nconfine_files([Path('private/mine')], [Path('private')])\n"
+        "for name in ('private/lock', 'link/home/private/lock', 'private/mine/file',\n"
+        "             'other/file', 'file', '/etc/passwd', '/proc/self/status'):\n"
+        "    try:\n        open(name).close()\n        print('read', name)\n"
+        "    except OSError:\n        print('refused', name)\n"
+        "print(sorted(os.listdir('private')))\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path / "home",
+        env=with_the_judge,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    if "Landlock" in ended.stderr:
+        pytest.skip("this system has no Landlock")
+    names = ("private/mine/file", "other/file", "file", "/etc/passwd", "/proc/self/status")
+    assert ended.stdout.splitlines() == [
+        "refused private/lock",
+        "refused link/home/private/lock",
+        *(f"read {name}" for name in names),
+        "['lock', 'mine']",
+    ], ended.stderr
 
 
 in_tmp = pytest.mark.skipif(root.is_relative_to("/tmp"), reason="the judge itself lies in /tmp")
@@ -163,7 +217,8 @@ def test_programs_that_a_submission_needs_are_there(seen: dict) -> None:
 def test_the_judge_says_what_is_in_force(tmp_path: Path) -> None:
     ended = Bot.stage(tmp_path / "flat", b"").run("test", [case()])
     confined = {key: value for key, value in ended.values.items() if key.startswith("confined.")}
-    assert set(confined) == {"confined.resources", "confined.files", "confined.namespaces"}
+    mechanisms = ("resources", "files", "namespaces", "system_calls")
+    assert set(confined) == {f"confined.{each}" for each in mechanisms}
     own = confined["confined.namespaces"]
     assert own.startswith(("own pid, ipc, mount, network and user", "own ipc", "none: "))
 

@@ -14,8 +14,6 @@ import sys
 
 import pytest
 
-from scripts.slower import slower
-
 root = pathlib.Path(__file__).resolve().parent.parent
 shapes = [(1, 64, 1), (3, 64, 5), (17, 192, 2), (129, 320, 1), (33, 1088, 2), (7, 16384, 1)]
 
@@ -218,25 +216,3 @@ for fields in ((24, 4, 1), (8, 1, 1), (512, 4, 1), (32, 1, 3), (8, 4, 16), (32, 
         "rows must be a power of two of at most 8",
         "a piece is 16 or 32 bytes",
     ]
-
-
-@pytest.mark.parametrize(("permille", "ctas"), [(10, 101), (40, 104)])
-def test_the_slower_copy_has_more_ctas_and_is_right(permille, ctas, tmp_path):
-    copy = tmp_path / "slower_copy.py"
-    copy.write_text(slower((root / "submission.py").read_text(), permille))
-    code = f"""
-import sys
-sys.path.insert(0, {str(tmp_path)!r})
-from nvfp4 import emulation
-with emulation.install("sm_90a") as emulated:
-    import slower_copy, reference
-    data = reference.generate_full_range_input(1600, 128, 1, seed=1)
-    output = slower_copy.gemv(data, slower_copy.Configuration(8, 4, 4))
-    print(list(emulated.launches[-1].grid)[0], *reference.check_implementation(data, output))
-"""
-    assert run(code, "sm_90a", tmp_path).splitlines()[-1].split()[:2] == [str(ctas), "True"]
-
-
-def test_a_kernel_that_is_written_otherwise_has_no_slower_copy():
-    with pytest.raises(ValueError, match="has 0 lines"):
-        slower("def custom_kernel(data): ...", 1)

@@ -37,7 +37,7 @@ reading_ptx = {"nvfp4.emulator.errors", "nvfp4.emulator.names", "nvfp4.emulator.
 
 
 order_in_the_emulator = (
-    *("source", "names", "errors", "findings", "report", "cost", "loops", "ptx", "arithmetic"),
+    *("source", "names", "errors", "report", "cost", "loops", "ptx", "arithmetic"),
     *("state", "instructions", "compiler", "execution", "listing", "rendering", "", "preparation"),
 )
 """Folders and modules of the emulator, each of which may import its own and what stands before."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -83,12 +84,14 @@ def rows_of_bytes(draw: st.DrawFn) -> tuple[list[list[int]], list[int], list[lis
     return a, listed(byte, k // 2), sfa, listed(finite_scales, k // 16)
 
 
-@given(rows_of_bytes())
+@pytest.mark.parametrize("sums", [reference._sums_on_cpu, reference._sums_on_gpu])
+@given(operands=rows_of_bytes())
 def test_the_gemv_is_exact_for_every_code_and_scale(
+    sums: Callable[..., torch.Tensor],
     operands: tuple[list[list[int]], list[int], list[list[int]], list[int]],
 ) -> None:
     a, b, sfa, sfb = operands
-    got = exact_gemv(
+    got = sums(
         torch.tensor(a, dtype=torch.uint8),
         torch.tensor(b, dtype=torch.uint8),
         scales_of(sfa),

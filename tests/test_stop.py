@@ -107,40 +107,33 @@ def test_a_process_that_will_not_stop_is_killed(
     assert time.monotonic() - start < 10
 
 
-@pytest.mark.parametrize("mode", ["test", "info"])
-def test_a_pipe_that_is_only_read_ends_with_111_and_a_sentence(mode: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("mode", "pipe", "opened", "why"),
+    [
+        ("test", os.devnull, "rb", "cannot be written to"),
+        ("info", os.devnull, "rb", "cannot be written to"),
+        ("info", "/dev/full", "wb", "cannot be written any more"),
+    ],
+)
+def test_a_pipe_that_takes_no_results_ends_with_111_and_a_sentence(
+    mode: str, pipe: str, opened: str, why: str, tmp_path: Path
+) -> None:
+    if not os.path.exists(pipe):
+        pytest.skip(f"there is no {pipe}")
     bot = Bot.stage(tmp_path / "flat", b"")
     (bot.folder / "cases.txt").write_text(case() + "\n")
-    with open(os.devnull, "rb") as readable:
+    with open(pipe, opened) as results:
         done = subprocess.run(
             [sys.executable, "eval.py", mode, "cases.txt"],
             cwd=bot.folder,
-            env={**os.environ, "POPCORN_FD": str(readable.fileno())},
-            pass_fds=[readable.fileno()],
+            env={**os.environ, "POPCORN_FD": str(results.fileno())},
+            pass_fds=[results.fileno()],
             capture_output=True,
             text=True,
         )
     assert done.returncode == 111
     [sentence] = done.stderr.splitlines()
-    assert "cannot be written to" in sentence
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
-def test_results_that_find_no_room_end_with_111_and_a_sentence(tmp_path: Path) -> None:
-    bot = Bot.stage(tmp_path / "flat", b"")
-    (bot.folder / "cases.txt").write_text(case() + "\n")
-    with open("/dev/full", "wb") as full:
-        done = subprocess.run(
-            [sys.executable, "eval.py", "info", "cases.txt"],
-            cwd=bot.folder,
-            env={**os.environ, "POPCORN_FD": str(full.fileno())},
-            pass_fds=[full.fileno()],
-            capture_output=True,
-            text=True,
-        )
-    assert done.returncode == 111
-    [sentence] = done.stderr.splitlines()
-    assert "cannot be written any more" in sentence
+    assert why in sentence
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "-1", "0", "1e999"])

@@ -49,7 +49,7 @@ class CorpusError(SetupError):
 class Specimen:
     """A submission of the corpus. family: that of the cheat, None for an honest one. caught: a
     pattern of the message or warning that must catch it. needs: cuda, cpu, or None. quick: whether
-    it is of the few that stand for the rest.
+    it is of the few that stand for the rest. limit_gib: as of Options.
     """
 
     name: str
@@ -59,6 +59,7 @@ class Specimen:
     caught: str | None = None
     needs: str | None = None
     quick: bool = False
+    limit_gib: int = 0
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def load_corpus(problem: Problem) -> list[Specimen]:
 def _specimen(path: Path, gemv: str) -> Specimen:
     text = path.read_text(encoding="utf-8")
     directives = dict(
-        re.findall(r"^# (family|caught|needs|strategy|quick): (.+)$", text, re.MULTILINE)
+        re.findall(r"^# (family|caught|needs|strategy|quick|limit): (.+)$", text, re.MULTILINE)
     )
     if "strategy" not in directives or ("family" in directives) != ("caught" in directives):
         raise CorpusError(
@@ -113,6 +114,7 @@ def _specimen(path: Path, gemv: str) -> Specimen:
         caught=directives.get("caught"),
         needs=directives.get("needs"),
         quick="quick" in directives,
+        limit_gib=int(directives.get("limit", 0)),
     )
 
 
@@ -133,7 +135,8 @@ def run_corpus(
     at_once = min(_most_at_once, os.cpu_count() or 1)
 
     def judge(verdict: Verdict, specimen: Specimen, plan: Plan) -> Verdict:
-        bot = Bot(problem, specimen.source.encode(), Options(device=device, flush=flush))
+        options = Options(device=device, flush=flush, limit_gib=specimen.limit_gib)
+        bot = Bot(problem, specimen.source.encode(), options)
         assess(bot, plan, verdict, Observer())
         return verdict
 
@@ -166,8 +169,8 @@ def _find(specimen: Specimen, verdict: Verdict) -> Finding:
         how = _one_line(said[0]) if said else _times(verdict)
         outcome = "skipped" if verdict.unclear else "passed" if verdict.passed else "failed"
         return Finding(specimen, outcome, how)
-    codes = [each.code for each in verdict.warnings if each.code in _catching]
-    matches = [text for text in [*codes, *said] if re.search(specimen.caught, text)]
+    warned = [f"{each.code}: {each.message}" for each in verdict.warnings if each.code in _catching]
+    matches = [text for text in [*warned, *said] if re.search(specimen.caught, text)]
     if verdict.passed and not matches:
         return Finding(specimen, "escaped", "nothing")
     if matches:

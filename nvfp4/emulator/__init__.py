@@ -38,6 +38,7 @@ __all__ = [
     "Worlds",
     "cost_of",
     "examine",
+    "forget_modules",
     "run",
     "run_ptx",
     "variable",
@@ -121,6 +122,13 @@ def variable(ptx: str, name: str) -> Buffer:
     from nvfp4.emulator.execution.module import load_module
 
     return load_module(ptx).variable(name)
+
+
+def forget_modules() -> None:
+    """The next launch of a PTX text loads it anew: its variables have their first values again."""
+    from nvfp4.emulator.execution.module import load_module
+
+    load_module.cache_clear()
 
 
 def run_ptx(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from nvfp4.emulator import run_ptx
-from nvfp4.emulator.arithmetic import choosing, compiled
+from nvfp4.emulator.arithmetic import compiled
 
 _sizes = ("b8", "b16", "b32", "b64")
 
@@ -20,7 +20,6 @@ def steps() -> Iterator[None]:
     run_ptx(_ptx(), "prepare", (2, 1, 1), (64, 1, 1), parameters, 0, [("m", address, 4096)])
     yield
     yield from compiled.compile_all()
-    yield from choosing.compile_all()
 
 
 def _ptx() -> str:

@@ -36,12 +36,14 @@ from nvfp4.records.launch_records import (
     within,
 )
 from nvfp4.records.messages import Execute, Executed, Greeting, Opened, OpenSession, pack, unpack
-from nvfp4.sandbox import isolation
 from nvfp4.sandbox.confinement import confine
 from nvfp4.worker.raised import failure_of
 from nvfp4.worker.tracebacks import explained
 
 _longest_prints = 16 << 10
+
+_most_text_bytes = 64 << 20
+"""Of all PTX of a submission's process."""
 
 
 def _tells_all(error: EmulatorError) -> bool:
@@ -59,6 +61,7 @@ class Execution:
         self._memory = MappedMemory()
         self._outbox: mmap.mmap | None = None
         self._texts: list[str] = []
+        self._text_bytes = 0
         self._regions: tuple[Region, ...] = ()
         self._buffers: list[Buffer] = []
         self._worlds = Worlds()
@@ -67,10 +70,11 @@ class Execution:
     def open(self, request: OpenSession, fd: int | None) -> Opened:
         """Forget everything. fd: the outbox of the next submission's process."""
         assert fd is not None
+        emulator.forget_modules()
         self._memory.drop()
         self._outbox = mmap.mmap(fd, outbox_bytes, prot=mmap.PROT_READ)
         os.close(fd)
-        self._texts, self._regions = [], ()
+        self._texts, self._text_bytes, self._regions = [], 0, ()
         self._worlds = Worlds()
         self._submission, self._name = Path(request.path), request.name
         if request.path:
@@ -85,7 +89,7 @@ class Execution:
         failure: dict[str, Any] = {}
         try:
             call = read_call(request.call)
-            self._texts += [self._handed_over(span).decode() for span in call.texts]
+            self._take_texts(call)
             self._regions, self._buffers = (), self._place_buffers(request, call, fd)
             for number, step in enumerate(call.steps):
                 self._set_memory(step, request, call)
@@ -111,6 +115,12 @@ class Execution:
             os.close(fd)
         said = "".join(prints)[:_longest_prints]
         return Executed(reports, said, fault[:_longest_prints], failure, False)
+
+    def _take_texts(self, call: RecordedCall) -> None:
+        self._text_bytes += sum(span.nbytes for span in call.texts)
+        if self._text_bytes > _most_text_bytes:
+            raise Malformed("there is too much PTX")
+        self._texts += [self._handed_over(span).decode() for span in call.texts]
 
     def _handed_over(self, span: Span) -> bytes:
         assert self._outbox is not None
@@ -230,8 +240,7 @@ class Execution:
 def main() -> None:
     """Serves the judge until it is gone."""
     channel = Channel(socket.socket(fileno=int(sys.argv[1])), takes_fds=True)
-    channel.send(pack(Greeting(confine())))
-    isolation.close_to_others()
+    channel.send(pack(Greeting(confine(closed=True))))
     execution = Execution()
     operations: dict[type, Any] = {OpenSession: execution.open, Execute: execution.execute}
     # Takes a second or two, in which the submission is being captured.

@@ -16,7 +16,7 @@ from typing import TypeVar
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
 from nvfp4.records.messages import Greeting, pack, unpack
 from nvfp4.sandbox import isolation
-from nvfp4.sandbox.caches import cache_root, passed_on
+from nvfp4.sandbox.caches import cache_root, passed_on, private_variable
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ class Executor:
         ours, theirs = socket.socketpair()
         environment = passed_on()
         environment["TMPDIR"] = str(self._scratch)
-        environment |= _caches(self._scratch)
+        environment |= _caches(self._scratch) | private_variable()
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "nvfp4.executor", str(theirs.fileno())],

@@ -17,8 +17,10 @@ from nvfp4.judge.protocol import Exit
 from nvfp4.judge.request import Request
 from nvfp4.judge.submission_process import CaseFailed, SubmissionFailed, SubmissionProcess
 from nvfp4.records.messages import Done, Explain
+from nvfp4.records.reading import read_plain_file
 from nvfp4.worker.emulated_runner import explained_name
-from nvfp4.worker.listings import read_plain_file
+
+_longest_bytes = 8 << 20
 
 
 def explain(request: Request) -> Exit:
@@ -60,7 +62,7 @@ def _explain(process: Any, case: Any, request: Any, deadline: float) -> dict[str
         opened.ask(request, Done)
     finally:
         opened.close()
-    content = read_plain_file(process.scratch / explained_name)
+    content = read_plain_file(process.scratch, explained_name, _longest_bytes)
     try:
         found = json.loads(content or b"")
     except (ValueError, RecursionError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,9 @@ def judge_cases(request: Request) -> Exit:
             if hooks.repeat is None:
                 return judge.test(cases)
             with SubmissionProcess(submission, options) as fresh:
+                if device.type == "cuda":  # else this would take time from the emulator
+                    with suppress(SubmissionFailed):  # which the first request tells
+                        fresh.begin_load(_greeting_timeout_s)
                 return judge.test(cases, hooks.repeat(fresh))
         if request.mode == "profile":
             return judge.profile(cases)

@@ -131,7 +131,7 @@ class SubmissionProcess:
         self._submission = self.scratch / submission.name
         self._source, self._name = submission, self.options.name or submission.name
         self._process: Process | None = None
-        self._loaded = False
+        self._loaded = self._loads = False
         self._requests = 0
         self._asked: object = None
         self._load_failure: SubmissionFailed | None = None
@@ -156,7 +156,7 @@ class SubmissionProcess:
         self.stdout, self._stderr = _Tail(self._process.stdout), _Tail(self._process.stderr)
         self._channel = Channel(ours)
         self._confined = None
-        self._loaded = False
+        self._loaded = self._loads = False
 
     @property
     def pid(self) -> int | None:
@@ -195,6 +195,13 @@ class SubmissionProcess:
             self.load(deadline - time.monotonic())
         self._send(request, fd)
 
+    def begin_load(self, timeout_s: float) -> None:
+        """Has the submission imported while this process does something else; ``load`` waits for
+        it. Raises SubmissionFailed where the worker does not start."""
+        self.greet(timeout_s)
+        self._send(Load(), None)
+        self._loads = True
+
     def load(self, timeout_s: float) -> None:
         """Imports the submission: a failure once, and the same again whenever it is asked for.
         Raises SubmissionFailed and CannotRun."""
@@ -203,7 +210,9 @@ class SubmissionProcess:
         self.greet(timeout_s)
         if self._load_failure:
             raise self._load_failure
-        self._send(Load(), None)
+        if not self._loads:
+            self._send(Load(), None)
+        self._loads = False
         try:
             self.finish(Done, timeout_s)
         except SubmissionFailed as failed:

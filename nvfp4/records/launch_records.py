@@ -6,7 +6,7 @@ not malformed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -136,7 +136,17 @@ def read_call(said: object) -> RecordedCall:
     )
     if not call.steps or call.steps[0].regions is None or call.steps[-1].launch is not None:
         raise Malformed("call.steps has no beginning or no end")
+    if sum(span.nbytes for span in _handed_over(call)) > outbox_bytes:
+        raise Malformed("call hands over more bytes than there are")
     return call
+
+
+def _handed_over(call: RecordedCall) -> Iterator[Span]:
+    """Each of them lies in the outbox, and no two in the same place."""
+    yield from call.texts
+    for step in call.steps:
+        yield from (write.data for write in step.writes)
+        yield from (variable.data for variable in step.variables)
 
 
 class _Fields:

@@ -41,7 +41,8 @@ class Options:
     check: whether the emulator looks for findings. orders: of warps and CTAs in which a kernel with
     findings runs. strict: whether findings fail a case. keep: the folder that listings of emulated
     kernels go to. repeat: whether some tests run again in a fresh process. name: what
-    messages call the submission's file, "" for its own name.
+    messages call the submission's file, "" for its own name. limit_gib: how much memory, and how
+    much of the disk, its processes may take together; 0 for as much as the machine can spare.
     """
 
     device: str = "auto"
@@ -55,6 +56,7 @@ class Options:
     keep: str | None = None
     repeat: bool = True
     name: str = ""
+    limit_gib: int = 0
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -69,6 +71,8 @@ class Options:
             raise ValueError(f"the option device cannot be {self.device!r:.60}")
         if self.orders < 1 or not 0 < self.timeout_s < math.inf:
             raise ValueError("the options orders and timeout_s must be positive numbers")
+        if self.limit_gib < 0:
+            raise ValueError("the option limit_gib cannot be negative")
 
     @property
     def without_gpu(self) -> bool:

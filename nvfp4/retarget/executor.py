@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from nvfp4.capture.signature import parameter_bytes
 from nvfp4.records.launch import Launch
 from nvfp4.retarget.driver import Driver, Kernel, Module, installed_driver
@@ -23,6 +25,10 @@ class Executor:
         self._driver = driver or installed_driver()
         self._modules: dict[str, Module] = {}
         self._kernels: dict[tuple[str, str], Kernel] = {}
+
+    def kernels(self) -> list[dict[str, Any]]:
+        """What was rewritten so far; see `report.RewriteReport.entries`."""
+        return [entry for report in self.reports for entry in report.entries()]
 
     def translate(self, ptx: str) -> str:
         """PTX for this device and its driver; noted in `reports`. Raises NotRetargetable."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import json
 import os
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from nvfp4.capture import activity
+from nvfp4.capture.cuda import image_headers
 from nvfp4.capture.imports import when_imported
 
 REPORT = ".retargeted.json"
@@ -26,7 +28,10 @@ REPORT = ".retargeted.json"
 
 _COMPILER, _FOLDER = "PYTORCH_NVCC", "TORCH_EXTENSIONS_DIR"
 """Variables that torch reads when it builds."""
+_INCLUDED = "CPLUS_INCLUDE_PATH"
 
+_OF_A_BUILD = "of_a_build"
+_LONGEST = 400  # line of a build's output that is no command
 _OLDEST = 80
 _MAPPED = re.compile(r"(/.*\.so)$", re.MULTILINE)
 
@@ -60,6 +65,39 @@ def _prepare(retarget: str, arch: str, capability: tuple[int, int]) -> None:
     root = os.environ.get(_FOLDER) or builder.get_default_build_root()
     os.environ[_FOLDER] = str(Path(root, f"sm_{number}-{digest}"))
     builder.FileBaton = Turn
+    builder._write_ninja_file_and_build_library = _explained(builder)
+    # As on the contest's machines, where compilers look into CUTLASS's folder.
+    folders = [os.environ.get(_INCLUDED, ""), *map(str, image_headers.cutlass_folders())]
+    os.environ[_INCLUDED] = os.pathsep.join(filter(None, folders))
+
+
+def _explained(builder: Any) -> Callable[..., Any]:
+    """torch's function that builds, with errors in short. Where a header of the contest's machines
+    is missing, it raises NotInstalled; what has failed is built again when asked for, where torch
+    would load nothing.
+    """
+    original = builder._write_ninja_file_and_build_library
+
+    @functools.wraps(original)
+    def build(*arguments: Any, **named: Any) -> Any:
+        try:
+            return original(*arguments, **named)
+        except RuntimeError as error:
+            builder.JIT_EXTENSION_VERSIONER.entries.clear()
+            said = str(error)
+            image_headers.refuse_if_missing(said, Path(builder.CUDA_HOME or "", "include"))
+            # Behind the command lines are the compiler's words.
+            kept = [line for line in said.splitlines() if line.strip() and len(line) <= _LONGEST]
+            error.args = ("\n".join(kept),)
+            setattr(error, _OF_A_BUILD, True)
+            raise
+
+    return build
+
+
+def is_of_a_build(error: BaseException) -> bool:
+    """Whether torch raised it because an extension cannot be built."""
+    return getattr(error, _OF_A_BUILD, False) is True
 
 
 class Turn:

@@ -21,6 +21,7 @@ from typing import Any
 from nvfp4.capture.cuda import flags
 from nvfp4.capture.cuda.native_build import BuildFailed, build_translated, compiles, output_of
 from nvfp4.retarget.extensions import REPORT
+from nvfp4.retarget.targets import runs_on
 
 _error = re.compile(r"\b(error|fatal)\b", re.IGNORECASE)
 _of_an_architecture = re.compile(
@@ -28,23 +29,11 @@ _of_an_architecture = re.compile(
     r"|modifier|instruction types|unknown instruction|PTX ISA",
     re.IGNORECASE,
 )
-_CODE = re.compile(r"(sm|compute)_(\d+)([af]?)")
 
 
-def runs_on(codes: list[str], number: int) -> bool:
-    """Whether a GPU of an architecture such as 90 runs one of these, such as compute_80."""
-    return not codes or any(_runs_on(code, number) for code in codes)
-
-
-def _runs_on(code: str, number: int) -> bool:
-    made = _CODE.fullmatch(code)
-    if made is None:  # native, all
-        return True
-    kind, least, suffix = made[1], int(made[2]), made[3]
-    if suffix == "a":
-        return number == least
-    same_family = number // 10 == least // 10
-    return least <= number and (same_family or (kind == "compute" and not suffix))
+def _fits(codes: list[str], number: int) -> bool:
+    """Whether the GPU runs one of the codes that the arguments name, or none is named."""
+    return not codes or any(runs_on(code, number) for code in codes)
 
 
 def fits_not(said: str) -> bool:
@@ -77,7 +66,7 @@ def main(arguments: list[str]) -> int:
     report = Path(f"{output_of(words) or 'a.o'}{REPORT}")
     report.unlink(missing_ok=True)
     said = ""
-    if retarget == "auto" and runs_on(flags.split_architectures(words)[1], int(number)):
+    if retarget == "auto" and _fits(flags.split_architectures(words)[1], int(number)):
         ended = subprocess.run([nvcc, *words], capture_output=True, text=True, errors="replace")
         said = ended.stderr + ended.stdout
         if not ended.returncode or not fits_not(said):

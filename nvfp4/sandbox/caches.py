@@ -4,6 +4,7 @@ A new one begins as a copy of what trusted code has compiled (``capture.cuda.bui
 a worker can write its own copy only.
 """
 
+import atexit
 import contextlib
 import fcntl
 import hashlib
@@ -13,17 +14,29 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+
+from platformdirs import user_data_path
 
 from nvfp4.records.options import Options
 from nvfp4.sandbox.namespaces import uses_gpu
+from nvfp4.sandbox.totals import size_bytes
 
 kept_s = 14 * 24 * 3600.0
 kept_bytes = 4 << 30
+kept_each_bytes = 1 << 30
+"""Of one submission: a judgement that leaves more leaves nothing."""
+
+lock_s = 90.0
+"""How long to wait for another judgement, which may be building what all extensions share."""
 
 _folder_variable = "XDG_CACHE_HOME"
+_private_variable = "NVFP4_PRIVATE"
 _compilers = ("TRITON", "TORCHINDUCTOR", "CUTE_DSL", "NUMBA")
 _build_s = 60.0
+_look_s = 0.05
+_to_trim: set[Path] = set()
 
 
 def cache_variables(submission: Path, scratch: Path, emulates: bool = True) -> dict[str, str]:
@@ -33,7 +46,9 @@ def cache_variables(submission: Path, scratch: Path, emulates: bool = True) -> d
     folder = cache_root() / "submissions" / hashlib.sha256(content).hexdigest()[:32]
     try:
         _prepare(folder, for_extensions=emulates and b"cpp_extension" in content)
-    except OSError:  # such as a full disk
+    except OSError as error:  # such as a full disk
+        if isinstance(error, TimeoutError):
+            print(f"nvfp4: {error}", file=sys.stderr)
         folder = scratch / "cache"
     names = (
         *(f"{each}_CACHE_DIR" for each in _compilers),
@@ -60,21 +75,81 @@ def cache_root() -> Path:
     return Path(os.environ.get(_folder_variable) or Path.home() / ".cache") / "nvfp4"
 
 
+def private_variable() -> dict[str, str]:
+    """Tells a process that is to be confined which folders of the user's it may not see: a lock on
+    a file that others lock too would stop them."""
+    folders = [cache_root(), user_data_path("nvfp4", appauthor=False)]
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return {_private_variable: os.pathsep.join(map(str, folders))}
+
+
+def private_folders() -> list[Path]:
+    """Those of ``private_variable``, which a submission need not know."""
+    named = os.environ.pop(_private_variable, "")
+    return [Path(each) for each in named.split(os.pathsep) if each]
+
+
 def _prepare(folder: Path, for_extensions: bool) -> None:
     """Makes the folder of a submission, and deletes others that are old. Raises OSError."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     trusted = cache_root() / "trusted"
-    with open(folder.parent / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    _trim_at_the_end(folder)
+    with _locked(folder.parent / "lock"):
+        trim(folder)
         if not folder.is_dir():
             if for_extensions:
                 _build_trusted(trusted)
             part = folder.with_suffix(".part")
-            shutil.rmtree(part, ignore_errors=True)
+            _remove(part)
             shutil.copytree(trusted, part) if trusted.is_dir() else part.mkdir()
             part.rename(folder)
         os.utime(folder)
         prune(folder.parent, kept_s, kept_bytes)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Alone with this file in the with block. Raises TimeoutError."""
+    deadline = time.monotonic() + lock_s
+    with open(path, "w") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(
+                        f"another process has held the lock {path} for {lock_s:.0f} s: this "
+                        "judgement goes on with an empty compilers' cache"
+                    ) from None
+                time.sleep(_look_s)
+        yield
+
+
+def _trim_at_the_end(folder: Path) -> None:
+    """When this process ends, which has then ended the submission's."""
+    if not _to_trim:
+        atexit.register(_trim_all)
+    _to_trim.add(folder)
+
+
+def _trim_all() -> None:
+    for each in _to_trim:
+        trim(each)
+
+
+def trim(folder: Path) -> None:
+    """Deletes the folder of a submission that has left too much in it."""
+    if size_bytes(folder, kept_each_bytes) > kept_each_bytes:
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Of any depth, whatever may be done with what lies in it."""
+    for command in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+        subprocess.run([*command, str(folder)], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def _build_trusted(folder: Path) -> None:
@@ -100,19 +175,9 @@ def prune(folder: Path, longest_s: float, most_bytes: int) -> None:
                 found.append((path.stat().st_mtime, path))
     left_bytes = most_bytes
     for number, (used, path) in enumerate(sorted(found, reverse=True)):
-        left_bytes -= size_bytes(path)
+        left_bytes -= size_bytes(path, max(left_bytes, 0))
         if number and (used < time.time() - longest_s or left_bytes < 0):
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def size_bytes(folder: Path) -> int:
-    """What the files below a folder take."""
-    total = 0
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(parent, name)).st_size
-    return total
+            _remove(path)
 
 
 _passed = re.compile(
@@ -138,4 +203,5 @@ def passed_on() -> dict[str, str]:
 
 def _ours(options: Options) -> dict[str, str]:
     """What our side of the process needs: the options, and when the judge ends."""
-    return {**options.as_variable(), "NVFP4_DEADLINE": str(time.monotonic() + options.timeout_s)}
+    deadline = time.monotonic() + options.timeout_s
+    return {**options.as_variable(), **private_variable(), "NVFP4_DEADLINE": str(deadline)}

@@ -1,36 +1,49 @@
 """All that confines a submission's process."""
 
+import contextlib
 import os
 from pathlib import Path
 
 from nvfp4.sandbox import isolation, namespaces
+from nvfp4.sandbox.caches import private_folders
+from nvfp4.sandbox.system_calls import refuse_system_calls
 
 
-def confine() -> dict[str, str]:
-    """Confines this process to its current folder and to the folder of XDG_CACHE_HOME.
+def confine(closed: bool = False) -> dict[str, str]:
+    """Confines this process to its current folder and to the folder of XDG_CACHE_HOME. closed:
+    others of the same user cannot read it, whatever else is missing.
 
     Goes on in a child; see ``namespaces.enter``. Returns what is in force: mechanism to
     description; "none: ..." says why there is none.
     """
     caches = os.environ.get("XDG_CACHE_HOME")
     writable = [Path.cwd(), *([Path(caches)] if caches else [])]
-    how = namespaces.enter(writable)
+    private = private_folders()
+    how = namespaces.enter(writable, private)
     isolation.die_with_parent()
+    if closed:
+        isolation.close_to_others()
     protections = {"resources": isolation.limit_resources(), "namespaces": how}
     if " mount" in how:
         writable += [Path("/tmp"), Path("/dev/shm")]  # its own
-    try:
-        protections["files"] = confine_files(writable)
-    except OSError as error:
-        protections["files"] = f"none: {error}"
+        private = []  # already hidden
+    for mechanism, confines in (
+        ("files", lambda: confine_files(writable, private)),
+        ("system_calls", refuse_system_calls),
+    ):
+        try:
+            protections[mechanism] = confines()
+        except OSError as error:
+            protections[mechanism] = f"none: {error}"
     return protections
 
 
 _writable_devices = ("null", "zero", "full", "random", "urandom", "tty", "dri")
 
 
-def confine_files(writable: list[Path]) -> str:
-    """Landlock: everything may be read and run, only ``writable`` and devices may be written.
+def confine_files(writable: list[Path], private: list[Path]) -> str:
+    """Landlock: everything may be run, and read but what is ``private``; only ``writable`` and
+    devices may be written.
 
     It also forbids tracing and reading processes outside, signals to them, and TCP. Raises OSError
     where the kernel or the package lacks it.
@@ -47,7 +60,9 @@ def confine_files(writable: list[Path]) -> str:
     ]
     try:
         domain = Landlock(strict=False)
-        domain.allow_read("/").allow_execute("/")
+        domain.allow_execute("/").add_path_rule("/", access=AccessFs.READ_DIR)
+        for path in [*writable, *_all_but(private)]:
+            domain.add_path_rule(path, access=AccessFs.READ_FILE)
         for path in [*writable, own_process, *devices]:
             if path.is_dir():
                 domain.allow_write(path)
@@ -59,3 +74,17 @@ def confine_files(writable: list[Path]) -> str:
     except LandlockError as error:
         raise OSError(str(error)) from error
     return f"Landlock ABI {int(domain.abi_version)}"
+
+
+def _all_but(private: list[Path]) -> list[Path]:
+    """What has to be named for everything to be named but these folders and what lies in them."""
+    hidden = {path.resolve() for path in private}
+    above = {folder for path in hidden for folder in path.parents}
+    if not above:
+        return [Path("/")]
+    found = []
+    for folder in above - hidden:
+        with contextlib.suppress(OSError):  # one that may not be listed
+            # A link may lead above what is hidden; where it leads is named for itself.
+            found += [path for path in folder.iterdir() if not path.is_symlink()]
+    return [path for path in found if path not in above | hidden and os.access(path, os.R_OK)]

@@ -1,6 +1,8 @@
 """A process that loads torch once and forks judges, which take less than a second to begin then.
 
-    python -m nvfp4.sandbox.judge_server SOCKET
+    python -m nvfp4.sandbox.judge_server SOCKET [PACKAGE ...]
+
+PACKAGE: what the submission imports, loaded once, too.
 
 The command starts it, and asks over the socket. It never reads what a judge is asked to do, nor
 does the fork server for workers that each judge begins with: no worker comes from a process that
@@ -8,6 +10,8 @@ has known a seed.
 """
 
 import atexit
+import contextlib
+import importlib
 import json
 import os
 import runpy
@@ -31,6 +35,9 @@ def main() -> None:
     sys.path[:] = [path for path in sys.path if path not in ("", os.getcwd())]
     isolation.close_to_others()
     fork_server.load()
+    for package in sys.argv[2:]:
+        with contextlib.suppress(Exception):  # which the submission will meet, too
+            importlib.import_module(package)
     _, fds = fork_server.fork_for_requests(socket.socket(fileno=int(sys.argv[1])))
     _become_judge(*fds)
 

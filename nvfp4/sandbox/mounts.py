@@ -18,6 +18,9 @@ _at_fdcwd, _at_recursive, _read_only = -100, 0x8000, 1
 _private_bytes = 1 << 30
 """Of /tmp and of /dev/shm, which take memory."""
 
+_few = "mode=755,size=1048576"
+"""A file system for folders and links."""
+
 _hidden = ("/tmp", "/var/tmp", "/run", "/var/run")
 _devices = ("null", "zero", "full", "random", "urandom", "tty", "nvidia*", "dxg")
 _links = {"fd": "fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
@@ -32,11 +35,13 @@ class MountError(OSError):
     """Linux refused a mount."""
 
 
-def show_only(writable: list[Path], sockets: list[str], fresh_proc: bool) -> None:
+def show_only(
+    writable: list[Path], private: list[Path], sockets: list[str], fresh_proc: bool
+) -> None:
     """Mounts the view over this process's mount namespace, which must be its own.
 
-    sockets: files to hide. fresh_proc: this process is in a pid namespace of its own. The current
-    folder stays. Raises MountError.
+    private: folders that are empty but for what is writable. sockets: files to hide. fresh_proc:
+    this process is in a pid namespace of its own. The current folder stays. Raises MountError.
     """
     folder = Path.cwd()
     kept = _opened(hidden_program_folders())
@@ -47,11 +52,16 @@ def show_only(writable: list[Path], sockets: list[str], fresh_proc: bool) -> Non
     for name in _hidden:
         if os.path.isdir(name) and not os.path.islink(name):
             _mount("tmpfs", name, "tmpfs", _nosuid | _nodev, f"mode=1777,{_size()}")
+    covered = [str(path) for path in private if path.is_dir()]
+    for name in covered:
+        _mount("tmpfs", name, "tmpfs", _nosuid | _nodev, _few)
     for path, fd in kept.items():
         _bind_again(path, fd)
     for path, fd in given.items():
         _bind_again(path, fd)
         _set_read_only(str(path), False)
+    for name in covered:
+        _set_read_only(name, True)
     _new_devices(devices)
     if fresh_proc:
         _mount("proc", "/proc", "proc", _nosuid | _nodev | _noexec)
@@ -107,7 +117,7 @@ def sockets_of_others() -> list[str]:
 
 def _new_devices(devices: dict[Path, int]) -> None:
     """/dev with a few devices and a new /dev/shm."""
-    _mount("tmpfs", "/dev", "tmpfs", _nosuid | _noexec, "mode=755,size=1048576")
+    _mount("tmpfs", "/dev", "tmpfs", _nosuid | _noexec, _few)
     for path, fd in devices.items():
         _bind_again(path, fd)
     for name, target in _links.items():

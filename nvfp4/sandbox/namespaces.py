@@ -1,7 +1,7 @@
 """A system of its own for a submission: pid, ipc, mount, network, host name and user namespaces.
 
     the judge
-    └ waits for the status, outside of every namespace
+    └ waits for the status, outside of every namespace, and looks what the others take
       └ makes the namespaces
         └ pid 1: mounts what may be seen, then waits
           └ the submission
@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import os
 import resource
+import select
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from typing import NoReturn
 
 from nvfp4.sandbox import isolation
 from nvfp4.sandbox.mounts import MountError, show_only, sockets_of_others
+from nvfp4.sandbox.totals import Totals, look_s
 
 _new_user, _new_mounts, _new_pids = 0x10000000, 0x00020000, 0x20000000
 _new_ipc, _new_net, _new_names = 0x08000000, 0x40000000, 0x04000000
@@ -45,8 +47,9 @@ def uses_gpu() -> bool:
     return any(any(Path("/dev").glob(name)) for name in ("nvidia[0-9]*", "dxg"))
 
 
-def enter(writable: list[Path]) -> str:
+def enter(writable: list[Path], private: list[Path]) -> str:
     """Continues in a process with namespaces of its own, in which only some folders are writable.
+    private: folders in which only these are to be seen.
 
     Returns what is in force there, "none: ..." where nothing is possible. Call it before the first
     thread starts. The process that called waits and ends as the one that returns.
@@ -58,7 +61,7 @@ def enter(writable: list[Path]) -> str:
     # CUDA needs a /proc that may be written, which only a process with pids of its own can mount.
     for with_pids in (True,) if uses_gpu() else (True, False):
         try:
-            _continue_inside(writable, with_pids)
+            _continue_inside(writable, private, with_pids)
         except _NotPossible as error:
             reasons.append(str(error))
             continue
@@ -67,6 +70,7 @@ def enter(writable: list[Path]) -> str:
             return "own pid, ipc, mount, network and user namespaces"
         return f"own ipc, mount, network and user namespaces; no own pids: {reasons[0]}"
     how = f"none: {reasons[-1]}"
+    _continue_watched(writable)
     if uses_gpu():
         with contextlib.suppress(OSError):
             _unshare(_new_user | _new_net | _new_names)
@@ -86,14 +90,14 @@ def drop_capabilities() -> None:
     libc.prctl(_no_new_privileges, 1, 0, 0, 0)
 
 
-def _continue_inside(writable: list[Path], with_pids: bool) -> None:
+def _continue_inside(writable: list[Path], private: list[Path], with_pids: bool) -> None:
     """Returns in the innermost process only. Raises _NotPossible, with nothing changed."""
     read_fd, write_fd = os.pipe()
     outermost, sockets = os.getpid(), sockets_of_others()
     child = os.fork()
     if child:
         os.close(write_fd)
-        _wait_outside(child, read_fd)
+        _wait_outside(child, read_fd, writable)
         return
     os.close(read_fd)
     isolation.die_with_parent()
@@ -104,7 +108,7 @@ def _continue_inside(writable: list[Path], with_pids: bool) -> None:
         if with_pids:
             _become_child(_end_as, keep=-1)
             isolation.die_with_parent()
-        show_only(writable, sockets, fresh_proc=with_pids)
+        show_only(writable, private, sockets, fresh_proc=with_pids)
         if uses_gpu():
             _refuse_without_cuda()
         os.write(write_fd, _ready)
@@ -126,15 +130,50 @@ def _refuse_without_cuda() -> None:
         raise OSError("CUDA does not start in namespaces of its own")
 
 
-def _wait_outside(child: int, read_fd: int) -> None:
+def _continue_watched(writable: list[Path]) -> None:
+    """Returns in a child, which this process watches and ends as."""
+    outermost, files = os.getpid(), open_files()
+    child = os.fork()
+    if child == 0:
+        isolation.die_with_parent()
+        if os.getppid() != outermost:
+            os._exit(1)
+        return
+    isolation.adopt_orphans()  # or they would be nobody's of those that are watched
+    close_all_but([2], files)
+    with contextlib.suppress(OSError):  # of Linux before 5.3
+        _watch(child, os.pidfd_open(child), Totals(child, writable))
+    _, status = os.waitpid(child, 0)
+    _end_as(status)
+
+
+def _watch(child: int, ended: int, totals: Totals) -> None:
+    """Returns when something can be read; kills a child that takes too much, with all below it."""
+    while not select.select([ended], [], [], look_s)[0]:
+        why = totals.exceeded()
+        if why:
+            tree = isolation.stop_tree(child)
+            for pid in reversed(tree):
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(OSError):
+                os.write(2, f"it was stopped: {why}\n".encode())
+            return
+
+
+def _wait_outside(child: int, read_fd: int, writable: list[Path]) -> None:
     """Ends as the innermost process does. Raises _NotPossible if that was never started."""
     said = os.read(read_fd, 4096)
     if not said.startswith(_ready):
         os.close(read_fd)
         os.waitpid(child, 0)
         raise _NotPossible(said.decode("utf-8", "replace") or "a process ended early")
-    close_all_but([read_fd], open_files())
-    said = said.removeprefix(_ready) or os.read(read_fd, 4096)
+    close_all_but([read_fd, 2], open_files())
+    isolation.adopt_orphans()
+    said = said.removeprefix(_ready)
+    if not said:
+        _watch(child, read_fd, Totals(child, writable))
+        said = os.read(read_fd, 4096)
     _, status = os.waitpid(child, 0)
     _end_as(int(said) if said else status)
 

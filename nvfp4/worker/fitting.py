@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 import torch
 
 from nvfp4.records.options import Options
-from nvfp4.retarget import extensions
+from nvfp4.retarget import extensions, run_time, target_of
+from nvfp4.retarget.executor import Executor
 from nvfp4.worker.runner import Refused
 
 T = TypeVar("T")
@@ -20,7 +21,11 @@ class Fitting:
         self._options = options
         self._retargeting: Any = None
         self._extensions = extensions.Extensions()
-        extensions.start(options.retarget, options.arch, torch.cuda.get_device_capability)
+        self._modules: Executor | None = None
+        self._capability = torch.cuda.get_device_capability  # which may be told otherwise later
+        extensions.start(options.retarget, options.arch, self._capability)
+        if options.retarget != "never":
+            run_time.start_loading(self._translate, self._capability)
         if options.retarget == "always":
             self._start()
 
@@ -33,7 +38,6 @@ class Fitting:
         except Refused:
             raise
         except Exception as error:
-            shorten_build_errors(error)
             if not self._may_be_retargeted(error):
                 raise
             try:
@@ -45,7 +49,14 @@ class Fitting:
     def kernels(self) -> list[dict[str, Any]]:
         """What was rewritten so far."""
         found = self._extensions.kernels()
-        return found + (self._retargeting.kernels() if self._retargeting else [])
+        for one in (self._modules, self._retargeting):
+            found += one.kernels() if one else []
+        return found
+
+    def _translate(self, ptx: str) -> str:
+        if self._modules is None:
+            self._modules = Executor(str(target_of(self._capability())))
+        return self._modules.translate(ptx)
 
     def _start(self) -> None:
         # It takes a second to import, which most submissions need not spend.
@@ -68,8 +79,6 @@ _of_an_architecture = re.compile(
     r"|compute capability|tcgen05|tensor memory|blackwell|not supported on",
     re.IGNORECASE,
 )
-_of_torch_s_builds = "Error building extension"
-_longest_line = 400
 
 
 def names_an_architecture(error: BaseException | None) -> bool:
@@ -81,16 +90,7 @@ def names_an_architecture(error: BaseException | None) -> bool:
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         text = f"{type(error).__name__}: {error}"
-        if _of_an_architecture.search(text) and _of_torch_s_builds not in text:
+        if _of_an_architecture.search(text) and not extensions.is_of_a_build(error):
             return True
         error = error.__cause__ or error.__context__
     return False
-
-
-def shorten_build_errors(error: BaseException) -> None:
-    """Leaves out of torch's message the command lines, behind which the compiler's words are."""
-    text = str(error)
-    if isinstance(error, RuntimeError) and text.startswith(_of_torch_s_builds):
-        lines = text.splitlines()
-        kept = [line for line in lines if line.strip() and len(line) <= _longest_line]
-        error.args = ("\n".join(kept),)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from nvfp4.worker.listings import read_plain_file
+from nvfp4.records.reading import read_plain_file
 from nvfp4.worker.tracebacks import plain
 
 longest_call_s = 60.0
@@ -18,6 +18,7 @@ longest_import_s = 150.0
 
 _margin_s = 1.5
 _stack = "stack"
+_longest_bytes = 1 << 20
 _most_frames = 8
 _frame = re.compile(r'  File "([^"\n]+)", line (\d+) in (\S+)')
 _thread = re.compile(r"^(?:Current thread|Thread) [^\n]*\n", re.MULTILINE)
@@ -56,7 +57,7 @@ def stack_of_hang(scratch: Path, submission: Path, name: str) -> str:
 
     scratch: the folder of the submission's process, which may have written there what it liked.
     """
-    content = read_plain_file(scratch / _stack) or b""
+    content = read_plain_file(scratch, _stack, _longest_bytes) or b""
     text = content.decode("utf-8", "replace")
     threads = [_frame.findall(each) for each in _thread.split(text)]
     own = str(scratch / submission.name)

@@ -14,10 +14,11 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from nvfp4.worker.listings import read_plain_file
+from nvfp4.records.reading import read_plain_file
 
 _name = "request"
 _longest_text = 240
+_longest_bytes = 8 << 10
 _not_its_own = ("compiling", "emulating")
 
 
@@ -73,7 +74,7 @@ class StateWriter:
 def last_state(folder: Path) -> RequestState:
     """What the process with this folder has written last, as far as it can be believed."""
     try:
-        found = json.loads(read_plain_file(folder / _name) or b"")
+        found = json.loads(read_plain_file(folder, _name, _longest_bytes) or b"")
         word, refused = found["word"], found["refused"]
         since, ours_s = float(found["since"]), float(found["not_its_own_s"])
         whole = isinstance(word, str) and isinstance(refused, str)

@@ -1,35 +1,25 @@
 """Compares the emulator with a Hopper GPU, bit by bit.
 
-    python -m scripts.fidelity record                   compiles and emulates whole kernels; needs
-                                                        CuTe DSL and no GPU
-    python -m scripts.fidelity kernels --json OUT       those kernels on the GPU
-    python -m scripts.fidelity instructions --json OUT  every instruction, 2**20 operand sets
-    python -m scripts.fidelity warps --json OUT         every warp instruction
-    python -m scripts.fidelity maps --json OUT          tensor maps, and tiles outside a tensor
-    python -m scripts.fidelity.table FOLDER             those files as Markdown
+    python -m scripts.fidelity instructions  every instruction, 2**20 operand sets
+    python -m scripts.fidelity warps         every warp instruction
+    python -m scripts.fidelity maps          tensor maps, and tiles outside a tensor
 
-Run it from the repository root. docs/emulator-fidelity.md has the results, and how ncu counts what
-the kernels execute.
+Run it from the repository root. Prints what differs and the tables of docs/emulator-fidelity.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict
-from pathlib import Path
 
 import numpy as np
 
 from nvfp4.emulator.arithmetic import Op, resolve
-from scripts.fidelity import kernels as whole_kernels
-from scripts.fidelity import maps
+from scripts.fidelity import maps, table
 from scripts.fidelity.cases import WARP_CASES, approximate_opcodes, exact_opcodes
-from scripts.fidelity.cuda_driver import Driver
 from scripts.fidelity.execute import THREADS, Array, by_definition, on_device, on_emulator
 from scripts.fidelity.operands import operands
 from scripts.fidelity.outcome import Outcome, approximation_errors, difference
@@ -59,11 +49,11 @@ def prepared(arguments: argparse.Namespace) -> Iterator[tuple[str, Future[Prepar
 
 def instructions(arguments: argparse.Namespace) -> Iterator[Outcome]:
     """Every instruction that acts on one lane alone."""
-    driver, approximate = Driver(), set(approximate_opcodes())
+    approximate = set(approximate_opcodes())
     for opcode, future in prepared(arguments):
         try:
             op, columns, got = future.result()
-            want = on_device(driver, instruction_module(op), instruction_inputs(op, columns))
+            want = on_device(instruction_module(op), instruction_inputs(op, columns))
         except Exception as error:
             yield Outcome(opcode, 0, 0, error=f"{type(error).__name__}: {error}"[:600])
             continue
@@ -75,7 +65,6 @@ def instructions(arguments: argparse.Namespace) -> Iterator[Outcome]:
 
 def warps(arguments: argparse.Namespace) -> Iterator[Outcome]:
     """Every warp instruction in whole warps, and in lanes picked at random."""
-    driver = Driver()
     rng = np.random.default_rng(2026)
     count = max(arguments.count, 32 * THREADS) // THREADS * THREADS
     a, b, c = (rng.integers(0, 2**32, count, dtype=np.uint64).astype(np.uint32) for _ in range(3))
@@ -86,41 +75,23 @@ def warps(arguments: argparse.Namespace) -> Iterator[Outcome]:
             inputs = [a, b, c]
             if subset and name.startswith("shfl"):
                 # A lane must not read one that does not take part: each half of a warp is whole.
-                inputs[1] = (b & np.uint32(0x7FFFFFFF)) | (lane >> 4 << 31)
+                inputs[1] = (b & np.uint32(0xF)) | (lane >> 4 << 31)
                 inputs[2] = c | np.uint32(0x1000)
             module = warp_module(instruction, subset)
             label = f"`{name}` ({'some lanes' if subset else 'whole warps'})"
-            got, want = on_emulator(module, inputs), on_device(driver, module, inputs)
+            got, want = on_emulator(module, inputs), on_device(module, inputs)
             yield difference(label, [lane, *inputs], got, want)
 
 
-def record(arguments: argparse.Namespace) -> Iterator[Outcome]:
-    """Emulates whole kernels and keeps their launches; there is nothing to compare with yet."""
-    whole_kernels.record().save(arguments.recorded)
-    return iter(())
-
-
-def kernels(arguments: argparse.Namespace) -> Iterator[Outcome]:
-    """Recorded launches on the device against what the emulator made of them."""
-    recording, driver = whole_kernels.Recording.load(arguments.recorded), Driver()
-    for recorded in recording.launches:
-        want = whole_kernels.run_on_device(driver, recording, recorded).reshape(-1)
-        got = recorded.output.reshape(-1)
-        yield difference(recorded.label, [np.arange(got.size)], [got], [want])
-
-
-def tensor_maps(arguments: argparse.Namespace) -> Iterator[Outcome]:
+def tensor_maps(_: argparse.Namespace) -> Iterator[Outcome]:
     """Tensor maps that the driver encodes, and tiles that reach out of their tensor."""
-    driver = Driver()
-    yield from maps.compare_maps(driver)
-    yield from maps.compare_fills(driver)
+    yield from maps.compare_maps()
+    yield from maps.compare_fills()
 
 
 def main() -> int:
     """Runs one command; 1 if bits differ that must not."""
     commands: dict[str, Callable[[argparse.Namespace], Iterator[Outcome]]] = {
-        "record": record,
-        "kernels": kernels,
         "instructions": instructions,
         "warps": warps,
         "maps": tensor_maps,
@@ -129,8 +100,6 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("command", choices=commands)
-    parser.add_argument("--json", type=Path, help="write the outcomes to this file")
-    parser.add_argument("--recorded", type=Path, default=whole_kernels.RECORDED)
     parser.add_argument("--count", type=int, default=1 << 20, help="random operand sets")
     parser.add_argument("--workers", type=int, default=8, help="threads that emulate")
     parser.add_argument("--only", default="", help="only opcodes that contain this")
@@ -143,8 +112,8 @@ def main() -> int:
             print(outcome, flush=True)
     seconds = time.monotonic() - start
     print(f"{arguments.command}: {len(outcomes)} compared, {bad} differ, {seconds:.1f} s")
-    if arguments.json:
-        arguments.json.write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))
+    shown = table.instructions if arguments.command == "instructions" else table.plain
+    print(shown(outcomes))
     return 1 if bad else 0
 
 

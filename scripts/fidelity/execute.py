@@ -12,14 +12,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from nvfp4.emulator import run_ptx
 from nvfp4.emulator.arithmetic import Op
-from scripts.fidelity.cuda_driver import Driver
+from nvfp4.retarget.driver import installed_driver
 from scripts.fidelity.ptx import Module, truth_tables
 
 Array = np.ndarray[Any, Any]
 THREADS = 256
+_ALONE = (1, 1, 1)
 _PIECE = 1 << 16
 
 
@@ -54,14 +56,22 @@ def on_emulator(module: Module, inputs: Sequence[Array]) -> list[Array]:
     return outputs
 
 
-def on_device(driver: Driver, module: Module, inputs: Sequence[Array]) -> list[Array]:
-    """The outputs of a module's kernels, run by the device."""
+def to_device(array: Array) -> torch.Tensor:
+    """The bytes of an array, on the GPU."""
+    return torch.from_numpy(np.ascontiguousarray(array).view(np.uint8).reshape(-1).copy()).cuda()
+
+
+def on_device(module: Module, inputs: Sequence[Array]) -> list[Array]:
+    """The outputs of a module's kernels, run by the device. Raises DriverError."""
     outputs = [np.zeros(len(inputs[0]), dtype) for dtype in module.outputs]
     arrays = [*inputs, *outputs]
-    with driver.arrays(inputs, outputs) as addresses, driver.module(module.text) as loaded:
-        for name, grid, parameters in _launches(module, arrays, addresses):
-            driver.launch(driver.function(loaded, name), grid, (THREADS, 1, 1), parameters)
-    return outputs
+    tensors = [to_device(array) for array in arrays]
+    loaded = installed_driver().load(module.text)
+    for name, grid, parameters in _launches(module, arrays, [each.data_ptr() for each in tensors]):
+        kernel = loaded.kernel(name, [len(each) for each in parameters])
+        kernel.launch(grid, (THREADS, 1, 1), _ALONE, 0, parameters, 0)
+    found = [tensor.cpu().numpy() for tensor in tensors[len(inputs) :]]
+    return [raw.view(dtype) for raw, dtype in zip(found, module.outputs, strict=True)]
 
 
 def by_definition(op: Op, columns: Sequence[Array]) -> list[Array]:

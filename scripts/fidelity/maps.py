@@ -6,6 +6,7 @@ one-row tile that reaches out of its tensor is copied by the device and by the e
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +16,8 @@ import numpy as np
 from nvfp4.emulator import run_ptx
 from nvfp4.records.launch_errors import InvalidTensorMap
 from nvfp4.records.tensormap import DataType, Fill, Swizzle, TensorMap
-from scripts.fidelity.cuda_driver import Driver
+from nvfp4.retarget.driver import installed_driver
+from scripts.fidelity.execute import to_device
 from scripts.fidelity.outcome import Outcome, difference
 from scripts.fidelity.ptx import HEADER
 
@@ -80,10 +82,34 @@ def variations() -> list[TensorMap]:
     ]
 
 
-def compare_maps(driver: Driver) -> Iterator[Outcome]:
+def encoded(tensor_map: TensorMap) -> bytes:
+    """The 128 bytes that the driver encodes a tensor map as. Raises DriverError."""
+    memory = ctypes.create_string_buffer(192)
+    target = -(-ctypes.addressof(memory) // 64) * 64
+    rank = tensor_map.rank
+    installed_driver().call(
+        "cuTensorMapEncodeTiled",
+        ctypes.c_void_p(target),
+        int(tensor_map.data_type),
+        rank,
+        ctypes.c_void_p(tensor_map.address),
+        (ctypes.c_uint64 * rank)(*tensor_map.shape),
+        (ctypes.c_uint64 * max(rank - 1, 1))(*tensor_map.strides_bytes),
+        (ctypes.c_uint32 * rank)(*tensor_map.box),
+        (ctypes.c_uint32 * rank)(*tensor_map.element_strides),
+        int(tensor_map.interleave),
+        int(tensor_map.swizzle),
+        tensor_map.l2_promotion,
+        int(tensor_map.fill),
+    )
+    return ctypes.string_at(target, 128)
+
+
+def compare_maps() -> Iterator[Outcome]:
     """Each variation as the driver encodes it, decoded."""
+    installed_driver().use_context()
     for asked in variations():
-        raw = driver.encode_tensor_map(asked)
+        raw = encoded(asked)
         # CuTe DSL writes 2 into a nibble that the driver leaves clear.
         raw = raw[:8] + bytes([raw[8] | 2]) + raw[9:]
         outcome = Outcome(repr(asked), 1, 0)
@@ -98,18 +124,20 @@ def compare_maps(driver: Driver) -> Iterator[Outcome]:
         yield outcome
 
 
-def compare_fills(driver: Driver) -> Iterator[Outcome]:
+def compare_fills() -> Iterator[Outcome]:
     """A tile of 256 bytes over a tensor of 128: the device's bytes and the emulator's."""
     kinds = {DataType.FLOAT16: 2, DataType.BFLOAT16: 2, DataType.FLOAT32: 4, DataType.FLOAT64: 8}
     source = np.arange(128, dtype=np.uint8)
+    there = to_device(source)
+    copy = installed_driver().load(COPY).kernel("copy", (128, 8))
     for (data_type, size), fill in itertools.product(kinds.items(), Fill):
         shape, box = (128 // size,), (TILE_BYTES // size,)
         here = TensorMap(data_type, source.ctypes.data, shape, (), box, (1,), fill=fill)
-        device, emulated = (np.zeros(TILE_BYTES, np.uint8) for _ in range(2))
-        with driver.arrays([source], [device]) as (address, out), driver.module(COPY) as module:
-            raw = driver.encode_tensor_map(replace(here, address=address))
-            parameters = [raw, out.to_bytes(8, "little")]
-            driver.launch(driver.function(module, "copy"), (1, 1, 1), (1, 1, 1), parameters)
+        out = to_device(np.zeros(TILE_BYTES, np.uint8))
+        raw = encoded(replace(here, address=there.data_ptr()))
+        parameters = [raw, out.data_ptr().to_bytes(8, "little")]
+        copy.launch((1, 1, 1), (1, 1, 1), (1, 1, 1), 0, parameters, 0)
+        emulated = np.zeros(TILE_BYTES, np.uint8)
         parameters = [here.pack(), emulated.ctypes.data.to_bytes(8, "little")]
         buffers = [
             ("the source", source.ctypes.data, source.nbytes),
@@ -117,4 +145,4 @@ def compare_fills(driver: Driver) -> Iterator[Outcome]:
         ]
         run_ptx(COPY, "copy", (1,), (1,), parameters, buffers=buffers)
         label = f"{data_type.name} filled with {fill.name}"
-        yield difference(label, [np.arange(TILE_BYTES)], [emulated], [device])
+        yield difference(label, [np.arange(TILE_BYTES)], [emulated], [out.cpu().numpy()])

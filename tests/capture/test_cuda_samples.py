@@ -10,15 +10,12 @@ import torch
 
 from nvfp4 import emulation
 from nvfp4.capture.cuda.compilers import CompileError
-from nvfp4.capture.cuda.toolchain import MissingToolchain, find_toolchain
 from nvfp4.emulation import Emulation
 
-try:
-    find_toolchain()
-except MissingToolchain as missing:
-    pytest.skip(str(missing), allow_module_level=True)
-
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a real CUDA device")
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="there is a real CUDA device"),
+    pytest.mark.usefixtures("toolchain"),
+]
 
 SOURCE = r"""
 #include <cooperative_groups.h>

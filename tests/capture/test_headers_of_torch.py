@@ -15,9 +15,7 @@ from nvfp4.capture.cuda.headers_of_torch import (
     torch_may_know,
 )
 from nvfp4.capture.cuda.toolchain import (
-    MissingToolchain,
     Toolchain,
-    find_toolchain,
     python_include,
 )
 
@@ -96,15 +94,13 @@ def public_headers(tools: Toolchain, source: Path, include: list[Path], *defines
     }
 
 
-def test_the_slim_headers_can_bring_what_torchs_own_bring(tmp_path: Path) -> None:
-    try:
-        tools = find_toolchain()
-    except MissingToolchain as missing:
-        pytest.skip(str(missing))
+def test_the_slim_headers_can_bring_what_torchs_own_bring(
+    toolchain: Toolchain, tmp_path: Path
+) -> None:
     source = tmp_path / "all.cu"
     source.write_text(INCLUDES)
-    theirs = public_headers(tools, source, include_paths())
-    ours = public_headers(tools, source, [SLIM_HEADERS], "-DSLIM_TORCH_EVERYTHING")
+    theirs = public_headers(toolchain, source, include_paths())
+    ours = public_headers(toolchain, source, [SLIM_HEADERS], "-DSLIM_TORCH_EVERYTHING")
     assert {"vector", "chrono", "cuda_fp4.h", "cuda_fp8.h", "thrust/complex.h"} <= theirs
     assert theirs - ours == set()
 
@@ -120,11 +116,8 @@ int total(std::vector<int> of) { return std::accumulate(of.begin(), of.end(), IN
 """
 
 
+@pytest.mark.usefixtures("toolchain")
 def test_names_without_an_include_do_not_take_torchs_own_headers() -> None:
-    try:
-        find_toolchain()
-    except MissingToolchain as missing:
-        pytest.skip(str(missing))
     built = build(Request("names", (Source("names.cu", SOURCE),), "sm_100a"))
     assert built.headers == "slim"
     assert "cvt.rn.f16x2.e2m1x2" in "".join(built.ptx)

@@ -11,18 +11,15 @@ import pytest
 import torch
 
 from nvfp4 import emulation
-from nvfp4.capture.cuda.toolchain import MissingToolchain, find_toolchain
 from nvfp4.emulation import Emulation
 from nvfp4.emulator.errors import OutOfBounds
 from nvfp4.records.launch_errors import NeedsGpu, UnsupportedCall
 
-try:
-    find_toolchain()
-except MissingToolchain as missing:
-    pytest.skip(str(missing), allow_module_level=True)
-
 pytest.importorskip("cuda.bindings.runtime")
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a real CUDA device")
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="there is a real CUDA device"),
+    pytest.mark.usefixtures("toolchain"),
+]
 
 CUDA = r"""
 extern "C" __global__ void twice(float *data, int from) { data[from + threadIdx.x] *= 2.f; }

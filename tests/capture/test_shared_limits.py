@@ -16,7 +16,7 @@ from nvfp4.capture.cuda.kernel import (
     dynamic_shared_said,
     refuse_as_cuda_does,
 )
-from nvfp4.capture.cuda.toolchain import MissingToolchain, Toolchain, find_toolchain
+from nvfp4.capture.cuda.toolchain import Toolchain
 from nvfp4.capture.device import device_for
 from nvfp4.records.launch_errors import NotInstalled
 
@@ -95,14 +95,6 @@ def module(folder: Path, arch: str, size: int) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def tools() -> Toolchain:
-    try:
-        return find_toolchain()
-    except MissingToolchain as missing:
-        pytest.skip(str(missing))
-
-
 @pytest.mark.parametrize(
     ("arch", "size", "taken"),
     [
@@ -115,16 +107,16 @@ def tools() -> Toolchain:
     ],
 )
 def test_ptxas_decides_how_much_is_static(
-    tools: Toolchain, tmp_path: Path, arch: str, size: int, taken: bool
+    toolchain: Toolchain, tmp_path: Path, arch: str, size: int, taken: bool
 ) -> None:
-    if tools.version < (13, 0):
+    if toolchain.version < (13, 0):
         pytest.skip("it takes 48 KiB for all architectures")
     path = module(tmp_path, arch, size)
     if taken:
-        assert assemble(tools, path, arch)["k"].shared_bytes == size
+        assert assemble(toolchain, path, arch)["k"].shared_bytes == size
     else:
         with pytest.raises(CompileError, match="too much shared data"):
-            assemble(tools, path, arch)
+            assemble(toolchain, path, arch)
 
 
 @pytest.mark.parametrize(

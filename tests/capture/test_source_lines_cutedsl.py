@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import sys
 from collections.abc import Iterator
@@ -31,6 +30,7 @@ from nvfp4.emulation import Emulation, install
 from nvfp4.emulator.errors import OutOfBounds
 from nvfp4.emulator.rendering import by_source_line
 from nvfp4.records.launch import Launch
+from nvfp4.tuner.space import load_submission
 
 HERE = Path(__file__).resolve()
 KERNELS = HERE.parents[1] / "kernels"
@@ -63,12 +63,7 @@ def emulation() -> Iterator[Emulation]:
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Any:
     path = tmp_path_factory.mktemp("elsewhere") / "helpers_of_the_kernel.py"
     path.write_text(ELSEWHERE)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_submission(path)
 
 
 def helper(tensor, i):
@@ -198,12 +193,7 @@ def test_where_cute_dsl_gives_no_line_the_one_before_is_said_to_be_near(
 
 def kernel_of(path: Path) -> Any:
     """A submission's kernel, loaded afresh: it compiles again."""
-    spec = importlib.util.spec_from_file_location(f"lines_of_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.custom_kernel
+    return load_submission(path).custom_kernel
 
 
 def ptx_of(path: Path) -> str:

@@ -28,6 +28,22 @@ def ptx_of(body: str, pointers: int, before: str = "", reqntid: str = "") -> str
     )
 
 
+def out(n: int = 64, dtype: type = np.uint32) -> Array:
+    """What a kernel writes to."""
+    return np.zeros(n, dtype)
+
+
+def aligned(values: Array | bytes) -> Array:
+    """The same at a multiple of 128 bytes, where tiles, sectors and bulk copies begin."""
+    if isinstance(values, bytes):
+        values = np.frombuffer(values, np.uint8)
+    block = np.zeros(values.nbytes + 128, np.uint8)
+    start = -block.ctypes.data % 128
+    there = block[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
+    there[...] = values
+    return there
+
+
 def run(
     body: str,
     *arrays: Array,

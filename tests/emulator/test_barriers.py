@@ -2,16 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ptx_harness import MINE, MINE_IN_GRID, run
+from ptx_harness import MINE, MINE_IN_GRID, out, run
 
 from nvfp4.emulator import errors
 from nvfp4.emulator.execution import schedule
 
 SHARED = ".shared .align 16 .b8 s[4096];"
-
-
-def out(n: int = 128) -> np.ndarray:
-    return np.zeros(n, np.uint32)
 
 
 def test_divergent_branches_meet_again() -> None:
@@ -37,7 +33,7 @@ def test_each_thread_leaves_a_loop_in_its_own_time() -> None:
 def test_a_deadlock_names_the_barrier_and_the_threads() -> None:
     body = "setp.lt.u32 %p1, %r0, 40; @%p1 bar.sync 0; @%p1 bra E; W: bar.sync 1, 128; E:"
     with pytest.raises(errors.Deadlock) as caught:
-        run(body, out(), block=64)
+        run(body, out(128), block=64)
     text = str(caught.value)
     assert "barrier 0 (40 of" in text
     assert "threads 0-39" in text
@@ -111,14 +107,14 @@ def test_two_counts_for_one_barrier_are_an_error() -> None:
     body = """setp.lt.u32 %p1, %r0, 32; selp.u32 %r5, 64, 96, %p1; @%p1 bar.sync 1, %r5;
     @!%p1 bar.sync 1, %r5;"""
     with pytest.raises(errors.BarrierMisuse, match="barrier 1 is given a count of 96"):
-        run(body, out(), block=64)
+        run(body, out(128), block=64)
 
 
 def test_a_barrier_count_is_a_multiple_of_32_and_there_are_16_barriers() -> None:
     with pytest.raises(errors.BarrierMisuse, match="multiple of 32"):
-        run("bar.sync 1, 48;", out(), block=96)
+        run("bar.sync 1, 48;", out(128), block=96)
     with pytest.raises(errors.BarrierMisuse, match="0 to 15"):
-        run("mov.u32 %r5, 16; bar.sync %r5;", out())
+        run("mov.u32 %r5, 16; bar.sync %r5;", out(128))
 
 
 def test_a_ragged_block_passes_its_barriers() -> None:
@@ -186,13 +182,13 @@ def test_more_ctas_may_not() -> None:
 def test_a_loop_without_an_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule, "STEP_LIMIT", 3000)
     with pytest.raises(errors.RunawayKernel, match="still running") as stopped:
-        run("L: bra L;", out())
+        run("L: bra L;", out(128))
     assert set(stopped.value.arguments) == {"seconds", "cpu_s"}
 
 
 def test_trap_and_a_failed_assertion_end_the_launch() -> None:
     with pytest.raises(errors.DeviceTrap, match="trap") as caught:
-        run("setp.eq.u32 %p1, %r0, 9; @%p1 trap;", out())
+        run("setp.eq.u32 %p1, %r0, 9; @%p1 trap;", out(128))
     assert "thread (9, 0, 0)" in str(caught.value)
 
 
@@ -202,7 +198,7 @@ def test_trap_and_a_failed_assertion_end_the_launch() -> None:
 )
 def test_a_launch_that_no_device_takes(block: tuple, grid: tuple, words: str) -> None:
     with pytest.raises(errors.LaunchError, match=words):
-        run("", out(), block=block, grid=grid)
+        run("", out(128), block=block, grid=grid)
 
 
 def test_special_registers_in_three_dimensions() -> None:

@@ -6,18 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ptx_harness import Array, run
+from ptx_harness import Array, aligned, run
 
 from nvfp4.emulator import LaunchReport, errors
 
 SHARED = ".shared .align 128 .b8 s[1024];"
-
-
-def aligned(values: Array) -> Array:
-    block = np.zeros(values.size + 64, values.dtype)
-    skip = -block.ctypes.data % 128 // values.itemsize
-    block[skip : skip + values.size] = values
-    return block[skip : skip + values.size]
 
 
 def reduced(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ptx_harness import MINE, run
+from ptx_harness import MINE, Array, aligned, out, run
 
 from nvfp4.emulator import errors
 
@@ -17,16 +17,8 @@ ELECT0 = "setp.eq.u32 %p1, %r0, 0;"
 WAIT = "W: mbarrier.try_wait.parity.shared.b64 %p5, [%r20], 0; @!%p5 bra W;"
 
 
-def out(n: int = 64) -> np.ndarray:
-    return np.zeros(n, np.uint32)
-
-
-def words(n: int = 256) -> np.ndarray:
-    """Aligned to 128 bytes."""
-    block = np.zeros(n + 32, np.uint32)
-    skip = -block.ctypes.data % 128 // 4
-    block[skip : skip + n] = np.arange(n)
-    return block[skip : skip + n]
+def words(n: int = 256) -> Array:
+    return aligned(np.arange(n, dtype=np.uint32))
 
 
 ASYNC = f"""{SLOT16} {SOURCE16}

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ptx_harness import ptx_of
+from ptx_harness import Array, aligned, out, ptx_of
 
 from nvfp4 import emulator
 from nvfp4.emulator.compiler.lower import Lowered
@@ -21,11 +21,8 @@ from nvfp4.records.launch import Buffer, Launch, ListedMemory
 SHARED = ".shared .align 16 .b8 s[8192];"
 
 
-def words(n: int) -> np.ndarray[Any, Any]:
-    """Aligned to a sector."""
-    block = np.zeros(n + 32, np.uint32)
-    skip = -block.ctypes.data % 128 // 4
-    return block[skip : skip + n]
+def words(n: int) -> Array:
+    return aligned(out(n))
 
 
 def cost(

@@ -14,6 +14,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from ptx_harness import run
 
+from nvfp4.emulator.errors import EmulatorError
 from nvfp4.emulator.instructions.undefined import Use
 from nvfp4.emulator.state import order
 
@@ -140,7 +141,7 @@ def after() -> str:
     return "\n".join(lines)
 
 
-class Noted(Exception):
+class Noted(EmulatorError):
     """The program uses an undefined value where it matters."""
 
 
@@ -154,7 +155,7 @@ def run_with(body: str, seed: int, inputs: Array, patch: pytest.MonkeyPatch) -> 
             shadows[self.what.split()[1]] = ex.group.spread(shadow).astype(np.uint64)
         elif shadow.any():
             # An undefined guard of a load or store is noted, and taken for good from there on.
-            raise Noted
+            raise Noted("an undefined value matters")
 
     random = np.random.default_rng(seed)
     patch.setattr(order, "_noise", lambda salt, n: np.frombuffer(random.bytes(n), np.uint8))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ptx_harness import HEADER, MINE, ptx_of, run
+from ptx_harness import HEADER, MINE, out, ptx_of, run
 
 from nvfp4.emulator import run_ptx
 from nvfp4.emulator.errors import PtxSyntaxError, UnsupportedInstruction
@@ -14,12 +14,8 @@ from nvfp4.emulator.ptx.link import link
 from nvfp4.emulator.ptx.parser import parse
 
 
-def out(n: int = 32, dtype: type = np.uint32) -> np.ndarray:
-    return np.zeros(n, dtype)
-
-
 def test_nested_scopes_shadow_registers_and_repeat_labels() -> None:
-    a = out()
+    a = out(32)
     wait = """
     { .reg .b32 t; .reg .pred p; mov.u32 t, 0;
       LOOP: add.u32 t, t, 1; setp.lt.u32 p, t, 3; @p bra LOOP;
@@ -43,7 +39,7 @@ def test_a_function_call_passes_parameters_and_results() -> None:
       ld.param.b32 %r5, [r]; }}
     {MINE} st.global.u32 [%d0], %r5;
     """
-    a = out()
+    a = out(32)
     run(body, a, before=before)
     assert (a == np.arange(32) * 3 + 7).all()
 
@@ -61,7 +57,7 @@ def test_variables_have_their_initial_values_and_addresses() -> None:
     add.u32 %r5, %r5, %r6; {MINE} st.global.u32 [%d0], %r5;
     st.global.b32 [%q1], %r7;
     """
-    a, b = out(), out(1, np.float32)
+    a, b = out(32), out(1, np.float32)
     run(body, a, b, before=before)
     assert (a == 50).all()
     assert b[0] == 0.5
@@ -76,7 +72,7 @@ def test_comments_strings_and_debug_directives_are_read_over() -> None:
        lines */ {MINE} st.global.u32 [%d0], 5;
     """
     before = '.file 1 "x.py"\n.section .debug_str { info: .b8 0 }\n'
-    a = out()
+    a = out(32)
     run(body, a, before=before)
     assert (a == 5).all()
 
@@ -90,7 +86,7 @@ def test_branch_targets_are_a_jump_table() -> None:
     C: mov.u32 %r6, 33; bra E; D: mov.u32 %r6, 44;
     E: {MINE} st.global.u32 [%d0], %r6;
     """
-    a = out()
+    a = out(32)
     run(body, a)
     assert a[:4].tolist() == [11, 22, 33, 44]
     assert (a.reshape(-1, 4) == a[:4]).all()
@@ -98,7 +94,7 @@ def test_branch_targets_are_a_jump_table() -> None:
 
 def test_an_unknown_instruction_is_named_with_its_line_and_a_hint() -> None:
     with pytest.raises(UnsupportedInstruction) as caught:
-        run("tex.2d.v4.f32.f32 %r1, %r2;", out())
+        run("tex.2d.v4.f32.f32 %r1, %r2;", out(32))
     assert "tex" in str(caught.value)
     assert "PTX line 10: tex.2d" in str(caught.value)
     assert "hint" in str(caught.value)
@@ -106,12 +102,12 @@ def test_an_unknown_instruction_is_named_with_its_line_and_a_hint() -> None:
 
 def test_an_unknown_modifier_is_not_skipped() -> None:
     with pytest.raises(UnsupportedInstruction, match="frobnicate"):
-        run(f"{MINE} ld.global.frobnicate.u32 %r5, [%d0];", out())
+        run(f"{MINE} ld.global.frobnicate.u32 %r5, [%d0];", out(32))
 
 
 def test_tensor_memory_is_named_as_not_emulated_yet() -> None:
     with pytest.raises(UnsupportedInstruction, match="tcgen05"):
-        run("tcgen05.wait::ld.sync.aligned;", out())
+        run("tcgen05.wait::ld.sync.aligned;", out(32))
 
 
 @pytest.mark.parametrize(
@@ -127,7 +123,7 @@ def test_tensor_memory_is_named_as_not_emulated_yet() -> None:
 )
 def test_a_syntax_error_names_its_line(text: str, words: str) -> None:
     with pytest.raises(PtxSyntaxError, match=words) as caught:
-        run(text, out())
+        run(text, out(32))
     assert "line" in str(caught.value)
 
 
@@ -156,7 +152,7 @@ def test_parameters_lie_at_their_aligned_offsets() -> None:
 def test_recursion_is_refused() -> None:
     before = ".func f() { call f; ret; }"
     with pytest.raises(UnsupportedInstruction, match="recursion of f"):
-        run("call f;", out(), before=before)
+        run("call f;", out(32), before=before)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +164,7 @@ def test_recursion_is_refused() -> None:
 )
 def test_calls_that_are_not_of_a_function_of_the_module_are_refused(call: str, words: str) -> None:
     with pytest.raises(UnsupportedInstruction, match=words):
-        run(call, out(), before=".extern .func g();")
+        run(call, out(32), before=".extern .func g();")
 
 
 def test_the_manual_lists_every_instruction() -> None:

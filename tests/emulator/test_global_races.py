@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ptx_harness import MINE, MINE_IN_GRID, run
+from ptx_harness import MINE, MINE_IN_GRID, out, run
 
 from nvfp4.emulator import errors
 
@@ -16,10 +16,6 @@ SHARED = ".shared .align 16 .b8 s[256];"
 ELECT0 = "setp.eq.u32 %p1, %r0, 0;"
 # This CTA's number in %r1, and its word of q0 in %d1.
 CTA_WORD = "mov.u32 %r1, %ctaid.x; mul.wide.u32 %d1, %r1, 4; add.u64 %d1, %q0, %d1;"
-
-
-def out(n: int = 64) -> np.ndarray:
-    return np.zeros(n, np.uint32)
 
 
 def codes(report: Any) -> list[str]:

@@ -14,55 +14,65 @@ SHAPES = {"m8n8k16": (8, 16), "m16n8k16": (16, 16), "m16n8k32": (16, 32)}
 TYPES = {"u8": np.uint8, "s8": np.int8}
 
 
-def place_in_a(rows: int, lane: int, register: int, byte: int) -> tuple[int, int]:
-    """Row and column of the element of a that a lane holds in a byte of a register."""
-    element = 4 * register + byte
-    row, column = lane >> 2, 4 * (lane & 3) + (element & 3)
-    if rows == 8:
-        return row, column
-    lower = element < 4 or 8 <= element < 12
-    return row if lower else row + 8, column + (16 if element >= 8 else 0)
-
-
-def place_in_b(lane: int, register: int, byte: int) -> tuple[int, int]:
-    """Row and column of the element of b."""
-    return 4 * (lane & 3) + byte + 16 * register, lane >> 2
-
-
-def place_in_c(lane: int, register: int) -> tuple[int, int]:
-    """Row and column of the element of c and d."""
-    return (lane >> 2) + (8 if register >= 2 else 0), 2 * (lane & 3) + (register & 1)
-
-
-def fragments(matrix: Array, registers: int, place: object) -> Array:
-    """uint32[lanes, registers] of a matrix of bytes."""
-    raw, out = matrix.view(np.uint8), np.zeros((32, registers, 4), np.uint8)
+def held(a: Array, b: Array, c: Array) -> Array:
+    """[lanes, registers] of a [rows, columns], b [8, columns] and c [rows, 8], or [rows, 4] where
+    a register of c has two elements. A column of a and b is what one register holds.
+    """
+    lanes = []
     for lane in range(32):
-        for register in range(registers):
-            for byte in range(4):
-                out[lane, register, byte] = raw[place(lane, register, byte)]  # type: ignore[operator]
-    return out.reshape(32, -1).view(np.uint32)
+        g, t = lane >> 2, lane & 3
+        of_a = [
+            a[g + 8 * (i % 2), t + 4 * (i // 2)] if len(a) == 16 else a[g, t + 4 * i]
+            for i in range(a.size // 32)
+        ]
+        of_b = [b[g, t + 4 * i] for i in range(b.size // 32)]
+        lanes.append([*of_a, *of_b, *of_lane(c, g, t)])
+    return np.array(lanes, a.dtype)
 
 
-def body(shape: str, form: str, counts: tuple[int, int, int], use: str = "") -> str:
-    """Loads a thread's registers of a, b and c from 16 words of q0, stores d to q1."""
+def of_lane(c: Array, g: int, t: int) -> list[object]:
+    """The registers of c or d."""
+    if c.shape[1] == 4:
+        return [c[g, t], c[g + 8, t]]
+    return [c[g + 8 * (i // 2), 2 * t + i % 2] for i in range(len(c) // 4)]
+
+
+def results(d: Array) -> Array:
+    return np.array([of_lane(d, lane >> 2, lane & 3) for lane in range(32)], d.dtype)
+
+
+def in_memory(registers: Array, count: int) -> Array:
+    """So many registers for each lane, the rest zeros."""
+    return np.pad(registers, ((0, 0), (0, count - registers.shape[1])))
+
+
+def body(
+    shape: str, form: str, counts: tuple[int, int, int], use: str = "", wide: bool = False
+) -> str:
+    """Loads a thread's registers of a, b and c from 16 words of q0, stores d to 4 of q1."""
+    cls, size = ("d", 8) if wide else ("r", 4)
     names, loads, first = [], [], 0
+    for count, start in zip((*counts, counts[2]), (8, 16, 24, 32), strict=True):
+        names.append("{" + ", ".join(f"%{cls}{start + i}" for i in range(count)) + "}")
     for count, start in zip(counts, (8, 16, 24), strict=True):
-        names.append("{" + ", ".join(f"%r{start + i}" for i in range(count)) + "}")
-        loads += [f"ld.global.b32 %r{start + i}, [%d0+{4 * (first + i)}];" for i in range(count)]
+        loads += [
+            f"ld.global.b{8 * size} %{cls}{start + i}, [%d0+{size * (first + i)}];"
+            for i in range(count)
+        ]
         first += count
-    d = "{" + ", ".join(f"%r{32 + i}" for i in range(counts[2])) + "}"
-    stores = "".join(f"st.global.b32 [%d1+{4 * i}], %r{32 + i};" for i in range(counts[2]))
-    return f"""
-mul.wide.u32 %d0, %r0, 64; add.u64 %d0, %q0, %d0; mul.wide.u32 %d1, %r0, 16; add.u64 %d1, %q1, %d1;
+    stores = "".join(
+        f"st.global.b{8 * size} [%d1+{size * i}], %{cls}{32 + i};" for i in range(counts[2])
+    )
+    return f"""mul.wide.u32 %d0, %r0, {16 * size}; add.u64 %d0, %q0, %d0;
+mul.wide.u32 %d1, %r0, {4 * size}; add.u64 %d1, %q1, %d1;
 {"".join(loads)}{use}
-mma.sync.aligned.{shape}.row.col{form} {d}, {names[0]}, {names[1]}, {names[2]};
+mma.sync.aligned.{shape}.row.col{form} {names[3]}, {names[0]}, {names[1]}, {names[2]};
 {stores}"""
 
 
-def counts_of(shape: str) -> tuple[int, int, int]:
-    rows, k = SHAPES[shape]
-    return rows * k // 128, k // 16, rows // 4
+def words_of(bits: Array) -> Array:
+    """uint32[rows, words] of a matrix whose rows lie in memory one after the other."""
+    return np.ascontiguousarray(bits).view(np.uint32)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -73,27 +83,20 @@ def test_a_warp_multiplies_its_matrices(
     shape: str, a_type: str, b_type: str, saturates: bool
 ) -> None:
     rows, k = SHAPES[shape]
-    counts, draw = counts_of(shape), np.random.default_rng(3)
-    words, out = np.zeros((WARPS, 32, 16), np.uint32), np.zeros((WARPS, 32, 4), np.uint32)
-    expected = np.zeros((WARPS, 32, 4), np.uint32)
-    for warp in range(WARPS):
+    draw = np.random.default_rng(3)
+    counts = rows * k // 128, k // 16, rows // 4
+    words, expected = [], []
+    for _ in range(WARPS):
         a = draw.integers(0, 256, (rows, k)).astype(np.uint8).view(TYPES[a_type])
-        b = draw.integers(0, 256, (k, 8)).astype(np.uint8).view(TYPES[b_type])
+        b = draw.integers(0, 256, (8, k)).astype(np.uint8).view(TYPES[b_type])
         c = draw.integers(-(2**31), 2**31, (rows, 8))
-        exact = a.astype(np.int64) @ b.astype(np.int64) + c
+        exact = a.astype(np.int64) @ b.astype(np.int64).T + c
         d = exact.clip(-(2**31), 2**31 - 1) if saturates else exact
-        found = [
-            fragments(a, counts[0], lambda *at: place_in_a(rows, *at)),
-            fragments(b, counts[1], place_in_b),
-        ]
-        words[warp, :, : counts[0] + counts[1]] = np.concatenate(found, axis=1)
-        for lane in range(32):
-            for register in range(counts[2]):
-                at = place_in_c(lane, register)
-                words[warp, lane, counts[0] + counts[1] + register] = int(c[at]) & 0xFFFFFFFF
-                expected[warp, lane, register] = int(d[at]) & 0xFFFFFFFF
+        words.append(in_memory(held(words_of(a), words_of(b), c & 0xFFFFFFFF), 16))
+        expected.append(in_memory(results((d & 0xFFFFFFFF).astype(np.uint32)), 4))
     form = f"{'.satfinite' if saturates else ''}.s32.{a_type}.{b_type}.s32"
-    report = run(body(shape, form, counts), words, out, block=32 * WARPS)
+    out = np.zeros((WARPS, 32, 4), np.uint32)
+    report = run(body(shape, form, counts), np.array(words), out, block=32 * WARPS)
     np.testing.assert_array_equal(out, expected)
     assert not report.findings
 
@@ -192,24 +195,11 @@ def test_a_warp_multiplies_numbers(kind: str, other: str, shape: str, sums: str)
     a = small_numbers(kind, 16, row_bytes, draw)
     b = small_numbers(other, 8, row_bytes, draw)  # a row for each column
     c = draw.integers(-8, 9, (16, 8)).astype(np.float32 if sums == "f32" else np.float16)
-    exact = numbers(kind, a) @ numbers(other, b).T + c
-    words, out = np.zeros((32, 16), np.uint32), np.zeros((32, 4), np.uint32)
-    columns = np.ascontiguousarray(b.view(np.uint8).reshape(8, -1).T)
-    words[:, : counts[0]] = fragments(a, counts[0], lambda *at: place_in_a(16, *at))
-    words[:, counts[0] : counts[0] + counts[1]] = fragments(columns, counts[1], place_in_b)
-    d, first = exact.astype(c.dtype), counts[0] + counts[1]
-    expected = np.zeros((32, 4), np.uint32)
-    for lane in range(32):
-        for register in range(counts[2]):
-            for into, of in ((words[:, first:], c), (expected, d)):
-                if sums == "f32":
-                    into[lane, register] = of[place_in_c(lane, register)].view(np.uint32)
-                else:
-                    row = (lane >> 2) + 8 * register
-                    pair = of[row, 2 * (lane & 3) : 2 * (lane & 3) + 2].copy()
-                    into[lane, register] = pair.view(np.uint32)[0]
+    d = (numbers(kind, a) @ numbers(other, b).T + c).astype(c.dtype)
+    words = in_memory(held(words_of(a), words_of(b), words_of(c)), 16)
+    out = np.zeros((32, 4), np.uint32)
     run(body(shape, f".{sums}.{kind}.{other}.{sums}", counts), words, out)
-    np.testing.assert_array_equal(out[:, : counts[2]], expected[:, : counts[2]])
+    np.testing.assert_array_equal(out, in_memory(results(words_of(d)), 4))
 
 
 def test_a_sum_is_rounded_once_and_knows_infinity() -> None:
@@ -222,3 +212,73 @@ def test_a_sum_is_rounded_once_and_knows_infinity() -> None:
     found = out.view(np.float32)
     assert (found[:4, 0] == 2**24 + 8).all()
     assert np.isinf(found[4:, 0]).all()
+
+
+F64_SHAPES = {"m8n8k4": (8, 4), "m16n8k4": (16, 4), "m16n8k8": (16, 8), "m16n8k16": (16, 16)}
+
+
+@pytest.mark.parametrize("shape", F64_SHAPES)
+def test_a_warp_multiplies_doubles(shape: str) -> None:
+    rows, k = F64_SHAPES[shape]
+    draw = np.random.default_rng(1)
+    a, b = draw.integers(-9, 10, (rows, k)) / 8, draw.integers(-9, 10, (8, k)) / 4
+    c = draw.integers(-9, 10, (rows, 8)) / 2
+    counts, out = (rows * k // 32, k // 4, rows // 4), np.zeros((32, 4))
+    form = ".f64.f64.f64.f64"
+    run(body(shape, form, counts, wide=True), in_memory(held(a, b, c), 16), out)
+    np.testing.assert_array_equal(out, in_memory(results(a @ b.T + c), 4))
+
+
+SMALL_SHAPES = {
+    "s4": {"m8n8k32": (8, 32), "m16n8k32": (16, 32), "m16n8k64": (16, 64)},
+    "u4": {"m8n8k32": (8, 32), "m16n8k64": (16, 64)},
+    "b1": {"m8n8k128": (8, 128), "m16n8k128": (16, 128), "m16n8k256": (16, 256)},
+}
+SMALL_CASES = [
+    (a, b, shape, flag)
+    for a, b, flags in (
+        ("s4", "s4", ("", ".satfinite")),
+        ("u4", "s4", ("",)),
+        ("u4", "u4", ("",)),
+        ("b1", "b1", (".xor.popc", ".and.popc")),
+    )
+    for shape in SMALL_SHAPES[a]
+    for flag in flags
+]
+
+
+def packed(values: Array, bits: int) -> Array:
+    """uint32[words] of elements, the first in the lowest bits."""
+    ones = (values.reshape(-1, 1) >> np.arange(bits)) & 1
+    return np.packbits(ones.astype(np.uint8).reshape(-1), bitorder="little").view(np.uint32)
+
+
+@pytest.mark.parametrize(("a_type", "b_type", "shape", "flag"), SMALL_CASES)
+def test_a_warp_multiplies_small_integers(a_type: str, b_type: str, shape: str, flag: str) -> None:
+    rows, k = SMALL_SHAPES[a_type][shape]
+    bits = 1 if a_type == "b1" else 4
+    draw = np.random.default_rng(2)
+    ranges = {"s4": (-8, 8), "u4": (0, 16), "b1": (0, 2)}
+    a, b = draw.integers(*ranges[a_type], (rows, k)), draw.integers(*ranges[b_type], (8, k))
+    c = draw.integers(-(2**31), 2**31, (rows, 8))
+    both = a[:, None, :] ^ b if "xor" in flag else a[:, None, :] * b
+    exact = both.sum(axis=2) + c
+    if "satfinite" in flag:
+        exact = exact.clip(-(2**31), 2**31 - 1)
+    a_words, b_words = packed(a, bits).reshape(rows, -1), packed(b, bits).reshape(8, -1)
+    counts = a_words.size // 32, b_words.size // 32, rows // 4
+    types, out = f".s32.{a_type}.{b_type}.s32", np.zeros((32, 4), np.uint32)
+    form = f".satfinite{types}" if flag == ".satfinite" else f"{types}{flag}"
+    words = in_memory(held(a_words, b_words, c & 0xFFFFFFFF), 16)
+    run(body(shape, form, counts), words, out)
+    expected = results((exact & 0xFFFFFFFF).astype(np.uint32))
+    np.testing.assert_array_equal(out, in_memory(expected, 4))
+
+
+@pytest.mark.parametrize(
+    "form", [".s32.b1.b1.s32", ".s32.b1.b1.s32.xor", ".s32.b1.u4.s32.xor.popc"]
+)
+def test_single_bits_need_their_operation(form: str) -> None:
+    text = f"mma.sync.aligned.m8n8k128.row.col{form} {{%r1, %r2}}, {{%r3}}, {{%r4}}, {{%r5, %r6}};"
+    with pytest.raises(UnsupportedInstruction, match=r"mma\.sync"):
+        run(text, np.zeros(1))

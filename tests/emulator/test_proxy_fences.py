@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ptx_harness import MINE, run
+from ptx_harness import MINE, aligned, out, run
 
 from nvfp4.emulator import LaunchReport, errors
 
@@ -15,9 +15,7 @@ FENCE = "fence.proxy.async.shared::cta;"
 def store(before: str, after: str, wait: str = "cp.async.bulk.wait_group.read 0;") -> LaunchReport:
     """Every thread sets a word; the first copies all to global memory. before, after: the barrier
     between the two."""
-    target = np.zeros(96, np.uint32)
-    skip = -target.ctypes.data % 128 // 4
-    target = target[skip : skip + 64]
+    target = aligned(out())
     body = f"""mov.u32 %r10, s; shl.b32 %r11, %r0, 2; add.u32 %r12, %r10, %r11;
     st.shared.u32 [%r12], %r0; {before} bar.sync 0; setp.eq.u32 %p1, %r0, 0; @!%p1 bra E; {after}
     cp.async.bulk.global.shared::cta.bulk_group [%q0], [%r10], 256; cp.async.bulk.commit_group;
@@ -31,10 +29,7 @@ def refill(taken: str, after: str, first: str = "") -> LaunchReport:
     """Bulk copies fill one stage three times; all threads take words of it in between. taken: how,
     from [%r12], and what becomes of the value. after: what comes before it is filled again. first:
     what threads do with the stage before."""
-    out, words = np.zeros(64, np.uint32), np.zeros(256, np.uint32)
-    skip = -words.ctypes.data % 128 // 4
-    words = words[skip : skip + 192]
-    words[:] = np.arange(192)
+    sums, words = out(), aligned(np.arange(192, dtype=np.uint32))
     body = f"""mov.u32 %r20, bar; mov.u32 %r10, s; setp.eq.u32 %p1, %r0, 0;
     @%p1 mbarrier.init.shared.b64 [%r20], 1; shl.b32 %r11, %r0, 2; add.u32 %r12, %r10, %r11; {first}
     bar.sync 0; mov.u32 %r5, 0; mov.u32 %r6, 0;
@@ -45,8 +40,8 @@ def refill(taken: str, after: str, first: str = "") -> LaunchReport:
     W: mbarrier.try_wait.parity.shared.b64 %p5, [%r20], %r7; @!%p5 bra W;
     {taken.replace("%AFTER%", after)}
     add.u32 %r6, %r6, 1; setp.lt.u32 %p3, %r6, 3; @%p3 bra LOOP; {MINE} st.global.u32 [%d0], %r5;"""
-    report = run(body, out, words, block=64, before=SHARED)
-    assert out.tolist() == [3 * i + 192 for i in range(64)]
+    report = run(body, sums, words, block=64, before=SHARED)
+    assert sums.tolist() == [3 * i + 192 for i in range(64)]
     return report
 
 

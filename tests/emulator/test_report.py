@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ptx_harness import MINE_IN_GRID, run
+from ptx_harness import MINE_IN_GRID, Array, aligned, out, run
 
 from nvfp4.emulator.execution import launch
 from nvfp4.emulator.state.native import bank_wavefronts
@@ -16,11 +16,8 @@ from nvfp4.emulator.state.native import bank_wavefronts
 SHARED = ".shared .align 16 .b8 s[8192];"
 
 
-def words(n: int) -> np.ndarray:
-    """Aligned to a sector."""
-    block = np.zeros(n + 32, np.uint32)
-    skip = -block.ctypes.data % 128 // 4
-    return block[skip : skip + n]
+def words(n: int) -> Array:
+    return aligned(out(n))
 
 
 def test_a_coalesced_read_touches_four_sectors_a_warp() -> None:

@@ -10,8 +10,8 @@ import pytest
 from ptx_harness import MINE, run
 
 from nvfp4.emulator import errors
-from nvfp4.emulator.findings import noted
 from nvfp4.emulator.rendering import rendered
+from nvfp4.emulator.report import noted
 from nvfp4.records.launch import Note
 from scripts.codes import finding_codes
 

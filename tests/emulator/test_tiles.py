@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ptx_harness import MINE, run
+from ptx_harness import MINE, aligned, out, run
 
 from nvfp4.emulator import errors
 from nvfp4.records.tensormap import DataType, Fill, Swizzle, TensorMap
@@ -14,10 +14,6 @@ from nvfp4.records.tensormap import DataType, Fill, Swizzle, TensorMap
 SHARED = ".shared .align 1024 .b8 s[8192]; .shared .align 8 .b64 bar;"
 ELECT0 = "setp.eq.u32 %p1, %r0, 0;"
 WAIT = "W: mbarrier.try_wait.parity.shared.b64 %p5, [%r20], 0; @!%p5 bra W;"
-
-
-def out(n: int = 64) -> np.ndarray:
-    return np.zeros(n, np.uint32)
 
 
 def tile_kernel(rank: int, nbytes: int) -> str:
@@ -30,13 +26,6 @@ def tile_kernel(rank: int, nbytes: int) -> str:
     [%r10], [%q1, {{{coordinates}}}], [%r20];
     GO: bar.sync 0; {WAIT} shl.b32 %r11, %r0, 2; add.u32 %r10, %r10, %r11;
     ld.shared.u32 %r5, [%r10]; {MINE} st.global.u32 [%d0], %r5;"""
-
-
-def aligned(raw: bytes) -> np.ndarray:
-    block = np.zeros(len(raw) + 128, np.uint8)
-    skip = -block.ctypes.data % 128
-    block[skip : skip + len(raw)] = np.frombuffer(raw, np.uint8)
-    return block[skip : skip + len(raw)]
 
 
 def load_tile(
@@ -60,13 +49,13 @@ def load_tile(
 
 
 def test_a_two_dimensional_tile() -> None:
-    data = aligned(np.arange(8 * 32, dtype=np.uint32).tobytes()).view(np.uint32).reshape(8, 32)
+    data = aligned(np.arange(8 * 32, dtype=np.uint32).reshape(8, 32))
     got = load_tile(data, DataType.UINT32, (16, 4), (8, 2)).view(np.uint32).reshape(4, 16)
     assert (got == data[2:6, 8:24]).all()
 
 
 def test_elements_outside_the_tensor_are_zero_on_every_side() -> None:
-    data = aligned(np.arange(1, 257, dtype=np.uint32).tobytes()).view(np.uint32).reshape(8, 32)
+    data = aligned(np.arange(1, 257, dtype=np.uint32).reshape(8, 32))
     got = load_tile(data, DataType.UINT32, (16, 4), (-4, 6)).view(np.uint32).reshape(4, 16)
     assert (got[:2, 4:] == data[6:, :12]).all()
     assert (got[:, :4] == 0).all()
@@ -74,12 +63,12 @@ def test_elements_outside_the_tensor_are_zero_on_every_side() -> None:
 
 
 def test_a_tile_wholly_outside_still_completes_its_bytes() -> None:
-    data = aligned(bytes(1024)).view(np.uint32).reshape(8, 32)
+    data = aligned(np.zeros((8, 32), np.uint32))
     assert (load_tile(data, DataType.UINT32, (16, 4), (32, 0)) == 0).all()
 
 
 def test_a_nan_fill() -> None:
-    data = aligned(bytes(1024)).view(np.float32).reshape(8, 32)
+    data = aligned(np.zeros((8, 32), np.float32))
     got = load_tile(data, DataType.FLOAT32, (16, 4), (24, 0), fill=Fill.NAN).view(np.float32)
     assert np.isnan(got.reshape(4, 16)[:, 8:]).all()
     assert (got.reshape(4, 16)[:, :8] == 0).all()
@@ -92,7 +81,7 @@ def test_a_nan_fill() -> None:
 def test_a_swizzle_moves_16_byte_pieces_by_the_row(swizzle: Swizzle, span: int) -> None:
     """Piece j of 16 bytes of 128-byte line i goes to j xor (i mod span / 16)."""
     rows = 2048 // span
-    data = aligned(np.random.default_rng(1).integers(0, 256, 2048, np.uint8).tobytes())
+    data = aligned(np.random.default_rng(1).integers(0, 256, 2048, np.uint8))
     data = data.reshape(rows, span)
     got = load_tile(data, DataType.UINT8, (span, rows), (0, 0), swizzle=swizzle).reshape(16, 8, 16)
     flat = data.reshape(16, 8, 16)
@@ -112,7 +101,7 @@ def test_a_swizzle_goes_by_the_bits_of_the_shared_address(
     """A tile that starts `lines` lines of 128 bytes after a multiple of 1024 begins with another
     row of the pattern."""
     rows = 1024 // span
-    data = aligned(np.random.default_rng(2).integers(0, 256, 1024, np.uint8).tobytes())
+    data = aligned(np.random.default_rng(2).integers(0, 256, 1024, np.uint8))
     data = data.reshape(rows, span)
     tile = TensorMap(
         DataType.UINT8, data.ctypes.data, (span, rows), (span,), (span, rows), (1, 1),
@@ -129,7 +118,7 @@ def test_a_swizzle_goes_by_the_bits_of_the_shared_address(
 
 
 def test_a_tile_must_be_aligned_to_128_bytes() -> None:
-    data = aligned(bytes(1024)).reshape(8, 128)
+    data = aligned(np.zeros((8, 128), np.uint8))
     tile = TensorMap(
         DataType.UINT8, data.ctypes.data, (128, 8), (128,), (128, 8), (1, 1),
         swizzle=Swizzle.BYTES_128,
@@ -144,7 +133,7 @@ def test_a_tile_must_be_aligned_to_128_bytes() -> None:
 def test_tiles_of_other_ranks(rank: int) -> None:
     shape = (2, 3, 4, 5, 16)[5 - rank :]
     numbers = np.arange(int(np.prod(shape)), dtype=np.uint32)
-    data = aligned(numbers.tobytes()).view(np.uint32).reshape(shape)
+    data = aligned(numbers.reshape(shape))
     box = (8, 2, 2, 2, 1)[:rank]
     got = load_tile(data, DataType.UINT32, box, (4, 1, 1, 1, 1)[:rank]).view(np.uint32)
     starts = tuple(reversed((4, 1, 1, 1, 1)[:rank]))
@@ -153,7 +142,7 @@ def test_tiles_of_other_ranks(rank: int) -> None:
 
 
 def test_packed_fp4_tiles_are_counted_in_half_bytes() -> None:
-    data = aligned(np.arange(256, dtype=np.uint8).tobytes()).reshape(4, 64)
+    data = aligned(np.arange(256, dtype=np.uint8).reshape(4, 64))
     tile = TensorMap(
         DataType.PACKED_16U4_ALIGN8B, data.ctypes.data, (128, 4), (64,), (64, 2), (1, 1)
     )
@@ -164,7 +153,7 @@ def test_packed_fp4_tiles_are_counted_in_half_bytes() -> None:
 
 
 def test_a_tile_store_drops_what_lies_outside() -> None:
-    data = aligned(bytes(1024)).view(np.uint32).reshape(8, 32)
+    data = aligned(np.zeros((8, 32), np.uint32))
     tile = TensorMap(DataType.UINT32, data.ctypes.data, (32, 8), (128,), (16, 4), (1, 1))
     body = f"""mov.u32 %r10, s; shl.b32 %r11, %r0, 2; add.u32 %r12, %r10, %r11;
     add.u32 %r5, %r0, 1; st.shared.u32 [%r12], %r5; fence.proxy.async; bar.sync 0; {ELECT0}
@@ -178,7 +167,7 @@ def test_a_tile_store_drops_what_lies_outside() -> None:
 
 
 def test_a_tensor_that_reaches_past_its_buffer_is_caught() -> None:
-    data = aligned(bytes(1024)).view(np.uint32).reshape(8, 32)
+    data = aligned(np.zeros((8, 32), np.uint32))
     tile = TensorMap(DataType.UINT32, data.ctypes.data, (32, 9), (128,), (16, 4), (1, 1))
     where = np.array([0, 6], np.int32)
     with pytest.raises(errors.OutOfBounds):

@@ -6,16 +6,15 @@ Each file is loaded by its path, as a copy of it would be, and its launches are 
 from __future__ import annotations
 
 import ast
-import importlib.util
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
 from bot import Bot
 from bot import case as line
+from imports import packages_of
 
 from nvfp4.contract.reference import (
     check_implementation,
@@ -24,6 +23,7 @@ from nvfp4.contract.reference import (
     ref_kernel,
 )
 from nvfp4.emulation import Emulation, install
+from nvfp4.tuner.space import load_submission
 
 pytest.importorskip("cutlass")
 
@@ -58,15 +58,8 @@ def case(shape: tuple[int, int, int], full_range: bool) -> tuple[Data, torch.Ten
     return data, ref_kernel(data)
 
 
-@cache
-def submission(path: Path) -> ModuleType:
-    """The file as a module. Once a session: a module compiles its kernel when first called."""
-    spec = importlib.util.spec_from_file_location(f"submission_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+submission = cache(load_submission)
+"""Once a session: a module compiles its kernel when first called."""
 
 
 @pytest.fixture(scope="module")
@@ -91,29 +84,12 @@ def test_a_kernel_passes(
     assert all(report.ctas_run == report.ctas_total for report in emulation.launches)
 
 
-def imported(path: Path) -> set[str]:
-    """The top-level packages that a file imports, anywhere in it; "" for a relative import."""
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            names.add("" if node.level else (node.module or "").partition(".")[0])
-    return names
-
-
 @pytest.mark.parametrize("path", kernels, ids=lambda path: path.stem)
 def test_a_kernel_is_a_complete_submission(path: Path) -> None:
     source = path.read_text(encoding="utf-8")
     assert source.startswith("#!POPCORN leaderboard nvfp4_gemv\n#!POPCORN gpu NVIDIA\n")
     assert ast.get_docstring(ast.parse(source))
-    assert imported(path) <= public
-
-
-def test_the_imports_of_a_file_are_found(tmp_path: Path) -> None:
-    path = tmp_path / "file.py"
-    path.write_text("import os.path\nfrom a.b import c\ndef f():\n    from . import g\n")
-    assert imported(path) == {"os", "a", ""}
+    assert packages_of(source) <= public
 
 
 def test_a_copied_file_is_judged_alone(stage: Callable[[Path], Bot]) -> None:

@@ -9,8 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from nvfp4.emulator import run_ptx
+from nvfp4.records.launch import Launch
+from nvfp4.retarget import target_of
+from nvfp4.retarget.executor import Executor
 
 Array = np.ndarray[Any, Any]
 
@@ -86,6 +90,16 @@ def results(text: str, name: str, row: Row, columns: list[Array]) -> Array:
         buffers=[(f"a{i}", a.ctypes.data, a.nbytes) for i, a in enumerate(arrays)],
     )
     return target
+
+
+def on_gpu(text: str, grid: int, block: int, arrays: list[Array]) -> Array:
+    """The last array after kernel k ran, rewritten, on copies of all of them on the GPU."""
+    executor = Executor(str(target_of(torch.cuda.get_device_capability())))
+    tensors = [torch.from_numpy(each.view(np.uint8).reshape(-1).copy()).cuda() for each in arrays]
+    parameters = [struct.pack("<Q", tensor.data_ptr()) for tensor in tensors]
+    executor.run(Launch(text, "k", (grid, 1, 1), (block, 1, 1), parameters))
+    found: Array = tensors[-1].cpu().numpy()
+    return found.view(arrays[-1].dtype).reshape(arrays[-1].shape)
 
 
 def ptxas(text: str, target: str, folder: Path) -> str:

@@ -15,7 +15,7 @@ import pytest
 from bot import root
 from conftest import with_the_judge
 
-from nvfp4.capture.cuda.toolchain import MissingToolchain, find_toolchain
+from nvfp4.capture.cuda.toolchain import Toolchain
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.options import Options
 
@@ -92,13 +92,9 @@ raise ValueError("said " + json.dumps(said))
 
 
 @pytest.fixture
-def pretended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def pretended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toolchain: Toolchain) -> Path:
     """A folder with a submission, where processes believe that they have a GPU; caches are
     empty."""
-    try:
-        nvcc = find_toolchain().nvcc
-    except MissingToolchain as missing:
-        pytest.skip(str(missing))
     if shutil.which("ninja") is None:
         pytest.skip("torch builds with ninja")
     hooks, folder = tmp_path / "hooks", tmp_path / "folder"
@@ -109,7 +105,7 @@ def pretended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     paths = (str(hooks), with_the_judge["PYTHONPATH"])
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
-    home = nvcc.resolve().parent.parent
+    home = toolchain.nvcc.resolve().parent.parent
     monkeypatch.setenv("CUDA_HOME", str(home))
     monkeypatch.setenv("LD_LIBRARY_PATH", f"{home}/lib64:{home}/lib")
     return folder / "submission.py"
@@ -173,6 +169,38 @@ def test_without_a_gpu_too_it_runs_alone_as_a_worker_loads_it(
     monkeypatch.setenv("PYTHONPATH", with_the_judge["PYTHONPATH"])
     options = Options(arch="sm_90a")
     assert by_itself(path, options) == in_a_worker(path, options) == [9, 0]
+
+
+TWICE = """
+from torch.utils.cpp_extension import load_inline
+
+for _ in range(2):
+    try:
+        load_inline("broken", cpp_sources="#include <{header}>", no_implicit_headers=True)
+    except Exception as error:
+        said = error
+raise said
+"""
+
+
+@pytest.mark.parametrize(
+    ("header", "code", "says"),
+    [
+        ("cutlass/nothing.hpp", "import.not_installed", "cutlass/nothing.hpp, a header of CUTLASS"),
+        ("mine.hpp", "import.exception", "mine.hpp: No such file"),
+    ],
+)
+def test_a_missing_header_is_told_in_short_and_each_time(
+    pretended: Path, header: str, code: str, says: str
+) -> None:
+    pretended.write_text(TWICE.format(header=header))
+    with (
+        SubmissionProcess(pretended, Options(retarget="auto")) as process,
+        pytest.raises(SubmissionFailed, match=says) as failed,
+    ):
+        process.load(120)
+    assert failed.value.failure.code == code
+    assert "-isystem" not in str(failed.value)
 
 
 @pytest.mark.gpu

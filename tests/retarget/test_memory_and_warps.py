@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernels_of_rows import HEADER, Array, ptxas
+from kernels_of_rows import HEADER, Array, on_gpu, ptxas
 
 from nvfp4.emulator import run_ptx
 from nvfp4.retarget import rewrite
@@ -161,6 +161,17 @@ def test_a_rewritten_program_does_the_same(name: str, tmp_path: Path) -> None:
         assert bool(rewritten.report.changed) == (target in program.lacking), target
         for seed, want in enumerate(expected):
             np.testing.assert_array_equal(run(rewritten.ptx, seed), want)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_rewritten_program_does_the_same_on_a_gpu(name: str) -> None:
+    if name.startswith(("red.", "launch control")):
+        pytest.skip("atomic sums in no order, or registers that a launch must have set aside")
+    text = PROGRAMS[name].text
+    for seed in range(4):
+        got = on_gpu(text, 1, 64, [contents(seed), contents(seed + 1)])
+        np.testing.assert_array_equal(got.reshape(-1), run(text, seed).reshape(-1))
 
 
 @pytest.mark.skipif(shutil.which("ptxas") is None, reason="needs ptxas")

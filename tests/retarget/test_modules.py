@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,6 +18,7 @@ from nvfp4.capture.torch_memory import ProcessMemory
 from nvfp4.contract.reference import generate_full_range_input
 from nvfp4.records.launch import Launch
 from nvfp4.retarget import NotRetargetable, rewrite
+from nvfp4.tuner.space import load_submission
 
 pytest.importorskip("cutlass")
 
@@ -59,11 +59,7 @@ def executor() -> Iterator[Executor]:
 def test_a_rewritten_module_gives_the_same_output(
     path: Path, executor: Executor, tmp_path: Path
 ) -> None:
-    spec = importlib.util.spec_from_file_location(f"retargeted_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_submission(path)
     data = generate_full_range_input(256, 512, 2, seed=5)
 
     def output(target: str) -> torch.Tensor:

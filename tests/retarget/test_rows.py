@@ -7,7 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernels_of_rows import HEADER, Row, columns_of, kernel, ptxas, results
+from kernels_of_rows import (
+    HEADER,
+    THREADS,
+    Row,
+    columns_of,
+    kernel,
+    on_gpu,
+    pattern,
+    ptxas,
+    results,
+)
 from rows import ALL, ROWS
 
 from nvfp4.retarget import rewrite
@@ -39,6 +49,16 @@ def test_a_rewritten_instruction_gives_the_same_bits(row: Row) -> None:
                 hex(expected[different[0]]),
                 hex(got[different[0]]),
             ]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("row", ROWS, ids=name_of)
+def test_a_rewritten_instruction_gives_the_same_bits_on_a_gpu(row: Row) -> None:
+    text, columns = HEADER + kernel(row, "k", False), columns_of(row)
+    expected = results(text, "k", row, columns)
+    start = pattern(len(expected), row)
+    got = on_gpu(text, len(expected) // THREADS, THREADS, [*columns, start])
+    np.testing.assert_array_equal(got, expected)
 
 
 @pytest.mark.parametrize("name", ["min", "max"])

@@ -17,7 +17,7 @@ from nvfp4.judge.protocol import ResultPipe
 from nvfp4.records.messages import Call, Called, Done, Load, Profile
 from nvfp4.records.options import Options
 from nvfp4.retarget import extensions
-from nvfp4.worker.fitting import Fitting, names_an_architecture, shorten_build_errors
+from nvfp4.worker.fitting import Fitting, names_an_architecture
 from nvfp4.worker.retargeted_calls import RetargetedCalls
 from nvfp4.worker.runner import Refused
 
@@ -151,18 +151,6 @@ def test_an_architecture_may_be_named_by_the_cause() -> None:
     assert names_an_architecture(error)
     error.__cause__ = error
     assert not names_an_architecture(error)
-
-
-def test_a_failed_build_is_final_and_told_in_short() -> None:
-    command = "nvcc -gencode=arch=compute_90,code=sm_90 " + "-I/some/folder " * 40
-    text = f"Error building extension 'gemv': [1/2] {command}\n{command}\nk.cu(3): error: sm_100\n"
-    error = RuntimeError(text.replace("[1/2] ", "[1/2] \n"))
-    assert not names_an_architecture(error)
-    shorten_build_errors(error)
-    assert str(error) == "Error building extension 'gemv': [1/2] \nk.cu(3): error: sm_100"
-    other = ValueError(command)
-    shorten_build_errors(other)
-    assert str(other) == command
 
 
 def written(tmp_path: Path, *reports: list[Any]) -> list[str]:

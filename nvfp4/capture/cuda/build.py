@@ -139,7 +139,7 @@ def _build(request: Request, tools: Toolchain, folder: Path) -> dict[str, Any]:
             return _Compilation(request, tools, folder, headers).run()
         except CompileError as error:
             said = error.message
-    image_headers.refuse_if_missing(said, tools)
+    image_headers.refuse_if_missing(said, tools.include)
     return {"error": said}
 
 

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from nvfp4.capture.cuda.toolchain import Toolchain
 from nvfp4.records.launch_errors import NotInstalled
 
 _NO_FILE = re.compile(
@@ -130,9 +129,10 @@ def _release() -> tuple[int, ...]:
     return tuple(int(n) for n in re.findall(r"define CUTLASS_(?:MAJOR|MINOR|PATCH) +(\d+)", text))
 
 
-def refuse_if_missing(errors: str, tools: Toolchain) -> None:
+def refuse_if_missing(errors: str, toolkit: Path) -> None:
     """Raises NotInstalled where a compiler's errors come of a header that the image has and this
     machine lacks: it is not found, or is an older one, or `library_headers` has a few types of it.
+    toolkit: the folder of its headers.
     """
     for found in _NO_FILE.finditer(errors):
         _refuse(found["name"], found["where"])
@@ -145,7 +145,7 @@ def refuse_if_missing(errors: str, tools: Toolchain) -> None:
         )
     for library in _OF_A_LIBRARY.findall(errors):
         header = _LIBRARIES[library.lower()]
-        if not (tools.include / header).is_file():
+        if not (toolkit / header).is_file():
             _refuse(header, None)
 
 

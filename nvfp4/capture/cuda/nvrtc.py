@@ -166,7 +166,7 @@ def _compile(program: Program, tools: Toolchain, folder: Path) -> dict[str, obje
         try:
             run_compiler(tools, command, work, program.name)
         except CompileError as error:
-            image_headers.refuse_if_missing(error.message, tools)
+            image_headers.refuse_if_missing(error.message, tools.include)
             return {"error": error.message}
         compiled = ptx.read_text(encoding="utf-8")
     lowered = {program.expressions[int(i)]: name for i, name in _NAMED.findall(compiled)}

@@ -6,7 +6,6 @@ import os
 import selectors
 import shutil
 import signal
-import stat
 import subprocess
 import tempfile
 import threading
@@ -22,6 +21,7 @@ from nvfp4.cli.judging.processes import Process, clear, end, start, watched
 from nvfp4.cli.problem import Problem, flat_files, package_path
 from nvfp4.cli.text import visible
 from nvfp4.records.options import Options
+from nvfp4.records.reading import open_plain_file
 
 import_timeout_s = 120.0
 """The bot's limit for the one run of the submission by itself."""
@@ -51,7 +51,8 @@ activities = ("importing", "compiling", "emulating", "running")
 """What a submission's process says that it is busy with, in a file in its folder, to which the
 submission can write as well: no other word is believed, and only the display depends on it."""
 
-_activity_files = "nvfp4-*/activity"
+_judge_folders, _activity_file = "nvfp4-*", "activity"
+_longest_activity_bytes = 20
 
 _temporary = "tmp"
 
@@ -221,21 +222,18 @@ class Bot:
 def read_activity(folder: Path) -> str | None:
     """The word that was written last in any of the judge's folders below this one."""
     newest: tuple[int, str | None] = (0, None)
-    for path in folder.glob(_activity_files):
+    for path in folder.glob(_judge_folders):
         with contextlib.suppress(OSError):
             newest = max(newest, _read_activity(path), key=lambda found: found[0])
     return newest[1]
 
 
-def _read_activity(path: Path) -> tuple[int, str | None]:
-    """When a plain file was written, in ns, and its word; 0 for any other. Raises OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(fd, "rb") as file:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            return 0, None
-        word = file.read(20).decode("ascii", "replace").strip()
-        return (status.st_mtime_ns, word) if word in activities else (0, None)
+def _read_activity(folder: Path) -> tuple[int, str | None]:
+    """When it was written, in ns, and the word; 0 for any other. Raises OSError."""
+    with open_plain_file(folder, _activity_file) as file:
+        word = file.read(_longest_activity_bytes).decode("ascii", "replace").strip()
+        written_ns = os.fstat(file.fileno()).st_mtime_ns
+        return (written_ns, word) if word in activities else (0, None)
 
 
 def _write_cases(folder: Path, cases: list[str]) -> Path:

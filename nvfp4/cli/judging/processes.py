@@ -28,6 +28,7 @@ from nvfp4.cli.problem import problem_folder
 _from_the_start = re.compile(r"PYTHON|LD_|OMP_|MKL_|NUMBA_|TORCH|CUTE_|TRITON_")
 """Variables that a library reads as it is loaded."""
 
+_slow_packages = ("cutlass", "triton")
 _set_child_subreaper = 36  # PR_SET_CHILD_SUBREAPER
 _look_s = 0.01
 
@@ -82,18 +83,18 @@ class _JudgeServer:
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
     @classmethod
-    def of(cls, environment: dict[str, str]) -> _JudgeServer:
-        """The one with these variables. Raises NoServer."""
+    def of(cls, environment: dict[str, str], packages: tuple[str, ...]) -> _JudgeServer:
+        """The one with these variables that has loaded these packages. Raises NoServer."""
         if sys.platform != "linux":
             raise NoServer
         shown = {key: value for key, value in environment.items() if _from_the_start.match(key)}
-        key = tuple(sorted(shown.items()))
+        key = (*sorted(shown.items()), packages)
         with cls._lock:
             if key not in cls._running:
-                cls._running[key] = cls(environment)
+                cls._running[key] = cls(environment, packages)
         return cls._running[key]
 
-    def __init__(self, environment: dict[str, str]) -> None:
+    def __init__(self, environment: dict[str, str], packages: tuple[str, ...]) -> None:
         if ctypes.CDLL(None).prctl(_set_child_subreaper, 1, 0, 0, 0) != 0:
             raise NoServer
         self._asking = threading.Lock()
@@ -101,7 +102,7 @@ class _JudgeServer:
         with theirs:
             number = str(theirs.fileno())
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "nvfp4.sandbox.judge_server", number],
+                [sys.executable, "-m", "nvfp4.sandbox.judge_server", number, *packages],
                 env={
                     k: v for k, v in environment.items() if not k.startswith(("POPCORN_", "NVFP4_"))
                 },
@@ -149,13 +150,23 @@ class _JudgeServer:
             return int(self._socket.recv(64))
 
 
+def _packages(folder: Path) -> tuple[str, ...]:
+    """What every process of the submission in a folder would load for itself."""
+    with contextlib.suppress(OSError):
+        text = (folder / "submission.py").read_text(encoding="utf-8", errors="replace")
+        return tuple(each for each in _slow_packages if f"import {each}" in text)
+    return ()
+
+
 def start(
     arguments: list[str], folder: Path, environment: dict[str, str], results: int | None
 ) -> Process:
     """Starts a judge in a folder; see ``judge.entry``. results: a file that it gets as
     POPCORN_FD."""
     with contextlib.suppress(NoServer):
-        return _JudgeServer.of(environment).fork(arguments, folder, environment, results)
+        return _JudgeServer.of(environment, _packages(folder)).fork(
+            arguments, folder, environment, results
+        )
     if results is not None:
         environment = {**environment, "POPCORN_FD": str(results)}
     return subprocess.Popen(

@@ -8,7 +8,6 @@ from nvfp4.emulator.arithmetic import (  # noqa: F401
     integers,
     logic,
     special,
-    video,
 )
 from nvfp4.emulator.arithmetic.table import Op, mnemonics, resolve
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES

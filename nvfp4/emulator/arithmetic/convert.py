@@ -8,8 +8,7 @@ from functools import cache
 import numpy as np
 
 from nvfp4.emulator.arithmetic import compiled
-from nvfp4.emulator.arithmetic.choosing import lookup
-from nvfp4.emulator.arithmetic.compiled import rounding
+from nvfp4.emulator.arithmetic.compiled import lookup, rounding
 from nvfp4.emulator.arithmetic.floats import decoded, flush, rectify, saturate
 from nvfp4.emulator.arithmetic.formats import F16, F32, FORMATS, TF32, Format, decode, encode
 from nvfp4.emulator.arithmetic.lanes import common_shape

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nvfp4.emulator.arithmetic import compiled
-from nvfp4.emulator.arithmetic.choosing import select
+from nvfp4.emulator.arithmetic.compiled import select
 from nvfp4.emulator.arithmetic.table import UNTYPED, Modifiers, Op, instruction
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
 

@@ -1,4 +1,4 @@
-"""A kernel as Python: one generated function for each basic block, over arrays of all lanes.
+"""A compiled kernel: one generated function for each basic block, over arrays of all lanes.
 
 A block's function takes (batch, group, R), R being the group's registers. It keeps values in local
 variables, puts those that a later block needs into R, and returns the next block's number, or what
@@ -8,32 +8,95 @@ variables, puts those that a later block needs into R, and returns the next bloc
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
-from nvfp4.emulator.compiler.kernel import CompiledBlock, CompiledKernel
+import numpy as np
+
 from nvfp4.emulator.compiler.lower import Lowered
 from nvfp4.emulator.compiler.shadows import Shadows
-from nvfp4.emulator.compiler.statements import (
-    Call,
-    Fetch,
-    Function,
-    Guard,
-    Keep,
-    Return,
-    Set,
-    Statement,
-    conditional,
-    execution,
-    render,
-)
-from nvfp4.emulator.compiler.values import Values, in_words
-from nvfp4.emulator.errors import EmulatorError, PtxSyntaxError
+from nvfp4.emulator.compiler.values import Values, call, conditional, execution, guard_of, in_words
+from nvfp4.emulator.errors import EmulatorError, PtxSyntaxError, UnsupportedInstruction
 from nvfp4.emulator.instructions import control
 from nvfp4.emulator.instructions.action import Action, Source
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx import flow
-from nvfp4.emulator.ptx.program import Instruction, Program, Register, Sink
-from nvfp4.emulator.state.execution import Execution
-from nvfp4.emulator.state.registers import register_numbers, select
+from nvfp4.emulator.ptx.flow import loads_under_way
+from nvfp4.emulator.ptx.program import Instruction, Program, Register, Sink, SymbolAddress
+from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
+from nvfp4.emulator.state.batch import Batch, Execution
+from nvfp4.emulator.state.group import register_numbers, select
+
+
+@dataclass
+class CompiledBlock:
+    """run(batch, group, R) and, if threads may have to wait here, gate with the same arguments.
+
+    site, end: the first and the last instruction. live_in, live_out, writes: bit sets of registers.
+    kinds: how many instructions there are of each class that is counted. meeting: the block where
+    the ways of its branch meet again, if they only compute until then.
+    """
+
+    run: Callable[..., Any]
+    gate: Callable[..., Any] | None
+    site: Site
+    end: Site
+    live_in: int
+    live_out: int
+    writes: int
+    kinds: Counter[str]
+    meeting: int | None = None
+
+
+@dataclass
+class CompiledKernel:
+    """Blocks in program order. source: the generated Python.
+
+    classes: register class by index. specials, symbols: what the registers behind the program's
+    own hold. shadows: the registers that tell which bits of others are undefined. tracks_memory:
+    also of those that loads bring in.
+    """
+
+    program: Program
+    blocks: list[CompiledBlock]
+    classes: list[str]
+    specials: dict[int, str]
+    symbols: dict[int, SymbolAddress]
+    shadows: dict[int, int]
+    tracks_memory: bool
+    source: str
+
+    @cached_property
+    def instructions(self) -> list[list[Instruction]]:
+        """Of each block."""
+        code = iter(self.program.code)
+        return [[next(code) for _ in range(block.kinds.total())] for block in self.blocks]
+
+    @cached_property
+    def loads_under_way(self) -> frozenset[int]:
+        """As of ptx.early_arrivals."""
+        return loads_under_way(self.program.code)
+
+    def first_values(self, batch: Batch) -> list[Array]:
+        """Registers when the kernel starts: special registers, symbol addresses, else noise."""
+        noise = batch.launch.order.bytes(8 * len(self.classes), salt=1).reshape(-1, 8)
+        values = [
+            noise[i, :1] & 1 != 0 if cls == "pred" else noise[i].view(REGISTER_DTYPES[cls])[:1]
+            for i, cls in enumerate(self.classes)
+        ]
+        for index in self.shadows.values():
+            values[index] = np.array([-1]).astype(REGISTER_DTYPES[self.classes[index]])
+        for index, name in self.specials.items():
+            value = batch.special(name)
+            if value is None:
+                raise UnsupportedInstruction(f"the special register %{name} is not emulated")
+            values[index] = value
+        for index, symbol in self.symbols.items():
+            base = batch.launch.symbols[symbol.name]
+            values[index] = np.array([base + symbol.offset], np.uint64)
+        return values
 
 
 def compile_kernel(program: Program, check: bool, memory: bool = False) -> CompiledKernel:
@@ -44,12 +107,6 @@ def compile_kernel(program: Program, check: bool, memory: bool = False) -> Compi
     Raises UnsupportedInstruction or PtxSyntaxError with the PTX line.
     """
     return _Writer(Lowered(program, check, memory), memory).load()
-
-
-def _guard(instruction: Instruction) -> Guard | None:
-    if instruction.guard is None:
-        return None
-    return Guard(instruction.guard.index, instruction.negated)
 
 
 def _arguments(values: list[str]) -> str:
@@ -70,13 +127,13 @@ class _Writer:
     # --- the kernel -----------------------------------------------------------------------
 
     def load(self) -> CompiledKernel:
-        functions: list[Function] = []
+        lines: list[str] = []
         for block in self.lowered.blocks:
             try:
-                functions += self.block(block)
+                lines += self.block(block)
             except EmulatorError as error:
                 raise error.at(self.site(block.code[0]).location()) from None
-        text = render(functions)
+        text = "\n".join(lines)
         names = self.values.names
         exec(compile(text, f"<{self.program.kernel}>", "exec"), names)
         return CompiledKernel(
@@ -109,18 +166,17 @@ class _Writer:
 
     # --- blocks ---------------------------------------------------------------------------
 
-    def block(self, block: flow.Block) -> list[Function]:
+    def block(self, block: flow.Block) -> list[str]:
         """The function of a block, after that of its gate if it has one."""
-        head = [Fetch(register) for register in register_numbers(block.reads)]
-        body: list[Statement] = []
-        functions: list[Function] = []
+        body: list[str] = []
+        gate: list[str] = []
         last = block.start + len(block.code) - 1
         for index in range(block.start, last + 1):
             instruction, action = self.program.code[index], self.lowered.actions[index]
             try:
-                body += self.shadows.checks(index, instruction, _guard(instruction))
+                body += self.shadows.checks(index, instruction)
                 if index == block.start and action is not None and action.gate is not None:
-                    functions.append(self.gate(block.index, index, action, head))
+                    gate = self.gate(block, index, action)
                 if index == last:
                     body += self.last(block, index, instruction, action)
                 elif action is not None:
@@ -128,33 +184,35 @@ class _Writer:
             except EmulatorError as error:
                 raise error.at(self.site(instruction).location()) from None
         # All that an instruction can do to others, or say of a thread, it does through the batch.
-        if not any("batch" in str(statement) for statement in body):
+        if not any("batch" in statement for statement in body):
             self.computing.add(block.index)
-        return [*functions, Function(f"block_{block.index}", [*head, *body])]
+        return [*gate, *_function(f"block_{block.index}", register_numbers(block.reads), body)]
 
-    def gate(self, number: int, index: int, action: Action, head: list[Fetch]) -> Function:
+    def gate(self, block: flow.Block, index: int, action: Action) -> list[str]:
         """Ask the block's first instruction which lanes may go on."""
         name = self.values.named(f"G{index}", action.gate)
         sources = _arguments([self.values.read(s) for s in action.sources])
-        answer = Return(f"{name}({execution(_guard(self.program.code[index]))}{sources})")
+        answer = f"return {name}({execution(guard_of(self.program.code[index]))}{sources})"
         wanted = self.lowered.effects[index][0]
-        return Function(f"gate_{number}", [*(f for f in head if f.register in wanted), answer])
+        read = [register for register in register_numbers(block.reads) if register in wanted]
+        return _function(f"gate_{block.index}", read, [answer])
 
     def last(
         self, block: flow.Block, index: int, instruction: Instruction, action: Action | None
-    ) -> list[Statement]:
+    ) -> list[str]:
         """A block's last instruction, what later blocks need, and where to go."""
         values = self.values
         following = block.index + 1
-        keeps = [Keep(register) for register in register_numbers(block.writes & block.live_out)]
-        guard = _guard(instruction)
+        kept = register_numbers(block.writes & block.live_out)
+        keeps = [f"R[{register}] = r{register}" for register in kept]
+        guard = guard_of(instruction)
         here = execution(guard)
         if action is not None and not action.parks:
-            return [*self.straight(index, instruction, action), *keeps, Return(str(following))]
+            return [*self.straight(index, instruction, action), *keeps, f"return {following}"]
         if action is not None:
             name = values.named(f"I{index}", action.run)
             sources = _arguments([values.read(s) for s in action.sources])
-            return [*keeps, Return(f"{name}({here}, {following}{sources})")]
+            return [*keeps, f"return {name}({here}, {following}{sources})"]
         mnemonic = instruction.parts[0]
         site = values.named(f"S{index}", self.site(instruction))
         if mnemonic == "bra":
@@ -169,23 +227,23 @@ class _Writer:
             way = f"control.trap({here}, {site}, {following})"
         else:
             way = f"control.finish({here}, {following})"
-        return [*keeps, Return(way)]
+        return [*keeps, f"return {way}"]
 
     # --- instructions inside a block ------------------------------------------------------
 
-    def straight(self, index: int, instruction: Instruction, action: Action) -> list[Statement]:
+    def straight(self, index: int, instruction: Instruction, action: Action) -> list[str]:
         """Call the instruction's function and set its registers."""
-        guard = _guard(instruction)
+        guard = guard_of(instruction)
         name = self.values.named(f"I{index}", action.run)
         sources = [self.values.read(s) for s in action.sources]
         arguments = sources if action.pure else [execution(guard), *sources]
-        call = f"{name}({', '.join(arguments)})"
+        run = f"{name}({', '.join(arguments)})"
         shadow = self.shadows.call(index, guard)
         if shadow is not None and not action.results:
-            return [Call(call), *self.shadows.after_store(index, action, shadow)]
+            return [run, *self.shadows.after_store(index, action, shadow)]
         written = [r.operand for r in action.results if isinstance(r.operand, Register)]
         if not written:
-            return [Call(call)]
+            return [run]
         for result in action.results:
             if not isinstance(result.operand, (Register, Sink)):
                 raise PtxSyntaxError(
@@ -197,18 +255,15 @@ class _Writer:
                 f"r{r.operand.index}" if isinstance(r.operand, Register) else "_"
                 for r in action.results
             ]
-            return [
-                Call(call, targets),
-                *self.shadows.results(index, None, None, targets, found=False),
-            ]
+            return [call(targets, run), *self.shadows.results(index, None, targets, found=False)]
         targets = [f"t{i}" for i in range(len(action.results))]
-        statements: list[Statement] = [Call(call, targets)]
+        statements = [call(targets, run)]
         if shadow is not None:
-            statements.append(Call(shadow, [f"s{i}" for i in range(len(targets))]))
-        when = None if guard is None else str(guard)
-        if guard is not None and (guard.negated or guard.register in {r.index for r in written}):
+            statements.append(call([f"s{i}" for i in range(len(targets))], shadow))
+        when = guard
+        if instruction.guard and (instruction.negated or instruction.guard in written):
             # The guard is needed once a result, and a result may overwrite its register.
-            statements.append(Set("when", str(guard)))
+            statements.append(f"when = {guard}")
             when = "when"
         values = [
             self.values.cast(target, r.cls, self.lowered.classes[r.operand.index], r.signed)
@@ -216,7 +271,7 @@ class _Writer:
             else target
             for target, r in zip(targets, action.results, strict=True)
         ]
-        statements += self.shadows.results(index, guard, when, values, shadow is not None)
+        statements += self.shadows.results(index, when, values, shadow is not None)
         for result, value in zip(action.results, values, strict=True):
             if isinstance(result.operand, Register):
                 statements.append(conditional(result.operand.index, value, when))
@@ -229,3 +284,9 @@ class _Writer:
             for r in action.results
             if isinstance(r.operand, Register)
         )
+
+
+def _function(name: str, reads: Iterable[int], body: list[str]) -> list[str]:
+    """A function of (batch, group, R), R being the group's registers."""
+    fetches = [f"r{register} = R[{register}]" for register in reads]
+    return [f"def {name}(batch, group, R):", *(f"    {line}" for line in (*fetches, *body))]

@@ -26,7 +26,7 @@ from nvfp4.emulator.ptx.program import (
     Special,
     SymbolAddress,
 )
-from nvfp4.emulator.state.signals import CLOCK_REGISTERS
+from nvfp4.emulator.state.batch import CLOCK_REGISTERS
 
 Effects = tuple[list[int], list[int]]
 _SPECIAL_CLASSES = {"gridid": "b64", "is_explicit_cluster": "pred"}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from nvfp4.emulator.arithmetic import definedness
 from nvfp4.emulator.compiler.lower import passes_on
-from nvfp4.emulator.compiler.statements import Call, Guard, Set, Statement, conditional, execution
-from nvfp4.emulator.compiler.values import Values
+from nvfp4.emulator.compiler.values import Values, call, conditional, execution, guard_of
 from nvfp4.emulator.instructions import undefined
 from nvfp4.emulator.instructions.action import Action, Result, Source
 from nvfp4.emulator.instructions.site import Site
@@ -25,7 +24,7 @@ class Shadows:
             self.lowered.passages(), self.lowered.unset_names(), self.lowered.program.code
         )
 
-    def call(self, index: int, guard: Guard | None) -> str | None:
+    def call(self, index: int, guard: str | None) -> str | None:
         """A call for the shadows of an instruction's results; None if they are all defined."""
         action = self.lowered.actions[index]
         if action is None:
@@ -43,24 +42,24 @@ class Shadows:
             return None
         if needed or (self.memory and (action.loads or not action.results)):
             name = self.values.named(f"D{index}", action.shadow)
-            call = f"{name}({execution(guard)}, {_tuple(values)}, {_tuple(shadows)})"
-            return f"passing(batch, {index}, {call})" if action.results else call
+            found = f"{name}({execution(guard)}, {_tuple(values)}, {_tuple(shadows)})"
+            return f"passing(batch, {index}, {found})" if action.results else found
         return None
 
-    def results(
-        self, index: int, guard: Guard | None, when: str | None, values: list[str], found: bool
-    ) -> list[Statement]:
+    def results(self, index: int, when: str | None, values: list[str], found: bool) -> list[str]:
         """Set the shadows of the registers that are about to get `values`.
 
-        found: whether s0, s1, ... hold the results' shadows; else the results are defined.
+        when: the guard, as a value. found: whether s0, s1, ... hold the results' shadows; else the
+        results are defined.
         """
         action = self.lowered.actions[index]
         assert action is not None
-        shadows, statements = self.lowered.shadows, list[Statement]()
+        shadows, statements = self.lowered.shadows, list[str]()
+        guard = self.lowered.program.code[index].guard
         unsure = None
-        if action.pure and guard is not None and guard.register in shadows:
+        if action.pure and guard is not None and guard.index in shadows:
             unsure = "unsure"
-            statements.append(Set(unsure, f"r{shadows[guard.register]}"))
+            statements.append(f"{unsure} = r{shadows[guard.index]}")
         for i, (result, value) in enumerate(zip(action.results, values, strict=True)):
             register = self._register(result.operand)
             if register not in shadows:
@@ -69,7 +68,7 @@ class Shadows:
             if unsure is not None:
                 old = f"r{register}, {new}, r{shadows[register]}"
                 new = f"merge(batch, {index}, {unsure}, {when}, {value}, {old})"
-                statements.append(Set(f"r{shadows[register]}", new))
+                statements.append(f"r{shadows[register]} = {new}")
             else:
                 statements.append(conditional(shadows[register], new, when))
         return statements
@@ -82,13 +81,13 @@ class Shadows:
 
     # --- where values matter --------------------------------------------------------------
 
-    def checks(self, index: int, instruction: Instruction, guard: Guard | None) -> list[Statement]:
+    def checks(self, index: int, instruction: Instruction) -> list[str]:
         """Note undefined bits in what an instruction needs defined."""
         action = self.lowered.actions[index]
         if not self.lowered.shadows or (action is not None and action.pure):
             return []
-        opcode = instruction.opcode
-        found: list[Statement] = []
+        opcode, here = instruction.opcode, execution(guard_of(instruction))
+        found: list[str] = []
         if instruction.guard is not None:
             source = Source(instruction.guard, "pred")
             what = "the condition of a branch" if opcode == "bra" else f"the guard of {opcode}"
@@ -96,28 +95,28 @@ class Shadows:
         if action is None:
             if instruction.parts[0] == "brx":
                 source = Source(instruction.operands[0], "b32")
-                found += self._check(index, source, "used as a branch's index", execution(guard))
+                found += self._check(index, source, "used as a branch's index", here)
             return found
         for source in action.sources:
             if isinstance(source.operand, Memory):
                 if isinstance(source.operand.base, Register):
                     base = Source(source.operand.base, source.operand.base.cls)
-                    found += self._check(index, base, "used as an address", execution(guard))
+                    found += self._check(index, base, "used as an address", here)
             elif not passes_on(action, source):
                 what = "stored to global memory" if action.kind == "store" else f"used by {opcode}"
-                found += self._check(index, source, what, execution(guard))
+                found += self._check(index, source, what, here)
         return found
 
-    def after_store(self, index: int, action: Action, call: str) -> list[Statement]:
+    def after_store(self, index: int, action: Action, stored: str) -> list[str]:
         """Keep the shadows of what has been stored, and check what has left the thread."""
-        checks: list[Statement] = []
+        checks: list[str] = []
         for source in action.sources:
             if passes_on(action, source):
                 ex = "Execution(batch, group, s0)"
                 checks += self._check(index, source, "stored to global memory", ex)
-        return [Call(call, ["s0"]), *checks]
+        return [call(["s0"], stored), *checks]
 
-    def _check(self, index: int, source: Source, verb: str, execution: str) -> list[Statement]:
+    def _check(self, index: int, source: Source, verb: str, here: str) -> list[str]:
         register = self._register(source.operand)
         if register not in self.lowered.shadows:
             return []
@@ -130,7 +129,7 @@ class Shadows:
             self.origins,
         )
         name = self.values.named(f"U{index}_{register}_{verb.split()[0]}", use)
-        return [Call(f"{name}.check({execution}, {self.values.shadow(source)})")]
+        return [f"{name}.check({here}, {self.values.shadow(source)})"]
 
     def _register(self, operand: Operand) -> int:
         """The register that an operand is, or -1."""

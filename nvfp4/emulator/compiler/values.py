@@ -1,7 +1,8 @@
-"""Operands as Python expressions."""
+"""Operands as Python expressions, and the statements that they stand in."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,9 @@ import numpy as np
 from nvfp4.emulator.compiler.lower import Lowered
 from nvfp4.emulator.errors import PtxSyntaxError
 from nvfp4.emulator.instructions.action import Source
-from nvfp4.emulator.ptx.operands import real_bits
+from nvfp4.emulator.ptx.parser import real_bits
 from nvfp4.emulator.ptx.program import (
+    Instruction,
     LocalAddress,
     Memory,
     Not,
@@ -22,7 +24,7 @@ from nvfp4.emulator.ptx.program import (
 )
 from nvfp4.emulator.ptx.syntax import Integer, Real
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES
-from nvfp4.emulator.state.signals import CLOCK_REGISTERS
+from nvfp4.emulator.state.batch import CLOCK_REGISTERS
 
 
 def _bytes(cls: str) -> int:
@@ -123,3 +125,27 @@ def in_words(operand: Any) -> str:
     kinds = {Sink: "_", OperandList: "a list in braces", Special: "a special register"}
     kinds |= {Integer: "a number", Real: "a number", Memory: "an address in []"}
     return kinds.get(type(operand), "this operand")
+
+
+def guard_of(instruction: Instruction) -> str | None:
+    """The predicate that guards an instruction: `r5` or `~r5`."""
+    if instruction.guard is None:
+        return None
+    return f"{'~' if instruction.negated else ''}r{instruction.guard.index}"
+
+
+def execution(guard: str | None) -> str:
+    """What an instruction is told of the threads that run it."""
+    return f"Execution(batch, group, {guard})"
+
+
+def call(targets: Sequence[str], value: str) -> str:
+    """Call a function; its results, a tuple, go to the targets."""
+    return f"{', '.join(targets)}, = {value}"
+
+
+def conditional(register: int, value: str, when: str | None) -> str:
+    """Set a register, or only those lanes of it where `when` holds."""
+    if when is not None:
+        value = f"select({when}, {value}, r{register})"
+    return f"r{register} = {value}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from nvfp4.emulator.compiler.kernel import CompiledKernel
+from nvfp4.emulator.compiler.codegen import CompiledKernel
 from nvfp4.emulator.compiler.lower import Lowered
 from nvfp4.emulator.cost import AccessCost, KernelCost, LineCost, ReadCost
 from nvfp4.emulator.execution.experiment import restore

@@ -30,8 +30,8 @@ from nvfp4.emulator.errors import (
     UnwaitedStore,
 )
 from nvfp4.emulator.execution.worlds import Difference, World, Worlds
-from nvfp4.emulator.findings import place_of
 from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.report import place_of
 from nvfp4.emulator.state.launch_state import LaunchState
 from nvfp4.emulator.state.memory import contents
 from nvfp4.emulator.state.order import Order

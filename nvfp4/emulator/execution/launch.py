@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from nvfp4.emulator.compiler.kernel import CompiledKernel
+from nvfp4.emulator.compiler.codegen import CompiledKernel
 from nvfp4.emulator.errors import (
     EmulatorError,
     LaunchError,
@@ -23,11 +23,10 @@ from nvfp4.emulator.execution.experiment import compare_orders, restore
 from nvfp4.emulator.execution.module import LoadedModule
 from nvfp4.emulator.execution.schedule import Scheduler, order_dependence
 from nvfp4.emulator.execution.worlds import Worlds
-from nvfp4.emulator.findings import noted
 from nvfp4.emulator.instructions.copy_engine import note_unwaited
 from nvfp4.emulator.ptx.program import RESERVED_FOR_GROUPS, SHARED_BASE
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.report import LaunchReport
+from nvfp4.emulator.report import LaunchReport, noted
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.global_races import GlobalRaces
 from nvfp4.emulator.state.launch_state import LaunchState, check_shape
@@ -35,7 +34,7 @@ from nvfp4.emulator.state.memory import PARAMETERS, READ, WRITTEN, GlobalMemory,
 from nvfp4.emulator.state.order import Order
 from nvfp4.emulator.state.special import MULTIPROCESSORS
 from nvfp4.emulator.state.tally import Tally
-from nvfp4.emulator.state.witness import Witness
+from nvfp4.emulator.state.watch import Witness
 from nvfp4.records.launch import Buffer, Dim3, Launch
 
 # Large enough to hide what a call of NumPy costs, small enough that a handful of registers of this

@@ -6,8 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from nvfp4.emulator.compiler.codegen import compile_kernel
-from nvfp4.emulator.compiler.kernel import CompiledKernel
+from nvfp4.emulator.compiler.codegen import CompiledKernel, compile_kernel
 from nvfp4.emulator.errors import LaunchError
 from nvfp4.emulator.ptx.link import link
 from nvfp4.emulator.ptx.parser import parse

@@ -13,18 +13,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from nvfp4.emulator.compiler.kernel import CompiledBlock, CompiledKernel
+from nvfp4.emulator.compiler.codegen import CompiledBlock, CompiledKernel
 from nvfp4.emulator.errors import Deadlock, OrderDependence
-from nvfp4.emulator.execution.deadlock import deadlock
-from nvfp4.emulator.execution.standstill import QUIET_STEPS, Standstill
+from nvfp4.emulator.execution.standstill import QUIET_STEPS, Standstill, deadlock
 from nvfp4.emulator.instructions.control import Divergence
 from nvfp4.emulator.instructions.mbarrier import Waits
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.program import Instruction
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
-from nvfp4.emulator.state.group import Group
-from nvfp4.emulator.state.registers import RegisterFile, select
+from nvfp4.emulator.state.group import Group, RegisterFile, select
 
 # A loop that spins on memory would starve the threads it waits for, if they are further on.
 TURN_STEPS = 256

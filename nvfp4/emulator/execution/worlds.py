@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nvfp4.emulator.errors import EmulatorError, Related
-from nvfp4.emulator.findings import Place
 from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.report import Place
 from nvfp4.emulator.state.memory import contents
 from nvfp4.emulator.state.order import Order
 from nvfp4.records.launch import Buffer

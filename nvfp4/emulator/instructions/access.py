@@ -9,8 +9,7 @@ from nvfp4.emulator.instructions import global_access, shared_access
 from nvfp4.emulator.instructions.access_shape import Access, data_of
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native
-from nvfp4.emulator.state.batch import Batch
-from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.memory import LOCAL_WINDOW, READ, SHARED_WINDOW, WINDOW_SHIFT, WRITTEN
 
 # A state space, and the lanes whose addresses point there (None: all).
@@ -66,7 +65,7 @@ def write(
         address = offset + np.uint64(batch.shared.host_address)
     else:
         address = _locate_local(batch, access, address, lanes)
-    native.SCATTER[access.size](address, data)
+    native.scatter(address, data)
 
 
 def read(batch: Batch, access: Access, space: str, address: Array, lanes: Array) -> Array:
@@ -81,7 +80,7 @@ def read(batch: Batch, access: Access, space: str, address: Array, lanes: Array)
     else:
         address = _locate_local(batch, access, address, lanes)
     out = data_of(access, address.size)
-    native.GATHER[access.size](address, out)
+    native.gather(address, out)
     return out
 
 

@@ -1,4 +1,5 @@
-"""What an instruction reads or writes at each address."""
+"""What a memory instruction reads or writes at each address, as its modifiers say: state spaces,
+cache hints, orders and scopes."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from nvfp4.emulator.instructions.site import Site
-from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array, register_class
+from nvfp4.emulator.ptx.program import LocalAddress, Memory, SymbolAddress
+from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array, register_class, type_bits
 from nvfp4.emulator.state.memory import WRITTEN
 
 _STRONG = frozenset(("volatile", "relaxed", "acquire", "release", "mmio"))
@@ -61,3 +63,55 @@ def data_of(access: Access, lanes: int) -> Array:
 def count_runs(request: Array) -> int:
     """How many runs of equal neighbours there are."""
     return 1 + int(np.count_nonzero(request[1:] != request[:-1]))
+
+
+_SPACES = ("global", "shared", "local", "const", "param")
+# Orders, scopes and caches: threads run in one order here, and there is no cache to advise.
+_HARMLESS = {
+    "weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "seq_cst", "mmio",
+    "unified", "nc",
+    "cta", "cluster", "gpu", "sys",
+    "ca", "cg", "cs", "lu", "cv", "wb", "wt",
+    "v2", "v4", "v8",
+}  # fmt: skip
+_HINTS = ("L1::", "L2::", "level::")
+
+
+def spaces_of(site: Site) -> list[str]:
+    """The state spaces that an opcode names, in order, without `::cta` or `::cluster`."""
+    spaces = (part.split("::")[0] for part in site.parts[1:])
+    return [space for space in spaces if space in _SPACES]
+
+
+def space_of(site: Site) -> str:
+    """global, shared, local, const, param or generic."""
+    return next(iter(spaces_of(site)), "generic")
+
+
+def is_hint(part: str) -> bool:
+    """Whether a modifier is a cache hint."""
+    return part.startswith(_HINTS)
+
+
+def known_modifiers(site: Site, *more: str) -> None:
+    """Refuse what is neither harmless, a hint, a space, a type, nor in `more`."""
+    type_name = site.type()
+    for part in site.parts[1:]:
+        space = part.split("::")[0]
+        known = part in _HARMLESS or is_hint(part) or part in more
+        if not known and space not in _SPACES and part != type_name:
+            raise site.unsupported(f"{site.opcode}: modifier .{part} is not emulated")
+
+
+def access_of(site: Site, memory: Memory, elements: int) -> Access:
+    """The access of a site to its memory operand."""
+    bits = type_bits(site.type())
+    if not 8 <= bits <= 64:
+        raise site.unsupported(f"{site.opcode}: elements of {bits} bits are not emulated")
+    space, counted = space_of(site), True
+    if space in ("param", "const"):
+        counted = False
+        space = "local" if isinstance(memory.base, LocalAddress) else "global"
+    elif isinstance(memory.base, SymbolAddress) and space == "generic":
+        space = "global"
+    return Access(site, space, bits // 8, elements, counted)

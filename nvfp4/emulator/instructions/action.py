@@ -14,7 +14,7 @@ from nvfp4.emulator.arithmetic.definedness import Rule
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.program import Operand
 from nvfp4.emulator.ptx.types import TYPES, Array
-from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.batch import Execution
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,6 @@ class Result:
 Run = Callable[..., "tuple[Array, ...] | int | None"]
 Gate = Callable[..., "Array | None"]
 Shadow = Callable[[Execution, Sequence[Array], Sequence[Array]], "tuple[Array, ...]"]
-NO_RESULTS: tuple[Array, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Action:
     """run(execution, *sources) -> results, in the order of `results`.
 
     kind: class of the instruction in the counters. Results of lanes that do not take part are
-    ignored.
+    ignored, and all where there are no `results`.
     gate: same arguments; the lanes (flat bool array) that may go on, or None for all. The others
         are kept in front of the instruction until more threads arrive or memory changes.
     parks: run(execution, next_block, *sources) returns the next block, or None if no lane of the

@@ -12,16 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from nvfp4.emulator.instructions import global_access, mbarrier_objects, shared_access
-from nvfp4.emulator.instructions.access_shape import Access
-from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Source, instruction
-from nvfp4.emulator.instructions.modifiers import is_hint
+from nvfp4.emulator.instructions.access_shape import Access, is_hint
+from nvfp4.emulator.instructions.action import Action, Source, instruction
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.program import Operand, Register
 from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native
-from nvfp4.emulator.state.batch import Batch
-from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.memory import READ, WRITTEN
 
 
@@ -92,10 +90,10 @@ def cp_async(site: Site) -> Action:
     if extra:
         sources.append(Source(extra[0], "pred" if ignores else "b32"))
 
-    def run(ex: Execution, target: Array, origin: Array, *more: Array) -> tuple[Array, ...]:
+    def run(ex: Execution, target: Array, origin: Array, *more: Array) -> None:
         batch, group, at = ex.batch, ex.group, ex.positions()
         if at.size == 0:
-            return NO_RESULTS
+            return
         lanes = group.lanes[at]
         offset = shared_access.locate(batch, writing, group.spread(target)[at], lanes, WRITTEN)
         address = group.spread(origin)[at]
@@ -118,7 +116,6 @@ def cp_async(site: Site) -> Action:
             _land(batch, packet)
         else:
             copies.pending.append(packet)
-        return NO_RESULTS
 
     return Action("copy", sources, [], run)
 
@@ -141,7 +138,7 @@ def _read(batch: Batch, access: Access, address: Array, lanes: Array) -> Array:
     nbytes = access.nbytes
     unit = 4 if nbytes % 4 == 0 else 1
     words = np.empty((nbytes // unit, address.size), f"u{unit}")
-    native.GATHER[unit](address, words)
+    native.gather(address, words)
     data: Array = np.ascontiguousarray(words.T).view(np.uint8)
     return data
 
@@ -150,9 +147,8 @@ def _read(batch: Batch, access: Access, address: Array, lanes: Array) -> Array:
 def commit_group(site: Site) -> Action:
     """Copies since the last commit become a group."""
 
-    def run(ex: Execution) -> tuple[Array, ...]:
+    def run(ex: Execution) -> None:
         ex.batch.kept(PendingCopies).committed[ex.lanes()] += 1
-        return NO_RESULTS
 
     return Action("copy", [], [], run)
 
@@ -168,9 +164,8 @@ def wait_group(site: Site) -> Action:
             raise site.unsupported(f"{site.opcode} takes an integer")
         keep = number.value
 
-    def run(ex: Execution) -> tuple[Array, ...]:
+    def run(ex: Execution) -> None:
         ex.batch.kept(PendingCopies).land(ex.lanes(), keep)
-        return NO_RESULTS
 
     return Action("copy", [], [], run)
 
@@ -181,7 +176,7 @@ def mbarrier_arrive(site: Site) -> Action:
     site.only("async", "mbarrier", "arrive", "noinc", "shared", "shared::cta", "b64")
     noinc = "noinc" in site.parts
 
-    def run(ex: Execution, address: Array) -> tuple[Array, ...]:
+    def run(ex: Execution, address: Array) -> None:
         at, batch = ex.positions(), ex.batch
         lanes = ex.group.lanes[at]
         batch.kept(PendingCopies).land(lanes, None)
@@ -191,6 +186,5 @@ def mbarrier_arrive(site: Site) -> Action:
         if noinc:
             one = np.ones(at.size, np.int64)
             mbarrier_objects.change(site, batch, offset, lanes, one, np.zeros_like(one))
-        return NO_RESULTS
 
     return Action("copy", [Source(site.memory(0), "b64")], [], run)

@@ -13,14 +13,12 @@ import numpy as np
 from nvfp4.emulator.arithmetic import resolve
 from nvfp4.emulator.errors import UninitialisedShared
 from nvfp4.emulator.instructions import access, global_access, shared_access
-from nvfp4.emulator.instructions.access_shape import Access, data_of
-from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Result, Source, instruction
-from nvfp4.emulator.instructions.modifiers import known_modifiers, space_of
+from nvfp4.emulator.instructions.access_shape import Access, data_of, known_modifiers, space_of
+from nvfp4.emulator.instructions.action import Action, Result, Source, instruction
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.types import Array, register_class, type_bits
 from nvfp4.emulator.state import native
-from nvfp4.emulator.state.batch import Batch
-from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.memory import WRITTEN
 
 Update = Callable[[Array, Array, Array], Array]
@@ -89,7 +87,7 @@ def _build(site: Site, returns: bool) -> Action:
                     ex.batch, what, part, updates[part], flat[some], lanes[some], *operands
                 )
                 old[:, at[some]] = before
-        return tuple(group.fold(row) for row in old) if returns else NO_RESULTS
+        return tuple(group.fold(row) for row in old)
 
     return Action("atomic", sources, results, run)
 
@@ -131,11 +129,11 @@ def apply(
     for turn in range(int(length.max())):
         now = order[starts[length > turn] + turn]
         held = data_of(what, now.size)
-        native.GATHER[what.size](address[now], held)
+        native.gather(address[now], held)
         old[:, now] = held
         new = [update(held[i], b[i][now], c[i][now]) for i in range(what.elements)]
         stored = np.stack(new).astype(old.dtype, copy=False)
-        native.SCATTER[what.size](address[now], stored)
+        native.scatter(address[now], stored)
         batch.signals.changed |= bool((stored != held).any())
     return old
 

@@ -9,14 +9,13 @@ import numpy as np
 
 from nvfp4.emulator.errors import Misaligned, TensorMapError
 from nvfp4.emulator.instructions import atomics, copy_engine, global_access, tiles
-from nvfp4.emulator.instructions.access_shape import Access
-from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Source, instruction
-from nvfp4.emulator.instructions.modifiers import is_hint, spaces_of
+from nvfp4.emulator.instructions.access_shape import Access, is_hint, spaces_of
+from nvfp4.emulator.instructions.action import Action, Source, instruction
 from nvfp4.emulator.instructions.site import LaneSite, Site
 from nvfp4.emulator.ptx.program import Memory, Operand
 from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import Array, type_bits
-from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.batch import Execution
 from nvfp4.emulator.state.memory import READ, WRITTEN
 
 _COMPLETION = "mbarrier::complete_tx::bytes"
@@ -81,9 +80,8 @@ def bulk(site: Site) -> Action:
                 place[:] = data
         return nbytes
 
-    def run(ex: Execution, *values: Array) -> tuple[Array, ...]:
+    def run(ex: Execution, *values: Array) -> None:
         _copy(site, ex, values, move, 3 if by_mbarrier else None)
-        return NO_RESULTS
 
     return Action("copy", sources, [], run)
 
@@ -156,9 +154,8 @@ def tensor(site: Site) -> Action:
         transfer(at, tile, start, smem)
         return tile.box_bytes
 
-    def run(ex: Execution, *values: Array) -> tuple[Array, ...]:
+    def run(ex: Execution, *values: Array) -> None:
         _copy(site, ex, values, move, 2 + rank if loads else None)
-        return NO_RESULTS
 
     return Action("copy", sources, [], run)
 
@@ -167,8 +164,8 @@ def tensor(site: Site) -> Action:
 def commit_group(site: Site) -> Action:
     """Bulk copies are performed when issued; their groups need no record."""
 
-    def run(ex: Execution) -> tuple[Array, ...]:
-        return NO_RESULTS
+    def run(ex: Execution) -> None:
+        pass
 
     return Action("copy", [], [], run)
 
@@ -179,13 +176,12 @@ def wait_group(site: Site) -> Action:
     left = site.operands[0] if site.operands else None
     waits_for_all = not isinstance(left, Integer) or left.value == 0
 
-    def run(ex: Execution) -> tuple[Array, ...]:
+    def run(ex: Execution) -> None:
         lanes = ex.lanes()
         copy_engine.learn(ex.batch, lanes)
         if waits_for_all:
             for lane in lanes.tolist():
                 ex.batch.kept(copy_engine.Unwaited).stores.pop(lane, None)
-        return NO_RESULTS
 
     return Action("copy", [], [], run)
 
@@ -226,9 +222,8 @@ def reduce(site: Site) -> Action:
             )
         return nbytes
 
-    def run(ex: Execution, *values: Array) -> tuple[Array, ...]:
+    def run(ex: Execution, *values: Array) -> None:
         _copy(site, ex, values, move, None)
-        return NO_RESULTS
 
     sources = [
         Source(site.memory(0), "b64"),

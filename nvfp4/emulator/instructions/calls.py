@@ -11,11 +11,11 @@ import numpy as np
 from nvfp4.emulator.errors import DeviceTrap
 from nvfp4.emulator.instructions import access
 from nvfp4.emulator.instructions.access_shape import Access
-from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Source, instruction
+from nvfp4.emulator.instructions.action import Action, Source, instruction
 from nvfp4.emulator.instructions.site import LaneSite, Site
 from nvfp4.emulator.ptx.program import LocalAddress, Memory
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.batch import Execution
 from nvfp4.emulator.state.memory import WINDOW_SHIFT
 
 _FORMAT = re.compile(r"%([-+ #0]*\d*(?:\.\d+)?)(hh|h|ll|l|z|j|t)?([diouxXcsfFeEgGaAp%])")
@@ -77,7 +77,7 @@ def vprintf(site: Site) -> Action:
     *target, template, arguments = site.operands
     sources = [Source(Memory(o, 0), "b64") for o in (template, arguments)]  # type: ignore[arg-type]
 
-    def run(ex: Execution, form: Array, values: Array) -> tuple[Array, ...]:
+    def run(ex: Execution, form: Array, values: Array) -> None:
         batch, group, _ = ex
         pointers = [group.spread(offset) for offset in (form, values)]
         for i in ex.positions().tolist():
@@ -88,7 +88,6 @@ def vprintf(site: Site) -> Action:
             batch.local[group.lanes, result] = 0
             if batch.local_undefined is not None:
                 batch.local_undefined[group.lanes, result] = 0
-        return NO_RESULTS
 
     return Action("special", sources, [], run)
 
@@ -121,10 +120,10 @@ def assertfail(site: Site) -> Action:
     site.takes(5, 6)
     *_, message, file, line, function, _size = (None, *site.operands)
 
-    def run(ex: Execution) -> tuple[Array, ...]:
+    def run(ex: Execution) -> None:
         lanes = ex.lanes()
         if lanes.size == 0:
-            return NO_RESULTS
+            return
         at = site.lane(ex.batch, lanes[0])
         words = []
         for operand in (message, file, function):

@@ -11,7 +11,7 @@ from nvfp4.emulator.errors import DeviceTrap
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.batch import Execution
 from nvfp4.emulator.state.group import Group
 
 

@@ -9,8 +9,8 @@ from nvfp4.emulator.instructions.action import Action, Result, Source, instructi
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.program import Operand
 from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.batch import Execution
 from nvfp4.emulator.state.cta_barrier import CtaBarrier
-from nvfp4.emulator.state.execution import Execution
 
 BARRIERS = 16
 

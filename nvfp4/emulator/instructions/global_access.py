@@ -57,10 +57,10 @@ def locate(batch: Batch, access: Access, address: Array, lanes: Array, flag: int
 def write(batch: Batch, access: Access, address: Array, lanes: Array, data: Array) -> None:
     """Write data[element, i] at address[i], which is checked, on behalf of lanes[i]."""
     if batch.launch.races is None:
-        native.SCATTER[access.size](address, data)
+        native.scatter(address, data)
     elif access.strong:
         note_atomics(batch, access, address, lanes, hears=False)
-        native.SCATTER[access.size](address, data)
+        native.scatter(address, data)
     else:
         new = np.ascontiguousarray(data.T).view(np.uint8).reshape(lanes.size, -1)
         write_bytes(batch, access.site, address, lanes, new)
@@ -247,7 +247,7 @@ def load_by_all(batch: Batch, group: Group, access: Access, address: Array) -> l
     if races is not None and races.concerns(flat):
         _note_reads(batch, races, access, group.spread(address), group.lanes)
     out = data_of(access, flat.size)
-    native.GATHER[access.size](flat, out)
+    native.gather(flat, out)
     return [row.reshape(shape) for row in out]
 
 

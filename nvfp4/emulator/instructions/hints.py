@@ -11,7 +11,7 @@ import numpy as np
 
 from nvfp4.emulator.instructions import access
 from nvfp4.emulator.instructions.access_shape import Access
-from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Result, Source, instruction
+from nvfp4.emulator.instructions.action import Action, Result, Source, instruction
 from nvfp4.emulator.instructions.global_access import note_fence
 from nvfp4.emulator.instructions.matrix_products import WHAT_RUNS
 from nvfp4.emulator.instructions.shared_access import note_proxy_fence
@@ -19,11 +19,11 @@ from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.flow import is_proxy_fence
 from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.batch import Execution
 
 
-def _nothing(ex: Execution, *sources: Array) -> tuple[Array, ...]:
-    return NO_RESULTS
+def _nothing(ex: Execution, *sources: Array) -> None:
+    pass
 
 
 @instruction(
@@ -53,9 +53,8 @@ def discard(site: Site) -> Action:
         raise site.unsupported(f"{site.opcode} takes a size of {_DISCARDED_BYTES} bytes")
     what = Access(site, "global", 8, _DISCARDED_BYTES // 8)
 
-    def run(ex: Execution, address: Array) -> tuple[Array, ...]:
+    def run(ex: Execution, address: Array) -> None:
         access.store(ex, what, address, [_DESTROYED] * what.elements)
-        return NO_RESULTS
 
     return Action("store", [Source(memory, "b64")], [], run)
 
@@ -67,13 +66,11 @@ def fence(site: Site) -> Action:
         any(level in site.parts for level in ("gl", "sys", "gpu")) and "proxy" not in site.parts
     )
 
-    def run(ex: Execution, *sources: Array) -> tuple[Array, ...]:
+    def run(ex: Execution, *sources: Array) -> None:
         note_fence(ex.batch, ex.lanes())
-        return NO_RESULTS
 
-    def between_proxies(ex: Execution, *sources: Array) -> tuple[Array, ...]:
+    def between_proxies(ex: Execution, *sources: Array) -> None:
         note_proxy_fence(ex.batch, ex.lanes())
-        return NO_RESULTS
 
     if is_proxy_fence(site.instruction):
         return Action("special", [], [], between_proxies)

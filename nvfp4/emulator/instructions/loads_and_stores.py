@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 from nvfp4.emulator.instructions import access
 from nvfp4.emulator.instructions import undefined as undefined_memory
-from nvfp4.emulator.instructions.access_shape import Access
-from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Result, Source, instruction
-from nvfp4.emulator.instructions.modifiers import access_of, known_modifiers, space_of
+from nvfp4.emulator.instructions.access_shape import Access, access_of, known_modifiers, space_of
+from nvfp4.emulator.instructions.action import Action, Result, Source, instruction
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.program import SymbolAddress
 from nvfp4.emulator.ptx.types import Array, register_class
-from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.batch import Execution
 
 Arrays = Sequence[Array]
 
@@ -74,9 +73,8 @@ def st(site: Site) -> Action:
     cls = register_class(what.size)
     sources = [Source(memory, "b64"), *(Source(value, cls) for value in values)]
 
-    def run(ex: Execution, address: Array, *data: Array) -> tuple[Array, ...]:
+    def run(ex: Execution, address: Array, *data: Array) -> None:
         access.store(ex, what, address, list(data))
-        return NO_RESULTS
 
     def shadow(ex: Execution, values: Arrays, shadows: Arrays) -> tuple[Array, ...]:
         return (undefined_memory.stored(ex, what, values[0], shadows[1:]),)

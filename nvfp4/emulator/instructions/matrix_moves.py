@@ -13,11 +13,10 @@ import numpy as np
 from nvfp4.emulator.errors import OutOfBounds
 from nvfp4.emulator.instructions import access
 from nvfp4.emulator.instructions import undefined as undefined_memory
-from nvfp4.emulator.instructions.access_shape import Access
-from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Result, Source, instruction
-from nvfp4.emulator.instructions.modifiers import space_of
+from nvfp4.emulator.instructions.access_shape import Access, space_of
+from nvfp4.emulator.instructions.action import Action, Result, Source, instruction
 from nvfp4.emulator.instructions.site import Site
-from nvfp4.emulator.instructions.warps import (
+from nvfp4.emulator.instructions.warp import (
     ALL_LANES,
     back,
     by_warp,
@@ -27,7 +26,7 @@ from nvfp4.emulator.instructions.warps import (
     whole_warps,
 )
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.batch import Execution
 
 Arrays = Sequence[Array]
 _COUNTS = {"x1": 1, "x2": 2, "x4": 4}
@@ -71,12 +70,11 @@ def stmatrix(site: Site) -> Action:
     what = Access(site, space_of(site), 8, 2)
     transposed = "trans" in site.parts
 
-    def run(ex: Execution, address: Array, mask: Array, *registers: Array) -> tuple[Array, ...]:
+    def run(ex: Execution, address: Array, mask: Array, *registers: Array) -> None:
         warps, lanes, flat = _addressed(site, ex, count, address)
         data = _rows([by_warp(ex.group, each)[warps] for each in registers], transposed)
         access.write(ex.batch, what, "shared", flat, lanes, data)
         synchronised(ex.batch, present_lanes(ex))
-        return NO_RESULTS
 
     def shadow(ex: Execution, values: Arrays, shadows: Arrays) -> tuple[Array, ...]:
         warps, lanes, flat = _addressed(site, ex, count, values[0])

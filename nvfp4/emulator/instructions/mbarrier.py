@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from nvfp4.emulator.instructions import copy_engine, mbarrier_objects
-from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Gate, Result, Source, instruction
+from nvfp4.emulator.instructions.action import Action, Gate, Result, Source, instruction
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.program import Memory, Operand, Sink
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state.batch import Batch
-from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.batch import Batch, Execution
 
 _WORDS = (
     "shared", "shared::cta", "shared::cluster", "b64", "release", "acquire", "relaxed",
@@ -66,10 +65,9 @@ def init(site: Site) -> Action:
     site.takes(2)
     site.only("init", *_WORDS)
 
-    def run(ex: Execution, address: Array, count: Array) -> tuple[Array, ...]:
+    def run(ex: Execution, address: Array, count: Array) -> None:
         at, offset, lanes = _objects(site, ex, address)
         mbarrier_objects.initialise(site, ex.batch, offset, lanes, ex.group.spread(count)[at])
-        return NO_RESULTS
 
     sources = [Source(site.memory(0), "b64"), Source(site.operands[1], "b32")]
     return Action("barrier", sources, [], run)
@@ -81,10 +79,9 @@ def inval(site: Site) -> Action:
     site.takes(1)
     site.only("inval", *_WORDS)
 
-    def run(ex: Execution, address: Array) -> tuple[Array, ...]:
+    def run(ex: Execution, address: Array) -> None:
         _, offset, _ = _objects(site, ex, address)
         mbarrier_objects.invalidate(ex.batch, offset)
-        return NO_RESULTS
 
     return Action("barrier", [Source(site.memory(0), "b64")], [], run)
 
@@ -96,11 +93,10 @@ def transaction(site: Site) -> Action:
     site.only("expect_tx", "complete_tx", *_WORDS)
     sign = 1 if "expect_tx" in site.parts else -1
 
-    def run(ex: Execution, address: Array, count: Array) -> tuple[Array, ...]:
+    def run(ex: Execution, address: Array, count: Array) -> None:
         at, offset, lanes = _objects(site, ex, address)
         expect = sign * ex.group.spread(count)[at].astype(np.int64)
         mbarrier_objects.change(site, ex.batch, offset, lanes, np.zeros_like(expect), expect)
-        return NO_RESULTS
 
     sources = [Source(site.memory(0), "b64"), Source(site.operands[1], "b32")]
     return Action("barrier", sources, [], run)

@@ -17,7 +17,7 @@ from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.memory import SHARED_WINDOW
-from nvfp4.emulator.state.native import load_u64, locate_window, store_u64
+from nvfp4.emulator.state.native import load, locate_window, store
 
 MOST = (1 << 20) - 1
 LIVE = np.uint64(1 << 62)
@@ -31,7 +31,7 @@ def _change(address, arrivals, expect, drop, before):  # type: ignore[no-untyped
     """
     one = np.uint64(1)
     for i in range(address.shape[0]):
-        state = load_u64(address[i])
+        state = load(address[i], np.uint64)
         before[i] = state
         if (state >> np.uint64(62)) & one == 0:
             return i, _NOT_LIVE
@@ -50,7 +50,7 @@ def _change(address, arrivals, expect, drop, before):  # type: ignore[no-untyped
         if pending == 0 and bytes_left == 0:
             phase ^= 1
             pending = whole
-        store_u64(
+        store(
             address[i],
             np.uint64(pending)
             | (np.uint64(whole) << np.uint64(20))

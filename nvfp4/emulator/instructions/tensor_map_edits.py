@@ -12,16 +12,14 @@ import numpy as np
 
 from nvfp4.emulator.errors import UnsupportedInstruction
 from nvfp4.emulator.instructions import access
-from nvfp4.emulator.instructions.access_shape import Access
-from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Source, instruction
-from nvfp4.emulator.instructions.modifiers import spaces_of
+from nvfp4.emulator.instructions.access_shape import Access, spaces_of
+from nvfp4.emulator.instructions.action import Action, Source, instruction
 from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.instructions.tiles import TensorMaps
-from nvfp4.emulator.instructions.warps import ALL_LANES, by_warp, member_gate, present_lanes
+from nvfp4.emulator.instructions.warp import ALL_LANES, by_warp, member_gate, present_lanes
 from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state.batch import Batch
-from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.records.tensormap import TENSOR_MAP_BYTES
 
 _MODES, _STRIDES, _UPPER, _EXTENTS, _BOX_0, _BOX = 2, 3, 7, 8, 13, 14
@@ -109,7 +107,7 @@ def tensormap_replace(site: Site) -> Action:
             return _SINGLE[field](value)
         return _BY_DIMENSION[field](ordinal, value)
 
-    def run(ex: Execution, address: Array, value: Array) -> tuple[Array, ...]:
+    def run(ex: Execution, address: Array, value: Array) -> None:
         at = ex.positions()
         group = ex.group
         for position in at:
@@ -117,7 +115,6 @@ def tensormap_replace(site: Site) -> Action:
             place = int(group.spread(address)[position])
             for index, kept, bits in edits(ex, lanes[0], int(group.spread(value)[position])):
                 _edit(ex.batch, word, lanes, place + 4 * index, kept, bits)
-        return NO_RESULTS
 
     sources = [Source(memory, "b64"), Source(site.operands[-1], "b64")]
     return Action("store", sources, [], run)
@@ -142,7 +139,7 @@ def tensormap_copy(site: Site) -> Action:
         raise site.unsupported(f"{site.opcode}: only copies from shared to global are emulated")
     what = {space: Access(site, space, 8, TENSOR_MAP_BYTES // 8) for space in ("global", "shared")}
 
-    def run(ex: Execution, target: Array, source: Array, mask: Array) -> tuple[Array, ...]:
+    def run(ex: Execution, target: Array, source: Array, mask: Array) -> None:
         present = present_lanes(ex)
         warps = np.flatnonzero(present.any(axis=1))
         first = present[warps].argmax(axis=1)
@@ -153,7 +150,6 @@ def tensormap_copy(site: Site) -> Action:
         where = np.ascontiguousarray(by_warp(ex.group, target)[warps, first])
         access.write(ex.batch, what["global"], "global", where, lanes, data)
         ex.batch.kept(TensorMaps).by_address.clear()
-        return NO_RESULTS
 
     sources = [Source(site.memory(0), "b64"), Source(site.memory(1), "b64")]
     return Action("store", [*sources, Source(ALL_LANES, "b32")], [], run, member_gate(2))

@@ -19,7 +19,7 @@ from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.memory import READ, WRITTEN
-from nvfp4.emulator.state.native import load_u8, store_u8
+from nvfp4.emulator.state.native import load, store
 from nvfp4.records.launch_errors import InvalidTensorMap, UnsupportedTensorMap
 from nvfp4.records.tensormap import TENSOR_MAP_BYTES, Fill, Swizzle, TensorMap
 
@@ -93,9 +93,9 @@ def _copy_rows(  # type: ignore[no-untyped-def]
                         address = near + b
                         address ^= ((address >> 7) & mask) << 4
                         if loads:
-                            store_u8(np.uint64(shared + address), load_u8(np.uint64(far + b)))
+                            store(np.uint64(shared + address), load(np.uint64(far + b), np.uint8))
                         else:
-                            store_u8(np.uint64(far + b), load_u8(np.uint64(shared + address)))
+                            store(np.uint64(far + b), load(np.uint64(shared + address), np.uint8))
     return sectors
 
 
@@ -114,7 +114,7 @@ def _row_addresses(first: int, counts: list[int], steps: list[int]) -> Array:
 def _rows(address: Array, nbytes: int) -> Array:
     """The bytes at each address: uint8[nbytes, rows]."""
     out = np.empty((nbytes, address.size), np.uint8)
-    native.GATHER[1](address, out)
+    native.gather(address, out)
     return out
 
 
@@ -175,7 +175,7 @@ def _copy(at: LaneSite, tile: TensorMap, start: tuple[int, ...], offset: int, fl
     elif address is not None:
         # The race check compares what is there with what comes.
         new = _rows(address, inner)
-        native.SCATTER[1](address, before)
+        native.scatter(address, before)
         write_bytes(at.batch, at.site, address, np.full(rows, at.lane), new.T.copy())
     at.batch.traffic.global_requests += 1
 

@@ -21,11 +21,10 @@ from nvfp4.emulator.ptx.program import Instruction
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.source import SourceLine
 from nvfp4.emulator.state import native
-from nvfp4.emulator.state.batch import Batch
-from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.batch import Batch, Execution
+from nvfp4.emulator.state.group import select
 from nvfp4.emulator.state.launch_state import Origin
 from nvfp4.emulator.state.memory import LOCAL_WINDOW, SHARED_WINDOW
-from nvfp4.emulator.state.registers import select
 
 _REGISTER_HINT = (
     "usual causes: a fragment that is only partly filled, or a load under a predicate that "
@@ -228,7 +227,7 @@ def fetch(batch: Batch, access: Access, space: str, lanes: Array, address: Array
     memory, offset = _undefined(batch, space), _offset(batch, space, lanes, address)
     assert memory is not None
     shadow = data_of(access, lanes.size)
-    native.GATHER[access.size](offset + np.uint64(memory.ctypes.data), shadow)
+    native.gather(offset + np.uint64(memory.ctypes.data), shadow)
     found = np.flatnonzero(shadow.any(axis=0))
     if found.size:
         bits = np.ascontiguousarray(shadow[:, found[0]]).view(np.uint8)
@@ -249,7 +248,7 @@ def keep(
             batch.launch.undefined_memory.setdefault(line, _stored_by(space, line))
     if memory is not None:
         offset = _offset(batch, space, lanes, address)
-        native.SCATTER[access.size](offset + np.uint64(memory.ctypes.data), shadow)
+        native.scatter(offset + np.uint64(memory.ctypes.data), shadow)
 
 
 def _parts(ex: Execution, access: Access, address: Array) -> Iterator[_Part]:

@@ -14,22 +14,22 @@ import numpy as np
 
 from nvfp4.emulator.instructions import access
 from nvfp4.emulator.instructions import undefined as undefined_memory
-from nvfp4.emulator.instructions.access_shape import Access
-from nvfp4.emulator.instructions.action import NO_RESULTS, Action, Result, Source, instruction
-from nvfp4.emulator.instructions.fragments import (
+from nvfp4.emulator.instructions.access_shape import Access, space_of
+from nvfp4.emulator.instructions.action import Action, Result, Source, instruction
+from nvfp4.emulator.instructions.matrix_products import (
     ELEMENT_BITS,
     INTEGERS,
     SUM_DTYPES,
+    WHAT_RUNS,
     Product,
     places_in_matrix,
     places_in_tile,
     product_action,
     sum_class,
+    sums_of,
 )
-from nvfp4.emulator.instructions.matrix_products import WHAT_RUNS, sums_of
-from nvfp4.emulator.instructions.modifiers import space_of
 from nvfp4.emulator.instructions.site import Site
-from nvfp4.emulator.instructions.warps import (
+from nvfp4.emulator.instructions.warp import (
     ALL_LANES,
     member_gate,
     present_lanes,
@@ -38,7 +38,7 @@ from nvfp4.emulator.instructions.warps import (
 )
 from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
-from nvfp4.emulator.state.execution import Execution
+from nvfp4.emulator.state.batch import Execution
 
 Arrays = Sequence[Array]
 
@@ -125,13 +125,12 @@ def store(site: Site) -> Action:
         some = registers[part.register : part.register + part.elements]
         return [(each >> each.dtype.type(part.shift)).astype(dtype) for each in some]
 
-    def run(ex: Execution, *sources: Array) -> tuple[Array, ...]:
+    def run(ex: Execution, *sources: Array) -> None:
         whole_warps(site, ex)
         for part in parts:
             address = _address(ex, part, sources)
             access.store(ex, _access(site, part), address, data(part, sources[3:]))
         synchronised(ex.batch, present_lanes(ex))
-        return NO_RESULTS
 
     def shadow(ex: Execution, sources: Arrays, shadows: Arrays) -> tuple[Array, ...]:
         guards = [

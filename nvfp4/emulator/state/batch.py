@@ -1,19 +1,95 @@
-"""Everything that the CTAs of one batch share while they run."""
+"""Everything that the CTAs of one batch share while they run: shared memory, barriers, and what
+instructions tell the scheduler."""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from nvfp4.emulator.ptx.program import SHARED_BASE
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.cta_barrier import CtaBarrier
-from nvfp4.emulator.state.group import Grid
+from nvfp4.emulator.state.group import Grid, Group
 from nvfp4.emulator.state.launch_state import LaunchState
-from nvfp4.emulator.state.shared import SharedMemory
-from nvfp4.emulator.state.signals import Signals
+from nvfp4.emulator.state.races import WRITTEN_BEFORE, Clocks
 from nvfp4.emulator.state.special import special_register
 from nvfp4.records.launch import Dim3
+
+# The registers that tell the time, with their register classes.
+CLOCK_REGISTERS = {
+    "clock": "b32", "clock_hi": "b32", "clock64": "b64",
+    "globaltimer": "b64", "globaltimer_lo": "b32", "globaltimer_hi": "b32",
+}  # fmt: skip
+_TICK = 16
+
+
+@dataclass
+class Signals:
+    """Instructions write this record; the scheduler reads it after every basic block.
+
+    released: lanes that may run again, and the block where they go on. changed: something has
+    changed that threads in front of a gate may wait for. ticks: basic blocks run so far, and
+    reads of a clock.
+    """
+
+    released: list[tuple[Array, int]] = field(default_factory=list)
+    changed: bool = False
+    ticks: int = 0
+
+    def release(self, lanes: Array, block: int) -> None:
+        """These lanes go on at a block."""
+        self.released.append((lanes, block))
+        self.changed = True
+
+    def clock(self, name: str) -> Array:
+        """A clock register. Time is deterministic: 16 cycles, or 16 ns, for each tick."""
+        self.ticks += 1
+        now = self.ticks * _TICK
+        if CLOCK_REGISTERS[name] == "b64":
+            return np.array([now], np.uint64)
+        return np.array([(now >> 32 if name.endswith("_hi") else now) & 0xFFFFFFFF], np.uint32)
+
+
+class SharedMemory:
+    """One row of bytes for each CTA, and its shadow when races are looked for.
+
+    stride: bytes from one row to the next. writers, readers: the stamps of races.py, one a byte.
+    undefined: the bits of `data` that are undefined, if that is tracked.
+    """
+
+    def __init__(self, ctas: int, launch: LaunchState, warps: int) -> None:
+        self.base = launch.shared_base
+        self.size = max(0, launch.shared_bytes - launch.shared_base)
+        self.stride = -(-self.size // 128) * 128 + 128
+        # Rows start at multiples of 128, so that an offset is aligned as its address is.
+        self.block = np.empty(ctas * self.stride + 128, np.uint8)
+        skip = -self.block.ctypes.data % 128
+        self.data = self.block[skip : skip + ctas * self.stride]
+        self.data[:] = launch.order.bytes(self.data.size)
+        self.host_address = self.data.ctypes.data
+        self.checked = launch.check
+        self.clocks = Clocks(ctas, warps)
+        cells = self.data.size if self.checked else 0
+        self.writers = np.zeros(cells, np.int64)
+        self.readers = np.zeros((2, cells), np.int64)
+        self.undefined = np.full(self.data.size, 255, np.uint8) if launch.tracks_memory else None
+        for row in range(0, ctas * self.stride if self.base < SHARED_BASE else 0, self.stride):
+            systems = slice(row, row + SHARED_BASE - self.base)
+            self.writers[systems] = WRITTEN_BEFORE
+            if self.undefined is not None:
+                self.undefined[systems] = 0
+
+    def address(self, offset: int) -> int:
+        """The shared address, in its CTA, of a byte of `data`."""
+        return int(offset) % self.stride + self.base
+
+    def words(self) -> Array:
+        """The bytes as uint64[...]."""
+        words: Array = self.data.view(np.uint64)
+        return words
+
 
 T = TypeVar("T")
 
@@ -98,3 +174,35 @@ class Batch:
 def _unravel(index: int, extent: Dim3) -> Dim3:
     x, y, _ = extent
     return index % x, index // x % y, index // (x * y)
+
+
+class Execution(NamedTuple):
+    """guard: a predicate register of the group, or None if all of its lanes take part."""
+
+    batch: Batch
+    group: Group
+    guard: Array | None
+
+    def mask(self) -> Array:
+        """Whether each lane of the group takes part: bool[lanes]."""
+        if self.guard is None:
+            return np.ones(self.group.lanes.size, np.bool_)
+        return self.group.spread(self.guard)
+
+    def positions(self) -> Array:
+        """Positions in the group of the lanes that take part."""
+        if self.guard is None:
+            return np.arange(self.group.lanes.size)
+        return np.flatnonzero(self.group.spread(self.guard))
+
+    def some_positions(self) -> Array | None:
+        """As `positions`, but None if all lanes take part."""
+        if self.guard is None:
+            return None
+        mask = self.group.spread(self.guard)
+        return None if mask.all() else np.flatnonzero(mask)
+
+    def lanes(self) -> Array:
+        """Numbers in the batch of the lanes that take part."""
+        chosen = self.some_positions()
+        return self.group.lanes if chosen is None else self.group.lanes[chosen]

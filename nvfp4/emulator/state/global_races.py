@@ -29,7 +29,7 @@ import numpy as np
 from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.memory import READ, WRITTEN, GlobalMemory
-from nvfp4.emulator.state.native import load_u8, load_u64, store_u8, store_u64
+from nvfp4.emulator.state.native import load, store
 from nvfp4.emulator.state.races import CHANNELS, Clocks
 from nvfp4.records.launch import Buffer
 
@@ -174,7 +174,7 @@ def note_reads(  # type: ignore[no-untyped-def]
         for cell in range(begin >> 1, ((end - 1) >> 1) + 1):
             which = _bytes_of(cell, begin, end)
             at = shadows[near] + np.uint64(cell - low) * WORD
-            writer = np.int64(load_u64(at))
+            writer = np.int64(load(at, np.uint64))
             if writer & which != 0 and writer != fine:
                 if _ordered(writer, cta, t, mine, releases, latest):
                     fine = writer
@@ -187,13 +187,13 @@ def note_reads(  # type: ignore[no-untyped-def]
             before = np.int64(0)
             for _ in range(2):
                 at += each
-                reader = np.int64(load_u64(at))
+                reader = np.int64(load(at, np.uint64))
                 known_before = reader == 0 or _ordered(reader, cta, t, mine, releases, latest)
                 if not known_before and (reader & ATOMIC != 0) != atomic and reader & which != 0:
                     racing = _worse(reader, racing, stamp)
                 crowded = _near(before, reader) and not _near(reader, stamp)
                 if (known_before or crowded) and not placed:
-                    store_u64(at, np.uint64(stamp | which))
+                    store(at, np.uint64(stamp | which))
                     placed = True
                 before = reader
         if racing != 0:
@@ -227,24 +227,24 @@ def note_writes(  # type: ignore[no-untyped-def]
         for cell in range(begin >> 1, ((end - 1) >> 1) + 1):
             which = _bytes_of(cell, begin, end)
             at = shadows[near] + np.uint64(cell - low) * WORD
-            writer = np.int64(load_u64(at))
+            writer = np.int64(load(at, np.uint64))
             if writer & which != 0 and writer != fine:
                 same = True
                 for byte in range(max(begin, cell << 1), min(end, (cell << 1) + 2)):
-                    same = same and load_u8(np.uint64(byte)) == new[i, byte - begin]
+                    same = same and load(np.uint64(byte), np.uint8) == new[i, byte - begin]
                 if _ordered(writer, cta, t, mine, releases, latest):
                     fine = writer
                 elif not same:
                     racing = _worse(writer, racing, stamp)
             for _ in range(2):
                 at += each
-                reader = np.int64(load_u64(at))
+                reader = np.int64(load(at, np.uint64))
                 if reader & which != 0 and not _ordered(reader, cta, t, mine, releases, latest):
                     racing = _worse(reader, racing, stamp)
-                store_u64(at, np.uint64(0))
-            store_u64(at - each - each, np.uint64(stamp | which))
+                store(at, np.uint64(0))
+            store(at - each - each, np.uint64(stamp | which))
         for b in range(nbytes):
-            store_u8(address[i] + np.uint64(b), new[i, b])
+            store(address[i] + np.uint64(b), new[i, b])
         if racing != 0:
             count += 1
             if first < 0 or (_near(other, own) and not _near(racing, stamp)):

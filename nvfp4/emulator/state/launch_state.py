@@ -9,13 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from nvfp4.emulator.errors import EmulatorError, LaunchError
-from nvfp4.emulator.findings import Findings
 from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.report import Findings
 from nvfp4.emulator.state.global_races import GlobalRaces
 from nvfp4.emulator.state.memory import GlobalMemory
 from nvfp4.emulator.state.order import Order
 from nvfp4.emulator.state.tally import Tally
-from nvfp4.emulator.state.witness import Witness
+from nvfp4.emulator.state.watch import Witness
 from nvfp4.records.launch import Dim3
 
 

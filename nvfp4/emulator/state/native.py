@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import types
 from numba.extending import intrinsic
 
@@ -22,98 +21,50 @@ BANKS = 32
 _SHARED_WORDS = 1 << 16
 
 
-def _pointer_access(bits: int, numba_type: Any) -> tuple[Any, Any]:
-    """(load, store) intrinsics for an unsigned integer of `bits` at a raw address."""
+@intrinsic
+def load(typing_context: Any, address: Any, dtype: Any) -> Any:
+    """The number of a dtype at a raw address."""
+    kind = dtype.dtype
 
-    @intrinsic
-    def load(typing_context: Any, address: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            pointer = builder.inttoptr(args[0], ir.IntType(bits).as_pointer())
-            return builder.load(pointer, align=1)
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = builder.inttoptr(args[0], context.get_value_type(kind).as_pointer())
+        return builder.load(pointer, align=1)
 
-        return numba_type(types.uint64), generate
-
-    @intrinsic
-    def store(typing_context: Any, address: Any, value: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            pointer = builder.inttoptr(args[0], ir.IntType(bits).as_pointer())
-            builder.store(args[1], pointer, align=1)
-            return context.get_dummy_value()
-
-        return types.void(types.uint64, numba_type), generate
-
-    return load, store
+    return kind(types.uint64, dtype), generate
 
 
-load_u8, store_u8 = _pointer_access(8, types.uint8)
-load_u16, store_u16 = _pointer_access(16, types.uint16)
-load_u32, store_u32 = _pointer_access(32, types.uint32)
-load_u64, store_u64 = _pointer_access(64, types.uint64)
+@intrinsic
+def store(typing_context: Any, address: Any, value: Any) -> Any:
+    """Write a number to a raw address, as many bytes as its type has."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store(args[1], builder.inttoptr(args[0], args[1].type.as_pointer()), align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.uint64, value), generate
 
 
-def _gather_8(address, out):  # type: ignore[no-untyped-def]
-    for j in range(out.shape[0]):
-        for i in range(address.shape[0]):
-            out[j, i] = load_u8(address[i] + np.uint64(j))
-
-
-def _gather_16(address, out):  # type: ignore[no-untyped-def]
-    for j in range(out.shape[0]):
-        for i in range(address.shape[0]):
-            out[j, i] = load_u16(address[i] + np.uint64(2 * j))
-
-
-def _gather_32(address, out):  # type: ignore[no-untyped-def]
+@loop
+def gather(address, out):  # type: ignore[no-untyped-def]
+    """Read out[:, i], elements that lie next to each other, from address[i]."""
+    size = out.itemsize
     if out.shape[0] == 4:
         for i in range(address.shape[0]):
-            a = address[i]
-            out[0, i] = load_u32(a)
-            out[1, i] = load_u32(a + np.uint64(4))
-            out[2, i] = load_u32(a + np.uint64(8))
-            out[3, i] = load_u32(a + np.uint64(12))
+            for j in range(4):  # unrolled
+                out[j, i] = load(address[i] + np.uint64(j * size), out.dtype)
         return
     for j in range(out.shape[0]):
         for i in range(address.shape[0]):
-            out[j, i] = load_u32(address[i] + np.uint64(4 * j))
+            out[j, i] = load(address[i] + np.uint64(j * size), out.dtype)
 
 
-def _gather_64(address, out):  # type: ignore[no-untyped-def]
-    for j in range(out.shape[0]):
-        for i in range(address.shape[0]):
-            out[j, i] = load_u64(address[i] + np.uint64(8 * j))
-
-
-def _scatter_8(address, values):  # type: ignore[no-untyped-def]
+@loop
+def scatter(address, values):  # type: ignore[no-untyped-def]
+    """Write values[:, i], next to each other, to address[i]."""
+    size = values.itemsize
     for j in range(values.shape[0]):
         for i in range(address.shape[0]):
-            store_u8(address[i] + np.uint64(j), values[j, i])
-
-
-def _scatter_16(address, values):  # type: ignore[no-untyped-def]
-    for j in range(values.shape[0]):
-        for i in range(address.shape[0]):
-            store_u16(address[i] + np.uint64(2 * j), values[j, i])
-
-
-def _scatter_32(address, values):  # type: ignore[no-untyped-def]
-    for j in range(values.shape[0]):
-        for i in range(address.shape[0]):
-            store_u32(address[i] + np.uint64(4 * j), values[j, i])
-
-
-def _scatter_64(address, values):  # type: ignore[no-untyped-def]
-    for j in range(values.shape[0]):
-        for i in range(address.shape[0]):
-            store_u64(address[i] + np.uint64(8 * j), values[j, i])
-
-
-# By element size in bytes. GATHER[size](address[n], out[elements, n]) reads consecutive elements at
-# each address; SCATTER[size](address[n], values[elements, n]) writes them.
-_SIZES = (1, 2, 4, 8)
-_GATHERS = (_gather_8, _gather_16, _gather_32, _gather_64)
-_SCATTERS = (_scatter_8, _scatter_16, _scatter_32, _scatter_64)
-GATHER = {size: loop(function) for size, function in zip(_SIZES, _GATHERS, strict=True)}
-SCATTER = {size: loop(function) for size, function in zip(_SIZES, _SCATTERS, strict=True)}
+            store(address[i] + np.uint64(j * size), values[j, i])
 
 
 @loop

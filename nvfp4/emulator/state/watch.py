@@ -1,11 +1,20 @@
-"""Who writes a few watched bytes of global memory."""
+"""Who touches a few watched bytes.
+
+A `Watch` notes who writes some of global memory. The stamps of a race check tell who, not where: a
+launch whose result depends on a race runs once more with a `Witness`, which records the accesses to
+its bytes alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+import numpy as np
+
+from nvfp4.emulator.errors import Related, Seen, SourceLocation
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.records.launch import Dim3
 
@@ -69,3 +78,73 @@ def watching(address: int, nbytes: int) -> Iterator[Watch]:
         yield watch
     finally:
         _current.remove(watch)
+
+
+_MOST = 4096
+
+
+class Event(NamedTuple):
+    """An access to the watched bytes. cta, thread: linear, as in Seen."""
+
+    line: int
+    cta: int
+    thread: int
+    writes: bool
+    atomic: bool
+    where: SourceLocation
+
+
+class Witness:
+    """Records the accesses to the bytes of one race, in order."""
+
+    def __init__(self, seen: Seen) -> None:
+        self.seen = seen
+        self.events: list[Event] = []
+
+    def saw(
+        self,
+        space: str,
+        address: Array,
+        nbytes: int,
+        who: tuple[Array, Array],
+        line: int,
+        writes: bool,
+        where: Callable[[int], SourceLocation],
+        atomic: bool = False,
+    ) -> None:
+        """Lanes of (linear CTAs, threads) access `nbytes` at each address. where: by position."""
+        seen = self.seen
+        if space != seen.space or len(self.events) > _MOST:
+            return
+        ctas, threads = who
+        start = address.astype(np.int64)
+        hit = (start < seen.address + seen.nbytes) & (start + nbytes > seen.address)
+        if space == "shared":
+            hit &= ctas == seen.cta
+        for i in np.flatnonzero(hit)[:_MOST].tolist():
+            event = Event(line, int(ctas[i]), int(threads[i]), writes, atomic, where(i))
+            self.events.append(event)
+
+    def other(self) -> Related | None:
+        """The other access of the race; None if it was not seen."""
+        seen = self.seen
+        own = next(
+            (
+                i
+                for i, e in enumerate(self.events)
+                if (e.line, e.cta, e.thread) == (seen.line, seen.cta, seen.thread)
+            ),
+            None,
+        )
+        if own is None:
+            return None
+        mine = self.events[own]
+        order = [*range(own - 1, -1, -1), *range(own + 1, len(self.events))]
+        for i in order:
+            event = self.events[i]
+            if event.atomic and mine.atomic:  # these two do not race
+                continue
+            if (event.cta, event.thread) == seen.other and (event.writes or mine.writes):
+                verb = "written" if event.writes else "read"
+                return Related(f"the same bytes are {verb} here", event.where)
+        return None

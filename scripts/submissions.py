@@ -1,16 +1,18 @@
 """Whole submissions on a GPU and emulated: outputs compared bit by bit.
 
-python -m scripts.fidelity.submissions OUT.json FILE ...
-
-Emulated for sm_90a; `compared` also takes another architecture, whose code the GPU runs rewritten.
+    python -m scripts.submissions OUT.json FILE ...
+    python -m scripts.submissions OUT.json --retarget [FILE ...]
 
 Each file is imported twice, each time in a process of its own: on the GPU, and on the stand-in with
 the GPU hidden. Both get the ten contest shapes with the contest's inputs and with full-range ones.
+Without --retarget the emulated code is sm_90a's and the GPU compiles natively. With it both run
+code for sm_100a, which is rewritten for the GPU. Then all but the
+kernels of COMPARED are judged, and must pass all tests, have a time and list what was rewritten.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import argparse
 import json
 import os
 import subprocess
@@ -25,15 +27,24 @@ from typing import Any
 import torch
 import yaml
 
-ROOT = Path(__file__).resolve().parents[2]
+from nvfp4.tuner.space import load_submission
+
+ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 540.0
 JOBS = 12
-
-
-def cases() -> list[dict[str, int]]:
-    """The contest's tests."""
-    listed: list[dict[str, int]] = yaml.safe_load((ROOT / "task.yml").read_text())["tests"]
-    return listed
+TESTS = 20
+RETARGETED = [
+    *("submission.py", "tests/kernels/packed.py", "tests/field/template/pointers.py"),
+    *("tests/field/cuda/wide_loads.py", "tests/field/cuda/ptx_pointers.py"),
+    *("tests/field/cuda/large_shared.py", "tests/field/triton/inline_assembly.py"),
+]
+"""What is judged with --retarget; packed.py has conversions that sm_100 alone has."""
+COMPARED = [
+    *("ladder/cute/03_block_sum.py", "tests/kernels/shared_memory.py"),
+    *("tests/kernels/warp_per_row.py", "tests/kernels/cp_async.py", "tests/kernels/tma.py"),
+    *("tests/kernels/split_k.py", "tests/kernels/tensor_arguments.py"),
+]
+"""What is only compared then."""
 
 
 def outputs(path: Path, kind: str, arch: str) -> list[torch.Tensor]:
@@ -57,14 +68,10 @@ def outputs(path: Path, kind: str, arch: str) -> list[torch.Tensor]:
         there, back = standin.adopt, standin.host_view
     else:
         there, back = _on_gpu, torch.Tensor.cpu
-    spec = importlib.util.spec_from_file_location("submission", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_submission(path)
     found = []
     for generate in (reference.generate_input, reference.generate_full_range_input):
-        for case in cases():
+        for case in yaml.safe_load((ROOT / "task.yml").read_text())["tests"]:
             data = generate(**case)
             output = module.custom_kernel(tuple(there(tensor) for tensor in data))
             found.append(back(output).clone())
@@ -90,7 +97,7 @@ def _run(kind: str, path: Path, folder: Path, arch: str) -> dict[str, Any]:
             here.parent.mkdir(exist_ok=True)
             here.write_text(path.read_text().replace("100a", "90a"))
             path = here
-    command = [sys.executable, "-m", "scripts.fidelity.submissions", "--child", kind, arch]
+    command = [sys.executable, "-m", "scripts.submissions", "--child", kind, arch]
     began = time.monotonic()
     try:
         ended = subprocess.run(
@@ -137,19 +144,63 @@ def compared(files: list[Path], arch: str, retargeted: bool) -> Iterator[dict[st
             yield compare(path, *(each.result() for each in pair))
 
 
-def main() -> None:
-    """Compares the files and writes a JSON list."""
+def judged(path: str, *options: str) -> dict[str, Any]:
+    """What `nvfp4 eval` says of a file, as far as it matters here."""
+    command = [sys.executable, "-m", "nvfp4", "eval", path, *options, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    try:
+        verdict = json.loads(done.stdout)
+    except ValueError:
+        return {"passed": False, "error": (done.stdout + done.stderr)[-1500:]}
+    failures = [each["message"] for each in (*verdict["tests"], *verdict["benchmarks"])]
+    return {
+        "passed": verdict["passed"],
+        "tests": sum(test["status"] == "pass" for test in verdict["tests"]),
+        "geomean_us": verdict["score"]["geomean_us"],
+        "retargeted": verdict["device"]["retargeted"][:2],
+        "message": next(filter(None, failures), None),
+    }
+
+
+def passes_rewritten(path: str, result: dict[str, Any]) -> bool:
+    """Whether the judge passes a file whose code is rewritten; its verdict goes into the result."""
+    retarget = "always" if path == "submission.py" else "auto"
+    result["judged"] = verdict = judged(path, "--retarget", retarget, "--arch", "sm_100a")
+    timed = verdict.get("tests") == TESTS and verdict["geomean_us"] and verdict["retargeted"]
+    return bool(verdict["passed"] and timed)
+
+
+def main() -> int:
+    """Compares the files and writes a JSON list; 1 where --retarget finds what must not be."""
     if sys.argv[1] == "--child":
         kind, arch, path, target = sys.argv[2:]
         torch.save(outputs(Path(path), kind, arch), target)
-        return
-    out, files = Path(sys.argv[1]), [Path(each).resolve() for each in sys.argv[2:]]
-    results = []
-    for result in compared(files, "sm_90a", retargeted=False):
+        return 0
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("files", nargs="*")
+    parser.add_argument("--retarget", action="store_true")
+    given = parser.parse_intermixed_args()
+    names = given.files or [*RETARGETED, *COMPARED]
+    files = [Path(each).resolve() for each in names]
+    arch = "sm_100a" if given.retarget else "sm_90a"
+    results, good = [], True
+    for result in compared(files, arch, given.retarget):
+        good = good and result.get("same") == TESTS
         results.append(result)
         print(json.dumps(result)[:600], flush=True)
-        out.write_text(json.dumps(results, indent=1))
+        given.out.write_text(json.dumps(results, indent=1))
+    if not given.retarget:  # atomics add in no order
+        return 0
+    for name, result in zip(names, results, strict=True):
+        if name not in COMPARED:  # nothing runs beside what is timed
+            good = passes_rewritten(name, result) and good
+            print(json.dumps({"file": name, "judged": result["judged"]}), flush=True)
+            given.out.write_text(json.dumps(results, indent=1))
+    never = judged("tests/kernels/packed.py", "--retarget", "never")
+    print(json.dumps({"never rewritten": never}))
+    return 0 if good and not never["passed"] else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,0 +1,185 @@
+"""What a submission's processes take together: memory, also of no process, and disk."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from conftest import with_the_judge
+
+from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
+from nvfp4.records.launch_records import Malformed, outbox_bytes, read_call
+from nvfp4.sandbox import totals
+from nvfp4.sandbox.totals import Totals, size_bytes
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows what is taken")
+
+mebibyte = 1 << 20
+
+
+@contextmanager
+def running(script: str) -> Iterator[int]:
+    """The number of a process that has run a script and waits."""
+    text = textwrap.dedent(script) + "\nprint('ready', flush=True)\ninput()\n"
+    with subprocess.Popen(
+        [sys.executable, "-c", text],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        try:
+            assert process.stdout
+            assert process.stdout.readline() == b"ready\n"
+            yield process.pid
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def limited(monkeypatch: pytest.MonkeyPatch, nbytes: int) -> None:
+    """Processes may take so much memory."""
+    monkeypatch.setattr(totals, "data_share", 1.0)
+    monkeypatch.setattr(totals, "memory_bytes", lambda: nbytes)
+
+
+memfd = """
+import os
+fd = os.memfd_create("hidden")
+for _ in range(200):
+    os.write(fd, bytes(1 << 20))
+"""
+
+in_a_child = """
+import os, time
+told, tell = os.pipe()
+if os.fork() == 0:
+    kept = b"x" * (200 << 20)
+    os.write(tell, b"done")
+    time.sleep(60)
+os.read(told, 4)
+"""
+
+
+@pytest.mark.parametrize("script", [memfd, in_a_child], ids=["memfd", "child"])
+def test_memory_of_all_processes_and_of_none_counts(
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited(monkeypatch, 150 * mebibyte)
+    with running("pass") as pid:
+        assert Totals(pid, [tmp_path]).exceeded() is None
+    with running(script) as pid:
+        assert "of memory, of 0.1 GiB that they may take" in str(Totals(pid, [tmp_path]).exceeded())
+
+
+def test_pages_that_forks_share_count_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limited(monkeypatch, 300 * mebibyte)
+    script = """
+    import os, time
+    kept = b"x" * (100 << 20)
+    for _ in range(5):
+        if os.fork() == 0:
+            time.sleep(60)
+    """
+    with running(script) as pid:
+        assert Totals(pid, [tmp_path]).exceeded() is None
+
+
+def test_what_is_left_of_the_machine_s_memory_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(totals, "_least_left_share", 10.0)
+    monkeypatch.setattr(totals, "_most_left_bytes", 1 << 60)
+    assert "of memory left" in str(Totals(os.getpid(), [tmp_path]).exceeded())
+
+
+def test_what_lies_in_folders_counts_whoever_has_written_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(totals, "disk_bytes", 10 * mebibyte)
+    monkeypatch.setattr(totals, "_noticed_bytes", 4 * mebibyte)
+    free = [100 * mebibyte]
+    monkeypatch.setattr(totals, "_free_bytes", lambda folder: free[0])
+    watched = Totals(os.getpid(), [tmp_path])
+    (tmp_path / "file").write_bytes(bytes(20 * mebibyte))
+    assert watched.exceeded() is None, "nothing is missing on the disk"
+    free[0] -= 20 * mebibyte
+    assert watched.exceeded() == "its files took more than 0.0 GiB"
+
+
+def test_holes_are_free_and_many_small_files_are_not(tmp_path: Path) -> None:
+    with open(tmp_path / "hole", "wb") as file:
+        file.truncate(1 << 40)
+    assert size_bytes(tmp_path) < mebibyte
+    for number in range(1000):
+        (tmp_path / str(number)).touch()
+    assert size_bytes(tmp_path) > 3 * mebibyte
+
+
+takes_too_much = """
+import os, time
+fd = os.memfd_create("hidden")
+piece = bytes(64 << 20)
+while True:
+    os.write(fd, piece)
+"""
+
+
+def test_a_submission_that_takes_too_much_is_stopped_and_told_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nvfp4.judge.submission_process.start_worker", _start_with_less)
+    (tmp_path / "submission.py").write_text(takes_too_much)
+    with SubmissionProcess(tmp_path / "submission.py") as process:
+        start = time.monotonic()
+        with pytest.raises(SubmissionFailed) as failed:
+            process.load(60)
+    assert time.monotonic() - start < 30
+    assert failed.value.failure.code == "process.killed"
+    assert "it was stopped: its processes took" in str(failed.value)
+
+
+def _start_with_less(
+    module: str, submission: Path, fd: int, options: object, folder: Path
+) -> subprocess.Popen[bytes]:
+    """A worker that may take 1.5 GiB."""
+    from nvfp4.sandbox import isolation
+    from nvfp4.sandbox.caches import variables
+
+    script = (
+        "import runpy, sys\n"
+        "from nvfp4.sandbox import totals\n"
+        "totals.data_share, totals.memory_bytes = 1.0, lambda: 3 << 29\n"
+        f"sys.argv = {[module, str(fd), str(submission)]!r}\n"
+        f"runpy.run_module({module!r}, run_name='__main__')\n"
+    )
+    environment = {**with_the_judge, **variables(submission, folder, options)}  # type: ignore[arg-type]
+    return isolation.start_worker([sys.executable, "-c", script], folder, fd, environment)
+
+
+def call_of(texts: list[list[int]], writes: list[list[int]]) -> dict:
+    """A record with these texts and bytes that are set."""
+    step = {"regions": [], "writes": writes, "variables": [], "launch": None}
+    return {
+        "base": 1 << 20,
+        "texts": texts,
+        "steps": [step],
+        "output": 1 << 20,
+        "dtype": "float16",
+        "strides": [2, 2, 2],
+    }
+
+
+def test_a_record_hands_over_no_more_than_the_outbox_holds() -> None:
+    whole = [outbox_bytes, 0]
+    assert read_call(call_of([whole], [])).texts
+    byte, all_of_it = [1 << 20, 1, 0], [1 << 20, *whole]
+    for texts, writes in (([whole] * 2, []), ([whole], [byte]), ([], [all_of_it] * 2)):
+        with pytest.raises(Malformed, match="more bytes than there are"):
+            read_call(call_of(texts, writes))
