@@ -60,6 +60,7 @@ judge_codes = {
     "process.protocol": (
         "What the submission's process told the judge cannot be true, or is no message at all."
     ),
+    "process.no_result": "The judge has ended without a result of the case.",
     "process.not_started": "The process for the submission did not start.",
     "timing.below_floor": "The reported times are shorter than memory allows.",
     "timing.unjoined_stream": "Work on another stream was not joined to the current one.",
@@ -120,7 +121,9 @@ warning_codes = {
     "fails_alone": "The file fails when it is run by itself, as the contest's bot does first.",
     "full_range": "Right on the contest's inputs, wrong on full-range inputs.",
     "other_shape": "Of `nvfp4 check`: right at the contest's shape, not at an awkward one.",
-    "unverified": "Outputs and counts are what the submission's own process reports.",
+    "unverified": "Counts are what the submission's own process says, or there were few calls.",
+    "strict": "`--strict` found nothing, and some findings are the submission's own word.",
+    "dropped": "There was no room for all that was told; the verdict does not depend on it.",
     "extrapolated": "Counts were taken on a sample of the thread blocks.",
     "cpu_times": "The times are those of this CPU.",
     "noisy": "The spread of some timings is large.",

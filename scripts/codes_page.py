@@ -9,10 +9,9 @@ import sys
 from collections.abc import Iterator, Mapping
 
 import nvfp4.capture.cuda.compilers
-import nvfp4.capture.cuda.native_build
-import nvfp4.capture.cutedsl.versions
-import nvfp4.capture.triton.hooks
+import nvfp4.capture.patches
 import nvfp4.retarget.errors
+import nvfp4.retarget.nvcc
 from nvfp4.cli.batch.lines import batch_codes
 from nvfp4.emulator.errors import EmulatorError
 from nvfp4.records.launch_errors import CaptureError

@@ -23,7 +23,7 @@ from nvfp4.contract import reference
 from nvfp4.emulator.arithmetic import compiled
 from nvfp4.judge.cases import Case
 from nvfp4.judge.diagnosis import diagnose
-from nvfp4.judge.opened_case import OpenedCase, generate
+from nvfp4.judge.opened_case import CaseSetup, OpenedCase, generate
 from nvfp4.judge.submission_process import SubmissionFailed
 from nvfp4.records.failures import Failure, read_failure
 from nvfp4.records.messages import Call, Called, Failed, Load, OpenCase
@@ -114,7 +114,8 @@ def _call(process: InProcess, case: Case, limit_s: float) -> Called:
     with torch.random.fork_rng():
         data = generate(case, case.seed)
     deadline = time.monotonic() + 600
-    opened = OpenedCase(process, case, torch.device("cpu"), deadline, diagnose)  # type: ignore[arg-type]
+    setup = CaseSetup(process, torch.device("cpu"), deadline, diagnose)  # type: ignore[arg-type]
+    opened = OpenedCase(setup, case)
     process.runner.watch.deadline = time.monotonic() + limit_s
     try:
         called: Called = opened.judged_request(data, Call(), Called)[0]

@@ -144,6 +144,7 @@ def test_every_test_has_its_line_of_the_object(evaluated: dict[str, Any]) -> Non
     specs = [case(m=m, l=2) for m in (128, 256)]
     assert all(test.pop("error_share") < 1 for test in evaluated["tests"])
     assert {test.pop("unverified") for test in evaluated["tests"]} == {None}
+    assert all(test.pop("dropped") == [] for test in evaluated["tests"])
     known: dict[str, Any] = {"status": "pass", "message": None, "findings": [], "failure": None}
     known["output"] = None
     assert evaluated["tests"] == [

@@ -144,7 +144,7 @@ def test_a_worker_cannot_give_a_code_of_the_judge(folder: Path) -> None:
     told = {"code": "timeout.mode", "line": 3, "causes": [{"code": "output.zero"}]}
     answer = {"id": 2, "is": "Failed", "message": "forged\nby it", "failure": told}
     [failed] = answers(folder, [hello, "wait", loaded, "wait", [json.dumps(answer) + "\n", 1]])
-    assert failed.failure == Failure("call.exception", "forged", line=3)
+    assert failed.failure == Failure("call.exception", "forged", line=3, told_by="submission")
     assert failed.end is Exit.CHECK_FAILED
 
 

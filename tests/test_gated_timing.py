@@ -24,7 +24,7 @@ from nvfp4.judge.clock.gated_timing import GatedClock, error_ns, few_calls, leas
 from nvfp4.judge.clock.timing_checks import Estimate
 from nvfp4.judge.hooks import Hooks
 from nvfp4.judge.modes import Judge
-from nvfp4.judge.opened_case import OpenedCase
+from nvfp4.judge.opened_case import CaseSetup, OpenedCase
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed
 from nvfp4.records.messages import AwaitQueue, CloseQueue, Done, OpenGate, OpenSet, QueueCalls
@@ -199,7 +199,8 @@ def clock_of(worker: Worker) -> GatedClock:
 
 
 def opened_by(worker: Worker) -> OpenedCase:
-    opened = OpenedCase(worker, case, cpu, time.monotonic() + 60)  # type: ignore[arg-type]
+    setup = CaseSetup(worker, cpu, time.monotonic() + 60)  # type: ignore[arg-type]
+    opened = OpenedCase(setup, case)
     noted(opened.buffers)
     return opened
 

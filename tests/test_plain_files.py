@@ -84,4 +84,4 @@ def test_links_and_pipes_say_nothing_of_a_process_that_ended(folder: Path) -> No
     os.mkfifo(folder / "request")
     (folder / "stack").symlink_to(folder.parent / "secret" / "file")
     assert last_state(folder) == RequestState()
-    assert stack_of_hang(folder, folder / "submission.py", "submission.py") == ""
+    assert stack_of_hang(folder, "submission.py", "", "submission.py") == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from conftest import Recorder
@@ -10,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nvfp4.cli.verdict import unescape
-from nvfp4.judge.protocol import Exit, ResultPipe, escape
+from nvfp4.judge.protocol import Exit, ResultPipe, escape, streamed_bytes
 
 line_breaks = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 
@@ -114,3 +115,28 @@ def test_exit_codes_are_the_bot_s() -> None:
         "BAD_CASE_FILE": 113,
         "TIMED_OUT": 114,
     }
+
+
+def test_what_a_verdict_depends_on_has_room_whatever_else_was_written() -> None:
+    recorder = Recorder()
+    recorder.pipe.reserve(40, 360)
+    for number in range(40):
+        told = recorder.pipe.write(f"test.{number}.output", "x" * 3000, 3000)
+        recorder.pipe.write(f"test.{number}.status", "fail", essential=True)
+        if not told:
+            recorder.pipe.write(f"test.{number}.dropped", "output", essential=True)
+        recorder.pipe.complete(f"test.{number}")
+    recorder.pipe.verdict(passed=False)
+    values = recorder.values()
+    recorder.close()
+    assert [values[f"test.{number}.status"] for number in range(40)] == ["fail"] * 40
+    missing = [number for number in range(40) if f"test.{number}.output" not in values]
+    assert missing
+    assert [values[f"test.{number}.dropped"] for number in missing] == ["output"] * len(missing)
+
+
+def test_where_somebody_reads_meanwhile_nothing_is_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "results"
+    pipe = ResultPipe(os.open(path, os.O_WRONLY | os.O_CREAT), streamed_bytes)
+    assert all(pipe.write(f"test.{number}.error", "x" * 1900) for number in range(100))
+    assert path.read_text().count("\n") == 100

@@ -19,7 +19,7 @@ from corpus import read
 from nvfp4.judge.cases import Case
 from nvfp4.judge.emulated_counts import refuse_too_few_bytes, total_counts
 from nvfp4.judge.executor import Executor
-from nvfp4.judge.opened_case import generate
+from nvfp4.judge.opened_case import CaseSetup, generate
 from nvfp4.judge.recorded_case import RecordedCase, Recording
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.launch_records import Malformed, read_call
@@ -85,7 +85,7 @@ def judge(tmp_path: Path, executors: list[Executor]) -> Judge:
             for m, k, l in shapes:
                 case = Case("", m, k, l, 1111, True)
                 deadline = time.monotonic() + 150
-                opened = recording.open(process, case, torch.device("cpu"), deadline)
+                opened = recording.open(CaseSetup(process, torch.device("cpu"), deadline), case)
                 assert isinstance(opened, RecordedCase)
                 data = generate(case, case.seed)
                 try:
@@ -159,17 +159,17 @@ def custom_kernel(data):
     return honest(data)
 """
     judged = judge(source_of("../ladder/cute/03_block_sum") + reads)
-    assert judged.unverified == ["host code reads c"] * 2
+    assert judged.unverified == ["its process says: host code reads c"] * 2
     assert [len(called.launches) for called in judged.called] == [2, 2]
 
 
 def test_plain_torch_falls_back(judge: Judge) -> None:
     source = (
-        source_of("../nvfp4/selftest/cheats/gemv")
+        source_of("../nvfp4/selftest/shared/gemv")
         + "\n\ndef custom_kernel(data):\n    return gemv(data)\n"
     )
     judged = judge(source)
-    assert judged.unverified == ["host code reads the inputs"] * 2
+    assert judged.unverified == ["its process says: host code reads the inputs"] * 2
     assert [called.launches for called in judged.called] == [[], []]
 
 
@@ -205,7 +205,7 @@ nvfp4.emulator.run = None
 
 
 def test_what_host_code_computes_beside_an_empty_launch_is_its_own_word(judge: Judge) -> None:
-    source = source_of("../nvfp4/selftest/cheats/gemv") + empty_launch
+    source = source_of("../nvfp4/selftest/shared/gemv") + empty_launch
     judged = judge(source + "\ndef custom_kernel(data):\n    launch()\n    return gemv(data)\n")
     assert all(judged.unverified)
     with pytest.raises(SubmissionFailed, match="touched 0 distinct bytes"):

@@ -196,15 +196,15 @@ def test_a_traceback_shows_the_submission_s_own_frames_only(stage: Stage) -> Non
     assert lines[-1].startswith("RuntimeError: ")
 
 
-def test_a_submission_that_this_machine_cannot_run_is_not_judged(stage: Stage) -> None:
+def test_a_submission_cannot_say_that_the_judge_could_not_start(stage: Stage) -> None:
     source = (
         "class Missing(ImportError):\n    failure = 'setup'\n"
         "raise Missing('CUDA C++ cannot be compiled here: nvcc is missing')\n"
     )
     ended = stage(source.encode()).judge("test", [case(), case()])
-    assert ended.exit_code == 2
-    assert "test-count" not in ended.values
-    assert ended.stderr.strip() == "eval.py: CUDA C++ cannot be compiled here: nvcc is missing"
+    assert ended.exit_code == 112
+    assert [ended.values[f"test.{index}.status"] for index in (0, 1)] == ["fail", "fail"]
+    assert '"told_by": "submission"' in ended.values["test.0.failure"]
 
 
 def test_an_import_that_fails_is_tried_once(stage: Stage, tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from nvfp4.cli.problem import Problem, case_line
 from nvfp4.cli.verdict import BenchmarkResult, Submission, TestResult, Verdict
 from nvfp4.records.options import Options
 
-_gemv_module = "gemv"
-"""The file of the corpus that is put in front of every other, under this module name."""
+_shared = ("gemv", "kernels")
+"""Files of the corpus that are put in front of those which import these modules."""
 
 _tests = [
     case_line({"m": 128, "k": 256, "l": 1, "seed": 1111}),
@@ -34,8 +34,8 @@ _cuda_benchmarks = [case_line({"m": 7168, "k": 16384, "l": 1, "seed": 1111})]
 
 _most_at_once = 8
 
-_catching = ("full_range", "unverified")
-"""Warnings that catch a cheat which passes."""
+_catching = ("full_range", "unverified", "strict")
+"""Warnings that catch a cheat which passes; none of them is had by plain torch."""
 
 
 class CorpusError(SetupError):
@@ -48,8 +48,9 @@ class CorpusError(SetupError):
 @dataclass(frozen=True)
 class Specimen:
     """A submission of the corpus. family: that of the cheat, None for an honest one. caught: a
-    pattern of the message or warning that must catch it. needs: cuda, cpu, or None. quick: whether
-    it is of the few that stand for the rest. limit_gib: as of Options.
+    pattern of the message, or of a warning's code and message, that must catch it. needs: cuda,
+    cpu, or None. quick: whether it is of the few that stand for the rest. strict: whether findings
+    fail it. limit_gib: as of Options.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Specimen:
     caught: str | None = None
     needs: str | None = None
     quick: bool = False
+    strict: bool = False
     limit_gib: int = 0
 
 
@@ -82,13 +84,13 @@ def load_corpus(problem: Problem) -> list[Specimen]:
     """Honest submissions first, then cheats by family. Raises CorpusError."""
     folder = problem.folder.parent / "selftest"
     try:
-        gemv = (folder / "cheats" / f"{_gemv_module}.py").read_text(encoding="utf-8")
-        honest = [_specimen(path, gemv) for path in sorted((folder / "honest").glob("*.py"))]
-        cheats = [
-            _specimen(path, gemv)
-            for path in sorted((folder / "cheats").glob("*.py"))
-            if path.stem != _gemv_module
-        ]
+        shared = {
+            name: (folder / "shared" / f"{name}.py").read_text(encoding="utf-8") for name in _shared
+        }
+        honest, cheats = (
+            [_specimen(path, shared) for path in sorted((folder / kind).glob("*.py"))]
+            for kind in ("honest", "cheats")
+        )
     except OSError as error:
         raise CorpusError(f"cannot read the corpus: {error}") from error
     own = problem.folder / "submission.py"
@@ -96,24 +98,30 @@ def load_corpus(problem: Problem) -> list[Specimen]:
     return honest + sorted(cheats, key=lambda each: (each.family or 0, each.name))
 
 
-def _specimen(path: Path, gemv: str) -> Specimen:
+def _specimen(path: Path, shared: dict[str, str]) -> Specimen:
     text = path.read_text(encoding="utf-8")
     directives = dict(
-        re.findall(r"^# (family|caught|needs|strategy|quick|limit): (.+)$", text, re.MULTILINE)
+        re.findall(
+            r"^# (family|caught|needs|strategy|quick|strict|limit): (.+)$", text, re.MULTILINE
+        )
     )
     if "strategy" not in directives or ("family" in directives) != ("caught" in directives):
         raise CorpusError(
             f"{path} does not say its strategy, or not its family and what catches it"
         )
-    alias = f"import sys\n\nsys.modules[{_gemv_module!r}] = sys.modules[__name__]\n"
+    for name, content in reversed(shared.items()):
+        if re.search(rf"^from {name} import", text, re.MULTILINE):
+            alias = f"import sys\n\nsys.modules[{name!r}] = sys.modules[__name__]\n"
+            text = f"{content}\n{alias}\n{text}"
     return Specimen(
         name=path.stem,
         strategy=directives["strategy"],
-        source=f"{gemv}\n{alias}\n{text}",
+        source=text,
         family=int(directives["family"]) if "family" in directives else None,
         caught=directives.get("caught"),
         needs=directives.get("needs"),
         quick="quick" in directives,
+        strict="strict" in directives,
         limit_gib=int(directives.get("limit", 0)),
     )
 
@@ -135,7 +143,10 @@ def run_corpus(
     at_once = min(_most_at_once, os.cpu_count() or 1)
 
     def judge(verdict: Verdict, specimen: Specimen, plan: Plan) -> Verdict:
-        options = Options(device=device, flush=flush, limit_gib=specimen.limit_gib)
+        options = Options(
+            device=device, flush=flush, strict=specimen.strict, limit_gib=specimen.limit_gib
+        )
+        verdict.strict = specimen.strict
         bot = Bot(problem, specimen.source.encode(), options)
         assess(bot, plan, verdict, Observer())
         return verdict

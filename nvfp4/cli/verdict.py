@@ -62,7 +62,7 @@ class Device:
 class TestResult:
     """inputs: contest or full. status: pass, fail, or skipped where it was not judged.
     error_share: the largest error over the allowed one. findings, failure: see docs/json.md; every
-    failed test has a failure. unverified: see BenchmarkResult; always None here.
+    failed test has a failure. unverified: see BenchmarkResult.
     """
 
     __test__ = False  # not a pytest class, whatever its name says
@@ -76,6 +76,7 @@ class TestResult:
     failure: Failure | None = None
     output: str | None = None
     unverified: str | None = None
+    dropped: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         _fill_failure(self)
@@ -88,8 +89,9 @@ class BenchmarkResult:
     samples_us: every timed call that counts, in order. batched_us: a call of many queued back to
     back, by the judge's own clock. sol_us, b200_floor_us: see ``cli.display.b200``.
     emulation: counts of the call's launches where it was emulated; see ``cli.b200``.
-    unverified: why output and counts are what the submission's own process says; None where they
-    are not.
+    unverified: why the case is not known beyond what the submission's own process says, or what few
+    calls show; None where it is. full_range: whether a call with full-range inputs was right, pass
+    or fail; None where there was none. dropped: which of these there was no room for.
     """
 
     spec: str
@@ -114,6 +116,8 @@ class BenchmarkResult:
     failure: Failure | None = None
     output: str | None = None
     unverified: str | None = None
+    full_range: str | None = None
+    dropped: list[str] = field(default_factory=list)
     samples_us: list[float] | None = None
 
     def __post_init__(self) -> None:
@@ -156,7 +160,8 @@ class Verdict:
     """Everything ``--json`` shows. alone: how the submission failed when it was run by itself;
     alone_too_long: that it did not end.
     mistake: why nothing of it could be judged.
-    interrupted: whether the user stopped it. elapsed_s: how long all of it took, None if unknown.
+    strict: whether findings fail a case. interrupted: whether the user stopped it. elapsed_s: how
+    long all of it took, None if unknown.
     """
 
     submission: Submission
@@ -170,6 +175,7 @@ class Verdict:
     mistake: Mistake | None = None
     interrupted: bool = False
     elapsed_s: float | None = None
+    strict: bool = False
 
     @property
     def _deciding_tests(self) -> list[TestResult]:
@@ -191,8 +197,8 @@ class Verdict:
 
     @property
     def keeps_state(self) -> bool:
-        """Whether an output is wrong because of earlier calls, whatever the inputs."""
-        return any(map(_keeps_state, self.tests))
+        """Whether a test decides on whatever inputs."""
+        return any(map(_decides, self.tests))
 
     @property
     def full_range_only_warns(self) -> bool:
@@ -212,7 +218,7 @@ class Verdict:
         """Whether the verdict does not go by a case, be it wrong: a test on full-range inputs, as
         long as none on the contest's fails. One that earlier calls made wrong decides, too."""
         deciding = self._deciding_tests
-        if not isinstance(result, TestResult) or result in deciding or _keeps_state(result):
+        if not isinstance(result, TestResult) or result in deciding or _decides(result):
             return False
         return not any(test.status == "fail" for test in deciding)
 
@@ -287,8 +293,10 @@ class Verdict:
         return {"kind": kind, "spec": case.spec, "inputs": inputs, "failure": failure}
 
 
-def _keeps_state(test: TestResult) -> bool:
-    return test.failure is not None and test.failure.code == "output.state"
+def _decides(test: TestResult) -> bool:
+    """Whether it shows more than that full-range inputs are too much: an output that earlier calls
+    decide, or no result where there must be one."""
+    return test.failure is not None and test.failure.code in ("output.state", no_result.code)
 
 
 def _geometric_mean(values: Sequence[float | None]) -> float | None:
@@ -328,6 +336,9 @@ def read_confinement(values: dict[str, str]) -> dict[str, str]:
 
 judge_ended = Failure("not_judged.judge_ended", "not judged: the judge ended early")
 
+no_result = Failure("process.no_result", "the judge has ended without a result of this case")
+"""A message that is missing where none can be dropped."""
+
 
 def read_test(
     values: dict[str, str], index: int, line: str, not_judged: Failure = judge_ended
@@ -346,6 +357,7 @@ def read_test(
         findings=read_findings(visible_json(values.get(f"{key}.findings"))),
         output=unescape(values.get(f"{key}.output", "")) or None,
         unverified=unescape(values.get(f"{key}.unverified", "")) or None,
+        dropped=_dropped(values, key),
         message=message,
         failure=None if status == "pass" else _failure(values, key, not_judged),
     )
@@ -383,10 +395,25 @@ def read_benchmark(
         findings=read_findings(visible_json(values.get(f"{key}.findings"))),
         output=unescape(values.get(f"{key}.output", "")) or None,
         unverified=unescape(values.get(f"{key}.unverified", "")) or None,
+        dropped=_dropped(values, key),
+        full_range=_full_range(values.get(f"{key}.full_range")),
         message=message or None,
         failure=_failure(values, key, not_judged) if failed else None,
         samples_us=samples_us(values.get(f"{key}.samples", ""), runs) if timed else None,
     )
+
+
+def _dropped(values: dict[str, str], key: str) -> list[str]:
+    """Of ``_droppable``; what was told twice may have been dropped once."""
+    said = values.get(f"{key}.dropped", "").split(",")
+    return [name for name in said if name in _droppable]
+
+
+_droppable = ("failure", "error", "emulation", "findings", "output", "samples")
+
+
+def _full_range(said: str | None) -> str | None:
+    return said if said in ("pass", "fail") else None
 
 
 def _failure(values: dict[str, str], key: str, not_judged: Failure) -> Failure:

@@ -1,17 +1,13 @@
 """What is reported of a case beside its result: what was printed, and its message in plain text."""
 
-from pathlib import Path
-
 from nvfp4.judge.submission_process import SubmissionProcess
 from nvfp4.worker.printed import shortened, taken
 from nvfp4.worker.tracebacks import cut, plain
 
 
-def tell_more(
-    report: dict[str, str], process: SubmissionProcess, submission: Path, name: str
-) -> None:
+def tell_more(report: dict[str, str], process: SubmissionProcess, name: str) -> None:
     """Adds the output of a case to its report."""
-    worker = process.scratch / submission.name
+    worker = process.submission
     kernels = shortened(report.pop("prints", ""))
     printed = "\n".join(filter(None, (taken(process.stdout), kernels)))
     if not report:

@@ -14,10 +14,10 @@ from nvfp4.contract.task import input_t, output_t
 from nvfp4.judge.cases import Case, read_cases
 from nvfp4.judge.diagnosis import diagnose
 from nvfp4.judge.diagnosis.inputs import read_inputs
-from nvfp4.judge.opened_case import OpenedCase, generate
+from nvfp4.judge.opened_case import CaseSetup, OpenedCase, generate
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.request import Request
-from nvfp4.judge.submission_process import CannotRun, CaseFailed, SubmissionProcess
+from nvfp4.judge.submission_process import CaseFailed, SubmissionProcess
 from nvfp4.records.messages import Call, Called, WatchedCall
 
 greeting_timeout_s = 30.0
@@ -53,7 +53,7 @@ def report(
     CaseFailed."""
     device = reference.default_device()
     emulated = device.type == "cpu"
-    opened = OpenedCase(process, case, device, deadline)
+    opened = OpenedCase(CaseSetup(process, device, deadline), case)
     try:
         data = generate(case, case.seed)
         request = WatchedCall(row, batch) if emulated else Call()
@@ -75,8 +75,7 @@ def debug(request: Request) -> Exit:
             found = report(process, case, row, batch, request.deadline)
         pipe.write("debug", json.dumps(found), longest_bytes=longest_bytes)
         return Exit.CHECK_FAILED if found["wrong"] else Exit.PASSED
-    except (CaseFailed, CannotRun) as error:
-        lacking = "import.not_installed"
-        pipe.write("debug.code", lacking if isinstance(error, CannotRun) else error.failure.code)
+    except CaseFailed as error:
+        pipe.write("debug.code", error.failure.code)
         pipe.write("debug.error", error)
     return Exit.CHECK_FAILED

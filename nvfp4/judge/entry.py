@@ -21,10 +21,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from nvfp4.judge.protocol import Exit, PipeLost, ResultPipe
+from nvfp4.judge.protocol import Exit, PipeLost, ResultPipe, streamed_bytes
 from nvfp4.judge.request import Request, SetupError
-from nvfp4.judge.submission_process import CannotRun
-from nvfp4.records.options import Options, options_of_environment
+from nvfp4.records.options import Options, called_by_the_command, options_of_environment
 from nvfp4.sandbox import isolation
 
 
@@ -90,7 +89,7 @@ def main(arguments: list[str]) -> int:
         isolation.adopt_orphans()
         isolation.close_to_others()  # before the submission starts, which runs as the same user
         return run(request)
-    except (SetupError, CannotRun) as error:
+    except SetupError as error:
         print(f"eval.py: {error}", file=sys.stderr)
         return error.end
     except PipeLost as error:
@@ -103,7 +102,8 @@ def main(arguments: list[str]) -> int:
 def _pipe() -> ResultPipe:
     text = os.environ.pop("POPCORN_FD", "")
     try:
-        return ResultPipe(int(text))
+        capacity_bytes = streamed_bytes if called_by_the_command() else ResultPipe.capacity_bytes
+        return ResultPipe(int(text), capacity_bytes)
     except (ValueError, OSError, OverflowError) as error:
         raise SetupError(
             f"POPCORN_FD={text!r} cannot be written to ({error}): use the nvfp4 command",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nvfp4.judge.cases import read_cases
-from nvfp4.judge.opened_case import OpenedCase, generate, longest_compile_s
+from nvfp4.judge.opened_case import CaseSetup, OpenedCase, generate, longest_compile_s
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.request import Request
 from nvfp4.judge.submission_process import CaseFailed, SubmissionFailed, SubmissionProcess
@@ -24,7 +24,7 @@ _longest_bytes = 8 << 20
 
 
 def explain(request: Request) -> Exit:
-    """Explains each case of a file. Raises CannotRun."""
+    """Explains each case of a file."""
     instructions, *wanted, case_file, target = request.arguments
     asked = Explain(int(instructions), "ptx" in wanted, "sass" in wanted)
     try:
@@ -56,7 +56,7 @@ def _error(failed: CaseFailed) -> dict[str, Any]:
 def _explain(process: Any, case: Any, request: Any, deadline: float) -> dict[str, Any]:
     import torch
 
-    opened = OpenedCase(process, case, torch.device("cpu"), deadline)
+    opened = OpenedCase(CaseSetup(process, torch.device("cpu"), deadline), case)
     try:
         opened.fill(opened.buffers, generate(case, case.seed))
         opened.ask(request, Done)

@@ -1,13 +1,13 @@
 """What deserves a word though the leaderboard would take it: as records for the verdict."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
 
 from nvfp4.judge.opened_case import OpenedCase
-from nvfp4.records.failures import Finding, read_findings
+from nvfp4.records.failures import BY_SUBMISSION, Finding, read_findings
 from nvfp4.records.messages import Called
 
 longest_bytes = 2600
@@ -17,9 +17,10 @@ longest_bytes = 2600
 def findings_of(opened: OpenedCase, called: Called) -> list[Finding]:
     """The findings of a judged call: those of its launches, and what only our own check refuses.
 
-    Launches are reported by the submission's process: anything that is not a finding is left out.
+    Launches are reported by the submission's process, unless the judge has run them: anything that
+    is not a finding is left out.
     """
-    found = [*_of_output(opened), *_of_launches(called.launches)]
+    found = [*_of_output(opened), *_of_launches(called.launches, opened.own_notes)]
     while len(json.dumps([asdict(each) for each in found])) > longest_bytes:
         found.pop()
     return found
@@ -52,6 +53,13 @@ def _finding(code: str, message: str, hint: str) -> Finding:
     return Finding(code, message, hint=hint, count=1)
 
 
-def _of_launches(launches: list[Any]) -> list[Finding]:
+def _of_launches(launches: list[Any], own_notes: set[tuple[str, str]] | None) -> list[Finding]:
+    """own_notes: see ``OpenedCase``."""
     reports = [report for report in launches if isinstance(report, dict)]
-    return [each for report in reports for each in read_findings(report.get("findings"))]
+    listed = [each for report in reports for each in read_findings(report.get("findings"))]
+    return [
+        replace(each, told_by=BY_SUBMISSION)
+        if own_notes is None or (each.code, each.message) in own_notes
+        else each
+        for each in listed
+    ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from nvfp4.judge.protocol import Exit, ResultPipe
 from nvfp4.judge.request import Request, SetupError
+from nvfp4.judge.source import Source
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.options import Options
 
@@ -20,10 +21,11 @@ _greeting_timeout_s = 30.0
 
 
 def judge_cases(request: Request) -> Exit:
-    """Runs a mode over the cases of a file. Raises SetupError and CannotRun."""
-    submission, options, pipe = request.submission, request.options, request.pipe
-    if not submission.is_file():
+    """Runs a mode over the cases of a file. Raises SetupError."""
+    options, pipe = request.options, request.pipe
+    if not request.submission.is_file():
         raise SetupError("there is no submission.py in this folder", Exit.USAGE)
+    submission = Source.read(request.submission)
     # The worker starts first: it and the judge import torch side by side.
     with SubmissionProcess(submission, options) as process:
         from nvfp4.judge.clock.device_limits import measure_limits
@@ -34,7 +36,7 @@ def judge_cases(request: Request) -> Exit:
         cases = _cases(Path(request.arguments[0]), request.secret_seed)
         _report_facts(pipe, device, options)
         _report_confinement(pipe, process)
-        hooks = judge_hooks(process, submission, device, request.deadline, options, pipe)
+        hooks = judge_hooks(process, device, request.deadline, options, pipe)
         judge = Judge(process, pipe, device, request.deadline, hooks)
         if request.mode == "test":
             if hooks.repeat is None:

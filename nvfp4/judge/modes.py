@@ -2,12 +2,14 @@
 
 import base64
 import hashlib
+import json
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 
 import torch
@@ -17,8 +19,11 @@ from nvfp4.judge.cases import Case
 from nvfp4.judge.clock import timing_checks
 from nvfp4.judge.clock.device_limits import DeviceLimits
 from nvfp4.judge.clock.stats import Stats, summarise
+from nvfp4.judge.contents import draw
 from nvfp4.judge.hooks import Clock, Hooks, Repetition
+from nvfp4.judge.later_calls import LaterCalls, make_all
 from nvfp4.judge.opened_case import (
+    CaseSetup,
     OpenedCase,
     OutOfTime,
     generate,
@@ -28,9 +33,18 @@ from nvfp4.judge.opened_case import (
 from nvfp4.judge.protocol import Exit, ResultPipe
 from nvfp4.judge.submission_process import CaseFailed, SubmissionFailed, SubmissionProcess
 from nvfp4.records.messages import Profile, Profiled
+from nvfp4.worker.printed import unheard
 
 longest_value_bytes = 3000
 """Of a failure message or the counts of an emulated call."""
+
+longest_essential_bytes = 240
+
+test_bytes, benchmark_bytes = 360, 1000
+"""Of what a verdict depends on: what a case is, whether it passed, times, a code, marks."""
+
+_rest = ("failure", "error", "emulation", "findings", "output", "samples")
+"""Of a report, the most important first: a verdict does not depend on whether there is room."""
 
 report_bytes = 14 << 10
 """Of a profile, before base64."""
@@ -45,6 +59,21 @@ class Schedule:
 
 
 schedules = {"cuda": Schedule(10, 100), "cpu": Schedule(1, 5)}
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """Of the device before the submission is loaded. fresh_contents: whether every call sees new
+    contents."""
+
+    limits: DeviceLimits
+    floors_ns: list[float]
+    own_clock: Clock | None
+    fresh_contents: bool
+
+
+cases_at_once = 3
+"""Of which further calls take turns; all are in memory."""
 
 
 class Judge:
@@ -69,13 +98,15 @@ class Judge:
         self._unloaded: SubmissionFailed | None = None
 
     def test(self, cases: list[Case], repetition: Repetition | None = None) -> Exit:
-        """Each case once, and a few of them again in another process. Raises CannotRun."""
+        """Each case once; those that decide again, and a few of them in another process."""
         self._load()
         outputs: list[torch.Tensor] = []
+        later: dict[int, LaterCalls] = {}
         self._pipe.write("test-count", len(cases))
+        self._pipe.reserve(len(cases), test_bytes)
         for index, case in enumerate(cases):
             key = f"test.{index}"
-            self._pipe.write(f"{key}.spec", case.spec)
+            self._write_essential(f"{key}.spec", case.spec)
             opening = self._opened(case, self._hooks.open_test)
             with self._reported(key) as report, opening as opened:
                 called, _ = opened.judged_call(generate(case, case.seed))
@@ -83,6 +114,11 @@ class Judge:
                 self._hooks.observe(opened, called, report)
                 outputs.append(opened.output())
                 report["status"] = "pass"
+                open_again = partial(self._opened, case, OpenedCase)
+                later[index] = LaterCalls(case, open_again, opened.last_call_s, least=1)
+        if not all(case.full_range for case in cases):
+            later = {index: each for index, each in later.items() if not each.case.full_range}
+        make_all(later, self._deadline, lambda index: self._adding(f"test.{index}"))
         if repetition is not None and not self._failures:
             for index in repetition.choose(cases, self._call_seed(len(cases), 0)):
                 with self._reported(f"test.{index}"):
@@ -94,32 +130,50 @@ class Judge:
         """Each case on its schedule.
 
         fresh_contents: every call sees new contents and every output is checked; otherwise the
-        first and the last. Raises CannotRun.
+        first and the last.
         """
         floors = self._hooks.floors_ns(cases, limits)
         own_clock = self._own_clock()  # all before the submission is loaded
+        measured = _Measured(limits, floors, own_clock, fresh_contents)
         self._load()
         self._pipe.write("benchmark-count", len(cases))
-        for index, case in enumerate(cases):
-            key = f"benchmark.{index}"
-            self._write_floor(key, case, floors[index])
-            opening = self._opened(case, self._hooks.open_benchmark)
-            with self._reported(key) as report, opening as opened:
-                data = generate(case, self._call_seed(index, 0) if fresh_contents else case.seed)
-                first, _ = opened.judged_call(data)
-                self._hooks.observe(opened, first, report)
-                untimed = self._hooks.untimed(opened, first)
-                if untimed:
-                    report.update(untimed)
-                    continue
-                stats = self._time(opened, data, index, limits, fresh_contents)
-                least_ns = min(floors[index], limits.floor_ns(case.bytes))
-                timing_checks.refuse_impossible(stats, least_ns)
-                if own_clock is not None:
-                    seeds = (self._call_seed(index, -1 - call) for call in count())
-                    report.update(own_clock.check(opened, stats, seeds))
-                report.update({name: str(value) for name, value in vars(stats).items()})
+        self._pipe.reserve(len(cases), benchmark_bytes)
+        for start in range(0, len(cases), cases_at_once):
+            with ExitStack() as open_cases:
+                later: dict[int, LaterCalls] = {}
+                for index, case in list(enumerate(cases))[start : start + cases_at_once]:
+                    key = f"benchmark.{index}"
+                    self._write_floor(key, case, floors[index])
+                    with self._reported(key) as report:
+                        opening = self._opened(case, self._hooks.open_benchmark)
+                        opened = open_cases.enter_context(opening)
+                        call_s = self._benchmark(opened, index, measured, report)
+                        later[index] = LaterCalls(case, opened.resumed, call_s, 2, True)
+                make_all(later, self._deadline, lambda index: self._adding(f"benchmark.{index}"))
         return self._end()
+
+    def _benchmark(
+        self, opened: OpenedCase, index: int, measured: "_Measured", report: dict[str, str]
+    ) -> float:
+        """Counts or times of a case, for its report. Returns how many seconds a call takes."""
+        case = opened.case
+        seed = self._call_seed(index, 0)
+        data = self._contents(case, seed) if measured.fresh_contents else generate(case, case.seed)
+        first, _ = opened.judged_call(data)
+        call_s = opened.last_call_s
+        self._hooks.observe(opened, first, report)
+        untimed = self._hooks.untimed(opened, first)
+        if untimed:
+            report.update(untimed)
+            return call_s
+        stats = self._time(opened, data, index, measured)
+        floor_ns = min(measured.floors_ns[index], measured.limits.floor_ns(case.bytes))
+        timing_checks.refuse_impossible(stats, floor_ns)
+        if measured.own_clock is not None:
+            seeds = (self._call_seed(index, -1 - call) for call in count())
+            report.update(measured.own_clock.check(opened, stats, seeds))
+        report.update({name: str(value) for name, value in vars(stats).items()})
+        return opened.last_call_s
 
     def describe(self, cases: list[Case], limits: DeviceLimits) -> Exit:
         """The floor of each case, without a call."""
@@ -128,7 +182,7 @@ class Judge:
         return self._end()
 
     def profile(self, cases: list[Case]) -> Exit:
-        """One call of each case under a profiler; its report as base64. Raises CannotRun."""
+        """One call of each case under a profiler; its report as base64."""
         self._load()
         self._pipe.write("benchmark-count", len(cases))
         for index, case in enumerate(cases):
@@ -143,9 +197,9 @@ class Judge:
 
     def _write_floor(self, key: str, case: Case, floor_ns: float) -> None:
         """What is known before it runs."""
-        self._pipe.write(f"{key}.spec", case.spec)
-        self._pipe.write(f"{key}.bytes", case.bytes)
-        self._pipe.write(f"{key}.floor", floor_ns)
+        self._write_essential(f"{key}.spec", case.spec)
+        self._write_essential(f"{key}.bytes", case.bytes)
+        self._write_essential(f"{key}.floor", floor_ns)
 
     def _load(self) -> None:
         """Where it fails, so does every case."""
@@ -161,16 +215,16 @@ class Judge:
         opened: OpenedCase,
         data: input_t,
         index: int,
-        limits: DeviceLimits,
-        fresh_contents: bool,
+        measured: "_Measured",
         attempts: int = 3,
     ) -> Stats:
         """After a first call on ``data``; again if a busy CPU delays answers."""
+        fresh_contents = measured.fresh_contents
         schedule = schedules[self._device.type]
         samples = timing_checks.Samples(schedule.timed_calls)
         for call in count(1):
             if fresh_contents:
-                data = generate(opened.case, self._call_seed(index, call + attempts * 10**6))
+                data = self._contents(opened.case, self._call_seed(index, call + attempts * 10**6))
             answer, wall_ns = opened.judged_call(data, check=fresh_contents)
             if call >= schedule.warm_up_calls:
                 samples.add(timing_checks.read_time(answer, wall_ns))
@@ -182,14 +236,14 @@ class Judge:
         times = samples.times
         opened.times_ns = [each.call_ns for each in times]
         stats = summarise(opened.times_ns)
-        timing_checks.refuse_unfinished(stats, times, limits)
+        timing_checks.refuse_unfinished(stats, times, measured.limits)
         if self._device.type == "cpu":
             try:
                 timing_checks.refuse_slow_clock(stats, times, 9 // attempts**2)
             except SubmissionFailed:
                 if attempts == 1:
                     raise
-                return self._time(opened, data, index, limits, fresh_contents, attempts - 1)
+                return self._time(opened, data, index, measured, attempts - 1)
         return stats
 
     def _own_clock(self) -> Clock | None:
@@ -205,6 +259,10 @@ class Judge:
         self._pipe.write("confined.clock", "calls behind a gate of the judge")
         return own_clock
 
+    def _contents(self, case: Case, seed: int) -> input_t:
+        """Inputs of a call; a GPU draws them as the contest does in no time."""
+        return generate(case, seed) if self._device.type == "cuda" else draw(case, seed).data
+
     def _call_seed(self, case_index: int, call: int) -> int:
         """Unforeseeable."""
         text = f"{case_index}/{call}".encode()
@@ -218,16 +276,17 @@ class Judge:
             raise failed
         if time.monotonic() >= self._deadline:
             raise OutOfTime
-        explain = self._hooks.explain
-        opened = open_case(self._process, case, self._device, self._deadline, explain)
+        setup = CaseSetup(self._process, self._device, self._deadline, self._hooks.explain)
+        opened = open_case(setup, case)
         try:
             yield opened
         finally:
             opened.close()
 
     @contextmanager
-    def _reported(self, key: str) -> Iterator[dict[str, str]]:
-        """Writes what the block puts into the report, or why it failed."""
+    def _reported(self, key: str, complete: bool = True) -> Iterator[dict[str, str]]:
+        """Writes what the block puts into the report, or why it failed. complete: whether that is
+        all about it."""
         report: dict[str, str] = {}
         try:
             yield report
@@ -236,7 +295,13 @@ class Judge:
             if failed.end is Exit.TIMED_OUT:  # the rest would hang as long
                 self._deadline = time.monotonic()
         else:
-            self._write(key, report)
+            self._write(key, report, complete)
+
+    @contextmanager
+    def _adding(self, key: str) -> Iterator[dict[str, str]]:
+        """The same of a case that was reported before; what is printed meanwhile is forgotten."""
+        with self._reported(key, complete=False) as report, unheard(self._process.stdout):
+            yield report
 
     def _fail(self, key: str, failed: CaseFailed, report: dict[str, str]) -> None:
         if failed.end is not Exit.CHECK_FAILED and failed.end not in self._failures:
@@ -244,17 +309,31 @@ class Judge:
             said = failed.failure.message if timed_out else failed
             print(f"eval.py: {key}: {said}", file=sys.stderr)  # which the bot shows
         self._failures.append(failed.end)
+        self._write_essential(f"{key}.failure", json.dumps({"code": failed.failure.code}))
         report["failure"] = failed.failure.as_json()
         if getattr(failed, "by_import", False):
             report["by_import"] = "true"
         self._write(key, {**report, "status": "fail", "error": str(failed)})
 
-    def _write(self, key: str, report: dict[str, str]) -> None:
+    def _write(self, key: str, report: dict[str, str], complete: bool = True) -> None:
+        """What a verdict depends on first, then the rest as far as there is room."""
         self._hooks.end_case(report)
         for name, value in report.items():
-            self._pipe.write(f"{key}.{name}", value, longest_bytes=longest_value_bytes)
-        if report:
+            if name not in _rest:
+                self._write_essential(f"{key}.{name}", value)
+        dropped = [
+            name
+            for name in _rest
+            if name in report
+            and not self._pipe.write(f"{key}.{name}", report[name], longest_value_bytes)
+        ]
+        if dropped:
+            self._write_essential(f"{key}.dropped", ",".join(dropped))
+        if report and complete:
             self._pipe.complete(key)
+
+    def _write_essential(self, key: str, value: object) -> None:
+        self._pipe.write(key, value, longest_essential_bytes, essential=True)
 
     def _end(self) -> Exit:
         self._pipe.verdict(passed=not self._failures)

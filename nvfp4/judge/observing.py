@@ -2,8 +2,8 @@
 
 import json
 import os
-import secrets
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from nvfp4.judge.diagnosis import diagnose
 from nvfp4.judge.emulated_counts import refuse_too_few_bytes, total_counts
 from nvfp4.judge.findings import findings_of
 from nvfp4.judge.hooks import Hooks
-from nvfp4.judge.opened_case import OpenedCase, generate
+from nvfp4.judge.opened_case import CaseSetup, OpenedCase
 from nvfp4.judge.protocol import ResultPipe
 from nvfp4.judge.recorded_case import RecordedCase, Recording
 from nvfp4.judge.repeat import Repetition
@@ -30,7 +30,6 @@ from nvfp4.records.failures import Finding
 from nvfp4.records.messages import Called
 from nvfp4.records.options import Options, called_by_the_command
 from nvfp4.worker.listings import take_listings
-from nvfp4.worker.printed import unheard
 from nvfp4.worker.timing import Flush, flushes
 
 _not_of_the_place = ("code", "message", "count")
@@ -38,7 +37,6 @@ _not_of_the_place = ("code", "message", "count")
 
 def judge_hooks(
     process: SubmissionProcess,
-    submission: Path,
     device: torch.device,
     deadline: float,
     options: Options,
@@ -50,7 +48,7 @@ def judge_hooks(
     on_cuda = device.type == "cuda"
     keep, flush = options.keep, options.flush
     retargeted = RetargetedKernels(pipe)
-    name = options.name or submission.name
+    name = options.name or process.source.file
     recording = Recording(process, name)
     records = not on_cuda and sys.platform == "linux"
     timed_calls = TimedCalls()
@@ -61,7 +59,7 @@ def judge_hooks(
             if recording.executor.listings:
                 take_listings(recording.executor.listings, Path(keep))
         timed_calls.add_to(report)
-        tell_more(report, process, submission, name)
+        tell_more(report, process, name)
 
     def observe(opened: OpenedCase, called: Called, report: dict[str, str]) -> None:
         retargeted.note(called.launches)
@@ -72,9 +70,10 @@ def judge_hooks(
             torch.set_num_threads(max(1, (os.cpu_count() or 1) // 2))
         report["error_share"] = f"{opened.error_share:.6g}"
         if isinstance(opened, RecordedCase):
-            report.update(opened.reported())
+            report["prints"] = opened.prints
         elif not on_cuda and not records:
-            report["unverified"] = "launches can be run elsewhere on Linux only"
+            opened.unverified = "launches can be run elsewhere on Linux only"
+        report.update(opened.mark())
         found = findings_of(opened, called)
         if found:
             report["findings"] = json.dumps([asdict(each) for each in found])
@@ -86,20 +85,17 @@ def judge_hooks(
         open_test=OpenedCase if on_cuda else StateChecks().open,
         open_benchmark=recording.open if records else OpenedCase,
         open_clock=partial(GatedClock, process, device, deadline) if on_cuda else None,
-        untimed=_timed if on_cuda else Counted(process),
+        untimed=_timed if on_cuda else _counted,
         flush=flushes[flush],
         **({"floors_ns": partial(_floors_ns, device, flushes[flush])} if on_cuda else {}),
         observe=observe,
         end_case=end_case,
-        repeat=partial(
-            Repetition,
-            submission=submission,
-            device=device,
-            deadline=deadline,
-        )
-        if options.repeat
-        else None,
+        repeat=_repetition(device, deadline) if options.repeat else None,
     )
+
+
+def _repetition(device: torch.device, deadline: float) -> Callable[[SubmissionProcess], Repetition]:
+    return lambda fresh: Repetition(CaseSetup(fresh, device, deadline))
 
 
 def _strictly(finding: Finding) -> SubmissionFailed:
@@ -125,47 +121,19 @@ def _timed(opened: OpenedCase, called: Called) -> dict[str, str]:
     return {}
 
 
-_calls_left = 3.0
-"""So many times as long as the last call another one may take."""
-
-
-class Counted:
-    """What emulated kernels did, which have no time. One benchmark of three, drawn at random, is
-    called again with other contents: what is kept from a call is wrong then.
+def _counted(opened: OpenedCase, called: Called) -> dict[str, str]:
+    """What emulated kernels did, which have no time. Raises SubmissionFailed where there can be no
+    counts, and under the bot, which ranks by times.
     """
-
-    def __init__(self, process: SubmissionProcess) -> None:
-        self._process = process
-        self._number, self._again = 0, secrets.randbelow(3)
-
-    def __call__(self, opened: OpenedCase, called: Called) -> dict[str, str]:
-        """Raises SubmissionFailed where there can be no counts or the second call is wrong, and
-        under the bot, which ranks by times.
-        """
-        if not called.launches:
-            return {}
-        if not called_by_the_command():
-            raise SubmissionFailed(
-                "setup.no_gpu", "there is no GPU here, and a kernel that is emulated has no time"
-            )
-        counts = total_counts(called.launches)
-        refuse_too_few_bytes(counts, opened.case.bytes)
-        number, self._number = self._number, self._number + 1
-        if number % 3 == self._again:
-            _call_again(opened, self._process)
-        return {"emulation": json.dumps(counts), "status": "pass"}
-
-
-def _call_again(opened: OpenedCase, process: SubmissionProcess) -> None:
-    """Nothing if that is not likely to end in time. Raises SubmissionFailed."""
-    if opened.seconds_left() < _calls_left * getattr(opened, "last_call_s", 0.0):
-        return
-    with unheard(process.stdout):
-        try:
-            opened.judged_call(generate(opened.case, secrets.randbelow(2**63)))
-        except SubmissionFailed as failed:
-            more = "(in another call with other inputs of the same shape)"
-            raise failed.and_more(more) from None
+    if not called.launches:
+        return {}
+    if not called_by_the_command():
+        raise SubmissionFailed(
+            "setup.no_gpu", "there is no GPU here, and a kernel that is emulated has no time"
+        )
+    counts = total_counts(called.launches)
+    refuse_too_few_bytes(counts, opened.case.bytes)
+    return {"emulation": json.dumps(counts), "status": "pass"}
 
 
 longest_bytes = 3000

@@ -1,8 +1,9 @@
 """A case in progress."""
 
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -12,6 +13,7 @@ from nvfp4.contract.layout import dtype_by_name, input_names, output_view, stora
 from nvfp4.contract.task import input_t, output_t
 from nvfp4.judge.cases import Case
 from nvfp4.judge.clock.device_limits import free_memory_bytes
+from nvfp4.judge.contents import Contents
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import CaseFailed, SubmissionFailed, SubmissionProcess
 from nvfp4.records.messages import Call, Called, Done, HandOverAgain, OpenCase
@@ -59,39 +61,67 @@ def generate(case: Case, seed: int) -> input_t:
     return (full if case.full_range else contest)(case.m, case.k, case.l, seed)
 
 
+@dataclass(frozen=True)
+class CaseSetup:
+    """What a case is opened with. process: that of the submission. deadline: on the monotonic
+    clock, in seconds."""
+
+    process: SubmissionProcess
+    device: torch.device
+    deadline: float
+    explain: Explain | None = None
+
+
 class OpenedCase:
     """error_share: the largest error so far over the allowed one. output_dtype: the last one's.
-    times_ns: of the timed calls."""
+    times_ns: of the timed calls. last_call_s: how long a call took. unverified: why something of
+    the case is only what the submission's own process says, None where nothing is. own_notes: code
+    and message of the findings that are, where others are the judge's; None where all are.
+    """
 
-    def __init__(
-        self,
-        process: SubmissionProcess,
-        case: Case,
-        device: torch.device,
-        deadline: float,
-        explain: Explain | None = None,
-    ) -> None:
-        """deadline: on the monotonic clock, in seconds. Raises SubmissionFailed, OutOfTime,
-        NotEnoughMemory."""
+    own_notes: set[tuple[str, str]] | None = None
+
+    def __init__(self, setup: CaseSetup, case: Case) -> None:
+        """Raises SubmissionFailed, OutOfTime, NotEnoughMemory."""
         self.case = case
-        self._explain = explain
+        self._explain = setup.explain
         self.error_share = 0.0
         self._called = False
+        self._emulates = setup.device.type == "cpu"
+        self._launched: bool | None = None
+        self.unverified: str | None = None
+        self.last_call_s = 0.0
         self.times_ns: list[float] = []
         self.output_dtype = torch.float16
         self._output = torch.empty(0)
-        self._process = process
-        self._deadline = deadline
-        _refuse_too_large(case, device)
-        self.buffers: SharedBuffers = create_buffers(case.m, case.k, case.l, device)
+        self._process = setup.process
+        self._deadline = setup.deadline
+        _refuse_too_large(case, setup.device)
+        self.buffers: SharedBuffers = create_buffers(case.m, case.k, case.l, setup.device)
         try:
-            self.ask(OpenCase(case.m, case.k, case.l), Done, self.buffers.fd)
-        except SubmissionFailed:
+            self.resume()
+        except (SubmissionFailed, OutOfTime):
             self.buffers.close()
             raise
 
+    def resume(self) -> None:
+        """Goes on with this case after another one. Raises SubmissionFailed, OutOfTime."""
+        case = self.case
+        self.ask(OpenCase(case.m, case.k, case.l), Done, self.buffers.fd)
+
+    @contextmanager
+    def resumed(self) -> Iterator["OpenedCase"]:
+        """The case, after another one."""
+        self.resume()
+        yield self
+
     def close(self) -> None:
         self.buffers.close()
+
+    def mark(self) -> dict[str, str]:
+        """What a report says of whose word the case is; without kernels there are only outputs,
+        which the judge checks, and times, which its clock does."""
+        return {"unverified": self.unverified} if self.unverified and self._launched else {}
 
     def judged_call(self, data: input_t, check: bool = True) -> tuple[Called, float]:
         """A call on ``data`` with inputs and output checked, and its nanoseconds by the judge's
@@ -106,14 +136,36 @@ class OpenedCase:
         start_ns = time.perf_counter_ns()
         answered = self.ask(request, answer)
         self._called = True
+        self._note_launches(answered)
         # While the clock runs: later writes do not count.
         self._output = self.buffers.tensors[output_name].clone()
         wall_ns = float(time.perf_counter_ns() - start_ns)
+        self.last_call_s = wall_ns / 1e9
         self._take_dtype(answered)
         self.check_inputs(self.buffers, data)
         if check:
             self.check_output(self.output(), data)
         return answered, wall_ns
+
+    def call_again(self, contents: Callable[[], Contents], runs: bool) -> None:
+        """One more call, with other contents; of a large output some rows are checked, drawn at
+        random. runs: it must run, be it known what it does. Raises SubmissionFailed, OutOfTime."""
+        drawn = contents()
+        self.judged_call(drawn.data, check=False)
+        self.check_drawn(drawn)
+
+    def check_drawn(self, drawn: Contents) -> None:
+        """Raises SubmissionFailed if a row is wrong whose result is known."""
+        if not drawn.has_right(self.output()):
+            self.check_output(self.output(), drawn.data)
+
+    def _note_launches(self, answered: object) -> None:
+        if self._emulates and isinstance(answered, Called):
+            launched = bool(answered.launches)
+            if self._launched not in (None, launched):
+                self._launched = True
+                self.unverified = self.unverified or "some calls launch kernels, others do not"
+            self._launched = launched or bool(self._launched)
 
     def fill(self, buffers: SharedBuffers, data: input_t) -> None:
         """Writes the inputs of a call into shared buffers."""

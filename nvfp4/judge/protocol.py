@@ -4,6 +4,7 @@ import errno
 import fcntl
 import mmap
 import os
+import sys
 from enum import IntEnum
 
 
@@ -19,6 +20,10 @@ class Exit(IntEnum):
     TIMED_OUT = 114
 
 
+streamed_bytes = sys.maxsize
+"""Of a pipe that somebody reads meanwhile."""
+
+
 class PipeLost(Exception):
     """The results cannot be written any more."""
 
@@ -27,22 +32,32 @@ class ResultPipe:
     """Writes ``key: value`` lines to the bot's pipe. Methods raise PipeLost.
 
     The bot reads the pipe only when the judge has ended: what does not fit into its 64 KiB would
-    block for ever. Long values are cut; at the end lines are dropped after ``truncated: true``.
+    block for ever. Long values are cut. Lines that a verdict depends on are essential: no other
+    line takes their room. What was dropped of a case is told.
     """
 
     capacity_bytes = 60 << 10
     longest_value_bytes = 2000
 
-    def __init__(self, fd: int) -> None:
-        """Raises OSError where ``fd`` cannot be written to."""
+    def __init__(self, fd: int, capacity_bytes: int = capacity_bytes) -> None:
+        """capacity_bytes: more where somebody reads meanwhile. Raises OSError where ``fd`` cannot
+        be written to."""
         if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
             raise OSError(errno.EBADF, "the descriptor is open for reading only")
         self._file = os.fdopen(fd, "wb", buffering=0)
+        self._capacity_bytes = capacity_bytes
         self._written_bytes = 0
+        self._cases_left, self._case_bytes = 0, 0
         self._truncated = False
 
-    def write(self, key: str, value: object, longest_bytes: int | None = None) -> None:
-        """One line; line breaks become a literal backslash-n."""
+    def reserve(self, cases: int, case_bytes: int) -> None:
+        """Room for the essential lines of so many cases, until each is complete."""
+        self._cases_left, self._case_bytes = cases, case_bytes
+
+    def write(
+        self, key: str, value: object, longest_bytes: int | None = None, essential: bool = False
+    ) -> bool:
+        """One line, in which line breaks become a literal backslash-n. Whether there was room."""
         limit = self.longest_value_bytes if longest_bytes is None else longest_bytes
         text = escape(str(value))
         encoded = text.encode("utf-8", "replace")
@@ -51,16 +66,19 @@ class ResultPipe:
             encoded = f"{cut} ... (cut)".encode()
         name = escape(key).replace(":", "_").encode("utf-8", "replace")
         line = name + b": " + encoded + b"\n"
-        if self._written_bytes + len(line) > self.capacity_bytes:
+        reserved_bytes = 0 if essential else self._cases_left * self._case_bytes
+        if self._written_bytes + len(line) > self._capacity_bytes - reserved_bytes:
             if not self._truncated:
                 self._truncated = True
                 self._put(b"truncated: true\n")
-            return
+            return False
         self._put(line)
+        return True
 
     def complete(self, key: str) -> None:
         """Says that everything about a key, such as ``test.0``, is written."""
-        self.write(f"{key}.complete", "true")
+        self.write(f"{key}.complete", "true", essential=True)
+        self._cases_left = max(0, self._cases_left - 1)
 
     def verdict(self, passed: bool) -> None:
         """The closing line, for which there is always room."""

@@ -8,8 +8,10 @@ and what is said of them is unverified.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -18,8 +20,9 @@ import torch
 from nvfp4.contract.layout import described_buffers, dtype_by_name, input_names, storages
 from nvfp4.contract.task import input_t
 from nvfp4.judge.cases import Case
+from nvfp4.judge.contents import Contents
 from nvfp4.judge.executor import Executor, ExecutorFailed
-from nvfp4.judge.opened_case import Explain, OpenedCase, changed_input, generate
+from nvfp4.judge.opened_case import CaseSetup, OpenedCase, changed_input, generate
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.failures import read_failure
@@ -27,10 +30,8 @@ from nvfp4.records.launch_records import Malformed, RecordedCall, outbox_bytes, 
 from nvfp4.records.messages import (
     Call,
     Called,
-    Done,
     Execute,
     Executed,
-    OpenCase,
     Opened,
     OpenSession,
     Record,
@@ -53,8 +54,8 @@ _attempts = 3
 _margin_s = 5.0
 _longest_reason = 200
 
-_longest_quoted = 128 << 10
-"""Bytes of a submission of which messages show a line."""
+_declared_variable = re.compile(rb"(?<!\w)\.(?:global|const)\b")
+"""In PTX outside of an instruction, which has the word at its end."""
 
 
 class NotRecorded(Exception):
@@ -73,17 +74,11 @@ class Recording:
         self.why = ""
         self._outbox: int | None = None
         self._opened = False
+        self._variables = False
 
-    def open(
-        self,
-        process: SubmissionProcess,
-        case: Case,
-        device: torch.device,
-        deadline: float,
-        explain: Explain | None = None,
-    ) -> OpenedCase:
-        """As OpenedCase; process: the one that this belongs to."""
-        return RecordedCase(self, case, device, deadline, explain)
+    def open(self, setup: CaseSetup, case: Case) -> OpenedCase:
+        """As OpenedCase, of the process that this belongs to."""
+        return RecordedCase(self, setup, case)
 
     def outbox(self) -> tuple[int, bool]:
         """The descriptor of the file that records are handed over in, and whether it is new."""
@@ -91,6 +86,16 @@ class Recording:
             return self._outbox, False
         self._outbox = sealed_file(outbox_bytes)
         return self._outbox, True
+
+    def keeps_memory(self, call: RecordedCall) -> bool:
+        """Whether launches could leave something for those of a later call."""
+        assert self._outbox is not None
+        for span in call.texts:
+            text = os.pread(self._outbox, span.nbytes, span.offset)
+            self._variables |= _declared_variable.search(text) is not None
+        return self._variables or any(
+            step.regions or step.writes or step.variables for step in call.steps
+        )
 
     def give_up(self, why: str) -> None:
         """From now on nothing is recorded, and another process has the calls."""
@@ -107,9 +112,9 @@ class Recording:
             for attempt in range(_attempts):
                 first = not self._opened
                 if first:
-                    path = self.process.scratch / "submission.py"
-                    text = path.read_bytes()[:_longest_quoted].decode("utf-8", "replace")
-                    session = OpenSession(str(path), self.name, text)
+                    process = self.process
+                    path, text = str(process.submission), process.source.text
+                    session = OpenSession(path, self.name, text)
                     self.executor.ask(session, Opened, timeout_s, self.outbox()[0])
                     self._opened = True
                 executed = self.executor.ask(request, Executed, timeout_s, fd)
@@ -123,27 +128,17 @@ class Recording:
 
 
 class RecordedCase(OpenedCase):
-    """A case whose calls are recorded as long as that works.
-
-    unverified: why what the last call gave is only what the submission's own process says, None
-    where it is not. prints: what its kernels have printed elsewhere. last_call_s: how long a call
-    took.
+    """A case whose calls are recorded as long as that works. prints: what its kernels have printed
+    elsewhere.
     """
 
-    def __init__(
-        self,
-        recording: Recording,
-        case: Case,
-        device: torch.device,
-        deadline: float,
-        explain: Explain | None = None,
-    ) -> None:
+    def __init__(self, recording: Recording, setup: CaseSetup, case: Case) -> None:
         """As OpenedCase."""
         self._recording = recording
-        self.unverified: str | None = None
+        self._programs: set[RecordedCall] = set()
+        self._was_recorded = False
         self.prints = ""
-        self.last_call_s = 0.0
-        super().__init__(recording.process, case, device, deadline, explain)
+        super().__init__(setup, case)
 
     def judged_request(
         self, data: input_t, request: object, answer: type[T], check: bool = True
@@ -153,46 +148,70 @@ class RecordedCase(OpenedCase):
         try:
             if isinstance(request, Call) and not self._recording.why:
                 try:
-                    called = self._recorded_call(data, check)
-                    self.unverified = None
+                    called = self._run(*self._record(), data)
+                    if check:
+                        self._check(data)
                     return called, (time.monotonic() - began_s) * 1e9  # type: ignore[return-value]
                 except NotRecorded as error:
-                    self._recording.give_up(str(error))
-                    self._called = False
-                    self.ask(OpenCase(self.case.m, self.case.k, self.case.l), Done, self.buffers.fd)
-            self.unverified = self._recording.why or "no launch"
+                    self._give_up(error)
+            self._is_unverified("")
             return super().judged_request(data, request, answer, check)
         finally:
             self.last_call_s = time.monotonic() - began_s
 
-    def reported(self) -> dict[str, str]:
-        """What the last call adds to the case's report."""
-        report = {} if self.unverified is None else {"unverified": self.unverified}
-        return {**report, "prints": self.prints} if self.prints else report
+    def call_again(self, contents: Callable[[], Contents], runs: bool) -> None:
+        """As OpenedCase. What is recorded as before does the same, unless it keeps memory."""
+        if not self._recording.why:
+            try:
+                call, said = self._record()
+                if runs or call not in self._programs:
+                    drawn = contents()
+                    self._run(call, said, drawn.data)
+                    self.check_drawn(drawn)
+                return
+            except NotRecorded as error:
+                self._give_up(error)
+        self._is_unverified("in a later call: " if self._was_recorded else "")
+        super().call_again(contents, runs)
 
     def check_again(self) -> None:
         """As OpenedCase; nobody can change what came from elsewhere."""
         if self.unverified is not None:
             super().check_again()
 
-    def _recorded_call(self, data: input_t, check: bool) -> Called:
+    def _give_up(self, error: NotRecorded) -> None:
+        self._recording.give_up(str(error))
+        self._called = False
+        self.resume()
+
+    def _is_unverified(self, when: str) -> None:
+        self.own_notes = None
+        why = self._recording.why or "no launch"
+        self.unverified = self.unverified or f"{when}{why}"
+
+    def _run(self, call: RecordedCall, said: dict[str, Any], data: input_t) -> Called:
         """Raises NotRecorded, and SubmissionFailed at the time limit."""
-        call, said = self._record()
+        keeps_memory = self._recording.keeps_memory(call)
         executed, output = self._execute(said, data)
         self.prints += executed.prints
         failure = read_failure(executed.failure)
         if failure is not None:  # it would take as long here
             raise SubmissionFailed.of(failure, executed.fault)
         if executed.fault:
-            raise NotRecorded(_first_line(executed.fault))
-        self._called = True
+            raise NotRecorded(f"where the judge runs its launches: {_first_line(executed.fault)}")
+        self._called = self._was_recorded = True
+        launches = [step.launch for step in call.steps if step.launch]
+        self.own_notes = {note[:2] for launch in launches for note in launch.notes}
         self._output = output
         self.output_dtype = dtype_by_name[call.dtype]
-        if check:
-            self._check(data)
-        return Called(0.0, 0.0, False, call.dtype, executed.reports)
+        if not keeps_memory:
+            self._programs.add(replace(call, texts=()))
+        called = Called(0.0, 0.0, False, call.dtype, executed.reports)
+        self._note_launches(called)
+        return called
 
     def _record(self) -> tuple[RecordedCall, dict[str, Any]]:
+        """What the submission launches on decoys. Raises NotRecorded."""
         decoys = Decoys(self.case)
         decoys.fill(self.buffers)
         self.buffers.tensors[output_name].fill_(0xFF)
@@ -205,9 +224,9 @@ class RecordedCase(OpenedCase):
         except SubmissionFailed as failed:
             if failed.end is Exit.TIMED_OUT:
                 raise
-            raise NotRecorded(_first_line(failed.failure.message)) from None
+            raise NotRecorded(f"recording failed: {_first_line(failed.failure.message)}") from None
         if recorded.call == {}:
-            raise NotRecorded(_first_line(recorded.why))
+            raise NotRecorded(f"its process says: {_first_line(recorded.why)}")
         try:
             return read_call(recorded.call), recorded.call
         except Malformed as error:
@@ -248,7 +267,8 @@ class RecordedCase(OpenedCase):
         try:
             self.check_output(self.output(), data)
         except SubmissionFailed as failed:
-            raise NotRecorded(_first_line(failed)) from None
+            wrong = f"where the judge runs its launches, {_first_line(failed)}"
+            raise NotRecorded(wrong) from None
         finally:
             self._explain = explain
 

@@ -1,13 +1,11 @@
 """Cases run once more in a fresh process: the same inputs must give the same output, and others the
 right one."""
 
-from pathlib import Path
-
 import torch
 
 from nvfp4.judge.cases import Case
-from nvfp4.judge.opened_case import OpenedCase, generate, same_bits
-from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
+from nvfp4.judge.opened_case import CaseSetup, OpenedCase, generate, same_bits
+from nvfp4.judge.submission_process import SubmissionFailed
 
 atomics_directive = "#!NVFP4 atomics"
 """A submission that adds up with atomics says so; its output may differ by one step of float16."""
@@ -15,10 +13,9 @@ atomics_directive = "#!NVFP4 atomics"
 repeated_cases = 2
 
 
-def declares_atomics(submission: Path) -> bool:
+def declares_atomics(source: str) -> bool:
     """Whether the directive stands among the first comment lines."""
-    text = submission.read_text(encoding="utf-8", errors="replace")
-    for line in text.splitlines():
+    for line in source.splitlines():
         if line.strip() and not line.startswith("#"):
             return False
         if line.strip() == atomics_directive:
@@ -29,18 +26,9 @@ def declares_atomics(submission: Path) -> bool:
 class Repetition:
     """A fresh process of the same submission."""
 
-    def __init__(
-        self,
-        process: SubmissionProcess,
-        submission: Path,
-        device: torch.device,
-        deadline: float,
-    ) -> None:
-        """deadline: on the monotonic clock, in seconds."""
-        self._process = process
-        self._device = device
-        self._deadline = deadline
-        self._atomics = declares_atomics(submission)
+    def __init__(self, setup: CaseSetup) -> None:
+        self._setup = setup
+        self._atomics = declares_atomics(setup.process.source.text)
 
     def choose(self, cases: list[Case], digest: int) -> list[int]:
         """Which cases are repeated: one at random of each kind of inputs, two at least."""
@@ -62,7 +50,7 @@ class Repetition:
 
         output: float16 [m, 1, l], from the process before.
         """
-        opened = OpenedCase(self._process, case, self._device, self._deadline)
+        opened = OpenedCase(self._setup, case)
         try:
             opened.judged_call(generate(case, case.seed))
             repeated = opened.output()

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-import torch
-
 from nvfp4.contract.task import input_t
 from nvfp4.judge.cases import Case
-from nvfp4.judge.opened_case import Explain, OpenedCase, OutOfTime
+from nvfp4.judge.opened_case import CaseSetup, OpenedCase, OutOfTime
 from nvfp4.judge.protocol import Exit
-from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
-from nvfp4.records.messages import Call, Called, Done, OpenCase
+from nvfp4.judge.submission_process import SubmissionFailed
+from nvfp4.records.messages import Call, Called
 
 T = TypeVar("T")
 
@@ -23,30 +21,15 @@ class StateChecks:
     def __init__(self) -> None:
         self.called = self.looked = False
 
-    def open(
-        self,
-        process: SubmissionProcess,
-        case: Case,
-        device: torch.device,
-        deadline: float,
-        explain: Explain | None = None,
-    ) -> OpenedCase:
+    def open(self, setup: CaseSetup, case: Case) -> OpenedCase:
         """As OpenedCase."""
-        return _CheckedCase(self, process, case, device, deadline, explain)
+        return _CheckedCase(self, setup, case)
 
 
 class _CheckedCase(OpenedCase):
-    def __init__(
-        self,
-        checks: StateChecks,
-        process: SubmissionProcess,
-        case: Case,
-        device: torch.device,
-        deadline: float,
-        explain: Explain | None,
-    ) -> None:
+    def __init__(self, checks: StateChecks, setup: CaseSetup, case: Case) -> None:
         self._checks = checks
-        super().__init__(process, case, device, deadline, explain)
+        super().__init__(setup, case)
 
     def judged_request(
         self, data: input_t, request: object, answer: type[T], check: bool = True
@@ -68,7 +51,7 @@ class _CheckedCase(OpenedCase):
         try:
             self._process.stop()
             self._called = False
-            self.ask(OpenCase(self.case.m, self.case.k, self.case.l), Done, self.buffers.fd)
+            self.resume()
             super().judged_request(data, Call(), Called)
         except (SubmissionFailed, OutOfTime):
             return

@@ -18,8 +18,9 @@ from typing import IO, TypeVar
 
 from nvfp4 import contract
 from nvfp4.judge.protocol import Exit
+from nvfp4.judge.source import Source
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout, Message
-from nvfp4.records.failures import Failure, read_failure
+from nvfp4.records.failures import BY_SUBMISSION, Failure, read_failure
 from nvfp4.records.messages import Done, Failed, Greeting, Load, pack, unpack
 from nvfp4.records.options import Options
 from nvfp4.sandbox import isolation
@@ -89,12 +90,6 @@ class SubmissionFailed(CaseFailed):
         return failed
 
 
-class CannotRun(Exception):
-    """This machine lacks what the submission needs; ``str`` says what."""
-
-    end = Exit.USAGE
-
-
 class _Tail(threading.Thread):
     """Reads a stream to its end, counts lines, and keeps the first and the last of it."""
 
@@ -120,16 +115,15 @@ class _Tail(threading.Thread):
 class SubmissionProcess:
     """A worker in a session, an environment and a scratch folder of its own.
 
-    The folder holds copies of the submission, task.py and utils.py.
+    The folder holds copies of the submission, task.py and utils.py. A worker that takes the place
+    of another finds nothing that the other has left there.
     """
 
-    def __init__(self, submission: Path, options: Options | None = None) -> None:
+    def __init__(self, submission: Path | Source, options: Options | None = None) -> None:
         self.options = options or Options()
-        self.scratch = Path(tempfile.mkdtemp(prefix="nvfp4-"))
-        for source in (submission, *(_contract / name for name in _beside)):
-            shutil.copy(source, self.scratch / source.name)
-        self._submission = self.scratch / submission.name
-        self._source, self._name = submission, self.options.name or submission.name
+        self.source = submission if isinstance(submission, Source) else Source.read(submission)
+        self.scratch = self._new_scratch()
+        self._name = self.options.name or self.source.file
         self._process: Process | None = None
         self._loaded = self._loads = False
         self._requests = 0
@@ -143,14 +137,30 @@ class SubmissionProcess:
 
     def __exit__(self, *error: object) -> None:
         self.stop()
-        with suppress(RecursionError):
-            shutil.rmtree(self.scratch, ignore_errors=True)
+        _remove(self.scratch)
+
+    def _new_scratch(self) -> Path:
+        folder = Path(tempfile.mkdtemp(prefix="nvfp4-"))
+        for name in _beside:
+            shutil.copy(_contract / name, folder / name)
+        (folder / self.source.file).write_bytes(self.source.content)
+        self._used = False
+        return folder
+
+    @property
+    def submission(self) -> Path:
+        """The copy that the worker imports, and may have replaced since."""
+        return self.scratch / self.source.file
 
     def start(self) -> None:
+        if self._used:
+            _remove(self.scratch)
+            self.scratch = self._new_scratch()
+        self._used = True
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = start_worker(
-                "nvfp4.worker", self._submission, theirs.fileno(), self.options, self.scratch
+                "nvfp4.worker", self.submission, theirs.fileno(), self.options, self.scratch
             )
         assert self._process.stdout and self._process.stderr
         self.stdout, self._stderr = _Tail(self._process.stdout), _Tail(self._process.stderr)
@@ -204,7 +214,7 @@ class SubmissionProcess:
 
     def load(self, timeout_s: float) -> None:
         """Imports the submission: a failure once, and the same again whenever it is asked for.
-        Raises SubmissionFailed and CannotRun."""
+        Raises SubmissionFailed."""
         if self._process is None:
             self.start()
         self.greet(timeout_s)
@@ -276,13 +286,12 @@ class SubmissionProcess:
         assert isinstance(answered, answer)
         return answered
 
-    def _told(self, answered: Failed) -> Exception:
+    def _told(self, answered: Failed) -> SubmissionFailed:
         failure = read_failure(answered.failure) or Failure("call.exception")
-        if failure.code == "setup.judge":
-            return CannotRun(answered.message)
         if not failure.code.startswith(_told_by_workers):
             failure = replace(failure, code="call.exception")
-        failed = SubmissionFailed.of(replace(failure, causes=[]), answered.message)
+        failure = replace(failure, causes=[], told_by=BY_SUBMISSION)
+        failed = SubmissionFailed.of(failure, answered.message)
         failed.by_import = isinstance(self._asked, Load)
         if failure.code == "cuda.error":  # lost with the CUDA context of that process
             self.stop()
@@ -298,7 +307,7 @@ class SubmissionProcess:
         if ours_s >= _least_s:
             message += f", of which compiling and emulating took {ours_s:.3g} s"
             arguments["not_its_own_s"] = float(f"{ours_s:.3g}")
-        stack = stack_of_hang(self.scratch, self._source, self._name)
+        stack = stack_of_hang(self.scratch, self.source.file, self.source.text, self._name)
         code = "timeout.import" if loads else "timeout.call"
         return SubmissionFailed(code, f"{message}\n{stack}".strip(), Exit.TIMED_OUT, **arguments)
 
@@ -308,6 +317,7 @@ class SubmissionProcess:
         if not refused:
             return ended
         failed = SubmissionFailed("launch.unsupported_call", f"{refused}\nthen {ended}")
+        failed.failure = replace(failed.failure, told_by=BY_SUBMISSION)
         failed.by_import = ended.by_import
         return failed
 
@@ -354,6 +364,11 @@ class SubmissionProcess:
         return self._after_refusal(
             SubmissionFailed("process.exited", message + more, exit_code=code)
         )
+
+
+def _remove(folder: Path) -> None:
+    with suppress(RecursionError):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _signal(number: int) -> tuple[str, str]:

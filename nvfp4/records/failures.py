@@ -25,6 +25,9 @@ LARGEST = 2**53
 
 UNKNOWN = "unknown"
 
+BY_JUDGE, BY_SUBMISSION = "judge", "submission"
+"""Whose word a failure or a finding is; the latter means that of the submission's own process."""
+
 _code = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 
 
@@ -42,7 +45,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a case did not pass; docs/json.md explains every field."""
+    """Why a case did not pass; docs/json.md explains every field. told_by: whose word it is, which
+    whoever reads another's record sets."""
 
     code: str
     message: str = ""
@@ -58,6 +62,7 @@ class Failure:
     arguments: dict[str, Any] = field(default_factory=dict)
     causes: list[dict[str, Any]] = field(default_factory=list)
     related: list[Place] = field(default_factory=list)
+    told_by: str = BY_JUDGE
 
     def as_plain(self) -> dict[str, Any]:
         """Every field that says something."""
@@ -77,7 +82,8 @@ class Failure:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a kernel did that the manual forbids and hardware tolerates. count: how often."""
+    """What a kernel did that the manual forbids and hardware tolerates. count: how often. told_by:
+    as of a failure."""
 
     code: str
     message: str = ""
@@ -90,6 +96,7 @@ class Finding:
     thread: list[int] | None = None
     count: int | None = None
     related: list[Place] = field(default_factory=list)
+    told_by: str = BY_JUDGE
 
 
 KEYS = tuple(each.name for each in fields(Failure))

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import mmap
+import os
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,9 @@ from nvfp4.worker.runner import Runner
 explained_name = "explained.json"
 """In the folder that a submission's process may write to."""
 
+_most_cases = 3
+"""Whose tensors stay; as many as the judge takes turns with."""
+
 most_kernels = 16
 """Whose cost is explained."""
 
@@ -45,6 +49,7 @@ class EmulatedRunner(Runner):
 
     def __init__(self, submission: Path, options: Options) -> None:
         super().__init__(submission, options)
+        self._cases: dict[tuple[int, int], SharedBuffers] = {}
         self.operations |= {
             WatchedCall: self._watched_call,
             Record: self._record,
@@ -79,13 +84,24 @@ class EmulatedRunner(Runner):
             return super()._load(request, fd)
 
     def _open_case(self, request: OpenCase, fd: int | None) -> Done:
-        """As long as the tensors of the case before are there, others have other addresses: what a
-        submission keeps of an address is wrong then."""
-        before, self.buffers = self.buffers, SharedBuffers({})
-        try:
-            return super()._open_case(request, fd)
-        finally:
-            before.close()
+        """The tensors of a few cases stay where they are: what a submission keeps of an address is
+        wrong for the others, and a case that the judge returns to has its own."""
+        assert fd is not None
+        file = os.fstat(fd)
+        memory = file.st_dev, file.st_ino
+        kept = self._cases.pop(memory, None)
+        self.buffers = SharedBuffers({})  # which the next line would close
+        if kept is None:
+            super()._open_case(request, fd)
+            kept = self.buffers
+        else:
+            os.close(fd)
+            self.shape = (request.m, request.k, request.l)
+            self.buffers = kept
+        self._cases[memory] = kept
+        if len(self._cases) > _most_cases:
+            self._cases.pop(next(iter(self._cases))).close()
+        return Done()
 
     def _note(self, word: str) -> None:
         """For nvfp4/cli/judging/bot.py; the submission can do as it likes with the file."""

@@ -2,7 +2,6 @@
 
 import contextlib
 import faulthandler
-import linecache
 import os
 import re
 import time
@@ -20,7 +19,7 @@ _margin_s = 1.5
 _stack = "stack"
 _longest_bytes = 1 << 20
 _most_frames = 8
-_frame = re.compile(r'  File "([^"\n]+)", line (\d+) in (\S+)')
+_frame = re.compile(r'  File "([^"\n]+)", line (\d{1,9}) in (\S+)')
 _thread = re.compile(r"^(?:Current thread|Thread) [^\n]*\n", re.MULTILINE)
 
 
@@ -52,15 +51,17 @@ class HangWatch:
             faulthandler.cancel_dump_traceback_later()
 
 
-def stack_of_hang(scratch: Path, submission: Path, name: str) -> str:
+def stack_of_hang(scratch: Path, file: str, source: str, name: str) -> str:
     """The frames of the submission at the time limit, outermost first; empty if there are none.
 
     scratch: the folder of the submission's process, which may have written there what it liked.
+    file: the submission's in that folder. source: what stood in it. name: what messages call it.
     """
     content = read_plain_file(scratch, _stack, _longest_bytes) or b""
     text = content.decode("utf-8", "replace")
     threads = [_frame.findall(each) for each in _thread.split(text)]
-    own = str(scratch / submission.name)
+    own = str(scratch / file)
+    texts = source.splitlines()
     frames = next((each for each in threads if any(path == own for path, _, _ in each)), [])
     if not frames:
         return ""
@@ -69,12 +70,12 @@ def stack_of_hang(scratch: Path, submission: Path, name: str) -> str:
     for path, number, function in reversed(frames[last : last + 4 * _most_frames]):
         if path == own:
             lines.append(f'  File "{name}", line {number}, in {function}')
-            source = linecache.getline(str(submission.resolve()), int(number)).strip()
-            lines += [f"    {source}"] if source else []
+            text = texts[int(number) - 1].strip() if 0 < int(number) <= len(texts) else ""
+            lines += [f"    {text}"] if text else []
     if last:
         path, number, function = frames[0]
         lines.append(f"  inside {_of_library(path)}:{number}, in {function}")
-    return plain("\n".join(lines[: 2 * _most_frames + 2]), scratch / submission.name, name)
+    return plain("\n".join(lines[: 2 * _most_frames + 2]), scratch / file, name)
 
 
 def _of_library(path: str) -> str:

@@ -238,8 +238,6 @@ class Runner:
         return Profiled(table, self._dtype_name)
 
     def _explain(self, error: BaseException, loads: bool) -> Failed:
-        if getattr(error, "failure", "") == "setup":
-            return Failed(" ".join(str(error).split()), {"code": "setup.judge"})
         if loads and isinstance(error, Exception):
             return self._explain_import(error)
         told = explained(error, self._submission, self.name)

@@ -9,8 +9,11 @@ from collections.abc import Iterable, Iterator
 
 # Options that choose an architecture, or what ptxas and the linker of device code do: another
 # architecture is compiled for, and no machine code is made. Some take the next word.
-_DROPPED_WITH_VALUE = {
+_ARCHITECTURES = {
     *("-gencode", "--generate-code", "-arch", "--gpu-architecture", "-code", "--gpu-code"),
+}
+_DROPPED_WITH_VALUE = {
+    *_ARCHITECTURES,
     *("-Xptxas", "--ptxas-options", "-Xnvlink", "--nvlink-options", "-Xfatbinary"),
     *("-ccbin", "--compiler-bindir", "-t", "--threads", "-split-compile", "--split-compile"),
     *("-o", "--output-file", "-odir", "--keep-dir", "-keep-dir", "-cudart", "--cudart"),
@@ -18,17 +21,9 @@ _DROPPED_WITH_VALUE = {
 _DROPPED = {
     *("-lineinfo", "--generate-line-info", "-rdc=true", "-rdc", "-dc", "--device-c"),
     *("--relocatable-device-code=true", "--keep", "-keep", "--save-temps", "-save-temps"),
-    *(
-        "-res-usage",
-        "--resource-usage",
-        "-v",
-        "--verbose",
-        "-c",
-        "-dlto",
-        "--dlto",
-        "--extensible-whole-program",
-    ),
-    *("-O0", "-O1", "-O2", "-O3", "-O", "-Ofast", "--optimize=3", "-ewp", "--dopt=on", "-time"),
+    *("-res-usage", "--resource-usage", "-v", "--verbose", "-c", "-dlto", "--dlto"),
+    *("--extensible-whole-program", "-ewp"),
+    *("-O0", "-O1", "-O2", "-O3", "-O", "-Ofast", "--optimize=3", "--dopt=on", "-time"),
     *("-fPIC", "-shared"),
 }
 _REGISTER_LIMITS = ("-maxrregcount", "--maxrregcount")
@@ -73,33 +68,20 @@ def register_limit(flags: Iterable[str] | str | None) -> list[str]:
     return []
 
 
+_LIBRARY_OF_CUDA = re.compile(
+    r"-l(?:cuda|cudart|cudart_static|nvrtc|nvidia-ml|cudadevrt|"
+    r"(?:cublas|cusparse|cusolver|cudnn|curand|cufft|c10_cuda|torch_cuda).*)"
+)
+
+
 def linked(flags: Iterable[str] | str | None) -> list[str]:
     """Linker flags without the libraries of CUDA, whose functions are not those of a GPU here."""
-    libraries = ("cuda", "cudart", "cudart_static", "nvrtc", "nvidia-ml", "cudadevrt")
-    prefixes = (
-        "cublas",
-        "cusparse",
-        "cusolver",
-        "cudnn",
-        "curand",
-        "cufft",
-        "c10_cuda",
-        "torch_cuda",
-    )
-    return [
-        word
-        for word in _words(flags)
-        if not word.startswith("-l") or not (word[2:] in libraries or word[2:].startswith(prefixes))
-    ]
+    return [word for word in _words(flags) if not _LIBRARY_OF_CUDA.fullmatch(word)]
 
 
-_ARCHITECTURES = (
-    *("-gencode", "--generate-code", "-arch", "--gpu-architecture", "-code", "--gpu-code"),
-)
 _DEVICE_LINKING = re.compile(
     r"-dc|--device-c|-rdc(=true)?|--relocatable-device-code(=true)?|-dlto|-dw|--device-w"
 )
-_MADE = re.compile(r"\b((?:sm|compute)_\d+[af]?)\b|\b(native|all|all-major)\b")
 _ARCH_LIST = "TORCH_CUDA_ARCH_LIST"
 _inherited_arch_list = os.environ.get(_ARCH_LIST)  # this is loaded before a submission is
 _ONE = re.compile(r"(?:sm|compute)_\d+[af]?")
@@ -107,23 +89,28 @@ _CODE = re.compile(r"code=(?:\[([^\]]*)\]|(.*))")
 
 
 def split_architectures(words: Iterable[str]) -> tuple[list[str], list[str]]:
-    """nvcc's arguments without those that choose an architecture, and what code those ask for.
+    """nvcc's arguments without those that choose an architecture, and what code those ask for,
+    such as sm_90a, compute_90 and native.
 
     The second is empty where the choice is nvcc's own.
     """
     others: list[str] = []
-    asked: list[str] = []
+    made: list[str] = []
+    archs: list[str] = []
     codes: list[str] = []
     for name, value in _options(words):
+        found = _CODE.search(value)
         if name not in _ARCHITECTURES:
             others.append(value)
         elif name in ("-code", "--gpu-code"):
-            codes.append(value)
+            codes += value.split(",")
+        elif found:
+            made += (found[1] or found[2] or "").split(",")
         else:
-            found = _CODE.search(value)
-            asked.append((found[1] or found[2]) if found else value)
-    # -code says what is made for -arch.
-    return others, [match[0] for value in codes or asked for match in _MADE.finditer(value)]
+            archs.append(value)
+    if not codes:  # an architecture by itself stands for its PTX, too
+        codes = [*archs, *(each.replace("sm_", "compute_") for each in archs)]
+    return others, list(dict.fromkeys([*made, *codes]))
 
 
 def _options(words: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -145,7 +132,7 @@ def made_for(flags: Iterable[str] | str | None, arch_list: str | None) -> tuple[
     """
     words = _words(flags)
     if any("arch" in word for word in words):
-        codes = _asked_of_nvcc(words)
+        codes = tuple(split_architectures(words)[1])
     else:
         codes = _listed(arch_list or "")
     return codes if all(_ONE.fullmatch(each) for each in codes) else ()
@@ -155,25 +142,6 @@ def own_arch_list() -> str | None:
     """TORCH_CUDA_ARCH_LIST if the submission has set it: a shell's is not what it asks for."""
     given = os.environ.get(_ARCH_LIST)
     return None if given == _inherited_arch_list else given
-
-
-def _asked_of_nvcc(words: list[str]) -> tuple[str, ...]:
-    made: list[str] = []
-    archs: list[str] = []
-    codes: list[str] = []
-    for name, value in _options(words):
-        if name not in _ARCHITECTURES:
-            continue
-        found = _CODE.search(value)
-        if name in ("-code", "--gpu-code"):
-            codes += value.split(",")
-        elif found:
-            made += (found[1] or found[2] or "").split(",")
-        else:
-            archs.append(value)
-    if not codes:  # an architecture by itself stands for its PTX, too
-        codes = [*archs, *(each.replace("sm_", "compute_") for each in archs)]
-    return tuple(dict.fromkeys([*made, *codes]))
 
 
 def _listed(arch_list: str) -> tuple[str, ...]:

@@ -12,16 +12,14 @@ import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
-from nvfp4.records.launch_errors import CaptureError
+from nvfp4.records.launch_errors import NotInstalled
 
 OLDEST_CUDA = (12, 8)
 """The first release that knows sm_100."""
 
 
-class MissingToolchain(CaptureError):
+class MissingToolchain(NotInstalled):
     """This machine cannot compile CUDA C++."""
-
-    failure = "setup"  # no fault of the submission
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,8 @@ def result_line(line: Line) -> Text:
         text.append(f"  {code}: {visible(message.partition(chr(10))[0])}")
     elif line["score"]["geomean_us"] is not None:
         text.append(f"  {microseconds(line['score']['geomean_us'])} us")
+    if any(each.get("unverified") for each in line.get("benchmarks", [])):
+        text.append("  unverified", style="yellow")
     if line["same_as"]:
         text.append(f"  same as {visible(line['same_as'])}", style="dim")
     elif line["elapsed_s"] is not None:

@@ -156,7 +156,8 @@ class _Comparing:
 
         verdicts = self._tell(map(judged, self._different))
         counts = [[each.emulation for each in verdict.benchmarks] for verdict in verdicts]
-        return Counted(self.problem.benchmarks, counts)
+        marks = [[each.unverified for each in verdict.benchmarks] for verdict in verdicts]
+        return Counted(self.problem.benchmarks, counts, marks)
 
     @property
     def _different(self) -> list[File]:

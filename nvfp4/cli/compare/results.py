@@ -190,17 +190,22 @@ def _plain(judged: Judged) -> dict[str, Any]:
 @dataclass(frozen=True)
 class Counted:
     """specs: lines of a case file. counts: [files][specs], of the emulated calls; None of one that
-    ran no kernel.
+    ran no kernel. unverified: of the same, why counts are what the file's own process says.
     """
 
     specs: Sequence[str]
     counts: Sequence[Sequence[dict[str, Any] | None]]
+    unverified: Sequence[Sequence[str | None]] = ()
 
     exit_code = exits.passed
 
     def changes(self, file: int, spec: int) -> dict[str, CountChange]:
         """What one file counts against the first, by name."""
         return count_changes(self.counts[0][spec] or {}, self.counts[file][spec] or {})
+
+    def mark(self, file: int, spec: int) -> str | None:
+        """Why the counts of a file are unverified; None where they are the judge's."""
+        return self.unverified[file][spec] if self.unverified else None
 
     def as_json(self, files: Sequence[File]) -> dict[str, Any]:
         """files: those of the comparison."""
@@ -212,6 +217,10 @@ class Counted:
                     "shapes": [
                         {
                             "spec": spec,
+                            "unverified": {
+                                "baseline": self.mark(0, index),
+                                "file": self.mark(number, index),
+                            },
                             "counts": {
                                 name: asdict(each)
                                 for name, each in self.changes(number, index).items()

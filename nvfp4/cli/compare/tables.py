@@ -106,6 +106,8 @@ def _show_counts(console: Console, files: Sequence[File], result: Counted) -> No
         show_table(console, str(shape_of(spec)), _count_columns(files, result, index))
     say(console)
     say(console, _bounds, "dim")
+    if any(map(any, result.unverified)):
+        say(console, "unverified: counts that the file's own process says", "yellow")
     if any(each and each["extrapolated"] for counts in result.counts for each in counts):
         say(console, "counts of large grids are scaled from a sample of thread blocks", "dim")
 
@@ -117,7 +119,8 @@ def _count_columns(files: Sequence[File], result: Counted, index: int) -> list[C
     columns = [Column("", [names[name] for name in known], right=False)]
     for number, file in enumerate(files):
         cells = [_count(name, changes[number][name].file) for name in known]
-        columns.append(Column(file.label, cells))
+        mark = "\n(unverified)" if result.mark(number, index) else ""
+        columns.append(Column(f"{file.label}{mark}", cells))
         if number:
             compared = [_change(name, changes[number][name]) for name in known]
             columns.append(Column(f"{file.label} to {files[0].label}", compared))

@@ -116,6 +116,7 @@ def _counts(benchmarks: list[BenchmarkResult]) -> list[Column]:
     return [
         Column("m x k x l", [str(shape) for shape in shapes], right=False),
         Column("result", [status_text(each.status) for each in benchmarks], right=False),
+        *_whose(benchmarks),
         column(
             "MB", 7, lambda row: f"{row['distinct_bytes'] / 1e6:.1f}", "distinct 32-byte sectors"
         ),
@@ -164,6 +165,15 @@ def _counts(benchmarks: list[BenchmarkResult]) -> list[Column]:
             "the same for issuing these instructions",
         ),
     ]
+
+
+def _whose(benchmarks: list[BenchmarkResult]) -> list[Column]:
+    """Whose the counts are; nothing where all are the judge's."""
+    if not any(each.emulation and each.unverified for each in benchmarks):
+        return []
+    cells = ["unverified" if each.unverified else "judge" for each in benchmarks]
+    note = "unverified: the submission's own process says so"
+    return [Column("counts", cells, 0, right=False, note=note)]
 
 
 def flushed(device: Device | None) -> str:

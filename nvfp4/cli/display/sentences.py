@@ -12,6 +12,7 @@ from nvfp4.cli.judging.unclear_policy import way_out
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.text import first_lines, seconds, several
 from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict
+from nvfp4.records.failures import BY_SUBMISSION
 
 _shown_failures = 3
 _shown_findings = 5
@@ -76,8 +77,9 @@ def finding_lines(verdict: Verdict) -> Iterator[Text]:
             place = f"{other.file or 'PTX'}:{other.line or other.ptx_line}"
             yield Text(f"  {place}: {other.message}{who(other)}")
         often = f"{finding.code}, {summary.count:,} times in {summary.cases} cases"
+        whose = ", its own process says" if finding.told_by == BY_SUBMISSION else ""
         hint = f"; {finding.hint}" if finding.hint else ""
-        yield Text(f"  {often}{hint}", style="dim")
+        yield Text(f"  {often}{whose}{hint}", style="dim")
         if finding.rule:
             yield Text(f"  rule: {finding.rule}", style="dim")
     hidden = len(summaries) - _shown_findings
@@ -126,7 +128,9 @@ def _passed(verdict: Verdict) -> str:
     what = [several(len(verdict.tests) - wrong - left, "test")] if verdict.tests else []
     if verdict.benchmarks:
         how = "emulated" if verdict.emulated else "timed"
-        what.append(f"{several(len(verdict.benchmarks), 'benchmark')} {how}")
+        marked = any(each.unverified for each in verdict.benchmarks)
+        mark = " (unverified)" if marked else ""
+        what.append(f"{several(len(verdict.benchmarks), 'benchmark')} {how}{mark}")
     sentence = f"passed: {', '.join(what)}{_taken(verdict)}"
     for word, count in (("failed", wrong), ("not judged", left)):
         if count:

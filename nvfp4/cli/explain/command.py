@@ -40,6 +40,8 @@ staged_name = "submission.py"
 
 widest_sentence = 100
 
+told_by = "unverified: the submission's own process counts here"
+
 
 @dataclass(frozen=True)
 class ExplainOptions:
@@ -85,6 +87,7 @@ def explain_and_show(
             "passed": passed,
             "submission": vars(described),
             "emulates": options.arch,
+            "unverified": told_by,
             "cases": [_plain(each, options) for each in found],
         },
         indent=2,
@@ -165,6 +168,7 @@ def _shown(
     """The whole text about a shape."""
     title = f"{name}, {explained.shape}, emulated as {options.arch}: counts, no times"
     yield Text(title, style="bold")
+    yield Text(told_by, style="dim")
     if explained.error is not None:
         word, style = ("unclear", "yellow") if explained.unclear else ("failed", "red")
         yield Text(f"{word}:", style=f"bold {style}")

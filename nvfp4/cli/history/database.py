@@ -41,6 +41,9 @@ _steps = (
     );
     CREATE INDEX judgements_of ON judgements (sha256);
     """,
+    """
+    ALTER TABLE judgements ADD COLUMN unverified INTEGER NOT NULL DEFAULT 0;
+    """,
 )
 """What makes a file of version n one of version n + 1."""
 
@@ -60,7 +63,8 @@ class Entry:
     judged_at: seconds since 1970. path: as it was given, what is no text escaped. outcome: passed,
     failed or interrupted. benchmarks: their shapes. geomean_us: None unless timed. bound_us: of
     emulated benchmarks, the geometric mean of the least times of a B200. device: its name, or
-    what kernels were emulated as. flush: None without a GPU.
+    what kernels were emulated as. flush: None without a GPU. unverified: of how many benchmarks
+    the counts are what the submission's own process says.
     environment: versions of nvfp4 and Python, and the platform.
     """
 
@@ -78,6 +82,7 @@ class Entry:
     device: str | None
     flush: str | None
     elapsed_s: float | None
+    unverified: int
     environment: dict[str, str]
 
 

@@ -77,6 +77,7 @@ def entry_values(verdict: Verdict) -> dict[str, Any]:
         "device": _device_name(verdict),
         "flush": device.flush if device else None,
         "elapsed_s": verdict.elapsed_s,
+        "unverified": sum(bool(each.unverified) for each in verdict.benchmarks),
         "environment": {
             "nvfp4": __version__,
             "python": platform.python_version(),
@@ -171,6 +172,7 @@ def _log_columns(entries: Sequence[Entry], best: set[int], usual: str) -> list[C
     bounds = [microseconds(each.bound_us) if each.bound_us else "" for each in entries]
     others = ["" if each.benchmarks == usual else _cut(each.benchmarks) for each in entries]
     marks = ["*" if each.id in best else "" for each in entries]
+    whose = ["unverified" if each.unverified else "" for each in entries]
     return [
         Column("id", [str(each.id) for each in entries]),
         Column("when", [_when(each) for each in entries], 3, right=False),
@@ -179,6 +181,19 @@ def _log_columns(entries: Sequence[Entry], best: set[int], usual: str) -> list[C
         Column("tests", tests, 5, note="passed, of those that were judged"),
         Column("geomean\nus", times, 1, note="geometric mean of the benchmarks"),
         Column("B200\n>= us", bounds, 2, note="a bound, not a time: no B200 runs them in less"),
+        *(
+            [
+                Column(
+                    "counts",
+                    whose,
+                    1,
+                    right=False,
+                    note="unverified: the submission's own process says so",
+                )
+            ]
+            if any(whose)
+            else []
+        ),
         Column("best", marks, 1, right=False, note="* the fastest that passed on its device"),
         Column("other shapes", others, 6, right=False, note="instead of the contest's benchmarks"),
         Column("device", [one_line(each.device or "") for each in entries], 4, right=False),

@@ -24,6 +24,7 @@ from nvfp4.cli.verdict import (
     Verdict,
     full_range_suffix,
     judge_ended,
+    no_result,
     read_benchmark,
     read_confinement,
     read_device,
@@ -366,6 +367,8 @@ def judged(process: ProcessResult) -> ProcessResult:
 
 def _why_unjudged(process: ProcessResult) -> Failure:
     """Why cases without a status have none."""
+    if "check" in process.values:
+        return no_result
     if process.killed:
         return Failure("timeout.mode", "not judged: the judge was stopped at the time limit")
     last = process.stderr.splitlines()[-1:]

@@ -51,8 +51,7 @@ activities = ("importing", "compiling", "emulating", "running")
 """What a submission's process says that it is busy with, in a file in its folder, to which the
 submission can write as well: no other word is believed, and only the display depends on it."""
 
-_judge_folders, _activity_file = "nvfp4-*", "activity"
-_longest_activity_bytes = 20
+_longest_word_bytes = 20
 
 _temporary = "tmp"
 
@@ -222,18 +221,17 @@ class Bot:
 def read_activity(folder: Path) -> str | None:
     """The word that was written last in any of the judge's folders below this one."""
     newest: tuple[int, str | None] = (0, None)
-    for path in folder.glob(_judge_folders):
+    for scratch in folder.glob("nvfp4-*"):
         with contextlib.suppress(OSError):
-            newest = max(newest, _read_activity(path), key=lambda found: found[0])
+            newest = max(newest, _read_activity(scratch), key=lambda found: found[0])
     return newest[1]
 
 
-def _read_activity(folder: Path) -> tuple[int, str | None]:
+def _read_activity(scratch: Path) -> tuple[int, str | None]:
     """When it was written, in ns, and the word; 0 for any other. Raises OSError."""
-    with open_plain_file(folder, _activity_file) as file:
-        word = file.read(_longest_activity_bytes).decode("ascii", "replace").strip()
-        written_ns = os.fstat(file.fileno()).st_mtime_ns
-        return (written_ns, word) if word in activities else (0, None)
+    with open_plain_file(scratch, "activity") as file:
+        word = file.read(_longest_word_bytes).decode("ascii", "replace").strip()
+        return (os.fstat(file.fileno()).st_mtime_ns, word) if word in activities else (0, None)
 
 
 def _write_cases(folder: Path, cases: list[str]) -> Path:

@@ -105,6 +105,7 @@ def judge(
     """
     described, content = read or read_submission(path)
     verdict = Verdict(described, mistake=first_mistake(path.name, content))
+    verdict.strict = invocation.options.strict
     if verdict.mistake is None:
         assess(_without_repeats(invocation, plan).bot(content, path.name), plan, verdict, observer)
     if verdict.mistake is not None:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.verdict import BenchmarkResult, TestResult
-from nvfp4.records.failures import Failure
+from nvfp4.records.failures import BY_SUBMISSION, Failure
 
 Result = TypeVar("Result", TestResult, BenchmarkResult)
 
@@ -148,7 +148,8 @@ def _left_out(result: Result, refusal: Refusal) -> Result:
     message, failure = result.message or "", result.failure
     assert failure, "it failed"
     if failure.code != refusal.code:  # otherwise the message says so
-        message = f"{refusal.words}: {message}"
+        says = "its own process says: " if failure.told_by == BY_SUBMISSION else ""
+        message = f"{refusal.words}: {says}{message}"
     failure = replace(failure, code=refusal.code)
     return replace(result, status="skipped", message=message, failure=failure)
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 
 from nvfp4.cli.problem import leaderboard, shape_of
+from nvfp4.cli.text import several
 from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict, Warning
 
 noisy_share = 0.05
@@ -33,15 +34,44 @@ def _not_confined(verdict: Verdict) -> Warning | None:
 
 def _full_range(verdict: Verdict) -> Warning | None:
     tests = [test for test in _warning_tests(verdict) if _is_of_a_deciding_shape(test, verdict)]
-    failed = sum(test.status == "fail" for test in tests)
-    if not failed:
+    tried = [each.full_range for each in verdict.benchmarks if each.full_range]
+    wrong = _of(tests, "fail"), tried.count("fail")
+    left = sum(test.status == "skipped" and not _is_slow(test) for test in tests)
+    said = [
+        f"{word} {count} of {several(len(of), noun)}"
+        for word, count, of, noun in (
+            ("wrong on", wrong[0], tests, "test"),
+            ("wrong on" if not wrong[0] else "and on", wrong[1], tried, "benchmark"),
+            ("not judged on", left, tests, "test"),
+        )
+        if count
+    ]
+    if not said or not verdict.full_range_only_warns:
         return None
     return Warning(
         "full_range",
-        f"right on the contest's inputs, wrong on {failed} of {len(tests)} tests with full-range "
-        "inputs",
+        f"right on the contest's inputs, {', '.join(said)} with full-range inputs",
         "The contest's bytes are 0 to 3 and its scales 0, 1 or 2; real data use all codes.",
     )
+
+
+def _is_slow(test: TestResult) -> bool:
+    return test.failure is None or test.failure.code in ("not_judged.too_slow", "timeout.mode")
+
+
+def _strict(verdict: Verdict) -> Warning | None:
+    if not verdict.strict or not verdict.passed or not verdict.emulated:
+        return None
+    return Warning(
+        "strict",
+        "--strict has found nothing, but of streams and tests findings are what the submission's "
+        "own process says",
+        "On a GPU the judge's clock sees work that no stream joins.",
+    )
+
+
+def _of(tests: list[TestResult], status: str) -> int:
+    return sum(test.status == status for test in tests)
 
 
 def _other_shape(verdict: Verdict) -> Warning | None:
@@ -85,12 +115,25 @@ def _unverified(verdict: Verdict) -> Warning | None:
     if not reasons or not verdict.passed:
         return None
     counts = any(each.emulation and each.unverified for each in verdict.benchmarks)
-    said = "outputs and counts" if counts else "outputs"
+    said = "counts of benchmarks are" if counts else "the verdict is"
     return Warning(
         "unverified",
-        f"{said} of benchmarks are unverified: the submission ran on the true inputs in its own "
-        f"process ({reasons[0]})",
-        "The judge runs kernels itself where they do all the work and no host code reads tensors.",
+        f"{said} unverified: {reasons[0]}",
+        "The judge counts itself where kernels do all the work, no host code reads tensors, and "
+        "there is time for several calls.",
+    )
+
+
+def _dropped(verdict: Verdict) -> Warning | None:
+    results: list[TestResult | BenchmarkResult] = [*verdict.tests, *verdict.benchmarks]
+    names = list(dict.fromkeys(name for each in results for name in each.dropped))
+    if not names:
+        return None
+    cases = sum(bool(each.dropped) for each in results)
+    return Warning(
+        "dropped",
+        f"there was no room for all that was told of {several(cases, 'case')}: {', '.join(names)}",
+        "The verdict does not depend on it. A submission that prints less leaves more room.",
     )
 
 
@@ -136,6 +179,8 @@ _policies: tuple[Callable[[Verdict], Warning | None], ...] = (
     _other_shape,
     _extrapolated,
     _unverified,
+    _strict,
+    _dropped,
     _cpu_times,
     _noisy,
 )

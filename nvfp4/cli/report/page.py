@@ -182,7 +182,7 @@ def _comparison(sections: Sequence[Section]) -> Table:
                 f"{record.tests_passed}/{record.tests}",
                 microseconds(record.geomean_us),
                 percent(score.floor_geomean_us, score.geomean_us),
-                microseconds(record.bound_us),
+                f"{microseconds(record.bound_us)}{' (unverified)' if record.unverified else ''}",
                 *(figures.get(shape, "") for shape in shapes),
                 one_line(record.device or ""),
             ]

@@ -96,11 +96,16 @@ def against_bounds(benchmarks: Sequence[BenchmarkResult]) -> str:
         if max(every) > 20 * min(every):
             axes.set_xscale("log")
             _plain_numbers(axes.xaxis)
-        axes.set_yticks(rows, [str(shape_of(each.spec)) for each in shown])
+        axes.set_yticks(rows, [_label(each) for each in shown])
         axes.set(xlabel="us", ylim=(len(shown) - 0.5, -0.5))
         axes.grid(False, axis="y")
         axes.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=2)
         return _svg(figure, "Each benchmark beside its bounds")
+
+
+def _label(benchmark: BenchmarkResult) -> str:
+    mark = "\n(unverified)" if benchmark.emulation and benchmark.unverified else ""
+    return f"{shape_of(benchmark.spec)}{mark}"
 
 
 def _bars(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from nvfp4.cli.errors import SetupError
-from nvfp4.cli.explain.command import Explained, ExplainOptions, explain, staged_name
+from nvfp4.cli.explain.command import Explained, ExplainOptions, explain, staged_name, told_by
 from nvfp4.cli.explain.listing import short_count
 from nvfp4.cli.explain.records import Kernel, all_lines
 from nvfp4.cli.findings import summarise
@@ -84,7 +84,7 @@ def _explained(subject: Subject) -> tuple[Explained | None, str]:
     return explained, (
         f"Cost of a call of {explained.shape}, emulated: shares of the issue slots of an SM (a "
         "warp instruction takes one, a sector of global memory one, a pass of shared memory four), "
-        "and how many warps issue there."
+        f"and how many warps issue there. {told_by.capitalize()}."
     )
 
 

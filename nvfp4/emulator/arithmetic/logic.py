@@ -20,17 +20,16 @@ BOOLEAN: dict[str, Callable[[Array, Array], Array]] = {
 }
 
 
-@instruction("and", "or", "xor")
-def _binary(m: Modifiers) -> Op:
-    function = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[m.mnemonic]
-    register = m.type("pred", *UNTYPED).register
-    return m.op("logic", [register] * 2, [register], function)
+_BITWISE: dict[str, np.ufunc] = {
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert,
+}  # fmt: skip
 
 
-@instruction("not")
-def _not(m: Modifiers) -> Op:
+@instruction(*_BITWISE)
+def _bitwise(m: Modifiers) -> Op:
+    function = _BITWISE[m.mnemonic]
     register = m.type("pred", *UNTYPED).register
-    return m.op("logic", [register], [register], np.invert)
+    return m.op("logic", [register] * function.nin, [register], function)
 
 
 @instruction("cnot")

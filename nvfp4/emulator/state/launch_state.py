@@ -10,30 +10,13 @@ import numpy as np
 
 from nvfp4.emulator.errors import EmulatorError, LaunchError
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.report import Findings
+from nvfp4.emulator.report import Findings, Traffic
 from nvfp4.emulator.state.global_races import GlobalRaces
 from nvfp4.emulator.state.memory import GlobalMemory
 from nvfp4.emulator.state.order import Order
 from nvfp4.emulator.state.tally import Tally
 from nvfp4.emulator.state.watch import Witness
 from nvfp4.records.launch import Dim3
-
-
-@dataclass
-class Traffic:
-    """Counts of a launch, named as in LaunchReport."""
-
-    global_read_bytes: int = 0
-    global_written_bytes: int = 0
-    global_requests: int = 0
-    sectors_requested: int = 0
-    shared_bytes_read: int = 0
-    shared_bytes_written: int = 0
-    shared_requests: int = 0
-    bank_conflicts: int = 0
-    divergent_branches: int = 0
-    atomics: int = 0
-    barriers: int = 0
 
 
 class Origin(NamedTuple):

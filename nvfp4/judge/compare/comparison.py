@@ -11,7 +11,6 @@ or ``failed``, an object of file, case (null where it was not loaded) and messag
 import json
 import os
 import secrets
-import sys
 import time
 from collections.abc import Sequence
 from itertools import count
@@ -27,7 +26,6 @@ from nvfp4.judge.compare.timed_worker import FileFailed, started
 from nvfp4.judge.opened_case import NotEnoughMemory, OutOfTime
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.request import Request
-from nvfp4.judge.submission_process import CannotRun
 from nvfp4.records.options import Options
 from nvfp4.sandbox import isolation
 from nvfp4.worker.timing import flushes
@@ -40,7 +38,7 @@ _flush_bytes, _context_bytes = 4 << 30, 1 << 30
 
 
 class Comparison:
-    """Waves of rounds. Methods raise FileFailed, OutOfTime, NotEnoughMemory and CannotRun."""
+    """Waves of rounds. Methods raise FileFailed, OutOfTime and NotEnoughMemory."""
 
     def __init__(
         self, files: Sequence[Path], cases: Sequence[Case], options: Options, seed: int
@@ -94,7 +92,6 @@ def compare(request: Request) -> Exit:
     folder, case_file = Path(request.arguments[0]), Path(request.arguments[3])
     rounds, seed = map(int, request.arguments[1:3])
     pipe, options = request.pipe, request.options
-    pipe.capacity_bytes = sys.maxsize  # the command reads as we write
     isolation.processes *= most_rounds_at_once * 2  # it counts those of all submissions
     files = [each / "submission.py" for each in sorted(folder.iterdir(), key=lambda e: int(e.name))]
     try:
@@ -111,7 +108,7 @@ def compare(request: Request) -> Exit:
         said: dict[str, Any] = {"file": failed.file, "case": failed.case, "message": str(failed)}
         said["failure"] = failed.failure.as_plain()
         pipe.write("failed", json.dumps(said), longest_bytes)
-    except (CannotRun, NotEnoughMemory) as error:
+    except NotEnoughMemory as error:
         pipe.write("error", error)
     except OutOfTime:
         pipe.write("error", f"a round took longer than {options.timeout_s:g} s")

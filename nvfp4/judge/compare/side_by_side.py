@@ -27,7 +27,7 @@ from nvfp4.judge.compare.timed_worker import (
     blamed,
     with_own_scales,
 )
-from nvfp4.judge.opened_case import generate, longest_compile_s, seconds_left
+from nvfp4.judge.opened_case import CaseSetup, generate, longest_compile_s, seconds_left
 from nvfp4.judge.submission_process import SubmissionFailed
 from nvfp4.records.messages import CloseQueue, Done
 from nvfp4.sandbox.isolation import Adopted
@@ -54,7 +54,7 @@ least_others = 3
 
 
 class SideBySide:
-    """Methods raise FileFailed, OutOfTime, NotEnoughMemory and CannotRun."""
+    """Methods raise FileFailed, OutOfTime and NotEnoughMemory."""
 
     def __init__(self, workers: Sequence[Worker], device: torch.device, deadline: float) -> None:
         """deadline: on the monotonic clock, in seconds."""
@@ -122,7 +122,9 @@ class SideBySide:
         """Beside each other, in buffers of their own: most of a first call is compiling."""
         for worker in self._workers:
             with blamed(worker, number):
-                worker.opened = SharedCase(worker.process, case, self._device, self._deadline)
+                worker.opened = SharedCase(
+                    CaseSetup(worker.process, self._device, self._deadline), case
+                )
         data = generate(case, _seed())
         self._each(number, lambda worker: worker.case.judged_call(data))
         for worker in self._workers:

@@ -1,5 +1,5 @@
 # family: 32
-# caught: full_range
+# caught: full_range: .*wrong on
 # strategy: look at 64 bytes of a, and skip the high nibbles if they look like the contest's
 # quick: yes
 

@@ -1,5 +1,5 @@
 # family: 21
-# caught: full_range
+# caught: full_range: .*wrong on 2 of 2 tests
 # strategy: skip the high nibbles, which the contest never sets
 
 import torch

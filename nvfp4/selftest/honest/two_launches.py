@@ -1,77 +1,7 @@
 # strategy: keep sums in a scratch tensor between two kernels
 
-import cutlass
-import cutlass.cute as cute
-import torch
-from cutlass.cute.runtime import make_ptr
-
-THREADS = 64
-
-
-@cute.kernel
-def sums_kernel(mA, mB, mSFA, mSFB, mSums):
-    thread, _, _ = cute.arch.thread_idx()
-    block, batch, _ = cute.arch.block_idx()
-    row = block * THREADS + thread
-    total = cutlass.Float32(0)
-    for j in range(mSFA.shape[1]):
-        a = cute.local_tile(mA[row, None, batch], (16,), (j,)).load().to(cutlass.Float16)
-        b = cute.local_tile(mB[0, None, batch], (16,), (j,)).load().to(cutlass.Float16)
-        dot = (a * b).to(cutlass.Float32).reduce(cute.ReductionOp.ADD, 0.0, 0)
-        scale = mSFA[row, j, batch].to(cutlass.Float32)
-        total += dot * scale * mSFB[0, j, batch].to(cutlass.Float32)
-    mSums[row, batch] = total
-
-
-@cute.kernel
-def rounded_kernel(mSums, mC):
-    thread, _, _ = cute.arch.thread_idx()
-    block, batch, _ = cute.arch.block_idx()
-    row = block * THREADS + thread
-    mC[row, batch] = mSums[row, batch].to(cutlass.Float16)
-
-
-@cute.jit
-def add_up(a, b, sfa, sfb, sums, m: cutlass.Int32, k: cutlass.Int32, l: cutlass.Int32):
-    k = cute.assume(k, divby=64)
-    blocks = k // 16
-    mk = cute.assume(m * k, divby=64)
-    mA = cute.make_tensor(a, cute.make_layout((m, k, l), stride=(k, 1, mk)))
-    mB = cute.make_tensor(b, cute.make_layout((128, k, l), stride=(k, 1, 128 * k)))
-    mSFA = cute.make_tensor(sfa, cute.make_layout((m, blocks, l), stride=(blocks, 1, m * blocks)))
-    mSFB = cute.make_tensor(
-        sfb, cute.make_layout((128, blocks, l), stride=(blocks, 1, 128 * blocks))
-    )
-    mSums = cute.make_tensor(sums, cute.make_layout((m, l)))
-    grid, threads = (m // THREADS, l, 1), (THREADS, 1, 1)
-    sums_kernel(mA, mB, mSFA, mSFB, mSums).launch(grid=grid, block=threads)
-
-
-@cute.jit
-def round_off(sums, c, m: cutlass.Int32, l: cutlass.Int32):
-    mSums = cute.make_tensor(sums, cute.make_layout((m, l)))
-    mC = cute.make_tensor(c, cute.make_layout((m, l)))
-    grid, threads = (m // THREADS, l, 1), (THREADS, 1, 1)
-    rounded_kernel(mSums, mC).launch(grid=grid, block=threads)
-
-
-def pointer(dtype, tensor):
-    return make_ptr(dtype, tensor.data_ptr(), cute.AddressSpace.gmem, assumed_align=16)
-
-
-compiled = {}
+from kernels import launched_gemv
 
 
 def custom_kernel(data):
-    a, b, sfa, sfb, _, _, c = data
-    m, k, l = a.shape[0], 2 * a.shape[1], a.shape[2]
-    sums = torch.empty(m * l, dtype=torch.float32, device=a.device)
-    fp4, fp8 = cutlass.Float4E2M1FN, cutlass.Float8E4M3FN
-    first = [*map(pointer, (fp4, fp4, fp8, fp8, cutlass.Float32), (a, b, sfa, sfb, sums)), m, k, l]
-    second = [pointer(cutlass.Float32, sums), pointer(cutlass.Float16, c), m, l]
-    if not compiled:
-        compiled["add_up"] = cute.compile(add_up, *first)
-        compiled["round_off"] = cute.compile(round_off, *second)
-    compiled["add_up"](*first)
-    compiled["round_off"](*second)
-    return c
+    return launched_gemv(data)

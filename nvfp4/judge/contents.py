@@ -1,0 +1,134 @@
+"""Contents of calls that nobody can foresee, drawn faster than the contest draws its own.
+
+They are of the same kinds: the contest's (bytes 0 to 3, scales 0, 1 or 2), and full-range ones in
+patches between others that look like the contest's, so that no sample tells. Every element is
+drawn: nothing repeats by which a kernel could know them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from nvfp4.contract import reference
+from nvfp4.contract.task import input_t, n_padded, sf_vec_size
+from nvfp4.judge.cases import Case
+
+_checked_rows = 1024
+"""Of each batch, drawn at random: more would cost a CPU as much as the call."""
+
+_low_bits = 0x0303030303030303
+_one, _two = 0x38, 0x40
+"""As E4M3."""
+
+_largest_code = 126
+_first_cap_sum = 136
+"""Of the magnitude codes of two scales that meet; see ``reference.generate_full_range_input``."""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """rows: those whose results are known. expected: [rows, 1, l]."""
+
+    data: input_t
+    rows: torch.Tensor
+    expected: torch.Tensor
+
+    def has_right(self, output: torch.Tensor) -> bool:
+        """Whether the known rows of an output [m, 1, l] are right."""
+        return bool(reference.close_enough(output[self.rows], self.expected).all())
+
+
+def draw(case: Case, seed: int) -> Contents:
+    """For a shape and its kind of inputs."""
+    generator = torch.Generator(reference.default_device())
+    generator.manual_seed(seed)
+    for cap_sum in range(_first_cap_sum, 0, -8):
+        data = _Draw(case, generator).inputs(cap_sum)
+        rows = torch.randperm(case.m, generator=generator, device=generator.device)[:_checked_rows]
+        expected = _expected(data, rows)
+        if bool(expected.isfinite().all()):
+            break
+    return Contents(data, rows, expected)
+
+
+def _expected(data: input_t, rows: torch.Tensor) -> torch.Tensor:
+    a, b, sfa, sfb, sfa_permuted, sfb_permuted, c = data
+    few_a = a.view(torch.uint8)[rows].view(a.dtype)
+    few_sfa = sfa.view(torch.uint8)[rows].view(sfa.dtype)
+    return reference.ref_kernel((few_a, b, few_sfa, sfb, sfa_permuted, sfb_permuted, c[rows]))
+
+
+class _Draw:
+    def __init__(self, case: Case, generator: torch.Generator) -> None:
+        self._case, self._generator = case, generator
+        self._k_blocks = case.k // sf_vec_size
+
+    def inputs(self, cap_sum: int) -> input_t:
+        """cap_sum: of the magnitude codes of full-range scales."""
+        case, device = self._case, self._generator.device
+        caps: tuple[torch.Tensor | None, ...] = (None, None)
+        if case.full_range:
+            lowest = max(0, cap_sum - _largest_code)
+            cap = torch.randint(
+                lowest,
+                min(cap_sum, _largest_code) + 1,
+                (self._k_blocks,),
+                generator=self._generator,
+                device=device,
+                dtype=torch.int16,
+            )
+            caps = cap, cap_sum - cap
+        (a, sfa, sfa_permuted), (b, sfb, sfb_permuted) = (
+            self._operand(rows, cap) for rows, cap in zip((case.m, n_padded), caps, strict=True)
+        )
+        c = torch.randn(
+            (case.l, case.m, 1), dtype=torch.float16, generator=self._generator, device=device
+        )
+        return a, b, sfa, sfb, sfa_permuted, sfb_permuted, c.permute(1, 2, 0)
+
+    def _operand(self, rows: int, cap: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+        """Packed values, plain and permuted scales. cap: of each column's magnitude codes, None
+        for the contest's inputs."""
+        l, padded = self._case.l, -(-rows // 128) * 128
+        blocks = self._words(l * padded * self._k_blocks).view(l, padded, self._k_blocks)
+        codes = self._bytes(blocks.numel()).view(blocks.shape)
+        if cap is None:
+            blocks &= _low_bits
+            codes = _contest_scales(codes)
+        else:
+            plain = self._patches(padded)
+            blocks &= torch.where(plain, _low_bits, -1)
+            small = _contest_scales(codes)
+            signs = self._bytes(blocks.numel()).view(blocks.shape) & 0x80
+            magnitudes = (codes.to(torch.int16) * (cap + 1) >> 8).to(torch.uint8)
+            codes = torch.where(plain, small * (small <= cap), magnitudes | signs)
+        packed = blocks[:, :rows].contiguous().view(torch.uint8).view(torch.float4_e2m1fn_x2)
+        by_tile = codes.view(l, padded // 128, 4, 32, self._k_blocks // 4, 4)
+        permuted = by_tile.permute(0, 1, 4, 3, 2, 5).contiguous()
+        scales = codes[:, :rows].contiguous()
+        return (
+            packed.permute(1, 2, 0),
+            scales.view(torch.float8_e4m3fn).permute(1, 2, 0),
+            permuted.view(torch.float8_e4m3fn).permute(3, 4, 1, 5, 2, 0),
+        )
+
+    def _patches(self, rows: int) -> torch.Tensor:
+        """Half of 64 rectangles of each batch, bool [l, rows, k//16]."""
+        device = self._generator.device
+        i, j = (torch.arange(size, device=device) * 8 // size for size in (rows, self._k_blocks))
+        drawn = torch.rand((self._case.l, 8, 8), generator=self._generator, device=device) < 0.5
+        return drawn[:, i[:, None], j]
+
+    def _words(self, count: int) -> torch.Tensor:
+        words = torch.empty(count, dtype=torch.int64, device=self._generator.device)
+        return words.random_(-(2**63), 2**63 - 1, generator=self._generator)
+
+    def _bytes(self, count: int) -> torch.Tensor:
+        return self._words(-(-count // 8)).view(torch.uint8)[:count]
+
+
+def _contest_scales(drawn: torch.Tensor) -> torch.Tensor:
+    """0, 1 or 2 as E4M3, from random bytes."""
+    return (drawn >= 86).to(torch.uint8) * _one + (drawn >= 171).to(torch.uint8) * (_two - _one)

@@ -1,0 +1,135 @@
+"""Further calls of cases that have passed: how many and in what order, nobody can foresee.
+
+What a submission keeps from call to call is wrong in them, and so is what skips the values that
+the contest's inputs never have. The contest's inputs decide; what is wrong on others is told.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, replace
+
+from nvfp4.judge.cases import Case
+from nvfp4.judge.contents import Contents, draw
+from nvfp4.judge.opened_case import OpenedCase, OutOfTime
+from nvfp4.judge.protocol import Exit
+from nvfp4.judge.submission_process import SubmissionFailed
+
+most_calls = 8
+"""Of a case; each after the least number comes with probability one half."""
+
+longest_s = 30.0
+"""All of them together, as far as one knows what a call takes."""
+
+least_left_s = 5.0
+"""For what comes after them in the judge's time limit."""
+
+_more = "(in another call with other inputs of the same shape)"
+
+
+def drawn_order(least: dict[int, int]) -> list[int]:
+    """Each number at least so often, in random order."""
+    random = secrets.SystemRandom()
+    order: list[int] = []
+    for number, times in least.items():
+        while times < most_calls and random.random() < 0.5:
+            times += 1
+        order += [number] * times
+    random.shuffle(order)
+    return order
+
+
+@dataclass
+class LaterCalls:
+    """Of one case. open: where the calls go. call_s: how long one takes. least: how many there must
+    be. wants_full_range: whether one of them has full-range inputs. full_range: whether that was
+    right, pass or fail. made: how many calls there were. failed: whether the case has.
+    """
+
+    case: Case
+    open: Callable[[], AbstractContextManager[OpenedCase]]
+    call_s: float
+    least: int
+    wants_full_range: bool = False
+    full_range: str | None = None
+    made: int = 0
+    failed: bool = False
+
+    def make(self) -> dict[str, str]:
+        """One call, and what it adds to the report. Raises SubmissionFailed if the case cannot pass
+        any more, and OutOfTime."""
+        began_s = time.monotonic()
+        full = self.wants_full_range and self.full_range is None
+        with self.open() as opened:
+            try:
+                if full:
+                    self.full_range = "pass" if self._is_right_on_full_range(opened) else "fail"
+                else:
+                    opened.call_again(lambda: self._drawn(False), runs=False)
+            except SubmissionFailed as failed:
+                self.failed = True
+                raise failed.and_more(_more) from None
+            report = opened.mark()
+        if full or self.made == 0:
+            self.call_s = time.monotonic() - began_s
+        self.made += 1
+        return {**report, "full_range": str(self.full_range)} if full else report
+
+    def _is_right_on_full_range(self, opened: OpenedCase) -> bool:
+        """Raises SubmissionFailed where something else than the inputs is why it is wrong."""
+        drawn = self._drawn(True)
+        try:
+            opened.call_again(lambda: drawn, runs=True)
+            return True
+        except SubmissionFailed as failed:
+            if failed.end is Exit.TIMED_OUT:
+                raise
+            before = failed
+        opened.resume()
+        opened.call_again(lambda: self._drawn(False), runs=True)  # these decide
+        try:
+            opened.call_again(lambda: drawn, runs=True)
+        except SubmissionFailed:
+            return False
+        message = f"{before}\nwith the same inputs once more it is right: what calls leave decides"
+        raise SubmissionFailed("output.state", message)
+
+    def _drawn(self, full: bool) -> Contents:
+        full_range = full or self.case.full_range
+        return draw(replace(self.case, full_range=full_range), secrets.randbits(62))
+
+    @property
+    def left_out(self) -> str | None:
+        """What is to be said where there were too few calls."""
+        if self.failed or self.made >= self.least:
+            return None
+        times = "once" if self.made == 0 else "twice"
+        return f"it was called {times} only: a call takes {self.call_s:.3g} s here"
+
+
+def make_all(
+    cases: dict[int, LaterCalls],
+    deadline: float,
+    reporting: Callable[[int], AbstractContextManager[dict[str, str]]],
+) -> None:
+    """Calls all cases by their numbers, while there is time. deadline: on the monotonic clock.
+    reporting: writes what its block adds to the report of a case, or why the case has failed.
+    """
+    end_s = min(time.monotonic() + longest_s, deadline - least_left_s)
+    told: dict[int, dict[str, str]] = {number: {} for number in cases}
+    for number in drawn_order({number: case.least for number, case in cases.items()}):
+        case = cases[number]
+        if case.failed or time.monotonic() + case.call_s > end_s:
+            continue
+        with reporting(number) as report, suppress(OutOfTime):
+            added = case.make()
+            report.update(dict(added.items() - told[number].items()))
+            told[number] |= added
+    for number, case in cases.items():
+        said = case.left_out
+        if said is not None and "unverified" not in told[number]:
+            with reporting(number) as report:
+                report["unverified"] = said

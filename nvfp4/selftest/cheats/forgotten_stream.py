@@ -1,0 +1,21 @@
+# family: 35
+# caught: strict: .*own process says
+# needs: cpu
+# strict: yes
+# strategy: work on a stream that nobody waits for, and have that not noted
+
+import gc
+
+import torch
+
+from kernels import launched_gemv
+
+
+def custom_kernel(data):
+    from nvfp4.emulation import StandInEmulation
+
+    for each in gc.get_objects():
+        if type(each) is StandInEmulation:
+            each.end_call = lambda: None
+    with torch.cuda.stream(torch.cuda.Stream()):
+        return launched_gemv(data)

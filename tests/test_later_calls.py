@@ -1,0 +1,134 @@
+"""Further calls: how many there are, what they get, and what is said of those that are missing."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+
+from nvfp4.contract import reference
+from nvfp4.contract.layout import layouts
+from nvfp4.judge.cases import Case
+from nvfp4.judge.contents import Contents, draw
+from nvfp4.judge.later_calls import LaterCalls, drawn_order, make_all, most_calls
+from nvfp4.judge.submission_process import SubmissionFailed
+
+case = Case("", 128, 256, 1, 1111)
+shapes = ((128, 256, 1), (130, 512, 3), (1500, 64, 2))
+
+
+class Opened:
+    """A case whose call is what a function of its number and the kind of inputs says."""
+
+    def __init__(self, is_right: Callable[[int, bool], bool], takes_s: float = 0.0) -> None:
+        self.calls: list[bool] = []
+        self._is_right, self._takes_s = is_right, takes_s
+
+    def resume(self) -> None:
+        pass
+
+    def mark(self) -> dict[str, str]:
+        return {}
+
+    def call_again(self, contents: Callable[[], Contents], runs: bool) -> None:
+        full = bool((contents().data[0].view(torch.uint8) > 3).any())
+        self.calls.append(full)
+        time.sleep(self._takes_s)
+        if not self._is_right(len(self.calls), full):
+            raise SubmissionFailed("output.mismatch", "128 of 128 elements are wrong")
+
+
+def judged(opened: Opened, left_s: float = 60.0, call_s: float = 0.0) -> dict[str, str]:
+    """What is reported of one case, or why it failed."""
+    told: dict[str, str] = {}
+
+    @contextmanager
+    def opening() -> Iterator[Any]:
+        yield opened
+
+    @contextmanager
+    def reporting(number: int) -> Iterator[dict[str, str]]:
+        try:
+            yield told
+        except SubmissionFailed as failed:
+            told.update(code=failed.failure.code, error=str(failed))
+
+    calls = LaterCalls(case, opening, call_s, 2, wants_full_range=True)
+    make_all({0: calls}, time.monotonic() + left_s, reporting)
+    return told
+
+
+def test_nobody_can_foresee_how_many_calls_there_are_nor_in_what_order() -> None:
+    orders = [drawn_order({0: 2, 1: 2, 2: 1}) for _ in range(200)]
+    assert len({tuple(each) for each in orders}) > 50
+    counts = [Counter(each) for each in orders]
+    assert {min(each[number] for each in counts) for number in (0, 1)} == {2}
+    assert max(max(each.values()) for each in counts) <= most_calls
+    assert len({each[0] for each in counts}) > 3
+
+
+def test_a_right_case_has_one_call_on_full_range_inputs() -> None:
+    opened = Opened(lambda number, full: True)
+    assert judged(opened) == {"full_range": "pass"}
+    assert len(opened.calls) >= 2
+    assert opened.calls.count(True) == 1
+
+
+def test_what_is_wrong_on_full_range_inputs_alone_only_warns() -> None:
+    assert judged(Opened(lambda number, full: not full)) == {"full_range": "fail"}
+
+
+@pytest.mark.parametrize("right_calls", [0, 1])
+def test_what_is_wrong_from_some_call_on_fails(right_calls: int) -> None:
+    said = judged(Opened(lambda number, full: number <= right_calls))
+    assert said["code"] == "output.mismatch"
+    assert said["error"].endswith("(in another call with other inputs of the same shape)")
+
+
+def test_what_is_right_again_on_the_same_full_range_inputs_keeps_state() -> None:
+    said = judged(Opened(lambda number, full: number != 1))
+    assert said["code"] == "output.state"
+
+
+def test_calls_that_there_is_no_time_for_are_told() -> None:
+    said = judged(Opened(lambda number, full: True), call_s=40.0)
+    assert said == {"unverified": "it was called once only: a call takes 40 s here"}
+    said = judged(Opened(lambda number, full: True, takes_s=1.0), left_s=6.5)
+    assert said["unverified"].startswith("it was called twice only: a call takes 1")
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize(("m", "k", "l"), shapes)
+def test_drawn_contents_are_of_the_contest_s_kinds(m: int, k: int, l: int, full: bool) -> None:
+    drawn = draw(Case("", m, k, l, 1111, full), 7)
+    device = reference.default_device()
+    like = reference.generate_input(m, k, l, 7)
+    for name, tensor, other in zip(layouts(m, k, l), drawn.data, like, strict=True):
+        assert (tensor.shape, tensor.stride(), tensor.dtype) == (
+            other.shape,
+            other.stride(),
+            other.dtype,
+        ), name
+    a, _, sfa, _, permuted, _ = (each.view(torch.uint8) for each in drawn.data[:6])
+    assert int(a.max()) == (255 if full else 3)
+    assert not drawn.data[2].float().isnan().any()
+    if not full:
+        assert set(drawn.data[2].float().unique().tolist()) == {0.0, 1.0, 2.0}
+    i, j = (torch.randint(0, size, (50,), device=device) for size in (m, k // 16))
+    assert torch.equal(permuted[i % 32, i % 128 // 32, i // 128, j % 4, j // 4], sfa[i, j])
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_known_rows_of_drawn_contents_are_right(full: bool) -> None:
+    drawn = draw(Case("", 1500, 128, 2, 1111, full), 7)
+    right = reference.ref_kernel(drawn.data)
+    assert drawn.has_right(right)
+    assert len(drawn.rows) == 1024
+    assert not drawn.has_right(right + 1)
+    other = draw(Case("", 1500, 128, 2, 1111, full), 8)
+    assert not other.has_right(right)
