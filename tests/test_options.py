@@ -21,7 +21,7 @@ from nvfp4.cli.judging.invocation import Invocation
 from nvfp4.records import options
 from nvfp4.records.options import Options
 
-told_by_the_command = {"repeat", "name"}
+told_by_the_command = {"repeat", "name", "limit_gib"}
 """Of `Options`, what no user chooses."""
 
 names = [each.name for each in fields(Options)]

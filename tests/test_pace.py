@@ -260,5 +260,5 @@ def test_an_import_that_needs_what_is_not_emulated_is_unclear(command: str, tmp_
     path.write_text("import ctypes\n\nctypes.CDLL('libcudart.so.12')\ncustom_kernel = len\n")
     ended = CliRunner().invoke(main, [command, str(path)])
     assert ended.exit_code == 3, ended.output
-    assert "not emulated: the import failed" in ended.output
+    assert "not emulated: its own process says: the import failed" in ended.output
     assert "libcudart is not emulated where ctypes opens it" in ended.output

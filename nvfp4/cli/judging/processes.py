@@ -21,59 +21,23 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, ClassVar
+from typing import ClassVar
 
 from nvfp4.cli.problem import problem_folder
+from nvfp4.records.forked_process import ForkedProcess
 
 _from_the_start = re.compile(r"PYTHON|LD_|OMP_|MKL_|NUMBA_|TORCH|CUTE_|TRITON_")
 """Variables that a library reads as it is loaded."""
 
 _slow_packages = ("cutlass", "triton")
 _set_child_subreaper = 36  # PR_SET_CHILD_SUBREAPER
-_look_s = 0.01
 
 
 class NoServer(Exception):
     """Judges cannot be forked here."""
 
 
-class ForkedJudge:
-    """What of ``subprocess.Popen`` the command uses."""
-
-    def __init__(self, pid: int, stderr: IO[bytes]) -> None:
-        self.pid, self.stderr = pid, stderr
-        self.returncode: int | None = None
-        self._lock = threading.Lock()
-
-    def poll(self) -> int | None:
-        """As of Popen."""
-        with self._lock:
-            if self.returncode is None:
-                try:
-                    pid, status = os.waitpid(self.pid, os.WNOHANG)
-                except ChildProcessError:
-                    self.returncode = -1
-                else:
-                    self.returncode = os.waitstatus_to_exitcode(status) if pid else None
-        return self.returncode
-
-    def wait(self, timeout: float | None = None) -> int:
-        """As of Popen. Raises subprocess.TimeoutExpired."""
-        deadline = time.monotonic() + (timeout or 0.0)
-        while (code := self.poll()) is None:
-            if timeout is not None and time.monotonic() > deadline:
-                raise subprocess.TimeoutExpired("judge", timeout)
-            time.sleep(_look_s)
-        return code
-
-    def terminate(self) -> None:
-        """As of Popen."""
-        if self.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGTERM)
-
-
-Process = subprocess.Popen[bytes] | ForkedJudge
+Process = subprocess.Popen[bytes] | ForkedProcess
 
 
 class _JudgeServer:
@@ -122,7 +86,7 @@ class _JudgeServer:
 
     def fork(
         self, arguments: list[str], folder: Path, environment: dict[str, str], results: int | None
-    ) -> ForkedJudge:
+    ) -> ForkedProcess:
         """A judge with these arguments. results: a file that it gets as POPCORN_FD. Raises
         NoServer."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -141,7 +105,9 @@ class _JudgeServer:
                 os.close(fd)
             ours.close()
             theirs.close()
-        return ForkedJudge(pid, os.fdopen(read_fd, "rb"))
+        judge = ForkedProcess(pid)
+        judge.stderr = os.fdopen(read_fd, "rb")
+        return judge
 
     def _forked(self, fds: list[int]) -> int:
         """The pid of a judge with these files. Raises OSError, ValueError."""
