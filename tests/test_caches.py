@@ -144,7 +144,7 @@ def test_a_folder_that_nobody_may_list_is_deleted(caches: Path, tmp_path: Path) 
     (folder / "locked").chmod(0)
     prune(folder.parent, kept_s := -1.0, 1 << 30)
     assert kept_s < 0 and folder.exists(), "the newest is in use"
-    sandbox_caches._remove(folder)
+    sandbox_caches.remove(folder)
     assert not folder.exists()
 
 

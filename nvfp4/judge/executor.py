@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import atexit
-import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
 from nvfp4.records.messages import Greeting, pack, unpack
 from nvfp4.sandbox import isolation
-from nvfp4.sandbox.caches import cache_root, passed_on, private_variable
+from nvfp4.sandbox.caches import cache_root, passed_on, private_variable, remove
 
 T = TypeVar("T")
 
@@ -73,8 +71,7 @@ class Executor:
         atexit.unregister(self.stop)
         isolation.kill_tree(self._process)
         self._channel.close()
-        with suppress(RecursionError):
-            shutil.rmtree(self._scratch, ignore_errors=True)
+        remove(self._scratch)
         self._process = self._channel = self._scratch = None
 
     def ask(self, request: object, answer: type[T], timeout_s: float, fd: int) -> T:

@@ -11,7 +11,6 @@ import subprocess
 import tempfile
 import threading
 import time
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, TypeVar
@@ -24,6 +23,7 @@ from nvfp4.records.failures import BY_SUBMISSION, Failure, read_failure
 from nvfp4.records.messages import Done, Failed, Greeting, Load, pack, unpack
 from nvfp4.records.options import Options
 from nvfp4.sandbox import isolation
+from nvfp4.sandbox.caches import remove
 from nvfp4.sandbox.workers import Process, start_worker
 from nvfp4.worker.hangs import stack_of_hang
 from nvfp4.worker.request_state import last_state
@@ -137,7 +137,7 @@ class SubmissionProcess:
 
     def __exit__(self, *error: object) -> None:
         self.stop()
-        _remove(self.scratch)
+        remove(self.scratch)
 
     def _new_scratch(self) -> Path:
         folder = Path(tempfile.mkdtemp(prefix="nvfp4-"))
@@ -154,7 +154,7 @@ class SubmissionProcess:
 
     def start(self) -> None:
         if self._used:
-            _remove(self.scratch)
+            remove(self.scratch)
             self.scratch = self._new_scratch()
         self._used = True
         ours, theirs = socket.socketpair()
@@ -364,11 +364,6 @@ class SubmissionProcess:
         return self._after_refusal(
             SubmissionFailed("process.exited", message + more, exit_code=code)
         )
-
-
-def _remove(folder: Path) -> None:
-    with suppress(RecursionError):
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _signal(number: int) -> tuple[str, str]:

@@ -102,7 +102,7 @@ def _prepare(folder: Path, for_extensions: bool) -> None:
             if for_extensions:
                 _build_trusted(trusted)
             part = folder.with_suffix(".part")
-            _remove(part)
+            remove(part)
             shutil.copytree(trusted, part) if trusted.is_dir() else part.mkdir()
             part.rename(folder)
         os.utime(folder)
@@ -143,13 +143,17 @@ def _trim_all() -> None:
 def trim(folder: Path) -> None:
     """Deletes the folder of a submission that has left too much in it."""
     if size_bytes(folder, kept_each_bytes) > kept_each_bytes:
-        _remove(folder)
+        remove(folder)
 
 
-def _remove(folder: Path) -> None:
-    """Of any depth, whatever may be done with what lies in it."""
-    for command in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
-        subprocess.run([*command, str(folder)], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def remove(folder: Path) -> None:
+    """Deletes a folder of any depth, whatever may be done with what lies in it."""
+    with contextlib.suppress(RecursionError):
+        shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        for command in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+            command.append(str(folder))
+            subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def _build_trusted(folder: Path) -> None:
@@ -177,7 +181,7 @@ def prune(folder: Path, longest_s: float, most_bytes: int) -> None:
     for number, (used, path) in enumerate(sorted(found, reverse=True)):
         left_bytes -= size_bytes(path, max(left_bytes, 0))
         if number and (used < time.time() - longest_s or left_bytes < 0):
-            _remove(path)
+            remove(path)
 
 
 _passed = re.compile(
