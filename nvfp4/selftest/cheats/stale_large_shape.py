@@ -1,4 +1,4 @@
-# family: 34
+# family: 37
 # caught: in another call with other inputs
 # needs: cpu
 # strategy: launch nothing from the third call of a shape that no test has
