@@ -318,3 +318,19 @@ def test_a_function_counts_for_all_its_calls() -> None:
     report = emulator.run_ptx(text, "k", grid=(1,), block=(32,), params=[])
     line = next(n for n, t in enumerate(text.split("\n"), 1) if "ld.param.b32" in t)
     assert by_ptx_line(report)[line] == 2
+
+
+def test_where_a_text_is_given_no_file_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever writes PTX names the files of its lines: a pipe would be waited for."""
+    monkeypatch.setattr(source, "_given", set())
+    monkeypatch.setattr(source, "_names", {})
+    other = tmp_path / "other.py"
+    other.write_text("secret\n")
+    assert SourceLine(str(other), 1).text == "secret"
+    os.mkfifo(tmp_path / "pipe.py")
+    source.show_as(str(tmp_path / "mine.py"), "mine.py", "first\nsecond\n")
+    assert SourceLine(str(tmp_path / "mine.py"), 2).text == "second"
+    assert SourceLine(str(tmp_path / "pipe.py"), 1).text == ""
+    assert SourceLine(str(other), 1).raw == ""
