@@ -1,5 +1,5 @@
 # family: 8
-# caught: below the physical floor
+# caught: below the physical floor|do not agree
 # strategy: change durations where they are made
 
 from gemv import gemv
