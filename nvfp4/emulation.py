@@ -43,19 +43,17 @@ class Emulation:
     """Runs captured launches and keeps their reports; a context manager that uninstalls.
 
     launches: one LaunchReport a launch, in order.
-    check, sample_ctas, orders: as of `emulator.run`; they may be changed between launches.
+    check, orders: as of `emulator.run`; they may be changed between launches.
     """
 
     def __init__(
         self,
         arch: str,
         check: bool,
-        sample_ctas: int | None,
         orders: int,
     ) -> None:
         self.arch = arch
         self.check = check
-        self.sample_ctas = sample_ctas
         self.orders = orders
         self.launches: list[LaunchReport] = []
         self._memory = ProcessMemory()
@@ -137,7 +135,7 @@ class Emulation:
             return
         asked = replace(launch, deadline=self._deadline)
         try:
-            report = emulator.run(asked, self.check, self.sample_ctas, self.orders, self._worlds)
+            report = emulator.run(asked, self.check, self.orders, self._worlds)
         except EmulatorError as error:
             sys.stdout.write(error.output)
             raise
@@ -158,7 +156,7 @@ class StandInEmulation(Emulation):
         keep: bool,
         name: str = "",
     ) -> None:
-        super().__init__(arch, check, None, orders)
+        super().__init__(arch, check, orders)
         self.costs: list[KernelCost] = []
         self._most_instructions: int | None = None
         self._recorder: Recorder | None = None
@@ -302,7 +300,6 @@ class StandInEmulation(Emulation):
 def install(
     arch: str = "sm_100a",
     check: bool = True,
-    sample_ctas: int | None = None,
     orders: int = DEFAULT_ORDERS,
 ) -> Emulation:
     """Run every launch of CuTe DSL and Triton in this process on the CPU from now on.
@@ -312,7 +309,7 @@ def install(
     Raises ValueError for an unknown architecture, RuntimeError if an emulation is installed
     already, ImportError without CuTe DSL.
     """
-    emulation = Emulation(arch, check, sample_ctas, orders)
+    emulation = Emulation(arch, check, orders)
     emulation.capture_cute_dsl()
     emulation._stop.append(when_imported("triton", emulation.capture_triton))
     return emulation

@@ -66,7 +66,7 @@ class Retargeting:
         self._executor.run(launch, torch.cuda.current_stream().cuda_stream)
 
     def kernels(self) -> list[dict[str, Any]]:
-        """What was rewritten so far; see `retarget.report.RewriteReport.entries`."""
+        """What was rewritten so far; see `retarget.rewrite.RewriteReport.entries`."""
         return self._executor.kernels()
 
     def uninstall(self) -> None:

@@ -9,20 +9,13 @@ import sys
 from collections.abc import Iterator, Mapping
 
 import nvfp4.capture.cuda.compilers
-import nvfp4.capture.cuda.native_build
-import nvfp4.capture.cutedsl.versions
-import nvfp4.capture.triton.hooks
+import nvfp4.capture.patches
 import nvfp4.retarget.errors
-from nvfp4.cli.codes import (
-    batch_codes,
-    finding_codes,
-    judge_codes,
-    own_records,
-    setup_codes,
-    warning_codes,
-)
+import nvfp4.retarget.nvcc
+from nvfp4.cli.batch.lines import batch_codes
 from nvfp4.emulator.errors import EmulatorError
 from nvfp4.records.launch_errors import CaptureError
+from scripts.codes import finding_codes, judge_codes, own_records, setup_codes, warning_codes
 from scripts.markdown import line_of, table
 
 _head = """# Codes

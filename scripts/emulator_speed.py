@@ -8,7 +8,9 @@ Run it from the repository root. Every output is compared with the exact referen
 from __future__ import annotations
 
 import resource
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,13 +23,8 @@ from nvfp4.contract.reference import check_implementation, generate_input
 from nvfp4.emulation import install
 from nvfp4.tuner.space import load_submission
 
-KERNELS = (
-    "ladder/cute/03_block_sum.py",
-    *(
-        f"tests/kernels/{name}.py"
-        for name in ("shared_memory", "warp_per_row", "packed", "cp_async", "tma")
-    ),
-)
+KERNELS = ("shared_memory", "warp_per_row", "packed", "cp_async", "tma")
+"""Of tests/kernels."""
 
 
 def seconds_of(kernel: Callable[[Any], Any], shape: Shape) -> float:
@@ -51,8 +48,12 @@ def main() -> None:
     benchmarks = [shape_of(line) for line in problem.benchmarks]
     headings = [f"{2 * len(tests)} tests", *(f"{s.m}x{s.k}x{s.l}" for s in benchmarks)]
     print("seconds".ljust(16) + "".join(heading.rjust(16) for heading in headings))
-    with install() as emulation:
-        for path in map(Path, sys.argv[1:] or KERNELS):
+    with install() as emulation, tempfile.TemporaryDirectory() as folder:
+        write = [sys.executable, "tests/corpus.py", folder, "tests/kernels"]
+        subprocess.run(write, check=True)
+        own = [Path("ladder/cute/03_block_sum.py")]
+        own += [Path(folder, "kernels", f"{name}.py") for name in KERNELS]
+        for path in map(Path, sys.argv[1:]) if sys.argv[1:] else own:
             kernel = load_submission(path).custom_kernel
             row = [sum(seconds_of(kernel, shape) for shape in tests * 2)]
             row += [seconds_of(kernel, shape) for shape in benchmarks]

@@ -6,18 +6,25 @@ python -m scripts.ladder_page               writes the page; the picture needs m
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from statistics import geometric_mean
+from statistics import correlation, geometric_mean
 from typing import Any
 
 from nvfp4.cli.b200 import contest_floor_us, speed_of_light_us
-from nvfp4.cli.ladder.results import Steps, counted_shape, read_steps
-from nvfp4.cli.ladder.rungs import Rung, all_rungs, ladder_folder, own_submission
+from nvfp4.cli.ladder.results import (
+    Rung,
+    Steps,
+    all_rungs,
+    counted_shape,
+    ladder_folder,
+    own_submission,
+    read_steps,
+)
 from nvfp4.cli.ladder.tables import count_cells, judged_on, published_cell, time_cell, timed_devices
 from nvfp4.cli.problem import Problem, load_problem, shape_of
 from nvfp4.cli.report.plots import load_pyplot
+from scripts.markdown import table
 
 _headings = {"cute": "CuTe DSL", "cuda": "CUDA C++", "detours": "Detours", "": "To compare with"}
 
@@ -40,9 +47,7 @@ def markdown(rungs: Sequence[Rung], steps: Steps) -> str:
                 *(f"{device}, us" for device in devices),
                 "B200 published, us",
             ]
-            lines = [_row(head), "|" + "---|" * len(head)]
-            lines += [_row(_cells(rung, steps, devices)) for rung in chosen]
-            blocks.append("\n".join(lines))
+            blocks.append(table(head, (_cells(rung, steps, devices) for rung in chosen)))
     blocks += [f"{line}." for line in correlation_lines(rungs, steps)]
     return "\n\n".join(blocks)
 
@@ -52,10 +57,6 @@ def with_tables(page: str, tables: str) -> str:
     before, rest = page.split(_begin)
     _, after = rest.split(_end)
     return f"{before}{_begin}\n{tables}\n{_end}{after}"
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _cells(rung: Rung, steps: Steps, devices: list[str]) -> list[str]:
@@ -104,13 +105,9 @@ def spearman(xs: Sequence[float], ys: Sequence[float]) -> float | None:
 
     None for fewer than three pairs, and where all values of a side are equal.
     """
-    pairs = list(zip(_ranks(xs), _ranks(ys), strict=True))
-    if len(pairs) < 3:
+    if len(xs) < 3 or min(len(set(xs)), len(set(ys))) < 2:
         return None
-    mean = (len(pairs) + 1) / 2
-    products = math.fsum((x - mean) * (y - mean) for x, y in pairs)
-    squares = [math.fsum((pair[side] - mean) ** 2 for pair in pairs) for side in (0, 1)]
-    return products / math.sqrt(squares[0] * squares[1]) if all(squares) else None
+    return correlation(_ranks(xs), _ranks(ys))
 
 
 def _ranks(values: Sequence[float]) -> list[float]:

@@ -56,9 +56,9 @@ for part in "${@:-tests}"; do
     selftest) run selftest python3 -m nvfp4 selftest --json ;;
     selftest-clean) run selftest-clean python3 -m nvfp4 selftest --flush clean --json ;;
     submissions) # CUDA C++, Triton and CuTe DSL, native and emulated
-        python3 tests/corpus.py "$out/field" tests/field/{cuda,triton}
+        python3 tests/corpus.py "$out/field" tests/field/{cuda,triton} tests/kernels
         mapfile -t files < <(grep -l "^# expect: pass" "$out"/field/*/*.py)
-        files+=(tests/kernels/{shared_memory,warp_per_row,cp_async,tma}.py)
+        files+=("$out"/field/kernels/{shared_memory,warp_per_row,cp_async,tma}.py)
         run submissions python3 -m scripts.submissions "$out/submissions.json" "${files[@]}"
         ;;
     retarget-submissions) # whole files for sm_100a: bits, tests, times, what was rewritten

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import nvfp4.retarget.errors
-from nvfp4.cli.codes import batch_codes
+from nvfp4.cli.batch.lines import batch_codes
 from nvfp4.cli.judging.unclear_policy import machine_limit, refusals, too_slow
 from nvfp4.emulator.errors import EmulatorError
 from nvfp4.records.launch_errors import CaptureError

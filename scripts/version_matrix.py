@@ -44,10 +44,14 @@ except Exception as error:  # before 4.5 linking, which comes last, asks for a d
 print("yes")
 """
 _EMULATES = """
-import importlib, sys
+import importlib, pathlib, sys, tempfile
 from nvfp4 import emulation
 sys.path.insert(0, "tests")
-with emulation.install("sm_100a"):
+import corpus
+with tempfile.TemporaryDirectory() as folder, emulation.install("sm_100a"):
+    for case in corpus.load(pathlib.Path("tests/kernels")):
+        case.write(pathlib.Path(folder))
+    sys.path.insert(0, folder)
     from nvfp4.contract import reference
     for name in {names}:
         for m, k, l in ((128, 256, 1), (256, 512, 2)):
@@ -57,9 +61,7 @@ with emulation.install("sm_100a"):
             assert right, name + " is wrong: " + message
 print("yes")
 """
-_KERNELS = [
-    f"kernels.{name}" for name in ("shared_memory", "warp_per_row", "cp_async", "tma", "packed")
-]
+_KERNELS = ["shared_memory", "warp_per_row", "cp_async", "tma", "packed"]
 CHECKS = {
     "compiles submission.py for sm_100a": _COMPILES,
     "emulates it": _EMULATES.replace("{names}", repr(["submission"])),

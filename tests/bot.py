@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from nvfp4.cli.judging.judge_server import Process, start
+from nvfp4.cli.judging.processes import Process, start
 
 root = Path(__file__).resolve().parent.parent
 pipe_bytes = 64 << 10

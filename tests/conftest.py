@@ -26,6 +26,7 @@ from nvfp4.judge.protocol import ResultPipe
 
 if TYPE_CHECKING:
     from nvfp4.emulation import Emulation
+    from nvfp4.emulator.errors import EmulatorError
 
 # No test writes to the history of whoever runs it.
 os.environ["NVFP4_NO_LOG"] = "1"
@@ -174,6 +175,13 @@ def emulated(toolchain: Toolchain) -> Iterator[Emulation]:
 def tensor(emulated: Emulation) -> torch.Tensor:
     emulated.clear()
     return torch.zeros(32, device="cuda")
+
+
+def users_line(error: EmulatorError) -> tuple[str, int] | None:
+    """The file and the line of the user's that a fault is blamed on."""
+    source = error.where.source if error.where else None
+    users = source.users() if source else None
+    return (Path(users.file).name, users.line) if users else None
 
 
 @contextmanager

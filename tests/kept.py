@@ -8,7 +8,7 @@ from collections.abc import Callable
 from click.testing import CliRunner, Result
 
 from nvfp4.cli.history.database import History
-from nvfp4.cli.history.keeping import keep
+from nvfp4.cli.history.judgements import keep
 from nvfp4.cli.main import main
 from nvfp4.cli.verdict import Submission, Verdict
 

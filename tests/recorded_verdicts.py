@@ -9,7 +9,7 @@ from typing import Any
 
 from bot import case
 
-from nvfp4.cli.display.warnings import warnings_of
+from nvfp4.cli.judging.warnings import warnings_of
 from nvfp4.cli.verdict import (
     Device,
     Submission,

@@ -13,7 +13,7 @@ import pytest
 from bot import root
 from conftest import small_copy, submissions
 
-from nvfp4.cli.codes import judge_codes, own_records
+from scripts.codes import judge_codes, own_records
 
 text = (root / "docs" / "agents.md").read_text(encoding="utf-8")
 examples = re.findall(r"^```(sh|python)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)

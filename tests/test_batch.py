@@ -17,8 +17,7 @@ from jsonschema import Draft202012Validator
 
 from nvfp4.cli.batch import lines as batch_lines
 from nvfp4.cli.batch.eval_process import Candidate, EvalProcesses, Stopped, find_files
-from nvfp4.cli.batch.lines import BatchFile, failure_of, line_of
-from nvfp4.cli.codes import batch_codes
+from nvfp4.cli.batch.lines import BatchFile, batch_codes, failure_of, line_of
 from nvfp4.cli.errors import error_object
 from nvfp4.cli.main import main
 

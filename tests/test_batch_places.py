@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from bot import root
 
-from nvfp4.cli.batch import eval_process, places, this_machine
+from nvfp4.cli.batch import eval_process, this_machine
 from nvfp4.cli.batch.eval_process import Candidate, EvalProcesses, Stopped
 from nvfp4.cli.batch.options import BatchOptions
-from nvfp4.cli.batch.places import Place, cpu_places, gpu_places, judge_on
+from nvfp4.cli.batch.this_machine import Place, cpu_places, gpu_places, judge_on
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.main import eval_command, main
 
@@ -74,14 +74,14 @@ def test_as_many_are_judged_on_a_cpu_as_cores_and_memory_allow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def count(cores: int, gigabytes: int, jobs: int | None = None) -> int:
-        monkeypatch.setattr(places, "_cores", lambda: cores)
-        monkeypatch.setattr(places, "_free_bytes", lambda: gigabytes << 30)
+        monkeypatch.setattr(this_machine, "_cores", lambda: cores)
+        monkeypatch.setattr(this_machine, "_free_bytes", lambda: gigabytes << 30)
         return len({place.name for place in cpu_places(jobs)})
 
     assert [count(1, 100), count(2, 100), count(16, 100), count(64, 31)] == [1, 1, 8, 10]
     assert [count(64, 1), count(64, 1, 7)] == [1, 7]
     monkeypatch.undo()
-    assert 1 << 20 < places._free_bytes() < 1 << 50
+    assert 1 << 20 < this_machine._free_bytes() < 1 << 50
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def instead_of_eval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
     return make
 
 
-candidate = Candidate("0", b"content", b"name: task", [Path("folder/mine.py")])
+candidate = Candidate("0", b"content", [Path("folder/mine.py")])
 
 
 def judged_by(script: str, make: Script, limit_s: float | None = None) -> dict[str, Any]:
@@ -161,14 +161,12 @@ def judged_by(script: str, make: Script, limit_s: float | None = None) -> dict[s
 
 
 def test_a_process_gets_a_copy_the_options_and_the_place(instead_of_eval: Script) -> None:
-    script = (
-        """printf '{"schema": 3, "said": "%s %s %s %s"}' "$*" $PLACE $(cat $4 ${4%/*}/task.yml)"""
-    )
+    script = """printf '{"schema": 3, "said": "%s %s %s %s"}' "$*" $PLACE $(cat $4)"""
     said = judged_by(script, instead_of_eval)["said"].split()
     assert said[:3] == ["-m", "nvfp4", "eval"]
     assert said[3].endswith("/mine.py")
     assert not Path(said[3]).parent.exists()
-    assert " ".join(said[4:]) == "--json --no-log --device cpu --strict here contentname: task"
+    assert " ".join(said[4:]) == "--json --no-log --device cpu --strict here content"
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from started import ENDLESS, wait_until
 from nvfp4.cli.batch.eval_process import Candidate
 from nvfp4.cli.batch.on_ray import Judge, RayCluster
 from nvfp4.cli.batch.options import BatchOptions
-from nvfp4.cli.batch.places import cpu_places, judge_on
+from nvfp4.cli.batch.this_machine import cpu_places, judge_on
 from nvfp4.cli.main import main
 
 pytest.importorskip("ray", reason="Ray is not installed")
@@ -66,7 +66,7 @@ def options(cluster: Any) -> BatchOptions:
 def candidates(count: int) -> list[Candidate]:
     """Half of them wrong."""
     texts = [f"{'wrong' if number % 2 else 'passes'} {number}" for number in range(count)]
-    return [Candidate(text, text.encode(), None, [Path(f"{text}.py")]) for text in texts]
+    return [Candidate(text, text.encode(), [Path(f"{text}.py")]) for text in texts]
 
 
 def judge_that_notes(folder: Path, victim: str) -> Judge:

@@ -89,7 +89,7 @@ def test_what_only_the_contest_would_take_passes_check_with_a_warning(tmp_path: 
     assert content["decided_by"] is None
 
 
-def test_where_a_shape_is_refused_the_smallest_that_is_not_decides(tmp_path: Path) -> None:
+def test_a_shape_of_the_contest_that_is_refused_fails(tmp_path: Path) -> None:
     source = of_torch(
         "    m, _, l = c.shape",
         "    m, _, l = c.shape\n"
@@ -97,12 +97,10 @@ def test_where_a_shape_is_refused_the_smallest_that_is_not_decides(tmp_path: Pat
         '        raise ValueError(f"Unsupported (M, K) combination {m}")',
     )
     done, content = checked(write(tmp_path, source))
-    assert done.exit_code == 0, done.output
-    assert "passed at 256 x 7168 x 1 with the contest's inputs" in done.output
-    (refused,) = [each for each in content["warnings"] if each["code"] == "refused_shape"]
-    assert refused["message"] == (
-        "it raises at 512 x 512 x 2: ValueError: Unsupported (M, K) combination 512"
-    )
+    assert done.exit_code == 1, done.output
+    assert "failed at 512 x 512 x 2 with the contest's inputs" in done.output
+    assert "ValueError: Unsupported (M, K) combination 512" in done.output
+    assert content["decided_by"]["failure"]["code"] == "call.exception"
 
 
 def test_what_raises_at_every_shape_fails_at_the_first(tmp_path: Path) -> None:

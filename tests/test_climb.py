@@ -15,10 +15,18 @@ from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging.assess import Observer, Plan
 from nvfp4.cli.judging.bot import Bot
 from nvfp4.cli.ladder import measuring as judging
-from nvfp4.cli.ladder.measuring import Climber
-from nvfp4.cli.ladder.occupancy import warps_per_sm
-from nvfp4.cli.ladder.results import Counts, Judged, Step, no_gpu, read_steps, write_steps
-from nvfp4.cli.ladder.rungs import Rung, find_rungs, rung_text
+from nvfp4.cli.ladder.measuring import Climber, warps_per_sm
+from nvfp4.cli.ladder.results import (
+    Counts,
+    Judged,
+    Rung,
+    Step,
+    find_rungs,
+    no_gpu,
+    read_steps,
+    rung_text,
+    write_steps,
+)
 from nvfp4.cli.main import main
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict

@@ -1,4 +1,4 @@
-"""docs/codes.md and nvfp4/cli/codes.py name every code that is raised, and no other."""
+"""docs/codes.md and scripts/codes.py name every code that is raised, and no other."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 from bot import root
 
-from nvfp4.cli.codes import finding_codes, judge_codes, own_records, setup_codes, warning_codes
 from nvfp4.worker.raised import failure_of
+from scripts.codes import finding_codes, judge_codes, own_records, setup_codes, warning_codes
 from scripts.codes_page import page
 
 known = {*judge_codes, *own_records}

@@ -11,9 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nvfp4.cli.compare.counts import CountChange, count_changes
-from nvfp4.cli.compare.decision import Change, Word, change_of, compared, in_all, word_of
-from nvfp4.cli.compare.rounds import Limits, Round, Waves, comparisons_of, mean_times_us
+from nvfp4.cli.compare.decision import (
+    Change,
+    Limits,
+    Round,
+    Waves,
+    Word,
+    change_of,
+    compared,
+    comparisons_of,
+    in_all,
+    mean_times_us,
+    word_of,
+)
+from nvfp4.cli.compare.results import CountChange, count_changes
 
 threshold = 0.005
 swapped: dict[Word, Word] = {"faster": "slower", "slower": "faster"}

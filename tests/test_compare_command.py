@@ -20,8 +20,8 @@ from rich.console import Console
 from screens.verdicts import cpu, gpu
 
 from nvfp4.cli.compare import comparing
-from nvfp4.cli.compare.counts import names
-from nvfp4.cli.compare.side_by_side import FailedThere, Times
+from nvfp4.cli.compare.comparing import FailedThere, Times
+from nvfp4.cli.compare.results import names
 from nvfp4.cli.history.database import History
 from nvfp4.cli.judging.assess import Observer, Plan
 from nvfp4.cli.judging.bot import Bot

@@ -14,7 +14,7 @@ import pytest
 import torch
 from conftest import process_state
 
-from nvfp4.cli.compare.side_by_side import FailedThere, Times, time_side_by_side
+from nvfp4.cli.compare.comparing import FailedThere, Times, time_side_by_side
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging.invocation import Invocation
 from nvfp4.contract.task import input_t, output_t

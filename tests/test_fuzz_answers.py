@@ -13,7 +13,7 @@ from fuzzed import counts, json_values
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nvfp4.cli.emulation import read_counts
+from nvfp4.cli.b200 import read_counts
 from nvfp4.judge.clock.timing_checks import read_time
 from nvfp4.judge.emulated_counts import total_counts
 from nvfp4.judge.submission_process import SubmissionFailed

@@ -10,7 +10,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,7 +25,7 @@ from screens.verdicts import verdicts
 import nvfp4
 from nvfp4.cli.display.render import is_brief, show_verdict
 from nvfp4.cli.history.database import History, HistoryError, recorded
-from nvfp4.cli.history.keeping import keep, kept_verdict
+from nvfp4.cli.history.judgements import keep, kept_verdict
 from nvfp4.cli.text import visible
 from nvfp4.cli.verdict import Submission, Verdict, read_benchmark
 
@@ -223,22 +222,13 @@ def test_nothing_hostile_reaches_the_terminal(history: History, text: str) -> No
     assert exact == verdict.submission.path
 
 
-def test_pruning_keeps_what_has_a_reason_to_stay(history: History) -> None:
-    for day in range(6):
-        number = kept_in(history, named(timed_verdict(), text=str(day).encode()), str(day).encode())
-        with sqlite3.connect(history.path) as database:
-            at = time.time() - (5 - day) * 86400 - 60
-            database.execute("UPDATE judgements SET judged_at = ? WHERE id = ?", (at, number))
-    assert invoke("log", "--prune").exit_code == 2
-    assert invoke("log", "--keep", "3").exit_code == 2
-    kept_both = invoke("log", "--prune", "--keep", "2", "--older-than", "3.5")
-    assert kept_both.output == "deleted 2 judgements; 4 are left\n"
+def test_pruning_keeps_the_newest(history: History) -> None:
+    for number in range(6):
+        text = str(number)
+        kept_in(history, named(timed_verdict(), text=text.encode()), text.encode())
+    assert invoke("log", "--prune", "4").output == "deleted 2 judgements; 4 are left\n"
     assert [each.id for each in history.entries()] == [6, 5, 4, 3]
-    assert "deleted 1 judgement;" in invoke("log", "--prune", "--older-than", "2.5").output
-    assert json.loads(invoke("log", "--prune", "--keep", "1", "--json").output) == {
-        "deleted": 2,
-        "left": 1,
-    }
+    assert json.loads(invoke("log", "--prune", "1", "--json").output) == {"deleted": 3, "left": 1}
     assert history.find(6).content == b"5"
     with sqlite3.connect(history.path) as database:
         assert database.execute("SELECT count(*) FROM sources").fetchone() == (1,)

@@ -19,7 +19,7 @@ from recorded_verdicts import every_verdict, timed_verdict
 
 from nvfp4.cli.errors import json_schema
 from nvfp4.cli.history.database import History, version
-from nvfp4.cli.history.keeping import keep
+from nvfp4.cli.history.judgements import keep
 
 writer = """
 import hashlib, os, sys
@@ -27,7 +27,7 @@ from pathlib import Path
 sys.path[:0] = [{tests!r}]
 from recorded_verdicts import timed_verdict
 from nvfp4.cli.history.database import History
-from nvfp4.cli.history.keeping import keep
+from nvfp4.cli.history.judgements import keep
 from nvfp4.cli.verdict import Submission
 history, times, size = History(Path(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3])
 print("ready", flush=True)

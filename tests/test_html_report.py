@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from kept import Judge, content, invoke, is_error, kept_in, named
 from recorded_verdicts import every_verdict, hostile, recorded_verdict, verdict_with
-from screens.verdicts import benchmark_lines, timed, verdicts
+from screens.verdicts import benchmark_lines, verdicts
 
 from nvfp4.cli.explain.command import Explained
 from nvfp4.cli.explain.records import Kernel, Line
@@ -149,15 +149,6 @@ def test_every_kind_of_verdict_can_be_reported(history: History, name: str) -> N
         assert test.status in page.text
     for warning in verdict.warnings:
         assert warning.message in page.text
-
-
-def test_a_sweep_over_sizes_is_drawn(history: History) -> None:
-    verdict = named(verdicts()["timed-passed"])
-    verdict.tests = []
-    verdict.benchmarks = [timed(f"m: {128 << i}; k: 512; l: 1; seed: 1") for i in range(6)]
-    kept_in(history, verdict, kernel_source)
-    labels = [attributes.get("aria-label") for tag, attributes in reported().elements]
-    assert "Time over the size of the inputs" in labels
 
 
 @pytest.mark.parametrize("text", [*hostile, "$x^2$ {{ 7 * 7 }} {% raw %} </style></code></pre>"])

@@ -14,7 +14,7 @@ from bot import root
 from conftest import submissions
 from started import start_command, wait_until_gone
 
-from nvfp4.cli.judging.activity import read_activity
+from nvfp4.cli.judging.bot import read_activity
 
 right = (submissions / "right.py").read_text(encoding="utf-8")
 

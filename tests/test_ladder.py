@@ -20,15 +20,16 @@ from imports import packages_of
 
 from nvfp4.cli.display.progress import Observer
 from nvfp4.cli.errors import SetupError
-from nvfp4.cli.judging.directives import warnings_before
+from nvfp4.cli.judging.warnings import warnings_before
 from nvfp4.cli.ladder.measuring import climber
-from nvfp4.cli.ladder.results import no_gpu, read_steps
-from nvfp4.cli.ladder.rungs import (
+from nvfp4.cli.ladder.results import (
     Rung,
     all_rungs,
     find_rungs,
     ladder_folder,
+    no_gpu,
     own_submission,
+    read_steps,
     rung_text,
 )
 from nvfp4.cli.problem import load_problem
@@ -87,7 +88,7 @@ def test_a_rung_is_a_complete_submission(name: str) -> None:
     text = rung_text(name)
     assert text.startswith("#!POPCORN leaderboard nvfp4_gemv\n#!POPCORN gpu NVIDIA\n")
     path = rungs[name].path
-    assert warnings_before(path, path.read_bytes(), load_problem()) == []
+    assert warnings_before(path.read_bytes()) == []
     assert packages_of(text) <= public
     assert "custom_kernel" in {
         node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from bot import root
 from corpus import load
 
-from nvfp4.cli.judging.directives import warnings_before
 from nvfp4.cli.judging.mistakes import first_mistake, longest_parsed_bytes
-from nvfp4.cli.problem import load_problem
+from nvfp4.cli.judging.warnings import warnings_before
 
 legal = {
     "assigned": "custom_kernel = f",
@@ -120,27 +117,6 @@ directive = b"#!POPCORN leaderboard %s\n#!POPCORN gpu NVIDIA\nx = 1\n#!POPCORN l
         (b"", False),
     ],
 )
-def test_a_directive_for_another_leaderboard_warns(
-    content: bytes, warns: bool, tmp_path: Path
-) -> None:
-    found = warnings_before(tmp_path / "mine.py", content, load_problem())
+def test_a_directive_for_another_leaderboard_warns(content: bytes, warns: bool) -> None:
+    found = warnings_before(content)
     assert [each.code for each in found] == (["other_leaderboard"] if warns else [])
-
-
-@pytest.mark.parametrize(
-    ("tests", "warns"),
-    [
-        ("[{m: 128, n: 256, k: 256, l: 1, seed: 1}]", True),
-        ("[{m: 64, k: 64, l: 1, seed: 1}]", True),
-        ("[{m: 512, k: 512, l: 2, seed: 7}, {m: 64, k: 64, l: 1, seed: 1}]", False),
-        ("[{m: [1], k: 1}]", False),
-        ("3", False),
-        ("[", False),
-    ],
-)
-def test_a_task_of_another_problem_beside_the_submission_warns(
-    tests: str, warns: bool, tmp_path: Path
-) -> None:
-    (tmp_path / "task.yml").write_text(f"tests: {tests}\n", encoding="utf-8")
-    found = warnings_before(tmp_path / "mine.py", b"", load_problem())
-    assert [each.code for each in found] == (["other_problem"] if warns else [])

@@ -11,9 +11,8 @@ from bot import case
 from click.testing import CliRunner
 
 from nvfp4.cli import errors as exits
-from nvfp4.cli.compare.files import File
-from nvfp4.cli.compare.results import Failed
-from nvfp4.cli.display.closing import closing_line
+from nvfp4.cli.compare.results import Failed, File
+from nvfp4.cli.display.sentences import closing_line
 from nvfp4.cli.judging.assess import Observer, Plan, assess
 from nvfp4.cli.judging.bot import ProcessResult
 from nvfp4.cli.judging.unclear_policy import Pace, way_out
@@ -261,5 +260,5 @@ def test_an_import_that_needs_what_is_not_emulated_is_unclear(command: str, tmp_
     path.write_text("import ctypes\n\nctypes.CDLL('libcudart.so.12')\ncustom_kernel = len\n")
     ended = CliRunner().invoke(main, [command, str(path)])
     assert ended.exit_code == 3, ended.output
-    assert "not emulated: the import failed" in ended.output
+    assert "not emulated: its own process says: the import failed" in ended.output
     assert "libcudart is not emulated where ctypes opens it" in ended.output

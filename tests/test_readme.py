@@ -13,7 +13,7 @@ import pytest
 from bot import root
 from click.testing import CliRunner
 
-from nvfp4.cli.emulation import read_counts
+from nvfp4.cli.b200 import read_counts
 from nvfp4.cli.errors import json_schema
 from nvfp4.cli.main import main
 from nvfp4.cli.verdict import (

@@ -12,8 +12,8 @@ from rich.console import Console
 
 from nvfp4.cli.display.benchmark_tables import benchmark_columns, title
 from nvfp4.cli.display.columns import fitted, table
-from nvfp4.cli.display.failures import failure_lines, finding_lines
 from nvfp4.cli.display.render import show
+from nvfp4.cli.display.sentences import failure_lines, finding_lines
 from nvfp4.cli.text import microseconds
 from nvfp4.cli.verdict import (
     BenchmarkResult,

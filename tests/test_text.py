@@ -12,7 +12,7 @@ from rich.console import Console
 
 from nvfp4.cli.display.render import show
 from nvfp4.cli.judging.bot import Bot
-from nvfp4.cli.judging.janitor import clear
+from nvfp4.cli.judging.processes import clear
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.text import first_lines, most_lines, visible, visible_json
 from nvfp4.cli.verdict import Submission, TestResult, Verdict

@@ -14,7 +14,7 @@ import torch
 from bot import root
 from click.testing import CliRunner
 
-import nvfp4.cli.tuning.command
+import nvfp4.cli.tuning
 from nvfp4.cli.main import main
 from nvfp4.cli.problem import load_problem
 from nvfp4.tuner.search import _memory_gbps
@@ -299,7 +299,7 @@ def test_the_command_hands_everything_to_the_tuner(
         def wait(self) -> int:
             return 1
 
-    monkeypatch.setattr(nvfp4.cli.tuning.command.subprocess, "Popen", Process)
+    monkeypatch.setattr(nvfp4.cli.tuning.subprocess, "Popen", Process)
     state = tmp_path / "state.json"
     options = ["--shape", "1,64,1", "--calls", "9", "--state", str(state), "--device", "cuda:1"]
     done = CliRunner().invoke(main, ["tune", str(submission), *options, "--write"])
@@ -325,8 +325,8 @@ def test_the_contest_s_shapes_are_tuned_for_unless_others_are_named(
         def wait(self) -> int:
             return 0
 
-    monkeypatch.setattr(nvfp4.cli.tuning.command.subprocess, "Popen", Process)
-    nvfp4.cli.tuning.command.tune(load_problem(), submission, [], "auto", 50, None, False)
+    monkeypatch.setattr(nvfp4.cli.tuning.subprocess, "Popen", Process)
+    nvfp4.cli.tuning.tune(load_problem(), submission, [], "auto", 50, None, False)
     assert [each for each in commands[0] if "," in each] == [
         "7168,16384,1",
         "4096,7168,8",

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
+from nvfp4.records.forked_process import ForkedProcess
 from nvfp4.records.messages import Call, Called, Done, OpenCase
 from nvfp4.sandbox import isolation
-from nvfp4.sandbox.workers import ForkedProcess
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks workers"),

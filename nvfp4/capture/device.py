@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
+
+from nvfp4.records.launch_errors import UnsupportedCall
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,14 @@ class Device:
         }
         object.__setattr__(self, "attributes", attributes)
 
+    def attribute(self, which: int) -> int:
+        """A cudaDeviceAttr. Raises UnsupportedCall for one that is not known."""
+        if which not in self.attributes:
+            raise UnsupportedCall(
+                f"host code asks for device attribute {which}, which is not known"
+            )
+        return self.attributes[which]
+
 
 _B200 = Device(
     arch="sm_100a",
@@ -130,3 +141,21 @@ def device_for(arch: str) -> Device:
         if arch.rstrip("af") == family:
             return replace(device, arch=arch)
     raise ValueError(f"cannot emulate {arch}: sm_100a and sm_90a are known")
+
+
+_CODE = re.compile(r"(sm|compute)_(\d+)([af]?)")
+
+
+def runs_on(code: str, capability: tuple[int, int]) -> bool:
+    """Whether a device runs code such as compute_80: machine code on its family, PTX on all later
+    ones, what has a suffix on its own architecture (a) or family (f) alone.
+    """
+    made = _CODE.fullmatch(code)
+    if made is None:  # native, all
+        return True
+    kind, number, suffix = made.groups()
+    least = divmod(int(number), 10)
+    if suffix == "a":
+        return capability == least
+    of_family = kind == "sm" or suffix == "f"
+    return least <= capability and (not of_family or least[0] == capability[0])

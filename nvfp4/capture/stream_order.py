@@ -6,13 +6,10 @@ still run by then, if no event, and no wait of the host, joins the two.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from types import FrameType
+
+from nvfp4.capture.frames import users_line
 
 _IMPLICIT = frozenset((0, 1, 2))
 """The default stream by its names. Streams that were not made as non-blocking wait for it, and it
@@ -56,7 +53,7 @@ def launched(stream: int, kernel: str) -> None:
     _launches[stream] += 1
     _before[stream][stream] = _launches[stream]
     if stream not in _IMPLICIT:
-        _last[stream] = Unjoined(kernel, *_users_line())
+        _last[stream] = Unjoined(kernel, *users_line())
 
 
 def record(event: int, stream: int) -> None:
@@ -95,13 +92,6 @@ def unjoined(current: int) -> list[Unjoined]:
     ]
 
 
-def _users_line() -> tuple[str | None, int | None]:
-    for frame in users_frames():
-        if os.path.isabs(frame.f_code.co_filename):
-            return frame.f_code.co_filename, frame.f_lineno
-    return None, None
-
-
 def _waits_by_itself(stream: int, other: int) -> bool:
     default, side = sorted((stream, other), key=lambda each: each not in _IMPLICIT)
     return stream == other or (default in _IMPLICIT and side not in _non_blocking)
@@ -110,17 +100,3 @@ def _waits_by_itself(stream: int, other: int) -> bool:
 def _join(clocks: Clocks, others: Clocks) -> None:
     for stream, clock in list(others.items()):
         clocks[stream] = max(clocks.get(stream, 0), clock)
-
-
-PACKAGES = {"site-packages", "dist-packages"}
-"""Folders of what is installed, and not of a submission."""
-
-
-def users_frames() -> Iterator[FrameType]:
-    """The frames that are neither ours nor of a package, the innermost first."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        own = frame.f_globals.get("__name__", "").startswith("nvfp4.")
-        if not own and not PACKAGES & set(Path(frame.f_code.co_filename).parts):
-            yield frame
-        frame = frame.f_back

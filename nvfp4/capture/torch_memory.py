@@ -31,10 +31,6 @@ class LiveTensors:
         self.known()
         return list(reversed(self._freed))
 
-    def note(self, tensor: Any) -> None:
-        """Remember a tensor now, as it may be gone before a search finds it."""
-        self._remember(tensor)
-
     def search(self) -> Iterator[list[Buffer]]:
         """Storages of live CPU tensors, after a look at one more generation of the garbage
         collector each time; nothing if torch is not loaded.
@@ -45,7 +41,7 @@ class LiveTensors:
         for generation in (0, 1, 2):  # tensors that nobody has seen are mostly young
             for candidate in gc.get_objects(generation):
                 if is_tensor[type(candidate)]:
-                    self._remember(candidate)
+                    self.remember(candidate)
             yield self.known()
 
     def known(self) -> list[Buffer]:
@@ -64,7 +60,8 @@ class LiveTensors:
                 largest[address] = replace(seen, address=address, nbytes=nbytes)
         return list(largest.values())
 
-    def _remember(self, tensor: Any) -> None:
+    def remember(self, tensor: Any) -> None:
+        """Now, as it may be gone before a search finds it."""
         try:
             if tensor.device.type != kernel_memory() or tensor.layout is not _torch().strided:
                 return
@@ -81,11 +78,6 @@ class LiveTensors:
         if seen is not None and seen[0]() is None:  # another object had this id
             self._freed.append(seen[1])
         self._known[id(tensor)] = (weakref.ref(tensor), Buffer(name, address, nbytes, view=view))
-
-
-def remember(tensor: Any) -> None:
-    """Know a tensor from now on, so that messages can name its memory once it is freed."""
-    _live_tensors.note(tensor)
 
 
 def kernel_memory() -> str:
@@ -109,6 +101,8 @@ class _TensorTypes(dict[type, bool]):
 
 
 _live_tensors = LiveTensors()
+remember = _live_tensors.remember
+"""Know a tensor from now on, so that messages can name its memory once it is freed."""
 
 
 class ProcessMemory:

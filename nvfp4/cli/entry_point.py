@@ -44,13 +44,16 @@ def entry_point_mistake(tree: ast.Module) -> EntryPointMistake | None:
     """Why calling custom_kernel surely fails; None where it may work."""
     if _may_bind_unseen(tree):
         return None
-    bindings = list(_bindings(tree))
-    if not bindings:
-        return _missing(tree)
-    definition = bindings[0]
-    if len(bindings) > 1 or not isinstance(definition, _functions):
+    bindings = [node for node in ast.walk(tree) if _binds(node)]
+    if any(not isinstance(node, _functions) for node in bindings):
         return None
-    if definition.name != entry_point or definition.decorator_list or definition not in tree.body:
+    if not any(node in bindings for node in tree.body):
+        if not bindings:
+            return _missing(tree)
+        misplaced = list(_misplaced(tree))
+        return misplaced[0] if len(misplaced) == len(bindings) else None
+    definition = bindings[0]
+    if len(bindings) > 1 or not isinstance(definition, _functions) or definition.decorator_list:
         return None
     return _wrong_function(definition)
 
@@ -92,19 +95,6 @@ def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
             yield node.value
 
 
-def _bindings(tree: ast.Module) -> Iterator[ast.AST]:
-    """What binds custom_kernel in the module's scope, wherever it stands there."""
-    for node in _walk_scope(tree):
-        if _binds(node):
-            yield node
-    for function in ast.walk(tree):
-        if isinstance(function, (*_functions, ast.ClassDef)) and any(
-            isinstance(node, ast.Global) and entry_point in node.names
-            for node in ast.walk(function)
-        ):
-            yield function
-
-
 def _binds(node: ast.AST) -> bool:
     if isinstance(node, (*_functions, ast.ClassDef)):
         return node.name == entry_point
@@ -112,26 +102,10 @@ def _binds(node: ast.AST) -> bool:
         return node.id == entry_point and not isinstance(node.ctx, ast.Load)
     if isinstance(node, ast.alias):
         return (node.asname or node.name.partition(".")[0]) == entry_point
+    if isinstance(node, (ast.Global, ast.Nonlocal)):
+        return entry_point in node.names
     # A name after "except ... as" or in a pattern of "match" is a plain string.
     return entry_point in (getattr(node, "name", None), getattr(node, "rest", None))
-
-
-def _walk_scope(tree: ast.Module) -> Iterator[ast.AST]:
-    """Nodes that belong to the module's own scope; of scopes inside only where they begin."""
-    waiting: list[ast.AST] = [tree]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        if _runs_as_a_program(node):
-            waiting += node.orelse
-        elif not isinstance(node, _scopes):
-            waiting += ast.iter_child_nodes(node)
-        else:  # a walrus may stand in a decorator or in a default
-            waiting += getattr(node, "decorator_list", [])
-            arguments = getattr(node, "args", None)
-            if arguments is not None:
-                waiting += [*arguments.defaults, *filter(None, arguments.kw_defaults)]
-            waiting += [*getattr(node, "bases", []), *getattr(node, "keywords", [])]
 
 
 def _runs_as_a_program(node: ast.AST) -> TypeGuard[ast.If]:
@@ -140,17 +114,8 @@ def _runs_as_a_program(node: ast.AST) -> TypeGuard[ast.If]:
 
 
 def _missing(tree: ast.Module) -> EntryPointMistake:
-    """No name custom_kernel: where it is instead."""
+    """No name custom_kernel: what it may be called instead."""
     said = f"it defines no function {entry_point}(data)"
-    inside = _defined_inside(tree)
-    if inside is not None:
-        return inside
-    for node in filter(_runs_as_a_program, ast.walk(tree)):
-        if any(map(_binds, node.body)):
-            message = f'{entry_point} is defined only under if __name__ == "__main__"'
-            return EntryPointMistake(
-                message, node.lineno, "the judge imports the file: move it out"
-            )
     functions = [node for node in tree.body if isinstance(node, _functions)]
     near = nearest([node.name for node in functions])
     if near is not None:
@@ -161,22 +126,24 @@ def _missing(tree: ast.Module) -> EntryPointMistake:
     return EntryPointMistake(said, None, f"the judge calls {entry_point}(data) and takes c from it")
 
 
-def _defined_inside(tree: ast.Module) -> EntryPointMistake | None:
-    """A method or an inner function of that name."""
+def _misplaced(tree: ast.Module) -> Iterator[EntryPointMistake]:
+    """Functions of that name in a class, in another function, or where only a program runs."""
     for outer in ast.walk(tree):
-        if not isinstance(outer, (*_functions, ast.ClassDef)):
+        if not isinstance(outer, (*_functions, ast.ClassDef)) and not _runs_as_a_program(outer):
             continue
-        for node in outer.body:
-            if not isinstance(node, _functions) or node.name != entry_point:
-                continue
+        for node in filter(_binds, outer.body):
             if isinstance(outer, ast.ClassDef):
                 what = f"a method of class {outer.name}"
                 do = f"write {entry_point} = {outer.name}().{entry_point} below the class"
-            else:
+            elif isinstance(outer, _functions):
                 what, do = f"inside the function {outer.name}", "move it out of there"
+            else:
+                message = f'{entry_point} is defined only under if __name__ == "__main__"'
+                do = "the judge imports the file: move it out"
+                yield EntryPointMistake(message, outer.lineno, do)
+                continue
             message = f"{entry_point} is {what}, and the judge looks for it in the module"
-            return EntryPointMistake(message, node.lineno, do)
-    return None
+            yield EntryPointMistake(message, node.lineno, do)
 
 
 def nearest(names: list[str]) -> str | None:

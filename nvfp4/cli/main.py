@@ -22,6 +22,7 @@ from nvfp4.cli.parameters import (
     batch_options,
     explain_options,
     flush_option,
+    json_option,
     judgement_options,
     judging_options,
     log_option,
@@ -212,7 +213,7 @@ def explain(submission: Path, shapes: tuple[tuple[int, int, int], ...], **option
 @main.command(epilog="nvfp4 info\nnvfp4 info --device cpu --json")
 @click.option("--device", default="auto", type=DeviceType(), help="Which device to describe.")
 @flush_option
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else.")
+@json_option
 def info(device: str, flush: str, as_json: bool) -> None:
     """Shows the device, its measured limits, and the floor of each benchmark."""
     from nvfp4.cli.display.console import new_console
@@ -236,7 +237,7 @@ def info(device: str, flush: str, as_json: bool) -> None:
 @click.option("--list", "list_only", is_flag=True, help="List them, judge nothing.")
 @click.option("--device", default="auto", type=DeviceType(), help="Where to judge.")
 @flush_option
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else.")
+@json_option
 def selftest(
     names: tuple[str, ...], quick: bool, list_only: bool, device: str, flush: str, as_json: bool
 ) -> None:
@@ -302,7 +303,7 @@ def tune(
     unconfined: tune only what you trust. Exit 1: no configuration of a shape is right.
     """
     from nvfp4.cli.problem import load_problem
-    from nvfp4.cli.tuning.command import tune as run_tuner
+    from nvfp4.cli.tuning import tune as run_tuner
 
     if device in ("cpu", "emulate"):
         raise SetupError("only a GPU can say what is fast", "Use --device auto, cuda or cuda:N.")
@@ -321,7 +322,7 @@ def tune(
     type=click.Path(dir_okay=False, path_type=Path),
     help="Keep results in this file and go on from those it has.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else.")
+@json_option
 def ladder(names: tuple[str, ...], **options: Any) -> None:
     """Judges the rungs of the ladder, and shows what each step costs and takes.
 
@@ -344,7 +345,8 @@ def ladder(names: tuple[str, ...], **options: Any) -> None:
 @click.option("--full", is_flag=True, help="On full-range inputs, not the contest's.")
 @click.option("--case-seed", default=bench_seed, show_default=True, help="Seed of the case.")
 @click.option("--all-blocks", is_flag=True, help="Show every k block.")
-@judging_options
+@judgement_options
+@json_option
 def debug(
     submission: Path,
     shape: tuple[int, int, int],

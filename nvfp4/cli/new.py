@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from nvfp4.cli.errors import SetupError
-from nvfp4.cli.ladder.rungs import rung_text
+from nvfp4.cli.ladder.results import rung_text
 
 templates = Path(__file__).with_name("templates")
 suffix = ".py.txt"

@@ -62,6 +62,47 @@ class DeviceType(click.ParamType):
         return value
 
 
+def _all(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Several decorators as one, in the order in which --help lists them."""
+
+    def decorated(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorated
+
+
+def timeout_option(meaning: str) -> Callable[[F], F]:
+    """--timeout, in seconds."""
+    return click.option(
+        "--timeout",
+        "timeout_s",
+        default=170.0,
+        show_default=True,
+        type=SecondsType(1, 3600),
+        help=meaning,
+    )
+
+
+def arch_option(meaning: str) -> Callable[[F], F]:
+    """--arch, what a kernel is compiled for and emulated as."""
+    return click.option(
+        "--arch",
+        default="sm_100a",
+        show_default=True,
+        type=click.Choice(["sm_100a", "sm_90a"]),
+        help=meaning,
+    )
+
+
+def json_option(function: F) -> F:
+    """--json."""
+    return click.option(
+        "--json", "as_json", is_flag=True, help="Print a JSON object, nothing else."
+    )(function)
+
+
 def submission_argument(function: F) -> F:
     """SUBMISSION, submission.py unless named."""
     return click.argument("submission", default="submission.py", type=click.Path(path_type=Path))(
@@ -108,28 +149,17 @@ def stop_option(function: F) -> F:
 
 def judgement_options(function: F) -> F:
     """The options that a verdict depends on."""
-    options = (
+    return _all(
         click.option("--device", default="auto", type=DeviceType(), help="Where to judge."),
         click.option(
             "--seed",
             type=click.IntRange(0, 2**62),
             help="A secret seed, combined with the seed of each case as the leaderboard does.",
         ),
-        click.option(
-            "--timeout",
-            "timeout_s",
-            default=170.0,
-            show_default=True,
-            type=SecondsType(1, 3600),
-            help="Seconds for the tests and for the benchmarks, each.",
-        ),
-        click.option(
-            "--arch",
-            default="sm_100a",
-            show_default=True,
-            type=click.Choice(["sm_100a", "sm_90a"]),
-            help="What kernels are emulated as where there is no GPU, and compiled for "
-            "before they are rewritten.",
+        timeout_option("Seconds for the tests and for the benchmarks, each."),
+        arch_option(
+            "What kernels are emulated as where there is no GPU, and compiled for "
+            "before they are rewritten."
         ),
         click.option(
             "--retarget",
@@ -153,15 +183,12 @@ def judgement_options(function: F) -> F:
             help="Orders of warps and CTAs in which an emulated kernel with findings is run.",
         ),
         click.option("--strict", is_flag=True, help="Let findings fail the submission."),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
+    )(function)
 
 
 def judging_options(function: F) -> F:
     """The options of every command that judges one submission."""
-    options = (
+    return _all(
         judgement_options,
         click.option(
             "--keep",
@@ -170,17 +197,14 @@ def judging_options(function: F) -> F:
             help="Write the PTX of each emulated kernel there, with counts or the fault beside the "
             "lines.",
         ),
-        click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else."),
+        json_option,
         click.option(
             "-o",
             "--output",
             type=click.Path(dir_okay=False, path_type=Path),
             help="Write the verdict to a file too: the JSON object, or the tables to a .txt.",
         ),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
+    )(function)
 
 
 def log_option(function: F) -> F:
@@ -196,7 +220,7 @@ def log_option(function: F) -> F:
 
 def batch_options(function: F) -> F:
     """The options of `batch`, but for those that a verdict depends on."""
-    options = (
+    return _all(
         click.option(
             "--jsonl",
             required=True,
@@ -226,22 +250,13 @@ def batch_options(function: F) -> F:
         click.option(
             "--gpu", metavar="TYPE", help="The type of the cluster's GPUs to use, such as H200."
         ),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
+    )(function)
 
 
 def explain_options(function: F) -> F:
     """The options of `explain`, but for shapes."""
-    options = (
-        click.option(
-            "--arch",
-            default="sm_100a",
-            show_default=True,
-            type=click.Choice(["sm_100a", "sm_90a"]),
-            help="What kernels are emulated as.",
-        ),
+    return _all(
+        arch_option("What kernels are emulated as."),
         click.option(
             "--top",
             default=5,
@@ -251,22 +266,6 @@ def explain_options(function: F) -> F:
         ),
         click.option("--ptx", is_flag=True, help="Show the PTX of each line, with counts."),
         click.option("--sass", is_flag=True, help="Show the machine code of each line."),
-        click.option(
-            "--timeout",
-            "timeout_s",
-            default=170.0,
-            show_default=True,
-            type=click.FloatRange(1, 3600),
-            help="Seconds for all shapes.",
-        ),
-        click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else."),
-        click.option(
-            "-o",
-            "--output",
-            type=click.Path(dir_okay=False, path_type=Path),
-            help="Write the JSON object to a file too.",
-        ),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
+        timeout_option("Seconds for all shapes."),
+        json_option,
+    )(function)

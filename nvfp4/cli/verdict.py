@@ -1,16 +1,16 @@
 """What was found out about a submission, and the JSON object it becomes."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from nvfp4.cli.b200 import contest_floor_us, speed_of_light_us
+from nvfp4.cli.b200 import contest_floor_us, read_counts, speed_of_light_us
 from nvfp4.cli.display.retargeting import read_retargeted
-from nvfp4.cli.emulation import read_counts
 from nvfp4.cli.errors import json_schema
 from nvfp4.cli.judging.mistakes import Mistake
-from nvfp4.cli.judging.pipe_values import count, microseconds, number, samples_us
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.text import visible_json
 from nvfp4.records.failures import (
@@ -88,7 +88,7 @@ class BenchmarkResult:
 
     samples_us: every timed call that counts, in order. batched_us: a call of many queued back to
     back, by the judge's own clock. sol_us, b200_floor_us: see ``cli.display.b200``.
-    emulation: counts of the call's launches where it was emulated; see ``cli.emulation``.
+    emulation: counts of the call's launches where it was emulated; see ``cli.b200``.
     unverified: why the case is not known beyond what the submission's own process says, or what few
     calls show; None where it is. full_range: whether a call with full-range inputs was right, pass
     or fail; None where there was none. dropped: which of these there was no room for.
@@ -420,3 +420,34 @@ def _failure(values: dict[str, str], key: str, not_judged: Failure) -> Failure:
     """What the judge wrote of a case that has not passed. It may not have had the room."""
     told = read_failure(visible_json(values.get(f"{key}.failure")))
     return told or (Failure(UNKNOWN) if f"{key}.status" in values else not_judged)
+
+
+def number(values: dict[str, str], key: str) -> float | None:
+    """A finite number that is not negative; None for anything else."""
+    try:
+        value = float(values[key])
+    except (KeyError, ValueError):
+        return None
+    return value if 0 <= value < math.inf else None
+
+
+def count(values: dict[str, str], key: str) -> int | None:
+    """The same as a whole number."""
+    value = number(values, key)
+    return None if value is None else int(value)
+
+
+def microseconds(values: dict[str, str], key: str) -> float | None:
+    """The same of a number in nanoseconds."""
+    ns = number(values, key)
+    return None if ns is None else ns / 1e3
+
+
+def samples_us(text: str, runs: int | None) -> list[float] | None:
+    """As many times as there were runs; None where they are not there, or there was no room."""
+    try:
+        times_us = [float(each) / 1e3 for each in text.split(",")]
+    except ValueError:
+        return None
+    sensible = len(times_us) == runs and all(0 <= each < math.inf for each in times_us)
+    return times_us if sensible else None

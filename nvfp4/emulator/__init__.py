@@ -49,19 +49,17 @@ __all__ = [
 def run(
     launch: Launch,
     check: bool = True,
-    sample_ctas: int | None = None,
     orders: int = DEFAULT_ORDERS,
     worlds: Worlds | None = None,
 ) -> LaunchReport:
     """Execute one launch.
 
     check: look for findings as well, which the report lists: races, missing warp synchronisation,
-    unwritten shared memory and unset registers. Faults are always looked for. sample_ctas: run
-    only so many CTAs, spread over the grid, and scale the counts. orders: a launch with findings
-    runs in so many orders of warps and CTAs, and on other contents of what nothing has set. If what
-    it writes differs, the finding that can be the cause is raised. worlds: if given, it is not:
-    what differs goes there, and comes from there for later launches, since the caller knows what
-    is used in the end.
+    unwritten shared memory and unset registers. Faults are always looked for. orders: a launch with
+    findings runs in so many orders of warps and CTAs, and on other contents of what nothing has
+    set. If what it writes differs, the finding that can be the cause is raised. worlds: if given,
+    it is not: what differs goes there, and comes from there for later launches, since the caller
+    knows what is used in the end.
 
     Raises EmulatorError; its subclasses in emulator.errors tell what went wrong.
     """
@@ -74,7 +72,7 @@ def run(
     suspects = worlds is not None  # a launch alone may keep the tickets that its threads drew
     with _own_failures():
         module = load_module(launch.ptx)
-        report = execute(module, launch, check, orders, sample_ctas, found, suspects)
+        report = execute(module, launch, check, orders, found, suspects)
     cause = own.first_cause()
     if cause is not None:
         raise cause
@@ -140,20 +138,19 @@ def run_ptx(
     shared_bytes: int = 0,
     buffers: Sequence[Buffer | tuple[str, int, int]] = (),
     check: bool = True,
-    sample_ctas: int | None = None,
     orders: int = DEFAULT_ORDERS,
 ) -> LaunchReport:
     """Execute one kernel of a PTX module.
 
     grid, block: up to three extents. params: the bytes of each `.param`, in order, little-endian;
     pointers are host addresses. shared_bytes: dynamic shared memory. buffers: (name, address,
-    nbytes) of all memory the kernel may touch. check, sample_ctas, orders and errors: as of `run`.
+    nbytes) of all memory the kernel may touch. check, orders and errors: as of `run`.
     """
     known = [b if isinstance(b, Buffer) else Buffer(*b) for b in buffers]
     launch = Launch(
         ptx, kernel, _three(grid), _three(block), params, shared_bytes, memory=ListedMemory(known)
     )
-    return run(launch, check, sample_ctas, orders)
+    return run(launch, check, orders)
 
 
 def _three(extents: Sequence[int]) -> Dim3:

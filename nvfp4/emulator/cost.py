@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -117,10 +118,7 @@ def merged(costs: list[KernelCost]) -> list[KernelCost]:
 def _sum(one: KernelCost, other: KernelCost) -> KernelCost:
     return replace(
         one,
-        launches=one.launches + other.launches,
-        ctas_run=one.ctas_run + other.ctas_run,
-        ctas_total=one.ctas_total + other.ctas_total,
-        instructions=one.instructions + other.instructions,
+        **_added(one, other, "launches", "ctas_run", "ctas_total", "instructions"),
         # Of the same code: the same lines in the same order.
         lines=[_line_sum(*pair) for pair in zip(one.lines, other.lines, strict=True)],
         ptx_lines={
@@ -131,39 +129,32 @@ def _sum(one: KernelCost, other: KernelCost) -> KernelCost:
 
 
 def _line_sum(one: LineCost, other: LineCost) -> LineCost:
-    accesses = {_kind(each): each for each in one.accesses}
+    accesses = {(each.opcode, each.nbytes, each.stride_bytes): each for each in one.accesses}
     for access in other.accesses:
-        key = _kind(access)
-        accesses[key] = _access_sum(accesses[key], access) if key in accesses else access
+        kind = access.opcode, access.nbytes, access.stride_bytes
+        accesses[kind] = _access_sum(accesses[kind], access) if kind in accesses else access
     reads = {each.buffer: each for each in one.reads}
     for read in other.reads:
         known = reads.get(read.buffer, ReadCost(read.buffer, 0, 0))
-        reads[read.buffer] = ReadCost(
-            read.buffer,
-            known.requested_bytes + read.requested_bytes,
-            known.distinct_bytes + read.distinct_bytes,
-        )
-    names = {*one.opcodes, *other.opcodes}
+        reads[read.buffer] = replace(known, **_added(known, read, *_READ))
     return replace(
         one,
-        instructions=one.instructions + other.instructions,
-        lanes=one.lanes + other.lanes,
-        divergences=one.divergences + other.divergences,
-        idle=one.idle + other.idle,
-        opcodes={name: one.opcodes.get(name, 0) + other.opcodes.get(name, 0) for name in names},
+        **_added(one, other, "instructions", "lanes", "divergences", "idle"),
+        opcodes=dict(Counter(one.opcodes) + Counter(other.opcodes)),
         accesses=list(accesses.values()),
         reads=list(reads.values()),
     )
 
 
-def _kind(access: AccessCost) -> tuple[str, int, int | None]:
-    """Accesses of a kind are counted together."""
-    return access.opcode, access.nbytes, access.stride_bytes
-
-
-_added = ("requests", "sectors", "least_sectors", "passes", "least_passes", "repeats", "moves")
+_READ = ("requested_bytes", "distinct_bytes")
+ADDED = ("requests", "sectors", "least_sectors", "passes", "least_passes", "repeats", "moves")
+"""The counts of accesses, of a line as of an instruction."""
 
 
 def _access_sum(one: AccessCost, other: AccessCost) -> AccessCost:
     worst = one if (one.conflict_ways or 0) >= (other.conflict_ways or 0) else other
-    return replace(worst, **{name: getattr(one, name) + getattr(other, name) for name in _added})
+    return replace(worst, **_added(one, other, *ADDED))
+
+
+def _added(one: object, other: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(one, name) + getattr(other, name) for name in names}

@@ -41,40 +41,15 @@ class SourceLocation:
     block: tuple[int, int, int] | None = None
 
     @property
-    def kernel_name(self) -> str:
-        """The kernel's name for people."""
-        return short_name(self.kernel)
-
-    @property
     def user(self) -> SourceLine | None:
         """The innermost line of the user's own code; None where only a library's is known."""
         return self.source.users() if self.source else None
-
-    @property
-    def file(self) -> str | None:
-        """The path of the user's file."""
-        return self.user.file if self.user else None
-
-    @property
-    def source_line(self) -> int | None:
-        """The line in `file`, from 1."""
-        return self.user.line if self.user else None
-
-    @property
-    def column(self) -> int | None:
-        """The column in that line, from 1; 0 where only the line is known."""
-        return self.user.column if self.user else None
-
-    @property
-    def source_text(self) -> str | None:
-        """That line; empty where the file cannot be read."""
-        return self.user.text if self.user else None
 
     def __str__(self) -> str:
         lines = self._source_lines()
         if self.line is not None:
             lines.append(_joined(f"PTX line {self.line}", self.instruction))
-        parts = [f"in kernel {self.kernel_name}"]
+        parts = [f"in kernel {short_name(self.kernel)}"]
         if self.cta is not None:
             parts.append(f"CTA {self.cta}")
         if self.thread is not None:

@@ -18,7 +18,6 @@ from nvfp4.emulator.errors import EmulatorError, SourceLocation
 from nvfp4.emulator.names import readable, short_name
 from nvfp4.emulator.ptx.link import link
 from nvfp4.emulator.ptx.parser import parse
-from nvfp4.emulator.ptx.program import Instruction
 from nvfp4.emulator.report import LaunchReport
 from nvfp4.emulator.source import SourceLine, is_library
 
@@ -136,26 +135,8 @@ def _beside(column: dict[int, str], ptx: str) -> str:
 def by_ptx_line(report: LaunchReport) -> dict[int, int]:
     """Warp instructions by line of the PTX, from 1. A function counts for all its calls."""
     counts: Counter[int] = Counter()
-    for instruction, warps in _executed(report):
-        counts[instruction.line] += warps
-    return dict(counts)
-
-
-def by_source_line(report: LaunchReport) -> dict[tuple[str, int] | None, int]:
-    """Warp instructions by (file, line) of the user's source.
-
-    None: what comes from no line of the user's that is known.
-    """
-    counts: Counter[tuple[str, int] | None] = Counter()
-    for instruction, warps in _executed(report):
-        user = instruction.source.users() if instruction.source else None
-        counts[(user.file, user.line) if user else None] += warps
-    return dict(counts)
-
-
-def _executed(report: LaunchReport) -> Iterator[tuple[Instruction, int]]:
-    """Each instruction of the kernel, calls inlined, and how many warps ran it."""
     code = iter(link(parse(report.ptx), report.kernel).code)
     for size, warps in report.block_runs:
         for _ in range(size):
-            yield next(code), warps
+            counts[next(code).line] += warps
+    return dict(counts)

@@ -4,10 +4,10 @@ tolerates."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from nvfp4.emulator.errors import EmulatorError, Related
+from nvfp4.emulator.errors import EmulatorError, Related, SourceLocation
 from nvfp4.emulator.names import short_name
 from nvfp4.emulator.source import shown
 from nvfp4.records.launch import Note
@@ -71,20 +71,20 @@ class Findings:
         """Plain records, in the order in which they were found."""
         found = []
         for place, error in self._first.items():
-            where = error.where
+            where = error.where or SourceLocation(kernel)
             found.append(
                 Finding(
                     code=error.code,
                     message=error.message,
                     kernel=kernel,
-                    file=shown(where.file) if where and where.file else None,
-                    line=where.source_line if where else None,
-                    cta=where.cta if where else None,
-                    thread=where.thread if where else None,
+                    file=shown(where.user.file) if where.user else None,
+                    line=where.user.line if where.user else None,
+                    cta=where.cta,
+                    thread=where.thread,
                     count=self._counts[place],
                     hint=error.hint,
                     rule=error.rule,
-                    ptx_line=where.line if where else None,
+                    ptx_line=where.line,
                     related=[other_place(each) for each in error.related],
                 )
             )
@@ -93,11 +93,11 @@ class Findings:
 
 def other_place(related: Related) -> dict[str, Any]:
     """message, file, line, ptx_line, cta, thread; None where something is not known."""
-    where = related.where
+    where, user = related.where, related.where.user
     return {
         "message": related.message,
-        "file": shown(where.file) if where.file else None,
-        "line": where.source_line,
+        "file": shown(user.file) if user else None,
+        "line": user.line if user else None,
         "ptx_line": where.line,
         "cta": where.cta,
         "thread": where.thread,
@@ -130,19 +130,37 @@ def noted(note: Note, kernel: str) -> Finding:
 
 
 @dataclass
-class LaunchReport:
+class Traffic:
+    """What a launch asks of memory and of its warps, counted while it runs.
+
+    Bytes are what the lanes asked for. sectors_requested: distinct sectors of 32 bytes within each
+    warp's request. bank_conflicts: extra passes of shared accesses. divergent_branches: branches at
+    which a warp diverged.
+    """
+
+    global_read_bytes: int = 0
+    global_written_bytes: int = 0
+    global_requests: int = 0
+    sectors_requested: int = 0
+    shared_bytes_read: int = 0
+    shared_bytes_written: int = 0
+    shared_requests: int = 0
+    bank_conflicts: int = 0
+    divergent_branches: int = 0
+    atomics: int = 0
+    barriers: int = 0
+
+
+@dataclass(kw_only=True)
+class LaunchReport(Traffic):
     """Counts of one launch.
 
     warp_instructions: PTX instructions by kind, each counted once a warp that executes it, guarded
-        off or not. Bytes are what the lanes asked for. A sector has 32 bytes: sectors_requested
-        counts distinct ones within each warp's request, sectors_read and sectors_written distinct
-        ones over the whole launch (what DRAM must deliver and take with a cold, perfect cache);
-        sectors_distinct counts those read or written. bank_conflicts: extra passes of shared
-        accesses. divergent_branches: branches at which a warp diverged.
-    extrapolated: only a sample of the CTAs ran; everything but ctas_run, seconds and output is
-        scaled by ctas_total / ctas_run.
-    ptx, block_runs: what `emulator.listing` needs, and no part of the dictionary: the text of the
-        module, and (instructions, warps that ran them) of each basic block, in program order.
+        off or not. sectors_read, sectors_written: distinct sectors over the whole launch (what DRAM
+        must deliver and take with a cold, perfect cache); sectors_distinct: those read or written.
+    ptx, block_runs: what `rendering.annotated_ptx` needs, and no part of the dictionary: the text
+        of the module, and (instructions, warps that ran them) of each basic block, in program
+        order.
     seconds: time the emulation took on the host; says nothing about a GPU.
     """
 
@@ -152,22 +170,10 @@ class LaunchReport:
     shared_bytes: int
     ctas_run: int
     ctas_total: int
-    extrapolated: bool = False
     warp_instructions: dict[str, int] = field(default_factory=dict)
-    global_read_bytes: int = 0
-    global_written_bytes: int = 0
-    global_requests: int = 0
-    sectors_requested: int = 0
     sectors_distinct: int = 0
     sectors_read: int = 0
     sectors_written: int = 0
-    shared_bytes_read: int = 0
-    shared_bytes_written: int = 0
-    shared_requests: int = 0
-    bank_conflicts: int = 0
-    divergent_branches: int = 0
-    atomics: int = 0
-    barriers: int = 0
     seconds: float = 0.0
     output: str = ""
     findings: list[Finding] = field(default_factory=list)
@@ -186,15 +192,3 @@ class LaunchReport:
             "short_name": short_name(self.kernel),
             "warp_instructions_total": self.warp_instructions_total,
         }
-
-    def scale(self, factor: float) -> None:
-        """Extrapolate every count to the whole grid."""
-        self.extrapolated = True
-        self.warp_instructions = {k: round(v * factor) for k, v in self.warp_instructions.items()}
-        self.block_runs = [(size, round(runs * factor)) for size, runs in self.block_runs]
-        for name in _SCALED:
-            setattr(self, name, round(getattr(self, name) * factor))
-
-
-_UNSCALED = ("shared_bytes", "ctas_run", "ctas_total")
-_SCALED = [f.name for f in fields(LaunchReport) if f.type == "int" and f.name not in _UNSCALED]

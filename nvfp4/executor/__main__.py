@@ -205,7 +205,7 @@ class Execution:
             tuple(Note(*each) for each in said.notes),
             deadline=request.deadline,
         )
-        report = emulator.run(launch, request.check, None, request.orders, self._worlds)
+        report = emulator.run(launch, request.check, request.orders, self._worlds)
         reports.append(report.to_dict())
         prints.append(report.output)
         if request.keep:
@@ -263,7 +263,7 @@ def main() -> None:
 
 
 def _tell(word: str) -> None:
-    """For nvfp4/cli/judging/activity.py."""
+    """For nvfp4/cli/judging/bot.py."""
     Path("activity").write_text(word)
 
 

@@ -1,13 +1,14 @@
 """Errors that say nothing of the submission: what is not emulated, what this machine lacks.
 
-Those of our own packages have `refusal` in their class. Others are known by their words.
+Those of our own packages have `refusal` in their class. Others are known by their class and by
+what they hold; those that C++ raises have nothing but words.
 """
 
 from __future__ import annotations
 
 import errno
-import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 _longest_chain = 8
@@ -20,57 +21,108 @@ _limits = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EFBIG, 
 
 @dataclass(frozen=True)
 class Sign:
-    """Words by which an error is known. code: of the failure. says: what they mean, for people.
-    on_gpu: whether they mean it where there is a GPU, too.
+    """By what an error is known. code: of the failure. known: whether it is one. says: what it
+    means, for people. on_gpu: whether it means that where there is a GPU, too.
     """
 
     code: str
-    pattern: str
+    known: Callable[[BaseException], bool]
     says: str
     on_gpu: bool = False
 
 
+def _is_missing_package(error: BaseException) -> bool:
+    if not isinstance(error, ModuleNotFoundError):
+        return False
+    parent, _, child = (error.name or "").partition(".")
+    # Those in cuda are packages of their own.
+    return parent in packages if not child else parent == "cuda" and "." not in child
+
+
+_of_the_cuda_build = ("_cuda", "_nccl", "_cudnn")
+_raised_without_it = {
+    ("torch.cuda", "_lazy_init"),
+    ("torch.cuda.streams", "__new__"),
+    ("torch._utils", "err_fn"),
+}
+"""Modules and functions of torch that raise where its CUDA build is needed, or a device."""
+
+
+def _needs_the_cuda_build(error: BaseException) -> bool:
+    if isinstance(error, AttributeError):
+        of_torch = error.obj is sys.modules.get("torch._C") is not None
+        return of_torch and str(error.name).startswith(_of_the_cuda_build)
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    if last is None:
+        return False
+    frame = last.tb_frame
+    return (frame.f_globals.get("__name__"), frame.f_code.co_name) in _raised_without_it
+
+
+def _in_words(kind: type[BaseException], *words: str) -> Callable[[BaseException], bool]:
+    """Of errors that C++ raises, which have no more than their class and these words."""
+    return lambda error: isinstance(error, kind) and any(each in str(error) for each in words)
+
+
+_is_short_of_memory = _in_words(
+    RuntimeError, "DefaultCPUAllocator", "annot allocate memory", "can't allocate memory"
+)
+
 signs = (
     Sign(
         "launch.unsupported_call",
-        r"Could not run '\S+' with arguments from the 'CUDA' backend",
+        _in_words(NotImplementedError, "with arguments from the 'CUDA' backend"),
         "an operator of torch that has a kernel for CUDA alone",
     ),
     Sign(
         "launch.unsupported_call",
-        r"\" not implemented for '(?:Half|BFloat16|ComplexHalf)'|MKL FFT doesn't support",
+        _in_words(
+            RuntimeError,
+            *(f"\" not implemented for '{each}'" for each in ("Half", "BFloat16", "ComplexHalf")),
+            "MKL FFT doesn't support",
+        ),
         "an operator of torch whose CPU kernel does not know the dtype",
     ),
     Sign(
         "launch.unsupported_call",
-        r"module 'torch\._C' has no attribute '_(?:cuda|nccl|cudnn)|dummy base class|"
-        r"not compiled with CUDA|compiled without CUDA|not linked with support for cuda",
+        _needs_the_cuda_build,
         "a function of torch.cuda that needs torch's CUDA build",
     ),
     Sign(
         "launch.unsupported_call",
-        r"CUDA_ERROR_(?:NO_DEVICE|NOT_SUPPORTED|STUB_LIBRARY|SYSTEM_DRIVER)|"
-        r"cudaError(?:NoDevice|NotSupported|InsufficientDriver|StubLibrary)|"
-        r"no CUDA-capable device|No CUDA GPUs are available|Found no NVIDIA driver|"
-        r"operation not supported|driver version is insufficient",
+        _in_words(
+            Exception,
+            *(f"CUDA_ERROR_{each}" for each in ("NO_DEVICE", "NOT_SUPPORTED", "STUB_LIBRARY")),
+            *("CUDA_ERROR_SYSTEM_DRIVER", "cudaErrorNoDevice", "cudaErrorNotSupported"),
+            *("cudaErrorInsufficientDriver", "cudaErrorStubLibrary", "no CUDA-capable device"),
+            *("operation not supported", "driver version is insufficient", "support for cuda"),
+        ),
         "a library that looks for the GPU by itself, or a CUDA function that is not emulated",
     ),
     Sign(
         "import.not_installed",
-        r"lib[\w.+-]+\.so[\d.]*: cannot open shared object file",
+        lambda error: (
+            isinstance(error, OSError | ImportError)
+            and "cannot open shared object file" in str(error)
+        ),
         "a shared library that is not here, such as libcublas",
         on_gpu=True,
     ),
     Sign(
         "import.not_installed",
-        # Those in cuda are packages of their own.
-        rf"No module named '(?:{'|'.join(packages)}|cuda\.\w+)'|nvidia-ml-py does not seem",
+        _is_missing_package,
         f"a package that is not installed here: {', '.join(packages)}",
         on_gpu=True,
     ),
     Sign(
         "machine.limit",
-        r"DefaultCPUAllocator|[Cc]an(?:not|'t) allocate memory",
+        lambda error: (
+            isinstance(error, MemoryError)
+            or getattr(error, "errno", None) in _limits
+            or _is_short_of_memory(error)
+        ),
         "more memory than this machine has",
         on_gpu=True,
     ),
@@ -106,10 +158,7 @@ def code_of_others(error: BaseException, emulated: bool) -> str | None:
     """The code of an error that others raise and this machine is to blame for; None for any other.
     emulated: whether there is no GPU."""
     for each in chain(error):
-        if isinstance(each, MemoryError) or getattr(each, "errno", None) in _limits:
-            return "machine.limit"
-        text = str(each)
         for sign in signs:
-            if (emulated or sign.on_gpu) and re.search(sign.pattern, text):
+            if (emulated or sign.on_gpu) and sign.known(each):
                 return sign.code
     return None

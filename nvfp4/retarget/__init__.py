@@ -10,8 +10,7 @@ is the yardstick: tests run each row of the table through it, before and after.
 """
 
 from nvfp4.retarget.errors import DriverError, NotRetargetable, RetargetError
-from nvfp4.retarget.report import KernelRewrite, RewriteReport
-from nvfp4.retarget.rewrite import Rewritten, rewrite
+from nvfp4.retarget.rewrite import KernelRewrite, RewriteReport, Rewritten, rewrite
 from nvfp4.retarget.targets import target_of
 
 __all__ = [

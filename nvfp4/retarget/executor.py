@@ -8,8 +8,7 @@ from nvfp4.capture.signature import parameter_bytes
 from nvfp4.records.launch import Launch
 from nvfp4.retarget.driver import Driver, Kernel, Module, installed_driver
 from nvfp4.retarget.errors import DriverError
-from nvfp4.retarget.report import RewriteReport
-from nvfp4.retarget.rewrite import rewrite
+from nvfp4.retarget.rewrite import RewriteReport, rewrite
 
 
 class Executor:

@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import functools
 import hashlib
+import importlib
 import json
 import os
 import re
@@ -144,7 +145,7 @@ class Extensions:
         self._kernels: list[dict[str, Any]] = []
 
     def kernels(self) -> list[dict[str, Any]]:
-        """An entry for each kernel; see `retarget.report.RewriteReport.entries`."""
+        """An entry for each kernel; see `retarget.rewrite.RewriteReport.entries`."""
         maps = self._maps.read_text(encoding="utf-8", errors="replace")
         for library in dict.fromkeys(_MAPPED.findall(maps)):
             if library not in self._seen:
@@ -154,29 +155,23 @@ class Extensions:
         return list(self._kernels)
 
 
+_COMPILING = {
+    "torch.utils.cpp_extension": ("torch.utils.cpp_extension", "", "_jit_compile"),
+    "triton": ("triton.runtime.jit", "JITFunction", "_do_compile"),
+    "cutlass": ("cutlass.base_dsl.dsl", "BaseDSL", "generate_mlir"),
+}
+"""By package, a module, a class in it or none, and the function that compiles."""
+
+
 def watch_compilers(tell: Callable[[str], None]) -> None:
     """Call `tell` with "compiling" and another word when torch, Triton or CuTe DSL begin and end
     to compile on a GPU: what that takes is no fault of a submission."""
     activity.tell(tell)
 
-    def watch(owner: Any, name: str) -> None:
-        setattr(owner, name, activity.busy("compiling")(getattr(owner, name)))
+    def watch(module: str, holder: str, function: str) -> None:
+        owner: Any = importlib.import_module(module)
+        owner = getattr(owner, holder) if holder else owner
+        setattr(owner, function, activity.busy("compiling")(getattr(owner, function)))
 
-    def watch_torch() -> None:
-        import torch.utils.cpp_extension as theirs
-
-        watch(theirs, "_jit_compile")
-
-    def watch_triton() -> None:
-        from triton.runtime.jit import JITFunction
-
-        watch(JITFunction, "_do_compile")
-
-    def watch_cute_dsl() -> None:
-        from cutlass.base_dsl.dsl import BaseDSL
-
-        watch(BaseDSL, "generate_mlir")
-
-    when_imported("torch.utils.cpp_extension", watch_torch)
-    when_imported("triton", watch_triton)
-    when_imported("cutlass", watch_cute_dsl)
+    for package, place in _COMPILING.items():
+        when_imported(package, functools.partial(watch, *place))

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from nvfp4.emulator.ptx.syntax import (
-    Module,
-)
-from nvfp4.retarget import (  # noqa: F401
-    arithmetic_pairs,
-    memory_accesses,
-    narrow_floats,
-    warps_and_order,
-)
+from nvfp4.emulator.names import short_name
+from nvfp4.emulator.ptx.parser import ModuleParser
+from nvfp4.emulator.ptx.syntax import Instruction, Module
+from nvfp4.retarget import narrow_floats, rules  # noqa: F401  (fills the table)
 from nvfp4.retarget.errors import NotRetargetable
-from nvfp4.retarget.reading import Placed, PlacingParser, read
 from nvfp4.retarget.refusals import refusal
-from nvfp4.retarget.report import KernelRewrite, RewriteReport
 from nvfp4.retarget.sequence import RULES, Impossible, Sequence
 from nvfp4.retarget.targets import Target, parse_target
-
-# Importing these modules fills the table.
 
 Version = tuple[int, int]
 Edit = tuple[int, int, str]
@@ -31,6 +24,49 @@ _CLUSTER_DIRECTIVES = (
 )  # fmt: skip
 # The version of PTX in which an architecture came to be.
 _SINCE = {80: (7, 0), 86: (7, 1), 87: (7, 4), 89: (7, 8), 90: (8, 0), 100: (8, 6), 120: (8, 7)}
+
+
+@dataclass
+class KernelRewrite:
+    """One kernel or device function. rewritten: opcode to how often, counted in the text.
+
+    added: how many instructions more it has than before; fewer count as negative.
+    """
+
+    kernel: str
+    instructions: int = 0
+    rewritten: Counter[str] = field(default_factory=Counter)
+    added: int = 0
+
+
+@dataclass
+class RewriteReport:
+    """source, target: architectures. kernels: those of the module, in order."""
+
+    source: str
+    target: str
+    kernels: list[KernelRewrite] = field(default_factory=list)
+
+    @property
+    def changed(self) -> list[KernelRewrite]:
+        """The kernels in which something was rewritten."""
+        return [kernel for kernel in self.kernels if kernel.rewritten]
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Plain values of each kernel: `kernel` (its short name), `source`, `target`,
+        `instructions`, `rewritten` (opcode to how often), `added` (instructions).
+        """
+        return [
+            {
+                "kernel": short_name(kernel.kernel),
+                "source": self.source,
+                "target": self.target,
+                "instructions": kernel.instructions,
+                "rewritten": dict(kernel.rewritten.most_common()),
+                "added": kernel.added,
+            }
+            for kernel in self.kernels
+        ]
 
 
 @dataclass(frozen=True)
@@ -49,7 +85,8 @@ def rewrite(ptx: str, target: str, newest: Version | None = None) -> Rewritten:
     Raises NotRetargetable with the line for what the target cannot do, PtxSyntaxError for what is
     no PTX, ValueError for a target before sm_80.
     """
-    module, parser = read(ptx)
+    parser = _PlacingParser(ptx)
+    module = parser.module()
     wanted = parse_target(target)
     wanted = replace(wanted, ptx=_version(module.version, wanted, newest))
     prefix = _free_prefix(ptx)
@@ -67,6 +104,29 @@ def rewrite(ptx: str, target: str, newest: Version | None = None) -> Rewritten:
     return Rewritten(_edited(ptx, edits), report)
 
 
+@dataclass(frozen=True)
+class _Placed:
+    """An instruction, its function, and where its text is: [start, end), guard included."""
+
+    node: Instruction
+    function: str
+    start: int
+    end: int
+
+
+class _PlacingParser(ModuleParser):
+    """Notes where instructions are. found: all of the module's, in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.found: list[_Placed] = []
+
+    def instruction(self) -> Instruction:
+        start, node = self.now.start, super().instruction()
+        self.found.append(_Placed(node, self.function, start, self.tokens[self.at - 1].start + 1))
+        return node
+
+
 def _free_prefix(ptx: str) -> str:
     prefix = "%n"
     while prefix in ptx:
@@ -74,7 +134,7 @@ def _free_prefix(ptx: str) -> str:
     return prefix
 
 
-def _replacement(placed: Placed, target: Target, prefix: str, module: Module) -> Sequence | None:
+def _replacement(placed: _Placed, target: Target, prefix: str, module: Module) -> Sequence | None:
     """What takes the place of an instruction; None where it may stay."""
     node = placed.node
     why = refusal(node.opcode, target)
@@ -91,7 +151,7 @@ def _replacement(placed: Placed, target: Target, prefix: str, module: Module) ->
     raise NotRetargetable(node.opcode, str(target), why, node.line, source)
 
 
-def _header(module: Module, parser: PlacingParser, target: Target) -> list[Edit]:
+def _header(module: Module, parser: _PlacingParser, target: Target) -> list[Edit]:
     """The new `.version` and `.target`; before sm_90, what is said of clusters goes."""
     edits: list[Edit] = []
     for token, following in zip(parser.tokens, parser.tokens[1:], strict=False):
@@ -105,7 +165,7 @@ def _header(module: Module, parser: PlacingParser, target: Target) -> list[Edit]
     return edits
 
 
-def _end_of_numbers(parser: PlacingParser, start: int) -> int:
+def _end_of_numbers(parser: _PlacingParser, start: int) -> int:
     """Where a directive ends that may have numbers behind it."""
     matched = re.compile(r"\.\w+(\s+\d+(\s*,\s*\d+)*)?").match(parser.text, start)
     assert matched
@@ -125,6 +185,3 @@ def _edited(text: str, edits: list[Edit]) -> str:
         pieces += [text[at:start], new]
         at = end
     return "".join([*pieces, text[at:]])
-
-
-# (opcode, who has it, what it is)

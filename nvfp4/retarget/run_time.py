@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from nvfp4.capture.device import runs_on
 from nvfp4.capture.imports import when_imported
 from nvfp4.retarget.errors import DriverError
-from nvfp4.retarget.targets import runs_on
 
 Translate = Callable[[str], str]
 
@@ -36,9 +36,8 @@ def start_loading(translate: Translate, capability: Callable[[], tuple[int, int]
 
     def fitting(image: bytes) -> bytes | None:
         """What is to be loaded in place of an image; None where it may stay."""
-        major, minor = capability()
         target = _TARGET.search(image)
-        if target is None or runs_on(f"compute_{target[1].decode()}", 10 * major + minor):
+        if target is None or runs_on(f"compute_{target[1].decode()}", capability()):
             return None
         return translate(image.partition(b"\0")[0].decode()).encode() + b"\0"
 

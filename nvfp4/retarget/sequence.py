@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nvfp4.emulator.ptx.syntax import Address, Instruction, Name, Operand, Vector
+from nvfp4.emulator.ptx.syntax import (
+    Address,
+    Arguments,
+    Instruction,
+    Integer,
+    Name,
+    Negated,
+    Operand,
+    Pair,
+    Real,
+    Sum,
+    Vector,
+)
 from nvfp4.emulator.ptx.types import is_type
-from nvfp4.retarget.reading import shown
 from nvfp4.retarget.targets import Target
 
 Text = str | int
@@ -115,6 +126,30 @@ def _literal(operand: Text) -> str:
     return (
         operand if isinstance(operand, str) else f"{operand:#x}" if operand >= 0 else str(operand)
     )
+
+
+def shown(operand: Operand) -> str:
+    """An operand as PTX."""
+    if isinstance(operand, Name):
+        return operand.text
+    if isinstance(operand, Integer):
+        return str(operand.value)
+    if isinstance(operand, Real):
+        return f"0f{operand.bits:08X}" if operand.width == 32 else f"0d{operand.bits:016X}"
+    if isinstance(operand, Sum):
+        return f"{operand.name}{operand.offset:+d}"
+    if isinstance(operand, Address):
+        base = shown(operand.base) + (f"{operand.offset:+d}" if operand.offset else "")
+        coordinates = f", {shown(operand.coordinates)}" if operand.coordinates else ""
+        return f"[{base}{coordinates}]"
+    if isinstance(operand, Vector):
+        return "{" + ", ".join(map(shown, operand.items)) + "}"
+    if isinstance(operand, Pair):
+        return f"{shown(operand.first)}|{shown(operand.second)}"
+    if isinstance(operand, Negated):
+        return f"!{operand.operand.text}"
+    assert isinstance(operand, Arguments)
+    return "(" + ", ".join(map(shown, operand.items)) + ")"
 
 
 Rule = Callable[[Sequence, Target], bool]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_CODE = re.compile(r"(sm|compute)_(\d+)([af]?)")
 _NAME = re.compile(r"sm_(\d+)([af]?)")
 # Architectures with features of their own, which PTX asks for by the suffix.
 _SPECIFIC = (90, 100, 101, 103, 110, 120, 121)
@@ -51,17 +50,3 @@ def target_of(capability: tuple[int, int]) -> Target:
     if number < 80:
         raise ValueError(f"sm_{number} is older than sm_80, the first that PTX is rewritten for")
     return Target(number, "a" if number in _SPECIFIC else "")
-
-
-def runs_on(code: str, number: int) -> bool:
-    """Whether a GPU of an architecture such as 90 runs code such as compute_80: machine code on
-    its family, PTX on all later ones, what has a suffix on its own alone.
-    """
-    made = _CODE.fullmatch(code)
-    if made is None:  # native, all
-        return True
-    kind, least, suffix = made[1], int(made[2]), made[3]
-    if suffix == "a":
-        return number == least
-    same_family = number // 10 == least // 10
-    return least <= number and (same_family or (kind == "compute" and not suffix))

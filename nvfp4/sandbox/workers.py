@@ -6,21 +6,18 @@ The server knows nothing of the judge: neither seeds nor results.
 import contextlib
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
-from typing import IO, ClassVar
+from typing import ClassVar
 
+from nvfp4.records.forked_process import ForkedProcess
 from nvfp4.records.options import Options
 from nvfp4.sandbox import isolation
 from nvfp4.sandbox.caches import variables
 from nvfp4.sandbox.namespaces import uses_gpu
-
-_look_s = 0.005
 
 
 def start_worker(
@@ -70,7 +67,7 @@ class _ForkServer:
 
     def __init__(self, connection: socket.socket) -> None:
         isolation.adopt_orphans()  # workers are this process's children in the end
-        self._waiting: list[ForkedProcess] = []
+        self._waiting: list[ForkedWorker] = []
         self._taking = threading.Lock()
         self._socket = connection
 
@@ -80,7 +77,7 @@ class _ForkServer:
 
     def start(
         self, arguments: list[str], folder: Path, fd: int, environment: dict[str, str]
-    ) -> "ForkedProcess":
+    ) -> "ForkedWorker":
         """Returns before the server has answered. Raises OSError."""
         out, out_of_worker = os.pipe()
         err, err_of_worker = os.pipe()
@@ -103,16 +100,16 @@ class _ForkServer:
         folder: Path,
         fds: tuple[int, int, int],
         environment: dict[str, str],
-    ) -> "ForkedProcess":
+    ) -> "ForkedWorker":
         """The same with its three files: channel, output, errors. Raises OSError."""
         request = {"arguments": arguments, "folder": str(folder), "environment": environment}
-        process = ForkedProcess(self)
+        process = ForkedWorker(self)
         with self._taking:  # answers come in the order of the requests
             socket.send_fds(self._socket, [json.dumps(request).encode()], fds)
             self._waiting.append(process)
         return process
 
-    def take_answers(self, process: "ForkedProcess") -> None:
+    def take_answers(self, process: "ForkedWorker") -> None:
         """Waits until a process has its number, -1 where it never started."""
         with self._taking:
             while process in self._waiting:
@@ -146,15 +143,12 @@ def use(connection: socket.socket) -> None:
     _ForkServer.prepared.append(connection)
 
 
-class ForkedProcess:
-    """What of ``subprocess.Popen`` the judge uses. stdout, stderr: where it has pipes."""
-
-    stdout: IO[bytes]
-    stderr: IO[bytes]
+class ForkedWorker(ForkedProcess):
+    """A worker whose number comes later. number: -1 where it never started."""
 
     def __init__(self, server: _ForkServer) -> None:
+        super().__init__()
         self.number: int | None = None
-        self.returncode: int | None = None
         self._server = server
 
     @property
@@ -163,34 +157,8 @@ class ForkedProcess:
         if self.number is None:
             self._server.take_answers(self)
         if self.number in (None, -1):
-            self.returncode = 1
             raise ProcessLookupError
         return self.number or -1
-
-    def poll(self) -> int | None:
-        """As of Popen."""
-        if self.returncode is None:
-            try:
-                pid, status = os.waitpid(self.pid, os.WNOHANG)
-            except (ChildProcessError, ProcessLookupError):
-                self.returncode = 1 if self.returncode is None else self.returncode
-            else:
-                self.returncode = os.waitstatus_to_exitcode(status) if pid else None
-        return self.returncode
-
-    def wait(self, timeout: float | None = None) -> int:
-        """As of Popen. Raises subprocess.TimeoutExpired."""
-        deadline = time.monotonic() + (timeout or 0)
-        while (code := self.poll()) is None:
-            if timeout is not None and time.monotonic() > deadline:
-                raise subprocess.TimeoutExpired("worker", timeout)
-            time.sleep(_look_s)
-        return code
-
-    def send_signal(self, number: signal.Signals) -> None:
-        """As of Popen."""
-        if self.poll() is None:
-            os.kill(self.pid, number)
 
 
 Process = subprocess.Popen[bytes] | ForkedProcess

@@ -104,7 +104,7 @@ class EmulatedRunner(Runner):
         return Done()
 
     def _note(self, word: str) -> None:
-        """For nvfp4/cli/judging/activity.py; the submission can do as it likes with the file."""
+        """For nvfp4/cli/judging/bot.py; the submission can do as it likes with the file."""
         self.state.busy(word)
         with contextlib.suppress(OSError):
             (self._submission.parent / "activity").write_text(word)

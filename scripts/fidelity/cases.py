@@ -51,7 +51,6 @@ EXACT_PATTERNS = [
     "fns.b32",
     "selp.{b16,b32,b64}",
     "slct.{b32,b64}.{s32,f32}",
-    "mov.{b16,b32,b64}",
     # Floating point
     "{add,sub,mul}{,.rn,.rz,.rm,.rp}{,.ftz}{,.sat}.f32",
     "fma.{rn,rz,rm,rp}{,.ftz}{,.sat}.f32",

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import users_line
 
 from nvfp4.capture.cuda.nvrtc import nvcc_options
 from nvfp4.capture.cuda.runtime import RUNTIME
@@ -221,12 +222,7 @@ def test_a_fault_is_raised_by_the_launch(driver: Any, kernel: Find, tensor: torc
     parameters = ((tensor.data_ptr(), 32), (ctypes.c_void_p, ctypes.c_int))
     with pytest.raises(OutOfBounds) as caught:
         driver.cuLaunchKernel(kernel(b"over"), 1, 1, 1, 4, 1, 1, 0, 0, parameters, 0)
-    where = caught.value.where
-    assert where is not None
-    assert where.source is not None
-    users = where.source.users()
-    assert users is not None
-    assert (users.line, Path(users.file).name) == (LINE_OF_THE_FAULT, Path(__file__).name)
+    assert users_line(caught.value) == (Path(__file__).name, LINE_OF_THE_FAULT)
     check(driver.cuCtxSynchronize())
 
 

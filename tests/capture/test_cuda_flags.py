@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nvfp4.capture.cuda.flags import kept, linked, made_for, register_limit
-from nvfp4.capture.cuda.kernel import runs_on
+from nvfp4.capture.device import runs_on
 
 
 @pytest.mark.parametrize(

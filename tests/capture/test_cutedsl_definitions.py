@@ -10,7 +10,7 @@ pytest.importorskip("cutlass")
 
 from cutlass._mlir import execution_engine, ir
 
-from nvfp4.capture.cutedsl.definitions import declared_functions, define
+from nvfp4.capture.cutedsl.callbacks import declared_functions, define
 
 MODULE = """
 llvm.func @_cudaAdd(i32, i32) -> i32

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from collections.abc import Iterator
 from typing import Any
@@ -117,3 +118,22 @@ def test_a_replay_in_a_capture_is_part_of_it() -> None:
     assert count.item() == 0
     outer.replay()
     assert count.item() == 2
+
+
+def test_a_fill_by_the_driver_waits_for_the_replay() -> None:
+    from nvfp4.capture.cuda import RUNTIME
+    from nvfp4.capture.cuda.driver_calls import fill
+
+    RUNTIME.begin(lambda launch: None, "sm_100a")
+    try:
+        address = RUNTIME.allocate(4)
+        value = ctypes.c_uint32.from_address(address)
+        value.value = 1
+        graphs.begin()
+        fill(RUNTIME, address, 7, 4, 1)
+        steps = graphs.end()
+        assert value.value == 1
+        graphs.replay(steps, 0)
+        assert value.value == 7
+    finally:
+        RUNTIME.end()

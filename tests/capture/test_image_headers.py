@@ -178,7 +178,7 @@ SOURCE = "#include <torch/types.h>\n#include <cutlass/cutlass.h>\n__global__ voi
 def test_a_build_is_tried_again_once_cutlass_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nvfp4.capture.cuda.build.cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr("nvfp4.capture.cuda.compilers.cache_folder", lambda: tmp_path / "cache")
     monkeypatch.setattr(image_headers, "_cutlass_roots", lambda: [tmp_path / "cutlass"])
     request = Request("needs_cutlass", (Source("needs.cu", SOURCE),), "sm_100a")
     for _ in range(2):

@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from nvfp4.capture.codes import Code, CudaError
 from nvfp4.capture.cuda.build import Headers, Request, Source, _Compilation
-from nvfp4.capture.cuda.codes import Code, CudaError
-from nvfp4.capture.cuda.compilers import CompileError, Resources, assemble
-from nvfp4.capture.cuda.kernel import (
+from nvfp4.capture.cuda.compilers import CompileError, assemble
+from nvfp4.capture.cuda.toolchain import Toolchain
+from nvfp4.capture.device import device_for
+from nvfp4.capture.kernel import (
     Kernel,
+    Resources,
     dynamic_shared_limit,
     dynamic_shared_said,
     refuse_as_cuda_does,
 )
-from nvfp4.capture.cuda.toolchain import Toolchain
-from nvfp4.capture.device import device_for
 from nvfp4.records.launch_errors import NotInstalled
 
 KIB = 1024

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from multiprocessing import get_context
 from pathlib import Path
@@ -19,16 +20,18 @@ import cutlass
 import cutlass.cute as cute
 import cutlass.utils
 import torch
+from corpus import read
 from cutlass import Float32, Int32, Int64
 from cutlass._mlir.dialects import llvm
 from cutlass.cutlass_dsl import T, dsl_user_op
 
 from nvfp4.capture.cutedsl import intercept
-from nvfp4.capture.cutedsl.hooks import Hooks
+from nvfp4.capture.patches import Patches
 from nvfp4.contract.reference import generate_input
 from nvfp4.emulation import Emulation, install
 from nvfp4.emulator.errors import OutOfBounds
-from nvfp4.emulator.rendering import by_source_line
+from nvfp4.emulator.rendering import by_ptx_line
+from nvfp4.emulator.source import SourceLines
 from nvfp4.records.launch import Launch
 from nvfp4.tuner.space import load_submission
 
@@ -212,23 +215,24 @@ def without_lines(ptx: str) -> list[str]:
 
 def ptx_without_lines(path: Path) -> str:
     """The PTX without the switch. For a process of its own: CuTe DSL remembers the switch."""
-    replace, set_environment = Hooks.replace, Hooks.set_environment
+    replace, set_variable = Patches.replace, Patches.set_variable
 
-    def replace_but_lines(self: Hooks, owner: Any, name: str, make: Any) -> None:
+    def replace_but_lines(self: Patches, owner: Any, name: str, make: Any) -> None:
         if name != "lineinfo":
             replace(self, owner, name, make)
 
-    def set_but_lines(self: Hooks, name: str, value: str) -> None:
+    def set_but_lines(self: Patches, name: str, value: str) -> None:
         if name != "CUTE_DSL_LINEINFO":
-            set_environment(self, name, value)
+            set_variable(self, name, value)
 
-    Hooks.replace = replace_but_lines  # type: ignore[method-assign]
-    Hooks.set_environment = set_but_lines  # type: ignore[method-assign]
+    Patches.replace = replace_but_lines  # type: ignore[method-assign]
+    Patches.set_variable = set_but_lines  # type: ignore[method-assign]
     return ptx_of(path)
 
 
-def test_line_information_changes_no_instruction() -> None:
-    paths = [BLOCK_SUM, KERNELS / "packed.py", KERNELS / "cp_async.py"]
+def test_line_information_changes_no_instruction(tmp_path: Path) -> None:
+    kernels = (read(KERNELS, name).write(tmp_path) for name in ("packed", "cp_async"))
+    paths = [BLOCK_SUM, *kernels]
     with get_context("spawn").Pool(1) as pool:
         for path, without in zip(paths, pool.map(ptx_without_lines, paths), strict=True):
             with_lines = ptx_of(path)
@@ -240,7 +244,12 @@ def test_line_information_changes_no_instruction() -> None:
 def test_the_work_of_a_kernel_is_told_by_its_lines(emulation: Emulation) -> None:
     kernel_of(BLOCK_SUM)(generate_input(128, 256, 1, seed=1))
     report = emulation.launches[-1]
-    counts = by_source_line(report)
+    sources = SourceLines(report.ptx)
+    counts: Counter[tuple[str, int] | None] = Counter()
+    for number, warps in by_ptx_line(report).items():
+        source = sources.at(number)
+        user = source.users() if source else None
+        counts[(user.file, user.line) if user else None] += warps
     assert sum(counts.values()) == report.warp_instructions_total
     lines = BLOCK_SUM.read_text(encoding="utf-8").splitlines()
     products = next(n for n, line in enumerate(lines, 1) if "block += a[i] * b[i]" in line)

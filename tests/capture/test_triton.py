@@ -17,7 +17,7 @@ tl = pytest.importorskip("triton.language")
 
 from nvfp4.capture import triton as capture  # noqa: E402
 from nvfp4.capture.triton import hooks, loading  # noqa: E402
-from nvfp4.capture.triton.session import of_kernel  # noqa: E402
+from nvfp4.capture.triton.driver import of_kernel  # noqa: E402
 from nvfp4.records.launch import Launch  # noqa: E402
 from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall  # noqa: E402
 from nvfp4.records.tensormap import DataType, Swizzle, TensorMap  # noqa: E402
@@ -121,7 +121,7 @@ def test_an_architecture_has_its_own_kernels(launches: list[Launch]) -> None:
 
 def capture_again(caught: list[Launch], call: Any) -> None:
     """A call under another architecture, in the place of the emulation that is on."""
-    from nvfp4.capture.triton.session import SESSION
+    from nvfp4.capture.triton import SESSION
 
     held = SESSION._device
     from nvfp4.capture.device import device_for

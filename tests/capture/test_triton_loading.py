@@ -15,7 +15,7 @@ import pytest
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
 
-from nvfp4.capture.standin.functions import Patches  # noqa: E402
+from nvfp4.capture.patches import Patches  # noqa: E402
 from nvfp4.capture.triton.hooks import use_driver  # noqa: E402
 from nvfp4.capture.triton.loading import start_loading  # noqa: E402
 from nvfp4.retarget import DriverError, rewrite  # noqa: E402

@@ -13,7 +13,7 @@ from cutlass.base_dsl.compiler import Compiler
 from cutlass.base_dsl.jit_executor import JitExecutor
 
 from nvfp4.capture.cutedsl import intercept, versions
-from nvfp4.capture.cutedsl.hooks import Hooks
+from nvfp4.capture.patches import Patches
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
@@ -83,13 +83,13 @@ def test_without_the_package_it_is_an_import_error(monkeypatch: pytest.MonkeyPat
 
 def test_every_hook_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     replaced: list[tuple[object, str, object]] = []
-    original = Hooks.replace
+    original = Patches.replace
 
-    def note(self: Hooks, owner: object, name: str, make: object) -> None:
+    def note(self: Patches, owner: object, name: str, make: object) -> None:
         replaced.append((owner, name, vars(owner).get(name)))
         original(self, owner, name, make)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Hooks, "replace", note)
+    monkeypatch.setattr(Patches, "replace", note)
     environment = dict(os.environ)
     with intercept(lambda launch: None):
         unchanged = {name for owner, name, value in replaced if vars(owner)[name] is value}

@@ -52,7 +52,6 @@ def run(
     before: str = "",
     shared_bytes: int = 0,
     check: bool = True,
-    sample_ctas: int | None = None,
 ) -> LaunchReport:
     """Run a body on NumPy arrays, which are also the only live buffers, named a0, a1, ..."""
     three = [(x, 1, 1) if isinstance(x, int) else x for x in (grid, block)]
@@ -65,7 +64,6 @@ def run(
         shared_bytes=shared_bytes,
         buffers=[(f"a{i}", a.ctypes.data, a.nbytes) for i, a in enumerate(arrays)],
         check=check,
-        sample_ctas=sample_ctas,
     )
 
 

@@ -279,7 +279,6 @@ for _w in (32, 64):
         f"bfe.s{_w}": lambda a, p, n, w=_w: extract(a, p, n, w, True),
         f"bfi.b{_w}": lambda f, b, p, n, w=_w: insert(f, b, p, n, w),
         f"selp.b{_w}": lambda a, b, p: a if p else b,
-        f"mov.b{_w}": lambda a: a,
         f"slct.b{_w}.s32": lambda a, b, c: a if signed(c, 32) >= 0 else b,
     }
 
@@ -288,7 +287,6 @@ CASES |= {
     "and.pred": lambda a, b: a & b,
     "xor.pred": lambda a, b: a ^ b,
     "not.pred": lambda a: 1 - a,
-    "mov.pred": lambda a: a,
     "shf.l.wrap.b32": lambda a, b, n: (a | b << 32) << (n & 31) >> 32 & 0xFFFFFFFF,
     "shf.r.wrap.b32": lambda a, b, n: (a | b << 32) >> (n & 31) & 0xFFFFFFFF,
     "shf.l.clamp.b32": lambda a, b, n: (a | b << 32) << min(n, 32) >> 32 & 0xFFFFFFFF,
@@ -374,7 +372,7 @@ def test_setp_with_two_results_gives_the_opposite_too() -> None:
 def test_an_immediate_broadcasts_and_nothing_is_written() -> None:
     a = np.arange(8, dtype=np.uint32)
     before = a.copy()
-    for opcode in ("add.u32", "prmt.b32", "bfi.b32", "shl.b32", "dp4a.u32.u32", "mov.b32"):
+    for opcode in ("add.u32", "prmt.b32", "bfi.b32", "shl.b32", "dp4a.u32.u32"):
         op = resolve(opcode)
         rest = [np.array(3, dtype=np.uint32)] * (len(op.sources) - 1)
         (result,) = op.function(a, *rest)

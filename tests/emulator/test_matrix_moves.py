@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
+
 import numpy as np
 import pytest
 from ptx_harness import Array, run
@@ -51,18 +54,17 @@ def memory() -> Array:
     return np.arange(WARPS * 32 * 8, dtype=np.uint16).reshape(WARPS, 32, 8) * 7 + 3
 
 
-def expected_fragments(rows: Array, count: int, trans: bool) -> Array:
-    """uint16[warps, lanes, count, 2]: lane l has the elements (l / 4, 2 (l mod 4)) and the next of
-    each matrix, or of its transpose."""
-    out = np.zeros((WARPS, 32, count, 2), np.uint16)
-    for warp in range(WARPS):
-        for lane in range(32):
-            for matrix in range(count):
-                for element in range(2):
-                    i, j = lane // 4, 2 * (lane % 4) + element
-                    row, column = (j, i) if trans else (i, j)
-                    out[warp, lane, matrix, element] = rows[warp, row_of(matrix, row), column]
-    return out
+Place = tuple[int, int, int, int]
+
+
+def places(count: int, trans: bool) -> Iterator[tuple[Place, tuple[int, int, int]]]:
+    """(warp, lane, matrix, element) and the (warp, row, column) of memory that belongs to it: lane
+    l has the elements (l / 4, 2 (l mod 4)) and the next of each matrix, or of its transpose."""
+    for place in product(range(WARPS), range(32), range(count), range(2)):
+        warp, lane, matrix, element = place
+        i, j = lane // 4, 2 * (lane % 4) + element
+        row, column = (j, i) if trans else (i, j)
+        yield place, (warp, row_of(matrix, row), column)
 
 
 @pytest.mark.parametrize("num", COUNTS)
@@ -77,7 +79,7 @@ def test_ldmatrix_gives_each_lane_its_elements(num: str, trans: str, space: str)
     body = f"{PLACES}{FILL}bar.warp.sync 0xffffffff;{generic}{load}{OUT}{stores}"
     report = run(body, rows, out, block=32 * WARPS, before=SHARED)
     got = halves(out[:, :, :count])
-    np.testing.assert_array_equal(got, expected_fragments(rows, count, bool(trans)))
+    assert all(got[place] == rows[there] for place, there in places(count, bool(trans)))
     assert not report.findings
     assert report.shared_bytes_read == WARPS * count * 128
 
@@ -96,14 +98,8 @@ def test_stmatrix_puts_each_element_in_its_place(num: str, trans: str) -> None:
     report = run(body, words, out, block=32 * WARPS, before=SHARED)
     fragments = halves(words)
     expected = np.zeros_like(out)
-    for warp in range(WARPS):
-        for lane in range(32):
-            for matrix in range(count):
-                for element in range(2):
-                    i, j = lane // 4, 2 * (lane % 4) + element
-                    row, column = (j, i) if trans else (i, j)
-                    value = fragments[warp, lane, matrix, element]
-                    expected[warp, row_of(matrix, row), column] = value
+    for place, there in places(count, bool(trans)):
+        expected[there] = fragments[place]
     np.testing.assert_array_equal(out, expected)
     assert not report.findings
 

@@ -180,7 +180,7 @@ def test_where_the_emulator_itself_fails_the_verdict_is_unclear(
     def fails(*_: object) -> None:
         raise IndexError("index 7 is out of bounds")
 
-    monkeypatch.setattr(launch, "_run", fails)
+    monkeypatch.setattr(launch, "run_ctas", fails)
     with pytest.raises(EmulatorFailed, match="index 7") as failed:
         run("mov.u32 %r1, 1;", np.zeros(64, np.uint32))
     assert outcome_of(failed.value) == "unclear"
@@ -277,7 +277,7 @@ def test_what_needs_a_gpu_is_unclear(what: str) -> None:
         from nvfp4.capture.cuda.driver_calls import module_load
 
         buffer = __import__("ctypes").create_string_buffer(image)
-        module_load(RUNTIME, 0, __import__("ctypes").addressof(buffer))
+        module_load(RUNTIME, __import__("ctypes").addressof(buffer))
 
     with install_stand_in():
         x = torch.ones(16, 16, device="cuda").half()
@@ -296,3 +296,10 @@ def test_only_a_package_that_a_gpu_comes_with_may_be_missing(name: str, outcome:
     error = ModuleNotFoundError(f"No module named '{name}'", name=name)
     failure = failure_of(error, file, imported=True)
     assert (failure.code in refusals) == (outcome == "unclear")
+
+
+@pytest.mark.parametrize(
+    "words", ["No module named 'cupy'", "Torch not compiled with CUDA enabled", "libx.so.1: cannot"]
+)
+def test_the_words_of_another_error_are_no_refusal(words: str) -> None:
+    assert outcome_of(ValueError(words)) == "failed"

@@ -75,22 +75,6 @@ def test_wavefronts_are_the_fullest_bank(slots: list[int]) -> None:
     assert ideal == 1
 
 
-def test_a_sample_of_the_ctas_is_scaled_and_says_so() -> None:
-    body = (
-        f"{MINE_IN_GRID} ld.global.u32 %r5, [%d0]; add.u32 %r5, %r5, 1; st.global.u32 [%d0], %r5;"
-    )
-    a = words(64 * 40)
-    report = run(body, a, grid=40, block=64, sample_ctas=10)
-    assert report.extrapolated
-    assert (report.ctas_run, report.ctas_total) == (10, 40)
-    assert report.global_read_bytes == 4 * 64 * 40
-    assert report.sectors_distinct == 8 * 40
-    assert a.sum() == 64 * 10
-    whole = run(body, words(64 * 40), grid=40, block=64)
-    assert not whole.extrapolated
-    assert whole.warp_instructions == report.warp_instructions
-
-
 def test_the_report_is_json() -> None:
     report = run("add.u32 %r5, %r0, 1;", words(1))
     loaded = json.loads(json.dumps(report.to_dict()))

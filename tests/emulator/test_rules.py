@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from ptx_harness import MINE, run
 
-from nvfp4.cli.codes import finding_codes
 from nvfp4.emulator import errors
 from nvfp4.emulator.rendering import rendered
 from nvfp4.emulator.report import noted
 from nvfp4.records.launch import Note
+from scripts.codes import finding_codes
 
 NO_MANUAL = {"output_dtype", "tolerance", "autotune"}
 """What the contest or the machine decides."""

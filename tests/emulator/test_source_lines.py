@@ -9,13 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ptx_harness import HEADER, MINE, REGISTERS, ptx_of, run
+from ptx_harness import MINE, ptx_of, run
 
 from nvfp4 import emulator
 from nvfp4.emulator import errors, source
-from nvfp4.emulator.ptx.lines import SourceLines
-from nvfp4.emulator.rendering import annotated_ptx, by_ptx_line, by_source_line
-from nvfp4.emulator.source import SourceLine, shown
+from nvfp4.emulator.rendering import annotated_ptx, by_ptx_line
+from nvfp4.emulator.source import SourceLine, SourceLines, shown
 
 LIBRARY = "/opt/lib/python3.12/site-packages/cutlass/pipeline/sm90.py"
 PAST_THE_END = "ld.global.u32 %r5, [%d0+36];"
@@ -59,8 +58,9 @@ def test_a_message_reads_like_a_compilers(python: Path) -> None:
 def test_the_place_is_there_for_programs(python: Path) -> None:
     where = fault(f".loc 1 57 11\n{PAST_THE_END}", python).where
     assert where is not None
-    assert (where.file, where.source_line, where.column) == (str(python), 57, 12)
-    assert where.source_text == "x57 = load(57)"
+    assert where.user is not None
+    assert (where.user.file, where.user.line, where.user.column) == (str(python), 57, 12)
+    assert where.user.text == "x57 = load(57)"
 
 
 def test_a_hint_comes_last(python: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_hint_comes_last(python: Path) -> None:
 def test_without_line_information_there_is_the_ptx_line_only() -> None:
     where = fault(PAST_THE_END).where
     assert where is not None
-    assert (where.source, where.file, where.source_line, where.source_text) == (None,) * 4
+    assert where.source is where.user is None
     assert places(str(fault(PAST_THE_END))) == [f"  PTX line {where.line}: {PAST_THE_END[:-1]}"]
 
 
@@ -262,7 +262,7 @@ add.u32 %r6, %r5, 1;
 E:"""
 
 
-def counted(sample_ctas: int | None = None) -> emulator.LaunchReport:
+def counted() -> emulator.LaunchReport:
     a = words()
     return emulator.run_ptx(
         ptx_of(LOOP, 1, '.file 1 "loop.py"'),
@@ -270,7 +270,6 @@ def counted(sample_ctas: int | None = None) -> emulator.LaunchReport:
         grid=(4,),
         block=(64,),
         params=[struct.pack("<Q", a.ctypes.data)],
-        sample_ctas=sample_ctas,
     )
 
 
@@ -285,39 +284,9 @@ def test_warp_instructions_stand_beside_the_ptx() -> None:
     assert column[".loc 1 3 4"] == column["L:"] == ""
 
 
-def test_warp_instructions_are_summed_by_source_line() -> None:
+def test_warp_instructions_by_line_are_all_of_them() -> None:
     report = counted()
-    by_line = by_source_line(report)
-    assert by_line[("loop.py", 2)] == 8
-    assert by_line[("loop.py", 3)] == 160
-    assert by_line[("loop.py", 4)] == 96
-    assert by_line[("loop.py", 5)] == 0
-    assert sum(by_line.values()) == report.warp_instructions_total
     assert sum(by_ptx_line(report).values()) == report.warp_instructions_total
-
-
-def test_a_sample_is_scaled_in_the_listing_too() -> None:
-    assert by_source_line(counted(sample_ctas=2)) == by_source_line(counted())
-
-
-def test_the_counts_of_blocks_are_not_in_the_dictionary() -> None:
-    plain = counted().to_dict()
-    assert not {"ptx", "block_runs"} & plain.keys()
-    assert plain["warp_instructions_total"] > 0
-
-
-def test_a_function_counts_for_all_its_calls() -> None:
-    text = f"""{HEADER}.func f(.param .b32 a)
-    {{ .reg .b32 %r<2>;
-    ld.param.b32 %r1, [a];
-    ret; }}
-    .visible .entry k() {{ {REGISTERS}
-    {{ .param .b32 p; st.param.b32 [p], 1;
-    call f, (p); call f, (p); }}
-    ret; }}"""
-    report = emulator.run_ptx(text, "k", grid=(1,), block=(32,), params=[])
-    line = next(n for n, t in enumerate(text.split("\n"), 1) if "ld.param.b32" in t)
-    assert by_ptx_line(report)[line] == 2
 
 
 def test_where_a_text_is_given_no_file_is_opened(

@@ -18,6 +18,7 @@ from conftest import with_the_judge
 from nvfp4.capture.cuda.toolchain import Toolchain
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.options import Options
+from nvfp4.sandbox import workers
 
 PRETENDED = """
 from types import SimpleNamespace
@@ -107,6 +108,8 @@ def pretended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toolchain: Toolch
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     home = toolchain.nvcc.resolve().parent.parent
     monkeypatch.setenv("CUDA_HOME", str(home))
+    # Nor does a server that believes it serve other tests.
+    monkeypatch.setattr(workers._ForkServer, "_running", [])
     monkeypatch.setenv("LD_LIBRARY_PATH", f"{home}/lib64:{home}/lib")
     return folder / "submission.py"
 

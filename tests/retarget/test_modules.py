@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from bot import root
+from corpus import load
 from kernels_of_rows import ptxas
 
 from nvfp4 import emulator
@@ -23,15 +24,10 @@ from nvfp4.tuner.space import load_submission
 pytest.importorskip("cutlass")
 
 needing_sm_90 = {"tma"}
-files = [
-    root / "submission.py",
-    root / "ladder" / "cute" / "03_block_sum.py",
-    *(
-        path
-        for path in sorted((root / "tests" / "kernels").glob("*.py"))
-        if not path.name.startswith(("test_", "__"))
-    ),
-]
+own = [root / "submission.py", root / "ladder" / "cute" / "03_block_sum.py"]
+sources = {path.stem: path.read_text(encoding="utf-8") for path in own} | {
+    case.name: case.source for case in load(root / "tests" / "kernels")
+}
 
 
 class Executor:
@@ -55,10 +51,12 @@ def executor() -> Iterator[Executor]:
         yield active
 
 
-@pytest.mark.parametrize("path", files, ids=lambda path: path.stem)
+@pytest.mark.parametrize("name", sources)
 def test_a_rewritten_module_gives_the_same_output(
-    path: Path, executor: Executor, tmp_path: Path
+    name: str, executor: Executor, tmp_path: Path
 ) -> None:
+    path = tmp_path / f"{name}.py"
+    path.write_text(sources[name], encoding="utf-8")
     module = load_submission(path)
     data = generate_full_range_input(256, 512, 2, seed=5)
 
@@ -69,7 +67,7 @@ def test_a_rewritten_module_gives_the_same_output(
 
     expected = output("")
     for target in ("sm_80", "sm_90a", "sm_120a"):
-        if target == "sm_80" and path.stem in needing_sm_90:
+        if target == "sm_80" and name in needing_sm_90:
             with pytest.raises(NotRetargetable, match=r"tma\.py:\d+"):
                 output(target)
             continue

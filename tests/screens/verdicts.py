@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from bot import problem
 
-from nvfp4.cli.emulation import read_counts
+from nvfp4.cli.b200 import read_counts
 from nvfp4.cli.judging.assess import Observer
 from nvfp4.cli.problem import case_line, shape_of
 from nvfp4.cli.verdict import (

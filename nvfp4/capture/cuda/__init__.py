@@ -7,13 +7,12 @@ runs as it is; the CUDA functions it calls are `runtime.cpp`'s, which end in `ru
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from nvfp4.capture.cuda import packages
+from nvfp4.capture.cuda import calls, driver_calls, nvrtc_calls, packages  # noqa: F401
 from nvfp4.capture.cuda.runtime import RUNTIME, FindVariable, checked
-from nvfp4.capture.device import device_for
 from nvfp4.capture.imports import when_imported
-from nvfp4.records.launch import Examine, Launch, ListedMemory, Memory, anything_goes
+from nvfp4.capture.patches import Patches
+from nvfp4.records.launch import Examine, Launch, Memory, anything_goes
 
 __all__ = ["RUNTIME", "start"]
 
@@ -31,12 +30,7 @@ def start(
     what the launches may touch. examine: see `capture.launch`. Raises ValueError for an
     architecture that is not known and RuntimeError if this is on already.
     """
-    RUNTIME.begin(device_for(arch), run, memory or ListedMemory(), find_variable, examine)
-    replaced: list[tuple[Any, str, Any]] = []
-
-    def put(owner: Any, name: str, value: Any) -> None:
-        replaced.append((owner, name, getattr(owner, name)))
-        setattr(owner, name, value)
+    patches = Patches()
 
     def adapt_extensions() -> None:
         import torch._ops
@@ -44,20 +38,22 @@ def start(
 
         from nvfp4.capture.cuda import extension
 
-        for name in ("load", "load_inline"):
-            put(theirs, name, getattr(extension, name))
+        for build in (extension.load, extension.load_inline):
+            patches.replace(theirs, build.__name__, extension.taking_what_torch_takes(build))
         # Operators that C++ registers are called through torch, not through a module of ours.
         for kind in (torch._ops.OpOverloadPacket, torch._ops.OpOverload):
-            put(kind, "__call__", checked(kind.__call__))
+            patches.set(kind, "__call__", checked(kind.__call__))
 
-    forget = [when_imported("torch.utils.cpp_extension", adapt_extensions), *packages.hook(put)]
+    def install() -> Callable[[], None]:
+        RUNTIME.find_variable = find_variable
+        forget = [when_imported("torch.utils.cpp_extension", adapt_extensions)]
+        forget += packages.hook(patches.set)
 
-    def stop() -> None:
-        for each in forget:
-            each()
-        while replaced:
-            owner, name, original = replaced.pop()
-            setattr(owner, name, original)
-        RUNTIME.end()
+        def remove() -> None:
+            for each in forget:
+                each()
+            patches.undo()
 
-    return stop
+        return remove
+
+    return RUNTIME.start(run, arch, memory, examine, install)

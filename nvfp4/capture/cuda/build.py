@@ -25,15 +25,15 @@ from nvfp4.capture.cuda import flags, headers_of_torch, image_headers
 from nvfp4.capture.cuda.compilers import (
     STATIC_SHARED_BYTES,
     CompileError,
-    Resources,
     assemble,
     cache_folder,
     compiled_once,
-    locked,
     own_identity,
+    remembered,
     run_compiler,
 )
 from nvfp4.capture.cuda.toolchain import Toolchain, find_toolchain, python_include
+from nvfp4.capture.kernel import Resources
 
 _HERE = Path(__file__).parent
 SLIM_HEADERS = _HERE / "headers"
@@ -92,14 +92,8 @@ class Built:
 def build(request: Request) -> Built:
     """Compile, or find what was compiled before. Raises MissingToolchain and CompileError."""
     tools = find_toolchain()
-    folder = cache_folder() / _key(request, tools)
-    with locked(folder):
-        record = folder / "built.json"
-        if not record.is_file():
-            record.write_text(json.dumps(_build(request, tools, folder)), encoding="utf-8")
-        known = json.loads(record.read_text(encoding="utf-8"))
-    if "error" in known:
-        raise CompileError(known["error"])
+    key = _key(request, tools)
+    folder, known = remembered(key, lambda folder: _build(request, tools, folder))
     texts = tuple((folder / name).read_text(encoding="utf-8") for name in known["ptx"])
     used = {name: Resources(**each) for name, each in known["resources"].items()}
     return Built(folder / known["library"], texts, used, known["headers"], request.made_for)

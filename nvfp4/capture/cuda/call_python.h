@@ -16,7 +16,7 @@ namespace {
 using Callback = int (*)(const char *name, const uint64_t *words);
 
 inline Callback find_callback(const char *which) {
-  PyObject *module = PyImport_ImportModule("nvfp4.capture.cuda.callback");
+  PyObject *module = PyImport_ImportModule("nvfp4.capture.cuda.entries");
   PyObject *address = module ? PyObject_GetAttrString(module, which) : nullptr;
   void *found = address ? PyLong_AsVoidPtr(address) : nullptr;
   if (!found) {
@@ -48,7 +48,7 @@ inline bool python_has_ended() {
 #endif
 }
 
-// which: an address of capture/cuda/callback.py; the same for each call of a library.
+// which: an address of capture/cuda/entries.py; the same for each call of a library.
 inline int call_words(const char *which, const char *name, const uint64_t *words) {
   if (python_has_ended()) return 4;  // cudaErrorCudartUnloading, CUDA_ERROR_DEINITIALIZED
   const PyGILState_STATE state = PyGILState_Ensure();

@@ -1,64 +1,70 @@
 """The functions of the CUDA runtime that compiled host code calls, by their names.
 
 Each takes the runtime and its arguments as integers, addresses among them, and raises CudaError
-for what CUDA refuses. runtime.cpp calls some under names of its own. `device_calls` has those of
-streams, events and the device.
+for what CUDA refuses. runtime.cpp calls some under names of its own.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
+import math
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from nvfp4.capture import graphs, host_access
-from nvfp4.capture.cuda.codes import Code, CudaError, error_name
-from nvfp4.capture.cuda.kernel import dynamic_shared_said, examined
-from nvfp4.capture.cuda.registry import entry, store
+from nvfp4.capture import graphs, host_access, stream_order
+from nvfp4.capture.codes import Code, CudaError, error_name
+from nvfp4.capture.cuda.entries import entry, store
 from nvfp4.capture.cuda.runtime import CudaRuntime
+from nvfp4.capture.kernel import (
+    allow_dynamic_shared,
+    blocks_per_multiprocessor,
+    examined,
+    kernel_attributes,
+)
 from nvfp4.capture.torch_memory import put_noise
 from nvfp4.records.launch import Buffer, Dim3
 from nvfp4.records.launch_errors import InvalidTensorMap, UnsupportedCall
 from nvfp4.records.tensormap import encode_tensor_map
 
+_ADDRESS, _INT, _SIZE = ctypes.c_uint64, ctypes.c_int32, ctypes.c_uint64
 _OF_TEXTURES = re.compile(r"Texture|Surface|ChannelDesc|Array|TexObject|SurfObject")
+_DYNAMIC_SHARED = 8  # cudaFuncAttributeMaxDynamicSharedMemorySize
+_NON_BLOCKING = 1
+_MULTIPROCESSORS = 16  # cudaDevAttrMultiProcessorCount
+
+# What the runtime does itself.
+for _name, _method in {
+    "register_function": CudaRuntime.register_function,
+    "register_variable": CudaRuntime.register_variable,
+    "module_unload": CudaRuntime.drop_module,
+    "destroy": CudaRuntime.destroy,
+    "alive": CudaRuntime.refuse_destroyed,
+}.items():
+    entry(_name)(_method)
+for _name, _method in {
+    "register_module": CudaRuntime.register_module,
+    "module_function": CudaRuntime.function,
+    "new_handle": CudaRuntime.new_handle,
+}.items():
+    entry(_name, gives=_ADDRESS)(_method)
 
 
-def dim3_at(address: int) -> Dim3:
+def _dim3_at(address: int) -> Dim3:
     x, y, z = (ctypes.c_uint32 * 3).from_address(address)
     return x, y, z
 
 
-def _signed(word: int) -> int:
-    return ctypes.c_int64(word).value
-
-
-# Modules
+# Modules and launches
 
 
 @entry()
-def register_module(runtime: CudaRuntime, handle: int) -> None:
-    store(handle, runtime.register_module())
-
-
-@entry()
-def register_function(runtime: CudaRuntime, module: int, function: int, name: int) -> None:
-    runtime.register_function(module, function, ctypes.string_at(name).decode())
-
-
-@entry()
-def register_variable(runtime: CudaRuntime, module: int, shadow: int, name: int, size: int) -> None:
-    runtime.register_variable(module, shadow, ctypes.string_at(name).decode())
-
-
-@entry()
-def register_managed(runtime: CudaRuntime, module: int, pointer: int, name: int, size: int) -> None:
+def register_managed(runtime: CudaRuntime, module: int, pointer: int, name: str) -> None:
     raise UnsupportedCall(
-        f"__managed__ variables ({ctypes.string_at(name).decode()}) are not emulated",
+        f"__managed__ variables ({name}) are not emulated",
         hint="use a __device__ variable and cudaMemcpyToSymbol, or a tensor",
     )
-
-
-# Launches
 
 
 @entry()
@@ -73,102 +79,121 @@ def launch(
     stream: int,
 ) -> None:
     runtime.refuse_destroyed(stream)
-    dims = dim3_at(grid), dim3_at(block), dim3_at(cluster)
+    dims = _dim3_at(grid), _dim3_at(block), _dim3_at(cluster)
     runtime.launch(function, *dims, arguments, shared_bytes, stream)
+
+
+_workspace_bytes = 256
+"""Its size and a barrier, as `cooperative_groups/details/driver_abi.h` has them; %envreg1 and
+%envreg2 are the upper and the lower half of its address."""
+
+
+@functools.cache
+def _workspace(runtime: CudaRuntime) -> int:
+    """The word that grid.sync() counts in; at the same address for all launches, since it is part
+    of the PTX that runs."""
+    return runtime.allocate(_workspace_bytes, "a grid's barrier")
+
+
+@entry()
+def launch_cooperative(
+    runtime: CudaRuntime,
+    function: int,
+    grid: int,
+    block: int,
+    arguments: int,
+    shared_bytes: int,
+    stream: int,
+) -> None:
+    """All blocks are there at once."""
+    runtime.refuse_destroyed(stream)
+    blocks, threads = _dim3_at(grid), _dim3_at(block)
+    kernel, device = runtime.kernel(function), runtime.device
+    each = blocks_per_multiprocessor(kernel, device, math.prod(threads), shared_bytes)
+    most = each * device.attributes[_MULTIPROCESSORS]
+    if math.prod(blocks) > most:
+        raise CudaError(
+            Code.COOPERATIVE_LAUNCH_TOO_LARGE,
+            f"{kernel.name}: {math.prod(blocks)} blocks, of which {most} fit on {device.name} at "
+            "once",
+        )
+    workspace = _workspace(runtime)
+
+    def clear() -> None:
+        ctypes.memset(workspace, 0, _workspace_bytes)
+        ctypes.c_uint32.from_address(workspace).value = _workspace_bytes
+        host_access.wrote(workspace, _workspace_bytes)
+
+    graphs.do(clear)
+    registers = {"%envreg1": workspace >> 32, "%envreg2": workspace & 0xFFFFFFFF}
+    dims = blocks, threads, (1, 1, 1)
+    runtime.launch(function, *dims, arguments, shared_bytes, stream, registers)
+
+
+# Functions and their limits
 
 
 @entry("cudaFuncSetAttribute")
 def set_function_attribute(runtime: CudaRuntime, function: int, which: int, value: int) -> None:
     kernel = runtime.kernel(function)
-    if which != 8:  # cudaFuncAttributeMaxDynamicSharedMemorySize
-        return
-    most = runtime.device.shared_bytes_per_block - kernel.resources.shared_bytes
-    with examined(kernel, runtime.examine):
-        if not 0 <= _signed(value) <= most:
-            raise CudaError(
-                Code.INVALID_VALUE,
-                f"{kernel.name}: {_signed(value)} bytes of dynamic shared memory; "
-                f"{most} are the most on {runtime.device.name}",
-            )
-    kernel.shared_asked_for = value
+    if which == _DYNAMIC_SHARED:
+        with examined(kernel, runtime.examine):
+            allow_dynamic_shared(kernel, runtime.device, ctypes.c_int64(value).value)
 
 
-@entry()
-def function_handle(runtime: CudaRuntime, target: int, function: int) -> None:
+@entry("function_handle", gives=_ADDRESS)
+def handle_of_function(runtime: CudaRuntime, function: int) -> int:
     """The host's address of a kernel is its handle, too."""
     runtime.kernel(function)
-    store(target, function)
+    return function
 
 
-@entry()
-def function_numbers(runtime: CudaRuntime, function: int, numbers: int) -> None:
+@entry(gives=_INT)
+def function_attribute(runtime: CudaRuntime, function: int, which: int) -> int:
+    """By CUfunction_attribute."""
+    return kernel_attributes(runtime.kernel(function), runtime.device).get(which, 0)
+
+
+@entry(gives=_INT)
+def occupancy(runtime: CudaRuntime, function: int, threads: int, shared_bytes: int) -> int:
     kernel = runtime.kernel(function)
-    used, device = kernel.resources, runtime.device
-    by_registers = device.attributes[12] // max(1, -(-used.registers // 8) * 8) // 32 * 32
-    values = (
-        used.shared_bytes,
-        0,
-        used.local_bytes,
-        min(kernel.most_threads or 1024, by_registers, 1024),
-        used.registers,
-        dynamic_shared_said(kernel, device),
-        device.capability[0] * 10 + device.capability[1],
-    )
-    target = (ctypes.c_int64 * len(values)).from_address(numbers)
-    for index, value in enumerate(values):
-        target[index] = value
+    return blocks_per_multiprocessor(kernel, runtime.device, threads, shared_bytes)
 
 
-def blocks_per_multiprocessor(
-    runtime: CudaRuntime, function: int, threads: int, shared_bytes: int
-) -> int:
-    """How many blocks of a kernel fit at once."""
-    used, device = runtime.kernel(function).resources, runtime.device
-    warps = -(-threads // 32)
-    by_registers = device.attributes[82] // max(1, -(-used.registers // 8) * 8 * 32 * warps)
-    return min(
-        device.attributes[106],
-        device.threads_per_multiprocessor // max(threads, 1),
-        by_registers,
-        device.shared_bytes_per_multiprocessor
-        // (shared_bytes + used.shared_bytes + device.attributes[111]),
-    )
-
-
-@entry()
-def occupancy(
-    runtime: CudaRuntime, blocks: int, function: int, threads: int, shared_bytes: int
-) -> None:
-    count = blocks_per_multiprocessor(runtime, function, threads, shared_bytes)
-    store(blocks, count, ctypes.c_int32)
-
-
-@entry()
-def available_shared(
-    runtime: CudaRuntime, target: int, function: int, blocks: int, threads: int
-) -> None:
+@entry(gives=_SIZE)
+def available_shared(runtime: CudaRuntime, function: int, blocks: int, threads: int) -> int:
     device, used = runtime.device, runtime.kernel(function).resources
     share = device.shared_bytes_per_multiprocessor // max(blocks, 1) - device.attributes[111]
-    store(target, max(0, min(share, device.shared_bytes_per_block) - used.shared_bytes))
+    return max(0, min(share, device.shared_bytes_per_block) - used.shared_bytes)
 
 
 # Memory
 
 
-@entry()
-def cudaMalloc(runtime: CudaRuntime, target: int, size: int) -> None:
-    host_memory(runtime, target, size)
-    address = ctypes.c_uint64.from_address(target).value
-    put_noise(address, size)
-    host_access.wrote(address, size)
-
-
-@entry()
-def host_memory(runtime: CudaRuntime, target: int, size: int) -> None:
-    """Managed or of the host, whose pages are cleared before a process gets them."""
+def allocate(runtime: CudaRuntime, size: int, by: str) -> int:
+    """The address of memory of the device, or of the host. Raises CudaError."""
     if size > runtime.device.memory_bytes:
         raise CudaError(Code.MEMORY_ALLOCATION, f"{size} bytes")
-    store(target, runtime.allocate(size) if size else 0)
+    return runtime.allocate(size, by) if size else 0
+
+
+def allocate_unset(runtime: CudaRuntime, size: int, by: str) -> int:
+    """The same of the device alone, which nobody has set."""
+    address = allocate(runtime, size, by)
+    put_noise(address, size)
+    host_access.wrote(address, size)
+    return address
+
+
+@entry(gives=_ADDRESS)
+def cudaMalloc(runtime: CudaRuntime, size: int) -> int:
+    return allocate_unset(runtime, size, "cudaMalloc")
+
+
+@entry(gives=_ADDRESS)
+def host_memory(runtime: CudaRuntime, size: int) -> int:
+    """Managed or of the host, whose pages are cleared before a process gets them."""
+    return allocate(runtime, size, "cudaMalloc")
 
 
 @entry()
@@ -177,7 +202,7 @@ def cudaFree(runtime: CudaRuntime, address: int) -> None:
         raise CudaError(Code.INVALID_VALUE, f"cudaFree of {address:#x}, which is not allocated")
 
 
-def _on_device(runtime: CudaRuntime, address: int, size: int, doing: str) -> Buffer | None:
+def on_device(runtime: CudaRuntime, address: int, size: int, doing: str) -> Buffer | None:
     """The buffer that holds a range; None for host memory. Raises CudaError at its end."""
     buffer = runtime.buffer_at(address)
     if buffer is not None and address + size > buffer.end:
@@ -190,13 +215,22 @@ def _on_device(runtime: CudaRuntime, address: int, size: int, doing: str) -> Buf
 
 @entry()
 def cudaMemset(runtime: CudaRuntime, address: int, value: int, size: int) -> None:
+    set_values(runtime, address, value, 1, size, "cudaMemset")
+
+
+def set_values(
+    runtime: CudaRuntime, address: int, value: int, width: int, count: int, doing: str
+) -> None:
+    """Count values of a width in bytes. Raises CudaError."""
+    size = width * count
     if not size:
         return
-    if _on_device(runtime, address, size, "cudaMemset") is None:
-        raise CudaError(Code.INVALID_VALUE, f"cudaMemset of {address:#x}, no device memory")
+    if on_device(runtime, address, size, doing) is None:
+        raise CudaError(Code.INVALID_VALUE, f"{doing} of {address:#x}, no device memory")
+    data = (value & (1 << 8 * width) - 1).to_bytes(width, "little") * count
 
     def fill() -> None:
-        ctypes.memset(address, value & 0xFF, size)
+        ctypes.memmove(address, data, size)
         host_access.wrote(address, size)
 
     graphs.do(fill)
@@ -214,18 +248,18 @@ def cudaMemset2D(
 def cudaMemcpy(runtime: CudaRuntime, to: int, source: int, size: int, kind: int) -> None:
     if not size:
         return
-    on_device = [_on_device(runtime, each, size, "cudaMemcpy") for each in (source, to)]
+    found = [on_device(runtime, each, size, "cudaMemcpy") for each in (source, to)]
     # cudaMemcpyKind: which of source and target are the device's; 4 leaves it to the addresses.
     expected = {0: (False, False), 1: (False, True), 2: (True, False), 3: (True, True)}.get(kind)
-    for buffer, device, what in zip(on_device, expected or (), ("source", "target"), strict=False):
+    for buffer, device, what in zip(found, expected or (), ("source", "target"), strict=False):
         if device and buffer is None:
             raise CudaError(Code.INVALID_VALUE, f"cudaMemcpy: its {what} is no device memory")
 
     def copy() -> None:
-        if on_device[0] is not None:
+        if found[0] is not None:
             host_access.reads(source, size)
         ctypes.memmove(to, source, size)
-        if on_device[1] is not None:
+        if found[1] is not None:
             host_access.wrote(to, size)
 
     graphs.do(copy)
@@ -275,15 +309,144 @@ def symbol(runtime: CudaRuntime, shadow: int, address: int, size: int) -> None:
     store(size, variable.nbytes)
 
 
-@entry()
-def is_device_memory(runtime: CudaRuntime, address: int, answer: int) -> None:
-    store(answer, runtime.buffer_at(address) is not None, ctypes.c_int32)
+@entry(gives=_INT)
+def is_device_memory(runtime: CudaRuntime, address: int) -> int:
+    return runtime.buffer_at(address) is not None
 
 
 @entry()
 def cudaMemGetInfo(runtime: CudaRuntime, free: int, total: int) -> None:
     store(free, runtime.device.memory_bytes)
     store(total, runtime.device.memory_bytes)
+
+
+# Streams and events: all work is done when a call returns; after a fault `entries.call` has raised.
+
+
+@entry(gives=_ADDRESS)
+def new_stream(runtime: CudaRuntime, flags: int) -> int:
+    handle = runtime.new_handle()
+    stream_order.made(handle, blocking=not flags & _NON_BLOCKING)
+    return handle
+
+
+@entry()
+def record_event(runtime: CudaRuntime, event: int, stream: int) -> None:
+    runtime.refuse_destroyed(event)
+    stream_order.record(event, stream)
+
+
+@entry()
+def stream_waits(runtime: CudaRuntime, stream: int, event: int) -> None:
+    runtime.refuse_destroyed(event)
+    stream_order.wait(stream, event)
+
+
+@entry()
+def synchronize_stream(runtime: CudaRuntime, stream: int) -> None:
+    stream_order.synchronize(stream)
+
+
+@entry()
+def synchronize_event(runtime: CudaRuntime, event: int) -> None:
+    stream_order.synchronize_event(event)
+
+
+@entry()
+def no_time(runtime: CudaRuntime) -> None:
+    raise CudaError(
+        Code.NOT_SUPPORTED, "cudaEventElapsedTime: no time can be measured without a GPU"
+    )
+
+
+# Graphs: one that can be launched is a handle of its own with the same steps.
+
+
+_captured: dict[int, list[graphs.Step]] = {}
+
+
+def _new_graph(runtime: CudaRuntime, steps: list[graphs.Step]) -> int:
+    handle = runtime.new_handle()
+    _captured[handle] = steps
+    return handle
+
+
+def _steps_of(graph: int) -> list[graphs.Step]:
+    if graph not in _captured:
+        raise CudaError(Code.INVALID_VALUE, f"{graph:#x} is no CUDA graph")
+    return _captured[graph]
+
+
+@contextmanager
+def _illegal_state() -> Iterator[None]:
+    """The code that CUDA returns for a capture begun or ended out of turn."""
+    try:
+        yield
+    except graphs.NotWhileCapturing as error:
+        raise CudaError(Code.ILLEGAL_STATE, error.message) from None
+
+
+@entry()
+def begin_capture(runtime: CudaRuntime) -> None:
+    with _illegal_state():
+        graphs.begin()
+
+
+@entry(gives=_ADDRESS)
+def end_capture(runtime: CudaRuntime) -> int:
+    with _illegal_state():
+        return _new_graph(runtime, graphs.end())
+
+
+@entry(gives=_INT)
+def is_capturing(runtime: CudaRuntime) -> int:
+    return graphs.capturing()
+
+
+@entry(gives=_ADDRESS)
+def instantiate_graph(runtime: CudaRuntime, graph: int) -> int:
+    return _new_graph(runtime, _steps_of(graph))
+
+
+@entry()
+def launch_graph(runtime: CudaRuntime, graph: int, stream: int) -> None:
+    graphs.replay(_steps_of(graph), stream)
+
+
+@entry()
+def destroy_graph(runtime: CudaRuntime, graph: int) -> None:
+    _steps_of(graph)
+    del _captured[graph]
+
+
+# The device
+
+
+@entry()
+def cudaSetDevice(runtime: CudaRuntime, device: int) -> None:
+    if device:
+        raise CudaError(Code.INVALID_DEVICE, f"device {device}; there is device 0 alone")
+
+
+@entry()
+def cudaDeviceSynchronize(runtime: CudaRuntime) -> None:
+    stream_order.synchronize()
+
+
+@entry(gives=_INT)
+def cudaDeviceGetAttribute(runtime: CudaRuntime, which: int) -> int:
+    return runtime.device.attribute(which)
+
+
+@entry(gives=_INT)
+def device_number(runtime: CudaRuntime, which: int) -> int:
+    return runtime.device.attributes.get(which, 0)
+
+
+@entry()
+def device_name(runtime: CudaRuntime, target: int, size: int) -> None:
+    name = runtime.device.name.encode()[: size - 1] + b"\0"
+    ctypes.memmove(target, name, len(name))
 
 
 # Errors
@@ -299,19 +462,18 @@ def peek_at_last_error(runtime: CudaRuntime) -> int:
     return runtime.take_last_error(clear=False)
 
 
+@entry(gives=_ADDRESS)
+def error_text(runtime: CudaRuntime, code: int) -> int:
+    return runtime.text(runtime.describe(code))
+
+
+@entry("error_name", gives=_ADDRESS)
+def name_of_error(runtime: CudaRuntime, code: int) -> int:
+    return runtime.text(error_name(code))
+
+
 @entry()
-def error_text(runtime: CudaRuntime, code: int, target: int) -> None:
-    store(target, runtime.text(runtime.describe(code)))
-
-
-@entry("error_name")
-def name_of_error(runtime: CudaRuntime, code: int, target: int) -> None:
-    store(target, runtime.text(error_name(code)))
-
-
-@entry()
-def unsupported(runtime: CudaRuntime, name: int) -> None:
-    function = ctypes.string_at(name).decode()
+def unsupported(runtime: CudaRuntime, function: str) -> None:
     if _OF_TEXTURES.search(function):
         raise UnsupportedCall(
             f"textures are not emulated, nor are surfaces; host code calls {function}",
@@ -339,10 +501,9 @@ def tensor_map(
     swizzle: int,
     promotion: int,
     fill: int,
-) -> int:
+) -> None:
     modes = (interleave, swizzle, promotion, fill)
     try:
         encode_tensor_map(target, data_type, rank, address, shape, strides, box, steps, modes)
     except InvalidTensorMap as error:
         raise CudaError(Code.INVALID_VALUE, f"cuTensorMapEncodeTiled: {error}") from None
-    return 0

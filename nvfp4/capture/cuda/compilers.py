@@ -5,18 +5,20 @@ from __future__ import annotations
 import fcntl
 import functools
 import hashlib
+import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from nvfp4.capture.cuda import headers_of_torch
 from nvfp4.capture.cuda.source_lines import SHOWN_AS
 from nvfp4.capture.cuda.toolchain import Toolchain, find_toolchain, python_include
 from nvfp4.capture.device import device_for
+from nvfp4.capture.kernel import Resources
 from nvfp4.records.launch_errors import CaptureError, NotInstalled, UnsupportedCall
 
 _HERE = Path(__file__).parent
@@ -43,17 +45,6 @@ class CompileError(CaptureError):
     verdict_code = "build.compiler"
 
 
-@dataclass(frozen=True)
-class Resources:
-    """What ptxas says that a kernel needs: registers and local memory of a thread, static shared
-    memory of a block.
-    """
-
-    registers: int = 0
-    shared_bytes: int = 0
-    local_bytes: int = 0
-
-
 def cache_folder() -> Path:
     """Where builds are kept; of this user."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -77,6 +68,21 @@ def locked(folder: Path) -> Iterator[None]:
     with open(folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def remembered(key: str, make: Callable[[Path], dict[str, Any]]) -> tuple[Path, dict[str, Any]]:
+    """A folder of the cache and what `make` said of its contents, now or long ago. Raises
+    CompileError with the "error" that it says, which is remembered as well.
+    """
+    folder = cache_folder() / key
+    record = folder / "made.json"
+    with locked(folder):
+        if not record.is_file():
+            record.write_text(json.dumps(make(folder)), encoding="utf-8")
+        known = json.loads(record.read_text(encoding="utf-8"))
+    if "error" in known:
+        raise CompileError(known["error"])
+    return folder, known
 
 
 def compiled_once(tools: Toolchain, identity: str, name: str, command: Sequence[str]) -> Path:

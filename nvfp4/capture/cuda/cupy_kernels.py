@@ -10,17 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from nvfp4.capture.cuda.calls import set_function_attribute
-from nvfp4.capture.cuda.codes import CudaError
+from nvfp4.capture.codes import CudaError
 from nvfp4.capture.cuda.driver_calls import load_module
-from nvfp4.capture.cuda.kernel import dynamic_shared_said
-from nvfp4.capture.cuda.nvrtc import Program, callers_file, compile_program
+from nvfp4.capture.cuda.nvrtc import Program, compile_program
 from nvfp4.capture.cuda.runtime import RUNTIME
 from nvfp4.capture.cuda.source_lines import in_file
+from nvfp4.capture.frames import users_file
+from nvfp4.capture.kernel import allow_dynamic_shared, dynamic_shared_said
 from nvfp4.records.launch import Dim3
 from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall
-
-_DYNAMIC_SHARED = 8  # cudaFuncAttributeMaxDynamicSharedMemorySize
 
 
 class Array:
@@ -82,7 +80,7 @@ class RawModule:
         self.code, self.path = code, path
         self.options = tuple(options)
         self.expressions = tuple(name_expressions or ())
-        self._file = callers_file()
+        self._file = users_file()
         self._loaded: tuple[int, dict[str, str]] | None = None
 
     def compile(self, log_stream: Any = None) -> None:
@@ -139,7 +137,7 @@ class RawKernel:
 
     @max_dynamic_shared_size_bytes.setter
     def max_dynamic_shared_size_bytes(self, value: int) -> None:
-        set_function_attribute(RUNTIME, self._function(), _DYNAMIC_SHARED, value)
+        allow_dynamic_shared(RUNTIME.kernel(self._function()), RUNTIME.device, value)
 
     @property
     def num_regs(self) -> int:

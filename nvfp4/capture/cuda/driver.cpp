@@ -46,10 +46,10 @@ CUresult cuDriverGetVersion(int *version) {
   return CUDA_SUCCESS;
 }
 CUresult cuGetErrorString(CUresult error, const char **text) {
-  return ask("error_text", error, text);
+  return ask("error_text", text, error);
 }
 CUresult cuGetErrorName(CUresult error, const char **text) {
-  return ask("driver_error_name", error, text);
+  return ask("driver_error_name", text, error);
 }
 
 // The device.

@@ -11,15 +11,17 @@ import hashlib
 import tempfile
 from pathlib import Path
 
-from nvfp4.capture import host_access
-from nvfp4.capture.cuda.codes import Code, CudaError, driver_error_name
-from nvfp4.capture.cuda.compilers import CompileError, Resources, assemble
-from nvfp4.capture.cuda.registry import entry, store
+from nvfp4.capture.codes import Code, CudaError, driver_error_name
+from nvfp4.capture.cuda.calls import allocate_unset, set_values
+from nvfp4.capture.cuda.compilers import CompileError, assemble
+from nvfp4.capture.cuda.entries import entry, store
 from nvfp4.capture.cuda.runtime import CudaRuntime
 from nvfp4.capture.cuda.toolchain import find_toolchain
-from nvfp4.capture.torch_memory import put_noise
+from nvfp4.capture.kernel import Resources
+from nvfp4.records.launch import Buffer
 from nvfp4.records.launch_errors import UnsupportedCall
 
+_ADDRESS = ctypes.c_uint64
 _ELF = b"\x7fELF"
 _FATBIN = (b"\x50\xed\x55\xba", b"\xb1\x43\x62\x46")
 _HOST_MEMORY, _DEVICE_MEMORY = 1, 2  # CUmemorytype
@@ -35,8 +37,8 @@ def driver_init(runtime: CudaRuntime) -> None:
 # Modules
 
 
-@entry()
-def module_load(runtime: CudaRuntime, handle: int, image: int) -> None:
+@entry(gives=_ADDRESS)
+def module_load(runtime: CudaRuntime, image: int) -> int:
     if not image:
         raise CudaError(Code.INVALID_VALUE, "no image of a module")
     start = ctypes.string_at(image, 4)
@@ -45,7 +47,7 @@ def module_load(runtime: CudaRuntime, handle: int, image: int) -> None:
             "machine code (a cubin or fatbin) was loaded, which cannot be emulated",
             hint="load the PTX: nvcc -ptx, nvrtcGetPTX, or CUDA text through NVRTC",
         )
-    store(handle, load_module(runtime, ctypes.string_at(image).decode(errors="replace")))
+    return load_module(runtime, ctypes.string_at(image).decode(errors="replace"))
 
 
 def load_module(runtime: CudaRuntime, ptx: str) -> int:
@@ -53,13 +55,13 @@ def load_module(runtime: CudaRuntime, ptx: str) -> int:
     return runtime.add_module((ptx,), _resources(ptx, runtime.device.arch))
 
 
-@entry()
-def module_load_file(runtime: CudaRuntime, handle: int, name: int) -> None:
-    path = Path(ctypes.string_at(name).decode())
+@entry(gives=_ADDRESS)
+def module_load_file(runtime: CudaRuntime, name: str) -> int:
+    path = Path(name)
     if not path.is_file():
-        raise CudaError(Code.FILE_NOT_FOUND, str(path))
+        raise CudaError(Code.FILE_NOT_FOUND, name)
     image = ctypes.create_string_buffer(path.read_bytes())
-    module_load(runtime, handle, ctypes.addressof(image))
+    return module_load(runtime, ctypes.addressof(image))
 
 
 def _resources(text: str, arch: str) -> dict[str, Resources]:
@@ -79,27 +81,21 @@ def _resources(text: str, arch: str) -> dict[str, Resources]:
 
 
 @entry()
-def module_unload(runtime: CudaRuntime, handle: int) -> None:
-    runtime.drop_module(handle)
+def module_variable(runtime: CudaRuntime, address: int, size: int, module: int, name: str) -> None:
+    _store_range(runtime.variable_of(module, name), address, size)
 
 
-@entry()
-def module_function(runtime: CudaRuntime, target: int, module: int, name: int) -> None:
-    store(target, runtime.function(module, ctypes.string_at(name).decode()))
-
-
-@entry()
-def module_variable(runtime: CudaRuntime, address: int, size: int, module: int, name: int) -> None:
-    variable = runtime.variable_of(module, ctypes.string_at(name).decode())
+def _store_range(buffer: Buffer, address: int, size: int) -> None:
+    """Where C++ wants it; it may want one of the two."""
     if address:
-        store(address, variable.address)
+        store(address, buffer.address)
     if size:
-        store(size, variable.nbytes)
+        store(size, buffer.nbytes)
 
 
-@entry()
-def kernel_name(runtime: CudaRuntime, target: int, function: int) -> None:
-    store(target, runtime.text(runtime.kernel(function).name))
+@entry(gives=_ADDRESS)
+def kernel_name(runtime: CudaRuntime, function: int) -> int:
+    return runtime.text(runtime.kernel(function).name)
 
 
 @entry()
@@ -113,34 +109,16 @@ def launch_packed(runtime: CudaRuntime, function: int) -> None:
 # Memory
 
 
-@entry("cuMemAlloc")
-def allocate(runtime: CudaRuntime, target: int, size: int) -> None:
+@entry("cuMemAlloc", gives=_ADDRESS)
+def allocate(runtime: CudaRuntime, size: int) -> int:
     if not size:
         raise CudaError(Code.INVALID_VALUE, "cuMemAlloc of 0 bytes")
-    if size > runtime.device.memory_bytes:
-        raise CudaError(Code.MEMORY_ALLOCATION, f"{size} bytes")
-    address = runtime.allocate(size, "cuMemAlloc")
-    put_noise(address, size)
-    host_access.wrote(address, size)
-    store(target, address)
+    return allocate_unset(runtime, size, "cuMemAlloc")
 
 
 @entry()
 def fill(runtime: CudaRuntime, address: int, value: int, width: int, count: int) -> None:
-    """Count values of a width in bytes; cuMemsetD8, D16, D32."""
-    buffer = runtime.buffer_at(address)
-    if buffer is None:
-        raise CudaError(Code.INVALID_VALUE, f"cuMemsetD{8 * width} of {address:#x}")
-    if address + width * count > buffer.end:
-        raise CudaError(
-            Code.INVALID_VALUE,
-            f"cuMemsetD{8 * width} ends {address + width * count - buffer.end} bytes past "
-            f"{buffer.name}",
-        )
-    value &= (1 << 8 * width) - 1
-    data = value.to_bytes(width, "little") * count
-    ctypes.memmove(address, data, len(data))
-    host_access.wrote(address, len(data))
+    set_values(runtime, address, value, width, count, f"cuMemsetD{8 * width}")
 
 
 @entry()
@@ -148,10 +126,7 @@ def address_range(runtime: CudaRuntime, start: int, size: int, address: int) -> 
     buffer = runtime.buffer_at(address)
     if buffer is None:
         raise CudaError(Code.INVALID_VALUE, f"{address:#x} is no device memory")
-    if start:
-        store(start, buffer.address)
-    if size:
-        store(size, buffer.nbytes)
+    _store_range(buffer, start, size)
 
 
 @entry()
@@ -173,9 +148,6 @@ def pointer_attribute(runtime: CudaRuntime, target: int, which: int, address: in
         raise CudaError(Code.NOT_SUPPORTED, f"attribute {which} of a pointer is not known")
 
 
-# Errors
-
-
-@entry("driver_error_name")
-def name_of_error(runtime: CudaRuntime, code: int, target: int) -> None:
-    store(target, runtime.text(driver_error_name(code)))
+@entry("driver_error_name", gives=_ADDRESS)
+def name_of_error(runtime: CudaRuntime, code: int) -> int:
+    return runtime.text(driver_error_name(code))

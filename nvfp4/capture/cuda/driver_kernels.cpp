@@ -76,22 +76,7 @@ CUresult cuKernelGetName(const char **name, CUkernel kernel) {
   return ask("kernel_name", name, kernel);
 }
 CUresult cuFuncGetAttribute(int *value, CUfunction_attribute which, CUfunction function) {
-  int64_t numbers[7] = {};
-  const CUresult error = ask("function_numbers", function, numbers);
-  switch (which) {
-    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *value = static_cast<int>(numbers[3]); break;
-    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: *value = static_cast<int>(numbers[0]); break;
-    case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES: *value = static_cast<int>(numbers[1]); break;
-    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES: *value = static_cast<int>(numbers[2]); break;
-    case CU_FUNC_ATTRIBUTE_NUM_REGS: *value = static_cast<int>(numbers[4]); break;
-    case CU_FUNC_ATTRIBUTE_PTX_VERSION:
-    case CU_FUNC_ATTRIBUTE_BINARY_VERSION: *value = static_cast<int>(numbers[6]); break;
-    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-      *value = static_cast<int>(numbers[5]);
-      break;
-    default: *value = 0;
-  }
-  return error;
+  return ask("function_attribute", value, function, which);
 }
 CUresult cuKernelGetAttribute(int *value, CUfunction_attribute which, CUkernel kernel, CUdevice) {
   return cuFuncGetAttribute(value, which, reinterpret_cast<CUfunction>(kernel));

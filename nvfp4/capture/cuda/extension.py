@@ -7,15 +7,16 @@ that talks to the runtime beside this file.
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib.machinery
 import importlib.util
+import inspect
 import re
-import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any, TypeAlias
 
 from nvfp4.capture.cuda.build import Built, Request, Source, build
@@ -23,6 +24,7 @@ from nvfp4.capture.cuda.compilers import CompileError
 from nvfp4.capture.cuda.flags import made_for, own_arch_list
 from nvfp4.capture.cuda.runtime import RUNTIME, checked
 from nvfp4.capture.cuda.source_lines import CXX_IN_PYTHON, SHOWN_AS, in_file
+from nvfp4.capture.frames import users_file
 from nvfp4.records.launch_errors import UnsupportedCall
 
 _CPP_START = "#include <torch/extension.h>\n"
@@ -39,91 +41,60 @@ _loaded: dict[Path, Any] = {}
 _loading = threading.Lock()
 
 
-def load_inline(
-    name: str,
-    cpp_sources: Strings = None,
-    cuda_sources: Strings = None,
-    sycl_sources: Strings = None,
-    functions: str | Iterable[str] | dict[str, str] | None = None,
-    extra_cflags: Strings = None,
-    extra_cuda_cflags: Strings = None,
-    extra_sycl_cflags: Strings = None,
-    extra_ldflags: Strings = None,
-    extra_include_paths: Strings = None,
-    build_directory: str | None = None,
-    verbose: bool = False,
-    with_cuda: bool | None = None,
-    with_sycl: bool | None = None,
-    is_python_module: bool = True,
-    with_pytorch_error_handling: bool = True,
-    keep_intermediates: bool = True,
-    use_pch: bool = False,
-    no_implicit_headers: bool = False,
-) -> Any:
+def load_inline(given: dict[str, Any]) -> Any:
     """Build an extension from strings; the module, or the library's path where it is none.
 
     Raises MissingToolchain, CompileError and UnsupportedCall.
     """
-    if sycl_sources:
+    if given.get("sycl_sources"):
         raise UnsupportedCall("SYCL sources cannot be built for a CUDA device")
-    caller = _caller()
-    cpp, cuda = _texts(cpp_sources), _texts(cuda_sources)
+    caller = users_file()
+    cpp, cuda = _texts(given["cpp_sources"]), _texts(given["cuda_sources"])
+    plain = given.get("no_implicit_headers")
     sources = []
-    bindings = _bindings(functions, with_pytorch_error_handling)
+    bindings = _bindings(given["functions"], given["with_pytorch_error_handling"])
     if cpp or bindings:
-        start = "" if no_implicit_headers else _CPP_START
-        text = start + _joined(cpp, caller) + bindings
+        text = ("" if plain else _CPP_START) + _joined(cpp, caller) + bindings
         sources.append(Source("main.cpp", text))
     if cuda:
-        start = "" if no_implicit_headers else _CUDA_START
-        sources.append(Source("cuda.cu", start + _joined(cuda, caller)))
-    flags = extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths
-    return _load(_request(name, sources, *flags), is_python_module, caller)
+        sources.append(Source("cuda.cu", ("" if plain else _CUDA_START) + _joined(cuda, caller)))
+    return _load(_request(given, sources), given["is_python_module"], caller)
 
 
-def load(
-    name: str,
-    sources: str | Sequence[str],
-    extra_cflags: Strings = None,
-    extra_cuda_cflags: Strings = None,
-    extra_sycl_cflags: Strings = None,
-    extra_ldflags: Strings = None,
-    extra_include_paths: Strings = None,
-    build_directory: str | None = None,
-    verbose: bool = False,
-    with_cuda: bool | None = None,
-    with_sycl: bool | None = None,
-    is_python_module: bool = True,
-    is_standalone: bool = False,
-    keep_intermediates: bool = True,
-) -> Any:
+def load(given: dict[str, Any]) -> Any:
     """Build an extension from files; see `load_inline`."""
-    if is_standalone:
+    if given["is_standalone"]:
         raise UnsupportedCall("load(is_standalone=True) makes a program, which cannot be emulated")
-    paths = [Path(each).resolve() for each in _texts(sources)]
+    paths = [Path(each).resolve() for each in _texts(given["sources"])]
     files = [Source(path.name, path.read_text(encoding="utf-8"), path) for path in paths]
-    flags = extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths
-    return _load(_request(name, files, *flags), is_python_module, _caller())
+    return _load(_request(given, files), given["is_python_module"], users_file())
 
 
-def _request(
-    name: str,
-    sources: list[Source],
-    cflags: Strings,
-    cuda_cflags: Strings,
-    ldflags: Strings,
-    include_paths: Strings,
-) -> Request:
-    return Request(
-        name,
-        tuple(sources),
-        RUNTIME.device.arch,
-        tuple(_texts(cflags)),
-        tuple(_texts(cuda_cflags)),
-        tuple(_texts(ldflags)),
-        tuple(_texts(include_paths)),
-        made_for(_texts(cuda_cflags), own_arch_list()),
-    )
+def taking_what_torch_takes(
+    build: Callable[[dict[str, Any]], Any],
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """`load` or `load_inline`, called as torch's original is."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(original)
+
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            given = signature.bind(*args, **kwargs)
+            given.apply_defaults()
+            return build(given.arguments)
+
+        return call
+
+    return make
+
+
+def _request(given: dict[str, Any], sources: list[Source]) -> Request:
+    flags = ("cflags", "cuda_cflags", "ldflags", "include_paths")
+    words = {each: tuple(_texts(given[f"extra_{each}"])) for each in flags}
+    codes = made_for(words["cuda_cflags"], own_arch_list())
+    arch = RUNTIME.device.arch
+    return Request(given["name"], tuple(sources), arch, made_for=codes, **words)
 
 
 def _texts(given: Strings) -> list[str]:
@@ -132,17 +103,9 @@ def _texts(given: Strings) -> list[str]:
     return [given] if isinstance(given, (str, Path)) else [str(each) for each in given]
 
 
-def _caller() -> FrameType:
-    """The frame of the submission: the first one outside of this file."""
-    frame = sys._getframe(1)
-    while frame.f_code.co_filename == __file__ and frame.f_back is not None:
-        frame = frame.f_back
-    return frame
-
-
-def _joined(sources: list[str], caller: FrameType) -> str:
+def _joined(sources: list[str], caller: Path) -> str:
     """Sources one after the other, each with the lines it has in the caller's file."""
-    return "\n".join(in_file(each, Path(caller.f_code.co_filename)) for each in sources) + "\n"
+    return "\n".join(in_file(each, caller) for each in sources) + "\n"
 
 
 def _bindings(functions: str | Iterable[str] | dict[str, str] | None, guarded: bool) -> str:
@@ -161,16 +124,17 @@ def _bindings(functions: str | Iterable[str] | dict[str, str] | None, guarded: b
     )
 
 
-def _load(request: Request, is_python_module: bool, caller: FrameType) -> Any:
+def _load(request: Request, is_python_module: bool, caller: Path) -> Any:
     built = build(request)
     with _loading:  # kernels are registered meanwhile, and a thread that waits for another hangs
         return _load_once(request, built, is_python_module, caller)
 
 
-def _load_once(request: Request, built: Built, is_python_module: bool, caller: FrameType) -> Any:
+def _load_once(request: Request, built: Built, is_python_module: bool, caller: Path) -> Any:
     if built.library not in _loaded:
-        folder = Path(caller.f_code.co_filename).parent
-        texts = tuple(text.replace(SHOWN_AS, f"{folder}{CXX_IN_PYTHON}") for text in built.ptx)
+        texts = tuple(
+            text.replace(SHOWN_AS, f"{caller.parent}{CXX_IN_PYTHON}") for text in built.ptx
+        )
         built = replace(built, ptx=texts)
         RUNTIME.loading(built)
         try:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 # Options that choose an architecture, or what ptxas and the linker of device code do: another
 # architecture is compiled for, and no machine code is made. Some take the next word.
-_DROPPED_WITH_VALUE = {
+_ARCHITECTURES = {
     *("-gencode", "--generate-code", "-arch", "--gpu-architecture", "-code", "--gpu-code"),
+}
+_DROPPED_WITH_VALUE = {
+    *_ARCHITECTURES,
     *("-Xptxas", "--ptxas-options", "-Xnvlink", "--nvlink-options", "-Xfatbinary"),
     *("-ccbin", "--compiler-bindir", "-t", "--threads", "-split-compile", "--split-compile"),
     *("-o", "--output-file", "-odir", "--keep-dir", "-keep-dir", "-cudart", "--cudart"),
@@ -18,17 +21,9 @@ _DROPPED_WITH_VALUE = {
 _DROPPED = {
     *("-lineinfo", "--generate-line-info", "-rdc=true", "-rdc", "-dc", "--device-c"),
     *("--relocatable-device-code=true", "--keep", "-keep", "--save-temps", "-save-temps"),
-    *(
-        "-res-usage",
-        "--resource-usage",
-        "-v",
-        "--verbose",
-        "-c",
-        "-dlto",
-        "--dlto",
-        "--extensible-whole-program",
-    ),
-    *("-O0", "-O1", "-O2", "-O3", "-O", "-Ofast", "--optimize=3", "-ewp", "--dopt=on", "-time"),
+    *("-res-usage", "--resource-usage", "-v", "--verbose", "-c", "-dlto", "--dlto"),
+    *("--extensible-whole-program", "-ewp"),
+    *("-O0", "-O1", "-O2", "-O3", "-O", "-Ofast", "--optimize=3", "--dopt=on", "-time"),
     *("-fPIC", "-shared"),
 }
 _REGISTER_LIMITS = ("-maxrregcount", "--maxrregcount")
@@ -43,63 +38,51 @@ def _words(flags: Iterable[str] | str | None) -> list[str]:
     return [word for flag in flags for word in shlex.split(str(flag))]
 
 
+def options(words: Iterable[str], names: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Options of these names and their values, after `=` or in the next word; any other word with
+    an empty name.
+    """
+    left = iter(words)
+    for word in left:
+        name, equals, value = word.partition("=")
+        if name in names:
+            yield name, value if equals else next(left, "")
+        else:
+            yield "", word
+
+
 def kept(flags: Iterable[str] | str | None) -> list[str]:
     """The flags of a compiler that matter to what its output computes.
 
     Optimisation of host code is left out: it costs time to compile and the host does little.
     """
-    out: list[str] = []
-    words = iter(_words(flags))
-    for word in words:
-        name = word.split("=", 1)[0]
-        if word in _DROPPED or re.fullmatch(r"-t=?\d+", word):
-            continue
-        if name in _DROPPED_WITH_VALUE:
-            if "=" not in word:
-                next(words, None)
-            continue
-        out.append(word)
-    return out
+    return [
+        word
+        for name, word in options(_words(flags), _DROPPED_WITH_VALUE)
+        if not name and word not in _DROPPED and not re.fullmatch(r"-t\d+", word)
+    ]
 
 
 def register_limit(flags: Iterable[str] | str | None) -> list[str]:
     """-maxrregcount for ptxas, where the flags have it."""
-    words = _words(flags)
-    for index, word in enumerate(words):
-        name, _, value = word.partition("=")
-        if name in _REGISTER_LIMITS:
-            value = value or "".join(words[index + 1 : index + 2])
-            return [f"-maxrregcount={value}"]
-    return []
+    values = [value for name, value in options(_words(flags), _REGISTER_LIMITS) if name]
+    return [f"-maxrregcount={value}" for value in values[:1]]
+
+
+_LIBRARY_OF_CUDA = re.compile(
+    r"-l(?:cuda|cudart|cudart_static|nvrtc|nvidia-ml|cudadevrt|"
+    r"(?:cublas|cusparse|cusolver|cudnn|curand|cufft|c10_cuda|torch_cuda).*)"
+)
 
 
 def linked(flags: Iterable[str] | str | None) -> list[str]:
     """Linker flags without the libraries of CUDA, whose functions are not those of a GPU here."""
-    libraries = ("cuda", "cudart", "cudart_static", "nvrtc", "nvidia-ml", "cudadevrt")
-    prefixes = (
-        "cublas",
-        "cusparse",
-        "cusolver",
-        "cudnn",
-        "curand",
-        "cufft",
-        "c10_cuda",
-        "torch_cuda",
-    )
-    return [
-        word
-        for word in _words(flags)
-        if not word.startswith("-l") or not (word[2:] in libraries or word[2:].startswith(prefixes))
-    ]
+    return [word for word in _words(flags) if not _LIBRARY_OF_CUDA.fullmatch(word)]
 
 
-_ARCHITECTURES = (
-    *("-gencode", "--generate-code", "-arch", "--gpu-architecture", "-code", "--gpu-code"),
-)
 _DEVICE_LINKING = re.compile(
     r"-dc|--device-c|-rdc(=true)?|--relocatable-device-code(=true)?|-dlto|-dw|--device-w"
 )
-_MADE = re.compile(r"\b((?:sm|compute)_\d+[af]?)\b|\b(native|all|all-major)\b")
 _ARCH_LIST = "TORCH_CUDA_ARCH_LIST"
 _inherited_arch_list = os.environ.get(_ARCH_LIST)  # this is loaded before a submission is
 _ONE = re.compile(r"(?:sm|compute)_\d+[af]?")
@@ -107,34 +90,28 @@ _CODE = re.compile(r"code=(?:\[([^\]]*)\]|(.*))")
 
 
 def split_architectures(words: Iterable[str]) -> tuple[list[str], list[str]]:
-    """nvcc's arguments without those that choose an architecture, and what code those ask for.
+    """nvcc's arguments without those that choose an architecture, and what code those ask for,
+    such as sm_90a, compute_90 and native.
 
     The second is empty where the choice is nvcc's own.
     """
     others: list[str] = []
-    asked: list[str] = []
+    made: list[str] = []
+    archs: list[str] = []
     codes: list[str] = []
-    for name, value in _options(words):
+    for name, value in options(words, _ARCHITECTURES):
+        found = _CODE.search(value)
         if name not in _ARCHITECTURES:
             others.append(value)
         elif name in ("-code", "--gpu-code"):
-            codes.append(value)
+            codes += value.split(",")
+        elif found:
+            made += (found[1] or found[2] or "").split(",")
         else:
-            found = _CODE.search(value)
-            asked.append((found[1] or found[2]) if found else value)
-    # -code says what is made for -arch.
-    return others, [match[0] for value in codes or asked for match in _MADE.finditer(value)]
-
-
-def _options(words: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Options that choose an architecture and their values; any other word with an empty name."""
-    left = iter(words)
-    for word in left:
-        name, _, value = word.partition("=")
-        if name in _ARCHITECTURES:
-            yield name, value or next(left, "")
-        else:
-            yield "", word
+            archs.append(value)
+    if not codes:  # an architecture by itself stands for its PTX, too
+        codes = [*archs, *(each.replace("sm_", "compute_") for each in archs)]
+    return others, list(dict.fromkeys([*made, *codes]))
 
 
 def made_for(flags: Iterable[str] | str | None, arch_list: str | None) -> tuple[str, ...]:
@@ -145,7 +122,7 @@ def made_for(flags: Iterable[str] | str | None, arch_list: str | None) -> tuple[
     """
     words = _words(flags)
     if any("arch" in word for word in words):
-        codes = _asked_of_nvcc(words)
+        codes = tuple(split_architectures(words)[1])
     else:
         codes = _listed(arch_list or "")
     return codes if all(_ONE.fullmatch(each) for each in codes) else ()
@@ -155,25 +132,6 @@ def own_arch_list() -> str | None:
     """TORCH_CUDA_ARCH_LIST if the submission has set it: a shell's is not what it asks for."""
     given = os.environ.get(_ARCH_LIST)
     return None if given == _inherited_arch_list else given
-
-
-def _asked_of_nvcc(words: list[str]) -> tuple[str, ...]:
-    made: list[str] = []
-    archs: list[str] = []
-    codes: list[str] = []
-    for name, value in _options(words):
-        if name not in _ARCHITECTURES:
-            continue
-        found = _CODE.search(value)
-        if name in ("-code", "--gpu-code"):
-            codes += value.split(",")
-        elif found:
-            made += (found[1] or found[2] or "").split(",")
-        else:
-            archs.append(value)
-    if not codes:  # an architecture by itself stands for its PTX, too
-        codes = [*archs, *(each.replace("sm_", "compute_") for each in archs)]
-    return tuple(dict.fromkeys([*made, *codes]))
 
 
 def _listed(arch_list: str) -> tuple[str, ...]:

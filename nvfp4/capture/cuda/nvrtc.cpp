@@ -18,7 +18,7 @@ nvrtcResult ask(const char *name, Arguments... arguments) {
 
 // PTX stands for all machine code: there is none.
 nvrtcResult code_size(nvrtcProgram program, size_t *size) {
-  return ask("nvrtc_code_size", program, size);
+  return ask("nvrtc_code_size", size, program);
 }
 nvrtcResult code(nvrtcProgram program, char *text) { return ask("nvrtc_code", program, text); }
 
@@ -44,7 +44,7 @@ nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int count, const char *con
   return ask("nvrtc_compile", program, count, options);
 }
 nvrtcResult nvrtcGetLoweredName(nvrtcProgram program, const char *expression, const char **name) {
-  return ask("nvrtc_lowered_name", program, expression, name);
+  return ask("nvrtc_lowered_name", name, program, expression);
 }
 nvrtcResult nvrtcGetPTXSize(nvrtcProgram program, size_t *size) { return code_size(program, size); }
 nvrtcResult nvrtcGetPTX(nvrtcProgram program, char *text) { return code(program, text); }
@@ -53,14 +53,14 @@ nvrtcResult nvrtcGetCUBINSize(nvrtcProgram program, size_t *size) {
 }
 nvrtcResult nvrtcGetCUBIN(nvrtcProgram program, char *text) { return code(program, text); }
 nvrtcResult nvrtcGetProgramLogSize(nvrtcProgram program, size_t *size) {
-  return ask("nvrtc_log_size", program, size);
+  return ask("nvrtc_log_size", size, program);
 }
 nvrtcResult nvrtcGetProgramLog(nvrtcProgram program, char *text) {
   return ask("nvrtc_log", program, text);
 }
 const char *nvrtcGetErrorString(nvrtcResult result) {
   const char *text = "";
-  ask("nvrtc_error_text", result, &text);
+  ask("nvrtc_error_text", &text, result);
   return text;
 }
 

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shlex
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -17,15 +16,14 @@ from nvfp4.capture.activity import busy
 from nvfp4.capture.cuda import image_headers
 from nvfp4.capture.cuda.compilers import (
     CompileError,
-    cache_folder,
-    locked,
     own_identity,
+    remembered,
     run_compiler,
 )
 from nvfp4.capture.cuda.flags import kept
 from nvfp4.capture.cuda.source_lines import CXX_IN_PYTHON, SHOWN_AS
 from nvfp4.capture.cuda.toolchain import Toolchain, find_toolchain
-from nvfp4.capture.stream_order import PACKAGES, users_frames
+from nvfp4.capture.frames import is_installed
 from nvfp4.records.launch_errors import UnsupportedCall
 
 # Options of NVRTC that nvcc does not have, or that do not change what the PTX computes.
@@ -77,22 +75,11 @@ def compile_program(program: Program, folder_shown: Path) -> Compiled:
     for path in _own_headers(program.options, tools):
         stat = path.stat()
         digest.update(f"{path} {stat.st_size} {stat.st_mtime_ns}".encode())
-    folder = cache_folder() / f"nvrtc-{digest.hexdigest()[:32]}"
-    record = folder / "compiled.json"
-    with locked(folder):
-        if not record.is_file():
-            record.write_text(json.dumps(_compile(program, tools, folder)), encoding="utf-8")
-        known = json.loads(record.read_text(encoding="utf-8"))
-    if "error" in known:
-        raise CompileError(known["error"])
+    key = f"nvrtc-{digest.hexdigest()[:32]}"
+    _, known = remembered(key, lambda folder: _compile(program, tools, folder))
     return Compiled(
         known["ptx"].replace(SHOWN_AS, f"{folder_shown}{CXX_IN_PYTHON}"), known["lowered"]
     )
-
-
-def callers_file() -> Path:
-    """The submission's, or the program's."""
-    return Path(next((frame.f_code.co_filename for frame in users_frames()), sys.argv[0]))
 
 
 def _own_headers(options: Sequence[str], tools: Toolchain) -> list[Path]:
@@ -102,7 +89,7 @@ def _own_headers(options: Sequence[str], tools: Toolchain) -> list[Path]:
     return [
         path
         for folder in named
-        if folder != toolkit and not PACKAGES & set(folder.parts)
+        if folder != toolkit and not is_installed(folder)
         for path in sorted(folder.rglob("*"))
     ]
 

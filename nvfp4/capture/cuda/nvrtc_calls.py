@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from pathlib import Path
 
 from nvfp4.capture.cuda.compilers import CompileError
-from nvfp4.capture.cuda.nvrtc import Compiled, Program, callers_file, compile_program
-from nvfp4.capture.cuda.registry import entry, store
+from nvfp4.capture.cuda.entries import Returned, entry, store, text_at
+from nvfp4.capture.cuda.nvrtc import Compiled, Program, compile_program
 from nvfp4.capture.cuda.runtime import CudaRuntime
 from nvfp4.capture.cuda.source_lines import in_file
 from nvfp4.capture.cuda.toolchain import find_toolchain
+from nvfp4.capture.frames import users_file
 
-_INVALID_INPUT, _INVALID_PROGRAM, _COMPILATION = 3, 4, 6
-_NO_EXPRESSION_AFTER, _NO_NAME_BEFORE, _UNKNOWN_EXPRESSION = 8, 9, 10
-_TEXTS = {
-    0: "NVRTC_SUCCESS",
-    _INVALID_INPUT: "NVRTC_ERROR_INVALID_INPUT",
-    _INVALID_PROGRAM: "NVRTC_ERROR_INVALID_PROGRAM",
-    _COMPILATION: "NVRTC_ERROR_COMPILATION",
-    _NO_EXPRESSION_AFTER: "NVRTC_ERROR_NO_NAME_EXPRESSIONS_AFTER_COMPILATION",
-    _NO_NAME_BEFORE: "NVRTC_ERROR_NO_LOWERED_NAMES_BEFORE_COMPILATION",
-    _UNKNOWN_EXPRESSION: "NVRTC_ERROR_NAME_EXPRESSION_NOT_VALID",
-}
+
+class _Result(IntEnum):
+    """nvrtcResult."""
+
+    NVRTC_SUCCESS = 0
+    NVRTC_ERROR_INVALID_INPUT = 3
+    NVRTC_ERROR_INVALID_PROGRAM = 4
+    NVRTC_ERROR_COMPILATION = 6
+    NVRTC_ERROR_NO_NAME_EXPRESSIONS_AFTER_COMPILATION = 8
+    NVRTC_ERROR_NO_LOWERED_NAMES_BEFORE_COMPILATION = 9
+    NVRTC_ERROR_NAME_EXPRESSION_NOT_VALID = 10
 
 
 @dataclass
@@ -40,77 +42,78 @@ class _State:
 _states: dict[int, _State] = {}
 
 
+def _state(handle: int) -> _State:
+    if handle not in _states:
+        raise Returned(_Result.NVRTC_ERROR_INVALID_PROGRAM)
+    return _states[handle]
+
+
+def _ptx(handle: int) -> str:
+    compiled = _state(handle).compiled
+    if compiled is None:
+        raise Returned(_Result.NVRTC_ERROR_INVALID_PROGRAM)
+    return compiled.ptx
+
+
 @entry()
 def nvrtc_version(runtime: CudaRuntime, major: int, minor: int) -> None:
     for target, value in zip((major, minor), find_toolchain().version, strict=True):
         store(target, value, ctypes.c_int32)
 
 
-@entry()
-def nvrtc_arch(runtime: CudaRuntime, archs: int) -> None:
+@entry(gives=ctypes.c_int32)
+def nvrtc_arch(runtime: CudaRuntime) -> int:
     major, minor = runtime.device.capability
-    store(archs, major * 10 + minor, ctypes.c_int32)
+    return major * 10 + minor
 
 
-@entry()
+@entry(gives=ctypes.c_uint64)
 def nvrtc_create(
     runtime: CudaRuntime,
-    handle: int,
     source: int,
-    name: int,
+    name: str,
     count: int,
     headers: int,
     include_names: int,
 ) -> int:
     if not source:
-        return _INVALID_INPUT
-    file = callers_file()
-    texts = zip(_strings(include_names, count), _strings(headers, count), strict=True)
+        raise Returned(_Result.NVRTC_ERROR_INVALID_INPUT)
+    file = users_file()
     program = Program(
-        in_file(_string(source), file),
-        _string(name) if name else "default_program",
+        in_file(text_at(source), file),
+        name or "default_program",
         runtime.device.arch,
-        tuple(texts),
+        tuple(zip(_strings(include_names, count), _strings(headers, count), strict=True)),
     )
-    number = runtime.new_handle()
-    _states[number] = _State(program, file.parent)
-    store(handle, number)
-    return 0
-
-
-def _string(address: int) -> str:
-    return ctypes.string_at(address).decode(errors="replace")
+    handle = runtime.new_handle()
+    _states[handle] = _State(program, file.parent)
+    return handle
 
 
 def _strings(address: int, count: int) -> list[str]:
     if not address or not count:
         return []
-    return [_string(each) for each in (ctypes.c_uint64 * count).from_address(address)]
+    return [text_at(each) for each in (ctypes.c_uint64 * count).from_address(address)]
 
 
 @entry()
 def nvrtc_destroy(runtime: CudaRuntime, handle: int) -> int:
     number = ctypes.c_uint64.from_address(handle).value
     store(handle, 0)
-    return 0 if _states.pop(number, None) else _INVALID_PROGRAM
+    return 0 if _states.pop(number, None) else _Result.NVRTC_ERROR_INVALID_PROGRAM
 
 
 @entry()
-def nvrtc_add_name(runtime: CudaRuntime, handle: int, expression: int) -> int:
-    state = _states.get(handle)
-    if state is None:
-        return _INVALID_PROGRAM
+def nvrtc_add_name(runtime: CudaRuntime, handle: int, expression: str) -> None:
+    state = _state(handle)
     if state.compiled is not None:
-        return _NO_EXPRESSION_AFTER
-    state.expressions.append(_string(expression))
-    return 0
+        raise Returned(_Result.NVRTC_ERROR_NO_NAME_EXPRESSIONS_AFTER_COMPILATION)
+    state.expressions.append(expression)
 
 
 @entry()
-def nvrtc_compile(runtime: CudaRuntime, handle: int, count: int, options: int) -> int:
-    state = _states.get(handle)
-    if state is None:
-        return _INVALID_PROGRAM
+def nvrtc_compile(runtime: CudaRuntime, handle: int, count: int, options: int) -> None:
+    state = _state(handle)
     program = replace(
         state.program,
         expressions=tuple(dict.fromkeys(state.expressions)),
@@ -120,56 +123,37 @@ def nvrtc_compile(runtime: CudaRuntime, handle: int, count: int, options: int) -
         state.compiled = compile_program(program, state.folder)
     except CompileError as error:
         state.log = error.message
-        return _COMPILATION
-    return 0
+        raise Returned(_Result.NVRTC_ERROR_COMPILATION) from None
+
+
+@entry(gives=ctypes.c_uint64)
+def nvrtc_lowered_name(runtime: CudaRuntime, handle: int, expression: str) -> int:
+    compiled = _state(handle).compiled
+    if compiled is None:
+        raise Returned(_Result.NVRTC_ERROR_NO_LOWERED_NAMES_BEFORE_COMPILATION)
+    if expression not in compiled.lowered:
+        raise Returned(_Result.NVRTC_ERROR_NAME_EXPRESSION_NOT_VALID)
+    return runtime.text(compiled.lowered[expression])
+
+
+@entry(gives=ctypes.c_uint64)
+def nvrtc_code_size(runtime: CudaRuntime, handle: int) -> int:
+    return len(_ptx(handle).encode()) + 1
 
 
 @entry()
-def nvrtc_lowered_name(runtime: CudaRuntime, handle: int, expression: int, target: int) -> int:
-    state = _states.get(handle)
-    if state is None:
-        return _INVALID_PROGRAM
-    if state.compiled is None:
-        return _NO_NAME_BEFORE
-    lowered = state.compiled.lowered.get(_string(expression))
-    if lowered is None:
-        return _UNKNOWN_EXPRESSION
-    store(target, runtime.text(lowered))
-    return 0
+def nvrtc_code(runtime: CudaRuntime, handle: int, target: int) -> None:
+    _write(target, _ptx(handle))
+
+
+@entry(gives=ctypes.c_uint64)
+def nvrtc_log_size(runtime: CudaRuntime, handle: int) -> int:
+    return len(_state(handle).log.encode()) + 1
 
 
 @entry()
-def nvrtc_code_size(runtime: CudaRuntime, handle: int, size: int) -> int:
-    state = _states.get(handle)
-    if state is None or state.compiled is None:
-        return _INVALID_PROGRAM
-    store(size, len(state.compiled.ptx.encode()) + 1)
-    return 0
-
-
-@entry()
-def nvrtc_code(runtime: CudaRuntime, handle: int, target: int) -> int:
-    state = _states.get(handle)
-    if state is None or state.compiled is None:
-        return _INVALID_PROGRAM
-    _write(target, state.compiled.ptx)
-    return 0
-
-
-@entry()
-def nvrtc_log_size(runtime: CudaRuntime, handle: int, size: int) -> int:
-    if handle not in _states:
-        return _INVALID_PROGRAM
-    store(size, len(_states[handle].log.encode()) + 1)
-    return 0
-
-
-@entry()
-def nvrtc_log(runtime: CudaRuntime, handle: int, target: int) -> int:
-    if handle not in _states:
-        return _INVALID_PROGRAM
-    _write(target, _states[handle].log)
-    return 0
+def nvrtc_log(runtime: CudaRuntime, handle: int, target: int) -> None:
+    _write(target, _state(handle).log)
 
 
 def _write(target: int, text: str) -> None:
@@ -177,6 +161,7 @@ def _write(target: int, text: str) -> None:
     ctypes.memmove(target, data, len(data))
 
 
-@entry()
-def nvrtc_error_text(runtime: CudaRuntime, result: int, target: int) -> None:
-    store(target, runtime.text(_TEXTS.get(result, f"NVRTC_ERROR {result}")))
+@entry(gives=ctypes.c_uint64)
+def nvrtc_error_text(runtime: CudaRuntime, result: int) -> int:
+    known = {each.value: each.name for each in _Result}
+    return runtime.text(known.get(result, f"NVRTC_ERROR {result}"))

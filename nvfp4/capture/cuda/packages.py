@@ -20,8 +20,8 @@ from nvfp4.capture.cuda import runtime_bindings
 from nvfp4.capture.cuda.compilers import cache_folder, library
 from nvfp4.capture.cuda.runtime import RUNTIME, checked
 from nvfp4.capture.cuda.toolchain import find_toolchain
+from nvfp4.capture.frames import is_installed
 from nvfp4.capture.imports import when_imported
-from nvfp4.capture.stream_order import PACKAGES
 from nvfp4.records.launch_errors import UnsupportedCall
 
 Put = Callable[[Any, str, Any], None]
@@ -178,7 +178,7 @@ def _stand_in(name: Any, caller: FrameType) -> Any:
     """The library that stands in for one of CUDA's, where a submission opens it; packages look for
     a GPU with it. Raises UnsupportedCall for the runtime."""
     found = _OF_CUDA.fullmatch(Path(os.fsdecode(name)).name)
-    if found is None or PACKAGES & {*Path(_file(caller)).parts}:
+    if found is None or is_installed(_file(caller)):
         return name
     if found[1] == "cudart":
         raise UnsupportedCall(
@@ -196,7 +196,7 @@ def _file(frame: FrameType) -> str:
 
 
 def _is_of_nvcc(path: Path) -> bool:
-    installed = cache_folder() in path.parents or PACKAGES & {*path.parts}
+    installed = cache_folder() in path.parents or is_installed(path)
     if installed or not path.is_file() or path.stat().st_size > _LARGEST_LIBRARY_BYTES:
         return False
     return b"__cudaRegisterFatBinary" in path.read_bytes()

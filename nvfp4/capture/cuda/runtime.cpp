@@ -160,17 +160,21 @@ cudaError_t cudaFuncSetAttribute(const void *function, cudaFuncAttribute which, 
   return ask("cudaFuncSetAttribute", function, which, value);
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *function) {
-  int64_t numbers[7] = {};
-  const cudaError_t error = ask("function_numbers", function, numbers);
-  if (error != cudaSuccess) return error;
   std::memset(attributes, 0, sizeof *attributes);
-  attributes->sharedSizeBytes = numbers[0];
-  attributes->constSizeBytes = numbers[1];
-  attributes->localSizeBytes = numbers[2];
-  attributes->maxThreadsPerBlock = static_cast<int>(numbers[3]);
-  attributes->numRegs = static_cast<int>(numbers[4]);
-  attributes->maxDynamicSharedSizeBytes = static_cast<int>(numbers[5]);
-  attributes->ptxVersion = attributes->binaryVersion = static_cast<int>(numbers[6]);
+  cudaError_t error = cudaSuccess;
+  const auto number = [&](CUfunction_attribute which) {
+    int value = 0;
+    if (error == cudaSuccess) error = ask("function_attribute", &value, function, which);
+    return value;
+  };
+  attributes->sharedSizeBytes = number(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
+  attributes->constSizeBytes = number(CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES);
+  attributes->localSizeBytes = number(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES);
+  attributes->maxThreadsPerBlock = number(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+  attributes->numRegs = number(CU_FUNC_ATTRIBUTE_NUM_REGS);
+  attributes->maxDynamicSharedSizeBytes = number(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
+  attributes->ptxVersion = number(CU_FUNC_ATTRIBUTE_PTX_VERSION);
+  attributes->binaryVersion = number(CU_FUNC_ATTRIBUTE_BINARY_VERSION);
   return error;
 }
 cudaError_t cudaFuncSetCacheConfig(const void *, cudaFuncCache) { return cudaSuccess; }
@@ -313,7 +317,7 @@ cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *address) {
   std::memset(attributes, 0, sizeof *attributes);
   int on_device = 0;
-  const cudaError_t error = ask("is_device_memory", address, &on_device);
+  const cudaError_t error = ask("is_device_memory", &on_device, address);
   attributes->type = on_device ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
   if (on_device) attributes->devicePointer = const_cast<void *>(address);
   return error;
@@ -483,12 +487,12 @@ cudaError_t cudaGetLastError() { return ask("cudaGetLastError"); }
 cudaError_t cudaPeekAtLastError() { return ask("cudaPeekAtLastError"); }
 const char *cudaGetErrorString(cudaError_t error) {
   const char *text = "";
-  ask("error_text", error, &text);
+  ask("error_text", &text, error);
   return text;
 }
 const char *cudaGetErrorName(cudaError_t error) {
   const char *text = "";
-  ask("error_name", error, &text);
+  ask("error_name", &text, error);
   return text;
 }
 
@@ -503,11 +507,11 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuui
                                    steps, interleave, swizzle, promotion, fill));
 }
 CUresult cuGetErrorString(CUresult error, const char **text) {
-  ask("error_text", error, text);
+  ask("error_text", text, error);
   return CUDA_SUCCESS;
 }
 CUresult cuGetErrorName(CUresult error, const char **text) {
-  ask("error_name", error, text);
+  ask("error_name", text, error);
   return CUDA_SUCCESS;
 }
 CUresult cuInit(unsigned) { return CUDA_SUCCESS; }

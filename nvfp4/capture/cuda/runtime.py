@@ -16,23 +16,19 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from nvfp4.capture.codes import Code, CudaError, error_text
 from nvfp4.capture.cuda.build import Built
-from nvfp4.capture.cuda.codes import Code, CudaError, error_text
-from nvfp4.capture.cuda.compilers import Resources
-from nvfp4.capture.cuda.kernel import (
+from nvfp4.capture.kernel import (
     Kernel,
+    Resources,
     examined,
+    find_kernel,
     refuse_as_cuda_does,
     refuse_other_architectures,
 )
-from nvfp4.capture.device import Device
-from nvfp4.capture.signature import (
-    declares_variable,
-    most_threads,
-    parameter_bytes,
-    parameters_at,
-)
-from nvfp4.records.launch import Buffer, Dim3, Examine, Launch, ListedMemory, Memory
+from nvfp4.capture.session import Session
+from nvfp4.capture.signature import declares_variable, parameters_at
+from nvfp4.records.launch import Buffer, Dim3, Launch
 from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall, refused
 
 _ALIGNMENT_BYTES = 256
@@ -56,6 +52,9 @@ class _Module:
     functions: dict[str, int] = field(default_factory=dict)
     made_for: tuple[str, ...] = ()
 
+    def kernel(self, name: str) -> Kernel | None:
+        return find_kernel(self.ptx, name, self.resources, self.made_for)
+
 
 @dataclass
 class _Errors:
@@ -66,17 +65,12 @@ class _Errors:
     refused: str | None = None
 
 
-class CudaRuntime:
-    """One for the process, as compiled code keeps pointing at it: `begin` and `end` say when
-    launches go somewhere. It is the memory of its launches too: cudaMalloc's beside the tensors'.
-    """
+class CudaRuntime(Session):
+    """The session of CUDA C++, and the memory of its launches: cudaMalloc's beside the tensors'."""
 
     def __init__(self) -> None:
-        self._device: Device | None = None
-        self._run: Callable[[Launch], None] | None = None
-        self._find_variable: FindVariable | None = None
-        self.examine: Examine = lambda ptx, kernel: None
-        self._memory: Memory = ListedMemory()
+        super().__init__("CUDA C++")
+        self.find_variable: FindVariable | None = None
         self._allocated: dict[int, tuple[Any, Buffer]] = {}
         self._freed: list[Buffer] = []
         self._loading = threading.local()
@@ -90,36 +84,15 @@ class CudaRuntime:
         self._broken: BaseException | None = None
         self._texts: dict[str, ctypes.Array[ctypes.c_char]] = {}
 
-    def begin(
-        self,
-        device: Device,
-        run: Callable[[Launch], None],
-        memory: Memory,
-        find_variable: FindVariable,
-        examine: Examine,
-    ) -> None:
-        """Send launches to `run` until `end`. Raises RuntimeError if they go somewhere already."""
-        if self._run is not None:
-            raise RuntimeError("CUDA C++ launches are intercepted already")
-        self._device, self._run, self._memory = device, run, memory
-        self._find_variable, self.examine = find_variable, examine
+    def forget(self) -> None:
+        """Of what an earlier interception has left."""
+        super().forget()
         self._broken = None
 
     def end(self) -> None:
         """Refuse launches from now on."""
-        self._device = self._run = self._find_variable = None
-
-    @property
-    def is_on(self) -> bool:
-        """Whether launches go somewhere."""
-        return self._run is not None
-
-    @property
-    def device(self) -> Device:
-        """The pretended device. Raises UnsupportedCall when none is."""
-        if self._device is None:
-            raise UnsupportedCall("this extension was built for an emulation that has ended")
-        return self._device
+        super().end()
+        self.find_variable = None
 
     # Errors
 
@@ -233,23 +206,15 @@ class CudaRuntime:
 
     def register_function(self, module: int, function: int, name: str) -> None:
         """The host's address of a kernel."""
-        kernel = self._find_kernel(self._module(module), name)
+        kernel = self._module(module).kernel(name)
         if kernel is not None:
             self._kernels[function] = kernel
-
-    def _find_kernel(self, module: _Module, name: str) -> Kernel | None:
-        for text in module.ptx:
-            sizes = parameter_bytes(text, name)
-            if sizes is not None:
-                used = module.resources.get(name, Resources())
-                return Kernel(text, name, sizes, most_threads(text, name), used, module.made_for)
-        return None
 
     def function(self, module: int, name: str) -> int:
         """A handle of a kernel of a module, the same each time. Raises CudaError."""
         known = self._module(module)
         if name not in known.functions:
-            kernel = self._find_kernel(known, name)
+            kernel = known.kernel(name)
             if kernel is None:
                 raise CudaError(Code.NOT_FOUND, f"the module has no kernel {name}")
             handle = self.new_handle()
@@ -260,8 +225,8 @@ class CudaRuntime:
     def variable_of(self, module: int, name: str) -> Buffer:
         """The memory of a __device__ or __constant__ variable of a module. Raises CudaError."""
         for text in self._module(module).ptx:
-            if self._find_variable is not None and declares_variable(text, name):
-                found = self._find_variable(text, name)
+            if self.find_variable is not None and declares_variable(text, name):
+                found = self.find_variable(text, name)
                 self._found_variables[found.address] = found
                 return found
         raise CudaError(Code.NOT_FOUND, f"the module has no variable {name}")
@@ -301,9 +266,9 @@ class CudaRuntime:
 
     def variable(self, symbol: int) -> Buffer:
         """The memory behind a shadow. Raises CudaError."""
-        if symbol not in self._variables or self._find_variable is None:
+        if symbol not in self._variables or self.find_variable is None:
             raise CudaError(Code.INVALID_SYMBOL, "no such variable in a loaded module")
-        found = self._find_variable(*self._variables[symbol])
+        found = self.find_variable(*self._variables[symbol])
         self._found_variables[symbol] = found
         return found
 
@@ -327,12 +292,12 @@ class CudaRuntime:
 
     def freed(self) -> list[Buffer]:
         """Memory that has been given back, the latest first."""
-        return [*self._freed, *self._memory.freed()]
+        return [*self._freed, *self.memory.freed()]
 
     def buffer_at(self, address: int) -> Buffer | None:
         """The device memory around an address; None if there is none."""
         variables = list(self._found_variables.values())
-        for known in itertools.chain((self.known(), variables), self._memory.search()):
+        for known in itertools.chain((self.known(), variables), self.memory.search()):
             for buffer in known:
                 if buffer.address <= address < buffer.end:
                     return buffer
@@ -340,11 +305,11 @@ class CudaRuntime:
 
     def known(self) -> list[Buffer]:
         """What a launch may touch, as far as it is known without a search."""
-        return [*self._memory.known(), *(buffer for _, buffer in self._allocated.values())]
+        return [*self.memory.known(), *(buffer for _, buffer in self._allocated.values())]
 
     def search(self) -> Iterator[list[Buffer]]:
         """The same after a look for more."""
-        for found in self._memory.search():
+        for found in self.memory.search():
             yield [*found, *(buffer for _, buffer in self._allocated.values())]
 
     # Launches
@@ -365,13 +330,11 @@ class CudaRuntime:
         kernel = self.kernel(function)
         with examined(kernel, self.examine):
             refuse_as_cuda_does(kernel, self.device, grid, block, cluster, shared_bytes)
-        if self._run is None:
-            raise UnsupportedCall("this extension was built for an emulation that has ended")
         raw = parameters_at(arguments, kernel.parameter_bytes)
         ptx = kernel.ptx
         for name, value in registers.items():
             ptx = ptx.replace(f"{name};", f"{value};")
-        self._run(
+        self.hand_over(
             Launch(ptx, kernel.name, grid, block, raw, shared_bytes, cluster, self, stream=stream)
         )
 

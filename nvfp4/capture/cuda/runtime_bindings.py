@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from nvfp4.capture.cuda.compilers import library
 from nvfp4.capture.cuda.runtime import RUNTIME, checked
-from nvfp4.capture.stream_order import PACKAGES
+from nvfp4.capture.frames import is_installed
 from nvfp4.capture.untimed import no_time
 from nvfp4.records.launch_errors import UnsupportedCall
 
@@ -24,91 +26,25 @@ Put = Callable[[Any, str, Any], None]
 
 _NO_DRIVER = (35, 36)  # cudaErrorInsufficientDriver, cudaErrorCallRequiresNewerDriver
 
-_OUTPUTS: dict[str, tuple[type[Any], str]] = {
-    "pointer": (ctypes.c_uint64, ""),
-    "size": (ctypes.c_uint64, ""),
-    "int": (ctypes.c_int32, ""),
-    "uint": (ctypes.c_uint32, ""),
-    "stream": (ctypes.c_uint64, "cudaStream_t"),
-    "event": (ctypes.c_uint64, "cudaEvent_t"),
-    "graph": (ctypes.c_uint64, "cudaGraph_t"),
-    "exec": (ctypes.c_uint64, "cudaGraphExec_t"),
-    "pool": (ctypes.c_uint64, "cudaMemPool_t"),
-    "capturing": (ctypes.c_int32, "cudaStreamCaptureStatus"),
+_PROTOTYPE = re.compile(r"^cudaError_t (cuda\w+)\(([^)]*)\) \{", re.MULTILINE)
+_PARAMETER = re.compile(r"((?:const )?(?:unsigned long long|\w+) ?\**) ?\w*")
+_OUTPUTS: dict[str, type[Any]] = {
+    "void **": ctypes.c_uint64,
+    "size_t *": ctypes.c_uint64,
+    "int *": ctypes.c_int32,
+    "unsigned *": ctypes.c_uint32,
+    "cudaStream_t *": ctypes.c_uint64,
+    "cudaEvent_t *": ctypes.c_uint64,
+    "cudaGraph_t *": ctypes.c_uint64,
+    "cudaGraphExec_t *": ctypes.c_uint64,
+    "cudaMemPool_t *": ctypes.c_uint64,
+    "cudaStreamCaptureStatus *": ctypes.c_int32,
 }
-"""What C writes, and the class that the binding gives it."""
-
-_SIGNATURES = """
-cudaMalloc pointer, in
-cudaMallocAsync pointer, in, in
-cudaMallocFromPoolAsync pointer, in, in, in
-cudaMallocPitch pointer, size, in, in
-cudaMallocManaged pointer, in, in
-cudaMallocHost pointer, in
-cudaHostAlloc pointer, in, in
-cudaHostGetDevicePointer pointer, in, in
-cudaFree in
-cudaFreeAsync in, in
-cudaFreeHost in
-cudaMemset in, in, in
-cudaMemsetAsync in, in, in, in
-cudaMemset2D in, in, in, in, in
-cudaMemset2DAsync in, in, in, in, in, in
-cudaMemcpy in, in, in, in
-cudaMemcpyAsync in, in, in, in, in
-cudaMemcpy2D in, in, in, in, in, in, in
-cudaMemcpy2DAsync in, in, in, in, in, in, in, in
-cudaMemGetInfo size, size
-cudaDeviceGetDefaultMemPool pool, in
-cudaDeviceGetMemPool pool, in
-cudaDeviceSetMemPool in, in
-cudaMemPoolTrimTo in, in
-cudaStreamCreate stream
-cudaStreamCreateWithFlags stream, in
-cudaStreamCreateWithPriority stream, in, in
-cudaStreamDestroy in
-cudaStreamSynchronize in
-cudaStreamQuery in
-cudaStreamWaitEvent in, in, in
-cudaStreamGetPriority in, int
-cudaStreamGetFlags in, uint
-cudaStreamIsCapturing in, capturing
-cudaStreamBeginCapture in, in
-cudaStreamEndCapture in, graph
-cudaGraphInstantiate exec, in, in
-cudaGraphInstantiateWithFlags exec, in, in
-cudaGraphUpload in, in
-cudaGraphLaunch in, in
-cudaGraphExecDestroy in
-cudaGraphDestroy in
-cudaEventCreate event
-cudaEventCreateWithFlags event, in
-cudaEventDestroy in
-cudaEventRecord in, in
-cudaEventRecordWithFlags in, in, in
-cudaEventSynchronize in
-cudaEventQuery in
-cudaGetDeviceCount int
-cudaGetDevice int
-cudaSetDevice in
-cudaInitDevice in, in, in
-cudaSetDeviceFlags in
-cudaDeviceSynchronize
-cudaDeviceReset
-cudaDeviceSetLimit in, in
-cudaDeviceGetLimit size, in
-cudaDeviceSetCacheConfig in
-cudaDeviceGetAttribute int, in, in
-cudaDeviceGetStreamPriorityRange int, int
-cudaDeviceCanAccessPeer int, in, in
-cudaCtxResetPersistingL2Cache
-cudaDriverGetVersion int
-cudaProfilerStart
-cudaProfilerStop
-cudaGetLastError
-cudaPeekAtLastError
-"""
-"""As in C: what goes in, and what comes back through an address."""
+"""What C writes to an address. A binding gives CUDA's own types the class of that name."""
+_NOT_WORDS = re.compile(
+    r"cuda(?:\w+Fn_t|\w+Callback_t|\w+Attribute|MemPoolAttr|Launch\w+) ?\**|dim3 |cuda\w+ \*"
+)
+"""Types of parameters that a binding takes in a form of its own."""
 
 _PROPERTIES = {
     "sharedMemPerBlock": 8, "sharedMemPerBlockOptin": 97, "sharedMemPerMultiprocessor": 81,
@@ -126,7 +62,7 @@ def adapt(put: Put) -> None:
     """Replace the functions of cuda.bindings.runtime for callers that are no package."""
     from cuda.bindings import runtime
 
-    ours = {name: _by_ctypes(runtime, name, places) for name, places in _signatures()}
+    ours = {name: _by_ctypes(runtime, name, types) for name, types in _signatures()}
     ours |= {
         "cudaEventElapsedTime": refuse_time,
         "cudaGetDeviceProperties": functools.partial(_properties, runtime),
@@ -144,13 +80,17 @@ def refuse_time(*_: Any) -> tuple[Any, ...]:
     raise no_time()
 
 
-def _signatures() -> list[tuple[str, list[str]]]:
-    found = []
-    for line in _SIGNATURES.split("\n"):
-        name, _, places = line.partition(" ")
-        if name:
-            found.append((name, places.split(", ") if places else []))
-    return found
+def _signatures() -> Iterator[tuple[str, list[str]]]:
+    """The functions of runtime.cpp and the types of their parameters."""
+    text = Path(__file__).with_name("runtime.cpp").read_text(encoding="utf-8")
+    for name, listed in _PROTOTYPE.findall(text):
+        types = [found[1] for found in map(_PARAMETER.fullmatch, _split(listed)) if found]
+        if not any(each not in _OUTPUTS and _NOT_WORDS.fullmatch(each) for each in types):
+            yield name, types
+
+
+def _split(parameters: str) -> list[str]:
+    return [" ".join(each.split()) for each in parameters.split(",") if each.strip()]
 
 
 def _for_users(original: Function, ours: Function | None) -> Function:
@@ -158,7 +98,7 @@ def _for_users(original: Function, ours: Function | None) -> Function:
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        if PACKAGES & {*sys._getframe(1).f_code.co_filename.replace("\\", "/").split("/")}:
+        if is_installed(sys._getframe(1).f_code.co_filename):
             return original(*args, **kwargs)
         if ours is not None:
             return ours(*args, *kwargs.values())
@@ -173,29 +113,28 @@ def _for_users(original: Function, ours: Function | None) -> Function:
     return call
 
 
-def _by_ctypes(runtime: ModuleType, name: str, places: list[str]) -> Function:
+def _by_ctypes(runtime: ModuleType, name: str, types: list[str]) -> Function:
     """The binding of a function of our library."""
+    wanted = sum(each not in _OUTPUTS for each in types)
 
     @checked
     def call(*given: Any) -> tuple[Any, ...]:
-        wanted = sum(place == "in" for place in places)
         if len(given) > wanted:
             raise TypeError(f"{name}() takes {wanted} arguments, {len(given)} are given")
         left = iter([*given, *[0] * (wanted - len(given))])  # flags that have a default
         words: list[Any] = []
-        outputs: list[tuple[Any, str]] = []
-        for place in places:
-            if place == "in":
+        outputs: list[tuple[Any, Any]] = []
+        for each in types:
+            if each not in _OUTPUTS:
                 words.append(ctypes.c_uint64(_word(next(left))))
                 continue
-            kind, cls = _OUTPUTS[place]
-            outputs.append((kind(), cls))
-            words.append(ctypes.byref(outputs[-1][0]))
+            place = _OUTPUTS[each]()
+            words.append(ctypes.byref(place))
+            outputs.append((place, getattr(runtime, each.rstrip(" *"), int)))
         error = runtime.cudaError_t(getattr(_library(), name)(*words))
         if int(error):
             return (error, *[None] * len(outputs))
-        values = (getattr(runtime, cls)(each.value) if cls else each.value for each, cls in outputs)
-        return (error, *values)
+        return (error, *(cls(place.value) for place, cls in outputs))
 
     return call
 

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from nvfp4.capture.cutedsl.host import RUNTIME
-from nvfp4.capture.device import device_for
-from nvfp4.records.launch import Examine, Launch, ListedMemory, Memory, anything_goes
+from nvfp4.records.launch import Examine, Launch, Memory, anything_goes
 
 __all__ = ["intercept", "start"]
 
@@ -33,18 +32,7 @@ def start(
     """
     from nvfp4.capture.cutedsl.hooks import install
 
-    RUNTIME.begin(device_for(arch), run, memory or ListedMemory(), examine)
-    try:
-        hooks = install(RUNTIME)
-    except BaseException:
-        RUNTIME.end()
-        raise
-
-    def stop() -> None:
-        hooks.remove()
-        RUNTIME.end()
-
-    return stop
+    return RUNTIME.start(run, arch, memory, examine, lambda: install(RUNTIME).undo)
 
 
 @contextmanager

@@ -1,8 +1,13 @@
-"""C callbacks for the CUDA functions that compiled host code names, and their registration."""
+"""C callbacks for the CUDA functions that compiled host code names, and their registration.
+
+An engine links a function of TVM-FFI while it is made, before callbacks can be registered with it.
+So such a module gets its own CUDA functions, each of which jumps to a callback.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -16,55 +21,13 @@ I32, U32, U64, PTR = ctypes.c_int32, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_
 Body = Callable[..., None]
 
 
-def _store(address: int, value: int, kind: Any = PTR) -> None:
-    kind.from_address(address).value = value
-
-
 def _bodies(rt: HostRuntime, texts: tuple[str, ...]) -> dict[str, tuple[tuple[Any, ...], Body]]:
     """Per function: the C argument types and what it does. The result is always an error code."""
-
-    def load(library: int, *_: Any) -> None:
-        _store(library, rt.load_library(texts))
-
-    def get_kernel(kernel: int, library: int, name: bytes) -> None:
-        _store(kernel, rt.find_kernel(library, name.decode()))
-
-    def get_device(device: int) -> None:
-        _store(device, 0, I32)
-
-    def device_attribute(value: int, attribute: int, _device: int) -> None:
-        _store(value, rt.device_attribute(attribute), I32)
-
-    def kernel_attribute(value: int, attribute: int, kernel: int, _device: int) -> None:
-        _store(value, rt.kernel_attribute(kernel, attribute), I32)
-
-    def kernel_set(kernel: int, attribute: int, value: int, _device: int) -> None:
-        rt.set_attribute(kernel, attribute, value)
-
-    def occupancy(blocks: int, _kernel: int, threads: int, shared_bytes: int) -> None:
-        _store(blocks, rt.blocks_per_multiprocessor(threads, shared_bytes), I32)
 
     def launch(kernel: int, *rest: int) -> None:
         grid, block, args, shared_bytes, stream = rest[0:3], rest[3:6], *rest[6:9]
         dims = grid, block, (1, 1, 1)
         rt.run(kernel, *dims, shared_bytes, args, stream)  # type: ignore[arg-type]
-
-    def launch_ex(config: int, kernel: int, args: int) -> None:
-        rt.run_configured(config, kernel, args)
-
-    def tensor_map(target: int, data_type: int, rank: int, address: int, *rest: int) -> None:
-        shape, strides, box, steps, *modes = rest
-        encode_tensor_map(
-            target,
-            data_type,
-            rank,
-            address,
-            shape,
-            strides,
-            box,
-            steps,
-            tuple(modes),  # type: ignore[arg-type]
-        )
 
     def assert_success(code: int) -> None:
         if code:
@@ -79,29 +42,57 @@ def _bodies(rt: HostRuntime, texts: tuple[str, ...]) -> dict[str, tuple[tuple[An
     def nothing(*_: Any) -> None:
         return
 
+    # The type of the result, which goes to the address in the first argument; the other arguments.
+    gives: dict[str, tuple[Any, tuple[Any, ...], Callable[..., int]]] = {
+        "_cudaLibraryLoadData": (
+            *(PTR, (PTR, PTR, PTR, I32, PTR, PTR, I32)),
+            lambda *_: rt.load_library(texts),
+        ),
+        "_cudaLibraryGetKernel": (
+            *(PTR, (PTR, ctypes.c_char_p)),
+            lambda library, name: rt.find_kernel(library, name.decode()),
+        ),
+        "_cudaGetDevice": (I32, (), lambda: 0),
+        "_cudaDeviceGetAttribute": (I32, (I32, I32), lambda which, _: rt.device.attribute(which)),
+        "_cuKernelGetAttribute": (
+            *(I32, (I32, PTR, I32)),
+            lambda which, kernel, _: rt.kernel_attribute(kernel, which),
+        ),
+        "_cudaOccupancyMaxActiveBlocksPerMultiprocessor": (
+            *(I32, (PTR, I32, U64)),
+            rt.blocks_per_multiprocessor,
+        ),
+    }
     return {
-        "_cudaLibraryLoadData": ((PTR, PTR, PTR, PTR, I32, PTR, PTR, I32), load),
-        "_cudaLibraryGetKernel": ((PTR, PTR, ctypes.c_char_p), get_kernel),
+        **{name: ((PTR, *types), _stored(kind, ask)) for name, (kind, types, ask) in gives.items()},
         "_cudaLibraryUnload": ((PTR,), nothing),
-        "_cudaGetDevice": ((PTR,), get_device),
         "_cudaSetDevice": ((I32,), nothing),
         "_cudaDeviceSynchronize": ((), stream_order.synchronize),
         "_cudaStreamSynchronize": ((PTR,), stream_order.synchronize),
-        "_cudaDeviceGetAttribute": ((PTR, I32, I32), device_attribute),
-        "_cuKernelGetAttribute": ((PTR, I32, PTR, I32), kernel_attribute),
-        "_cudaKernelSetAttributeForDevice": ((PTR, I32, I32, I32), kernel_set),
-        "_cudaFuncSetAttribute": ((PTR, I32, I32), lambda k, a, v: kernel_set(k, a, v, 0)),
-        "_cudaOccupancyMaxActiveBlocksPerMultiprocessor": ((PTR, PTR, I32, U64), occupancy),
+        "_cudaKernelSetAttributeForDevice": (
+            (PTR, I32, I32, I32),
+            lambda kernel, which, value, _: rt.set_attribute(kernel, which, value),
+        ),
+        "_cudaFuncSetAttribute": ((PTR, I32, I32), rt.set_attribute),
         "_cudaLaunchKernel": ((PTR, *(U32,) * 6, PTR, U64, PTR), launch),
-        "_cudaLaunchKernelEx": ((PTR, PTR, PTR), launch_ex),
+        "_cudaLaunchKernelEx": ((PTR, PTR, PTR), rt.run_configured),
         "cuda_dialect_assert_success": ((I32,), assert_success),
         "cuda_dialect_init_library_once": ((PTR, PTR, PTR, PTR), load_once),
         "cuda_dialect_unload_library_once": ((PTR,), nothing),
         "_cuTensorMapEncodeTiled": (
             (PTR, I32, U32, PTR, PTR, PTR, PTR, PTR, *(I32,) * 4),
-            tensor_map,
+            lambda t, d, r, a, n, s, b, e, *modes: encode_tensor_map(t, d, r, a, n, s, b, e, modes),
         ),
     }
+
+
+def _stored(kind: Any, ask: Callable[..., int]) -> Body:
+    """A function whose result goes to the address in the first argument."""
+
+    def store(target: int, *arguments: Any) -> None:
+        kind.from_address(target).value = ask(*arguments)
+
+    return store
 
 
 def _guarded(body: Body, runtime: HostRuntime) -> Callable[..., int]:
@@ -144,3 +135,57 @@ def make_callbacks(
         name: ctypes.CFUNCTYPE(I32, *arguments)(_guarded(body, runtime))
         for name, (arguments, body) in bodies.items()
     }
+
+
+_SIGNATURE = re.compile(r"!llvm\.func<(i32|void) \((.*)\)>")
+
+
+def declared_functions(module: Any) -> dict[str, Any]:
+    """The functions without a body of a module in MLIR's LLVM dialect, by name."""
+    return {
+        op.attributes["sym_name"].value: op
+        for op in module.body.operations
+        if op.operation.name == "llvm.func" and not op.operation.regions[0].blocks
+    }
+
+
+def define(module: Any, callbacks: dict[str, Any]) -> None:
+    """Give declared functions that have a callback and return a code a body that calls it.
+
+    Those that return nothing do nothing: they may run when Python has ended. callbacks: ctypes
+    functions that outlive the compiled code.
+    """
+    from cutlass._mlir import ir
+
+    declared = declared_functions(module)
+    with module.context, ir.Location.unknown():
+        for name in declared.keys() & callbacks.keys():
+            address = ctypes.cast(callbacks[name], ctypes.c_void_p).value or 0
+            signature = str(declared[name].attributes["function_type"])
+            text = _definition(name, signature, address)
+            if text is not None:
+                declared[name].operation.erase()
+                module.body.append(ir.Operation.parse(text))
+
+
+def _definition(name: str, signature: str, address: int) -> str | None:
+    """The text of a function that calls the one at an address.
+
+    signature: such as `!llvm.func<i32 (ptr, i64)>`. None if the result is something else.
+    """
+    found = _SIGNATURE.fullmatch(signature)
+    if found is None:
+        return None
+    result, listed = found.groups()
+    types = ["!llvm.ptr" if each == "ptr" else each for each in listed.split(", ") if each]
+    arguments = [f"%arg{i}" for i in range(len(types))]
+    formals = ", ".join(f"{a}: {t}" for a, t in zip(arguments, types, strict=True))
+    if result == "void":
+        return f"llvm.func internal @{name}({formals}) {{ llvm.return }}"
+    call = f"llvm.call %function({', '.join(arguments)}) : !llvm.ptr, ({', '.join(types)}) -> i32"
+    return f"""llvm.func internal @{name}({formals}) -> i32 {{
+        %address = llvm.mlir.constant({address} : i64) : i64
+        %function = llvm.inttoptr %address : i64 to !llvm.ptr
+        %result = {call}
+        llvm.return %result : i32
+    }}"""

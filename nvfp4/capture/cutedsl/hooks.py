@@ -6,7 +6,7 @@ writes the PTX; the execution engine gets our CUDA functions before its code is 
 
 from __future__ import annotations
 
-import os
+import ctypes
 import re
 import tempfile
 from collections.abc import Callable, Sequence
@@ -16,106 +16,60 @@ from typing import Any
 
 from nvfp4.capture.activity import busy
 from nvfp4.capture.cutedsl import tuning, versions
-from nvfp4.capture.cutedsl.callbacks import make_callbacks
-from nvfp4.capture.cutedsl.definitions import declared_functions, define
+from nvfp4.capture.cutedsl.callbacks import declared_functions, define, make_callbacks
 from nvfp4.capture.cutedsl.host import HostRuntime
+from nvfp4.capture.patches import Patches
 
 _PTX_ATTRIBUTE = "captured_ptx"
 _DUMP_OPTION = re.compile(r"dump-ptx-path='([^']*)'")
 # PTX texts of several modules in one attribute; no text contains a NUL.
 _SEPARATOR = "\0"
-_INHERITED = object()
 
 
-class Hooks:
-    """The replaced attributes of CuTe DSL's classes; `remove` puts them back."""
-
-    def __init__(self) -> None:
-        self._replaced: list[tuple[Any, str, Any]] = []
-        self._environment: dict[str, str | None] = {}
-
-    def replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        """Set `owner.name` to `make(original)`. Raises UnsupportedVersion if there is none."""
-        attributes = vars(owner)
-        if name not in attributes:
-            owner_name = getattr(owner, "__name__", type(owner).__name__)
-            raise versions.unsupported(f"{owner_name} has no {name}")
-        original = attributes[name]
-        self._replaced.append((owner, name, original))
-        setattr(owner, name, make(original))
-
-    def override(self, owner: type, name: str, make: Callable[[Any], Any]) -> None:
-        """The same for an attribute that `owner` may have inherited; once."""
-        if any(each is owner and held == name for each, held, _ in self._replaced):
-            return
-        self._replaced.append((owner, name, vars(owner).get(name, _INHERITED)))
-        setattr(owner, name, make(getattr(owner, name)))
-
-    def set_environment(self, name: str, value: str) -> None:
-        """Set an environment variable until `remove`."""
-        self._environment.setdefault(name, os.environ.get(name))
-        os.environ[name] = value
-
-    def remove(self) -> None:
-        """Put everything back, last first."""
-        for owner, name, original in reversed(self._replaced):
-            if original is _INHERITED:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, original)
-        self._replaced.clear()
-        for name, value in self._environment.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-        self._environment.clear()
-
-
-def install(runtime: HostRuntime) -> Hooks:
+def install(runtime: HostRuntime) -> Patches:
     """Hook CuTe DSL so that what it compiles and launches from now on goes to `runtime`.
 
     Raises the errors of `compiling_for`.
     """
-    return compiling_for(runtime.device.arch, lambda hooks: _install(hooks, runtime))
+    return compiling_for(runtime.device.arch, lambda patches: _install(patches, runtime))
 
 
-def compiling_for(arch: str, install_more: Callable[[Hooks], None]) -> Hooks:
+def compiling_for(arch: str, install_more: Callable[[Patches], None]) -> Patches:
     """Hook CuTe DSL so that it compiles for `arch` from now on and keeps the PTX.
 
     Raises ImportError without CuTe DSL and UnsupportedVersion, one of its kind, where the
     installed version does not fit.
     """
     versions.check()
-    hooks = Hooks()
-    hooks.set_environment("CUTE_DSL_ARCH", arch)
+    patches = Patches()
+    patches.set_variable("CUTE_DSL_ARCH", arch)
     # Modules from the cache on disk were compiled without the PTX.
-    hooks.set_environment("CUTE_DSL_DISABLE_FILE_CACHING", "1")
+    patches.set_variable("CUTE_DSL_DISABLE_FILE_CACHING", "1")
     # .file and .loc name the user's Python; the instructions stay the same.
-    hooks.set_environment("CUTE_DSL_LINEINFO", "1")
+    patches.set_variable("CUTE_DSL_LINEINFO", "1")
 
     try:
-        _compile_for(hooks, arch)
-        install_more(hooks)
+        _compile_for(patches, arch)
+        install_more(patches)
     except BaseException as error:
-        hooks.remove()
+        patches.undo()
         if type(error) in (AttributeError, ImportError, ModuleNotFoundError):
             raise versions.unsupported(str(error)) from error
         raise
-    return hooks
+    return patches
 
 
-def _compile_for(hooks: Hooks, arch: str) -> None:
+def _compile_for(patches: Patches, arch: str) -> None:
     from cutlass.base_dsl.compiler import Compiler
 
     for dsl in versions.dsl_objects():
-        hooks.replace(dsl.envar, versions.architecture_name(dsl.envar), lambda _: arch)
-        hooks.replace(dsl.envar, "disable_file_caching", lambda _: True)
-        hooks.replace(dsl.envar, "lineinfo", lambda _: True)
-    hooks.replace(Compiler, "compile", _keeping_ptx)
+        patches.replace(dsl.envar, versions.architecture_name(dsl.envar), lambda _: arch)
+        patches.replace(dsl.envar, "disable_file_caching", lambda _: True)
+        patches.replace(dsl.envar, "lineinfo", lambda _: True)
+    patches.replace(Compiler, "compile", _keeping_ptx)
 
 
-def _install(hooks: Hooks, runtime: HostRuntime) -> None:
+def _install(patches: Patches, runtime: HostRuntime) -> None:
     from cutlass.base_dsl.compiler import Compiler
     from cutlass.base_dsl.dsl import BaseDSL
     from cutlass.base_dsl.jit_executor import JitExecutor
@@ -127,24 +81,20 @@ def _install(hooks: Hooks, runtime: HostRuntime) -> None:
     def defined(made: dict[str, Any]) -> None:
         runtime.hold(made)
         for function in versions.tvm_ffi_functions():
-            hooks.override(function, "__call__", partial(_raising, runtime))
+            patches.override(function, "__call__", partial(_raising, runtime))
 
     driver_check = versions.driver_check(Compiler)
     if driver_check:
-        hooks.replace(Compiler, driver_check, lambda _: _nothing)
-    hooks.replace(BaseDSL, "generate_mlir", busy("compiling"))
-    hooks.replace(Compiler, "jit", linked_to(callbacks, defined))
-    hooks.replace(JitExecutor, "run_compiled_program", partial(_raising, runtime))
-    hooks.replace(CudaDialectJitCompiledFunction, "num_devices", lambda _: property(lambda _: 1))
-    _replace_driver_queries(hooks, runtime)
+        patches.replace(Compiler, driver_check, lambda _: _nothing)
+    patches.replace(BaseDSL, "generate_mlir", busy("compiling"))
+    patches.replace(Compiler, "jit", partial(linked_to, callbacks, defined))
+    patches.replace(JitExecutor, "run_compiled_program", partial(_raising, runtime))
+    patches.replace(CudaDialectJitCompiledFunction, "num_devices", lambda _: property(lambda _: 1))
+    _replace_driver_queries(patches, runtime)
     timing = tuning.replacements(runtime)
     for owner in versions.testing_modules():
         for name in timing.keys() & vars(owner).keys():
-            hooks.replace(owner, name, partial(_instead, timing[name]))
-
-
-def _instead(new: Any, _: Any) -> Any:
-    return new
+            patches.replace(owner, name, partial(_instead, timing[name]))
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -181,23 +131,16 @@ Callbacks = Callable[[tuple[str, ...], list[str], Sequence[str]], dict[str, Any]
 
 
 def linked_to(
-    make: Callbacks, defined: Callable[[dict[str, Any]], None]
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    make: Callbacks, defined: Callable[[dict[str, Any]], None], original: Callable[..., Any]
+) -> Callable[..., Any]:
     """Compiler.jit whose engine finds our functions before those of the libraries.
 
     defined: gets callbacks that were put into a module of TVM-FFI, which may outlive its engine.
     """
-    return lambda original: _linked_to(make, defined, original)
 
-
-def _linked_to(
-    make: Callbacks, defined: Callable[[dict[str, Any]], None], original: Callable[..., Any]
-) -> Callable[..., Any]:
     def jit(
         self: Any, module: Any, opt_level: int = 2, shared_libs: Sequence[str] = (), **kwargs: Any
     ) -> Any:
-        import ctypes
-
         attributes = module.operation.attributes
         text = attributes[_PTX_ATTRIBUTE].value if _PTX_ATTRIBUTE in attributes else ""
         declared = list(declared_functions(module))
@@ -231,7 +174,7 @@ def _raising(runtime: HostRuntime, original: Callable[..., Any]) -> Callable[...
     return run
 
 
-def _replace_driver_queries(hooks: Hooks, runtime: HostRuntime) -> None:
+def _replace_driver_queries(patches: Patches, runtime: HostRuntime) -> None:
     """Helpers of CuTe DSL that would ask the driver: contexts, streams, hardware numbers."""
     import cutlass.base_dsl.runtime.cuda as cuda_helpers
     import cutlass.torch
@@ -243,34 +186,31 @@ def _replace_driver_queries(hooks: Hooks, runtime: HostRuntime) -> None:
     def stream(*_: Any) -> Any:
         return driver.CUstream(0)
 
+    answers: dict[Any, dict[str, Any]] = {
+        cuda_helpers: {
+            # The driver's attributes have the runtime's numbers.
+            "get_device_attribute": lambda attribute, *_: device.attribute(int(attribute)),
+            "get_compute_capability_major_minor": lambda *_: device.capability,
+        },
+        cutlass.torch: {"default_stream": stream, "current_stream": stream},
+        hardware.HardwareInfo: {
+            "__init__": _nothing,
+            "get_max_active_clusters": lambda _, size, *__: device.multiprocessors // size,
+            "get_l2_cache_size_in_bytes": lambda _: device.l2_bytes,
+            "get_device_multiprocessor_count": lambda _: device.multiprocessors,
+        },
+    }
+    helpers = {
+        **dict.fromkeys(("initialize_cuda_context", "stream_sync", "stream_destroy"), _nothing),
+        "stream_create": stream,
+    }
     for module in versions.helper_modules():
-        for name in ("initialize_cuda_context", "stream_sync", "stream_destroy"):
-            if hasattr(module, name):
-                hooks.replace(module, name, lambda _: _nothing)
-        if hasattr(module, "stream_create"):
-            hooks.replace(module, "stream_create", lambda _: stream)
-    hooks.replace(
-        cuda_helpers,
-        "get_device_attribute",
-        # The driver's attributes have the runtime's numbers.
-        lambda _: lambda attribute, *_: runtime.device_attribute(int(attribute)),
-    )
-    hooks.replace(
-        cuda_helpers, "get_compute_capability_major_minor", lambda _: lambda *_: device.capability
-    )
-    for name in ("default_stream", "current_stream"):
-        hooks.replace(cutlass.torch, name, lambda _: stream)
+        known = {name: each for name, each in helpers.items() if hasattr(module, name)}
+        answers[module] = {**known, **answers.get(module, {})}
+    for owner, replacements in answers.items():
+        for name, answer in replacements.items():
+            patches.replace(owner, name, partial(_instead, answer))
 
-    information = hardware.HardwareInfo
-    hooks.replace(information, "__init__", lambda _: _nothing)
-    hooks.replace(
-        information,
-        "get_max_active_clusters",
-        lambda _: lambda self, cluster_size, *_: device.multiprocessors // cluster_size,
-    )
-    hooks.replace(information, "get_l2_cache_size_in_bytes", lambda _: lambda self: device.l2_bytes)
-    hooks.replace(
-        information,
-        "get_device_multiprocessor_count",
-        lambda _: lambda self: device.multiprocessors,
-    )
+
+def _instead(new: Any, _: Any) -> Any:
+    return new

@@ -11,86 +11,46 @@ from __future__ import annotations
 import ctypes
 import itertools
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 
-from nvfp4.capture.device import Device
-from nvfp4.capture.signature import parameter_bytes, parameters_at
-from nvfp4.records.launch import (
-    Dim3,
-    Examine,
-    Launch,
-    ListedMemory,
-    Memory,
-    Note,
-    anything_goes,
+from nvfp4.capture.codes import Code, CudaError
+from nvfp4.capture.kernel import (
+    Kernel,
+    allow_dynamic_shared,
+    blocks_per_multiprocessor,
+    examined,
+    find_kernel,
+    kernel_attributes,
+    refuse_too_much_shared,
 )
+from nvfp4.capture.session import Session
+from nvfp4.capture.signature import parameters_at
+from nvfp4.records.launch import Dim3, Launch
 from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall
 
-LAUNCH_FAILURE = 719  # cudaErrorLaunchFailure
+LAUNCH_FAILURE = Code.LAUNCH_FAILURE
 _LAUNCH_ATTRIBUTE_BYTES = 72
 _CLUSTER_DIMENSION = 4  # cudaLaunchAttributeClusterDimension
 _MAX_DYNAMIC_SHARED = 8  # cudaFuncAttributeMaxDynamicSharedMemorySize, CU_FUNC_ATTRIBUTE_...
-_DEFAULT_SHARED_BYTES = 48 * 1024
-_KERNEL_NUMBERS = {0: 1024, 1: 0, 3: 0, 4: 32, 5: 100, 6: 90}
 
 
-@dataclass
-class _Kernel:
-    """A kernel handle: the module's PTX and the sizes of the parameters in bytes."""
-
-    ptx: str
-    name: str
-    parameter_bytes: tuple[int, ...]
-    dynamic_shared_limit: int = _DEFAULT_SHARED_BYTES
-
-
-class HostRuntime:
-    """State behind the callbacks: handles given out, and an exception on its way.
-
-    Compiled code keeps its handles for as long as the process lives, so one runtime serves all
-    emulations of a process, one after the other: `begin` and `end` say which is on.
+class HostRuntime(Session):
+    """The session of CuTe DSL, and the state behind the callbacks: handles given out, and an
+    exception on its way.
     """
 
     def __init__(self) -> None:
-        self._device: Device | None = None
-        self._launch: Callable[[Launch], None] | None = None
-        self._memory: Memory = ListedMemory()
-        self._examine: Examine = anything_goes
+        super().__init__("CuTe DSL")
         self._pending = threading.local()
         self._handles = itertools.count(0x1000, 0x10)
         self._libraries: dict[int, tuple[str, ...]] = {}
-        self._kernels: dict[int, _Kernel] = {}
-        self._notes: list[Note] = []
-        self._trials = 0
+        self._kernels: dict[int, Kernel] = {}
         self._held: list[object] = []
 
-    def begin(
-        self,
-        device: Device,
-        launch: Callable[[Launch], None],
-        memory: Memory,
-        examine: Examine = anything_goes,
-    ) -> None:
-        """Send launches on `memory` to `launch` until `end`. Raises RuntimeError if one is on."""
-        if self._launch is not None:
-            raise RuntimeError("CuTe DSL launches are intercepted already")
-        self._device, self._launch, self._memory = device, launch, memory
-        self._examine = examine
+    def forget(self) -> None:
+        """Of what an earlier interception has left."""
+        super().forget()
         self._pending = threading.local()  # nobody was there to raise what a late call left
-        self._notes.clear()
-
-    def end(self) -> None:
-        """Refuse launches from now on."""
-        self._device = self._launch = None
-
-    @property
-    def device(self) -> Device:
-        """The pretended device. Raises UnsupportedCall when no emulation is on."""
-        if self._device is None:
-            raise UnsupportedCall("this function was compiled for an emulation that has ended")
-        return self._device
 
     def keep(self, error: BaseException) -> None:
         """Hold an exception that cannot cross compiled code until `raise_pending`: the first, which
@@ -110,22 +70,6 @@ class HostRuntime:
         """Keep what compiled code refers to for as long as the process lives."""
         self._held.append(thing)
 
-    # What host code does beside its launches
-
-    @contextmanager
-    def trying(self) -> Iterator[None]:
-        """Launches of the with block are trials."""
-        self._trials += 1
-        try:
-            yield
-        finally:
-            self._trials -= 1
-
-    def note(self, note: Note) -> None:
-        """Say something with the next launch that is no trial, once."""
-        if note not in self._notes:
-            self._notes.append(note)
-
     # Handles
 
     def load_library(self, texts: tuple[str, ...]) -> int:
@@ -136,16 +80,15 @@ class HostRuntime:
 
     def find_kernel(self, library: int, name: str) -> int:
         """A handle for the kernel `name` of a library."""
-        for text in self._libraries[library]:
-            sizes = parameter_bytes(text, name)
-            if sizes is not None:
-                handle = next(self._handles)
-                self._kernels[handle] = _Kernel(text, name, sizes)
-                return handle
-        raise UnsupportedCall(
-            f"the compiled module has no PTX of a kernel named {name}",
-            hint="the PTX is kept of what is compiled after the interception was installed",
-        )
+        kernel = find_kernel(self._libraries[library], name)
+        if kernel is None:
+            raise UnsupportedCall(
+                f"the compiled module has no PTX of a kernel named {name}",
+                hint="the PTX is kept of what is compiled after the interception was installed",
+            )
+        handle = next(self._handles)
+        self._kernels[handle] = kernel
+        return handle
 
     # Launches
 
@@ -161,32 +104,11 @@ class HostRuntime:
     ) -> None:
         """Launch a kernel whose parameters `args` points at, one pointer each."""
         kernel = self._kernels[handle]
-        if shared_bytes > kernel.dynamic_shared_limit:
-            self._examine(kernel.ptx, kernel.name)
-            raise LaunchRefused(
-                f"{kernel.name} is launched with {shared_bytes} bytes of dynamic shared memory, "
-                f"but {kernel.dynamic_shared_limit} are allowed"
-            )
-        if self._launch is None:
-            raise UnsupportedCall("this function was compiled for an emulation that has ended")
+        self._unless_refused(kernel, refuse_too_much_shared, shared_bytes)
         raw = parameters_at(args, kernel.parameter_bytes)
-        trial, notes = self._trials > 0, tuple(self._notes)
-        if not trial:
-            self._notes.clear()
-        self._launch(
-            Launch(
-                kernel.ptx,
-                kernel.name,
-                grid,
-                block,
-                raw,
-                shared_bytes,
-                cluster,
-                self._memory,
-                () if trial else notes,
-                trial,
-                stream=stream,
-            )
+        text, name = kernel.ptx, kernel.name
+        self.hand_over(
+            Launch(text, name, grid, block, raw, shared_bytes, cluster, self.memory, stream=stream)
         )
 
     def run_configured(self, config: int, handle: int, args: int) -> None:
@@ -205,40 +127,29 @@ class HostRuntime:
         grid, block = tuple(dims[:3]), tuple(dims[3:])
         self.run(handle, grid, block, cluster, shared_bytes, args, stream)  # type: ignore[arg-type]
 
+    def _unless_refused(self, kernel: Kernel, check: Callable[..., None], value: int) -> None:
+        """Raises LaunchRefused for what CUDA refuses of a kernel."""
+        try:
+            with examined(kernel, self.examine):
+                check(kernel, self.device, value)
+        except CudaError as error:
+            raise LaunchRefused(error.message) from None
+
     # Attributes
 
     def set_attribute(self, handle: int, attribute: int, value: int) -> None:
         """Only the limit of dynamic shared memory has an effect here."""
-        if attribute != _MAX_DYNAMIC_SHARED:
-            return
-        kernel = self._kernels[handle]
-        if value > self.device.shared_bytes_per_block:
-            self._examine(kernel.ptx, kernel.name)
-            raise LaunchRefused(
-                f"{value} bytes of dynamic shared memory; a block of {self.device.arch} has at "
-                f"most {self.device.shared_bytes_per_block}"
-            )
-        kernel.dynamic_shared_limit = value
+        if attribute == _MAX_DYNAMIC_SHARED:
+            self._unless_refused(self._kernels[handle], allow_dynamic_shared, value)
 
     def kernel_attribute(self, handle: int, attribute: int) -> int:
         """A CUfunction_attribute of a kernel, as far as it can be known without a device."""
-        if attribute == _MAX_DYNAMIC_SHARED:
-            return self._kernels[handle].dynamic_shared_limit
-        return _KERNEL_NUMBERS.get(attribute, 0)
+        return kernel_attributes(self._kernels[handle], self.device).get(attribute, 0)
 
-    def device_attribute(self, attribute: int) -> int:
-        """A cudaDeviceAttr of the pretended device."""
-        if attribute not in self.device.attributes:
-            raise UnsupportedCall(
-                f"host code asks for device attribute {attribute}, which is not known"
-            )
-        return self.device.attributes[attribute]
-
-    def blocks_per_multiprocessor(self, threads: int, shared_bytes: int) -> int:
-        """How many blocks fit one multiprocessor by threads and shared memory."""
-        by_threads = self.device.threads_per_multiprocessor // max(threads, 1)
-        by_shared = self.device.shared_bytes_per_multiprocessor // (shared_bytes + 1024)
-        return min(by_threads, by_shared, 32)
+    def blocks_per_multiprocessor(self, handle: int, threads: int, shared_bytes: int) -> int:
+        """How many blocks of a kernel fit one multiprocessor by threads and shared memory."""
+        kernel = self._kernels[handle]
+        return blocks_per_multiprocessor(kernel, self.device, threads, shared_bytes)
 
 
 RUNTIME = HostRuntime()

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from nvfp4.capture.cutedsl.hooks import Hooks, compiling_for, linked_to
+from nvfp4.capture.cutedsl.hooks import compiling_for, linked_to
+from nvfp4.capture.patches import Patches
 from nvfp4.records.launch_errors import UnsupportedCall
 
 I32, PTR = ctypes.c_int32, ctypes.c_void_p
@@ -41,18 +43,15 @@ def start_loading(translate: Translate, arch: str) -> Callable[[], None]:
         real = _real_load(libraries)
         return {_LOAD: ctypes.CFUNCTYPE(I32, *_ARGUMENTS)(_load(texts, translate, real, pending))}
 
-    def install(hooks: Hooks) -> None:
+    def install(patches: Patches) -> None:
         from cutlass.base_dsl.compiler import Compiler
         from cutlass.cutlass_dsl.cuda_jit_executor import CudaDialectJitCompiledFunction
 
-        hooks.replace(Compiler, "jit", linked_to(callbacks, held.append))
-        hooks.replace(
-            CudaDialectJitCompiledFunction,
-            "_load_cuda_library",
-            lambda original: _raising(pending, original),
-        )
+        patches.replace(Compiler, "jit", partial(linked_to, callbacks, held.append))
+        raising = partial(_raising, pending)
+        patches.replace(CudaDialectJitCompiledFunction, "_load_cuda_library", raising)
 
-    return compiling_for(arch, install).remove
+    return compiling_for(arch, install).undo
 
 
 def _real_load(libraries: Sequence[str]) -> Any:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import itertools
 import math
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from nvfp4.capture.cutedsl.host import HostRuntime
+from nvfp4.capture.frames import users_line
 from nvfp4.capture.untimed import Untimed
 from nvfp4.records.launch import Note
 
@@ -103,7 +102,7 @@ def _raise_unless_skipped(error: Exception) -> None:
 
 
 def _note(function: str, what: str) -> Note:
-    file, line = _caller()
+    file, line = users_line()
     return Note(
         "autotune",
         f"cutlass.testing.{function} {what}: nothing can be timed without a GPU",
@@ -111,16 +110,3 @@ def _note(function: str, what: str) -> Note:
         file=file,
         line=line,
     )
-
-
-def _caller() -> tuple[str | None, int | None]:
-    """File and line of the innermost code that is neither this module's nor CUTLASS's."""
-    import cutlass
-
-    own = (__file__, str(Path(cutlass.__file__).parent))
-    frame = sys._getframe()
-    while frame.f_code.co_filename.startswith(own):
-        if frame.f_back is None:
-            return None, None
-        frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno

@@ -6,19 +6,12 @@
 from __future__ import annotations
 
 import importlib.metadata
-import re
 from typing import Any
 
-from nvfp4.records.launch_errors import CaptureError
+from nvfp4.capture.patches import UnsupportedVersion, version_numbers
 
 TRIED = ("4.3.5", "4.4.2", "4.5.2", "4.6.3", "4.7.1", "4.8.1")
 OLDEST, NEWEST = TRIED[0], TRIED[-1]
-
-
-class UnsupportedVersion(CaptureError, ImportError):
-    """The installed nvidia-cutlass-dsl cannot be intercepted."""
-
-    refusal = True
 
 
 def installed() -> str:
@@ -39,12 +32,8 @@ def unsupported(reason: str) -> UnsupportedVersion:
 
 def check() -> None:
     """Raises UnsupportedVersion before 4.3.5. A later version than was tried may well work."""
-    if _numbers(installed()) < _numbers(OLDEST):
+    if version_numbers(installed()) < version_numbers(OLDEST):
         raise unsupported(f"it is older than {OLDEST}")
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
 def dsl_objects() -> list[Any]:

@@ -19,8 +19,9 @@ from types import TracebackType
 import torch
 
 from nvfp4.capture.device import device_for
+from nvfp4.capture.patches import Patches
 from nvfp4.capture.standin.cuda_module import replace_cuda_module
-from nvfp4.capture.standin.functions import Patches, replace_functions
+from nvfp4.capture.standin.functions import replace_functions
 from nvfp4.capture.standin.kernels import Kernels, OnRead
 from nvfp4.capture.standin.memory import DeviceGuard, as_cpu, as_cuda, byte_runs
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,76 +11,71 @@ import torch
 from nvfp4.capture import stream_order
 from nvfp4.capture.device import Device
 from nvfp4.capture.graphs import capturing
+from nvfp4.capture.patches import Patches
 from nvfp4.capture.standin import graphs, streams
-from nvfp4.capture.standin.functions import Patches, indexed
+from nvfp4.capture.standin.functions import indexed
 from nvfp4.records.launch_errors import MissingAttribute
 
 CUDA_VERSION = "13.0"
 
 
-@dataclass(frozen=True)
-class DeviceProperties:
+def properties_of(device: Device) -> SimpleNamespace:
     """What torch.cuda.get_device_properties gives; sizes in bytes. No uuid: it is no real GPU."""
-
-    name: str
-    major: int
-    minor: int
-    total_memory: int
-    multi_processor_count: int
-    L2_cache_size: int
-    shared_memory_per_block: int
-    shared_memory_per_block_optin: int
-    shared_memory_per_multiprocessor: int
-    max_threads_per_multi_processor: int
-    max_threads_per_block: int = 1024
-    regs_per_multiprocessor: int = 65536
-    warp_size: int = 32
-    is_integrated: int = 0
-    is_multi_gpu_board: int = 0
-    uuid: None = None
-
-    @property
-    def gcnArchName(self) -> str:
-        return self.name
-
-
-def properties_of(device: Device) -> DeviceProperties:
-    """A device's properties under torch's names."""
-    return DeviceProperties(
+    attributes = device.attributes
+    return SimpleNamespace(
         name=device.name,
+        gcnArchName=device.name,
+        uuid=None,
         major=device.capability[0],
         minor=device.capability[1],
         total_memory=device.memory_bytes,
         multi_processor_count=device.multiprocessors,
         L2_cache_size=device.l2_bytes,
-        shared_memory_per_block=48 * 1024,
+        shared_memory_per_block=attributes[8],
         shared_memory_per_block_optin=device.shared_bytes_per_block,
         shared_memory_per_multiprocessor=device.shared_bytes_per_multiprocessor,
         max_threads_per_multi_processor=device.threads_per_multiprocessor,
+        max_threads_per_block=attributes[1],
+        regs_per_multiprocessor=attributes[82],
+        warp_size=attributes[10],
+        is_integrated=attributes[18],
+        is_multi_gpu_board=attributes[84],
     )
 
 
 def replace_cuda_module(patches: Patches, device: Device, generator: torch.Generator) -> None:
     """Replace functions and classes of torch.cuda, torch.version, torch.backends, accelerator."""
-    for name, value in {
-        **_about_the_device(device),
-        **_about_memory(device),
-        **_about_random_numbers(generator),
-        **_about_streams(),
-    }.items():
-        patches.set(torch.cuda, name, value)
-    patches.set(torch.cuda.streams, "Stream", streams.Stream)
-    patches.set(torch.cuda.streams, "Event", streams.Event)
-    patches.set(torch.cuda.graphs, "CUDAGraph", graphs.CUDAGraph)
-    patches.set(torch.cuda.graphs, "graph", graphs.graph)
-    for name in ("range_push", "range_start"):
-        patches.set(torch.cuda.nvtx, name, lambda message: 0)
-    for name in ("range_end", "mark"):
-        patches.set(torch.cuda.nvtx, name, lambda value: None)
-    patches.set(torch.cuda.nvtx, "range_pop", lambda: 0)
-    patches.set(torch.version, "cuda", CUDA_VERSION)
-    patches.set(torch.backends.cuda, "is_built", lambda: True)
-    _replace_accelerator(patches)
+    replacements: dict[Any, dict[str, Any]] = {
+        torch.cuda: {
+            **_about_the_device(device),
+            **_about_memory(device),
+            **_about_random_numbers(generator),
+            **_about_streams(),
+        },
+        torch.cuda.streams: {"Stream": streams.Stream, "Event": streams.Event},
+        torch.cuda.graphs: {"CUDAGraph": graphs.CUDAGraph, "graph": graphs.graph},
+        torch.cuda.nvtx: {
+            **dict.fromkeys(("range_push", "range_start"), lambda message: 0),
+            **dict.fromkeys(("range_end", "mark"), _nothing),
+            "range_pop": lambda: 0,
+        },
+        torch.version: {"cuda": CUDA_VERSION},
+        torch.backends.cuda: {"is_built": lambda: True},
+        # It asks C++ whether there is one.
+        torch.accelerator: {
+            "is_available": lambda: True,
+            "device_count": lambda: 1,
+            "current_accelerator": lambda check_available=False: torch.device("cuda"),
+            "current_device_index": lambda: 0,
+            "current_stream": streams.current_stream,
+            "set_stream": streams.set_stream,
+            "set_device_index": _require_cuda,
+            "synchronize": _synchronize,
+        },
+    }
+    for owner, values in replacements.items():
+        for name, value in values.items():
+            patches.set(owner, name, value)
 
 
 def _checked(value: Any) -> Callable[..., Any]:
@@ -190,17 +184,9 @@ class _Cudart:
 
 
 def _about_memory(device: Device) -> dict[str, Any]:
-    counts = {
-        name: _checked(0)
-        for name in (
-            "memory_allocated",
-            "max_memory_allocated",
-            "memory_reserved",
-            "max_memory_reserved",
-        )
-    }
+    used = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
     return {
-        **counts,
+        **dict.fromkeys(used, _checked(0)),
         "mem_get_info": _checked((device.memory_bytes, device.memory_bytes)),
         "memory_stats": lambda device=None: {},
         "empty_cache": _nothing,
@@ -247,18 +233,3 @@ def _about_streams() -> dict[str, Any]:
         "is_current_stream_capturing": capturing,
         "make_graphed_callables": graphs.make_graphed_callables,
     }
-
-
-def _replace_accelerator(patches: Patches) -> None:
-    """torch.accelerator, which asks C++ whether there is one."""
-    for name, value in {
-        "is_available": lambda: True,
-        "device_count": lambda: 1,
-        "current_accelerator": lambda check_available=False: torch.device("cuda"),
-        "current_device_index": lambda: 0,
-        "current_stream": streams.current_stream,
-        "set_stream": streams.set_stream,
-        "set_device_index": _require_cuda,
-        "synchronize": _synchronize,
-    }.items():
-        patches.set(torch.accelerator, name, value)

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nvfp4.capture.device import device_for
-from nvfp4.records.launch import Launch, ListedMemory, Memory
+from nvfp4.capture.session import Session
+from nvfp4.records.launch import Launch, Memory, anything_goes
 
-__all__ = ["start"]
+__all__ = ["SESSION", "start"]
+
+SESSION = Session("Triton")
 
 
 def start(
@@ -29,17 +31,5 @@ def start(
     intercepted is refused when something is launched, since others import it and need no launch.
     """
     from nvfp4.capture.triton.hooks import install
-    from nvfp4.capture.triton.session import SESSION
 
-    SESSION.begin(device_for(arch), run, memory or ListedMemory())
-    try:
-        patches = install(SESSION)
-    except BaseException:
-        SESSION.end()
-        raise
-
-    def stop() -> None:
-        patches.undo()
-        SESSION.end()
-
-    return stop
+    return SESSION.start(run, arch, memory, anything_goes, lambda: install(SESSION).undo)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from nvfp4.capture.triton.session import Session
+from nvfp4.capture.session import Session
 from nvfp4.capture.untimed import Untimed
 from nvfp4.records.launch import Note
 
@@ -29,7 +29,7 @@ def try_once(session: Session, original: Callable[..., Any]) -> Callable[..., An
             return _NOT_CHOSEN
         # The user may have given one that measures; this hides it.
         vars(self)["do_bench"] = _run_once
-        with session.launching(trial=True):
+        with session.trying():
             timings = original(self, *args, config=config, **meta)
         if timings[0] is _CHOSEN[0]:
             tuning.chosen = config
@@ -92,9 +92,9 @@ class _Noting:
     def run(self, *args: Any, **kwargs: Any) -> Any:
         chosen = getattr(self._tuner, "best_config", None)
         untimed = any(t.chosen is chosen and t.tried > 1 for t in _tunings(self._tuner))
-        notes = (_note(self._tuner, chosen),) if untimed and not self._session.trial else ()
-        with self._session.launching(notes):
-            return self._kernel.run(*args, **kwargs)
+        if untimed and not self._session.trial:
+            self._session.note(_note(self._tuner, chosen))
+        return self._kernel.run(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._kernel, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 import threading
 from dataclasses import dataclass
@@ -9,12 +10,11 @@ from typing import Any
 
 from triton.backends.compiler import GPUTarget
 
+from nvfp4.capture.session import Session
 from nvfp4.capture.signature import parameter_bytes
 from nvfp4.capture.torch_memory import kernel_memory
 from nvfp4.capture.triton import loading as lines
-from nvfp4.capture.triton import session as resources
 from nvfp4.capture.triton.arguments import pack_arguments, pointer
-from nvfp4.capture.triton.session import Session
 from nvfp4.records.launch import Launch
 from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall
 
@@ -156,7 +156,7 @@ class Utilities:
         if sizes is None:
             raise UnsupportedCall(f"the compiled module has no PTX of a kernel named {name}")
         function = Function(name, ptx, kernel.metadata.target.arch, sizes)
-        registers, spilled = resources.of_kernel(binary)
+        registers, spilled = of_kernel(binary)
         return function, function, registers, spilled, *self._limits
 
     def unload_module(self, module: Any) -> None:
@@ -213,7 +213,7 @@ class Launcher:
             enter_hook(launch_metadata)
         # Triton launches nothing for an empty grid.
         if grid_x * grid_y * grid_z > 0:
-            self._session.launch(
+            self._session.hand_over(
                 Launch(
                     ptx=function.ptx,
                     kernel=function.name,
@@ -223,8 +223,6 @@ class Launcher:
                     shared_bytes=self._metadata.shared,
                     cluster=(ctas, 1, 1),
                     memory=self._session.memory,
-                    notes=self._session.notes,
-                    trial=self._session.trial,
                     stream=int(stream or 0),
                 )
             )
@@ -243,3 +241,40 @@ class Launcher:
             allocator = allocator.get()
         alignment = getattr(self._metadata, f"{kind}_scratch_align", 1)
         return allocator(grid[0] * grid[1] * grid[2] * ctas * nbytes, alignment, stream)
+
+
+_SECTION_HEADER = "<IIQQQQIIQQ"
+_WITH_VALUE = 4  # format of an entry: a size in bytes, then the value
+_REGISTERS, _STACK = 0x2F, 0x12
+
+
+def of_kernel(cubin: bytes) -> tuple[int, int]:
+    """(registers a thread, words a thread has on its stack), 0 where the file does not say.
+
+    Source: the section .nv.info of the ELF file, entries REGCOUNT and MIN_STACK_SIZE, as
+    `nvdisasm` and `cuobjdump -elf` name them.
+    """
+    found = {_REGISTERS: 0, _STACK: 0}
+    if cubin[:5] != b"\x7fELF\x02":
+        return 0, 0
+    (start,) = struct.unpack_from("<Q", cubin, 0x28)
+    size, count, names = struct.unpack_from("<HHH", cubin, 0x3A)
+    sections = [struct.unpack_from(_SECTION_HEADER, cubin, start + size * i) for i in range(count)]
+    text = sections[names][4]
+    for name, _, _, _, offset, nbytes, *_ in sections:
+        at = text + name
+        if cubin[at : cubin.index(b"\0", at)] == b".nv.info":
+            _read(cubin[offset : offset + nbytes], found)
+    return found[_REGISTERS], found[_STACK] // 4
+
+
+def _read(entries: bytes, found: dict[int, int]) -> None:
+    at = 0
+    while at + 4 <= len(entries):
+        kind, attribute, nbytes = struct.unpack_from("<BBH", entries, at)
+        at += 4
+        if kind != _WITH_VALUE:
+            continue
+        if attribute in found and nbytes >= 8:
+            found[attribute] = max(found[attribute], struct.unpack_from("<I", entries, at + 4)[0])
+        at += nbytes

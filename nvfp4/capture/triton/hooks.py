@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 from nvfp4.capture.activity import busy
-from nvfp4.capture.standin.functions import Patches
+from nvfp4.capture.patches import Patches, UnsupportedVersion, version_numbers
+from nvfp4.capture.session import Session
 from nvfp4.capture.triton import autotuning
-from nvfp4.capture.triton.session import Session
-from nvfp4.records.launch_errors import CaptureError
 
 OLDEST = "3.3"
 _LINE_INFO_OFF = "TRITON_DISABLE_LINE_INFO"
-
-
-class UnsupportedVersion(CaptureError, ImportError):
-    """The installed Triton cannot be intercepted."""
-
-    refusal = True
 
 
 def install(session: Session) -> Patches:
@@ -30,7 +22,7 @@ def install(session: Session) -> Patches:
     # Read when something is compiled; it is part of the key of Triton's cache.
     patches.set_variable(_LINE_INFO_OFF, "0")
     try:
-        if _numbers(triton.__version__) < _numbers(OLDEST):
+        if version_numbers(triton.__version__) < version_numbers(OLDEST):
             raise AttributeError(f"it is older than {OLDEST}")
         active: Any = _replace(patches, session)
     except (AttributeError, ImportError) as error:
@@ -53,10 +45,6 @@ def unsupported(version: str, reason: str) -> UnsupportedVersion:
         f"Triton {version} cannot be intercepted: {reason}",
         hint=f"{OLDEST} and later can: python -m pip install --upgrade triton",
     )
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
 def _replace(patches: Patches, session: Session) -> Any:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nvfp4.capture.device import device_for
-from nvfp4.capture.standin.functions import Patches
+from nvfp4.capture.patches import Patches
 
 Translate = Callable[[str], str]
 

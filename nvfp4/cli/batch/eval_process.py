@@ -19,7 +19,7 @@ from typing import IO, Any, NoReturn
 from nvfp4.cli import errors as exits
 from nvfp4.cli.errors import SetupError, error_object, json_schema
 from nvfp4.cli.judging.assess import read_submission
-from nvfp4.cli.judging.janitor import end, watched
+from nvfp4.cli.judging.processes import end, watched
 from nvfp4.cli.problem import package_path
 from nvfp4.cli.text import visible
 
@@ -153,13 +153,10 @@ def crashed(message: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A content to judge. paths: the files that have it, the first stands for all. task: the bytes
-    of a task.yml beside the first, which tells that a submission is another problem's.
-    """
+    """A content to judge. paths: the files that have it, the first stands for all."""
 
     sha256: str
     content: bytes
-    task: bytes | None = None
     paths: list[Path] = field(default_factory=list)
 
     @property
@@ -171,8 +168,6 @@ class Candidate:
         """A copy of the file in a folder, as it may lie on another machine."""
         copy = folder / self.name
         copy.write_bytes(self.content)
-        if self.task is not None:
-            (folder / "task.yml").write_bytes(self.task)
         return copy
 
 
@@ -211,13 +206,6 @@ def read_candidates(
             continue
         sha256 = described.sha256
         if sha256 not in found:
-            found[sha256] = Candidate(sha256, content, _task_beside(path))
+            found[sha256] = Candidate(sha256, content)
         found[sha256].paths.append(path)
     return list(found.values()), unreadable
-
-
-def _task_beside(path: Path) -> bytes | None:
-    try:
-        return (path.resolve().parent / "task.yml").read_bytes()
-    except OSError:
-        return None

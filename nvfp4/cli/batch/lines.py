@@ -11,11 +11,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from nvfp4.cli.codes import batch_codes
 from nvfp4.cli.errors import SetupError
 
 _FIRST = b'{"schema":'
 """How each line begins; the last one may be cut off anywhere."""
+
+batch_codes = {
+    "batch.limit": "It was not judged within `--limit-s`.",
+    "batch.crashed": "`nvfp4 eval` ended without a verdict, as where memory is short.",
+}
+"""Codes of the object `error` in a line of `nvfp4 batch`, beside setup_codes."""
 
 Line = dict[str, Any]
 """What `nvfp4 eval --json` prints, and: same_as, the path whose verdict it is or None; options, how

@@ -8,7 +8,13 @@ from typing import Any
 import click
 
 from nvfp4.cli.group import Command
-from nvfp4.cli.parameters import DeviceType, SecondsType, flush_option
+from nvfp4.cli.parameters import (
+    DeviceType,
+    SecondsType,
+    flush_option,
+    json_option,
+    timeout_option,
+)
 
 
 class PercentType(click.ParamType):
@@ -65,15 +71,8 @@ class PercentType(click.ParamType):
 )
 @click.option("--device", default="auto", type=DeviceType(), help="Where to judge.")
 @flush_option
-@click.option(
-    "--timeout",
-    "timeout_s",
-    default=170.0,
-    show_default=True,
-    type=SecondsType(1, 3600),
-    help="Seconds for the tests of a file, and for the rounds that are timed side by side.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else.")
+@timeout_option("Seconds for the tests of a file, and for the rounds that are timed side by side.")
+@json_option
 def compare(named: tuple[str, ...], **options: Any) -> None:
     """Says whether other submissions are faster than the first. Needs scipy on a GPU.
 
@@ -82,7 +81,7 @@ def compare(named: tuple[str, ...], **options: Any) -> None:
     there is no verdict about time. Exit code 0: none is slower; 1: one is slower, or wrong; 3:
     unclear.
     """
-    from nvfp4.cli.compare.files import most_files
+    from nvfp4.cli.compare.results import most_files
 
     if not 2 <= len(named) <= most_files:
         raise click.UsageError(f"Name two files or judgements, or up to {most_files}.")

@@ -7,26 +7,27 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.text import Text
 
 from nvfp4.cli import interrupts
-from nvfp4.cli.compare.files import File, read_files
+from nvfp4.cli.compare.decision import Limits, Round, Waves, comparisons_of, mean_times_us
 from nvfp4.cli.compare.results import (
     Counted,
     Failed,
+    File,
     Result,
     Timed,
+    read_files,
     result_object,
 )
-from nvfp4.cli.compare.rounds import Limits, Round, Waves, comparisons_of, mean_times_us
-from nvfp4.cli.compare.side_by_side import FailedThere, Times, time_side_by_side
 from nvfp4.cli.compare.tables import show_result
 from nvfp4.cli.display.benchmark_tables import status_text
 from nvfp4.cli.display.console import new_console, say
@@ -34,13 +35,14 @@ from nvfp4.cli.display.progress import observed, quiet
 from nvfp4.cli.display.render import show_verdict
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging.assess import Observer, Plan
-from nvfp4.cli.judging.bot import side_by_side
+from nvfp4.cli.judging.bot import Bot, side_by_side
 from nvfp4.cli.judging.info import has_gpu
 from nvfp4.cli.judging.invocation import Invocation, judge
 from nvfp4.cli.judging.mistakes import first_mistake
 from nvfp4.cli.problem import Problem, load_problem
-from nvfp4.cli.text import microseconds, seconds, several
+from nvfp4.cli.text import microseconds, seconds, several, visible_json
 from nvfp4.cli.verdict import BenchmarkResult, Device, Verdict
+from nvfp4.records.failures import Failure, read_failure
 from nvfp4.records.options import Options
 
 _tests_at_once = 4
@@ -234,3 +236,50 @@ def _tested(verdict: Verdict) -> Text:
     if wrong:
         text += f"; {several(wrong, 'test')} with full-range inputs failed, which only warns"
     return Text.assemble("   ", status_text("pass"), (text, "dim"))
+
+
+Times = list[list[list[float]]]
+"""Of a wave: microseconds [rounds][files][shapes]."""
+
+
+class FailedThere(Exception):
+    """A file was wrong while it was timed. file: its number. case: the number of the benchmark,
+    None where it could not be loaded.
+    """
+
+    def __init__(self, file: int, case: int | None, message: str, failure: Failure | None) -> None:
+        super().__init__(message)
+        self.file, self.case, self.failure = file, case, failure
+
+
+def time_side_by_side(
+    bot: Bot,
+    contents: list[bytes],
+    benchmarks: list[str],
+    rounds: int | None,
+    seed: int,
+    on_wave: Callable[[Times], bool],
+) -> None:
+    """Until on_wave returns True, or there were so many rounds. Raises FailedThere, and SetupError
+    where nothing can be timed.
+    """
+    told: list[FailedThere] = []
+    enough = False
+
+    def on_result(key: str, value: str) -> bool:
+        nonlocal enough
+        if key.startswith("wave."):
+            enough = on_wave(json.loads(value))
+        elif key == "failed":
+            found: dict[str, Any] = visible_json(value)
+            failure = read_failure(found["failure"])
+            told.append(FailedThere(found["file"], found["case"], found["message"], failure))
+        return enough
+
+    ended = bot.run_comparison(contents, rounds, seed, benchmarks, on_result)
+    if told:
+        raise told[0]
+    if not enough:
+        last = ended.stderr.splitlines()[-1:] or [f"it ended with {ended.exit_code}"]
+        why = ended.values.get("error", last[0])
+        raise SetupError(f"the files could not be timed: {why}", "nvfp4 eval says more of each.")

@@ -1,24 +1,116 @@
-"""What came of a comparison, and the JSON object it becomes; see docs/json.md."""
+"""The files of a comparison, what came of them, and the JSON object of it; see docs/json.md."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from nvfp4.cli import errors as exits
-from nvfp4.cli.compare.counts import CountChange, count_changes
 from nvfp4.cli.compare.decision import (
     Comparison,
+    End,
     Judged,
+    Round,
     Word,
     confidence,
     in_all,
 )
-from nvfp4.cli.compare.files import File
-from nvfp4.cli.compare.rounds import End, Round
 from nvfp4.cli.errors import json_schema
-from nvfp4.cli.verdict import Device, Verdict
+from nvfp4.cli.history.database import recorded
+from nvfp4.cli.judging.assess import read_submission
+from nvfp4.cli.text import one_line
+from nvfp4.cli.verdict import Device, Submission, Verdict
+
+names = {
+    "warp_instructions_total": "warp instructions",
+    "sectors_requested": "sectors requested",
+    "distinct_bytes": "distinct MB",
+    "bank_conflicts": "bank conflicts",
+    "divergent_branches": "divergent branches",
+    "b200_memory_us": "memory >= us",
+    "b200_issue_us": "issue >= us",
+}
+"""Of an emulated call, as in docs/json.md, to what people call them."""
+
+
+@dataclass(frozen=True)
+class CountChange:
+    """change: a share of the baseline's count, 0.01 where there is 1 % more; None where the
+    baseline has none of it.
+    """
+
+    baseline: float
+    file: float
+    change: float | None
+
+
+def count_changes(baseline: dict[str, Any], file: dict[str, Any]) -> dict[str, CountChange]:
+    """Every count of `names` that both have, from the counts of two emulated calls."""
+    return {
+        name: CountChange(baseline[name], file[name], _share(baseline[name], file[name]))
+        for name in names
+        if name in baseline and name in file
+    }
+
+
+def _share(baseline: float, file: float) -> float | None:
+    if baseline == file:
+        return 0.0
+    return file / baseline - 1 if baseline else None
+
+
+most_files = 26
+
+
+@dataclass(frozen=True)
+class File:
+    """label: A for the first, which is the baseline. id: of the judgement it comes from, None for
+    a file. same_as: the label of the first file with equal contents, None where there is none.
+    """
+
+    label: str
+    submission: Submission
+    content: bytes
+    id: int | None = None
+    same_as: str | None = None
+
+    @property
+    def path(self) -> Path:
+        return Path(self.submission.path)
+
+    @property
+    def name(self) -> str:
+        """Label and path."""
+        return f"{self.label} ({one_line(self.submission.path)})"
+
+    @property
+    def line(self) -> str:
+        """Which file it is, in words."""
+        kept = "" if self.id is None else f", judgement {self.id}"
+        same = "" if self.same_as is None else f", equal to {self.same_as}, byte for byte"
+        return f"{self.label}  {one_line(self.submission.path)}{kept}{same}"
+
+    def as_json(self) -> dict[str, Any]:
+        """See docs/json.md."""
+        own = {"label": self.label, "id": self.id, "same_as": self.same_as}
+        return {**own, **vars(self.submission)}
+
+
+def read_files(named: Sequence[str]) -> list[File]:
+    """Reads files and judgements by number. Raises SetupError."""
+    files: list[File] = []
+    for index, name in enumerate(named):
+        record = recorded(name)
+        if record is None:
+            submission, content = read_submission(Path(name))
+        else:
+            submission, content = Submission(record.path, record.sha256), record.content
+        same = next((each.label for each in files if each.content == content), None)
+        label = chr(ord("A") + index)
+        files.append(File(label, submission, content, record.id if record else None, same))
+    return files
 
 
 @dataclass(frozen=True)

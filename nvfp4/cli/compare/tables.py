@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from nvfp4.cli.compare.counts import CountChange, names
 from nvfp4.cli.compare.decision import Comparison, Judged, confidence
-from nvfp4.cli.compare.files import File
-from nvfp4.cli.compare.results import Counted, Timed
+from nvfp4.cli.compare.results import CountChange, Counted, File, Timed, names
 from nvfp4.cli.display.columns import Column, show_table
 from nvfp4.cli.display.console import say
 from nvfp4.cli.problem import shape_of

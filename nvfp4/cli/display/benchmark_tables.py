@@ -1,6 +1,7 @@
 """The benchmarks of a verdict: a table of times, or of counts where kernels were emulated."""
 
 import math
+from collections.abc import Callable
 from itertools import zip_longest
 from typing import Any
 
@@ -100,60 +101,67 @@ def _gbps(benchmark: BenchmarkResult) -> str:
 
 def _counts(benchmarks: list[BenchmarkResult]) -> list[Column]:
     """A row for each shape: what the emulated call did, and bounds on a B200's time for it."""
-    rows = [each.emulation or {} for each in benchmarks]
     shapes = [shape_of(each.spec) for each in benchmarks]
-    elements = [shape.m * shape.k * shape.l for shape in shapes]
 
-    def column(heading: str, cells: list[str], rank: int, note: str) -> Column:
+    rows = [each.emulation for each in benchmarks]
+
+    def column(heading: str, rank: int, cell: Callable[[dict[str, Any]], str], note: str) -> Column:
+        cells = ["" if row is None else cell(row) for row in rows]
         return Column(heading, cells, rank, note=note)
 
+    each_element = [
+        f"{32 * row['warp_instructions_total'] / (shape.m * shape.k * shape.l):.2f}" if row else ""
+        for row, shape in zip(rows, shapes, strict=True)
+    ]
     return [
         Column("m x k x l", [str(shape) for shape in shapes], right=False),
         Column("result", [status_text(each.status) for each in benchmarks], right=False),
         *_whose(benchmarks),
-        column("MB", [_megabytes(row) for row in rows], 7, "distinct 32-byte sectors"),
+        column(
+            "MB", 7, lambda row: f"{row['distinct_bytes'] / 1e6:.1f}", "distinct 32-byte sectors"
+        ),
         column(
             "x min",
-            [_ratio(row, "distinct_bytes", "minimum_bytes", 3) for row in rows],
             1,
+            lambda row: f"{row['distinct_bytes'] / (row['minimum_bytes'] or math.nan):.3f}",
             "distinct bytes over the least a kernel must move",
         ),
         column(
             "req x",
-            [_ratio(row, "sectors_requested", "sectors_distinct", 2) for row in rows],
             2,
+            lambda row: f"{row['sectors_requested'] / (row['sectors_distinct'] or math.nan):.2f}",
             "sectors that warps ask for, over the distinct ones",
         ),
         column(
             "M\ninstr",
-            [_millions(row) for row in rows],
             4,
+            lambda row: f"{row['warp_instructions_total'] / 1e6:.2f}",
             "millions of warp instructions of the PTX",
         ),
-        column(
-            "instr\n/elem",
-            [_each(row, count) for row, count in zip(rows, elements, strict=True)],
-            3,
-            "a lane's instructions for each element of a",
-        ),
-        column("bank", [_number(row, "bank_conflicts") for row in rows], 5, "bank conflicts"),
+        Column("instr\n/elem", each_element, 3, note="a lane's instructions for each element of a"),
+        column("bank", 5, lambda row: f"{row['bank_conflicts']:,}", "bank conflicts"),
         column(
             "div.",
-            [_number(row, "divergent_branches") for row in rows],
             6,
+            lambda row: f"{row['divergent_branches']:,}",
             "branches at which a warp diverges",
         ),
-        column("launches", [_number(row, "launches") for row in rows], 8, "of kernels in a call"),
+        column(
+            "launches",
+            8,
+            lambda row: f"{row['launches']:,}" if "launches" in row else "",
+            "of kernels in a call",
+        ),
         column(
             "memory\n>= us",
-            [_bound(row, "b200_memory_us") for row in rows],
             1,
+            lambda row: microseconds(row["b200_memory_us"]),
             "a bound, not a time: no B200 moves these bytes in less",
         ),
         column(
             "issue\n>= us",
-            [_bound(row, "b200_issue_us") for row in rows],
             1,
+            lambda row: microseconds(row["b200_issue_us"]),
             "the same for issuing these instructions",
         ),
     ]
@@ -166,32 +174,6 @@ def _whose(benchmarks: list[BenchmarkResult]) -> list[Column]:
     cells = ["unverified" if each.unverified else "judge" for each in benchmarks]
     note = "unverified: the submission's own process says so"
     return [Column("counts", cells, 0, right=False, note=note)]
-
-
-def _megabytes(row: dict[str, Any]) -> str:
-    return f"{row['distinct_bytes'] / 1e6:.1f}" if row else ""
-
-
-def _ratio(row: dict[str, Any], one: str, other: str, digits: int) -> str:
-    if one not in row:
-        return ""
-    return f"{row[one] / (row[other] or math.nan):.{digits}f}"
-
-
-def _millions(row: dict[str, Any]) -> str:
-    return f"{row['warp_instructions_total'] / 1e6:.2f}" if row else ""
-
-
-def _each(row: dict[str, Any], elements: int) -> str:
-    return f"{32 * row['warp_instructions_total'] / elements:.2f}" if row else ""
-
-
-def _number(row: dict[str, Any], name: str) -> str:
-    return f"{row[name]:,}" if name in row else ""
-
-
-def _bound(row: dict[str, Any], name: str) -> str:
-    return microseconds(row[name]) if row else ""
 
 
 def flushed(device: Device | None) -> str:

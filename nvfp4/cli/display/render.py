@@ -17,11 +17,10 @@ from nvfp4.cli.display.benchmark_tables import (
     tests_columns,
     title,
 )
-from nvfp4.cli.display.closing import closing_line
 from nvfp4.cli.display.columns import show_table
 from nvfp4.cli.display.console import say
-from nvfp4.cli.display.failures import failure_lines, finding_lines, output_lines
 from nvfp4.cli.display.retargeting import retargeting_lines
+from nvfp4.cli.display.sentences import closing_line, failure_lines, finding_lines, output_lines
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.text import first_lines, microseconds
 from nvfp4.cli.verdict import BenchmarkResult, Device, TestResult, Verdict

@@ -53,7 +53,6 @@ class ExplainOptions:
     ptx: bool = False
     sass: bool = False
     as_json: bool = False
-    output: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -94,12 +93,6 @@ def explain_and_show(
         indent=2,
         allow_nan=False,
     )
-    if options.output is not None:
-        try:
-            options.output.write_text(text + "\n", encoding="utf-8")
-        except OSError as error:
-            hint = "Name a file in a folder that exists."
-            raise SetupError(f"cannot write {options.output}: {error.strerror}", hint) from None
     if options.as_json:
         click.echo(text)
     else:

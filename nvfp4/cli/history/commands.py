@@ -7,10 +7,15 @@ from pathlib import Path
 import click
 
 from nvfp4.cli.group import Command
-from nvfp4.cli.parameters import DeviceType, flush_option, log_option
+from nvfp4.cli.parameters import (
+    DeviceType,
+    flush_option,
+    json_option,
+    log_option,
+)
 
 
-@click.command(cls=Command, epilog="nvfp4 log -n 5 --file mine.py\nnvfp4 log --prune --keep 100")
+@click.command(cls=Command, epilog="nvfp4 log -n 5 --file mine.py\nnvfp4 log --prune 100")
 @click.option(
     "-n",
     "--number",
@@ -22,44 +27,25 @@ from nvfp4.cli.parameters import DeviceType, flush_option, log_option
     help="How many to show.",
 )
 @click.option("--file", metavar="NAME", help="Only judgements of a file of this name or path.")
-@click.option("--prune", is_flag=True, help="Delete old judgements: see --keep and --older-than.")
 @click.option(
-    "--keep", metavar="N", type=click.IntRange(0), help="With --prune: the newest N stay."
+    "--prune", metavar="N", type=click.IntRange(0), help="Delete all but the newest N instead."
 )
-@click.option(
-    "--older-than",
-    metavar="DAYS",
-    type=click.FloatRange(0, 100_000),
-    help="With --prune: younger ones stay.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object, nothing else.")
-def log(
-    most: int,
-    file: str | None,
-    prune: bool,
-    keep: int | None,
-    older_than: float | None,
-    as_json: bool,
-) -> None:
+@json_option
+def log(most: int, file: str | None, prune: int | None, as_json: bool) -> None:
     """Lists what eval, test and bench have judged, the newest first.
 
     They keep each verdict with the submission's text, unless they have --no-log or NVFP4_NO_LOG=1
-    is set. What has two reasons to stay, by --keep and --older-than, needs one.
+    is set.
     """
-    limits = keep is not None or older_than is not None
-    if limits and not prune:
-        raise click.UsageError("--keep and --older-than belong to --prune.")
-    if prune and not limits:
-        raise click.UsageError("--prune needs --keep N or --older-than DAYS.")
     from nvfp4.cli.history.database import History
-    from nvfp4.cli.history.log import prune as delete_old
-    from nvfp4.cli.history.log import show_log, show_pruned
+    from nvfp4.cli.history.judgements import show_log, show_pruned
 
     history = History()
-    if prune:
-        show_pruned(delete_old(history, keep, older_than, file), len(history.entries()), as_json)
-    else:
+    if prune is None:
         show_log(history, most, file, as_json)
+    else:
+        deleted = history.delete([each.id for each in history.entries(file=file)[prune:]])
+        show_pruned(deleted, len(history.entries()), as_json)
 
 
 @click.command(cls=Command, epilog="nvfp4 show\nnvfp4 show 12 --source > mine.py")
@@ -73,7 +59,7 @@ def show(number: int | None, source: bool, as_json: bool) -> None:
     import json
 
     from nvfp4.cli.history.database import History
-    from nvfp4.cli.history.log import chosen_record, show_record, show_source
+    from nvfp4.cli.history.judgements import chosen_record, show_record, show_source
 
     record = chosen_record(History(), number)
     if source:
@@ -111,7 +97,7 @@ def report(
     unless its contents have been. Several are compared at the top.
     """
     from nvfp4.cli.judging.invocation import Invocation
-    from nvfp4.cli.report.writing import write_report
+    from nvfp4.cli.report.page import write_report
     from nvfp4.records.options import Options
 
     chosen = Options(device=device, flush=flush)

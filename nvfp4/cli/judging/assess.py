@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nvfp4.cli.display.warnings import warnings_of
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging.bot import Bot, ProcessResult, import_timeout_s, side_by_side
 from nvfp4.cli.judging.mistakes import Mistake
 from nvfp4.cli.judging.overlap import Abandoned, BesideTests
 from nvfp4.cli.judging.unclear_policy import Pace, refusal_of
+from nvfp4.cli.judging.warnings import warnings_of
 from nvfp4.cli.text import visible_json
 from nvfp4.cli.verdict import (
     BenchmarkResult,
@@ -48,7 +48,7 @@ class Observer:
     phase: a title (import, tests, benchmarks) and the lines of its cases. alone: that the
     submission has run by itself, and how it failed then or None. loaded: that the submission is
     imported. started: that a case of the phase begins, by its number. activity: what the
-    submission's process is busy with, see ``cli.judging.activity``. ended: the phase is over.
+    submission's process is busy with, see ``cli.judging.overlap``. ended: the phase is over.
     """
 
     happened: Callable[[float | None], None] = field(default=lambda at_s: None)

@@ -17,12 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from nvfp4.cli.judging.activity import read_activity
-from nvfp4.cli.judging.janitor import clear, end, watched
-from nvfp4.cli.judging.judge_server import Process, start
+from nvfp4.cli.judging.processes import Process, clear, end, start, watched
 from nvfp4.cli.problem import Problem, flat_files, package_path
 from nvfp4.cli.text import visible
 from nvfp4.records.options import Options
+from nvfp4.records.reading import open_plain_file
 
 import_timeout_s = 120.0
 """The bot's limit for the one run of the submission by itself."""
@@ -47,6 +46,12 @@ kept_bytes = 8 << 10
 
 OnResult = Callable[[str, str], "bool | None"]
 """Is told each result; True ends the run."""
+
+activities = ("importing", "compiling", "emulating", "running")
+"""What a submission's process says that it is busy with, in a file in its folder, to which the
+submission can write as well: no other word is believed, and only the display depends on it."""
+
+_longest_word_bytes = 20
 
 _temporary = "tmp"
 
@@ -211,6 +216,22 @@ class Bot:
         elif number:
             environment["CUDA_VISIBLE_DEVICES"] = number
         return environment
+
+
+def read_activity(folder: Path) -> str | None:
+    """The word that was written last in any of the judge's folders below this one."""
+    newest: tuple[int, str | None] = (0, None)
+    for scratch in folder.glob("nvfp4-*"):
+        with contextlib.suppress(OSError):
+            newest = max(newest, _read_activity(scratch), key=lambda found: found[0])
+    return newest[1]
+
+
+def _read_activity(scratch: Path) -> tuple[int, str | None]:
+    """When it was written, in ns, and the word; 0 for any other. Raises OSError."""
+    with open_plain_file(scratch, "activity") as file:
+        word = file.read(_longest_word_bytes).decode("ascii", "replace").strip()
+        return (os.fstat(file.fileno()).st_mtime_ns, word) if word in activities else (0, None)
 
 
 def _write_cases(folder: Path, cases: list[str]) -> Path:

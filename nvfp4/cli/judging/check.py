@@ -14,15 +14,13 @@ from nvfp4.cli.display.render import (
     show_briefly,
     warning_lines,
 )
-from nvfp4.cli.judging.assess import Observer, Plan
-from nvfp4.cli.judging.invocation import Invocation, judge, judge_and_show
+from nvfp4.cli.judging.assess import Plan
+from nvfp4.cli.judging.invocation import Invocation, judge_and_show
 from nvfp4.cli.problem import Problem, case_line, load_problem, shape_of
 from nvfp4.cli.text import first_lines
 from nvfp4.cli.verdict import (
-    Submission,
     TestResult,
     Verdict,
-    Warning,
     full_range_suffix,
 )
 
@@ -35,9 +33,6 @@ awkward_shape = 384, 640, 2
 """None of the contest's. Several batches; three tiles of 128 rows; ten groups of four scales and
 2.5 blocks of 256 elements, so that power-of-two tiles do not divide it; c and the scales fill no
 whole page."""
-
-_refusals = ("AssertionError", "KeyError", "NotImplementedError", "RuntimeError", "ValueError")
-"""With which a submission says that a shape is none of its own."""
 
 
 def check_plan(shape: tuple[int, int, int] | None) -> Plan:
@@ -60,69 +55,12 @@ def check_and_show(path: Path, shape: tuple[int, int, int] | None, invocation: I
     """Judges, shows the verdict, and nothing while it runs; returns the exit code. Raises
     SetupError."""
     shown = partial(show_check, problem=load_problem())
-    judged = judge if shape else judge_what_it_supports
-    return judge_and_show(path, check_plan(shape), invocation, shown, quiet, judged)
-
-
-def judge_what_it_supports(
-    path: Path,
-    plan: Plan,
-    invocation: Invocation,
-    observer: Observer,
-    read: tuple[Submission, bytes] | None = None,
-) -> Verdict:
-    """As ``judge``. Where the submission refuses the shape of the plan, the smallest test of the
-    contest that it does not refuse takes its place."""
-    verdict = judge(path, plan, invocation, observer, read)
-    if not verdict.tests or not _is_refusal(verdict.tests[0]):
-        return verdict
-    refused = verdict.tests[0]
-    tests = (line for line in load_problem().tests if line != refused.spec)
-    others = Plan(
-        sorted(dict.fromkeys(tests), key=_elements),
-        [],
-        run_alone=False,
-        inputs=("contest",),
-        stop_at="pass",
-        repeat=False,
-    )
-    found = judge(path, others, invocation, observer, read).tests
-    taken = next((each for each in found if not _is_refusal(each)), None)
-    if taken is None:
-        return verdict
-    again = judge(path, check_plan(_shape(taken.spec)), invocation, observer, read)
-    again.warnings.append(
-        Warning(
-            "refused_shape",
-            f"it raises at {shape_of(refused.spec)}: "
-            f"{refused.failure.message if refused.failure else refused.message}",
-            "That is a shape of the contest's tests: the leaderboard will not take it like this.",
-        )
-    )
-    return again
+    return judge_and_show(path, check_plan(shape), invocation, shown, quiet)
 
 
 def _line(shape: tuple[int, int, int]) -> str:
     m, k, l = shape
     return case_line({"m": m, "k": k, "l": l, "seed": seed})
-
-
-def _shape(line: str) -> tuple[int, int, int]:
-    shape = shape_of(line)
-    return shape.m, shape.k, shape.l
-
-
-def _elements(line: str) -> int:
-    m, k, l = _shape(line)
-    return m * k * l
-
-
-def _is_refusal(test: TestResult) -> bool:
-    """Whether custom_kernel raised what submissions raise for a shape that they do not take."""
-    failure = test.failure
-    if failure is None or failure.code != "call.exception":
-        return False
-    return failure.arguments.get("type") in _refusals
 
 
 def show_check(console: Console, verdict: Verdict, problem: Problem) -> None:

@@ -18,11 +18,11 @@ from nvfp4.cli.display.console import new_console
 from nvfp4.cli.display.progress import observed
 from nvfp4.cli.display.render import plain_text, show_verdict
 from nvfp4.cli.errors import SetupError
-from nvfp4.cli.history.keeping import keep
+from nvfp4.cli.history.judgements import keep
 from nvfp4.cli.judging.assess import Observer, Plan, assess, read_submission
 from nvfp4.cli.judging.bot import Bot
-from nvfp4.cli.judging.directives import warnings_before
 from nvfp4.cli.judging.mistakes import first_mistake
+from nvfp4.cli.judging.warnings import warnings_before
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.verdict import Submission, Verdict
 from nvfp4.records.options import Options
@@ -58,15 +58,14 @@ def judge_and_show(
     invocation: Invocation,
     show: Callable[[Console, Verdict], None] = show_verdict,
     observed: Callable[[Console], AbstractContextManager[Observer]] = observed,
-    judged: Callable[..., Verdict] | None = None,
 ) -> int:
-    """Judges by the plan, shows the verdict, returns the exit code. judged: in place of ``judge``.
-    Raises SetupError."""
+    """Judges by the plan, shows the verdict, returns the exit code. Raises
+    SetupError."""
     check_output(invocation.output)
     read = read_submission(path)
     console = new_console(stderr=invocation.as_json)
     with observed(console) as observer:
-        verdict = (judged or judge)(path, plan, invocation, observer, read)
+        verdict = judge(path, plan, invocation, observer, read)
     try:
         _show(console, verdict, invocation, show)
     finally:  # also where nobody reads what is shown
@@ -111,7 +110,7 @@ def judge(
         assess(_without_repeats(invocation, plan).bot(content, path.name), plan, verdict, observer)
     if verdict.mistake is not None:
         verdict.mistake = verdict.mistake.of_file(path.name)
-    verdict.warnings[:0] = warnings_before(path, content, load_problem())
+    verdict.warnings[:0] = warnings_before(content)
     return verdict
 
 

@@ -1,5 +1,7 @@
 """Benchmarks beside the tests: of emulated kernels nothing is timed that could be disturbed."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import threading

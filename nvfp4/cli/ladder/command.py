@@ -19,8 +19,7 @@ from nvfp4.cli.display.columns import show_table
 from nvfp4.cli.display.console import new_console, say
 from nvfp4.cli.display.progress import observed, quiet
 from nvfp4.cli.ladder.measuring import Climber, climber
-from nvfp4.cli.ladder.results import Step, Steps, read_steps, write_steps
-from nvfp4.cli.ladder.rungs import Rung, find_rungs
+from nvfp4.cli.ladder.results import Rung, Step, Steps, find_rungs, read_steps, write_steps
 from nvfp4.cli.ladder.tables import climb_columns
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.text import first_lines, seconds

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 from nvfp4.cli.display.benchmark_tables import status_text
 from nvfp4.cli.display.columns import Column
-from nvfp4.cli.ladder.occupancy import most_warps
-from nvfp4.cli.ladder.results import Counts, Judged, Steps, counted_shape, no_gpu
-from nvfp4.cli.ladder.rungs import Rung
+from nvfp4.cli.ladder.measuring import most_warps
+from nvfp4.cli.ladder.results import Counts, Judged, Rung, Steps, counted_shape, no_gpu
 from nvfp4.cli.text import microseconds
 
 _counted = (

@@ -18,15 +18,16 @@ from nvfp4.cli.display.benchmark_tables import (
     tests_columns,
     title,
 )
-from nvfp4.cli.display.closing import closing_line
 from nvfp4.cli.display.columns import Column, fitted
-from nvfp4.cli.display.failures import failure_lines, finding_lines, output_lines
 from nvfp4.cli.display.render import warning_lines
 from nvfp4.cli.display.retargeting import retargeting_lines
+from nvfp4.cli.display.sentences import closing_line, failure_lines, finding_lines, output_lines
+from nvfp4.cli.judging.invocation import Invocation, check_output, write_output
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.report import plots
+from nvfp4.cli.report.plots import load_pyplot
 from nvfp4.cli.report.source import Source, longest_source, source_of
-from nvfp4.cli.report.subjects import Subject
+from nvfp4.cli.report.subjects import Subject, load_subjects
 from nvfp4.cli.text import microseconds, one_line, percent
 
 _folder = Path(__file__).parent
@@ -61,6 +62,20 @@ class Section:
     facts: dict[str, str]
 
 
+def write_report(named: Sequence[str], invocation: Invocation, with_cost: bool) -> int:
+    """Writes a page about these judgements or files to `invocation.output`; returns its bytes.
+
+    with_cost: whether a call of each is emulated, for the cost of its lines. Raises SetupError,
+    before anything is judged where that is possible.
+    """
+    assert invocation.output is not None
+    check_output(invocation.output)
+    load_pyplot("a report")
+    page = report_page(load_subjects(named, invocation), with_cost)
+    write_output(invocation.output, page)
+    return invocation.output.stat().st_size
+
+
 def report_page(subjects: Sequence[Subject], with_cost: bool) -> str:
     """The page. with_cost: whether a call of each submission is emulated, for the cost of its
     lines. Raises SetupError without matplotlib.
@@ -92,7 +107,6 @@ def _section(number: int, subject: Subject, longest: int, with_cost: bool) -> Se
     drawn = (
         plots.against_bounds(verdict.benchmarks),
         plots.distribution(verdict.benchmarks),
-        plots.sweep(verdict.benchmarks),
         plots.progress(subject.others, record.id),
     )
     return Section(

@@ -30,7 +30,7 @@ _css = {
 _width_inches = 4.8
 """So narrow that the letters are not too small on a phone."""
 
-_most_rows, _most_histograms, _least_sizes = 24, 8, 4
+_most_rows, _most_histograms = 24, 8
 _bins = 30
 
 _style = {
@@ -148,26 +148,6 @@ def distribution(benchmarks: Sequence[BenchmarkResult]) -> str:
             each.yaxis.get_major_locator().set_params(integer=True, nbins=3)
         axes.flat[-1].set_xlabel("us; solid: mean, dotted: floor, where it is near")
         return _svg(figure, "How long the timed calls took")
-
-
-def sweep(benchmarks: Sequence[BenchmarkResult]) -> str:
-    """Time over size, where there are several sizes; empty otherwise."""
-    points = sorted(
-        (each.bytes / 1e6, each.mean_us, each.floor_us or each.mean_us)
-        for each in benchmarks
-        if each.timed and each.bytes and each.mean_us
-    )
-    if len({size for size, *_ in points}) < _least_sizes:
-        return ""
-    sizes, means, floors = zip(*points, strict=True)
-    with _figure(2.6) as (figure, axes):
-        axes.plot(sizes, means, "o-", color=_first, label="mean")
-        axes.plot(sizes, floors, ":", color=_second, label="floor here")
-        axes.set(xscale="log", yscale="log", xlabel="MB, the least to move", ylabel="us")
-        _plain_numbers(axes.xaxis)
-        _plain_numbers(axes.yaxis)
-        axes.legend()
-        return _svg(figure, "Time over the size of the inputs")
 
 
 def progress(entries: Sequence[Entry], current: int) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from nvfp4.cli.display.console import new_console
 from nvfp4.cli.display.progress import observed
 from nvfp4.cli.history.database import Entry, History, HistoryError, Record, recorded
-from nvfp4.cli.history.keeping import entry_values, keep, kept_verdict
+from nvfp4.cli.history.judgements import entry_values, keep, kept_verdict
 from nvfp4.cli.judging.assess import Plan, read_submission
 from nvfp4.cli.judging.invocation import Invocation, judge
 from nvfp4.cli.problem import load_problem

@@ -9,10 +9,17 @@ import numpy as np
 
 from nvfp4.emulator.arithmetic.floats import FLOATS, QUIET_F64, flush, format_of, kind, widen
 from nvfp4.emulator.arithmetic.formats import BF16, F16, F32, Format
-from nvfp4.emulator.arithmetic.lanes import common_shape, on_lanes, split
 from nvfp4.emulator.arithmetic.logic import BOOLEAN
 from nvfp4.emulator.arithmetic.table import INTEGERS, UNTYPED, Modifiers, Op, instruction
-from nvfp4.emulator.ptx.types import REGISTER_DTYPES, TYPES, Array, Type
+from nvfp4.emulator.ptx.types import (
+    REGISTER_DTYPES,
+    TYPES,
+    Array,
+    Type,
+    common_shape,
+    on_lanes,
+    split,
+)
 
 Comparison = Callable[[Array, Array], Array]
 
@@ -24,6 +31,7 @@ UNSIGNED_NAMES = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 OPPOSITES = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 FLOAT_ONLY = ("equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan")
 HALVES_AND_SINGLE = ("f16", "f16x2", "bf16", "bf16x2", "f32")
+_HALF = np.dtype(np.uint16)
 COMPARABLE = INTEGERS + UNTYPED + FLOATS
 
 
@@ -82,39 +90,25 @@ def _setp(m: Modifiers) -> Op:
     _check_operator(m, name, type_)
     compare = comparison(name, type_, ftz)
     register = type_.register
-    if type_.lanes > 1:
-        return _setp_pair(m, type_, compare, combine)
-
-    if not combine and m.results == 1:
+    join, halves = BOOLEAN.get(combine), type_.lanes > 1
+    if join is None and m.results == 1 and not halves:
         return m.op("compare", [register] * 2, ["pred"], compare)
-    join = BOOLEAN.get(combine)
+    results = 2 if halves else m.results
 
     def function(a: Array, b: Array, *c: Array) -> Any:
-        p = compare(a, b)
-        q = np.logical_not(p) if m.results == 2 else p
+        if halves:  # one predicate for the low half, one for the high half
+            shape = common_shape((a, b))
+            both = compare(split(a, shape, _HALF), split(b, shape, _HALF))
+            p, q = both[0::2].reshape(shape), both[1::2].reshape(shape)
+        else:
+            p = compare(a, b)
+            q = np.logical_not(p) if results == 2 else p
         if join is not None:
             p, q = join(p, c[0]), join(q, c[0])
-        return (p, q) if m.results == 2 else p
+        return (p, q) if results == 2 else p
 
     sources = [register] * 2 + ["pred"] * (join is not None)
-    return m.op("compare", sources, ["pred"] * m.results, function)
-
-
-def _setp_pair(m: Modifiers, type_: Type, compare: Comparison, combine: str) -> Op:
-    """setp of a packed type: one predicate for the low half, one for the high half."""
-    join = BOOLEAN.get(combine)
-    lane = np.dtype(np.uint16)
-
-    def function(a: Array, b: Array, *c: Array) -> tuple[Array, Array]:
-        shape = common_shape((a, b))
-        both = compare(split(a, shape, lane), split(b, shape, lane))
-        low, high = both[0::2].reshape(shape), both[1::2].reshape(shape)
-        if join is not None:
-            low, high = join(low, c[0]), join(high, c[0])
-        return low, high
-
-    sources = [type_.register] * 2 + ["pred"] * (join is not None)
-    return m.op("compare", sources, ["pred"] * 2, function)
+    return m.op("compare", sources, ["pred"] * results, function)
 
 
 @instruction("set")
@@ -129,7 +123,7 @@ def _set(m: Modifiers) -> Op:
         result = TYPES["u16x2"]
     lane = np.dtype(f"u{result.value.itemsize}")
     true = lane.type(format_of(result).one if result.name in FLOATS else 2**result.bits - 1)
-    raw = REGISTER_DTYPES[type_.register] if type_.lanes == 1 else np.dtype(np.uint16)
+    raw = REGISTER_DTYPES[type_.register] if type_.lanes == 1 else _HALF
 
     def one_lane(a: Array, b: Array, *c: Array) -> Array:
         p = compare(a, b)

@@ -21,9 +21,8 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import types
 from numba.extending import intrinsic
 
-from nvfp4.emulator.arithmetic.lanes import common_shape, flat
 from nvfp4.emulator.loops import loop
-from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.ptx.types import Array, common_shape, flat
 
 Unsigned = np.unsignedinteger[Any]
 
@@ -32,32 +31,18 @@ LaneFunction = Callable[..., Any]
 
 
 @numba.njit
-def _fma_f32(a, b, c):  # type: ignore[no-untyped-def]
-    result = fused(as_f32(a), as_f32(b), as_f32(c))
-    return np.uint32(0x7FFFFFFF) if result != result else as_u32(result)
+def _bits_f32(value):  # type: ignore[no-untyped-def]
+    return np.uint32(0x7FFFFFFF) if value != value else as_u32(value)
 
 
 @numba.njit
-def _add_f32(a, b):  # type: ignore[no-untyped-def]
-    result = as_f32(a) + as_f32(b)
-    return np.uint32(0x7FFFFFFF) if result != result else as_u32(result)
+def _bits_f16(value):  # type: ignore[no-untyped-def]
+    return np.uint16(0x7FFF) if value != value else to_half(value)
 
 
 @numba.njit
-def _sub_f32(a, b):  # type: ignore[no-untyped-def]
-    result = as_f32(a) - as_f32(b)
-    return np.uint32(0x7FFFFFFF) if result != result else as_u32(result)
-
-
-@numba.njit
-def _mul_f32(a, b):  # type: ignore[no-untyped-def]
-    result = as_f32(a) * as_f32(b)
-    return np.uint32(0x7FFFFFFF) if result != result else as_u32(result)
-
-
-@numba.njit
-def _fma_f64(a, b, c):  # type: ignore[no-untyped-def]
-    return as_u64(fused(as_f64(a), as_f64(b), as_f64(c)))
+def _flush_f32(word):  # type: ignore[no-untyped-def]
+    return word & np.uint32(0x80000000) if word & np.uint32(0x7F800000) == 0 else word
 
 
 @numba.njit
@@ -77,43 +62,6 @@ def _fma_f16(a, b, c):  # type: ignore[no-untyped-def]
     return to_half(as_f32(raw))
 
 
-# float32 has 24 bits, two more than twice the 11 of f16: rounding a sum or a product of two
-# halves there first never changes the half it ends up at.
-@numba.njit
-def _add_f16(a, b):  # type: ignore[no-untyped-def]
-    result = from_half(a) + from_half(b)
-    return np.uint16(0x7FFF) if result != result else to_half(result)
-
-
-@numba.njit
-def _sub_f16(a, b):  # type: ignore[no-untyped-def]
-    result = from_half(a) - from_half(b)
-    return np.uint16(0x7FFF) if result != result else to_half(result)
-
-
-@numba.njit
-def _mul_f16(a, b):  # type: ignore[no-untyped-def]
-    result = from_half(a) * from_half(b)
-    return np.uint16(0x7FFF) if result != result else to_half(result)
-
-
-@numba.njit
-def _neg_f32(word):  # type: ignore[no-untyped-def]
-    size = word & np.uint32(0x7FFFFFFF)
-    return np.uint32(0x7FFFFFFF) if size > np.uint32(0x7F800000) else word ^ np.uint32(0x80000000)
-
-
-@numba.njit
-def _abs_f32(word):  # type: ignore[no-untyped-def]
-    size = word & np.uint32(0x7FFFFFFF)
-    return np.uint32(0x7FFFFFFF) if size > np.uint32(0x7F800000) else size
-
-
-@numba.njit
-def _flush_f32(word):  # type: ignore[no-untyped-def]
-    return word & np.uint32(0x80000000) if word & np.uint32(0x7F800000) == 0 else word
-
-
 # With .ftz subnormal operands and results count as zeros. The device decides after rounding to
 # the format's precision with an exponent without bounds: the smallest normal number is flushed
 # too, if the exact result lies so far below it that, rounded there, it stays below
@@ -123,20 +71,9 @@ _ROUNDS_TO_LESS = _SMALLEST_NORMAL - 2.0**-151
 
 
 @numba.njit
-def _add_f32_ftz(a, b):  # type: ignore[no-untyped-def]
-    # A sum is exact down there.
-    return _flush_f32(_add_f32(_flush_f32(a), _flush_f32(b)))
-
-
-@numba.njit
-def _sub_f32_ftz(a, b):  # type: ignore[no-untyped-def]
-    return _flush_f32(_sub_f32(_flush_f32(a), _flush_f32(b)))
-
-
-@numba.njit
 def _mul_f32_ftz(a, b):  # type: ignore[no-untyped-def]
     x, y = _flush_f32(a), _flush_f32(b)
-    result = _mul_f32(x, y)
+    result = _bits_f32(as_f32(x) * as_f32(y))
     if result & np.uint32(0x7FFFFFFF) == np.uint32(0x00800000):
         exact = np.float64(as_f32(x)) * np.float64(as_f32(y))
         if abs(exact) < _ROUNDS_TO_LESS:
@@ -147,7 +84,7 @@ def _mul_f32_ftz(a, b):  # type: ignore[no-untyped-def]
 @numba.njit
 def _fma_f32_ftz(a, b, c):  # type: ignore[no-untyped-def]
     x, y, z = _flush_f32(a), _flush_f32(b), _flush_f32(c)
-    result = _fma_f32(x, y, z)
+    result = _bits_f32(fused(as_f32(x), as_f32(y), as_f32(z)))
     if result & np.uint32(0x7FFFFFFF) == np.uint32(0x00800000):
         product, addend = np.float64(as_f32(x)) * np.float64(as_f32(y)), np.float64(as_f32(z))
         total = product + addend
@@ -159,18 +96,6 @@ def _fma_f32_ftz(a, b, c):  # type: ignore[no-untyped-def]
         if size < _ROUNDS_TO_LESS or (size == _ROUNDS_TO_LESS and inwards > 0):
             return result & np.uint32(0x80000000)
     return _flush_f32(result)
-
-
-@numba.njit
-def _f16_to_f32(half):  # type: ignore[no-untyped-def]
-    value = from_half(half)
-    return np.uint32(0x7FFFFFFF) if value != value else as_u32(value)
-
-
-@numba.njit
-def _f32_to_f16(word):  # type: ignore[no-untyped-def]
-    value = as_f32(word)
-    return np.uint16(0x7FFF) if value != value else to_half(value)
 
 
 @numba.njit
@@ -211,25 +136,25 @@ def _dp4a(a, b, c, a_signed, b_signed, out):  # type: ignore[no-untyped-def]
 @loop
 def _fma_f32_lanes(a, b, c, out):  # type: ignore[no-untyped-def]
     for i in range(out.size):
-        out[i] = _fma_f32(a[i], b[i], c[i])
+        out[i] = _bits_f32(fused(as_f32(a[i]), as_f32(b[i]), as_f32(c[i])))
 
 
 @loop
 def _add_f32_lanes(a, b, out):  # type: ignore[no-untyped-def]
     for i in range(out.size):
-        out[i] = _add_f32(a[i], b[i])
+        out[i] = _bits_f32(as_f32(a[i]) + as_f32(b[i]))
 
 
 @loop
 def _sub_f32_lanes(a, b, out):  # type: ignore[no-untyped-def]
     for i in range(out.size):
-        out[i] = _sub_f32(a[i], b[i])
+        out[i] = _bits_f32(as_f32(a[i]) - as_f32(b[i]))
 
 
 @loop
 def _mul_f32_lanes(a, b, out):  # type: ignore[no-untyped-def]
     for i in range(out.size):
-        out[i] = _mul_f32(a[i], b[i])
+        out[i] = _bits_f32(as_f32(a[i]) * as_f32(b[i]))
 
 
 @loop
@@ -238,16 +163,17 @@ def _fma_f32_ftz_lanes(a, b, c, out):  # type: ignore[no-untyped-def]
         out[i] = _fma_f32_ftz(a[i], b[i], c[i])
 
 
+# A sum is exact down there.
 @loop
 def _add_f32_ftz_lanes(a, b, out):  # type: ignore[no-untyped-def]
     for i in range(out.size):
-        out[i] = _add_f32_ftz(a[i], b[i])
+        out[i] = _flush_f32(_bits_f32(as_f32(_flush_f32(a[i])) + as_f32(_flush_f32(b[i]))))
 
 
 @loop
 def _sub_f32_ftz_lanes(a, b, out):  # type: ignore[no-untyped-def]
     for i in range(out.size):
-        out[i] = _sub_f32_ftz(a[i], b[i])
+        out[i] = _flush_f32(_bits_f32(as_f32(_flush_f32(a[i])) - as_f32(_flush_f32(b[i]))))
 
 
 @loop
@@ -259,7 +185,7 @@ def _mul_f32_ftz_lanes(a, b, out):  # type: ignore[no-untyped-def]
 @loop
 def _fma_f64_lanes(a, b, c, out):  # type: ignore[no-untyped-def]
     for i in range(out.size):
-        out[i] = _fma_f64(a[i], b[i], c[i])
+        out[i] = as_u64(fused(as_f64(a[i]), as_f64(b[i]), as_f64(c[i])))
 
 
 @loop
@@ -268,34 +194,40 @@ def _fma_f16_lanes(a, b, c, out):  # type: ignore[no-untyped-def]
         out[i] = _fma_f16(a[i], b[i], c[i])
 
 
+# float32 has 24 bits, two more than twice the 11 of f16: rounding a sum or a product of two
+# halves there first never changes the half it ends up at.
 @loop
 def _add_f16_lanes(a, b, out):  # type: ignore[no-untyped-def]
     for i in range(out.size):
-        out[i] = _add_f16(a[i], b[i])
+        out[i] = _bits_f16(from_half(a[i]) + from_half(b[i]))
 
 
 @loop
 def _sub_f16_lanes(a, b, out):  # type: ignore[no-untyped-def]
     for i in range(out.size):
-        out[i] = _sub_f16(a[i], b[i])
+        out[i] = _bits_f16(from_half(a[i]) - from_half(b[i]))
 
 
 @loop
 def _mul_f16_lanes(a, b, out):  # type: ignore[no-untyped-def]
     for i in range(out.size):
-        out[i] = _mul_f16(a[i], b[i])
+        out[i] = _bits_f16(from_half(a[i]) * from_half(b[i]))
 
 
 @loop
 def _neg_f32_lanes(a, out):  # type: ignore[no-untyped-def]
     for i in range(out.size):
-        out[i] = _neg_f32(a[i])
+        size = a[i] & np.uint32(0x7FFFFFFF)
+        out[i] = (
+            np.uint32(0x7FFFFFFF) if size > np.uint32(0x7F800000) else a[i] ^ np.uint32(0x80000000)
+        )
 
 
 @loop
 def _abs_f32_lanes(a, out):  # type: ignore[no-untyped-def]
     for i in range(out.size):
-        out[i] = _abs_f32(a[i])
+        size = a[i] & np.uint32(0x7FFFFFFF)
+        out[i] = np.uint32(0x7FFFFFFF) if size > np.uint32(0x7F800000) else size
 
 
 @loop
@@ -307,13 +239,13 @@ def _flush_f32_lanes(a, out):  # type: ignore[no-untyped-def]
 @loop
 def _f16_to_f32_lanes(a, out):  # type: ignore[no-untyped-def]
     for i in range(out.size):
-        out[i] = _f16_to_f32(a[i])
+        out[i] = _bits_f32(from_half(a[i]))
 
 
 @loop
 def _f32_to_f16_lanes(a, out):  # type: ignore[no-untyped-def]
     for i in range(out.size):
-        out[i] = _f32_to_f16(a[i])
+        out[i] = _bits_f16(as_f32(a[i]))
 
 
 @loop

@@ -9,11 +9,10 @@ import numpy as np
 
 from nvfp4.emulator.arithmetic import compiled
 from nvfp4.emulator.arithmetic.compiled import lookup, rounding
-from nvfp4.emulator.arithmetic.floats import decoded, flush, rectify, saturate
+from nvfp4.emulator.arithmetic.floats import flush, rectify, saturate
 from nvfp4.emulator.arithmetic.formats import F16, F32, FORMATS, TF32, Format, decode, encode
-from nvfp4.emulator.arithmetic.lanes import common_shape
 from nvfp4.emulator.arithmetic.table import Modifiers, Op, instruction
-from nvfp4.emulator.ptx.types import REGISTER_DTYPES, TYPES, Array, Type
+from nvfp4.emulator.ptx.types import REGISTER_DTYPES, TYPES, Array, Type, common_shape
 
 INTEGRAL = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 SCALAR_FLOATS = ("f16", "bf16", "f32", "f64", "tf32")
@@ -83,10 +82,7 @@ def integer_to_integer(source: Type, target: Type, clamp: bool) -> Callable[[Arr
 
 def to_float64(word: Array, type_: Type) -> Array:
     """The value of one scalar float; exact."""
-    if type_.name == "f64":
-        return word.view(np.float64)
-    with np.errstate(all="ignore"):
-        return decoded(word, FORMATS[type_.name])
+    return word.view(np.float64) if type_.name == "f64" else decode(word, FORMATS[type_.name])
 
 
 def float_to_integer(source: Type, target: Type, rules: Rules) -> Callable[[Array], Array]:

@@ -10,10 +10,9 @@ import numpy as np
 
 from nvfp4.emulator.arithmetic import compiled
 from nvfp4.emulator.arithmetic.compiled import rounding
-from nvfp4.emulator.arithmetic.formats import BF16, F16, F32, Format, encode, odd_sum
-from nvfp4.emulator.arithmetic.lanes import on_lanes
+from nvfp4.emulator.arithmetic.formats import BF16, F16, F32, Format, decode, encode, odd_sum
 from nvfp4.emulator.arithmetic.table import Modifiers, Op, instruction
-from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array, Type
+from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array, Type, on_lanes
 
 HALVES = ("f16", "f16x2", "bf16", "bf16x2")
 SINGLES = ("f32", "f32x2")
@@ -75,7 +74,7 @@ EXACT: dict[str, Callable[..., Array]] = {
 
 def _exact(name: str, words: tuple[Array, ...], form: Format) -> Array:
     with np.errstate(all="ignore"):
-        return EXACT[name](*(decoded(word, form) for word in words))
+        return EXACT[name](*(decode(word, form) for word in words))
 
 
 def saturate(word: Array, form: Format) -> Array:
@@ -96,11 +95,11 @@ def _bf16(name: str) -> Callable[..., Array]:
 
     def function(a: Array, b: Array, *c: Array) -> Array:
         with np.errstate(all="ignore"):
-            x, y = decoded(a, BF16), decoded(b, BF16)
+            x, y = decode(a, BF16), decode(b, BF16)
             if name == "mul":
                 total = x * y
             elif name == "fma":
-                total = odd_sum(x * y, decoded(c[0], BF16))
+                total = odd_sum(x * y, decode(c[0], BF16))
             else:
                 total = odd_sum(x, -y if name == "sub" else y)
         return encode(total, BF16).astype(np.uint16)
@@ -181,16 +180,6 @@ def finish(
 
     finished = function if plain else lane
     return on_lanes(finished, raw, REGISTER_DTYPES[type_.register]) if type_.lanes > 1 else finished
-
-
-def decoded(word: Array, form: Format) -> Array:
-    """The float64 values of f16, bf16 or f32 bits; exact."""
-    if form is F32:
-        return word.view(np.float32).astype(np.float64)
-    if form is BF16:
-        return (word.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
-    result: Array = compiled.kernel("f16.to.f32")(word).view(np.float32).astype(np.float64)
-    return result
 
 
 def widen(word: Array, type_: Type) -> Array:

@@ -107,6 +107,13 @@ def encode(value: Array, target: Format, mode: str = "rn", *, saturate: bool = F
 
 def decode(code: Array, source: Format) -> Array:
     """The float64 values of `source`'s bits; exact."""
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        if source is F32:
+            return code.view(np.float32).astype(np.float64)
+        if source is BF16:
+            return (code.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
+        if source is F16:
+            return code.astype(np.uint16).view(np.float16).astype(np.float64)
     code = np.asarray(code).astype(np.int64)
     magnitude = code & (source.sign - 1)
     field = magnitude >> source.mantissa

@@ -9,9 +9,16 @@ from typing import Any
 import numpy as np
 
 from nvfp4.emulator.arithmetic import compiled
-from nvfp4.emulator.arithmetic.lanes import common_shape, on_values, split
-from nvfp4.emulator.arithmetic.table import INTEGERS, Modifiers, Op, instruction
-from nvfp4.emulator.ptx.types import TYPES, Array, Type
+from nvfp4.emulator.arithmetic.table import INTEGERS, SIGNED, Modifiers, Op, instruction
+from nvfp4.emulator.ptx.types import (
+    REGISTER_DTYPES,
+    TYPES,
+    Array,
+    Type,
+    common_shape,
+    on_values,
+    split,
+)
 
 PACKED = ("u16x2", "s16x2")
 
@@ -97,47 +104,42 @@ def _addc(m: Modifiers) -> Op:
     return _carrying(m, m.type("u32", "s32", "u64", "s64"), m.mnemonic == "subc", True, writes)
 
 
-@instruction("mul", types=INTEGERS)
-def _mul(m: Modifiers) -> Op:
+@instruction("mul", "mad", types=INTEGERS)
+def _multiply(m: Modifiers) -> Op:
     part, type_ = m.choice("lo", "hi", "wide"), m.type(*INTEGERS)
-    if part == "lo":
-        return _uniform(m, type_, 2, np.multiply)
-    if part == "hi":
-        return _uniform(m, type_, 2, lambda a, b: high_product(a, b, type_))
-    wide, dtype = _wide(type_), type_.value
-
-    def function(a: Array, b: Array) -> Array:
-        return wide_product(a.view(dtype), b.view(dtype), type_).view(f"u{wide.bits // 8}")
-
-    return m.op("integer", [type_.register] * 2, [wide.register], function)
-
-
-@instruction("mad", types=INTEGERS)
-def _mad(m: Modifiers) -> Op:
-    part, saturate, carry = m.choice("lo", "hi", "wide"), m.flag("sat"), m.flag("cc")
-    type_ = m.type(*INTEGERS)
-    dtype = type_.value
-    if carry:
+    if m.mnemonic == "mad" and m.flag("cc"):
         return _mad_carrying(m, part, type_, False, True)
-    if saturate:
-        return _uniform(
-            m,
-            type_,
-            3,
-            lambda a, b, c: saturate_s32(np.add(high_product(a, b, type_), c, dtype=np.int64)),
-        )
     if part == "lo":
-        return _uniform(m, type_, 3, lambda a, b, c: np.add(np.multiply(a, b), c))
+        return _product_op(m, np.multiply, type_, type_)
     if part == "hi":
-        return _uniform(m, type_, 3, lambda a, b, c: np.add(high_product(a, b, type_), c))
-    wide = _wide(type_)
+        return _product_op(m, lambda a, b: high_product(a, b, type_), type_, type_)
+    return _product_op(m, lambda a, b: wide_product(a, b, type_), type_, _wide(type_))
 
-    def function(a: Array, b: Array, c: Array) -> Array:
-        product = wide_product(a.view(dtype), b.view(dtype), type_)
-        return np.add(product.view(c.dtype), c)
 
-    sources = [type_.register, type_.register, wide.register]
-    return m.op("integer", sources, [wide.register], function)
+@instruction("mul24", "mad24")
+def _multiply_24(m: Modifiers) -> Op:
+    part, type_ = m.choice("lo", "hi"), m.type("u32", "s32")
+    return _product_op(m, lambda a, b: _product24(a, b, part, type_), type_, type_)
+
+
+def _product_op(
+    m: Modifiers, product: Callable[[Array, Array], Array], type_: Type, result: Type
+) -> Op:
+    """mul, or mad with a third source, which is added. product: of values of `type_`."""
+    adds = m.mnemonic.startswith("mad")
+    saturates = adds and m.flag("sat")
+    dtype, raw = type_.value, REGISTER_DTYPES[result.register]
+
+    def function(a: Array, b: Array, *c: Array) -> Array:
+        found = product(a.view(dtype), b.view(dtype))
+        if saturates:
+            found = saturate_s32(np.add(found, c[0].view(result.value), dtype=np.int64))
+        elif adds:
+            found = np.add(found, c[0].view(result.value))
+        return found.view(raw)
+
+    sources = [type_.register] * 2 + [result.register] * adds
+    return m.op("integer", sources, [result.register], function)
 
 
 @instruction("madc")
@@ -172,45 +174,25 @@ def _product24(a: Array, b: Array, part: str, type_: Type) -> Array:
     return (product >> (16 if part == "hi" else 0)).astype(type_.value)
 
 
-@instruction("mul24")
-def _mul24(m: Modifiers) -> Op:
-    part, type_ = m.choice("lo", "hi"), m.type("u32", "s32")
-    return _uniform(m, type_, 2, lambda a, b: _product24(a, b, part, type_))
+def _sum_of_differences(a: Array, b: Array, c: Array) -> Array:
+    return np.add(np.subtract(np.maximum(a, b), np.minimum(a, b)), c)
 
 
-@instruction("mad24")
-def _mad24(m: Modifiers) -> Op:
-    part, saturate, type_ = m.choice("lo", "hi"), m.flag("sat"), m.type("u32", "s32")
-    if saturate:
-        return _uniform(
-            m,
-            type_,
-            3,
-            lambda a, b, c: saturate_s32(np.add(_product24(a, b, part, type_), c, dtype=np.int64)),
-        )
-    return _uniform(m, type_, 3, lambda a, b, c: np.add(_product24(a, b, part, type_), c))
+_OF_ONE_TYPE: dict[str, tuple[int, tuple[str, ...], Callable[..., Any]]] = {
+    "sad": (3, INTEGERS, lambda type_: _sum_of_differences),
+    "div": (2, INTEGERS, lambda type_: lambda a, b: divide(a, b, type_)[0]),
+    "rem": (2, INTEGERS, lambda type_: lambda a, b: divide(a, b, type_)[1]),
+    "abs": (1, SIGNED, lambda type_: np.abs),
+    "neg": (1, SIGNED, lambda type_: np.negative),
+}
+"""How many sources there are, their types, and the function of values of a type."""
 
 
-@instruction("sad")
-def _sad(m: Modifiers) -> Op:
-    type_ = m.type(*INTEGERS)
-
-    def function(a: Array, b: Array, c: Array) -> Array:
-        return np.add(np.subtract(np.maximum(a, b), np.minimum(a, b)), c)
-
-    return _uniform(m, type_, 3, function)
-
-
-@instruction("div", types=INTEGERS)
-def _div(m: Modifiers) -> Op:
-    type_ = m.type(*INTEGERS)
-    return _uniform(m, type_, 2, lambda a, b: divide(a, b, type_)[0])
-
-
-@instruction("rem")
-def _rem(m: Modifiers) -> Op:
-    type_ = m.type(*INTEGERS)
-    return _uniform(m, type_, 2, lambda a, b: divide(a, b, type_)[1])
+@instruction(*_OF_ONE_TYPE, types=INTEGERS)
+def _of_one_type(m: Modifiers) -> Op:
+    count, types, function = _OF_ONE_TYPE[m.mnemonic]
+    type_ = m.type(*types)
+    return _uniform(m, type_, count, function(type_))
 
 
 def divide(a: Array, b: Array, type_: Type) -> tuple[Array, Array]:
@@ -232,16 +214,6 @@ def divide(a: Array, b: Array, type_: Type) -> tuple[Array, Array]:
     quotient, remainder = quotient.view(type_.value), remainder.view(type_.value)
     flip = ((a < 0) != (b < 0)) & ~zero
     return (np.where(flip, -quotient, quotient), np.where((a < 0) & ~zero, -remainder, remainder))
-
-
-@instruction("abs", types=INTEGERS)
-def _abs(m: Modifiers) -> Op:
-    return _uniform(m, m.type("s16", "s32", "s64"), 1, np.abs)
-
-
-@instruction("neg", types=INTEGERS)
-def _neg(m: Modifiers) -> Op:
-    return _uniform(m, m.type("s16", "s32", "s64"), 1, np.negative)
 
 
 @instruction("min", "max", types=INTEGERS + PACKED)

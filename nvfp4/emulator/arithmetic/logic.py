@@ -9,7 +9,7 @@ import numpy as np
 
 from nvfp4.emulator.arithmetic import compiled
 from nvfp4.emulator.arithmetic.compiled import select
-from nvfp4.emulator.arithmetic.table import UNTYPED, Modifiers, Op, instruction
+from nvfp4.emulator.arithmetic.table import INTEGERS, UNTYPED, Modifiers, Op, instruction
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
 
 FULL = np.uint32(0xFFFFFFFF)
@@ -20,17 +20,16 @@ BOOLEAN: dict[str, Callable[[Array, Array], Array]] = {
 }
 
 
-@instruction("and", "or", "xor")
-def _binary(m: Modifiers) -> Op:
-    function = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[m.mnemonic]
-    register = m.type("pred", *UNTYPED).register
-    return m.op("logic", [register] * 2, [register], function)
+_BITWISE: dict[str, np.ufunc] = {
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert,
+}  # fmt: skip
 
 
-@instruction("not")
-def _not(m: Modifiers) -> Op:
+@instruction(*_BITWISE)
+def _bitwise(m: Modifiers) -> Op:
+    function = _BITWISE[m.mnemonic]
     register = m.type("pred", *UNTYPED).register
-    return m.op("logic", [register], [register], np.invert)
+    return m.op("logic", [register] * function.nin, [register], function)
 
 
 @instruction("cnot")
@@ -100,7 +99,7 @@ def _lop3(m: Modifiers) -> Op:
 
 @instruction("shl", "shr")
 def _shift(m: Modifiers) -> Op:
-    type_ = m.type(*UNTYPED, "u16", "u32", "u64", "s16", "s32", "s64")
+    type_ = m.type(*UNTYPED, *INTEGERS)
     shift = np.left_shift if m.mnemonic == "shl" else np.right_shift
     value, raw = type_.value, REGISTER_DTYPES[type_.register]
     amount = np.dtype(f"{value.kind}{value.itemsize}")
@@ -323,14 +322,5 @@ def _nth_set(mask: Array, base: Array, offset: Array) -> Array:
 
 @instruction("selp")
 def _select(m: Modifiers) -> Op:
-    register = m.type(*UNTYPED, *_SELECTABLE).register
+    register = m.type(*UNTYPED, *INTEGERS, "f32", "f64").register
     return m.op("move", [register, register, "pred"], [register], lambda a, b, p: select(p, a, b))
-
-
-_SELECTABLE = ("u16", "s16", "u32", "s32", "f32", "u64", "s64", "f64")
-
-
-@instruction("mov")
-def _move(m: Modifiers) -> Op:
-    register = m.type("pred", *UNTYPED, *_SELECTABLE, "f16", "bf16", "f16x2", "bf16x2").register
-    return m.op("move", [register], [register], np.copy)

@@ -15,9 +15,8 @@ import numpy as np
 from nvfp4.emulator.arithmetic.convert import to_float64
 from nvfp4.emulator.arithmetic.floats import finish, flush, keep_nan, kind
 from nvfp4.emulator.arithmetic.formats import FORMATS, encode
-from nvfp4.emulator.arithmetic.lanes import on_lanes
 from nvfp4.emulator.arithmetic.table import Modifiers, Op, instruction
-from nvfp4.emulator.ptx.types import REGISTER_DTYPES, TYPES, Array
+from nvfp4.emulator.ptx.types import REGISTER_DTYPES, TYPES, Array, on_lanes
 
 Function = Callable[..., Any]
 
@@ -60,37 +59,24 @@ def _approximate(m: Modifiers, function: Function, count: int, *types: str) -> O
     return m.op("special", [type_.register] * count, [type_.register], operate)
 
 
-def _mode(m: Modifiers) -> str:
-    return m.choice("approx", "full", "rn", "rz", "rm", "rp")
-
-
 def _divide(a: Array, b: Array) -> Array:
     """a / b, where the reciprocal of b of more than 2**126 is flushed to zero."""
     return np.multiply(a, np.where(np.abs(b) > 2.0**126, np.copysign(0.0, b), 1.0 / b))
 
 
-@instruction("div", types=("f32", "f64"))
-def _div(m: Modifiers) -> Op:
-    mode = _mode(m)
-    if mode in ("approx", "full"):
-        return _approximate(m, _divide if mode == "approx" else np.divide, 2, "f32")
-    return _exact(m, np.divide, 2, mode)
+_ROUNDED: dict[str, np.ufunc] = {"div": np.divide, "rcp": np.reciprocal, "sqrt": np.sqrt}
 
 
+@instruction("div", "sqrt", types=("f32", "f64"))
 @instruction("rcp", types=("f32",))
-def _rcp(m: Modifiers) -> Op:
-    mode = _mode(m)
-    if mode == "approx":
-        return _approximate(m, np.reciprocal, 1, "f32")
-    return _exact(m, np.reciprocal, 1, mode)
-
-
-@instruction("sqrt")
-def _sqrt(m: Modifiers) -> Op:
-    mode = _mode(m)
-    if mode == "approx":
-        return _approximate(m, np.sqrt, 1, "f32")
-    return _exact(m, np.sqrt, 1, mode)
+def _rounded_or_approximate(m: Modifiers) -> Op:
+    function = _ROUNDED[m.mnemonic]
+    divides = m.mnemonic == "div"
+    mode = m.choice("approx", "rn", "rz", "rm", "rp", *["full"] * divides)
+    if mode in ("approx", "full"):
+        approximate = _divide if divides and mode == "approx" else function
+        return _approximate(m, approximate, function.nin, "f32")
+    return _exact(m, function, function.nin, mode)
 
 
 @instruction("rsqrt", types=("f32",))

@@ -20,8 +20,7 @@ from nvfp4.emulator.compiler.shadows import Shadows
 from nvfp4.emulator.compiler.values import Values, call, conditional, execution, guard_of, in_words
 from nvfp4.emulator.errors import EmulatorError, PtxSyntaxError, UnsupportedInstruction
 from nvfp4.emulator.instructions import control
-from nvfp4.emulator.instructions.action import Action, Source
-from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.instructions.action import Action, Site, Source
 from nvfp4.emulator.ptx import flow
 from nvfp4.emulator.ptx.flow import loads_under_way
 from nvfp4.emulator.ptx.program import Instruction, Program, Register, Sink, SymbolAddress
@@ -76,7 +75,7 @@ class CompiledKernel:
 
     @cached_property
     def loads_under_way(self) -> frozenset[int]:
-        """As of ptx.early_arrivals."""
+        """As of `flow.loads_under_way`."""
         return loads_under_way(self.program.code)
 
     def first_values(self, batch: Batch) -> list[Array]:

@@ -12,8 +12,7 @@ import nvfp4.emulator.instructions  # noqa: F401  (fills the table of actions)
 from nvfp4.emulator.arithmetic import definedness, resolve
 from nvfp4.emulator.arithmetic.table import INTEGERS, UNTYPED
 from nvfp4.emulator.errors import EmulatorError, PtxSyntaxError
-from nvfp4.emulator.instructions.action import Action, Result, Source, builder_of
-from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.instructions.action import Action, Result, Site, Source, builder_of
 from nvfp4.emulator.instructions.undefined import Passage
 from nvfp4.emulator.ptx import flow
 from nvfp4.emulator.ptx.program import (

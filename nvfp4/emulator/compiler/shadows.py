@@ -6,8 +6,7 @@ from nvfp4.emulator.arithmetic import definedness
 from nvfp4.emulator.compiler.lower import passes_on
 from nvfp4.emulator.compiler.values import Values, call, conditional, execution, guard_of
 from nvfp4.emulator.instructions import undefined
-from nvfp4.emulator.instructions.action import Action, Result, Source
-from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.instructions.action import Action, Result, Site, Source
 from nvfp4.emulator.ptx.program import Instruction, Memory, Not, Operand, Register
 
 

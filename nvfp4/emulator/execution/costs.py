@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
 
 from nvfp4.emulator.compiler.codegen import CompiledKernel
 from nvfp4.emulator.compiler.lower import Lowered
-from nvfp4.emulator.cost import AccessCost, KernelCost, LineCost, ReadCost
+from nvfp4.emulator.cost import ADDED, AccessCost, KernelCost, LineCost, ReadCost
 from nvfp4.emulator.execution.experiment import restore
-from nvfp4.emulator.execution.launch import is_starved, run_sample
+from nvfp4.emulator.execution.launch import is_starved, run_ctas, state_before
 from nvfp4.emulator.execution.module import LoadedModule
 from nvfp4.emulator.names import short_name
 from nvfp4.emulator.ptx.flow import Block, live_registers
@@ -42,7 +44,8 @@ def cost_of(module: LoadedModule, asked: Launch, most_instructions: int) -> Kern
 
     def sample(most: int | None, together: bool = False) -> tuple[Tally, LaunchState, Array, int]:
         tally = Tally(len(compiled.blocks))
-        return tally, *run_sample(module, compiled, asked, tally, most, together)
+        state = state_before(module, compiled, asked, tally=tally)
+        return tally, state, *run_ctas(state, compiled, together, most)
 
     tally, state, runs, ran = sample(most_instructions)
     if state.fault is not None:
@@ -130,26 +133,17 @@ class _Lines:
             ]
 
     def _access_cost(self, kind: _Kind, sites: list[SiteTally]) -> AccessCost:
-        def total(name: str) -> int:
-            return self._scaled(sum(getattr(site, name) for site in sites))
-
         conflicts = [site.conflict for site in sites if site.conflict is not None]
         worst = max(conflicts, key=lambda each: each.ways, default=None)
         opcode, nbytes, stride_bytes = kind
-        return AccessCost(
-            opcode,
-            nbytes,
-            total("requests"),
-            total("sectors"),
-            total("least_sectors"),
-            total("passes"),
-            total("least_passes"),
-            total("repeats"),
-            total("moves"),
-            stride_bytes,
-            worst.ways if worst else None,
-            worst.bank if worst else None,
-            worst.lanes if worst else (),
+        counts: dict[str, Any] = {
+            name: self._scaled(sum(getattr(s, name) for s in sites)) for name in ADDED
+        }
+        cost = AccessCost(opcode, nbytes, stride_bytes=stride_bytes, **counts)
+        if worst is None:
+            return cost
+        return replace(
+            cost, conflict_ways=worst.ways, conflict_bank=worst.bank, conflict_lanes=worst.lanes
         )
 
     def _read(self) -> None:
@@ -200,11 +194,11 @@ class _Lines:
 
 def _caller(instruction: Instruction) -> int | None:
     """The line of the user's file from which the function of the user's line was called."""
-    user = instruction.source.users() if instruction.source else None
+    user = instruction.user
     outer = user.caller.users() if user and user.caller else None
     return outer.line if user and outer and outer.file == user.file else None
 
 
 def _place(instruction: Instruction) -> Place:
-    user = instruction.source.users() if instruction.source else None
+    user = instruction.user
     return (shown(user.file), user.line) if user else (None, None)

@@ -14,6 +14,7 @@ from nvfp4.emulator.compiler.codegen import CompiledKernel
 from nvfp4.emulator.errors import (
     EmulatorError,
     LaunchError,
+    OrderDependence,
     Related,
     RunawayKernel,
     Seen,
@@ -55,172 +56,170 @@ _LEAST_SUSPECTED_S, _MOST_SUSPECTED = 1.0, 4.0
 
 
 def launch(
-    module: LoadedModule,
-    asked: Launch,
-    check: bool,
-    orders: int,
-    sample_ctas: int | None,
-    worlds: Worlds,
-    suspects: bool,
+    module: LoadedModule, asked: Launch, check: bool, orders: int, worlds: Worlds, suspects: bool
 ) -> LaunchReport:
     """Run a kernel to its end. See emulator.run. suspects: whether other orders are tried where
     there is no finding, but threads arrive somewhere one after the other."""
     began = time.perf_counter()
-    compiled = module.kernel(asked.kernel, check)
-    # Who wrote local memory is not known without following its bytes.
-    if check and (asked.kernel in module.tracked or compiled.program.local_bytes):
-        compiled = module.kernel(asked.kernel, check, memory=True)
-    watch: list[Buffer] = []
-
-    limit_s = math.inf
-    together = False
-
-    def run(order: Order, witness: Witness | None = None) -> tuple[LaunchState, Array, int]:
-        nonlocal together
-        found = run_once(order, witness)
-        if not together and is_starved(found[0]):
-            together = True
-            restore(found[0].memory.kept)
-            found = run_once(order, witness)
-        return found
-
-    def run_once(order: Order, witness: Witness | None) -> tuple[LaunchState, Array, int]:
-        deadline = time.monotonic() + limit_s
-        if asked.deadline is not None:
-            deadline = min(deadline, asked.deadline)
-        limited = replace(asked, deadline=deadline if deadline < math.inf else None)
-        return _run(module, compiled, limited, check, sample_ctas, order, watch, witness, together)
-
-    def testify(seen: Seen, written: list[Buffer]) -> tuple[Related | None, LaunchState]:
-        watch.extend(written)
-        witness = Witness(seen)
-        state = run(Order(), witness)[0]
-        return witness.other(), state
-
-    first_began = time.perf_counter()
-    state, runs, ran = run(Order())
-    missed = state.races is not None and state.races.missed()
-    untracked = bool(state.undefined_memory) and not compiled.tracks_memory
-    if missed or untracked:
-        # What the first run saw too late or too coarsely is followed in a second one: buffers that
-        # were read before anybody wrote them, and undefined bytes of memory.
-        if missed:
-            watch = [buffer for buffer, _ in state.memory.kept.values()]
-        if untracked:
-            module.tracked.add(asked.kernel)
-            compiled = module.kernel(asked.kernel, check, memory=True)
-        restore(state.memory.kept)
-        state, runs, ran = run(Order())
-    suspected, taken_s = None, time.perf_counter() - first_began
-    quick = suspects and check and state.fault is None and taken_s < _LONGEST_SUSPECTED_S
-    if quick and not together and asked.kernel not in module.waiting:
-        suspected = order_dependence(compiled, runs)
-    # Threads that wait for each other may take very long one after the other.
-    limit_s = max(_LEAST_AGAIN_S, _MOST_AGAIN * taken_s)
-    if asked.kernel in module.waiting or (suspected is not None and not state.findings):
-        limit_s = max(_LEAST_SUSPECTED_S, _MOST_SUSPECTED * taken_s)
-
-    def run_again(order: Order) -> LaunchState:
-        nonlocal limit_s
-        again = run(order)[0]
-        if isinstance(again.fault, RunawayKernel):
-            module.waiting.add(asked.kernel)
-            limit_s = min(limit_s, _LEAST_SUSPECTED_S)
-        return again
-
-    compare_orders(run_again, testify, state, orders, worlds, suspected)
-    x, y, z = asked.grid
-    report = _report(state, compiled, runs, ran, x * y * z)
+    runs = _Runs(module, asked, check)
+    state, counts = runs.first()
+    suspected = runs.suspected(state, counts) if suspects else None
+    compare_orders(runs.again, runs.testify, state, orders, worlds, suspected)
+    report = _report(state, runs.compiled, counts)
     report.findings += [noted(note, asked.kernel) for note in asked.notes]
     report.ptx = asked.ptx
     report.seconds = time.perf_counter() - began
     return report
 
 
-def _run(
-    module: LoadedModule,
-    compiled: CompiledKernel,
-    asked: Launch,
-    check: bool,
-    sample_ctas: int | None,
-    order: Order,
-    watch: list[Buffer],
-    witness: Witness | None,
-    together: bool,
-) -> tuple[LaunchState, Array, int]:
-    """One run in an order: its state, how many warps ran each block, and how many CTAs.
+class _Runs:
+    """The runs of one launch: the first, those in other orders, and one that watches a race.
 
     watch: buffers to look for races in from the start, others from their first write on. together:
-    as many CTAs as a device holds, for those that wait for each other.
+    whether as many CTAs run at once as a device holds, since they wait for each other.
     """
-    state = _state(module, compiled, asked, check, order, watch)
-    state.witness = witness
-    x, y, z = asked.grid
-    numbers = order.ctas(_ctas(x * y * z, sample_ctas))
+
+    def __init__(self, module: LoadedModule, asked: Launch, check: bool) -> None:
+        self.module = module
+        self.asked = asked
+        self.check = check
+        self.compiled = module.kernel(asked.kernel, check)
+        # Who wrote local memory is not known without following its bytes.
+        if check and (asked.kernel in module.tracked or self.compiled.program.local_bytes):
+            self.compiled = module.kernel(asked.kernel, check, memory=True)
+        self.watch: list[Buffer] = []
+        self.together = False
+        self._limit_s = math.inf
+        self._first_s = 0.0
+
+    def first(self) -> tuple[LaunchState, Array]:
+        """The run in the first order, and how many warps ran each block.
+
+        What it saw too late or too coarsely is followed in a second one: buffers that were read
+        before anybody wrote them, and undefined bytes of memory.
+        """
+        began = time.perf_counter()
+        state, counts = self._run(Order())
+        missed = state.races is not None and state.races.missed()
+        untracked = bool(state.undefined_memory) and not self.compiled.tracks_memory
+        if missed or untracked:
+            if missed:
+                self.watch = [buffer for buffer, _ in state.memory.kept.values()]
+            if untracked:
+                self.module.tracked.add(self.asked.kernel)
+                self.compiled = self.module.kernel(self.asked.kernel, self.check, memory=True)
+            restore(state.memory.kept)
+            state, counts = self._run(Order())
+        self._first_s = time.perf_counter() - began
+        # Threads that wait for each other may take very long one after the other.
+        self._limit_s = max(_LEAST_AGAIN_S, _MOST_AGAIN * self._first_s)
+        if self._waits:
+            self._limit_s = self._short_limit_s
+        return state, counts
+
+    def suspected(self, state: LaunchState, counts: Array) -> OrderDependence | None:
+        """What other orders may show of a launch that has run without a finding."""
+        quick = self.check and state.fault is None and self._first_s < _LONGEST_SUSPECTED_S
+        if not quick or self.together or self._waits:
+            return None
+        found = order_dependence(self.compiled, counts)
+        if found is not None and not state.findings:
+            self._limit_s = self._short_limit_s
+        return found
+
+    def again(self, order: Order) -> LaunchState:
+        """A run in another order."""
+        state, _ = self._run(order)
+        if isinstance(state.fault, RunawayKernel):
+            self.module.waiting.add(self.asked.kernel)
+            self._limit_s = min(self._limit_s, _LEAST_SUSPECTED_S)
+        return state
+
+    def testify(self, seen: Seen, written: list[Buffer]) -> tuple[Related | None, LaunchState]:
+        """The other place of a race, and the run that has found it."""
+        self.watch += written
+        witness = Witness(seen)
+        state, _ = self._run(Order(), witness)
+        return witness.other(), state
+
+    @property
+    def _waits(self) -> bool:
+        return self.asked.kernel in self.module.waiting
+
+    @property
+    def _short_limit_s(self) -> float:
+        return max(_LEAST_SUSPECTED_S, _MOST_SUSPECTED * self._first_s)
+
+    def _run(self, order: Order, witness: Witness | None = None) -> tuple[LaunchState, Array]:
+        state, counts = self._run_once(order, witness)
+        if not self.together and is_starved(state):
+            self.together = True
+            restore(state.memory.kept)
+            return self._run_once(order, witness)
+        return state, counts
+
+    def _run_once(self, order: Order, witness: Witness | None) -> tuple[LaunchState, Array]:
+        deadline = time.monotonic() + self._limit_s
+        if self.asked.deadline is not None:
+            deadline = min(deadline, self.asked.deadline)
+        asked = replace(self.asked, deadline=deadline if deadline < math.inf else None)
+        state = state_before(
+            self.module, self.compiled, asked, check=self.check, order=order, watch=self.watch
+        )
+        state.witness = witness
+        counts, _ = run_ctas(state, self.compiled, self.together)
+        return state, counts
+
+
+def run_ctas(
+    state: LaunchState,
+    compiled: CompiledKernel,
+    together: bool = False,
+    most_instructions: int | None = None,
+) -> tuple[Array, int]:
+    """Run the CTAs of a launch in batches. What stops it is left in the state.
+
+    together: as many at once as a device holds, for CTAs that wait for each other.
+    most_instructions: batches spread over the grid, until that many warp instructions are executed.
+    Returns how many warps ran each block, and how many CTAs ran.
+    """
+    numbers = state.order.ctas(np.arange(math.prod(state.grid), dtype=np.int64))
     runs = np.zeros(len(compiled.blocks), np.int64)
-    size = _resident(state) if together else _batch_size(state, asked.block)
+    sizes = np.array([block.kinds.total() for block in compiled.blocks])
+    size = _resident(state) if together else _batch_size(state)
+    starts: Sequence[int] = range(0, numbers.size, size)
+    ran = 0
     try:
-        for start in range(0, numbers.size, size):
+        for start in starts if most_instructions is None else _spread(starts):
             batch = Batch(state, numbers[start : start + size])
             scheduler = Scheduler(compiled, batch)
             scheduler.run()
             note_unwaited(batch)
             runs += scheduler.runs
-    except EmulatorError as error:
-        error.output = "".join(state.output)
-        state.fault = error
-    return state, runs, numbers.size
-
-
-def run_sample(
-    module: LoadedModule,
-    compiled: CompiledKernel,
-    asked: Launch,
-    tally: Tally,
-    most_instructions: int | None,
-    together: bool = False,
-) -> tuple[LaunchState, Array, int]:
-    """Run batches of neighbouring CTAs, spread over the grid, until that many warp instructions are
-    executed; all of them, in order, without a limit. together: as many at once as a device holds.
-    Findings are not looked for.
-
-    Returns what `_run` does.
-    """
-    state = _state(module, compiled, asked, False, Order(), [], tally)
-    numbers = np.arange(math.prod(asked.grid), dtype=np.int64)
-    runs = np.zeros(len(compiled.blocks), np.int64)
-    sizes = np.array([block.kinds.total() for block in compiled.blocks])
-    size = _resident(state) if together else _batch_size(state, asked.block)
-    starts = list(range(0, numbers.size, size))
-    ran = 0
-    try:
-        for start in starts if most_instructions is None else _spread(starts):
-            batch = numbers[start : start + size]
-            scheduler = Scheduler(compiled, Batch(state, batch))
-            scheduler.run()
-            runs += scheduler.runs
-            ran += batch.size
+            ran += batch.numbers.size
             if most_instructions is not None and int(runs @ sizes) >= most_instructions:
                 break
     except EmulatorError as error:
+        error.output = "".join(state.output)
         state.fault = error
-    return state, runs, ran
+    return runs, ran
 
 
-def _spread(starts: list[int]) -> list[int]:
+def _spread(starts: Sequence[int]) -> list[int]:
     """The same in an order in which those taken so far are always spread over all."""
     width = len(starts).bit_length()
     order = sorted(range(len(starts)), key=lambda index: f"{index:0{width}b}"[::-1])
     return [starts[index] for index in order]
 
 
-def _state(
+def state_before(
     module: LoadedModule,
     compiled: CompiledKernel,
     asked: Launch,
-    check: bool,
-    order: Order,
-    watch: list[Buffer],
+    *,
+    check: bool = False,
+    order: Order | None = None,
+    watch: Sequence[Buffer] = (),
     tally: Tally | None = None,
 ) -> LaunchState:
     """A launch before its first batch. Raises LaunchError."""
@@ -242,7 +241,7 @@ def _state(
     races = None
     if check:
         x, y, z = block
-        races = GlobalRaces(memory, math.prod(grid), -(-x * y * z // 32), watch)
+        races = GlobalRaces(memory, math.prod(grid), -(-x * y * z // 32), list(watch))
     return LaunchState(
         kernel=kernel,
         grid=grid,
@@ -258,7 +257,7 @@ def _state(
         races=races,
         tracks_memory=compiled.tracks_memory,
         loads_under_way=compiled.loads_under_way,
-        order=order,
+        order=order or Order(),
         deadline=asked.deadline,
         tally=tally,
     )
@@ -297,17 +296,8 @@ def _parameter_bytes(compiled: CompiledKernel, given: Sequence[bytes]) -> Array:
     return raw
 
 
-def _ctas(total: int, wanted: int | None) -> Array:
-    """Linear CTA numbers: all, or `wanted` spread over the grid."""
-    if wanted is None or wanted >= total:
-        return np.arange(total, dtype=np.int64)
-    if wanted < 1:
-        raise LaunchError(f"sample_ctas is {wanted}; at least one CTA must run")
-    return np.arange(wanted, dtype=np.int64) * total // wanted
-
-
-def _batch_size(state: LaunchState, block: Dim3) -> int:
-    threads = -(-block[0] * block[1] * block[2] // 32) * 32
+def _batch_size(state: LaunchState) -> int:
+    threads = -(-math.prod(state.block) // 32) * 32
     by_lanes = max(1, LANES_PER_BATCH // threads)
     by_shared = max(1, SHARED_BYTES_PER_BATCH // max(1, state.shared_bytes - SHARED_BASE))
     return min(by_lanes, by_shared)
@@ -328,22 +318,21 @@ def is_starved(state: LaunchState) -> bool:
     return isinstance(state.fault, RunawayKernel) and state.fault.starved
 
 
-def _report(
-    state: LaunchState, compiled: CompiledKernel, runs: Array, ran: int, total: int
-) -> LaunchReport:
+def _report(state: LaunchState, compiled: CompiledKernel, runs: Array) -> LaunchReport:
     kinds: Counter[str] = Counter()
     for block, count in zip(compiled.blocks, runs.tolist(), strict=True):
         for kind, each in block.kinds.items():
             if count:
                 kinds[kind] += each * count
     touched = state.memory.touched
-    report = LaunchReport(
+    ctas = math.prod(state.grid)
+    return LaunchReport(
         kernel=state.kernel,
         grid=state.grid,
         block=state.block,
         shared_bytes=state.shared_bytes - SHARED_BASE,
-        ctas_run=ran,
-        ctas_total=total,
+        ctas_run=ctas,
+        ctas_total=ctas,
         warp_instructions=dict(sorted(kinds.items())),
         sectors_distinct=int(np.count_nonzero(touched)),
         sectors_read=int(np.count_nonzero(touched & READ)),
@@ -356,6 +345,3 @@ def _report(
             for block, count in zip(compiled.blocks, runs.tolist(), strict=True)
         ],
     )
-    if ran < total:
-        report.scale(total / ran)
-    return report

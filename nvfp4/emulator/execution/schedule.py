@@ -16,9 +16,9 @@ import numpy as np
 from nvfp4.emulator.compiler.codegen import CompiledBlock, CompiledKernel
 from nvfp4.emulator.errors import Deadlock, OrderDependence
 from nvfp4.emulator.execution.standstill import QUIET_STEPS, Standstill, deadlock
+from nvfp4.emulator.instructions.action import Site
 from nvfp4.emulator.instructions.control import Divergence
 from nvfp4.emulator.instructions.mbarrier import Waits
-from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.program import Instruction
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch

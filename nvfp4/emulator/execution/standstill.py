@@ -15,12 +15,13 @@ import numpy as np
 
 from nvfp4.emulator.compiler.codegen import CompiledKernel
 from nvfp4.emulator.errors import Deadlock, EmulatorError, Related, RunawayKernel, SourceLocation
+from nvfp4.emulator.instructions.action import Site
 from nvfp4.emulator.instructions.mbarrier import Waits
-from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.program import Instruction
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.group import Group, register_numbers
+from nvfp4.emulator.state.tally import place_of
 
 QUIET_STEPS = 4096
 """Basic blocks without a change of memory before anything is looked at."""
@@ -141,10 +142,8 @@ class Standstill:
         for wanted in (_is_poll, _is_load):
             for number in ran:
                 for instruction in self.kernel.instructions[number]:
-                    source = instruction.source and instruction.source.users()
-                    key = (source.file, source.line) if source else instruction.line
-                    if wanted(instruction) and key not in seen:
-                        seen.add(key)
+                    if wanted(instruction) and place_of(instruction) not in seen:
+                        seen.add(place_of(instruction))
                         yield Site(self.kernel.program.kernel, instruction)
             if seen:
                 return
@@ -155,9 +154,8 @@ class Standstill:
         for number, warps in enumerate(runs.tolist()):
             for instruction in self.kernel.instructions[number]:
                 if _arrives(instruction):
-                    source = instruction.source and instruction.source.users()
-                    key = (source.file, source.line) if source else instruction.line
-                    found.setdefault(key, (Site(self.kernel.program.kernel, instruction), warps))
+                    site = Site(self.kernel.program.kernel, instruction)
+                    found.setdefault(place_of(instruction), (site, warps))
         return list(found.values())
 
     def polls(self, number: int) -> bool:

@@ -12,7 +12,7 @@ from nvfp4.emulator.instructions import (  # noqa: F401
     matrix_products,
     mbarrier,
     moves,
-    tensor_map_edits,
+    tiles,
     warp,
     wmma,
 )

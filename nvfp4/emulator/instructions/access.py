@@ -10,7 +10,7 @@ from nvfp4.emulator.instructions.access_shape import Access, data_of
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch, Execution
-from nvfp4.emulator.state.memory import LOCAL_WINDOW, READ, SHARED_WINDOW, WINDOW_SHIFT, WRITTEN
+from nvfp4.emulator.state.memory import READ, SHARED_WINDOW, WINDOW_SHIFT, WRITTEN, in_window
 
 # A state space, and the lanes whose addresses point there (None: all).
 Part = tuple[str, "Array | None"]
@@ -62,7 +62,7 @@ def write(
             # Storing the bytes is part of the check: see races.note_writes.
             shared_access.note_writes(batch, access.site, access.nbytes, offset, lanes, data)
             return
-        address = offset + np.uint64(batch.shared.host_address)
+        address = batch.shared.host(offset)
     else:
         address = _locate_local(batch, access, address, lanes)
     native.scatter(address, data)
@@ -76,7 +76,7 @@ def read(batch: Batch, access: Access, space: str, address: Array, lanes: Array)
         offset = shared_access.locate(batch, access, address, lanes, READ)
         if batch.shared.checked:
             shared_access.note_reads(batch, access.site, access.nbytes, offset, lanes)
-        address = offset + np.uint64(batch.shared.host_address)
+        address = batch.shared.host(offset)
     else:
         address = _locate_local(batch, access, address, lanes)
     out = data_of(access, address.size)
@@ -136,15 +136,12 @@ def _load(ex: Execution, access: Access, space: str, address: Array) -> list[Arr
 
 def _locate_local(batch: Batch, access: Access, address: Array, lanes: Array) -> Array:
     """Host addresses of accesses to the lanes' local memory, checked."""
-    address = address.astype(np.uint64) & np.uint64(LOCAL_WINDOW - 1)
-    offset = np.empty(address.size, np.uint64)
-    size, row = batch.launch.local_bytes, batch.local.shape[1]
-    bad = native.locate_window(address, lanes, 0, size, row, access.nbytes, 1, offset)
+    address = in_window(address)
+    offset, bad = batch.local.locate(address, lanes, access.nbytes)
     if bad >= 0:
         access.site.lane(batch, lanes[bad]).fault(
             OutOfBounds,
             f"access of {access.nbytes} bytes at local address {int(address[bad]):#x}, outside "
-            f"the thread's {size} bytes of local memory",
+            f"the thread's {batch.local.size} bytes of local memory",
         )
-    host: Array = offset + np.uint64(batch.local.ctypes.data)
-    return host
+    return batch.local.host(offset)

@@ -13,8 +13,7 @@ import numpy as np
 
 from nvfp4.emulator.instructions import global_access, mbarrier_objects, shared_access
 from nvfp4.emulator.instructions.access_shape import Access, is_hint
-from nvfp4.emulator.instructions.action import Action, Source, instruction
-from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.instructions.action import Action, Site, Source, instruction
 from nvfp4.emulator.ptx.program import Operand, Register
 from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import Array

@@ -14,8 +14,7 @@ from nvfp4.emulator.arithmetic import resolve
 from nvfp4.emulator.errors import UninitialisedShared
 from nvfp4.emulator.instructions import access, global_access, shared_access
 from nvfp4.emulator.instructions.access_shape import Access, data_of, known_modifiers, space_of
-from nvfp4.emulator.instructions.action import Action, Result, Source, instruction
-from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.instructions.action import Action, Result, Site, Source, instruction
 from nvfp4.emulator.ptx.types import Array, register_class, type_bits
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch, Execution
@@ -115,7 +114,7 @@ def apply(
             warps = batch.grid.thread[lanes] >> 5
             hears = what.site.parts[0] == "atom"
             batch.shared.clocks.meet_by_atomics(offset, batch.grid.cta[lanes], warps, hears)
-        address = offset + np.uint64(batch.shared.host_address)
+        address = batch.shared.host(offset)
     else:
         global_access.locate(batch, what, address, lanes, WRITTEN)
         global_access.note_atomics(batch, what, address, lanes, hears=what.site.parts[0] == "atom")

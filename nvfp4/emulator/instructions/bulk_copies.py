@@ -10,8 +10,7 @@ import numpy as np
 from nvfp4.emulator.errors import Misaligned, TensorMapError
 from nvfp4.emulator.instructions import atomics, copy_engine, global_access, tiles
 from nvfp4.emulator.instructions.access_shape import Access, is_hint, spaces_of
-from nvfp4.emulator.instructions.action import Action, Source, instruction
-from nvfp4.emulator.instructions.site import LaneSite, Site
+from nvfp4.emulator.instructions.action import Action, LaneSite, Site, Source, instruction
 from nvfp4.emulator.ptx.program import Memory, Operand
 from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import Array, type_bits

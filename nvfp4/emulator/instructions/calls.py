@@ -11,8 +11,7 @@ import numpy as np
 from nvfp4.emulator.errors import DeviceTrap
 from nvfp4.emulator.instructions import access
 from nvfp4.emulator.instructions.access_shape import Access
-from nvfp4.emulator.instructions.action import Action, Source, instruction
-from nvfp4.emulator.instructions.site import LaneSite, Site
+from nvfp4.emulator.instructions.action import Action, LaneSite, Site, Source, instruction
 from nvfp4.emulator.ptx.program import LocalAddress, Memory
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Execution
@@ -84,18 +83,19 @@ def vprintf(site: Site) -> Action:
             at = site.lane(batch, group.lanes[i])
             batch.launch.output.append(_text(at, *(_local(at, int(p[i]), 8) for p in pointers)))
         if target and isinstance(target[0], LocalAddress):
+            local = batch.local
             result = slice(target[0].offset, target[0].offset + 4)
-            batch.local[group.lanes, result] = 0
-            if batch.local_undefined is not None:
-                batch.local_undefined[group.lanes, result] = 0
+            local.data.reshape(-1, local.stride)[group.lanes, result] = 0
+            if local.undefined is not None:
+                local.undefined.reshape(-1, local.stride)[group.lanes, result] = 0
 
     return Action("special", sources, [], run)
 
 
 def _local(at: LaneSite, offset: int, nbytes: int) -> int:
     """An unsigned number in the lane's local memory, where the arguments of a call are."""
-    raw: bytes = at.batch.local[at.lane, offset : offset + nbytes].tobytes()
-    return int.from_bytes(raw, "little")
+    start = at.lane * at.batch.local.stride + offset
+    return int.from_bytes(at.batch.local.data[start : start + nbytes].tobytes(), "little")
 
 
 def _text(at: LaneSite, template: int, values: int) -> str:

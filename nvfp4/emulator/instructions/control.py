@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from nvfp4.emulator.errors import DeviceTrap
-from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.instructions.action import Site
 from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Execution

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from nvfp4.emulator.errors import (
+    EmulatorError,
     MissingProxyFence,
     OutOfBounds,
     ReadOnlyMemory,
@@ -22,14 +23,13 @@ from nvfp4.emulator.errors import (
 )
 from nvfp4.emulator.instructions import mbarrier_objects
 from nvfp4.emulator.instructions.access_shape import verb
+from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.instructions.outside import note_writer
 from nvfp4.emulator.instructions.shared_access import (
     check_bounds,
     seen_at,
     stamped_by,
-    testify_of_copy,
 )
-from nvfp4.emulator.instructions.site import LaneSite, Site
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import races, watch
 from nvfp4.emulator.state.batch import Batch
@@ -117,18 +117,12 @@ def note(at: LaneSite, offset: int, nbytes: int, flag: int) -> None:
     if not shared.checked:
         return
     cta, thread = divmod(at.lane, threads)
-    testify_of_copy(at, offset, nbytes, flag == WRITTEN)
+    where, lane = np.array([offset]), np.array([at.lane])
+    at.site.testify(at.batch, "shared", where, nbytes, lane, flag == WRITTEN, engine=True)
     byte, fault, stamp = races.note_engine(
-        offset,
-        nbytes,
-        thread,
-        threads,
-        shared.clocks.known[cta],
-        shared.clocks.fenced[cta],
-        shared.writers,
-        shared.readers,
-        flag == WRITTEN,
-    )
+        offset, nbytes, thread, threads, shared.clocks.known[cta], shared.clocks.fenced[cta],
+        shared.writers, shared.readers, flag == WRITTEN
+    )  # fmt: skip
     if shared.undefined is not None:
         part = shared.undefined[offset : offset + nbytes]
         if flag == WRITTEN:
@@ -146,29 +140,20 @@ def note(at: LaneSite, offset: int, nbytes: int, flag: int) -> None:
     what = f"asynchronous {verb(flag)} of shared address {address:#x}"
     other = stamped_by(at, stamp, "another asynchronous copy")
     seen = seen_at(at, byte, 1, stamp, engine=True)
+    kind: type[EmulatorError] = MissingProxyFence
     if fault == races.RACE:
-        at.note(
-            SharedRace,
-            f"{what} races with {other}: nothing orders the copy after that access",
-            hint="wait at a barrier before the copy is issued",
-            seen=seen,
-        )
+        kind = SharedRace
+        what += f" races with {other}: nothing orders the copy after that access"
+        hint = "wait at a barrier before the copy is issued"
     elif fault == races.OVERTAKEN:
-        at.note(
-            MissingProxyFence,
-            f"{what} may overtake a read by {other}, which arrived at a barrier before it used the "
-            "value: no fence.proxy.async lies between",
-            hint="put a fence.proxy.async before that arrival, or arrive after the value is used",
-            seen=seen,
-        )
+        what += f" may overtake a read by {other}, which arrived at a barrier before it used the "
+        what += "value: no fence.proxy.async lies between"
+        hint = "put a fence.proxy.async before that arrival, or arrive after the value is used"
     else:
-        at.note(
-            MissingProxyFence,
-            f"{what}, which {other} has written: no fence.proxy.async lies between, and a barrier "
-            "does not order the two",
-            hint="put a fence.proxy.async after the write, before the barrier",
-            seen=seen,
-        )
+        what += f", which {other} has written: no fence.proxy.async lies between, and a barrier "
+        what += "does not order the two"
+        hint = "put a fence.proxy.async after the write, before the barrier"
+    at.note(kind, what, hint, seen=seen)
 
 
 def advance(batch: Batch, lanes: Array) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nvfp4.emulator.errors import BarrierMisuse
-from nvfp4.emulator.instructions.action import Action, Result, Source, instruction
-from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.instructions.action import Action, Result, Site, Source, instruction
 from nvfp4.emulator.ptx.program import Operand
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Execution

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NoReturn
 
 import numpy as np
 
 from nvfp4.emulator.errors import (
+    EmulatorError,
     GlobalRace,
     Misaligned,
     MissingFence,
@@ -19,31 +18,18 @@ from nvfp4.emulator.errors import (
     UnorderedLanes,
 )
 from nvfp4.emulator.instructions.access_shape import Access, count_runs, data_of, verb
+from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.instructions.outside import last_lane, note_writer, overrun
-from nvfp4.emulator.instructions.site import LaneSite, Site
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native, watch
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.global_races import FENCES, Found, GlobalRaces, Who, channels
 from nvfp4.emulator.state.group import Group
 from nvfp4.emulator.state.memory import NULL_PAGE_BYTES, READ, WINDOW_SHIFT, WRITTEN
+from nvfp4.emulator.state.tally import Requests
 
 _RELEASES = frozenset(("release", "acq_rel", "seq_cst", "sc"))
 _ONE_REQUEST = np.zeros(1, np.int64)
-
-
-@dataclass
-class Requests:
-    """Flat addresses, and the requests of warps that they belong to.
-
-    request: lanes with equal neighbours are one request. copies: how many requests of the group
-    each of these represents. lane: position in the arrays -> lane number of the batch.
-    """
-
-    address: Array
-    request: Array
-    copies: int
-    lane: Callable[[int], int]
 
 
 def locate(batch: Batch, access: Access, address: Array, lanes: Array, flag: int) -> None:
@@ -71,7 +57,7 @@ def write_bytes(batch: Batch, site: Site, address: Array, lanes: Array, new: Arr
     races = batch.launch.races
     assert races is not None
     races.watch(address)
-    _testify(batch, site, address, new.shape[1], lanes, writes=True)
+    site.testify(batch, "global", address, new.shape[1], lanes, writes=True)
     found = races.writes(address, new, _who(batch, lanes))
     _note(batch, site, WRITTEN, new.shape[1], address, lanes, found)
 
@@ -81,7 +67,7 @@ def note_range_read(batch: Batch, site: Site, address: Array, nbytes: int, lane:
     races = batch.launch.races
     if races is not None and races.concerns(address):
         lanes = np.full(address.size, lane)
-        _testify(batch, site, address, nbytes, lanes, writes=False)
+        site.testify(batch, "global", address, nbytes, lanes, writes=False)
         found = races.reads(address, nbytes, _who(batch, lanes), atomic=False)
         _note(batch, site, READ, nbytes, address, lanes, found)
 
@@ -93,7 +79,7 @@ def note_atomics(batch: Batch, access: Access, address: Array, lanes: Array, hea
         return
     races.watch(address)
     who = _who(batch, lanes)
-    _testify(batch, access.site, address, access.nbytes, lanes, writes=True, atomic=True)
+    access.site.testify(batch, "global", address, access.nbytes, lanes, writes=True, atomic=True)
     found = races.reads(address, access.nbytes, who, atomic=True)
     _note(batch, access.site, WRITTEN, access.nbytes, address, lanes, found)
     parts = set(access.site.parts)
@@ -127,29 +113,10 @@ def _note_reads(
         races.exchange(channels(address), who, tells=False, hears=True)
         races.exchange(np.full(lanes.size, FENCES), who, tells=False, hears=True)
         return
-    _testify(batch, access.site, address, access.nbytes, lanes, writes=False)
+    access.site.testify(batch, "global", address, access.nbytes, lanes, writes=False)
     nc = "nc" in access.site.parts
     found = races.reads(address, access.nbytes, who, atomic=False, nc=nc)
     _note(batch, access.site, READ, access.nbytes, address, lanes, found)
-
-
-def _testify(
-    batch: Batch,
-    site: Site,
-    address: Array,
-    nbytes: int,
-    lanes: Array,
-    writes: bool,
-    atomic: bool = False,
-) -> None:
-    """Tell the witness of a race, if there is one."""
-    witness = batch.launch.witness
-    if witness is not None:
-        who = batch.numbers[batch.grid.cta[lanes]], batch.grid.thread[lanes]
-        witness.saw(
-            "global", address, nbytes, who, site.instruction.line, writes,
-            lambda i: site.lane(batch, lanes[i]).location(), atomic
-        )  # fmt: skip
 
 
 def _note(
@@ -168,30 +135,16 @@ def _note(
     seen = _seen(at, int(address[bad]), nbytes, cta, thread)
     place = batch.memory.describe(int(address[bad]))
     what = f"{verb(flag)} of {nbytes} bytes at {place} races with thread {other} of CTA {there}"
+    kind: type[EmulatorError] = GlobalRace
     if cta != batch.numbers[at.lane // batch.grid.threads]:
-        at.note(
-            GlobalRace,
-            f"{what}: nothing orders the accesses of two CTAs",
-            hint="use atomics, or a counter that the CTAs add to after __threadfence()",
-            count=count,
-            seen=seen,
-        )
+        why = ": nothing orders the accesses of two CTAs"
+        hint = "use atomics, or a counter that the CTAs add to after __threadfence()"
     elif thread >> 5 == at.lane % batch.grid.threads >> 5:
-        at.note(
-            UnorderedLanes,
-            f"{what}, of the same warp: no __syncwarp lies between their accesses",
-            hint="put a __syncwarp between the two",
-            count=count,
-            seen=seen,
-        )
+        kind, why = UnorderedLanes, ", of the same warp: no __syncwarp lies between their accesses"
+        hint = "put a __syncwarp between the two"
     else:
-        at.note(
-            GlobalRace,
-            f"{what}: no barrier lies between their accesses",
-            hint="put a barrier between the two",
-            count=count,
-            seen=seen,
-        )
+        why, hint = ": no barrier lies between their accesses", "put a barrier between the two"
+    at.note(kind, what + why, hint, count, seen)
 
 
 def _seen(at: LaneSite, address: int, nbytes: int, cta: int, thread: int) -> Seen:
@@ -208,24 +161,20 @@ def _note_unpublished(
     where = int(address[found.early])
     cta, thread = (found.writer_of_early >> 32) - 1, found.writer_of_early & 0x7FF
     there, other = batch.place(cta, thread)
-    if "nc" in site.parts:
-        at.note(
-            ReadOnlyLoad,
-            f"ld.global.nc of {nbytes} bytes at {batch.memory.describe(where)}, which thread "
-            f"{other} of CTA {there} has written in this launch: that load is for memory that the "
-            "kernel never writes, and may get what was there before",
-            hint="leave out __ldg, and const __restrict__ of a pointer to what the kernel writes",
-            seen=_seen(at, where, nbytes, cta, thread),
-        )
-        return
-    at.note(
-        MissingFence,
-        f"read of {nbytes} bytes at {batch.memory.describe(where)}, which thread {other} of CTA "
-        f"{there} has written: no fence lies between the write and the atomic or flag that tells "
-        "of it, which may be seen first",
-        hint="put a __threadfence() between the write and the atomic, or make the atomic a release",
-        seen=_seen(at, where, nbytes, cta, thread),
+    seen = _seen(at, where, nbytes, cta, thread)
+    what = (
+        f"of {nbytes} bytes at {batch.memory.describe(where)}, which thread {other} of CTA {there}"
     )
+    if "nc" in site.parts:
+        what = f"ld.global.nc {what} has written in this launch: that load is for memory that the "
+        what += "kernel never writes, and may get what was there before"
+        hint = "leave out __ldg, and const __restrict__ of a pointer to what the kernel writes"
+        at.note(ReadOnlyLoad, what, hint, seen=seen)
+        return
+    what = f"read {what} has written: no fence lies between the write and the atomic or flag that "
+    what += "tells of it, which may be seen first"
+    hint = "put a __threadfence() between the write and the atomic, or make the atomic a release"
+    at.note(MissingFence, what, hint, seen=seen)
 
 
 def load_by_all(batch: Batch, group: Group, access: Access, address: Array) -> list[Array]:
@@ -286,23 +235,11 @@ def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: i
         else:
             traffic.global_read_bytes += nbytes * lanes
         if batch.launch.tally is not None:
-            _tally(batch, access, requests, sectors, flag)
-
-
-def _tally(batch: Batch, access: Access, requests: Requests, sectors: int, flag: int) -> None:
-    tally = batch.launch.tally
-    assert tally is not None
-    tally.global_access(
-        access.site.instruction,
-        access.nbytes,
-        batch.memory,
-        requests.address,
-        requests.request,
-        requests.copies,
-        sectors,
-        int(batch.numbers[0]),
-        flag == READ and not access.strong,
-    )
+            reads = flag == READ and not access.strong
+            instruction, first = access.site.instruction, int(batch.numbers[0])
+            batch.launch.tally.global_access(
+                instruction, nbytes, memory, requests, sectors, first, reads
+            )
 
 
 def _note_writer(batch: Batch, access: Access, requests: Requests) -> None:

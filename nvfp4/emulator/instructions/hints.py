@@ -11,11 +11,10 @@ import numpy as np
 
 from nvfp4.emulator.instructions import access
 from nvfp4.emulator.instructions.access_shape import Access
-from nvfp4.emulator.instructions.action import Action, Result, Source, instruction
+from nvfp4.emulator.instructions.action import Action, Result, Site, Source, instruction
 from nvfp4.emulator.instructions.global_access import note_fence
 from nvfp4.emulator.instructions.matrix_products import WHAT_RUNS
 from nvfp4.emulator.instructions.shared_access import note_proxy_fence
-from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.flow import is_proxy_fence
 from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import Array

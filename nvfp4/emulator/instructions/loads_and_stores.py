@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from nvfp4.emulator.instructions import access
 from nvfp4.emulator.instructions import undefined as undefined_memory
 from nvfp4.emulator.instructions.access_shape import Access, access_of, known_modifiers, space_of
-from nvfp4.emulator.instructions.action import Action, Result, Source, instruction
-from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.instructions.action import Action, Result, Site, Source, instruction
 from nvfp4.emulator.ptx.program import SymbolAddress
 from nvfp4.emulator.ptx.types import Array, register_class
 from nvfp4.emulator.state.batch import Execution

@@ -14,8 +14,7 @@ from nvfp4.emulator.errors import OutOfBounds
 from nvfp4.emulator.instructions import access
 from nvfp4.emulator.instructions import undefined as undefined_memory
 from nvfp4.emulator.instructions.access_shape import Access, space_of
-from nvfp4.emulator.instructions.action import Action, Result, Source, instruction
-from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.instructions.action import Action, Result, Site, Source, instruction
 from nvfp4.emulator.instructions.warp import (
     ALL_LANES,
     back,

@@ -21,8 +21,7 @@ import numpy as np
 
 from nvfp4.emulator.arithmetic.definedness import spread
 from nvfp4.emulator.arithmetic.formats import FORMATS, decode
-from nvfp4.emulator.instructions.action import Action, Result, Source, instruction
-from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.instructions.action import Action, Result, Site, Source, instruction
 from nvfp4.emulator.instructions.warp import (
     ALL_LANES,
     back,
@@ -166,10 +165,6 @@ def _values(raw: Array, kind: str) -> Array:
     codes = raw.view(f"u{ELEMENT_BITS[kind] // 8}")
     if kind == "f64":
         return codes.view(np.float64)
-    if kind == "f16":
-        return codes.view(np.float16).astype(np.float64)
-    if kind == "bf16":
-        return (codes.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     if kind == "tf32":  # the lowest bits of the register do not count
         return (codes & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
     return decode(codes, FORMATS[kind])

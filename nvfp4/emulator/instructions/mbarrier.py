@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nvfp4.emulator.instructions import copy_engine, mbarrier_objects
-from nvfp4.emulator.instructions.action import Action, Gate, Result, Source, instruction
-from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.instructions.action import Action, Gate, Result, Site, Source, instruction
 from nvfp4.emulator.ptx.program import Memory, Operand, Sink
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch, Execution

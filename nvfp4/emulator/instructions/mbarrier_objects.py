@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from nvfp4.emulator.errors import BarrierMisuse, Misaligned, OutOfBounds
-from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.instructions.action import Site
 from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
-from nvfp4.emulator.state.memory import SHARED_WINDOW
-from nvfp4.emulator.state.native import load, locate_window, store
+from nvfp4.emulator.state.memory import in_window
+from nvfp4.emulator.state.native import load, store
 
 MOST = (1 << 20) - 1
 LIVE = np.uint64(1 << 62)
@@ -63,11 +63,8 @@ def _change(address, arrivals, expect, drop, before):  # type: ignore[no-untyped
 
 def locate(site: Site, batch: Batch, address: Array, lanes: Array) -> Array:
     """Offsets of mbarriers in the batch's shared memory."""
-    address = address.astype(np.uint64) & np.uint64(SHARED_WINDOW - 1)
-    shared = batch.shared
-    offset = np.empty(address.size, np.uint64)
-    cta = batch.grid.cta[lanes]
-    bad = locate_window(address, cta, shared.base, shared.size, shared.stride, 8, 8, offset)
+    address = in_window(address)
+    offset, bad = batch.shared.locate(address, batch.grid.cta[lanes], 8, 8)
     if bad >= 0:
         kind = Misaligned if int(address[bad]) % 8 else OutOfBounds
         site.lane(batch, lanes[bad]).fault(
@@ -111,7 +108,7 @@ def change(
     """Arrive, expect bytes (or, negative, complete them); returns the states from before."""
     _check_live(site, batch, offset, lanes)
     before = np.empty(offset.size, np.uint64)
-    address = offset + np.uint64(batch.shared.host_address)
+    address = batch.shared.host(offset)
     bad, fault = _change(address, arrivals.astype(np.int64), expect.astype(np.int64), drop, before)
     if fault:
         place = f"mbarrier at shared address {batch.shared.address(offset[bad]):#x}"

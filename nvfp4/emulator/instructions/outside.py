@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nvfp4.emulator.instructions.site import LaneSite
+from nvfp4.emulator.instructions.action import LaneSite
 from nvfp4.emulator.names import short_name
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.source import shown
@@ -128,7 +128,7 @@ def note_writer(watch: Watch, at: LaneSite, address: Array, nbytes: int) -> None
         return
     place = at.site.location()
     cta, thread = at.batch.coordinates(at.lane)
-    user = place.source.users() if place.source else None
+    user = place.user
     watch.note(
         Writer(
             short_name(launch.kernel),

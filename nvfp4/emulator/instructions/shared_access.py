@@ -13,12 +13,12 @@ from nvfp4.emulator.errors import (
     UnorderedLanes,
 )
 from nvfp4.emulator.instructions.access_shape import Access, count_runs, verb
-from nvfp4.emulator.instructions.site import LaneSite, Site
+from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native, races
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.launch_state import Origin
-from nvfp4.emulator.state.memory import READ, SHARED_WINDOW, WRITTEN
+from nvfp4.emulator.state.memory import READ, SHARED_WINDOW, WRITTEN, in_window
 
 _COPY = "an asynchronous copy"
 _FLAG_LOADS = frozenset(("relaxed", "acquire"))
@@ -31,13 +31,9 @@ def locate(batch: Batch, access: Access, address: Array, lanes: Array, flag: int
     if address.dtype != np.uint64:
         address = address.astype(np.uint64)
     if access.space == "generic" or (address.size and address[0] >= SHARED_WINDOW):
-        address = address & np.uint64(SHARED_WINDOW - 1)
-    offset = np.empty(address.size, np.uint64)
-    cta = batch.grid.cta[lanes]
+        address = in_window(address)
     align = min(nbytes, 16)
-    bad = native.locate_window(
-        address, cta, shared.base, shared.size, shared.stride, nbytes, align, offset
-    )
+    offset, bad = shared.locate(address, batch.grid.cta[lanes], nbytes, align)
     if bad >= 0:
         what = f"{verb(flag)} of {nbytes} bytes"
         check_bounds(access.site.lane(batch, lanes[bad]), what, int(address[bad]), nbytes, align)
@@ -82,18 +78,11 @@ def note_reads(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Arra
     flag = not _FLAG_LOADS.isdisjoint(site.parts)
     if flag:
         shared.clocks.hear(offset, grid.cta[lanes], grid.thread[lanes] >> 5)
-    _testify(batch, site, nbytes, offset, lanes, writes=False)
+    site.testify(batch, "shared", offset, nbytes, lanes, writes=False)
     bad, fault, stamp, count, unwritten = races.note_reads(
-        offset,
-        nbytes,
-        grid.cta[lanes],
-        grid.thread[lanes],
-        shared.clocks.known,
-        shared.writers,
-        shared.readers,
-        site.instruction.line in batch.launch.loads_under_way,
-        flag,
-    )
+        offset, nbytes, grid.cta[lanes], grid.thread[lanes], shared.clocks.known, shared.writers,
+        shared.readers, site.instruction.line in batch.launch.loads_under_way, flag
+    )  # fmt: skip
     if unwritten >= 0 and not batch.launch.tracks_memory:
         origin = f"shared address {shared.address(offset[unwritten]):#x}"
         batch.launch.undefined_memory.setdefault(
@@ -119,25 +108,27 @@ def note_writes(
     atomic: bool = False,
 ) -> None:
     """Write data[element, i], or for an atomic only record that; note it if it is a race."""
-    shared, grid = batch.shared, batch.grid
+    shared = batch.shared
     if shared.undefined is not None:
         shared.undefined[offset.astype(np.int64)[:, None] + np.arange(nbytes)] = 0
     new = np.ascontiguousarray(data.T).view(np.uint8).reshape(lanes.size, -1)
-    _testify(batch, site, nbytes, offset, lanes, writes=True, atomic=atomic)
+    _record_writes(batch, site, nbytes, offset, lanes, new, atomic)
+
+
+def _record_writes(
+    batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array, new: Array,
+    atomic: bool = False, issued: bool = False,
+) -> None:  # fmt: skip
+    """As races.note_writes. issued: the copy engine writes later."""
+    shared, grid = batch.shared, batch.grid
+    site.testify(batch, "shared", offset, nbytes, lanes, True, atomic, engine=issued)
     bad, fault, stamp, count = races.note_writes(
-        offset,
-        nbytes,
-        grid.cta[lanes],
-        grid.thread[lanes],
-        shared.clocks.known,
-        shared.writers,
-        shared.readers,
-        atomic,
-        shared.data,
-        new,
-    )
+        offset, nbytes, grid.cta[lanes], grid.thread[lanes], shared.clocks.known, shared.writers,
+        shared.readers, atomic, grid.threads if issued else 0, shared.data, new
+    )  # fmt: skip
     if fault:
-        _note(site.lane(batch, lanes[bad]), WRITTEN, nbytes, int(offset[bad]), fault, stamp, count)
+        at = site.lane(batch, lanes[bad])
+        _note(at, WRITTEN, nbytes, int(offset[bad]), fault, stamp, count, issued)
 
 
 def note_flags(
@@ -151,23 +142,9 @@ def note_flags(
 
 def note_issue(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array) -> None:
     """Lanes issue copies into shared memory, which land by themselves until they are waited for."""
-    shared, grid = batch.shared, batch.grid
-    if not shared.checked:
-        return
-    _testify(batch, site, nbytes, offset, lanes, writes=True, engine=True)
-    bad, fault, stamp, count = races.note_issue(
-        offset,
-        nbytes,
-        grid.cta[lanes],
-        grid.thread[lanes],
-        grid.threads,
-        shared.clocks.known,
-        shared.writers,
-        shared.readers,
-    )
-    if fault:
-        at = site.lane(batch, lanes[bad])
-        _note(at, WRITTEN, nbytes, int(offset[bad]), fault, stamp, count, engine=True)
+    if batch.shared.checked:
+        nothing = np.zeros((1, 1), np.uint8)
+        _record_writes(batch, site, nbytes, offset, lanes, nothing, issued=True)
 
 
 def note_landing(batch: Batch, nbytes: int, offset: Array, lanes: Array) -> None:
@@ -186,36 +163,6 @@ def note_proxy_fence(batch: Batch, lanes: Array) -> None:
     if batch.shared.checked and lanes.size:
         warps = np.unique(lanes >> 5)
         batch.shared.clocks.fence_proxies(warps // batch.grid.warps, warps % batch.grid.warps)
-
-
-def _testify(
-    batch: Batch,
-    site: Site,
-    nbytes: int,
-    offset: Array,
-    lanes: Array,
-    writes: bool,
-    engine: bool = False,
-    atomic: bool = False,
-) -> None:
-    """Tell the witness of a race, if there is one. engine: the copy engine does it."""
-    witness = batch.launch.witness
-    if witness is None:
-        return
-    grid, shared = batch.grid, batch.shared
-    rows = grid.cta[lanes]
-    address = offset.astype(np.int64) - rows * shared.stride + shared.base
-    thread = np.full(lanes.size, grid.threads) if engine else grid.thread[lanes]
-    witness.saw(
-        "shared", address, nbytes, (batch.numbers[rows], thread), site.instruction.line, writes,
-        lambda i: site.lane(batch, lanes[i]).location(), atomic
-    )  # fmt: skip
-
-
-def testify_of_copy(at: LaneSite, offset: int, nbytes: int, writes: bool) -> None:
-    """The copy engine touches shared bytes on behalf of a lane."""
-    where = np.array([offset], np.uint64)
-    _testify(at.batch, at.site, nbytes, where, np.array([at.lane]), writes, engine=True)
 
 
 def seen_at(at: LaneSite, offset: int, nbytes: int, stamp: int, engine: bool = False) -> Seen:
@@ -243,19 +190,13 @@ def _note(
     what = f"{verb(flag)} of {nbytes} bytes at shared address {address:#x} races with {other}"
     seen = seen_at(at, offset, nbytes, stamp, engine)
     if fault == races.RACE_IN_WARP:
-        at.note(
-            UnorderedLanes,
-            f"{what} of the same warp: no __syncwarp lies between their accesses",
-            hint="put a __syncwarp between the two",
-            count=count,
-            seen=seen,
-        )
+        what += " of the same warp: no __syncwarp lies between their accesses"
+        at.note(UnorderedLanes, what, "put a __syncwarp between the two", count, seen)
         return
     hint = "put a barrier between the two"
     if other == _COPY:
         hint = "wait for the copy, then let a barrier pass"
-    what += ": no barrier lies between their accesses"
-    at.note(SharedRace, what, hint=hint, count=count, seen=seen)
+    at.note(SharedRace, f"{what}: no barrier lies between their accesses", hint, count, seen)
 
 
 def stamped_by(at: LaneSite, stamp: int, copy: str) -> str:

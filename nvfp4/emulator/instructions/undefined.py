@@ -16,15 +16,14 @@ from nvfp4.emulator.errors import (
 )
 from nvfp4.emulator.instructions.access import by_space
 from nvfp4.emulator.instructions.access_shape import Access, data_of
-from nvfp4.emulator.instructions.site import Site
+from nvfp4.emulator.instructions.action import Site
 from nvfp4.emulator.ptx.program import Instruction
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.source import SourceLine
 from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.group import select
 from nvfp4.emulator.state.launch_state import Origin
-from nvfp4.emulator.state.memory import LOCAL_WINDOW, SHARED_WINDOW
+from nvfp4.emulator.state.memory import in_window
 
 _REGISTER_HINT = (
     "usual causes: a fragment that is only partly filled, or a load under a predicate that "
@@ -58,29 +57,30 @@ class Origins:
 
     def first_reads(self, register: int, passed: Container[int]) -> list[Instruction]:
         """The instructions that have passed on an unset register towards this one, in order."""
-        found, work, indices = {register}, [register], set[int]()
-        while work:
-            for passage in self.passages.get(work.pop(), ()):
-                if passage.index in passed:
-                    if any(source in self.unset for source in passage.sources):
-                        indices.add(passage.index)
-                    work += [source for source in passage.sources if source not in found]
-                    found.update(passage.sources)
-        return [self.code[i] for i in sorted(indices)]
+        reads = {
+            passage.index
+            for passage in self._behind(register, passed)
+            if any(source in self.unset for source in passage.sources)
+        }
+        return [self.code[i] for i in sorted(reads)]
 
     def of(self, register: int, passed: Container[int]) -> tuple[list[int], list[int]]:
         """The unset registers and the lines of loads that may be behind a register's undefined
         bits. passed: the instructions that have passed some on."""
-        found, work, lines = {register}, [register], set[int]()
+        behind = list(self._behind(register, passed))
+        registers = {register}.union(*(passage.sources for passage in behind))
+        lines = {passage.line for passage in behind if passage.line is not None}
+        return sorted(registers & self.unset.keys()), sorted(lines)
+
+    def _behind(self, register: int, passed: Container[int]) -> Iterator[Passage]:
+        """What has passed on undefined bits towards a register."""
+        found, work = {register}, [register]
         while work:
             for passage in self.passages.get(work.pop(), ()):
-                if passage.index not in passed:
-                    continue
-                if passage.line is not None:
-                    lines.add(passage.line)
-                work += [source for source in passage.sources if source not in found]
-                found.update(passage.sources)
-        return sorted(found & self.unset.keys()), sorted(lines)
+                if passage.index in passed:
+                    yield passage
+                    work += [source for source in passage.sources if source not in found]
+                    found.update(passage.sources)
 
 
 @dataclass(frozen=True)
@@ -102,21 +102,17 @@ class Use:
             bits = _in_words(int(flat[bad[0]]), 8 * flat.itemsize if flat.dtype != bool else 1)
             kind, cause, hint = self._cause(ex, bits)
             at = self.site.lane(ex.batch, ex.group.lanes[bad[0]])
-            what = _REGISTER.sub("a value", self.what) if self._user(self.site) else self.what
+            what = _REGISTER.sub("a value", self.what) if self.site.instruction.user else self.what
             related = list(self._first_reads(ex)) if issubclass(kind, UninitialisedRegister) else []
             at.note(kind, f"{what}, but {cause}", hint, bad.size, related=related)
 
-    def _user(self, site: Site) -> SourceLine | None:
-        source = site.instruction.source
-        return source.users() if source else None
-
     def _first_reads(self, ex: Execution) -> Iterator[Related]:
         """Where unset values were read first, if that is another line of the user's."""
-        own, seen = self._user(self.site), set[tuple[str, int]]()
+        own, seen = self.site.instruction.user, set[tuple[str, int]]()
         reads = self.origins.first_reads(self.register, ex.batch.launch.undefined_results)
         for instruction in reads:
             site = Site(self.site.kernel, instruction)
-            user = self._user(site)
+            user = instruction.user
             if user is None or user.near or (user.file, user.line) in seen:
                 continue
             seen.add((user.file, user.line))
@@ -141,7 +137,7 @@ class Use:
             cause = f"nothing has set {'its ' + bits if bits else 'it'}"
         else:
             names = [self.origins.unset[r] for r in unset if r != self.register]
-            if self._user(self.site):
+            if self.site.instruction.user:
                 return UninitialisedRegister, f"{whose} what nothing has set", _REGISTER_HINT
             cause = f"{whose} {' or '.join(names[:_NAMES])}, which nothing has set"
         return UninitialisedRegister, cause, _REGISTER_HINT
@@ -224,7 +220,7 @@ def stored(ex: Execution, access: Access, address: Array, shadows: Sequence[Arra
 
 def fetch(batch: Batch, access: Access, space: str, lanes: Array, address: Array) -> Array:
     """Shadow[element, i] of what lanes[i] has read at address[i]."""
-    memory, offset = _undefined(batch, space), _offset(batch, space, lanes, address)
+    memory, offset = _located(batch, space, lanes, address)
     assert memory is not None
     shadow = data_of(access, lanes.size)
     native.gather(offset + np.uint64(memory.ctypes.data), shadow)
@@ -241,13 +237,13 @@ def keep(
     batch: Batch, access: Access, space: str, lanes: Array, address: Array, shadow: Array
 ) -> None:
     """Keep shadow[element, i] of what lanes[i] has written to address[i]."""
-    memory, line = _undefined(batch, space), access.site.instruction.line
+    memory, offset = _located(batch, space, lanes, address)
+    line = access.site.instruction.line
     if shadow.any():
         batch.launch.undefined_stores.setdefault(space, line)
         if memory is None:
             batch.launch.undefined_memory.setdefault(line, _stored_by(space, line))
     if memory is not None:
-        offset = _offset(batch, space, lanes, address)
         native.scatter(offset + np.uint64(memory.ctypes.data), shadow)
 
 
@@ -257,21 +253,10 @@ def _parts(ex: Execution, access: Access, address: Array) -> Iterator[_Part]:
             yield space, ex._replace(guard=mask).positions()
 
 
-def _offset(batch: Batch, space: str, lanes: Array, address: Array) -> Array:
-    """Where in the batch's shared or local memory these lanes' addresses are."""
-    flat = address.astype(np.uint64)
-    if space == "shared":
-        row, stride = batch.grid.cta[lanes], batch.shared.stride
-        flat = (flat & np.uint64(SHARED_WINDOW - 1)) - np.uint64(batch.shared.base)
-    else:
-        row, stride = lanes, batch.local.shape[1]
-        flat = flat & np.uint64(LOCAL_WINDOW - 1)
-    offset: Array = flat + row.astype(np.uint64) * np.uint64(stride)
-    return offset
-
-
-def _undefined(batch: Batch, space: str) -> Array | None:
-    return batch.shared.undefined if space == "shared" else batch.local_undefined
+def _located(batch: Batch, space: str, lanes: Array, address: Array) -> tuple[Array | None, Array]:
+    """The shadow of shared or local memory, and where in it these lanes' addresses are."""
+    memory, row = batch.rows(space, lanes)
+    return memory.undefined, memory.locate(in_window(address), row, 1)[0]
 
 
 def _origin(batch: Batch, space: str, byte: int) -> Origin:
@@ -281,7 +266,7 @@ def _origin(batch: Batch, space: str, byte: int) -> Origin:
         if not batch.shared.writers[byte]:
             return Origin(UninitialisedShared, f"{place}, which nothing has written")
         return _stored_by(place, batch.launch.undefined_stores.get(space))
-    place = f"byte {byte % batch.local.shape[1]} of the thread's local memory"
+    place = f"byte {batch.local.address(byte)} of the thread's local memory"
     line = batch.launch.undefined_stores.get(space)
     if line is None:
         return Origin(UninitialisedRegister, f"{place}, which nothing has written")

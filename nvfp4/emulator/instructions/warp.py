@@ -20,11 +20,11 @@ from nvfp4.emulator.instructions.action import (
     Gate,
     Result,
     Shadow,
+    Site,
     Source,
     class_of,
     instruction,
 )
-from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.ptx.program import OperandList, Sink
 from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
@@ -103,7 +103,7 @@ Arrays = Sequence[Array]
 
 
 def _members(site: Site, ex: Execution, mask: Array) -> tuple[Array, Array]:
-    """(who executes this, member masks), [warps, 32] each.
+    """(who executes this, member masks), [warps, 32] each, who are synchronised by it.
 
     In a warp with threads outside their own masks, the mask of all is who executes this.
     """
@@ -120,7 +120,14 @@ def _members(site: Site, ex: Execution, mask: Array) -> tuple[Array, Array]:
             count=int(np.count_nonzero(outside)),
         )
         members = np.where(outside.any(axis=1)[:, None], ballot(present)[:, None], members)
+    synchronised(ex.batch, present)
     return present, members
+
+
+def _pair(site: Site) -> list[Result]:
+    """The results of `d|p`, of which p may be missing."""
+    targets = site.items(0)
+    return [Result(targets[0], "b32"), Result(targets[1] if len(targets) > 1 else Sink(), "pred")]
 
 
 def _shared_by_members(classes: list[str], bit_by_bit: bool = False) -> Shadow:
@@ -166,9 +173,7 @@ def shfl(site: Site) -> Action:
     if "sync" not in site.parts:
         raise site.unsupported("shfl without .sync is gone since sm_70")
     mode = next(part for part in site.parts if part in _SHUFFLES)
-    target = site.items(0)
-    results = [Result(target[0], "b32")]
-    results.append(Result(target[1] if len(target) > 1 else Sink(), "pred"))
+    results = _pair(site)
 
     def moved(ex: Execution, rows: Array, b: Array, c: Array) -> tuple[Array, Array]:
         shuffled, valid = np.empty(rows.shape, np.uint32), np.empty(rows.shape, np.bool_)
@@ -187,7 +192,7 @@ def shfl(site: Site) -> Action:
     def run(ex: Execution, value: Array, b: Array, c: Array, mask: Array) -> tuple[Array, ...]:
         rows = by_warp(ex.group, value)
         if _complete(ex, mask):
-            present = None
+            synchronised(ex.batch, np.ones_like(rows, np.bool_))
         else:
             present, _ = _members(site, ex, mask)
             if not present.all():
@@ -196,7 +201,6 @@ def shfl(site: Site) -> Action:
                 noise = ex.batch.launch.order.bytes(128, salt=3).view(np.uint32)
                 rows = np.where(present, rows, noise)
         shuffled, valid = moved(ex, rows, b, c)
-        synchronised(ex.batch, np.ones_like(rows, np.bool_) if present is None else present)
         return back(ex.group, shuffled), back(ex.group, valid)
 
     sources = [Source(o, "b32") for o in site.operands[1:]]
@@ -220,7 +224,6 @@ def vote(site: Site) -> Action:
         present, members = _members(site, ex, mask)
         here = ballot(present)[:, None] & members
         votes = ballot(by_warp(ex.group, value, False) & present)[:, None] & members
-        synchronised(ex.batch, present)
         if mode == "ballot":
             answer = votes
         elif mode == "all":
@@ -244,10 +247,7 @@ def match(site: Site) -> Action:
     site.takes(3)
     site.only("any", "all", "sync", "b32", "b64")
     every = "all" in site.parts
-    target = site.items(0)
-    results = [Result(target[0], "b32")]
-    if every:
-        results.append(Result(target[1] if len(target) > 1 else Sink(), "pred"))
+    results = _pair(site)[: 1 + every]
 
     def run(ex: Execution, value: Array, mask: Array) -> tuple[Array, ...]:
         present, members = _members(site, ex, mask)
@@ -258,7 +258,6 @@ def match(site: Site) -> Action:
             same = (rows == rows[:, lane : lane + 1]) & present[:, lane : lane + 1]
             equal |= np.where(same, _BITS[lane], np.uint32(0))
         equal &= here
-        synchronised(ex.batch, present)
         if not every:
             return (back(ex.group, equal),)
         agreed = equal == here
@@ -306,7 +305,6 @@ def redux(site: Site) -> Action:
         rows = by_warp(ex.group, value).view(dtype)
         if type_name == "f32":
             rows = fold(rows, rows)  # one lane alone gives the canonical NaN, too
-        synchronised(ex.batch, present)
         out = np.zeros(rows.shape, dtype)
         for members_of in _distinct(members, present):
             taking = present & ((members & _BITS) != 0) & (members == members_of[:, None])
@@ -343,14 +341,12 @@ def elect(site: Site) -> Action:
     """elect.sync d|p, membermask: the lowest member leads."""
     site.takes(2)
     site.only("sync")
-    target = site.items(0)
-    results = [Result(target[0], "b32"), Result(target[1] if len(target) > 1 else Sink(), "pred")]
+    results = _pair(site)
 
     def run(ex: Execution, mask: Array) -> tuple[Array, ...]:
         present, members = _members(site, ex, mask)
         here = ballot(present)[:, None] & members
         lowest = here & (~here + np.uint32(1))
-        synchronised(ex.batch, present)
         leader = np.zeros(here.shape, np.uint32)
         for lane in range(32):
             leader[lowest == _BITS[lane]] = lane
@@ -377,8 +373,7 @@ def bar_warp(site: Site) -> Action:
     site.only("warp", "sync")
 
     def run(ex: Execution, mask: Array) -> None:
-        present, _ = _members(site, ex, mask)
-        synchronised(ex.batch, present)
+        _members(site, ex, mask)
 
     mask = site.operands[0] if site.operands else ALL_LANES
     assert not isinstance(mask, OperandList)

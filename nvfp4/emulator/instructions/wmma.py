@@ -15,7 +15,7 @@ import numpy as np
 from nvfp4.emulator.instructions import access
 from nvfp4.emulator.instructions import undefined as undefined_memory
 from nvfp4.emulator.instructions.access_shape import Access, space_of
-from nvfp4.emulator.instructions.action import Action, Result, Source, instruction
+from nvfp4.emulator.instructions.action import Action, Result, Site, Source, instruction
 from nvfp4.emulator.instructions.matrix_products import (
     ELEMENT_BITS,
     INTEGERS,
@@ -28,7 +28,6 @@ from nvfp4.emulator.instructions.matrix_products import (
     sum_class,
     sums_of,
 )
-from nvfp4.emulator.instructions.site import Site
 from nvfp4.emulator.instructions.warp import (
     ALL_LANES,
     member_gate,

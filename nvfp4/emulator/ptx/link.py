@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from nvfp4.emulator.errors import PtxSyntaxError, SourceLocation, UnsupportedInstruction
 from nvfp4.emulator.ptx import syntax
 from nvfp4.emulator.ptx.program import (
-    SHARED_BASE,
     Instruction,
     LocalAddress,
     Memory,
@@ -30,20 +29,11 @@ from nvfp4.emulator.ptx.types import TYPES
 _DYNAMIC_ALIGN = 16
 
 
-@dataclass(frozen=True)
-class SharedLayout:
-    """starts: the address of each variable. static_end: where static shared memory ends.
-    dynamic_start: where all dynamic arrays start.
-    """
-
-    starts: dict[syntax.Variable, int]
-    static_end: int
-    dynamic_start: int
-
-
-def shared_layout(module: syntax.Module, entry: syntax.Function) -> SharedLayout:
+def _place_shared(
+    module: syntax.Module, entry: syntax.Function, program: Program
+) -> dict[syntax.Variable, int]:
     """Place the shared variables of a module, of a kernel and of the functions it calls: the
-    static ones first, then the dynamic ones.
+    static ones first, then the dynamic ones, all at one address.
 
     A function's variable exists once, however often the function is called.
     """
@@ -52,15 +42,14 @@ def shared_layout(module: syntax.Module, entry: syntax.Function) -> SharedLayout
         declared += (s for s in _statements(function.body) if isinstance(s, syntax.Variable))
     shared = [v for v in declared if v.space == "shared"]
     starts = {}
-    end = SHARED_BASE
     for variable in shared:
         if variable.nbytes is not None:
-            starts[variable] = round_up(end, variable.align)
-            end = starts[variable] + variable.nbytes
+            starts[variable] = round_up(program.shared_end, variable.align)
+            program.shared_end = starts[variable] + variable.nbytes
     dynamic = [v for v in shared if v.nbytes is None]
-    start = round_up(end, max([_DYNAMIC_ALIGN, *(v.align for v in dynamic)]))
-    starts.update(dict.fromkeys(dynamic, start))
-    return SharedLayout(starts, end, start)
+    align = max([_DYNAMIC_ALIGN, *(v.align for v in dynamic)])
+    program.dynamic_shared = round_up(program.shared_end, align)
+    return starts | dict.fromkeys(dynamic, program.dynamic_shared)
 
 
 def _reached(module: syntax.Module, entry: syntax.Function) -> list[syntax.Function]:
@@ -121,9 +110,7 @@ class _Linker:
         self.names = Names()
         self.returns: int | None = None
         self.line = entry.line
-        self.shared = shared_layout(module, entry)
-        self.program.shared_end = self.shared.static_end
-        self.program.dynamic_shared = self.shared.dynamic_start
+        self.shared = _place_shared(module, entry, self.program)
         for variable in module.variables:
             self.variable(variable)
         self.names = Names(self.names)
@@ -150,7 +137,7 @@ class _Linker:
     def variable(self, variable: syntax.Variable) -> None:
         """A variable that exists once, wherever it is declared."""
         if variable.space == "shared":
-            self.names.bound[variable.name] = Integer(self.shared.starts[variable])
+            self.names.bound[variable.name] = Integer(self.shared[variable])
         else:
             self.program.variables[variable.name] = variable
             self.names.bound[variable.name] = SymbolAddress(variable.space, variable.name, 0)
@@ -350,25 +337,28 @@ class _Linker:
             )
             return
         if not name or name.startswith("%"):
-            raise UnsupportedInstruction(
+            raise self.unsupported(
                 "calls through pointers (function pointers, virtual functions) are not emulated",
-                where=self.place(node.line, node.text),
+                node,
                 hint="call the function by its name, or make it a template parameter",
             )
         function = self.module.functions.get(name)
         if function is None or function.body is None:
-            raise UnsupportedInstruction(
+            raise self.unsupported(
                 f"call of {name}, which has no body in this module",
-                where=self.place(node.line, node.text),
+                node,
                 hint="only functions of the same PTX module can be called, by name",
             )
         if name in self.calls:
-            raise UnsupportedInstruction(
+            raise self.unsupported(
                 f"recursion of {name}",
-                where=self.place(node.line, node.text),
+                node,
                 hint="calls are inlined; write the recursion as a loop",
             )
         self.inline(function, results, arguments, node)
+
+    def unsupported(self, what: str, node: syntax.Instruction, hint: str) -> UnsupportedInstruction:
+        return UnsupportedInstruction(what, where=self.place(node.line, node.text), hint=hint)
 
     def inline(
         self,
@@ -392,7 +382,7 @@ class _Linker:
             if not isinstance(value, (Register, LocalAddress, SymbolAddress, Integer)):
                 raise self.error(f"argument {formal.name} of {function.name} cannot be passed")
             bound[formal.name] = value
-        caller, self.names = self.names, Names(self.module_scope())
+        caller, self.names = self.names, Names([*self.names.scopes()][-1])
         self.names.bound.update(bound)
         outer_return, self.returns = self.returns, end
         self.calls.append(function.name)
@@ -402,12 +392,6 @@ class _Linker:
         self.returns = outer_return
         self.names = caller
         self.place_label(end)
-
-    def module_scope(self) -> Names:
-        scope = self.names
-        while scope.outer is not None:
-            scope = scope.outer
-        return scope
 
 
 def _plus(base: Operand, offset: int, linker: _Linker) -> Operand:
@@ -431,21 +415,21 @@ class Names:
         self.bound: dict[str, Binding] = {}
         self.patterns: list[tuple[str, int, str]] = []
 
-    def find(self, name: str) -> Binding | None:
+    def scopes(self) -> Iterator[Names]:
+        """This scope and those around it."""
         scope: Names | None = self
         while scope is not None:
-            if name in scope.bound:
-                return scope.bound[name]
+            yield scope
             scope = scope.outer
-        return None
+
+    def find(self, name: str) -> Binding | None:
+        return next((s.bound[name] for s in self.scopes() if name in s.bound), None)
 
     def pattern(self, name: str) -> tuple[Names, str] | None:
         """The scope and class of a `%r<100>`-style declaration that covers `name`."""
-        scope: Names | None = self
-        while scope is not None:
+        for scope in self.scopes():
             for prefix, count, cls in scope.patterns:
                 rest = name[len(prefix) :]
                 if name.startswith(prefix) and rest.isdigit() and int(rest) < count:
                     return scope, cls
-            scope = scope.outer
         return None

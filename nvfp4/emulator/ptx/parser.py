@@ -6,7 +6,6 @@ import struct
 
 from nvfp4.emulator.errors import PtxSyntaxError
 from nvfp4.emulator.ptx.lexer import Cursor
-from nvfp4.emulator.ptx.lines import SourceLines
 from nvfp4.emulator.ptx.syntax import (
     Address,
     Arguments,
@@ -30,6 +29,7 @@ from nvfp4.emulator.ptx.syntax import (
     Vector,
 )
 from nvfp4.emulator.ptx.types import is_type, type_bytes
+from nvfp4.emulator.source import SourceLines
 
 
 class OperandParser(Cursor):

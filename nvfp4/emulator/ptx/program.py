@@ -114,6 +114,11 @@ class Instruction:
     text: str
     source: SourceLine | None = None
 
+    @property
+    def user(self) -> SourceLine | None:
+        """The innermost line of the user's own code that it was compiled from, where known."""
+        return self.source.users() if self.source else None
+
 
 @dataclass
 class Program:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from nvfp4.emulator.ptx.lines import SourceLines
+from nvfp4.emulator.source import SourceLines
 
 
 @dataclass(frozen=True)

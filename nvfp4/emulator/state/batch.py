@@ -13,6 +13,7 @@ from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.cta_barrier import CtaBarrier
 from nvfp4.emulator.state.group import Grid, Group
 from nvfp4.emulator.state.launch_state import LaunchState
+from nvfp4.emulator.state.native import locate_window
 from nvfp4.emulator.state.races import WRITTEN_BEFORE, Clocks
 from nvfp4.emulator.state.special import special_register
 from nvfp4.records.launch import Dim3
@@ -52,38 +53,61 @@ class Signals:
         return np.array([(now >> 32 if name.endswith("_hi") else now) & 0xFFFFFFFF], np.uint32)
 
 
-class SharedMemory:
-    """One row of bytes for each CTA, and its shadow when races are looked for.
+class RowMemory:
+    """Memory of which each CTA, or each thread, has a row of its own.
 
-    stride: bytes from one row to the next. writers, readers: the stamps of races.py, one a byte.
-    undefined: the bits of `data` that are undefined, if that is tracked.
+    base: the address of a row's first byte. size: of a row, in bytes. stride: bytes from one row to
+    the next. data: all rows. undefined: the bits of `data` that are undefined, if that is tracked.
+    """
+
+    def __init__(self, base: int, size: int, stride: int, data: Array, tracked: bool) -> None:
+        self.base, self.size, self.stride, self.data = base, size, stride, data
+        self.host_address = data.ctypes.data
+        self.undefined = np.full(data.size, 255, np.uint8) if tracked else None
+
+    def locate(self, address: Array, row: Array, nbytes: int, align: int = 1) -> tuple[Array, int]:
+        """Where in `data` these addresses of rows are, and the first position of an access of
+        `nbytes` that reaches outside or is not aligned, or -1."""
+        offset = np.empty(address.size, np.uint64)
+        bad = locate_window(address, row, self.base, self.size, self.stride, nbytes, align, offset)
+        return offset, bad
+
+    def host(self, offset: Array) -> Array:
+        """Host addresses of bytes of `data`."""
+        host: Array = offset + np.uint64(self.host_address)
+        return host
+
+    def address(self, offset: int) -> int:
+        """The address, in its row, of a byte of `data`."""
+        return int(offset) % self.stride + self.base
+
+
+class SharedMemory(RowMemory):
+    """A row for each CTA, and its shadow when races are looked for.
+
+    writers, readers: the stamps of races.py, one a byte.
     """
 
     def __init__(self, ctas: int, launch: LaunchState, warps: int) -> None:
-        self.base = launch.shared_base
-        self.size = max(0, launch.shared_bytes - launch.shared_base)
-        self.stride = -(-self.size // 128) * 128 + 128
+        base = launch.shared_base
+        size = max(0, launch.shared_bytes - base)
+        stride = -(-size // 128) * 128 + 128
         # Rows start at multiples of 128, so that an offset is aligned as its address is.
-        self.block = np.empty(ctas * self.stride + 128, np.uint8)
-        skip = -self.block.ctypes.data % 128
-        self.data = self.block[skip : skip + ctas * self.stride]
-        self.data[:] = launch.order.bytes(self.data.size)
-        self.host_address = self.data.ctypes.data
+        block = np.empty(ctas * stride + 128, np.uint8)
+        skip = -block.ctypes.data % 128
+        data = block[skip : skip + ctas * stride]
+        data[:] = launch.order.bytes(data.size)
+        super().__init__(base, size, stride, data, launch.tracks_memory)
         self.checked = launch.check
         self.clocks = Clocks(ctas, warps)
-        cells = self.data.size if self.checked else 0
+        cells = data.size if self.checked else 0
         self.writers = np.zeros(cells, np.int64)
         self.readers = np.zeros((2, cells), np.int64)
-        self.undefined = np.full(self.data.size, 255, np.uint8) if launch.tracks_memory else None
-        for row in range(0, ctas * self.stride if self.base < SHARED_BASE else 0, self.stride):
-            systems = slice(row, row + SHARED_BASE - self.base)
+        for row in range(0, ctas * stride if base < SHARED_BASE else 0, stride):
+            systems = slice(row, row + SHARED_BASE - base)
             self.writers[systems] = WRITTEN_BEFORE
             if self.undefined is not None:
                 self.undefined[systems] = 0
-
-    def address(self, offset: int) -> int:
-        """The shared address, in its CTA, of a byte of `data`."""
-        return int(offset) % self.stride + self.base
 
     def words(self) -> Array:
         """The bytes as uint64[...]."""
@@ -109,9 +133,9 @@ class Batch:
         self.thread_count = count
         self.alive = self.grid.thread < count
         self.shared = SharedMemory(numbers.size, launch, self.grid.warps)
-        shape = (self.grid.lane.size, max(launch.local_bytes, 1))
-        self.local: Array = launch.order.bytes(shape[0] * shape[1], salt=2).reshape(shape)
-        self.local_undefined = np.full_like(self.local, 255) if launch.tracks_memory else None
+        stride = max(launch.local_bytes, 1)
+        held = launch.order.bytes(self.grid.lane.size * stride, salt=2)
+        self.local = RowMemory(0, launch.local_bytes, stride, held, launch.tracks_memory)
         self.traffic = launch.traffic
         self.memory = launch.memory
         self.signals = Signals()
@@ -133,6 +157,12 @@ class Batch:
         if name not in self._special:
             self._special[name] = special_register(name, self.launch, self.grid, self.numbers)
         return self._special[name]
+
+    def rows(self, space: str, lanes: Array) -> tuple[RowMemory, Array]:
+        """Shared or local memory, and the rows of these lanes."""
+        if space == "shared":
+            return self.shared, self.grid.cta[lanes]
+        return self.local, lanes
 
     def kept(self, kind: type[T]) -> T:
         """The batch's one object of a class, made from the batch when first asked for.

@@ -10,30 +10,13 @@ import numpy as np
 
 from nvfp4.emulator.errors import EmulatorError, LaunchError
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.report import Findings
+from nvfp4.emulator.report import Findings, Traffic
 from nvfp4.emulator.state.global_races import GlobalRaces
 from nvfp4.emulator.state.memory import GlobalMemory
 from nvfp4.emulator.state.order import Order
 from nvfp4.emulator.state.tally import Tally
 from nvfp4.emulator.state.watch import Witness
 from nvfp4.records.launch import Dim3
-
-
-@dataclass
-class Traffic:
-    """Counts of a launch, named as in LaunchReport."""
-
-    global_read_bytes: int = 0
-    global_written_bytes: int = 0
-    global_requests: int = 0
-    sectors_requested: int = 0
-    shared_bytes_read: int = 0
-    shared_bytes_written: int = 0
-    shared_requests: int = 0
-    bank_conflicts: int = 0
-    divergent_branches: int = 0
-    atomics: int = 0
-    barriers: int = 0
 
 
 class Origin(NamedTuple):
@@ -54,7 +37,7 @@ class LaunchState:
     memory, and the first KiB, which is the system's. check: look for findings. races: None unless
     checked. rounds: whether results of floating-point atomics depend on the order, if only by
     rounding. tracks_memory: keep which bits of shared and local memory are undefined.
-    loads_under_way: of shared memory, by PTX line; see ptx.early_arrivals.
+    loads_under_way: of shared memory, by PTX line; see `flow.loads_under_way`.
     undefined_memory: by PTX line, the loads that have read undefined bits, shuffles of lanes that
     were not there, and if memory is not tracked, the stores that have written some.
     undefined_stores: by state space, the PTX line of the first store of undefined bits.

@@ -180,6 +180,12 @@ def _as_negative(buffers: list[Buffer], address: int) -> str:
     return ""
 
 
+def in_window(address: Array) -> Array:
+    """Generic addresses of shared or local memory as addresses in that state space."""
+    inside: Array = address.astype(np.uint64) & np.uint64((1 << WINDOW_SHIFT) - 1)
+    return inside
+
+
 def isolated(nbytes: int, align: int) -> Array:
     """Zeros at an aligned address: uint8[nbytes], with unused bytes around them, so that what
     reaches past them or past a tensor next to them is in neither."""

@@ -151,11 +151,14 @@ def _in_one_instruction(i, byte, writer, offset, nbytes, cta, thread):  # type: 
 
 @loop
 def note_writes(  # type: ignore[no-untyped-def]
-    offset, nbytes, cta, thread, known, writers, readers, atomic, memory, new
+    offset, nbytes, cta, thread, known, writers, readers, atomic, engine, memory, new
 ):
-    """Record writes; new[lane, byte] against memory tells repeated writes of one value apart,
-    which are no race. Returns the first (lane, fault, other's stamp) and how many lanes race.
+    """Write, and record it; new[lane, byte] against memory tells repeated writes of one value
+    apart, which are no race. Atomics are recorded only. So are copies that these threads issue,
+    which will write at a time of their own; `engine` is who their stamps name, 0 if there are none.
+    Returns the first (lane, fault, other's stamp) and how many lanes race.
     """
+    stores = not atomic and engine == 0
     first, kind, other = -1, NO_FAULT, np.int64(0)
     count = 0
     for i in range(offset.shape[0]):
@@ -163,6 +166,8 @@ def note_writes(  # type: ignore[no-untyped-def]
         stamp = (np.int64(known[c, t >> 5, t >> 5]) << 32) | (t + 1)
         if atomic:
             stamp |= ATOMIC
+        if engine:
+            stamp = (UNDER_WAY << 32) | (engine + 1)
         start = np.int64(offset[i])
         fine = np.int64(0)
         older = np.int64(0)
@@ -174,7 +179,7 @@ def note_writes(  # type: ignore[no-untyped-def]
                     fine = writer
                 else:
                     both_atomic = atomic and (writer & ATOMIC) != 0
-                    same = not atomic and memory[b] == new[i, b - start]
+                    same = stores and memory[b] == new[i, b - start]
                     if both_atomic:
                         plain = plain_before(writer)
                         if not ordered(plain, t, known[c]):
@@ -198,7 +203,7 @@ def note_writes(  # type: ignore[no-untyped-def]
             fault = RACE_IN_WARP if in_warp(racing, t) else RACE
             if fault > kind:
                 first, kind, other = i, fault, racing
-        if not atomic:
+        if stores:
             for b in range(start, start + nbytes):
                 memory[b] = new[i, b - start]
     return first, kind, other, count
@@ -257,42 +262,6 @@ def note_engine(  # type: ignore[no-untyped-def]
         if fault > kind:
             first, kind, other = b, fault, racing
     return first, kind, other
-
-
-@loop
-def note_issue(offset, nbytes, cta, thread, engine, known, writers, readers):  # type: ignore[no-untyped-def]
-    """Stamp bytes that copies of these threads will write at a time of their own; `engine` is who
-    the stamps name. Returns as `note_writes`."""
-    first, kind, other = -1, NO_FAULT, np.int64(0)
-    count = 0
-    stamp = (UNDER_WAY << 32) | (engine + 1)
-    for i in range(offset.shape[0]):
-        c, t = cta[i], thread[i]
-        start = np.int64(offset[i])
-        fine = np.int64(0)
-        older = np.int64(0)
-        racing = np.int64(0)
-        for b in range(start, start + nbytes):
-            writer = writers[b]
-            if writer != fine:
-                if not ordered(writer, t, known[c]):
-                    racing = worse(writer, racing, t)
-                fine = writer
-            for k in range(2):
-                reader = readers[k, b]
-                if reader != 0:
-                    if reader != older:
-                        if not ordered(reader, t, known[c]):
-                            racing = worse(reader, racing, t)
-                        older = reader
-                    readers[k, b] = 0
-            writers[b] = stamp
-        if racing != 0:
-            count += 1
-            fault = RACE_IN_WARP if in_warp(racing, t) else RACE
-            if fault > kind:
-                first, kind, other = i, fault, racing
-    return first, kind, other, count
 
 
 @loop

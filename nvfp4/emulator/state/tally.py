@@ -6,7 +6,7 @@ hundreds of loads at one line.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,6 +63,20 @@ class SiteTally:
 
 
 @dataclass
+class Requests:
+    """Flat addresses, and the requests of warps that they belong to.
+
+    request: lanes with equal neighbours are one request. copies: how many requests of the group
+    each of these represents. lane: position in the arrays -> lane number of the batch.
+    """
+
+    address: Array
+    request: Array
+    copies: int
+    lane: Callable[[int], int]
+
+
+@dataclass
 class Touched:
     """Bytes of a buffer that a line reads. requested: summed over requests, each byte once a
     request. bits: a bit for each byte.
@@ -101,16 +115,13 @@ class Tally:
         instruction: Instruction,
         nbytes: int,
         memory: GlobalMemory,
-        address: Array,
-        request: Array,
-        copies: int,
+        asked: Requests,
         sectors: int,
         batch: int,
         reads: bool,
     ) -> None:
-        """Accesses of `nbytes` each. request: equal neighbours are one; copies: how many requests
-        of the group each stands for. sectors: over the requests. batch: tells batches apart.
-        """
+        """Accesses of `nbytes` each. sectors: over the requests. batch: tells batches apart."""
+        address, request, copies = asked.address, asked.request, asked.copies
         if not address.size:
             return
         site = self.site(instruction)
@@ -181,7 +192,7 @@ class Tally:
 
 def place_of(instruction: Instruction) -> Place:
     """(file, line) of the user's source, or the line of PTX where that is not known."""
-    user = instruction.source.users() if instruction.source else None
+    user = instruction.user
     return (user.file, user.line) if user else instruction.line
 
 

@@ -1,0 +1,39 @@
+"""Who calls: the code of a submission, of a package, or ours."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+_PACKAGES = {"site-packages", "dist-packages"}
+
+
+def is_installed(path: str | Path) -> bool:
+    """Whether a file is of a package, and not of a submission."""
+    return not _PACKAGES.isdisjoint(Path(path).parts)
+
+
+def users_frames() -> Iterator[FrameType]:
+    """The frames that are neither ours nor of a package, the innermost first."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        own = frame.f_globals.get("__name__", "").startswith("nvfp4.")
+        if not own and not is_installed(frame.f_code.co_filename):
+            yield frame
+        frame = frame.f_back
+
+
+def users_line() -> tuple[str | None, int | None]:
+    """File and line of the user's code on the stack."""
+    for frame in users_frames():
+        if os.path.isabs(frame.f_code.co_filename):
+            return frame.f_code.co_filename, frame.f_lineno
+    return None, None
+
+
+def users_file() -> Path:
+    """That of the user's code on the stack, or the program."""
+    return Path(next((frame.f_code.co_filename for frame in users_frames()), sys.argv[0]))

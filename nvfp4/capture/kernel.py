@@ -1,0 +1,203 @@
+"""A kernel that can be launched, and the launches of it that CUDA refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from nvfp4.capture.codes import Code, CudaError
+from nvfp4.capture.device import Device, runs_on
+from nvfp4.capture.signature import most_threads, parameter_bytes
+from nvfp4.records.launch import Dim3, Examine
+
+_DEFAULT_SHARED = 8
+"""cudaDevAttrMaxSharedMemoryPerBlock"""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What ptxas says that a kernel needs: registers and local memory of a thread, static shared
+    memory of a block.
+    """
+
+    registers: int = 0
+    shared_bytes: int = 0
+    local_bytes: int = 0
+
+    @property
+    def allocated_registers(self) -> int:
+        """Of a thread: a warp gets them in units of 8 a thread."""
+        return max(1, -(-self.registers // 8) * 8)
+
+
+@dataclass
+class Kernel:
+    """A __global__ function of a loaded module. most_threads: by its launch bounds. made_for: as of
+    `build.Request`. shared_asked_for: bytes of dynamic shared memory that host code has allowed,
+    None where it has not.
+    """
+
+    ptx: str
+    name: str
+    parameter_bytes: tuple[int, ...]
+    most_threads: int | None = None
+    resources: Resources = Resources()
+    made_for: tuple[str, ...] = ()
+    shared_asked_for: int | None = None
+
+
+def find_kernel(
+    texts: tuple[str, ...],
+    name: str,
+    resources: Mapping[str, Resources] = MappingProxyType({}),
+    made_for: tuple[str, ...] = (),
+) -> Kernel | None:
+    """A kernel of a module of PTX texts; None if no text has it. resources: of each kernel."""
+    for text in texts:
+        sizes = parameter_bytes(text, name)
+        if sizes is not None:
+            used = resources.get(name, Resources())
+            return Kernel(text, name, sizes, most_threads(text, name), used, made_for)
+    return None
+
+
+def refuse_other_architectures(kernel: Kernel, device: Device) -> None:
+    """Raises CudaError for a kernel of which a device's driver would find no code that it takes."""
+    if kernel.made_for and not any(runs_on(each, device.capability) for each in kernel.made_for):
+        arch, virtual = device.arch, device.arch.replace("sm_", "compute_")
+        raise CudaError(
+            Code.NO_KERNEL_IMAGE_FOR_DEVICE,
+            f"{kernel.name} was built for {', '.join(kernel.made_for)} and the device is an "
+            f"{arch}; add -gencode=arch={virtual},code={arch}",
+        )
+
+
+@contextmanager
+def examined(kernel: Kernel, examine: Examine) -> Iterator[None]:
+    """For a block that raises CudaError where CUDA refuses something of a kernel. Where the kernel
+    cannot be judged at all, that is raised instead."""
+    try:
+        yield
+    except CudaError:
+        examine(kernel.ptx, kernel.name)
+        raise
+
+
+def dynamic_shared_said(kernel: Kernel, device: Device) -> int:
+    """Bytes that CUDA says a launch may have: what host code has asked for, else what the static
+    ones leave of 48 KiB.
+    """
+    if kernel.shared_asked_for is not None:
+        return kernel.shared_asked_for
+    return max(0, device.attributes[_DEFAULT_SHARED] - kernel.resources.shared_bytes)
+
+
+def dynamic_shared_limit(kernel: Kernel, device: Device) -> int:
+    """Bytes that a launch may have. A kernel with more than 48 KiB of static ones has all of the
+    block's without asking, though CUDA says that it has none.
+
+    Source: scripts/fidelity/static_shared.cu on an H100, CUDA 13.0, driver 580, 2026-11-23.
+    """
+    static = kernel.resources.shared_bytes
+    if kernel.shared_asked_for is None and static > device.attributes[_DEFAULT_SHARED]:
+        return device.shared_bytes_per_block - static
+    return dynamic_shared_said(kernel, device)
+
+
+def refuse_as_cuda_does(
+    kernel: Kernel, device: Device, grid: Dim3, block: Dim3, cluster: Dim3, shared_bytes: int
+) -> None:
+    """Raises CudaError for a launch that cannot be, with CUDA's code for it.
+
+    Source: scripts/fidelity/launch_errors.cu on an H200, CUDA 13.0, driver 580, 2026-11-21. Older
+    releases say cudaErrorInvalidConfiguration for some of them.
+    """
+    attributes = device.attributes
+    threads = block[0] * block[1] * block[2]
+    name = kernel.name
+    invalid = Code.INVALID_VALUE
+    if threads < 1 or min(grid) < 1:
+        raise CudaError(invalid, f"{name}: a grid of {grid} blocks of {block} threads")
+    if threads > attributes[1] or any(n > attributes[2 + i] for i, n in enumerate(block)):
+        raise CudaError(
+            invalid, f"{name}: blocks of {block} threads, {threads} in all; 1024 are the most"
+        )
+    if any(n > attributes[5 + i] for i, n in enumerate(grid)):
+        raise CudaError(invalid, f"{name}: a grid of {grid} blocks is too large")
+    if kernel.most_threads is not None and threads > kernel.most_threads:
+        raise CudaError(
+            invalid,
+            f"{name}: {threads} threads a block, but __launch_bounds__ says {kernel.most_threads}",
+        )
+    registers = kernel.resources.registers
+    if kernel.resources.allocated_registers * -(-threads // 32) * 32 > attributes[12]:
+        raise CudaError(
+            Code.LAUNCH_OUT_OF_RESOURCES,
+            f"{name}: {threads} threads of {registers} registers; a block has {attributes[12]}",
+        )
+    refuse_too_much_shared(kernel, device, shared_bytes)
+    if any(g % c for g, c in zip(grid, cluster, strict=True)):
+        raise CudaError(
+            Code.INVALID_CLUSTER_SIZE, f"{name}: a grid of {grid} in clusters of {cluster}"
+        )
+
+
+def refuse_too_much_shared(kernel: Kernel, device: Device, dynamic: int) -> None:
+    """Raises CudaError for a launch with more bytes of dynamic shared memory than are allowed."""
+    allowed = dynamic_shared_limit(kernel, device)
+    if dynamic <= allowed:
+        return
+    static, most = kernel.resources.shared_bytes, device.shared_bytes_per_block
+    message = f"{kernel.name}: {dynamic} bytes of dynamic shared memory"
+    if static:
+        message += f" beside {static} static ones"
+    if static + dynamic > most:
+        message += f"; a block of {device.name} has {most} in all"
+    else:
+        message += f", but {allowed} are allowed; cudaFuncSetAttribute raises the limit"
+    raise CudaError(Code.INVALID_VALUE, message)
+
+
+def allow_dynamic_shared(kernel: Kernel, device: Device, asked: int) -> None:
+    """What cudaFuncSetAttribute does for the limit of dynamic shared memory. Raises CudaError."""
+    most = device.shared_bytes_per_block - kernel.resources.shared_bytes
+    if not 0 <= asked <= most:
+        raise CudaError(
+            Code.INVALID_VALUE,
+            f"{kernel.name}: {asked} bytes of dynamic shared memory; {most} are the most on "
+            f"{device.name}",
+        )
+    kernel.shared_asked_for = asked
+
+
+def kernel_attributes(kernel: Kernel, device: Device) -> dict[int, int]:
+    """By CUfunction_attribute; cudaFuncAttributes has the same."""
+    used = kernel.resources
+    by_registers = device.attributes[12] // used.allocated_registers // 32 * 32
+    capability = device.capability[0] * 10 + device.capability[1]
+    return {
+        0: min(kernel.most_threads or 1024, by_registers, 1024),  # MAX_THREADS_PER_BLOCK
+        1: used.shared_bytes,
+        2: 0,  # CONST_SIZE_BYTES
+        3: used.local_bytes,
+        4: used.registers,
+        5: capability,  # PTX_VERSION
+        6: capability,  # BINARY_VERSION
+        8: dynamic_shared_said(kernel, device),
+    }
+
+
+def blocks_per_multiprocessor(
+    kernel: Kernel, device: Device, threads: int, shared_bytes: int
+) -> int:
+    """How many blocks of a kernel fit at once."""
+    used, attributes = kernel.resources, device.attributes
+    static = used.shared_bytes + attributes[111]
+    return min(
+        attributes[106],
+        device.threads_per_multiprocessor // max(threads, 1),
+        attributes[82] // (used.allocated_registers * 32 * max(1, -(-threads // 32))),
+        device.shared_bytes_per_multiprocessor // (shared_bytes + static),
+    )

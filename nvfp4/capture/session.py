@@ -1,0 +1,119 @@
+"""Who gets the launches of a front end, and what is said of the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from nvfp4.capture.device import Device, device_for
+from nvfp4.records.launch import Examine, Launch, ListedMemory, Memory, Note, anything_goes
+from nvfp4.records.launch_errors import UnsupportedCall
+
+
+class Session:
+    """Compiled code lives as long as the process, so one session of a front end serves all its
+    interceptions, one after the other: `begin` and `end` say which is on.
+
+    memory: what launches may touch. examine: see `records.launch`.
+    """
+
+    def __init__(self, front_end: str) -> None:
+        """front_end: its name, for messages."""
+        self._front_end = front_end
+        self._device: Device | None = None
+        self._run: Callable[[Launch], None] | None = None
+        self._notes: list[Note] = []
+        self._trials = 0
+        self.memory: Memory = ListedMemory()
+        self.examine: Examine = anything_goes
+
+    def begin(
+        self,
+        run: Callable[[Launch], None],
+        arch: str,
+        memory: Memory | None = None,
+        examine: Examine = anything_goes,
+    ) -> None:
+        """Send launches to `run` until `end`. Raises RuntimeError if they go somewhere already,
+        ValueError for an architecture that is not known.
+        """
+        if self._run is not None:
+            raise RuntimeError(f"launches of {self._front_end} are intercepted already")
+        self._device, self._run = device_for(arch), run
+        self.memory, self.examine = memory or ListedMemory(), examine
+        self.forget()
+
+    def start(
+        self,
+        run: Callable[[Launch], None],
+        arch: str,
+        memory: Memory | None,
+        examine: Examine,
+        install: Callable[[], Callable[[], None]],
+    ) -> Callable[[], None]:
+        """`begin`, with what hooks the front end and returns what takes that back; returns what
+        stops both.
+        """
+        self.begin(run, arch, memory, examine)
+        try:
+            remove = install()
+        except BaseException:
+            self.end()
+            raise
+
+        def stop() -> None:
+            remove()
+            self.end()
+
+        return stop
+
+    def forget(self) -> None:
+        """Of what an earlier interception has left."""
+        self._notes.clear()
+
+    def end(self) -> None:
+        """Refuse launches from now on."""
+        self._device = self._run = None
+
+    @property
+    def is_on(self) -> bool:
+        """Whether launches go somewhere."""
+        return self._run is not None
+
+    @property
+    def device(self) -> Device:
+        """The pretended device. Raises UnsupportedCall when none is."""
+        if self._device is None:
+            raise UnsupportedCall("this was compiled for an emulation that has ended")
+        return self._device
+
+    def hand_over(self, launch: Launch) -> None:
+        """Raises UnsupportedCall where no emulation is on, and what `run` raises."""
+        if self._run is None:
+            raise UnsupportedCall("this was compiled for an emulation that has ended")
+        if self.trial:
+            launch = replace(launch, trial=True)
+        elif self._notes:
+            launch = replace(launch, notes=tuple(self._notes))
+            self._notes.clear()
+        self._run(launch)
+
+    @property
+    def trial(self) -> bool:
+        """Whether launches only try out a configuration."""
+        return self._trials > 0
+
+    @contextmanager
+    def trying(self) -> Iterator[None]:
+        """Launches of the with block are trials."""
+        self._trials += 1
+        try:
+            yield
+        finally:
+            self._trials -= 1
+
+    def note(self, note: Note) -> None:
+        """Say something with the next launch that is no trial, once."""
+        if note not in self._notes:
+            self._notes.append(note)

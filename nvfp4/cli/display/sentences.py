@@ -1,0 +1,185 @@
+"""A verdict in sentences: what went wrong in the judge's words, what was printed, the end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from nvfp4.cli.findings import summarise, who
+from nvfp4.cli.judging.unclear_policy import way_out
+from nvfp4.cli.problem import shape_of
+from nvfp4.cli.text import first_lines, seconds, several
+from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict
+from nvfp4.records.failures import BY_SUBMISSION
+
+_shown_failures = 3
+_shown_findings = 5
+_shown_outputs = 3
+
+
+def named_results(verdict: Verdict) -> list[tuple[str, TestResult | BenchmarkResult]]:
+    """Every case with what it is in words, in the order in which they were judged."""
+    return [
+        *((f"test, {test.inputs} inputs", test) for test in verdict.tests),
+        *(("benchmark", benchmark) for benchmark in verdict.benchmarks),
+    ]
+
+
+def failure_lines(verdict: Verdict) -> Iterator[Text]:
+    """The messages of the first failures that decide, then of those that only warn, equal ones
+    once. Then of what nobody could judge."""
+    named = named_results(verdict)
+    failed = [each for each in named if each[1].status == "fail"]
+    deciding = [each for each in failed if not verdict.only_warns(each[1])]
+    warning = [each for each in failed if verdict.only_warns(each[1])]
+    left = [each for each in named if each[1].status == "skipped"]
+    yield from _lines_of(
+        "failures", ("failed", "bold red", deciding), ("only a warning", "bold yellow", warning)
+    )
+    yield from _lines_of("cases", ("not judged", "bold yellow", left))
+
+
+def _lines_of(
+    noun: str, *groups: tuple[str, str, list[tuple[str, TestResult | BenchmarkResult]]]
+) -> Iterator[Text]:
+    """groups: what is said of their cases, the style, the cases."""
+    said: set[str] = set()
+    hidden = 0
+    for word, style, results in groups:
+        shown = 0
+        for what, result in results:
+            if not result.message or result.failure is None:
+                continue
+            # The same fault lies at another address in each case.
+            same = re.sub(r"\b0x[0-9a-f]+\b", "", result.message)
+            if same in said or shown == _shown_failures:
+                hidden += 1
+                continue
+            said.add(same)
+            shown += 1
+            yield Text.assemble((f"{word}: {what}, {result.spec}", style))
+            for line in first_lines(result.message.removeprefix("not judged: ")):
+                yield Text(f"  {line}")
+    if hidden:
+        yield Text(f"and {hidden} more {noun}; --json shows every message", style="dim")
+
+
+def finding_lines(verdict: Verdict) -> Iterator[Text]:
+    """Each finding once, with its place, how often it was found, and a hint."""
+    results: list[TestResult | BenchmarkResult] = [*verdict.tests, *verdict.benchmarks]
+    summaries = summarise(each.findings for each in results)
+    for summary in summaries[:_shown_findings]:
+        finding = summary.finding
+        yield Text.assemble(("finding: ", "yellow"), f"{summary.place}: {finding.message}")
+        for other in finding.related:
+            place = f"{other.file or 'PTX'}:{other.line or other.ptx_line}"
+            yield Text(f"  {place}: {other.message}{who(other)}")
+        often = f"{finding.code}, {summary.count:,} times in {summary.cases} cases"
+        whose = ", its own process says" if finding.told_by == BY_SUBMISSION else ""
+        hint = f"; {finding.hint}" if finding.hint else ""
+        yield Text(f"  {often}{whose}{hint}", style="dim")
+        if finding.rule:
+            yield Text(f"  rule: {finding.rule}", style="dim")
+    hidden = len(summaries) - _shown_findings
+    if hidden > 0:
+        yield Text(f"and {hidden} more findings; --json shows every one", style="dim")
+
+
+def output_lines(verdict: Verdict) -> Iterator[Text]:
+    """What was printed in each case, equal outputs once, with the first case that has it."""
+    cases: dict[str, list[str]] = {}
+    for what, result in named_results(verdict):
+        if result.output:
+            cases.setdefault(result.output, []).append(f"{what}, {result.spec}")
+    for output, names in list(cases.items())[:_shown_outputs]:
+        others = f", and {several(len(names) - 1, 'more case')}" if len(names) > 1 else ""
+        yield Text.assemble(("output: ", "bold"), f"{names[0]}{others}")
+        for line in output.split("\n"):
+            yield Text(f"  {line}")
+    hidden = len(cases) - _shown_outputs
+    if hidden > 0:
+        yield Text(f"and {hidden} other outputs; --json shows every one", style="dim")
+
+
+def closing_line(verdict: Verdict) -> Text:
+    """Passed, failed, unclear or interrupted: how many cases, how long, the first that failed."""
+    if verdict.interrupted:
+        line = f"interrupted{_taken(verdict, 'after')}: {_counts(verdict)}"
+        return Text(line, style="bold yellow")
+    if verdict.passed:
+        return Text(_passed(verdict), style="bold green")
+    if verdict.unclear:
+        line = f"unclear{_taken(verdict)}: {_counts(verdict)}; {_way_out(verdict)}"
+        return Text(line, style="bold yellow")
+    return Text(_failed(verdict), style="bold red")
+
+
+def _way_out(verdict: Verdict) -> str:
+    results: list[TestResult | BenchmarkResult] = [*verdict.tests, *verdict.benchmarks]
+    return way_out({each.failure.code for each in results if each.failure})
+
+
+def _passed(verdict: Verdict) -> str:
+    # Of full-range ones alone.
+    wrong = sum(test.status == "fail" for test in verdict.tests)
+    left = sum(test.status == "skipped" for test in verdict.tests)
+    what = [several(len(verdict.tests) - wrong - left, "test")] if verdict.tests else []
+    if verdict.benchmarks:
+        how = "emulated" if verdict.emulated else "timed"
+        marked = any(each.unverified for each in verdict.benchmarks)
+        mark = " (unverified)" if marked else ""
+        what.append(f"{several(len(verdict.benchmarks), 'benchmark')} {how}{mark}")
+    sentence = f"passed: {', '.join(what)}{_taken(verdict)}"
+    for word, count in (("failed", wrong), ("not judged", left)):
+        if count:
+            sentence += f"; {word}: {several(count, 'test')} with full-range inputs"
+    return sentence
+
+
+def _failed(verdict: Verdict) -> str:
+    first = verdict.decider
+    if first is None or first.status != "fail":
+        return f"failed: nothing was judged{_taken(verdict)}"
+    tested = isinstance(first, TestResult)
+    results = verdict.tests if tested else verdict.benchmarks
+    failed = sum(each.status == "fail" for each in results)
+    count = f"{failed} of {several(len(results), 'test' if tested else 'benchmark')}"
+    sentence = f"failed: {count}{_taken(verdict)}, first: {_case(first)}"
+    left = sum(each.status == "skipped" for each in results)
+    if left:
+        sentence += f"; {several(left, 'test' if tested else 'benchmark')} not run"
+    warn = sum(each.status == "fail" for each in verdict.tests)
+    if not tested and warn:
+        sentence += f"; {several(warn, 'test')} with full-range inputs failed, which only warns"
+    return sentence
+
+
+def _counts(verdict: Verdict) -> str:
+    parts, judged = [], False
+    for noun, results in (("test", verdict.tests), ("benchmark", verdict.benchmarks)):
+        counts = {"pass": "passed", "fail": "failed", "skipped": "not judged"}
+        said = [
+            f"{count} {word}"
+            for status, word in counts.items()
+            if (count := sum(each.status == status for each in results))
+        ]
+        if all(each.status == "skipped" for each in results):
+            said = ["none judged"] if results else []
+        else:
+            judged = True
+        if said:
+            parts.append(f"of {several(len(results), noun)} {', '.join(said)}")
+    return "; ".join(parts) if judged else "nothing was judged"
+
+
+def _taken(verdict: Verdict, preposition: str = "in") -> str:
+    if verdict.elapsed_s is None:
+        return ""
+    return f" {preposition} {seconds(verdict.elapsed_s)}"
+
+
+def _case(result: TestResult | BenchmarkResult) -> str:
+    shape = str(shape_of(result.spec))
+    return f"{shape}, {result.inputs} inputs" if isinstance(result, TestResult) else shape

@@ -1,0 +1,255 @@
+"""Verdicts on their way into the history and out of it, and how people and programs read it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, fields
+from datetime import datetime, timezone
+from typing import Any, TypeVar
+
+import click
+from rich.text import Text
+
+from nvfp4 import __version__
+from nvfp4.cli.display.columns import Column
+from nvfp4.cli.display.console import new_console, say
+from nvfp4.cli.display.render import show_table, show_verdict
+from nvfp4.cli.history.database import Entry, History, HistoryError, Record
+from nvfp4.cli.judging.mistakes import Mistake
+from nvfp4.cli.problem import load_problem, shape_of
+from nvfp4.cli.text import microseconds, one_line, several, visible, visible_parts
+from nvfp4.cli.verdict import BenchmarkResult, Device, Submission, TestResult, Verdict, Warning
+from nvfp4.records.failures import read_failure, read_findings
+
+off_variable = "NVFP4_NO_LOG"
+"""Of the environment: set to anything but 0, it switches the history off."""
+
+
+def keep(verdict: Verdict, content: bytes, history: History | None = None) -> int | None:
+    """The verdict's number in the history; None where it is not kept: if the history is switched
+    off, if an interrupt came before anything was judged, or with a warning on stderr.
+
+    Never raises: a judgement counts whether or not it can be kept.
+    """
+    if os.environ.get(off_variable, "0") not in ("", "0") or not _says_something(verdict):
+        return None
+    try:
+        history = history or History()
+        return history.add(entry_values(verdict), content, verdict.as_json())
+    except Exception as error:  # whatever it is, the verdict stands
+        reason = visible(" ".join(str(error).split())) or type(error).__name__
+        with suppress(OSError):
+            click.echo(f"warning: this judgement is not kept: {reason}", err=True)
+        return None
+
+
+def benchmarks_key(lines: list[str]) -> str:
+    """Which shapes were judged: geometric means over the same ones can be compared."""
+    return ", ".join(str(shape_of(line)) for line in lines)
+
+
+def _says_something(verdict: Verdict) -> bool:
+    results: list[TestResult | BenchmarkResult] = [*verdict.tests, *verdict.benchmarks]
+    return not verdict.interrupted or any(each.status != "skipped" for each in results)
+
+
+def entry_values(verdict: Verdict) -> dict[str, Any]:
+    """The fields of `cli.history.database.Entry` but its id."""
+    device = verdict.device
+    return {
+        "judged_at": time.time(),
+        "path": verdict.submission.path,
+        "sha256": verdict.submission.sha256,
+        "outcome": "interrupted" if verdict.interrupted else verdict.outcome,
+        "tests_passed": sum(test.status == "pass" for test in verdict.tests),
+        "tests": len(verdict.tests),
+        "benchmarks": benchmarks_key([each.spec for each in verdict.benchmarks]),
+        "geomean_us": verdict.score.geomean_us,
+        "bound_us": _bound_us(verdict.benchmarks),
+        "kind": device.kind if device else None,
+        "device": _device_name(verdict),
+        "flush": device.flush if device else None,
+        "elapsed_s": verdict.elapsed_s,
+        "unverified": sum(bool(each.unverified) for each in verdict.benchmarks),
+        "environment": {
+            "nvfp4": __version__,
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+        },
+    }
+
+
+def _device_name(verdict: Verdict) -> str | None:
+    device = verdict.device
+    if device is None:
+        return None
+    return f"{device.emulates}, emulated" if verdict.emulated and device.emulates else device.name
+
+
+def _bound_us(benchmarks: list[BenchmarkResult]) -> float | None:
+    """The geometric mean of what a B200 needs at least; None unless all were emulated and right."""
+    counts = [each.emulation for each in benchmarks if each.status == "pass" and each.emulation]
+    bounds = [max(each["b200_memory_us"], each["b200_issue_us"]) for each in counts]
+    if not bounds or len(bounds) < len(benchmarks) or min(bounds) <= 0:
+        return None
+    return math.exp(math.fsum(map(math.log, bounds)) / len(bounds))
+
+
+T = TypeVar("T")
+
+
+def kept_verdict(record: Record) -> Verdict:
+    """The verdict as it was when it was kept, with every text visible. Raises HistoryError for an
+    object that is none.
+    """
+    try:
+        verdict = _verdict(visible_parts(record.verdict_object))
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
+        hint = "nvfp4 show --json prints what is kept."
+        raise HistoryError(f"judgement {record.id} is no verdict", hint) from None
+    verdict.interrupted = record.outcome == "interrupted"
+    verdict.elapsed_s = record.elapsed_s
+    return verdict
+
+
+def _verdict(found: dict[str, Any]) -> Verdict:
+    return Verdict(
+        _record(Submission, found["submission"]),
+        _record(Device, found["device"]) if found["device"] else None,
+        dict(found["confined"]),
+        [_result(TestResult, each) for each in found["tests"]],
+        [_result(BenchmarkResult, each) for each in found["benchmarks"]],
+        [_record(Warning, each) for each in found["warnings"]],
+        found["alone"],
+        mistake=_record(Mistake, found["mistake"]) if found["mistake"] else None,
+    )
+
+
+def _result(kind: type[T], found: dict[str, Any]) -> T:
+    findings, failure = read_findings(found.get("findings")), read_failure(found.get("failure"))
+    return _record(kind, {**found, "findings": findings, "failure": failure})
+
+
+def _record(kind: type[T], found: dict[str, Any]) -> T:
+    """What a later version has added is left out, what an earlier one lacked has its default."""
+    known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in found.items() if name in known})
+
+
+_longest_cell = 40
+_styles = {"passed": "green", "failed": "bold red", "unclear": "yellow", "interrupted": "yellow"}
+
+
+def show_log(history: History, most: int, file: str | None, as_json: bool) -> None:
+    """Prints the newest judgements. Raises HistoryError."""
+    entries = history.entries(most, file)
+    usual = benchmarks_key(load_problem().benchmarks)
+    best = history.best(usual)
+    if as_json:
+        content = {"judgements": [_plain(each, each.id in best) for each in entries]}
+        click.echo(json.dumps(content, indent=2))
+        return
+    console = new_console()
+    if entries:
+        show_table(console, "Judgements, the newest first", _log_columns(entries, best, usual))
+    else:
+        named = f" of {visible(file)}" if file else ""
+        say(console, f"no judgement{named} is kept; nvfp4 eval, test and bench keep theirs")
+
+
+def _log_columns(entries: Sequence[Entry], best: set[int], usual: str) -> list[Column]:
+    """usual: the contest's benchmarks, which need no mention."""
+    outcomes = [Text(each.outcome, style=_styles.get(each.outcome, "")) for each in entries]
+    tests = [f"{each.tests_passed}/{each.tests}" if each.tests else "" for each in entries]
+    times = [microseconds(each.geomean_us) if each.geomean_us else "" for each in entries]
+    bounds = [microseconds(each.bound_us) if each.bound_us else "" for each in entries]
+    others = ["" if each.benchmarks == usual else _cut(each.benchmarks) for each in entries]
+    marks = ["*" if each.id in best else "" for each in entries]
+    whose = ["unverified" if each.unverified else "" for each in entries]
+    return [
+        Column("id", [str(each.id) for each in entries]),
+        Column("when", [_when(each) for each in entries], 3, right=False),
+        Column("file", [_cut(one_line(each.path)) for each in entries], right=False),
+        Column("verdict", outcomes, right=False),
+        Column("tests", tests, 5, note="passed, of those that were judged"),
+        Column("geomean\nus", times, 1, note="geometric mean of the benchmarks"),
+        Column("B200\n>= us", bounds, 2, note="a bound, not a time: no B200 runs them in less"),
+        *(
+            [
+                Column(
+                    "counts",
+                    whose,
+                    1,
+                    right=False,
+                    note="unverified: the submission's own process says so",
+                )
+            ]
+            if any(whose)
+            else []
+        ),
+        Column("best", marks, 1, right=False, note="* the fastest that passed on its device"),
+        Column("other shapes", others, 6, right=False, note="instead of the contest's benchmarks"),
+        Column("device", [one_line(each.device or "") for each in entries], 4, right=False),
+    ]
+
+
+def _when(entry: Entry) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.judged_at))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _longest_cell else f"...{text[3 - _longest_cell :]}"
+
+
+def _plain(entry: Entry, best: bool) -> dict[str, Any]:
+    at = datetime.fromtimestamp(entry.judged_at, timezone.utc)
+    return {**asdict(entry), "judged_at": at.isoformat(timespec="seconds"), "best": best}
+
+
+def chosen_record(history: History, number: int | None) -> Record:
+    """The judgement of a number, or the newest. Raises HistoryError where there is none."""
+    if number is not None:
+        return history.find(number)
+    newest = history.newest()
+    if newest is None:
+        hint = "nvfp4 eval, test and bench keep theirs."
+        raise HistoryError("no judgement is kept", hint, "setup.not_kept")
+    return newest
+
+
+def show_record(record: Record) -> None:
+    """Prints a judgement as it was shown when it was made. Raises HistoryError."""
+    console = new_console()
+    verdict = kept_verdict(record)
+    say(console, heading_of(record), "dim")
+    show_verdict(console, verdict)
+
+
+def heading_of(record: Entry) -> str:
+    """Which judgement it is: ``judgement 12: mine.py, 2026-11-21 14:03, NVIDIA H200``."""
+    parts = [one_line(record.path), _when(record), one_line(record.device or "no device")]
+    return f"judgement {record.id}: {', '.join(parts)}, sha256 {one_line(record.sha256)[:12]}"
+
+
+def show_source(record: Record) -> None:
+    """Writes the submission's text byte for byte; to a terminal only what it may show."""
+    if sys.stdout.isatty():
+        click.echo(visible(record.content.decode("utf-8", "replace")), nl=False)
+    else:
+        click.echo(record.content, nl=False)
+
+
+def show_pruned(deleted: int, left: int, as_json: bool) -> None:
+    """Says what has become of the history."""
+    if as_json:
+        click.echo(json.dumps({"deleted": deleted, "left": left}))
+    else:
+        verb = "is" if left == 1 else "are"
+        click.echo(f"deleted {several(deleted, 'judgement')}; {left} {verb} left")

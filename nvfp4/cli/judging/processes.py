@@ -1,0 +1,194 @@
+"""This command's judges as processes: forked from one that has loaded torch, ended, and cleared
+away by a janitor should the command be killed.
+
+Where nothing can be forked, as outside of Linux, a judge is a process like any other.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import ClassVar
+
+from nvfp4.cli.problem import problem_folder
+from nvfp4.records.forked_process import ForkedProcess
+
+_from_the_start = re.compile(r"PYTHON|LD_|OMP_|MKL_|NUMBA_|TORCH|CUTE_|TRITON_")
+"""Variables that a library reads as it is loaded."""
+
+_slow_packages = ("cutlass", "triton")
+_set_child_subreaper = 36  # PR_SET_CHILD_SUBREAPER
+
+
+class NoServer(Exception):
+    """Judges cannot be forked here."""
+
+
+Process = subprocess.Popen[bytes] | ForkedProcess
+
+
+class _JudgeServer:
+    """The command's side of ``sandbox.judge_server``."""
+
+    _running: ClassVar[dict[tuple[object, ...], _JudgeServer]] = {}
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+
+    @classmethod
+    def of(cls, environment: dict[str, str], packages: tuple[str, ...]) -> _JudgeServer:
+        """The one with these variables that has loaded these packages. Raises NoServer."""
+        if sys.platform != "linux":
+            raise NoServer
+        shown = {key: value for key, value in environment.items() if _from_the_start.match(key)}
+        key = (*sorted(shown.items()), packages)
+        with cls._lock:
+            if key not in cls._running:
+                cls._running[key] = cls(environment, packages)
+        return cls._running[key]
+
+    def __init__(self, environment: dict[str, str], packages: tuple[str, ...]) -> None:
+        if ctypes.CDLL(None).prctl(_set_child_subreaper, 1, 0, 0, 0) != 0:
+            raise NoServer
+        self._asking = threading.Lock()
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            number = str(theirs.fileno())
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "nvfp4.sandbox.judge_server", number, *packages],
+                env={
+                    k: v for k, v in environment.items() if not k.startswith(("POPCORN_", "NVFP4_"))
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                cwd="/",
+                start_new_session=True,
+            )
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        self._socket.close()
+        self._process.kill()
+        self._process.wait()
+
+    def fork(
+        self, arguments: list[str], folder: Path, environment: dict[str, str], results: int | None
+    ) -> ForkedProcess:
+        """A judge with these arguments. results: a file that it gets as POPCORN_FD. Raises
+        NoServer."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        read_fd, write_fd = os.pipe()
+        nothing = os.open(os.devnull, os.O_RDWR)
+        try:
+            pid = self._forked([theirs.fileno(), nothing, write_fd])
+            request = {"arguments": arguments, "folder": str(folder), "environment": environment}
+            text = json.dumps(request).encode()
+            socket.send_fds(ours, [text], [] if results is None else [results])
+        except (OSError, ValueError):
+            os.close(read_fd)
+            raise NoServer from None
+        finally:
+            for fd in (write_fd, nothing):
+                os.close(fd)
+            ours.close()
+            theirs.close()
+        judge = ForkedProcess(pid)
+        judge.stderr = os.fdopen(read_fd, "rb")
+        return judge
+
+    def _forked(self, fds: list[int]) -> int:
+        """The pid of a judge with these files. Raises OSError, ValueError."""
+        with self._asking:
+            socket.send_fds(self._socket, [b"judge"], fds)
+            return int(self._socket.recv(64))
+
+
+def _packages(folder: Path) -> tuple[str, ...]:
+    """What every process of the submission in a folder would load for itself."""
+    with contextlib.suppress(OSError):
+        text = (folder / "submission.py").read_text(encoding="utf-8", errors="replace")
+        return tuple(each for each in _slow_packages if f"import {each}" in text)
+    return ()
+
+
+def start(
+    arguments: list[str], folder: Path, environment: dict[str, str], results: int | None
+) -> Process:
+    """Starts a judge in a folder; see ``judge.entry``. results: a file that it gets as
+    POPCORN_FD."""
+    with contextlib.suppress(NoServer):
+        return _JudgeServer.of(environment, _packages(folder)).fork(
+            arguments, folder, environment, results
+        )
+    if results is not None:
+        environment = {**environment, "POPCORN_FD": str(results)}
+    return subprocess.Popen(
+        [sys.executable, str(problem_folder() / "eval.py"), *arguments],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        pass_fds=[] if results is None else [results],
+        start_new_session=True,
+    )
+
+
+_wait = """
+read -r said && exit 0
+kill -TERM "$1"
+tries=0
+while kill -0 "$1" && [ $tries -lt 30 ]; do sleep 0.1; tries=$((tries + 1)); done
+kill -KILL -"$1"
+chmod -R u+rwx "$2"
+rm -rf "$2"
+"""
+"""A command that is killed closes its end of the pipe without a word."""
+
+
+@contextmanager
+def watched(process: Process, folder: Path) -> Iterator[None]:
+    """Should this command be killed inside, the process's session ends and the folder goes."""
+    janitor = subprocess.Popen(
+        ["sh", "-c", _wait, "sh", str(process.pid), str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        janitor.communicate(b"done\n")
+
+
+def end(processes: Sequence[Process], within_s: float) -> None:
+    """Lets processes, each of which leads a session, clear away, then kills their sessions."""
+    for process in processes:
+        process.terminate()
+    deadline = time.monotonic() + within_s
+    for process in processes:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, deadline - time.monotonic()))
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def clear(folder: Path) -> None:
+    """Deletes a folder of any depth and with any permissions."""
+    for command in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+        subprocess.run([*command, str(folder)], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

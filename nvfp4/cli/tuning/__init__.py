@@ -1,1 +1,0 @@
-"""Searches configurations."""

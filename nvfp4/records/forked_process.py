@@ -1,0 +1,65 @@
+"""A process that a fork server has made, for the process that waits for it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from typing import IO
+
+_LOOK_S = 0.005
+
+
+class ForkedProcess:
+    """What of ``subprocess.Popen`` is used of it. The server leaves it to this process, whose child
+    it is then. stdout, stderr: where it has pipes.
+    """
+
+    stdout: IO[bytes]
+    stderr: IO[bytes]
+
+    def __init__(self, pid: int | None = None) -> None:
+        self.returncode: int | None = None
+        self._pid = pid
+        self._waiting = threading.RLock()  # a signal may come meanwhile
+
+    @property
+    def pid(self) -> int:
+        """Its number. Raises ProcessLookupError if it never started."""
+        if self._pid is None:
+            raise ProcessLookupError
+        return self._pid
+
+    def poll(self) -> int | None:
+        """As of Popen; 1 where nobody can tell."""
+        with self._waiting:
+            if self.returncode is None:
+                try:
+                    pid, status = os.waitpid(self.pid, os.WNOHANG)
+                except (ChildProcessError, ProcessLookupError):
+                    self.returncode = 1 if self.returncode is None else self.returncode
+                else:
+                    self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """As of Popen. Raises subprocess.TimeoutExpired."""
+        deadline = time.monotonic() + (timeout or 0.0)
+        while (code := self.poll()) is None:
+            if timeout is not None and time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("forked process", timeout)
+            time.sleep(_LOOK_S)
+        return code
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """As of Popen."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """As of Popen."""
+        self.send_signal(signal.SIGTERM)

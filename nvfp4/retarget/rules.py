@@ -1,0 +1,294 @@
+"""What takes the place of instructions that a target lacks; `narrow_floats` has the conversions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nvfp4.emulator.ptx.syntax import Address, Name, Pair
+from nvfp4.emulator.ptx.types import type_bytes
+from nvfp4.retarget.sequence import Impossible, Sequence, rule, shown
+from nvfp4.retarget.targets import Target
+
+# Arithmetic that later architectures do in one instruction, on values that fit two.
+
+_HALF_PAIRS = ("u16x2", "s16x2")
+_ONE, _MINUS_ONE, _MINUS_ZERO = 0x3F80, 0xBF80, 0x8000  # in bf16
+
+
+@rule("add", "sub", "mul", "fma")
+def two_singles(s: Sequence, target: Target) -> bool:
+    """f32x2: one operation for each half, rounded the same way."""
+    if target.has(100, (8, 6)) or not s.has("f32x2"):
+        return False
+    opcode = s.node.opcode.replace("f32x2", "f32")
+    halves = [s.halves(index, "b32") for index in range(1, len(s.operands))]
+    low, high = (s.value(opcode, *sources) for sources in zip(*halves, strict=True))
+    s.perform("mov.b64", s.operand(0), f"{{{low}, {high}}}")
+    return True
+
+
+@rule("add", "sub", "fma")
+def mixed(s: Sequence, target: Target) -> bool:
+    """f32 with factors in f16 or bf16: they widen exactly, so the f32 operation rounds once."""
+    if target.has(100, (8, 6)) or len(s.types) != 2 or s.types[0] != "f32":
+        return False
+    narrow, last = s.types[1], len(s.operands) - 1
+    sources = [s.value(f"cvt.f32.{narrow}", s.held(index, "b16")) for index in range(1, last)]
+    s.perform(s.without(narrow), s.operand(0), *sources, s.operand(last))
+    return True
+
+
+@rule("min", "max")
+def three_sources(s: Sequence, target: Target) -> bool:
+    """The extreme of three is that of the third and of the first two's."""
+    if target.has(100, (8, 8)) or len(s.operands) != 4:
+        return False
+    sources = [s.operand(index) for index in (1, 2, 3)]
+    if s.has("abs"):
+        sources = [s.value("abs.f32", source) for source in sources]
+    opcode = s.without("abs")
+    s.perform(opcode, s.operand(0), s.value(opcode, *sources[:2]), sources[2])
+    return True
+
+
+@rule("add", "sub", "mul")
+def bf16_by_fma(s: Sequence, target: Target) -> bool:
+    """Before sm_90 bf16 has only fma: a * b + -0, a * 1 + b, b * -1 + a."""
+    if target.number >= 90 or not s.has("bf16", "bf16x2") or len(s.types) != 1:
+        return False
+    kind, lanes = ("b32", 2) if s.has("bf16x2") else ("b16", 1)
+    a, b = s.held(1, kind), s.held(2, kind)
+    constant = {"add": _ONE, "sub": _MINUS_ONE, "mul": _MINUS_ZERO}[s.parts[0]]
+    other = s.value(f"mov.{kind}", constant | constant << 16 if lanes == 2 else constant, kind=kind)
+    sources = {"add": (a, other, b), "sub": (b, other, a), "mul": (a, b, other)}[s.parts[0]]
+    s.perform(f"fma.rn.{s.types[0]}", s.operand(0), *sources)
+    return True
+
+
+@rule("add", "sub", "min", "max")
+def pairs_of_integers(s: Sequence, target: Target) -> bool:
+    """u16x2 and s16x2: one operation for each half."""
+    if target.number >= 90 or not s.has(*_HALF_PAIRS):
+        return False
+    opcode = s.without("relu").removesuffix("x2")
+    pairs = [s.halves(index, "b16") for index in (1, 2)]
+    halves = [s.value(opcode, *sources, kind="b16") for sources in zip(*pairs, strict=True)]
+    if s.has("relu"):
+        halves = [s.value("max.s16", half, 0, kind="b16") for half in halves]
+    s.perform("mov.b32", s.operand(0), f"{{{halves[0]}, {halves[1]}}}")
+    return True
+
+
+# Loads, stores and atomics that are wider than the target's.
+
+_HALF_OF = {"v8": "v4", "v4": "v2"}
+
+
+def _moved(address: Address, offset_bytes: int) -> str:
+    return shown(replace(address, offset=address.offset + offset_bytes))
+
+
+@rule("ld", "st")
+def wide_access(s: Sequence, target: Target) -> bool:
+    """256 bits as two accesses of 128. L2::evict_* is a hint of 256-bit accesses alone."""
+    if target.has(100, (8, 8)) or s.has("bulk", "async"):
+        return False
+    size = type_bytes(s.types[0]) if s.types else 0
+    wide = (s.has("v8") and size == 4) or (s.has("v4") and size == 8)
+    hints = [part for part in s.parts if part.startswith("L2::evict")]
+    if not wide and not hints:
+        return False
+    opcode = s.without(*hints)
+    if not wide:
+        s.perform(opcode, *(s.operand(index) for index in range(len(s.operands))))
+        return True
+    count = next(part for part in s.parts if part in _HALF_OF)
+    opcode = opcode.replace(f".{count}.", f".{_HALF_OF[count]}.")
+    data, memory = (0, 1) if s.parts[0] == "ld" else (1, 0)
+    address, items = s.address(memory), s.items(data)
+    policy = [s.operand(2)] if len(s.operands) > 2 else []
+    half = len(items) // 2
+    halves = [(0, items[:half]), (16, items[half:])]
+    if data == 0:
+        # Earlier architectures take no `_`.
+        kind = f"b{8 * size}"
+        halves = [
+            (offset, [s.register(kind) if item == "_" else item for item in part])
+            for offset, part in halves
+        ]
+        if isinstance(address.base, Name) and address.base.text in items[:half]:
+            halves.reverse()  # the address is overwritten last
+    for offset, part in halves:
+        operands = ["{" + ", ".join(part) + "}", _moved(address, offset)]
+        s.perform(opcode, *(operands if data == 0 else reversed(operands)), *policy)
+    return True
+
+
+@rule("atom", "red")
+def vector_atomic(s: Sequence, target: Target) -> bool:
+    """Vectors of f32, f16 and f16x2, element by element: each is atomic by itself anyway."""
+    if target.number >= 90 or s.has("async"):
+        return False
+    if s.has("b128"):
+        raise Impossible("128-bit atomics start with sm_90")
+    if s.has("add") and s.has("bf16", "bf16x2"):
+        raise Impossible("atomics on bf16 start with sm_90")
+    vectors = [part for part in s.parts if part in ("v2", "v4", "v8")]
+    if not vectors:
+        return False
+    if not s.has("add"):
+        raise Impossible("before sm_90 there is no scalar atomic for it")
+    opcode = s.without(*vectors)
+    size = type_bytes(s.types[0])
+    first = 1 if s.parts[0] == "atom" else 0
+    address, values = s.address(first), s.items(first + 1)
+    policy = [s.operand(first + 2)] if len(s.operands) > first + 2 else []
+    kind = f"b{8 * size}"
+    results = [s.register(kind) for _ in values] if first else []
+    for index, value in enumerate(values):
+        s.perform(
+            opcode, *results[index : index + 1], _moved(address, index * size), value, *policy
+        )
+    for wanted, result in zip(s.items(0) if first else (), results, strict=True):
+        if wanted != "_":
+            s.perform(f"mov.{kind}", wanted, result)
+    return True
+
+
+@rule("cp")
+def bulk_copy_into_the_cta(s: Sequence, target: Target) -> bool:
+    """Before PTX 8.6 the destination is in .shared::cluster, where the CTA's own memory is, too."""
+    if target.has(90, (8, 6)) or not s.has("bulk") or "global" not in s.parts:
+        return False
+    if "shared::cta" not in s.parts[: s.parts.index("global")]:
+        return False
+    opcode = s.node.opcode.replace("shared::cta", "shared::cluster", 1)
+    s.perform(opcode, *(s.operand(index) for index in range(len(s.operands))))
+    return True
+
+
+# Instructions of a warp, barriers, fences and launch control.
+
+_LAST, _FIRST = 0x7FFFFFFF, -0x80000000
+_NAN = 0x7FFFFFFF
+
+
+@rule("redux")
+def redux_of_floats(s: Sequence, target: Target) -> bool:
+    """min or max of f32 as that of integers which sort as the floats do, NaN at one end."""
+    if target.has_tensor_memory or not s.has("f32"):
+        return False
+    smallest = s.has("min")
+    value = s.held(1)
+    size = s.value("and.b32", value, 0x7FFFFFFF)
+    bits = size if s.has("abs") else value
+    # Negative numbers: the more, the less.
+    flipped = s.value("and.b32", s.value("shr.s32", bits, 31), 0x7FFFFFFF)
+    key = s.value("xor.b32", bits, flipped)
+    nan = s.value("setp.gt.u32", size, 0x7F800000, kind="pred")
+    # NaN is chosen first of all with .NaN, last without.
+    end = _FIRST if smallest == s.has("NaN") else _LAST
+    key = s.value("selp.b32", end, key, nan)
+    found = s.register()
+    s.perform(f"redux.sync.{'min' if smallest else 'max'}.s32", found, key, s.operand(2))
+    flipped = s.value("and.b32", s.value("shr.s32", found, 31), 0x7FFFFFFF)
+    value = s.value("xor.b32", found, flipped)
+    nan = s.value("setp.eq.s32", found, end, kind="pred")
+    s.perform("selp.b32", s.operand(0), _NAN, value, nan)
+    return True
+
+
+@rule("elect")
+def leader(s: Sequence, target: Target) -> bool:
+    """The lowest of the members that are there."""
+    if target.number >= 90:
+        return False
+    here, always = s.register(), s.register("pred")
+    s.compute("setp.eq.u32", always, 0, 0)
+    s.perform("vote.sync.ballot.b32", here, always, s.operand(1))
+    lowest = s.value("and.b32", here, s.value("neg.s32", here))
+    lane = s.value("bfind.u32", lowest)
+    wanted = s.operands[0]
+    lane_out, flag_out = (
+        (wanted.first, wanted.second) if isinstance(wanted, Pair) else (wanted, Name("_"))
+    )
+    if shown(flag_out) != "_":
+        s.perform("setp.eq.u32", shown(flag_out), s.value("mov.u32", "%laneid"), lane)
+    if shown(lane_out) != "_":
+        s.perform("mov.b32", shown(lane_out), lane)
+    return True
+
+
+@rule("griddepcontrol", "setmaxnreg")
+def launch_control(s: Sequence, target: Target) -> bool:
+    """Launches follow one another and registers are split evenly: there is nothing to say."""
+    if s.parts[0] == "griddepcontrol":
+        return target.number < 90
+    return target.number < 90 or not target.suffix
+
+
+@rule("fence")
+def fence(s: Sequence, target: Target) -> bool:
+    """Before sm_90 there is no asynchronous proxy, and a CTA is alone in its cluster."""
+    if target.number >= 90:
+        return False
+    if s.has("mbarrier_init") or any(part.startswith("async") for part in s.parts):
+        return True
+    return _wider_scope(s)
+
+
+@rule("ld", "st", "atom", "red")
+def cluster_scope(s: Sequence, target: Target) -> bool:
+    """Before sm_90 the scope of the GPU holds for the cluster, too."""
+    return target.number < 90 and _wider_scope(s)
+
+
+def _wider_scope(s: Sequence) -> bool:
+    if not s.has("cluster"):
+        return False
+    opcode = ".".join("gpu" if part == "cluster" else part for part in s.parts)
+    s.perform(opcode, *(s.operand(index) for index in range(len(s.operands))))
+    return True
+
+
+@rule("mbarrier")
+def polled_wait(s: Sequence, target: Target) -> bool:
+    """Before sm_90 test_wait for try_wait, which may give up at any time."""
+    if target.number >= 90 or not s.has("try_wait"):
+        return False
+    opcode = s.node.opcode.replace("try_wait", "test_wait")
+    s.perform(opcode, *(s.operand(index) for index in range(3)))
+    return True
+
+
+_ALONE = {
+    "%cluster_ctarank": "0",
+    "%cluster_nctarank": "1",
+    **{f"%cluster_ctaid.{axis}": "0" for axis in "xyz"},
+    **{f"%cluster_nctaid.{axis}": "1" for axis in "xyz"},
+    **{f"%clusterid.{axis}": f"%ctaid.{axis}" for axis in "xyz"},
+    **{f"%nclusterid.{axis}": f"%nctaid.{axis}" for axis in "xyz"},
+}
+
+
+@rule("mov")
+def cluster_registers(s: Sequence, target: Target) -> bool:
+    """Before sm_90 a CTA is alone in its cluster."""
+    if target.number >= 90 or len(s.operands) != 2:
+        return False
+    source = _ALONE.get(s.operand(1))
+    if source is None:
+        return False
+    s.perform(s.node.opcode, s.operand(0), source)
+    return True
+
+
+@rule("mapa", "getctarank")
+def only_member(s: Sequence, target: Target) -> bool:
+    """Before sm_90 a CTA is alone in its cluster: its own addresses, and rank 0."""
+    if target.number >= 90:
+        return False
+    source = s.operand(1) if s.parts[0] == "mapa" else "0"
+    kind = "b64" if s.parts[0] == "mapa" and s.has("u64") else "b32"
+    s.perform(f"mov.{kind}", s.operand(0), source)
+    return True
