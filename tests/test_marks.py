@@ -14,16 +14,13 @@ from recorded_verdicts import recorded_verdict
 from rich.console import Console
 
 from nvfp4.cli.batch.progress import result_line
-from nvfp4.cli.compare.files import File
-from nvfp4.cli.compare.results import Counted
+from nvfp4.cli.compare.results import Counted, File
 from nvfp4.cli.compare.tables import show_result
 from nvfp4.cli.display.benchmark_tables import benchmark_columns
-from nvfp4.cli.display.closing import closing_line
-from nvfp4.cli.display.failures import finding_lines
-from nvfp4.cli.display.warnings import warnings_of
+from nvfp4.cli.display.sentences import closing_line, finding_lines
 from nvfp4.cli.history.database import History
-from nvfp4.cli.history.keeping import keep
-from nvfp4.cli.history.log import show_log
+from nvfp4.cli.history.judgements import keep, show_log
+from nvfp4.cli.judging.warnings import warnings_of
 from nvfp4.cli.verdict import Submission, Verdict, no_result, read_benchmark, read_test
 from nvfp4.judge.findings import findings_of
 from nvfp4.records.failures import Finding
