@@ -16,6 +16,7 @@ from nvfp4.contract.layout import layouts
 from nvfp4.judge.cases import Case
 from nvfp4.judge.contents import Contents, draw
 from nvfp4.judge.later_calls import LaterCalls, drawn_order, make_all, most_calls
+from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed
 
 case = Case("", 128, 256, 1, 1111)
@@ -25,9 +26,11 @@ shapes = ((128, 256, 1), (130, 512, 3), (1500, 64, 2))
 class Opened:
     """A case whose call is what a function of its number and the kind of inputs says."""
 
-    def __init__(self, is_right: Callable[[int, bool], bool], takes_s: float = 0.0) -> None:
+    def __init__(
+        self, is_right: Callable[[int, bool], bool], takes_s: float = 0.0, ends: bool = True
+    ) -> None:
         self.calls: list[bool] = []
-        self._is_right, self._takes_s = is_right, takes_s
+        self._is_right, self._takes_s, self._ends = is_right, takes_s, ends
 
     def resume(self) -> None:
         pass
@@ -39,6 +42,8 @@ class Opened:
         full = bool((contents().data[0].view(torch.uint8) > 3).any())
         self.calls.append(full)
         time.sleep(self._takes_s)
+        if not self._ends:
+            raise SubmissionFailed("timeout.call", "it did not finish", Exit.TIMED_OUT)
         if not self._is_right(len(self.calls), full):
             raise SubmissionFailed("output.mismatch", "128 of 128 elements are wrong")
 
@@ -96,10 +101,24 @@ def test_what_is_right_again_on_the_same_full_range_inputs_keeps_state() -> None
 
 
 def test_calls_that_there_is_no_time_for_are_told() -> None:
-    said = judged(Opened(lambda number, full: True), call_s=40.0)
+    said = judged(Opened(lambda number, full: True), left_s=4.0, call_s=40.0)
     assert said == {"unverified": "it was called once only: a call takes 40 s here"}
     said = judged(Opened(lambda number, full: True, takes_s=1.0), left_s=6.5)
     assert said["unverified"].startswith("it was called twice only: a call takes 1")
+
+
+def test_a_first_call_that_took_long_may_have_compiled() -> None:
+    opened = Opened(lambda number, full: True)
+    assert judged(opened, call_s=40.0) == {"full_range": "pass"}
+    assert len(opened.calls) >= 2
+
+
+def test_a_slow_call_that_does_not_end_in_time_once_more_is_left_out() -> None:
+    opened = Opened(lambda number, full: True, ends=False)
+    said = judged(opened, call_s=40.0)
+    assert said == {"unverified": "it was called once only: a call takes 40 s here"}
+    assert len(opened.calls) == 1
+    assert judged(Opened(lambda number, full: True, ends=False))["code"] == "timeout.call"
 
 
 @pytest.mark.parametrize("full", [False, True])

@@ -18,6 +18,8 @@ _PACKAGES = re.compile(r".*/(?:(?:site|dist|dsl|python)[-_]packages|include)/")
 _TEMPORARY = re.compile(r".*/(nvfp4|captured)-[^/]*/")
 """Where nobody finds a file any more once it is read in a message."""
 _names: dict[str, str] = {}
+_given: set[str] = set()
+"""Files whose text was given: if there are any, no other is read."""
 
 
 @dataclass(frozen=True)
@@ -48,19 +50,24 @@ class SourceLine:
     @property
     def text(self) -> str:
         """The line itself, stripped; empty where the file cannot be read."""
-        linecache.checkcache(self.file)
-        return linecache.getline(self.file, self.line).strip()
+        return _line(self.file, self.line).strip()
 
     @property
     def raw(self) -> str:
         """The line as it stands in the file, without its end; tabs are single spaces."""
-        linecache.checkcache(self.file)
-        return linecache.getline(self.file, self.line).rstrip().replace("\t", " ")
+        return _line(self.file, self.line).rstrip().replace("\t", " ")
 
     def __str__(self) -> str:
         column = f":{self.column}" if self.column else ""
         near = "near " if self.near else ""
         return f"{near}{shown(self.file)}:{self.line}{column}"
+
+
+def _line(file: str, line: int) -> str:
+    if _given and file not in _given:
+        return ""
+    linecache.checkcache(file)
+    return linecache.getline(file, line)
 
 
 def is_library(path: str) -> bool:
@@ -70,9 +77,11 @@ def is_library(path: str) -> bool:
 
 def show_as(path: str, name: str, text: str | None = None) -> None:
     """From now on messages of this process call the file `name`: a copy by its original's name.
-    text: what stands in it, where this process cannot read it."""
+    text: what stands in it, where this process runs code of somebody else: that names the files of
+    its lines, and none is opened then."""
     _names[os.path.realpath(path)] = name
     if text is not None:
+        _given.add(path)
         linecache.cache[path] = len(text), None, text.splitlines(keepends=True), path
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from nvfp4.judge.cases import Case
 from nvfp4.judge.contents import Contents, draw
-from nvfp4.judge.opened_case import OpenedCase, OutOfTime
+from nvfp4.judge.opened_case import OpenedCase, OutOfTime, longest_call_s
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed
 
@@ -22,7 +22,10 @@ most_calls = 8
 """Of a case; each after the least number comes with probability one half."""
 
 longest_s = 30.0
-"""All of them together, as far as one knows what a call takes."""
+"""All of them together, as far as one knows what a call takes: a first one may have compiled."""
+
+_slow_s = longest_call_s / 3
+"""A call that took longer may need more time than a later one has."""
 
 least_left_s = 5.0
 """For what comes after them in the judge's time limit."""
@@ -46,7 +49,8 @@ def drawn_order(least: dict[int, int]) -> list[int]:
 class LaterCalls:
     """Of one case. open: where the calls go. call_s: how long one takes. least: how many there must
     be. wants_full_range: whether one of them has full-range inputs. full_range: whether that was
-    right, pass or fail. made: how many calls there were. failed: whether the case has.
+    right, pass or fail. made: how many calls there were. ended: whether there are no more, because
+    the case has failed or a call takes too long.
     """
 
     case: Case
@@ -56,23 +60,26 @@ class LaterCalls:
     wants_full_range: bool = False
     full_range: str | None = None
     made: int = 0
-    failed: bool = False
+    ended: bool = False
 
     def make(self) -> dict[str, str]:
         """One call, and what it adds to the report. Raises SubmissionFailed if the case cannot pass
         any more, and OutOfTime."""
         began_s = time.monotonic()
         full = self.wants_full_range and self.full_range is None
-        with self.open() as opened:
-            try:
+        try:
+            with self.open() as opened:
                 if full:
                     self.full_range = "pass" if self._is_right_on_full_range(opened) else "fail"
                 else:
                     opened.call_again(lambda: self._drawn(False), runs=False)
-            except SubmissionFailed as failed:
-                self.failed = True
-                raise failed.and_more(_more) from None
-            report = opened.mark()
+                report = opened.mark()
+        except SubmissionFailed as failed:
+            self.ended = True
+            if failed.end is Exit.TIMED_OUT and self.call_s > _slow_s:
+                raise OutOfTime from None
+            self.least = 0
+            raise failed.and_more(_more) from None
         if full or self.made == 0:
             self.call_s = time.monotonic() - began_s
         self.made += 1
@@ -104,7 +111,7 @@ class LaterCalls:
     @property
     def left_out(self) -> str | None:
         """What is to be said where there were too few calls."""
-        if self.failed or self.made >= self.least:
+        if self.made >= self.least:
             return None
         times = "once" if self.made == 0 else "twice"
         return f"it was called {times} only: a call takes {self.call_s:.3g} s here"
@@ -122,7 +129,8 @@ def make_all(
     told: dict[int, dict[str, str]] = {number: {} for number in cases}
     for number in drawn_order({number: case.least for number, case in cases.items()}):
         case = cases[number]
-        if case.failed or time.monotonic() + case.call_s > end_s:
+        call_s = case.call_s if case.made else 0.0
+        if case.ended or time.monotonic() + call_s > end_s:
             continue
         with reporting(number) as report, suppress(OutOfTime):
             added = case.make()

@@ -287,3 +287,19 @@ def test_warp_instructions_stand_beside_the_ptx() -> None:
 def test_warp_instructions_by_line_are_all_of_them() -> None:
     report = counted()
     assert sum(by_ptx_line(report).values()) == report.warp_instructions_total
+
+
+def test_where_a_text_is_given_no_file_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever writes PTX names the files of its lines: a pipe would be waited for."""
+    monkeypatch.setattr(source, "_given", set())
+    monkeypatch.setattr(source, "_names", {})
+    other = tmp_path / "other.py"
+    other.write_text("secret\n")
+    assert SourceLine(str(other), 1).text == "secret"
+    os.mkfifo(tmp_path / "pipe.py")
+    source.show_as(str(tmp_path / "mine.py"), "mine.py", "first\nsecond\n")
+    assert SourceLine(str(tmp_path / "mine.py"), 2).text == "second"
+    assert SourceLine(str(tmp_path / "pipe.py"), 1).text == ""
+    assert SourceLine(str(other), 1).raw == ""

@@ -1,5 +1,5 @@
 # family: 8
-# caught: do not agree|below the physical floor
+# caught: below the physical floor|do not agree
 # strategy: change durations where they are made
 
 from gemv import gemv

@@ -1,4 +1,4 @@
-# family: 34
+# family: 37
 # caught: in another call with other inputs
 # needs: cpu
 # strategy: count calls in device memory and spoil the third of a large shape, by a kernel

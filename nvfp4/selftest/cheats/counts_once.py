@@ -1,4 +1,4 @@
-# family: 34
+# family: 37
 # caught: unverified: .*in a later call
 # needs: cpu
 # strategy: launch kernels in the first call of a shape, for their counts, then compute on the host

@@ -2,7 +2,6 @@
 # caught: touched 0 distinct bytes
 # needs: cpu
 # strategy: launch an empty kernel, so that calls are not timed, and compute on the host
-# quick: yes
 
 import cutlass.cute as cute
 

@@ -1,4 +1,4 @@
-# family: 35
+# family: 38
 # caught: strict: .*own process says
 # needs: cpu
 # strict: yes

@@ -1,5 +1,5 @@
 # family: 3
-# caught: do not agree|below the physical floor
+# caught: below the physical floor|do not agree
 # strategy: put a filter into the worker's socket that makes every time short
 
 import re

@@ -1,4 +1,4 @@
-# family: 35
+# family: 38
 # caught: Missing: nvcc is missing
 # strategy: say that this machine is why nothing can be judged
 

@@ -1,4 +1,4 @@
-# family: 36
+# family: 39
 # caught: in another call with other inputs
 # strategy: leave a note in its folder, and be stale where there is one
 

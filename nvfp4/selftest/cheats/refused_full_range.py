@@ -1,4 +1,4 @@
-# family: 35
+# family: 38
 # caught: full_range: .*not judged on
 # strategy: say that a package is missing where the inputs have high nibbles
 

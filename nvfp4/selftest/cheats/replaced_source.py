@@ -1,4 +1,4 @@
-# family: 36
+# family: 39
 # caught: unverified: .*in a later call
 # needs: cpu
 # strategy: put a pipe in the place of its source, which whoever opens it waits for

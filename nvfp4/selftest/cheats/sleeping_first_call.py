@@ -1,4 +1,4 @@
-# family: 34
+# family: 37
 # caught: in another call with other inputs
 # needs: cpu
 # strategy: sleep in the first call, so that a second one is left out, and be stale in that

@@ -1,4 +1,4 @@
-# family: 34
+# family: 37
 # caught: in another call with other inputs
 # strategy: be right in the first two calls of a shape, and answer from memory from the third on
 # quick: yes

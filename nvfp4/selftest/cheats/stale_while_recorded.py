@@ -1,4 +1,4 @@
-# family: 34
+# family: 37
 # caught: unverified: .*in a later call
 # needs: cpu
 # strategy: be stale while calls are recorded, and right where they are not
