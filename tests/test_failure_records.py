@@ -59,6 +59,7 @@ def test_a_fault_has_its_code_its_place_and_its_arguments() -> None:
         "cta": [1, 0, 0],
         "thread": [32, 0, 0],
         "arguments": arguments,
+        "told_by": "judge",
     }
 
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from nvfp4.emulator.errors import SourceLocation
+from nvfp4.emulator.names import short_name
 from nvfp4.records.failures import Failure, read_failure
 from nvfp4.records.refusals import code_of_others, own_refusal
 
@@ -70,19 +72,26 @@ def _of_a_fault(error: BaseException, code: str, submission: Path) -> dict[str, 
         "rule": getattr(error, "rule", None),
         "arguments": dict(arguments) if isinstance(arguments, Mapping) else {},
     }
-    if where is None:
+    if not isinstance(where, SourceLocation):
         return {**_place(error, submission), **record}
-    names = {"cta": "cta", "thread": "thread", "file": "file", "column": "column"}
-    names |= {"line": "source_line", "ptx_line": "line", "kernel": "kernel_name"}
     related = getattr(error, "related", [])
     if related:
-        places = [{"message": each.message, **_read(each.where, names)} for each in related]
-        record["related"] = places
-    return record | _read(where, names)
+        record["related"] = [
+            {"message": each.message, **_read_location(each.where)} for each in related
+        ]
+    return record | _read_location(where)
 
 
-def _read(where: object, names: Mapping[str, str]) -> dict[str, Any]:
-    return {name: getattr(where, attribute, None) for name, attribute in names.items()}
+def _read_location(where: SourceLocation) -> dict[str, Any]:
+    user = where.user
+    place = {"file": user.file, "line": user.line, "column": user.column} if user else {}
+    return {
+        **place,
+        "kernel": short_name(where.kernel),
+        "ptx_line": where.line,
+        "cta": where.cta,
+        "thread": where.thread,
+    }
 
 
 def _of_an_exception(error: BaseException, submission: Path, code: str) -> dict[str, Any]:
