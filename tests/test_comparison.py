@@ -20,7 +20,7 @@ from nvfp4.cli.judging.invocation import Invocation
 from nvfp4.contract.task import input_t, output_t
 from nvfp4.judge.cases import parse_case
 from nvfp4.judge.clock.device_limits import DeviceLimits
-from nvfp4.judge.clock.gated_timing import GatedClock
+from nvfp4.judge.clock.gated_clock import GatedClock
 from nvfp4.judge.compare.comparison import most_rounds_at_once, room_for
 from nvfp4.judge.compare.side_by_side import (
     SideBySide,

@@ -21,10 +21,10 @@ from nvfp4.contract.task import input_t
 from nvfp4.judge.diagnosis import diagnose, likely_cause
 from nvfp4.judge.diagnosis.causes import texts
 from nvfp4.judge.diagnosis.evidence import Hypothesis
-from nvfp4.judge.diagnosis.explaining import Diagnosis
 from nvfp4.judge.diagnosis.inputs import Array, e4m3_values, read_inputs, unpacked
 from nvfp4.judge.diagnosis.misreadings import misreadings
 from nvfp4.judge.diagnosis.where import region
+from nvfp4.judge.diagnosis.wrong_outputs import Diagnosis
 
 Shape = tuple[int, int, int]
 shape = (256, 512, 3)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from nvfp4.judge.clock.device_limits import DeviceLimits
-from nvfp4.judge.clock.gated_timing import first_consistent_estimate
+from nvfp4.judge.clock.gated_clock import first_consistent_estimate
 from nvfp4.judge.clock.stats import Stats, summarise
 from nvfp4.judge.clock.timing_checks import (
     Estimate,

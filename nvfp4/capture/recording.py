@@ -67,7 +67,7 @@ class Recorder:
         self.refused = None
 
     def finish(self) -> dict[str, Any]:
-        """What was taken down since `begin`, as plain values: see `local.launch_records`. Raises
+        """What was taken down since `begin`, as plain values: see `records.launch_records`. Raises
         NotRecorded.
         """
         if self.refused is None:

@@ -46,7 +46,7 @@ def _debug(request: Request) -> int:
 
 
 def _explain(request: Request) -> int:
-    from nvfp4.judge.explain import explain
+    from nvfp4.judge.line_costs import explain
 
     return explain(request)
 

@@ -14,7 +14,7 @@ import torch
 from nvfp4.judge.case_log import tell_more
 from nvfp4.judge.cases import Case
 from nvfp4.judge.clock.device_limits import DeviceLimits
-from nvfp4.judge.clock.gated_timing import GatedClock
+from nvfp4.judge.clock.gated_clock import GatedClock
 from nvfp4.judge.clock.stats import TimedCalls
 from nvfp4.judge.diagnosis import diagnose
 from nvfp4.judge.emulated_counts import refuse_too_few_bytes, total_counts

@@ -22,7 +22,7 @@ def main() -> None:
     submission, options = Path(sys.argv[2]), options_of_environment()
     channel.send(pack(Greeting(confine())))
     # Only now: torch starts threads, and a thread keeps the rights it was started with.
-    from nvfp4.worker.runners import make_runner
+    from nvfp4.worker.choose_runner import make_runner
 
     runner = make_runner(submission, options)
     sys.path[:0] = [os.getcwd()]  # where task.py is

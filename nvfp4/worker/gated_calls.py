@@ -23,7 +23,7 @@ _copy_all = torch._foreach_copy_
 
 
 class GatedCalls:
-    """The operations that ``local.gated_timing`` asks for, on a runner's submission."""
+    """The operations that ``judge.clock.gated_clock`` asks for, on a runner's submission."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner

@@ -2,7 +2,8 @@
 
 On CUDA an L2 flush follows a synchronize. It still runs while the host queues the call and so hides
 the host's launch overhead. Two events on the current stream bracket the call; a third follows a
-device-wide synchronize and shows work that runs elsewhere.
+device-wide synchronize and shows work that runs elsewhere. What these say is checked by the judge's
+own clock, ``judge.clock.gated_clock``.
 """
 
 import ctypes

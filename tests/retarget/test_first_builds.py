@@ -38,7 +38,7 @@ def no_driver_is_called():
     runners.GatedCalls = lambda _: SimpleNamespace(operations={})
 
 when_imported("torch", torch_has_a_gpu)
-when_imported("nvfp4.worker.runners", no_driver_is_called)
+when_imported("nvfp4.worker.choose_runner", no_driver_is_called)
 """
 """A module sitecustomize with which a process believes that it is on a machine with an H100."""
 

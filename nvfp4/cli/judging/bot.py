@@ -129,7 +129,7 @@ class Bot:
         return self._judged([mode], cases, on_result, on_activity)
 
     def run_debug(self, case: str, row: int, batch: int) -> ProcessResult:
-        """One case and what is known of c[row, 0, batch]; see ``local.debugging``."""
+        """One case and what is known of c[row, 0, batch]; see ``judge.debugging``."""
         return self._judged(["debug", str(row), str(batch)], [case])
 
     def _judged(
@@ -176,7 +176,7 @@ class Bot:
     def run_explain(
         self, cases: list[str], instructions: int, wanted: list[str]
     ) -> tuple[ProcessResult, str]:
-        """How the mode ended, and the JSON that it left; see ``judge.explain``."""
+        """How the mode ended, and the JSON that it left; see ``judge.line_costs``."""
         with self._staged() as folder:
             case_file, target = _write_cases(folder, cases), folder.parent / "explained.json"
             command = ["explain", str(instructions), *wanted, str(case_file), str(target)]

@@ -17,7 +17,7 @@ import torch
 from nvfp4.judge.cases import Case
 from nvfp4.judge.clock import timing_checks
 from nvfp4.judge.clock.device_limits import DeviceLimits
-from nvfp4.judge.clock.gated_timing import GatedClock
+from nvfp4.judge.clock.gated_clock import GatedClock
 from nvfp4.judge.clock.stats import summarise
 from nvfp4.judge.compare.timed_worker import (
     FileFailed,

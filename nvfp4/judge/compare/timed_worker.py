@@ -12,7 +12,7 @@ import torch
 from nvfp4.contract.reference import check_implementation, exact_gemv, round_once_to_fp16
 from nvfp4.contract.task import input_t, output_t
 from nvfp4.judge.clock import timing_checks
-from nvfp4.judge.clock.gated_timing import GatedClock
+from nvfp4.judge.clock.gated_clock import GatedClock
 from nvfp4.judge.opened_case import OpenedCase, OutOfTime
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess

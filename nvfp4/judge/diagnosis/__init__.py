@@ -6,6 +6,6 @@ not, so the message is evidence and not a guess.
 
 from __future__ import annotations
 
-from nvfp4.judge.diagnosis.explaining import Diagnosis, diagnose, likely_cause
+from nvfp4.judge.diagnosis.wrong_outputs import Diagnosis, diagnose, likely_cause
 
 __all__ = ["Diagnosis", "diagnose", "likely_cause"]

@@ -18,9 +18,9 @@ from conftest import Recorder, make_case
 
 from nvfp4.contract import reference
 from nvfp4.contract.layout import layouts, output_view
-from nvfp4.judge.clock import gated_timing
+from nvfp4.judge.clock import gated_clock
 from nvfp4.judge.clock.device_limits import DeviceLimits
-from nvfp4.judge.clock.gated_timing import GatedClock, error_ns, few_calls, least_calls
+from nvfp4.judge.clock.gated_clock import GatedClock, error_ns, few_calls, least_calls
 from nvfp4.judge.clock.timing_checks import Estimate
 from nvfp4.judge.hooks import Hooks
 from nvfp4.judge.modes import Judge
@@ -181,12 +181,12 @@ def compute(buffers: SharedBuffers) -> None:
 
 @pytest.fixture(autouse=True)
 def _without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    create: Callable[..., SharedBuffers] = gated_timing.create_buffers
-    monkeypatch.setattr(gated_timing, "Gate", OneGate)
-    monkeypatch.setattr(gated_timing, "create_buffers", lambda *shape: noted(create(*shape)))
-    monkeypatch.setattr(gated_timing, "single_calls", 3)
-    monkeypatch.setattr(gated_timing, "time", ticking)
-    monkeypatch.setattr(gated_timing, "many_calls", 70)
+    create: Callable[..., SharedBuffers] = gated_clock.create_buffers
+    monkeypatch.setattr(gated_clock, "Gate", OneGate)
+    monkeypatch.setattr(gated_clock, "create_buffers", lambda *shape: noted(create(*shape)))
+    monkeypatch.setattr(gated_clock, "single_calls", 3)
+    monkeypatch.setattr(gated_clock, "time", ticking)
+    monkeypatch.setattr(gated_clock, "many_calls", 70)
     yield
     for buffers in made:
         buffers.close()
@@ -297,7 +297,7 @@ def test_without_memory_for_a_queue_there_is_no_estimate(monkeypatch: pytest.Mon
     worker = Worker()
     clock = clock_of(worker)
     room = (least_calls - 1) * case.bytes
-    monkeypatch.setattr(gated_timing, "free_memory_bytes", lambda device: room)
+    monkeypatch.setattr(gated_clock, "free_memory_bytes", lambda device: room)
     assert list(estimates(clock, worker)) == []
 
 
