@@ -94,16 +94,35 @@ def test_a_worker_that_is_killed_is_replaced(submission: Path) -> None:
         assert said(process)["sockets"] == 1
 
 
+def fork_servers() -> list[int]:
+    """Their processes, below this one."""
+    return [
+        pid
+        for pid in isolation.descendants(os.getpid())
+        if b"nvfp4.sandbox.fork_server" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+
+
 def test_a_fork_server_that_is_killed_is_replaced(submission: Path) -> None:
     with SubmissionProcess(submission) as process:
         process.load(60)
-        server = [
-            pid
-            for pid in isolation.descendants(os.getpid())
-            if b"worker.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
-            and Path(f"/proc/{pid}/cmdline").read_bytes().count(b"\0") == 3
-        ]
-        for pid in server:
+        servers = fork_servers()
+        assert servers
+        for pid in servers:
             os.kill(pid, signal.SIGKILL)
         process.stop()
+        assert said(process)["sockets"] == 1
+
+
+def test_a_fork_server_that_dies_before_it_has_read_a_request_is_replaced(submission: Path) -> None:
+    with SubmissionProcess(submission) as process:
+        process.load(60)
+        process.stop()
+        servers = fork_servers()
+        assert servers
+        for pid in servers:
+            os.kill(pid, signal.SIGSTOP)
+        process.start()
+        for pid in servers:
+            os.kill(pid, signal.SIGKILL)
         assert said(process)["sockets"] == 1

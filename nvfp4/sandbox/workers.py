@@ -113,7 +113,9 @@ class _ForkServer:
         """Waits until a process has its number, -1 where it never started."""
         with self._taking:
             while process in self._waiting:
-                said = self._socket.recv(64)
+                said = b""
+                with contextlib.suppress(ConnectionError):  # it ended before it read the request
+                    said = self._socket.recv(64)
                 started = self._waiting[:1] if said else self._waiting[:]
                 del self._waiting[: len(started)]
                 for each in started:

@@ -33,9 +33,9 @@ def torch_has_a_gpu():
     torch.cuda.synchronize = lambda *_: None
 
 def no_driver_is_called():
-    from nvfp4.worker import runner, runners, timing
+    from nvfp4.worker import choose_runner, runner, timing
     runner.call_timer = lambda *_: timing.CpuTimer()
-    runners.GatedCalls = lambda _: SimpleNamespace(operations={})
+    choose_runner.GatedCalls = lambda _: SimpleNamespace(operations={})
 
 when_imported("torch", torch_has_a_gpu)
 when_imported("nvfp4.worker.choose_runner", no_driver_is_called)
