@@ -312,6 +312,18 @@ def test_a_full_disk_leaves_whole_lines(folder: Path, monkeypatch: pytest.Monkey
     assert not Path("out.jsonl").read_bytes()
 
 
+def test_a_name_that_does_not_exist_is_one_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = Fake(monkeypatch)
+    code, output = run("kernels/none.py", "--jobs", "1")
+    assert code == 1
+    assert fake.judged == ["a.py", "b.py", "c.py"]
+    codes = {line["submission"]["path"]: (failure_of(line) or [None])[0] for line in lines()}
+    assert codes["kernels/none.py"] == "setup.unreadable"
+    assert "5 files: 2 passed, 3 failed" in output
+
+
 @pytest.mark.parametrize("name", ["none", "kernels/empty"])
 def test_there_must_be_something_to_judge(folder: Path, name: str) -> None:
     (folder / "kernels/empty").mkdir()

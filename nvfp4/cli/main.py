@@ -124,7 +124,7 @@ def test(
     epilog="nvfp4 batch kernels --jsonl verdicts.jsonl --stop-at wrong\n"
     "nvfp4 batch kernels --jsonl verdicts.jsonl --resume"
 )
-@click.argument("names", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.argument("names", nargs=-1, required=True, type=click.Path(path_type=Path))
 @batch_options
 @judgement_options
 def batch(names: tuple[Path, ...], **options: Any) -> None:

@@ -173,8 +173,11 @@ class Candidate:
 
 def find_files(names: Sequence[Path]) -> list[Path]:
     """Each file, and those of each folder that end in .py, at any depth; each once, hidden folders
-    left out. Raises SetupError where there is none.
+    left out; a name that does not exist is left for its own line. Raises SetupError where there is
+    nothing at all.
     """
+    if not any(map(os.path.lexists, names)):
+        raise SetupError(f"{names[0]} does not exist", "Name files, or folders of submissions.")
     found = [path for name in names for path in (_files_of(name) if name.is_dir() else [name])]
     if not found:
         folders = ", ".join(map(str, names))
