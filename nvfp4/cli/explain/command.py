@@ -185,7 +185,7 @@ def _shown(
             yield Text(line, style="bold" if line.startswith("kernel") else "")
         if options.sass and kernel.no_sass:
             yield Text(kernel.no_sass)
-        for line in listing(kernel, staged_name, source, layout):
+        for line in listing(kernel, staged_name, name, source, layout):
             yield Text(line)
     yield Text(f"\n{legend}\n", style="dim")
     yield Text(_heading(explained.costly), style="bold")

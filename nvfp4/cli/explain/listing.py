@@ -61,9 +61,12 @@ def kernel_heading(kernel: Kernel) -> Iterator[str]:
         yield f"note: {note}"
 
 
-def listing(kernel: Kernel, file: str, source: list[str], layout: Layout) -> Iterator[str]:
-    """The lines of a file that cost something, and the others folded. source: the file's lines."""
-    yield f"{' '.join(headings)} | {file}"
+def listing(
+    kernel: Kernel, file: str, name: str, source: list[str], layout: Layout
+) -> Iterator[str]:
+    """The lines of a file that cost something, and the others folded. name: what the user calls
+    it. source: the file's lines."""
+    yield f"{' '.join(headings)} | {name}"
     by_line = {each.line: each for each in kernel.lines if each.file == file and each.line}
     last = 0
     for number in sorted(by_line):
