@@ -137,6 +137,20 @@ def test_folders_that_are_nested_too_deep_are_deleted_and_stop_nobody(
     assert not deep.exists()
 
 
+def test_a_date_in_the_future_keeps_nothing(tmp_path: Path) -> None:
+    greedy = make(tmp_path / "greedy", 200_000, -1e9)
+    own = make(tmp_path / "own", 1_000, 10.0)
+    prune(tmp_path, 500.0, 250_000, own)
+    assert [path.exists() for path in (greedy, own)] == [False, True]
+
+
+def test_the_folder_of_the_judgement_stays_whatever_the_others_take(tmp_path: Path) -> None:
+    others = [make(tmp_path / f"{i}", 100_000, 0.0) for i in range(3)]
+    own = make(tmp_path / "own", 1_000, 10.0)
+    prune(tmp_path, 500.0, 50_000, own)
+    assert [path.exists() for path in (*others, own)] == [False, False, False, True]
+
+
 def test_a_folder_that_nobody_may_list_is_deleted(caches: Path, tmp_path: Path) -> None:
     folder = Path(variables("a = 1\n", tmp_path)["XDG_CACHE_HOME"])
     (folder / "locked").mkdir()

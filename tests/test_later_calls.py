@@ -151,3 +151,14 @@ def test_known_rows_of_drawn_contents_are_right(full: bool) -> None:
     assert not drawn.has_right(right + 1)
     other = draw(Case("", 1500, 128, 2, 1111, full), 8)
     assert not other.has_right(right)
+
+
+def test_scales_are_drawn_as_often_as_the_contest_draws_them() -> None:
+    large = Case("", 2048, 16384, 1, 1)
+    ours, contests = draw(large, 5).data[2], reference.generate_input(2048, 16384, 1, 5)[2]
+    shares = [
+        torch.bincount(each.view(torch.uint8).flatten().int(), minlength=256) / each.numel()
+        for each in (ours, contests)
+    ]
+    for share in shares:
+        assert share[[0, 0x38, 0x40]].tolist() == pytest.approx([1 / 3] * 3, abs=0.0015)

@@ -39,6 +39,7 @@ __all__ = [
     "cost_of",
     "examine",
     "forget_modules",
+    "has_variables",
     "run",
     "run_ptx",
     "variable",
@@ -120,6 +121,13 @@ def variable(ptx: str, name: str) -> Buffer:
     from nvfp4.emulator.execution.module import load_module
 
     return load_module(ptx).variable(name)
+
+
+def has_variables(ptx: str) -> bool:
+    """Whether kernels of a module that have run use such variables."""
+    from nvfp4.emulator.execution.module import load_module
+
+    return bool(load_module(ptx).memory)
 
 
 def forget_modules() -> None:

@@ -87,8 +87,10 @@ class Execution:
         reports: list[dict[str, Any]] = []
         prints: list[str] = []
         failure: dict[str, Any] = {}
+        keeps = True
         try:
             call = read_call(request.call)
+            keeps = any(step.regions or step.writes or step.variables for step in call.steps)
             self._take_texts(call)
             self._regions, self._buffers = (), self._place_buffers(request, call, fd)
             for number, step in enumerate(call.steps):
@@ -97,10 +99,11 @@ class Execution:
                     self._worlds.forget_all_but(self._all_buffers())
                 if step.launch is not None:
                     self._run(step.launch, request, reports, prints)
+                    keeps |= emulator.has_variables(self._text(step.launch.text))
             self._take_output(request, call)
             fault = ""
         except NotMappable as error:
-            return Executed([], "", f"memory cannot be mapped: {error}", {}, True)
+            return Executed([], "", f"memory cannot be mapped: {error}", {}, True, True)
         except EmulatorError as error:
             prints.append(error.output)
             fault = str(error)
@@ -114,7 +117,7 @@ class Execution:
         finally:
             os.close(fd)
         said = "".join(prints)[:_longest_prints]
-        return Executed(reports, said, fault[:_longest_prints], failure, False)
+        return Executed(reports, said, fault[:_longest_prints], failure, False, keeps)
 
     def _take_texts(self, call: RecordedCall) -> None:
         self._text_bytes += sum(span.nbytes for span in call.texts)

@@ -93,14 +93,14 @@ class _Draw:
         for the contest's inputs."""
         l, padded = self._case.l, -(-rows // 128) * 128
         blocks = self._words(l * padded * self._k_blocks).view(l, padded, self._k_blocks)
-        codes = self._bytes(blocks.numel()).view(blocks.shape)
+        small = self._contest_scales(blocks.shape)
         if cap is None:
             blocks &= _low_bits
-            codes = _contest_scales(codes)
+            codes = small
         else:
             plain = self._patches(padded)
             blocks &= torch.where(plain, _low_bits, -1)
-            small = _contest_scales(codes)
+            codes = self._bytes(blocks.numel()).view(blocks.shape)
             signs = self._bytes(blocks.numel()).view(blocks.shape) & 0x80
             magnitudes = (codes.to(torch.int16) * (cap + 1) >> 8).to(torch.uint8)
             codes = torch.where(plain, small * (small <= cap), magnitudes | signs)
@@ -121,14 +121,16 @@ class _Draw:
         drawn = torch.rand((self._case.l, 8, 8), generator=self._generator, device=device) < 0.5
         return drawn[:, i[:, None], j]
 
+    def _contest_scales(self, shape: torch.Size) -> torch.Tensor:
+        """0, 1 or 2 as E4M3, each as often as the contest draws it."""
+        drawn = torch.randint(
+            0, 3, shape, dtype=torch.uint8, generator=self._generator, device=self._generator.device
+        )
+        return (drawn > 0).to(torch.uint8) * _one + (drawn > 1).to(torch.uint8) * (_two - _one)
+
     def _words(self, count: int) -> torch.Tensor:
         words = torch.empty(count, dtype=torch.int64, device=self._generator.device)
         return words.random_(-(2**63), 2**63 - 1, generator=self._generator)
 
     def _bytes(self, count: int) -> torch.Tensor:
         return self._words(-(-count // 8)).view(torch.uint8)[:count]
-
-
-def _contest_scales(drawn: torch.Tensor) -> torch.Tensor:
-    """0, 1 or 2 as E4M3, from random bytes."""
-    return (drawn >= 86).to(torch.uint8) * _one + (drawn >= 171).to(torch.uint8) * (_two - _one)

@@ -8,7 +8,6 @@ and what is said of them is unverified.
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import time
 from collections.abc import Callable
@@ -54,9 +53,6 @@ _attempts = 3
 _margin_s = 5.0
 _longest_reason = 200
 
-_declared_variable = re.compile(rb"(?<!\w)\.(?:global|const)\b")
-"""In PTX outside of an instruction, which has the word at its end."""
-
 
 class NotRecorded(Exception):
     """A call that has to run in the submission's process; ``str`` says why."""
@@ -74,7 +70,6 @@ class Recording:
         self.why = ""
         self._outbox: int | None = None
         self._opened = False
-        self._variables = False
 
     def open(self, setup: CaseSetup, case: Case) -> OpenedCase:
         """As OpenedCase, of the process that this belongs to."""
@@ -86,16 +81,6 @@ class Recording:
             return self._outbox, False
         self._outbox = sealed_file(outbox_bytes)
         return self._outbox, True
-
-    def keeps_memory(self, call: RecordedCall) -> bool:
-        """Whether launches could leave something for those of a later call."""
-        assert self._outbox is not None
-        for span in call.texts:
-            text = os.pread(self._outbox, span.nbytes, span.offset)
-            self._variables |= _declared_variable.search(text) is not None
-        return self._variables or any(
-            step.regions or step.writes or step.variables for step in call.steps
-        )
 
     def give_up(self, why: str) -> None:
         """From now on nothing is recorded, and another process has the calls."""
@@ -136,6 +121,7 @@ class RecordedCase(OpenedCase):
         """As OpenedCase."""
         self._recording = recording
         self._programs: set[RecordedCall] = set()
+        self._keeps = False
         self._was_recorded = False
         self.prints = ""
         super().__init__(setup, case)
@@ -191,7 +177,6 @@ class RecordedCase(OpenedCase):
 
     def _run(self, call: RecordedCall, said: dict[str, Any], data: input_t) -> Called:
         """Raises NotRecorded, and SubmissionFailed at the time limit."""
-        keeps_memory = self._recording.keeps_memory(call)
         executed, output = self._execute(said, data)
         self.prints += executed.prints
         failure = read_failure(executed.failure)
@@ -204,7 +189,8 @@ class RecordedCase(OpenedCase):
         self.own_notes = {note[:2] for launch in launches for note in launch.notes}
         self._output = output
         self.output_dtype = dtype_by_name[call.dtype]
-        if not keeps_memory:
+        self._keeps |= executed.keeps
+        if not self._keeps:
             self._programs.add(replace(call, texts=()))
         called = Called(0.0, 0.0, False, call.dtype, executed.reports)
         self._note_launches(called)

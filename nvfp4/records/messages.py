@@ -193,13 +193,15 @@ class Execute:
 class Executed:
     """reports: as ``emulator.LaunchReport.to_dict``. prints: of kernels. fault: why there is no
     output, empty if there is. failure: of a kernel that was still running at the deadline, see
-    ``records.failures``. taken: because addresses are not free in that process."""
+    ``records.failures``. taken: because addresses are not free in that process. keeps: whether the
+    launches could leave something for those of a later call."""
 
     reports: list[Any]
     prints: str
     fault: str
     failure: dict[str, Any]
     taken: bool
+    keeps: bool
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import atexit
 import contextlib
 import fcntl
 import hashlib
+import math
 import os
 import re
 import shutil
@@ -106,7 +107,7 @@ def _prepare(folder: Path, for_extensions: bool) -> None:
             shutil.copytree(trusted, part) if trusted.is_dir() else part.mkdir()
             part.rename(folder)
         os.utime(folder)
-        prune(folder.parent, kept_s, kept_bytes)
+        prune(folder.parent, kept_s, kept_bytes, folder)
 
 
 @contextlib.contextmanager
@@ -170,13 +171,23 @@ def _build_trusted(folder: Path) -> None:
         )
 
 
-def prune(folder: Path, longest_s: float, most_bytes: int) -> None:
-    """Deletes subfolders not used for so long, then the oldest until the rest takes so little."""
-    found = []
+_clock_s = 60.0
+"""A file system's clock may differ so much from this machine's."""
+
+
+def prune(folder: Path, longest_s: float, most_bytes: int, kept: Path | None = None) -> None:
+    """Deletes subfolders not used for so long, then the oldest until the rest takes so little.
+    kept: one that stays. A submission may date its own in the future: that counts as very old."""
+    found, now_s = [], time.time()
     for path in folder.iterdir():
         with contextlib.suppress(OSError):
             if path.is_dir() and not path.is_symlink():
-                found.append((path.stat().st_mtime, path))
+                used_s = path.stat().st_mtime
+                if path == kept:
+                    used_s = math.inf
+                elif used_s > now_s + _clock_s:
+                    used_s = 0.0
+                found.append((used_s, path))
     left_bytes = most_bytes
     for number, (used, path) in enumerate(sorted(found, reverse=True)):
         left_bytes -= size_bytes(path, max(left_bytes, 0))

@@ -52,6 +52,7 @@ def confine_files(writable: list[Path], private: list[Path]) -> str:
         from py_landlock import AccessFs, Landlock, LandlockError, Scope
     except ImportError as error:
         raise OSError("the package py-landlock is not installed") from error
+    writable = [path for path in writable if path.exists()]
     own_process = Path("/proc/self").resolve()  # where CUDA names its threads
     devices = [
         path
