@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import stat
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +34,8 @@ def prints_megabytes(data):
         for stream in (sys.stdout, sys.stderr):
             for _ in range(300):
                 print("check: pass\ntest.0.status: pass " * 300, file=stream)
-        os.write(1, b"x" * (3 << 20))
+        if stat.S_ISFIFO(os.fstat(1).st_mode):  # the number may be another file's by then
+            os.write(1, b"x" * (3 << 20))
     return gemv(data)
 
 
