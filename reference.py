@@ -22,7 +22,10 @@ from nvfp4.contract.task import (
 
 _shown_mismatches = 5
 
-_e4m3_max_code = 126  # 448; 127 is NaN
+e4m3_max_code = 126  # 448; 127 is NaN
+
+cap_sums = range(136, 0, -8)
+"""Of the magnitude codes of two scales that meet in full-range inputs, in the order of trial."""
 
 
 def default_device() -> torch.device:
@@ -95,11 +98,14 @@ def _as_scales(
     return plain.view(torch.float8_e4m3fn), permuted.view(torch.float8_e4m3fn)
 
 
-def _patches(l: int, rows: int, k_blocks: int) -> torch.Tensor:
-    """Half of the 64 rectangles of each batch, at random, bool [l, rows, k//16]."""
+def patches(
+    l: int, rows: int, k_blocks: int, generator: torch.Generator | None = None
+) -> torch.Tensor:
+    """Half of the 64 rectangles of each batch, at random, bool [l, rows, k//16]. generator: None
+    for torch's own."""
     device = default_device()
     i, j = (torch.arange(size, device=device) * 8 // size for size in (rows, k_blocks))
-    return (torch.rand((l, 8, 8), device=device) < 0.5)[:, i[:, None], j]
+    return (torch.rand((l, 8, 8), generator=generator, device=device) < 0.5)[:, i[:, None], j]
 
 
 def generate_full_range_input(m: int, k: int, l: int, seed: int) -> input_t:
@@ -111,11 +117,11 @@ def generate_full_range_input(m: int, k: int, l: int, seed: int) -> input_t:
     contest's, so that no sample tells. Raises ValueError for a shape outside the problem.
     """
     k_blocks, device = k // sf_vec_size, default_device()
-    for cap_sum in range(136, 0, -8):
+    for cap_sum in cap_sums:
         a, b, c = _draw(m, k, l, seed, 256)
-        lowest = max(0, cap_sum - _e4m3_max_code)
+        lowest = max(0, cap_sum - e4m3_max_code)
         sfa_cap = torch.randint(
-            lowest, min(cap_sum, _e4m3_max_code) + 1, (1, 1, k_blocks), device=device
+            lowest, min(cap_sum, e4m3_max_code) + 1, (1, 1, k_blocks), device=device
         )
 
         def scales(
@@ -124,14 +130,14 @@ def generate_full_range_input(m: int, k: int, l: int, seed: int) -> input_t:
             contest = torch.tensor([0, 0x38, 0x40], dtype=torch.uint8, device=device)  # 0, 1, 2
             small = contest[torch.randint(0, 3, (l, rows, k_blocks), device=device)]
             uniform = torch.rand((l, rows, k_blocks), device=device)
-            magnitude = (uniform * (cap + 1)).to(torch.uint8).clamp(max=_e4m3_max_code)
+            magnitude = (uniform * (cap + 1)).to(torch.uint8).clamp(max=e4m3_max_code)
             sign = torch.randint(0, 2, (l, rows, k_blocks), dtype=torch.uint8, device=device)
             storage_shape = _scale_storage_shape(rows, k_blocks, l)
             storage = torch.zeros(storage_shape, dtype=torch.uint8, device=device)
             codes = torch.where(plain, small * (small <= cap), magnitude | (sign << 7))
             return _as_scales(codes, storage)
 
-        plain_a, plain_b = (_patches(l, rows, k_blocks) for rows in (m, n_padded))
+        plain_a, plain_b = (patches(l, rows, k_blocks) for rows in (m, n_padded))
         for packed, plain in ((a, plain_a), (b, plain_b)):
             raw = packed.view(torch.uint8).permute(2, 0, 1)
             raw &= torch.where(plain, 3, 255).to(torch.uint8).repeat_interleave(8, dim=2)
@@ -175,34 +181,35 @@ def exact_gemv(
     NaN, as they must.
     """
     m, k_packed = a.shape
-    sums = _sums_on_gpu if a.is_cuda else _sums_on_cpu
+    sums, b_streams = _sums_on_gpu if a.is_cuda else _sums_on_cpu, _e2m1_streams(b.contiguous())
     out = torch.empty((m, *sfb.shape[1:]), dtype=torch.float64, device=a.device)
     rows = max(1, chunk_bytes[a.device.type] // (k_packed * _bytes_per_packed))
     for start in range(0, m, rows):
         part = slice(start, start + rows)
-        out[part] = sums(a[part].contiguous(), b.contiguous(), sfa[part], sfb)
+        out[part] = sums(a[part].contiguous(), b_streams, sfa[part], sfb)
     return out
 
 
 def _sums_on_cpu(
-    a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.Tensor
+    a: torch.Tensor, b_streams: list[torch.Tensor], sfa: torch.Tensor, sfb: torch.Tensor
 ) -> torch.Tensor:
     """``exact_gemv`` by the sums of blocks, which float32 holds: many small products in caches."""
     k_blocks = len(sfb)
     block_sums = torch.zeros(k_blocks, len(a), 1)
-    for a_stream, b_stream in zip(_e2m1_streams(a), _e2m1_streams(b), strict=True):
+    for a_stream, b_stream in zip(_e2m1_streams(a), b_streams, strict=True):
         by_block = a_stream.float().view(-1, k_blocks, 4).transpose(0, 1)
         block_sums += torch.bmm(by_block, (b_stream.float() * 2.0**28).view(k_blocks, 4, 1))
     return (block_sums[:, :, 0].T.double() * sfa.float()) @ sfb.float().double()
 
 
 def _sums_on_gpu(
-    a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.Tensor
+    a: torch.Tensor, b_streams: list[torch.Tensor], sfa: torch.Tensor, sfb: torch.Tensor
 ) -> torch.Tensor:
     """``exact_gemv`` by scaled values in float64: few passes over memory."""
     k_blocks = len(sfb)
     a_values, b_values = (
-        torch.stack(_e2m1_streams(each), dim=-1).view(-1, k_blocks, 16) for each in (a, b)
+        torch.stack(streams, dim=-1).view(-1, k_blocks, 16)
+        for streams in (_e2m1_streams(a), b_streams)
     )
     scaled_a = (a_values * sfa.float().double()[:, :, None]).view(len(a), -1)
     columns = sfb.float().double().view(k_blocks, 1, -1)

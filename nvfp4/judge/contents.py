@@ -22,10 +22,6 @@ _low_bits = 0x0303030303030303
 _one, _two = 0x38, 0x40
 """As E4M3."""
 
-_largest_code = 126
-_first_cap_sum = 136
-"""Of the magnitude codes of two scales that meet; see ``reference.generate_full_range_input``."""
-
 
 @dataclass(frozen=True)
 class Contents:
@@ -44,7 +40,7 @@ def draw(case: Case, seed: int) -> Contents:
     """For a shape and its kind of inputs."""
     generator = torch.Generator(reference.default_device())
     generator.manual_seed(seed)
-    for cap_sum in range(_first_cap_sum, 0, -8):
+    for cap_sum in reference.cap_sums:
         data = _Draw(case, generator).inputs(cap_sum)
         rows = torch.randperm(case.m, generator=generator, device=generator.device)[:_checked_rows]
         expected = _expected(data, rows)
@@ -70,10 +66,10 @@ class _Draw:
         case, device = self._case, self._generator.device
         caps: tuple[torch.Tensor | None, ...] = (None, None)
         if case.full_range:
-            lowest = max(0, cap_sum - _largest_code)
+            lowest = max(0, cap_sum - reference.e4m3_max_code)
             cap = torch.randint(
                 lowest,
-                min(cap_sum, _largest_code) + 1,
+                min(cap_sum, reference.e4m3_max_code) + 1,
                 (self._k_blocks,),
                 generator=self._generator,
                 device=device,
@@ -98,7 +94,7 @@ class _Draw:
             blocks &= _low_bits
             codes = small
         else:
-            plain = self._patches(padded)
+            plain = reference.patches(l, padded, self._k_blocks, self._generator)
             blocks &= torch.where(plain, _low_bits, -1)
             codes = self._bytes(blocks.numel()).view(blocks.shape)
             signs = self._bytes(blocks.numel()).view(blocks.shape) & 0x80
@@ -113,13 +109,6 @@ class _Draw:
             scales.view(torch.float8_e4m3fn).permute(1, 2, 0),
             permuted.view(torch.float8_e4m3fn).permute(3, 4, 1, 5, 2, 0),
         )
-
-    def _patches(self, rows: int) -> torch.Tensor:
-        """Half of 64 rectangles of each batch, bool [l, rows, k//16]."""
-        device = self._generator.device
-        i, j = (torch.arange(size, device=device) * 8 // size for size in (rows, self._k_blocks))
-        drawn = torch.rand((self._case.l, 8, 8), generator=self._generator, device=device) < 0.5
-        return drawn[:, i[:, None], j]
 
     def _contest_scales(self, shape: torch.Size) -> torch.Tensor:
         """0, 1 or 2 as E4M3, each as often as the contest draws it."""
