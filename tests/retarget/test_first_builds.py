@@ -16,6 +16,9 @@ from bot import root
 from conftest import with_the_judge
 
 from nvfp4.capture.cuda.toolchain import Toolchain
+from nvfp4.cli.judging.bot import Bot
+from nvfp4.cli.judging.build_ahead import BuildAhead
+from nvfp4.cli.problem import load_problem
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.options import Options
 from nvfp4.sandbox import workers
@@ -133,6 +136,13 @@ def by_itself(submission: Path, options: Options) -> Any:
     return said(ended.stderr)
 
 
+def built_ahead(submission: Path, options: Options) -> None:
+    """As the command does it."""
+    bot = Bot(load_problem(), submission.read_bytes(), options)
+    with BuildAhead(["9.0"]) as ahead:
+        ahead.begin(bot).result(120)
+
+
 def in_a_worker(submission: Path, options: Options) -> Any:
     with (
         SubmissionProcess(submission, options) as process,
@@ -150,6 +160,16 @@ def test_whoever_loads_a_submission_builds_the_same(pretended: Path) -> None:
     assert found[0]["compiler"]
     assert found[0] == found[1] == found[2]
     assert (found[0]["rewritten"], found[0]["times"]) == (1, 1)
+
+
+def test_what_was_built_ahead_is_what_the_judgement_loads(pretended: Path, tmp_path: Path) -> None:
+    options = Options(retarget="auto")
+    built_ahead(pretended, options)
+    (log,) = tmp_path.glob("caches/nvfp4/submissions/*/torch_extensions_dir/*/narrow/.ninja_log")
+    before = log.read_text()
+    assert "cuda.cuda.o" in before
+    assert in_a_worker(pretended, options)["times"] == 1
+    assert log.read_text() == before
 
 
 def test_what_was_built_with_one_setting_is_not_loaded_with_another(pretended: Path) -> None:
