@@ -240,3 +240,29 @@ def test_cuda_cpp_for_another_gpu_passes_at_the_first_try(tmp_path: Path) -> Non
         verdict = json.loads(ended.stdout)
         assert [each["message"] for each in verdict["tests"] if each["status"] != "pass"] == []
         assert verdict["passed"]
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_judgement_finds_built_what_was_built_ahead_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    homes = {f"XDG_{name}_HOME": str(tmp_path / name.lower()) for name in ("CACHE", "DATA")}
+    for name, value in homes.items():
+        monkeypatch.setenv(name, value)
+    file = root / "ladder/cuda/01_naive.py"
+    bot = Bot(load_problem(), file.read_bytes(), Options())
+    with BuildAhead(["{}.{}".format(*torch.cuda.get_device_capability())]) as ahead:
+        ahead.begin(bot).result(200)
+    (log,) = tmp_path.glob("cache/nvfp4/submissions/*/torch_extensions_dir/*/*/.ninja_log")
+    before = log.read_text()
+    assert "cuda.cuda.o" in before
+    ended = subprocess.run(
+        [sys.executable, "-m", "nvfp4", "test", str(file), "-k", "128x256x1", "--json"],
+        env={**with_the_judge, **homes},
+        capture_output=True,
+        text=True,
+    )
+    assert json.loads(ended.stdout)["passed"]
+    assert log.read_text() == before

@@ -43,7 +43,8 @@ class ThisMachine:
             finally:
                 del busy.judging[place.name]
 
-        with BuildAhead(each.capability for each in self._places) as ahead:
+        gpus = [each.capability for each in self._places]
+        with BuildAhead(gpus, len(gpus)) as ahead:
 
             def prepare(candidate: Candidate, ready: Callable[[], None]) -> None:
                 name = str(candidate.paths[0])

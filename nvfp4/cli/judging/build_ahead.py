@@ -17,8 +17,10 @@ from types import TracebackType
 from nvfp4.cli.judging.bot import Bot, stop_running
 from nvfp4.cli.room import core_count, free_bytes
 
-_GIB_EACH = 6
-"""Of memory: g++ and nvcc with torch's headers take up to 2 GiB each, and run beside each other."""
+_GIB_EACH, _MOST_GIB = 3, 6
+"""Of memory: what g++ and nvcc with torch's headers take beside each other, and may take."""
+
+_GIB_OF_A_JUDGEMENT = 8
 
 _CORES_EACH = 2
 _CORES_OF_A_JUDGEMENT = 4
@@ -33,9 +35,11 @@ def builds(content: bytes) -> bool:
 
 
 def room(gpus: int = 1) -> int:
-    """How many builds fit beside judgements on so many GPUs, in cores and in half of the memory."""
+    """How many builds there are cores and memory for beside judgements on so many GPUs; one at
+    least."""
     cores = core_count() - _CORES_OF_A_JUDGEMENT * gpus
-    return max(1, min(cores // _CORES_EACH, free_bytes() // 2 // (_GIB_EACH << 30)))
+    gib = (free_bytes() >> 30) - _GIB_OF_A_JUDGEMENT * gpus
+    return max(1, min(cores // _CORES_EACH, gib // _GIB_EACH))
 
 
 class BuildAhead:
@@ -60,8 +64,8 @@ class BuildAhead:
 
     def _build(self, bot: Bot, started: Callable[[], None]) -> None:
         started()
-        most_gib = bot.options.limit_gib or _GIB_EACH
-        limited = replace(bot.options, limit_gib=min(most_gib, _GIB_EACH))
+        most_gib = bot.options.limit_gib or _MOST_GIB
+        limited = replace(bot.options, limit_gib=min(most_gib, _MOST_GIB))
         with suppress(OSError):  # such as a full disk, of which the judgement tells
             for capability in self._capabilities:
                 replace(bot, options=limited).run_build(capability, _MOST_S)
