@@ -226,6 +226,43 @@ def test_a_missing_header_is_told_in_short_and_each_time(
     assert "-isystem" not in str(failed.value)
 
 
+BROKEN = """
+from torch.utils.cpp_extension import load_inline
+
+load_inline("broken", cpp_sources="{source}", no_implicit_headers=True)
+"""
+
+
+COMPILER = """#!/bin/sh
+case "$*" in *"main.cpp -o"*) echo >>"$XDG_CACHE_HOME/compiled" ;; esac
+exec g++ "$@"
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "times"), [("int f() { return g(); }", 1), ("#include <mine.hpp>", 2)]
+)
+def test_what_can_never_be_compiled_is_compiled_once_and_told_each_time(
+    pretended: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, times: int
+) -> None:
+    pretended.write_text(BROKEN.format(source=source))
+    compiler = tmp_path / "hooks/c++"
+    compiler.write_text(COMPILER)
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    told = []
+    for _ in range(2):
+        with (
+            SubmissionProcess(pretended, Options(retarget="auto")) as process,
+            pytest.raises(SubmissionFailed, match=r"main\.cpp:1") as failed,
+        ):
+            process.load(120)
+        told.append(str(failed.value))
+    assert told[0] == told[1]
+    (compiled,) = tmp_path.glob("caches/nvfp4/submissions/*/compiled")
+    assert len(compiled.read_text().splitlines()) == times
+
+
 @pytest.mark.gpu
 def test_cuda_cpp_for_another_gpu_passes_at_the_first_try(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "nvfp4", "test", str(root / "ladder/cuda/01_naive.py")]
