@@ -8,6 +8,7 @@ judgement tells why.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -27,6 +28,8 @@ _CORES_OF_A_JUDGEMENT = 4
 
 _MOST_S = 120.0
 """Of a build."""
+
+_LOOK_S = 0.2
 
 
 def builds(content: bytes) -> bool:
@@ -51,13 +54,15 @@ class BuildAhead:
         """
         self._capabilities = sorted({each for each in capabilities if each})
         self._pool = ThreadPoolExecutor(room(gpus))
+        self._begun: list[Future[None]] = []
 
     def begin(self, bot: Bot, started: Callable[[], None] = lambda: None) -> Future[None]:
         """Done when what the bot's submission asks for is built, or cannot be; it never raises
         but CancelledError. started: called when it is its turn.
         """
         if self._capabilities and builds(bot.submission):
-            return self._pool.submit(self._build, bot, started)
+            self._begun.append(self._pool.submit(self._build, bot, started))
+            return self._begun[-1]
         nothing: Future[None] = Future()
         nothing.set_result(None)
         return nothing
@@ -71,9 +76,11 @@ class BuildAhead:
                 replace(bot, options=limited).run_build(capability, _MOST_S)
 
     def stop(self) -> None:
-        """Ends what is built."""
+        """Ends what is built, and begins nothing more."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-        stop_running()
+        while not all(each.done() for each in self._begun):
+            stop_running()  # one may be just about to start
+            time.sleep(_LOOK_S)
 
     def __enter__(self) -> BuildAhead:
         return self
@@ -85,4 +92,3 @@ class BuildAhead:
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
-        self._pool.shutdown()
