@@ -91,6 +91,39 @@ def test_pages_that_forks_share_count_once(tmp_path: Path, monkeypatch: pytest.M
         assert Totals(pid, [tmp_path]).exceeded() is None
 
 
+many_threads = """
+import threading
+for _ in range(60):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+"""
+
+many_processes = """
+import os, time
+for _ in range(30):
+    if os.fork() == 0:
+        time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (many_threads, "its processes had 61 threads, of 40 that they may have"),
+        (many_processes, "it had 31 processes, of 20 that it may have"),
+    ],
+    ids=["threads", "processes"],
+)
+def test_a_crowd_is_too_much(
+    script: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(totals, "own_threads", 40)
+    monkeypatch.setattr(totals, "processes", 20)
+    with running("pass") as pid:
+        assert Totals(pid, [tmp_path]).exceeded() is None
+    with running(script) as pid:
+        assert Totals(pid, [tmp_path]).exceeded() == said
+
+
 def test_what_is_left_of_the_machine_s_memory_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
