@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nvfp4.records.options import options_of_environment
-from nvfp4.sandbox.isolation import data_share, descendants, own_threads, processes
+from nvfp4.sandbox.isolation import data_share, descendants, own_threads
 
 look_s = 0.2
 
@@ -83,12 +83,10 @@ class Totals:
 
 
 def _crowd(pids: list[int]) -> str | None:
-    if len(pids) > processes:
-        return f"it had {len(pids)} processes, of {processes} that it may have"
     running = sum(map(_threads, pids))
-    if running > own_threads:
-        return f"its processes had {running} threads, of {own_threads} that they may have"
-    return None
+    if running <= own_threads:
+        return None
+    return f"its processes had {running} threads, of {own_threads} that they may have"
 
 
 def _threads(pid: int) -> int:
