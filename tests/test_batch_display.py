@@ -45,7 +45,7 @@ def shown(show: Callable[[Console], None], width: int = 80) -> str:
 def test_the_live_table_says_what_runs_and_what_came_of_the_rest() -> None:
     tally = tally_of(*judged)
     for number in range(8):
-        tally.busy[f"cuda:{number}"] = (f"kernels/\x1b{number}.py", time.monotonic() - 61)
+        tally.busy.judging[f"cuda:{number}"] = (f"kernels/\x1b{number}.py", time.monotonic() - 61)
     text = shown(lambda console: console.print(Text("\n").join(live_table(console, tally))))
     rows = [line.rstrip() for line in text.splitlines()]
     assert rows[2] == r"cuda:0  kernels/\x1b0.py    61.0 s"

@@ -20,7 +20,7 @@ from nvfp4.cli.main import eval_command, main
 
 
 def test_a_place_judges_one_at_a_time() -> None:
-    on = gpu_places(["0", "3", "GPU-1f"])
+    on = gpu_places(dict.fromkeys(["0", "3", "GPU-1f"], "9.0"))
     assert [each.environment["CUDA_VISIBLE_DEVICES"] for each in on] == ["0", "3", "GPU-1f"]
     running: dict[str, int] = dict.fromkeys((each.name for each in on), 0)
     together, lock, told = set(), threading.Lock(), []
@@ -74,14 +74,14 @@ def test_as_many_are_judged_on_a_cpu_as_cores_and_memory_allow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def count(cores: int, gigabytes: int, jobs: int | None = None) -> int:
-        monkeypatch.setattr(this_machine, "_cores", lambda: cores)
-        monkeypatch.setattr(this_machine, "_free_bytes", lambda: gigabytes << 30)
+        monkeypatch.setattr(this_machine, "core_count", lambda: cores)
+        monkeypatch.setattr(this_machine, "free_bytes", lambda: gigabytes << 30)
         return len({place.name for place in cpu_places(jobs)})
 
     assert [count(1, 100), count(2, 100), count(16, 100), count(64, 31)] == [1, 1, 8, 10]
     assert [count(64, 1), count(64, 1, 7)] == [1, 7]
     monkeypatch.undo()
-    assert 1 << 20 < this_machine._free_bytes() < 1 << 50
+    assert 1 << 20 < this_machine.free_bytes() < 1 << 50
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_as_many_are_judged_on_a_cpu_as_cores_and_memory_allow(
 def test_gpus_are_chosen(
     options: dict[str, Any], named: list[str] | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(this_machine, "visible_gpus", lambda: ["0", "1", "2"])
+    monkeypatch.setattr(this_machine, "visible_gpus", lambda: dict.fromkeys("012", "9.0"))
     chosen = BatchOptions(Path("out.jsonl"), **options)
     if isinstance(named, str):
         with pytest.raises(SetupError, match=named):
@@ -110,7 +110,7 @@ def test_gpus_are_chosen(
 
 
 def test_without_a_gpu_none_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(this_machine, "visible_gpus", list)
+    monkeypatch.setattr(this_machine, "visible_gpus", dict)
     for wanted in ({"device": "cuda"}, {"gpus": 1}):
         with pytest.raises(SetupError, match="no GPU"):
             this_machine.ThisMachine(BatchOptions(Path("out.jsonl"), **wanted))

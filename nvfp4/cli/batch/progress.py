@@ -57,11 +57,13 @@ def result_line(line: Line) -> Text:
 def live_table(console: Console, tally: Tally) -> list[Text]:
     """What is judged where, as far as there is room, and what came of the others."""
     now = time.monotonic()
-    rows = sorted(tally.busy.items())[: max(1, console.height - _lines_below)]
+    rows = [(place, *each) for place, each in sorted(tally.busy.judging.items())]
+    rows += [("building", *each) for each in sorted(tally.busy.building.items())]
+    rows = rows[: max(1, console.height - _lines_below)]
     columns = [
-        Column("where", [place for place, _ in rows], 1, right=False),
-        Column("judging", [visible(file) for _, (file, _) in rows], right=False),
-        Column("time", [f"{seconds(now - started):>8}" for _, (_, started) in rows], 2),
+        Column("where", [place for place, *_ in rows], 1, right=False),
+        Column("file", [visible(file) for _, file, _ in rows], right=False),
+        Column("time", [f"{seconds(now - started):>8}" for *_, started in rows], 2),
     ]
     lines = table_lines(console, columns) if rows else []
     return [*lines, *figures(tally)]
@@ -133,7 +135,7 @@ class Tally:
         self.causes: Counter[str] = Counter()
         self.first: dict[str, str] = {}
         self.timed: list[tuple[float, str, str, float | None]] = []
-        self.busy: Busy = {}
+        self.busy = Busy()
         self.judged = self.wanted = 0
         self.started = time.monotonic()
 
