@@ -172,6 +172,22 @@ def test_what_was_built_ahead_is_what_the_judgement_loads(pretended: Path, tmp_p
     assert log.read_text() == before
 
 
+LATER = """
+from torch.utils.cpp_extension import load_inline
+
+def custom_kernel(data):
+    assert [each.ndim for each in data] == [3, 3, 3, 3, 6, 6, 3]
+    load_inline("later", cpp_sources="int f() { return 1; }", no_implicit_headers=True)
+"""
+
+
+def test_what_is_built_at_the_first_call_is_built_ahead(pretended: Path, tmp_path: Path) -> None:
+    pretended.write_text(LATER)
+    built_ahead(pretended, Options())
+    (log,) = tmp_path.glob("caches/nvfp4/submissions/*/torch_extensions_dir/*/later/.ninja_log")
+    assert "main.o" in log.read_text()
+
+
 def test_what_was_built_with_one_setting_is_not_loaded_with_another(pretended: Path) -> None:
     natively = by_itself(pretended, Options(retarget="never"))
     assert (natively["compiler"], natively["rewritten"]) == (None, 0)
