@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from nvfp4.cli.batch.eval_process import Candidate, EvalProcesses, Stopped
 from nvfp4.cli.batch.options import BatchOptions
 from nvfp4.cli.batch.this_machine import Place, cpu_places, gpu_places, judge_on
 from nvfp4.cli.errors import SetupError
+from nvfp4.cli.judging.turn import Turn, wait_for_turn
 from nvfp4.cli.main import eval_command, main
 
 
@@ -204,3 +208,46 @@ def test_a_stop_ends_what_runs_and_starts_nothing_more(instead_of_eval: Script) 
     for _ in range(2):
         with pytest.raises(Stopped):
             processes.judge(candidate, "cpu", {})
+
+
+def test_a_process_begins_before_its_turn_and_is_judged_in_it(
+    instead_of_eval: Script, tmp_path: Path
+) -> None:
+    instead_of_eval(
+        f"echo loaded >{tmp_path}/loaded; head -c 1 /dev/fd/$NVFP4_TURN >/dev/null; "
+        """printf '{"schema": 3, "said": "judged"}'"""
+    )
+
+    @contextmanager
+    def turn() -> Iterator[None]:
+        deadline = time.monotonic() + 20
+        while not (tmp_path / "loaded").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.5)
+        taken.append(time.monotonic())
+        yield
+
+    taken: list[float] = []
+    found = EvalProcesses([], 10).judge(candidate, "cpu", {}, turn())
+    assert found["said"] == "judged"
+    assert found["elapsed_s"] <= time.monotonic() - taken[0] + 0.001, "the wait counts"
+
+
+def test_a_judgement_waits_for_its_turn_with_everything_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[str] = []
+    bot = SimpleNamespace(prepare=lambda: done.append("prepared"))
+    wait_for_turn(bot)  # type: ignore[arg-type]
+    assert done == [], "nobody gives turns"
+    for given in (True, False):
+        with Turn() as turn:
+            fd = os.dup(turn.fd)
+            monkeypatch.setenv("NVFP4_TURN", str(fd))
+            if given:
+                threading.Timer(0.2, turn.give).start()
+                wait_for_turn(bot)  # type: ignore[arg-type]
+        if not given:
+            with pytest.raises(SetupError):
+                wait_for_turn(bot)  # type: ignore[arg-type]
+    assert done == ["prepared"] * 2

@@ -85,6 +85,7 @@ def main(arguments: list[str]) -> int:
     started = time.monotonic()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _stop)
+    isolation.allow_many_files()
     mode, *rest = arguments or [""]
     least, run = _modes.get(mode, (0, None))
     if run is None or len(rest) < least or (mode in _bot_modes and len(rest) > 1):

@@ -59,6 +59,8 @@ def show_only(
     for name in _hidden:
         if os.path.isdir(name) and not os.path.islink(name):
             _mount("tmpfs", name, "tmpfs", _nosuid | _nodev, f"mode=1777,{_size()}")
+    for path in filter(_is_hidden, private):  # or they could be made here
+        path.mkdir(parents=True, exist_ok=True)
     covered = [str(path) for path in private if path.is_dir()]
     for name in covered:
         _mount("tmpfs", name, "tmpfs", _nosuid | _nodev, _few)

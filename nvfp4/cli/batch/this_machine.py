@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,19 +30,26 @@ class ThisMachine:
         """Raises SetupError."""
         self._options = options
         self._places = _places(options)
+        self._turns = {each.name: threading.Lock() for each in self._places}
         self.kind = self._places[0].device.partition(":")[0]
 
     def judge(self, candidates: Sequence[Candidate], told: Told, busy: Busy) -> None:
-        """As of Judges. While a GPU judges one, the next are built."""
+        """As of Judges. While a GPU judges one, another is loaded for it, and more are built."""
         processes = EvalProcesses(self._options.arguments, self._options.limit_s)
         problem, options = load_problem(), self._options.options
 
+        @contextlib.contextmanager
+        def turn(candidate: Candidate, place: Place) -> Iterator[None]:
+            with self._turns[place.name]:
+                busy.judging[place.name] = (str(candidate.paths[0]), time.monotonic())
+                try:
+                    yield
+                finally:
+                    del busy.judging[place.name]
+
         def judge(candidate: Candidate, place: Place) -> dict[str, Any]:
-            busy.judging[place.name] = (str(candidate.paths[0]), time.monotonic())
-            try:
-                return processes.judge(candidate, place.device, place.environment)
-            finally:
-                del busy.judging[place.name]
+            its_turn = turn(candidate, place)
+            return processes.judge(candidate, place.device, place.environment, its_turn)
 
         gpus = [each.capability for each in self._places]
         with BuildAhead(gpus, len(gpus)) as ahead:
@@ -64,7 +72,9 @@ class ThisMachine:
                 ahead.stop()
                 processes.stop()
 
-            judge_on(self._places, candidates, judge, stop, told, prepare)
+            # The first of each GPU before the second of any.
+            places = self._places * (2 if self.kind == "cuda" else 1)
+            judge_on(places, candidates, judge, stop, told, prepare)
 
 
 def _places(options: BatchOptions) -> list[Place]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
-from nvfp4.cli.judging.processes import Process, clear, end, start, watched
+from nvfp4.cli.judging.processes import Process, clear, end, prepare, start, watched
 from nvfp4.cli.problem import Problem, flat_files, package_path
 from nvfp4.cli.text import visible
 from nvfp4.records.options import Options
@@ -124,6 +124,11 @@ class Bot:
         with self._staged() as folder:
             command = ["build", "submission.py", capability]
             return _run(command, folder, apart._environment(folder), limit_s)
+
+    def prepare(self) -> None:
+        """Begins to load what every run needs, beside whatever this process does."""
+        with self._staged() as folder:
+            prepare(folder, self._environment(folder))
 
     def run_eval(
         self,
