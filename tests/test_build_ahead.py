@@ -36,21 +36,28 @@ def bot_of(content: bytes, options: Options | None = None) -> Bot:
 
 
 @pytest.mark.parametrize(
-    ("cores", "gib", "gpus", "builds"),
-    [(16, 128, 1, 6), (16, 16, 1, 2), (4, 128, 1, 1), (1, 2, 1, 1), (32, 256, 2, 12)],
+    ("cores", "gib", "gpus", "builds", "gib_each"),
+    [
+        (16, 128, 1, 6, 12),
+        (16, 30, 1, 4, 6),
+        (4, 128, 1, 1, 12),
+        (1, 2, 1, 1, 5),
+        (32, 128, 2, 12, 9),
+    ],
 )
 def test_cores_and_memory_bound_how_many_are_built_at_once(
-    cores: int, gib: int, gpus: int, builds: int, monkeypatch: pytest.MonkeyPatch
+    cores: int, gib: int, gpus: int, builds: int, gib_each: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build_ahead, "core_count", lambda: cores)
     monkeypatch.setattr(build_ahead, "free_bytes", lambda: gib << 30)
-    assert room(gpus) == builds
+    assert room(gpus) == (builds, gib_each)
 
 
 def test_a_build_has_the_options_of_the_judgement_and_less_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[tuple[Options, str]] = []
+    monkeypatch.setattr(build_ahead, "room", lambda gpus: (1, 6))
     monkeypatch.setattr(
         Bot, "run_build", lambda bot, capability, limit_s: asked.append((bot.options, capability))
     )
@@ -69,7 +76,7 @@ def test_a_build_that_hangs_ends_and_holds_up_no_other(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
-    monkeypatch.setattr(build_ahead, "room", lambda gpus: 2)
+    monkeypatch.setattr(build_ahead, "room", lambda gpus: (2, 6))
     monkeypatch.setattr(build_ahead, "_MOST_S", 4.0)
     started_s = time.monotonic()
     with BuildAhead(["9.0"]) as ahead:
@@ -86,7 +93,7 @@ def test_nothing_is_built_any_more_when_nobody_waits_for_it(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
-    monkeypatch.setattr(build_ahead, "room", lambda gpus: 1)
+    monkeypatch.setattr(build_ahead, "room", lambda gpus: (1, 6))
     with BuildAhead(["9.0"]) as ahead:
         begun = threading.Event()
         running = ahead.begin(bot_of(HANGS), begun.set)
@@ -119,7 +126,7 @@ def test_a_batch_judges_what_is_ready_while_the_rest_is_built(
         return verdict_of(b"25", device)
 
     monkeypatch.setattr(this_machine, "visible_gpus", lambda: {"0": "9.0"})
-    monkeypatch.setattr(build_ahead, "room", lambda gpus: 2)
+    monkeypatch.setattr(build_ahead, "room", lambda gpus: (2, 6))
     monkeypatch.setattr(Bot, "run_build", build)
     monkeypatch.setattr(EvalProcesses, "_judge", judge)
     texts = {"a": "cpp_extension a", "b": "cpp_extension b", "c": "cutlass c"}

@@ -18,10 +18,12 @@ from types import TracebackType
 from nvfp4.cli.judging.bot import Bot, stop_running
 from nvfp4.cli.room import core_count, free_bytes
 
-_GIB_EACH, _MOST_GIB = 3, 6
-"""Of memory: what g++ and nvcc with torch's headers take beside each other, and may take."""
+_GIB_EACH, _MOST_GIB = 5, 12
+"""Of memory: what g++ and both halves of nvcc take beside each other, and what a build may take
+where there is so much.
+"""
 
-_GIB_OF_A_JUDGEMENT = 8
+_GIB_OF_A_JUDGEMENT = 6
 
 _CORES_EACH = 2
 _CORES_OF_A_JUDGEMENT = 4
@@ -37,12 +39,13 @@ def builds(content: bytes) -> bool:
     return b"cpp_extension" in content
 
 
-def room(gpus: int = 1) -> int:
-    """How many builds there are cores and memory for beside judgements on so many GPUs; one at
-    least."""
+def room(gpus: int = 1) -> tuple[int, int]:
+    """How many builds, one at least, there are cores and memory for beside judgements on so many
+    GPUs, and how many GiB each may take, so that all together leave the judgements theirs."""
     cores = core_count() - _CORES_OF_A_JUDGEMENT * gpus
     gib = (free_bytes() >> 30) - _GIB_OF_A_JUDGEMENT * gpus
-    return max(1, min(cores // _CORES_EACH, gib // _GIB_EACH))
+    many = max(1, min(cores // _CORES_EACH, gib // _GIB_EACH))
+    return many, min(_MOST_GIB, max(_GIB_EACH, gib // many))
 
 
 class BuildAhead:
@@ -53,7 +56,8 @@ class BuildAhead:
         the emulator's builds are the judgement's own.
         """
         self._capabilities = sorted({each for each in capabilities if each})
-        self._pool = ThreadPoolExecutor(room(gpus))
+        many, self._gib_each = room(gpus)
+        self._pool = ThreadPoolExecutor(many)
         self._begun: list[Future[None]] = []
 
     def begin(self, bot: Bot, started: Callable[[], None] = lambda: None) -> Future[None]:
@@ -69,8 +73,8 @@ class BuildAhead:
 
     def _build(self, bot: Bot, started: Callable[[], None]) -> None:
         started()
-        most_gib = bot.options.limit_gib or _MOST_GIB
-        limited = replace(bot.options, limit_gib=min(most_gib, _MOST_GIB))
+        most_gib = min(bot.options.limit_gib or self._gib_each, self._gib_each)
+        limited = replace(bot.options, limit_gib=most_gib)
         with suppress(OSError):  # such as a full disk, of which the judgement tells
             for capability in self._capabilities:
                 replace(bot, options=limited).run_build(capability, _MOST_S)
