@@ -147,16 +147,24 @@ def run_ptx(
     buffers: Sequence[Buffer | tuple[str, int, int]] = (),
     check: bool = True,
     orders: int = DEFAULT_ORDERS,
+    cluster: Sequence[int] = (1, 1, 1),
 ) -> LaunchReport:
     """Execute one kernel of a PTX module.
 
-    grid, block: up to three extents. params: the bytes of each `.param`, in order, little-endian;
-    pointers are host addresses. shared_bytes: dynamic shared memory. buffers: (name, address,
-    nbytes) of all memory the kernel may touch. check, orders and errors: as of `run`.
+    grid, block, cluster: up to three extents. params: the bytes of each `.param`, in order,
+    little-endian; pointers are host addresses. shared_bytes: dynamic shared memory. buffers: (name,
+    address, nbytes) of all memory the kernel may touch. check, orders and errors: as of `run`.
     """
     known = [b if isinstance(b, Buffer) else Buffer(*b) for b in buffers]
     launch = Launch(
-        ptx, kernel, _three(grid), _three(block), params, shared_bytes, memory=ListedMemory(known)
+        ptx,
+        kernel,
+        _three(grid),
+        _three(block),
+        params,
+        shared_bytes,
+        _three(cluster),
+        memory=ListedMemory(known),
     )
     return run(launch, check, orders)
 

@@ -28,7 +28,8 @@ class SourceLocation:
     """Place of a fault.
 
     line: in the PTX text, from 1. cta, thread: (x, y, z). source: the line that the instruction
-    was compiled from, with those it was inlined into. grid, block: of the launch.
+    was compiled from, with those it was inlined into. grid, block: of the launch. rank: of the
+    CTA in its cluster, if that has several.
     """
 
     kernel: str
@@ -39,6 +40,7 @@ class SourceLocation:
     source: SourceLine | None = None
     grid: tuple[int, int, int] | None = None
     block: tuple[int, int, int] | None = None
+    rank: int | None = None
 
     @property
     def user(self) -> SourceLine | None:
@@ -51,7 +53,8 @@ class SourceLocation:
             lines.append(_joined(f"PTX line {self.line}", self.instruction))
         parts = [f"in kernel {short_name(self.kernel)}"]
         if self.cta is not None:
-            parts.append(f"CTA {self.cta}")
+            rank = "" if self.rank is None else f" (rank {self.rank})"
+            parts.append(f"CTA {self.cta}{rank}")
         if self.thread is not None:
             parts.append(f"thread {self.thread}")
         return "\n  ".join([*lines, ", ".join(parts)])
@@ -75,7 +78,7 @@ def _joined(place: str, text: str | None) -> str:
 class Seen:
     """One access of a race. space: global or shared. address: as the space's instructions use it,
     without windows. cta, thread: linear; thread is the block's size for the copy engine. line: of
-    the PTX. other: (CTA, thread) of the other access.
+    the PTX. other: (CTA, thread) of the other access. home: the CTA whose shared memory it is.
     """
 
     space: str
@@ -85,6 +88,7 @@ class Seen:
     thread: int
     line: int
     other: tuple[int, int]
+    home: int = -1
 
 
 @dataclass(frozen=True)
@@ -227,6 +231,16 @@ class MissingProxyFence(MemoryFault):
     rule = (
         "PTX ISA, Async Proxy: bulk copies access memory through a proxy of their own; it takes "
         "fence.proxy.async to order them with accesses of threads"
+    )
+
+
+class ExitedPeer(MemoryFault):
+    """A CTA touches shared memory of another one of its cluster that has ended, or may have."""
+
+    code = "exited_peer"
+    rule = (
+        "CUDA C++ Programming Guide, Distributed Shared Memory: it has to be ensured that a block "
+        "does not exit before all accesses to its shared memory are done"
     )
 
 

@@ -18,7 +18,6 @@ from nvfp4.emulator.errors import (
     Related,
     RunawayKernel,
     Seen,
-    UnsupportedInstruction,
 )
 from nvfp4.emulator.execution.experiment import compare_orders, restore
 from nvfp4.emulator.execution.module import LoadedModule
@@ -28,15 +27,15 @@ from nvfp4.emulator.instructions.copy_engine import note_unwaited
 from nvfp4.emulator.ptx.program import RESERVED_FOR_GROUPS, SHARED_BASE
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.report import LaunchReport, noted
-from nvfp4.emulator.state.batch import Batch
+from nvfp4.emulator.state.batch import Batch, ctas_by_cluster
 from nvfp4.emulator.state.global_races import GlobalRaces
-from nvfp4.emulator.state.launch_state import LaunchState, check_shape
+from nvfp4.emulator.state.launch_state import LaunchState, check_cluster, check_shape
 from nvfp4.emulator.state.memory import PARAMETERS, READ, WRITTEN, GlobalMemory, isolated
 from nvfp4.emulator.state.order import Order
 from nvfp4.emulator.state.special import MULTIPROCESSORS
 from nvfp4.emulator.state.tally import Tally
 from nvfp4.emulator.state.watch import Witness
-from nvfp4.records.launch import Buffer, Dim3, Launch
+from nvfp4.records.launch import Buffer, Launch
 
 # Large enough to hide what a call of NumPy costs, small enough that a handful of registers of this
 # many lanes and 4 bytes stay in a core's L2 cache.
@@ -183,7 +182,8 @@ def run_ctas(
     most_instructions: batches spread over the grid, until that many warp instructions are executed.
     Returns how many warps ran each block, and how many CTAs ran.
     """
-    numbers = state.order.ctas(np.arange(math.prod(state.grid), dtype=np.int64))
+    clusters = ctas_by_cluster(state.grid, state.cluster)
+    numbers = clusters[state.order.ctas(np.arange(len(clusters)))].reshape(-1)
     runs = np.zeros(len(compiled.blocks), np.int64)
     sizes = np.array([block.kinds.total() for block in compiled.blocks])
     size = _resident(state) if together else _batch_size(state)
@@ -226,8 +226,8 @@ def state_before(
     kernel, grid, block, shared_bytes = asked.kernel, asked.grid, asked.block, asked.shared_bytes
     program = compiled.program
     raw = _parameter_bytes(compiled, asked.parameters)
-    _refuse_clusters(kernel, asked.cluster)
-    _refuse_clusters(kernel, program.cluster or (1, 1, 1))
+    cluster = asked.cluster if asked.cluster != (1, 1, 1) else program.cluster or (1, 1, 1)
+    check_cluster(kernel, grid, cluster, program.cluster)
     total_shared = program.dynamic_shared + shared_bytes if shared_bytes else program.shared_end
     check_shape(grid, block, total_shared)
     required = program.required_threads
@@ -241,11 +241,14 @@ def state_before(
     races = None
     if check:
         x, y, z = block
-        races = GlobalRaces(memory, math.prod(grid), -(-x * y * z // 32), list(watch))
+        clocks = math.prod(cluster) * (-(-x * y * z // 32) + 1)
+        races = GlobalRaces(memory, math.prod(grid), clocks, list(watch))
     return LaunchState(
         kernel=kernel,
         grid=grid,
         block=block,
+        cluster=cluster,
+        explicit_cluster=cluster != (1, 1, 1) or program.cluster is not None,
         parameters=raw,
         symbols=symbols,
         shared_base=_lowest_shared(compiled),
@@ -270,15 +273,6 @@ def _lowest_shared(compiled: CompiledKernel) -> int:
     return SHARED_BASE
 
 
-def _refuse_clusters(kernel: str, cluster: Dim3) -> None:
-    """Raises UnsupportedInstruction for clusters of several CTAs."""
-    if cluster != (1, 1, 1):
-        raise UnsupportedInstruction(
-            f"{kernel} is launched in clusters of {cluster} CTAs",
-            hint="only clusters of one CTA are emulated",
-        )
-
-
 def _parameter_bytes(compiled: CompiledKernel, given: Sequence[bytes]) -> Array:
     """All parameters at their offsets, at an address aligned to 128."""
     wanted = compiled.program.parameters
@@ -300,7 +294,13 @@ def _batch_size(state: LaunchState) -> int:
     threads = -(-math.prod(state.block) // 32) * 32
     by_lanes = max(1, LANES_PER_BATCH // threads)
     by_shared = max(1, SHARED_BYTES_PER_BATCH // max(1, state.shared_bytes - SHARED_BASE))
-    return min(by_lanes, by_shared)
+    return _whole_clusters(state, min(by_lanes, by_shared))
+
+
+def _whole_clusters(state: LaunchState, ctas: int) -> int:
+    """As many CTAs, or a few more or fewer: those of a cluster run together."""
+    size = math.prod(state.cluster)
+    return max(1, ctas // size) * size
 
 
 def _resident(state: LaunchState) -> int:
@@ -310,7 +310,7 @@ def _resident(state: LaunchState) -> int:
         _THREADS_OF_A_MULTIPROCESSOR // math.prod(state.block),
         _SHARED_BYTES_OF_A_MULTIPROCESSOR // max(1, state.shared_bytes - SHARED_BASE),
     )
-    return MULTIPROCESSORS * max(1, per_multiprocessor)
+    return _whole_clusters(state, MULTIPROCESSORS * max(1, per_multiprocessor))
 
 
 def is_starved(state: LaunchState) -> bool:

@@ -2,9 +2,11 @@
 
 from nvfp4.emulator.instructions import (  # noqa: F401
     async_copies,
+    async_stores,
     atomics,
     bulk_copies,
     calls,
+    cluster_barriers,
     cta_barriers,
     hints,
     loads_and_stores,

@@ -18,6 +18,7 @@ from nvfp4.emulator.instructions.action import Action, LaneSite, Site, Source, i
 from nvfp4.emulator.instructions.copy_engine import (
     buffer_of,
     global_range,
+    goes_abroad,
     host_view,
     note,
     shared_range,
@@ -195,7 +196,8 @@ def _copy(at: LaneSite, tile: TensorMap, start: tuple[int, ...], offset: int, fl
 
 def load_tile(at: LaneSite, tile: TensorMap, start: tuple[int, ...], target: int) -> None:
     """Tensor -> shared memory; elements outside the tensor get the map's fill."""
-    offset, into = shared_range(at, target, tile.box_bytes, _BOX_ALIGNMENT)
+    abroad = goes_abroad(at.site)
+    offset, into = shared_range(at, target, tile.box_bytes, _BOX_ALIGNMENT, abroad)
     note(at, offset, tile.box_bytes, WRITTEN)
     inside = all(0 <= s <= n - b for s, n, b in zip(start, tile.shape, tile.box, strict=True))
     if not inside:
