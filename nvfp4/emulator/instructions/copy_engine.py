@@ -204,7 +204,7 @@ def advance(batch: Batch, lanes: Array) -> None:
 
 def complete(site: Site, batch: Batch, lanes: Array, mbar: Array, nbytes: Array) -> None:
     """complete_tx at the mbarriers of these lanes, whose copies were the latest of their CTAs."""
-    offset = mbarrier_objects.locate(site, batch, mbar, lanes, goes_abroad(site))
+    offset = mbarrier_objects.locate(site, batch, mbar, lanes, goes_abroad(site), engine=True)
     mbarrier_objects.engine_done(batch, offset, lanes)
     mbarrier_objects.change(site, batch, offset, lanes, np.zeros_like(nbytes), -nbytes)
 
@@ -221,7 +221,7 @@ def postpone(at: LaneSite, mbar: int, move: Callable[[], int]) -> None:
     """Perform a lane's copy later. move: copies and returns how many bytes that is."""
     where = np.array([mbar], np.uint64)
     lanes, abroad = np.array([at.lane]), goes_abroad(at.site)
-    offset = mbarrier_objects.locate(at.site, at.batch, where, lanes, abroad)
+    offset = mbarrier_objects.locate(at.site, at.batch, where, lanes, abroad, engine=True)
     waiting = at.batch.kept(Postponed).by_mbarrier.setdefault(int(offset[0]), [])
     waiting.append((at, mbar, move))
 

@@ -62,9 +62,12 @@ def _change(address, arrivals, expect, drop, before):  # type: ignore[no-untyped
     return -1, _NO_FAULT
 
 
-def locate(site: Site, batch: Batch, address: Array, lanes: Array, abroad: bool = False) -> Array:
+def locate(
+    site: Site, batch: Batch, address: Array, lanes: Array, abroad: bool = False,
+    engine: bool = False,
+) -> Array:  # fmt: skip
     """Offsets of mbarriers in the batch's shared memory. abroad: whether the instruction takes
-    those of other CTAs of the cluster."""
+    those of other CTAs of the cluster. engine: it is the copy engine that uses them."""
     address = in_window(address)
     offset, bad = batch.shared.locate_any(address, batch.grid.cta[lanes], 8, 8, abroad)
     if bad >= 0:
@@ -77,7 +80,7 @@ def locate(site: Site, batch: Batch, address: Array, lanes: Array, abroad: bool 
             + ("it must be a multiple of 8" if kind is Misaligned else "outside shared memory"),
         )
     if abroad:
-        peers.visit(batch, site, offset, lanes)
+        peers.visit(batch, site, offset, lanes, engine)
     return offset
 
 
