@@ -17,6 +17,7 @@ from nvfp4.emulator.cost import KernelCost
 from nvfp4.emulator.errors import EmulatorError, EmulatorFailed
 from nvfp4.emulator.execution.worlds import Worlds
 from nvfp4.emulator.report import LaunchReport
+from nvfp4.emulator.state.under_way import UnderWay
 from nvfp4.emulator.state.watch import Watch, watching
 from nvfp4.records.launch import Buffer, Dim3, Launch, ListedMemory, Note, View
 from nvfp4.records.launch_errors import CaptureError
@@ -33,6 +34,7 @@ __all__ = [
     "LaunchReport",
     "ListedMemory",
     "Note",
+    "UnderWay",
     "View",
     "Watch",
     "Worlds",
@@ -52,6 +54,7 @@ def run(
     check: bool = True,
     orders: int = DEFAULT_ORDERS,
     worlds: Worlds | None = None,
+    under_way: UnderWay | None = None,
 ) -> LaunchReport:
     """Execute one launch.
 
@@ -60,7 +63,8 @@ def run(
     findings runs in so many orders of warps and CTAs, and on other contents of what nothing has
     set. If what it writes differs, the finding that can be the cause is raised. worlds: if given,
     it is not: what differs goes there, and comes from there for later launches, since the caller
-    knows what is used in the end.
+    knows what is used in the end. under_way: what the launches before have left, for those that may
+    begin while they still run.
 
     Raises EmulatorError; its subclasses in emulator.errors tell what went wrong.
     """
@@ -73,7 +77,8 @@ def run(
     suspects = worlds is not None  # a launch alone may keep the tickets that its threads drew
     with _own_failures():
         module = load_module(launch.ptx)
-        report = execute(module, launch, check, orders, found, suspects)
+        before = UnderWay() if under_way is None else under_way
+        report = execute(module, launch, check, orders, found, suspects, before)
     cause = own.first_cause()
     if cause is not None:
         raise cause

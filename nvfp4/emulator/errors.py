@@ -261,6 +261,17 @@ class UnwaitedStore(MemoryFault):
     )
 
 
+class EarlyAccess(MemoryFault):
+    """A launch that may begin early touches what the one before it in the stream writes, and has
+    not waited for it."""
+
+    code = "early_access"
+    rule = (
+        "PTX ISA, griddepcontrol: only behind griddepcontrol.wait are the launches before this one "
+        "complete and what they have written visible"
+    )
+
+
 class MissingFence(MemoryFault):
     """A CTA reads what another one has written, and no fence lies between that write and the atomic
     or flag that tells of it."""

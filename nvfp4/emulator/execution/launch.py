@@ -34,6 +34,7 @@ from nvfp4.emulator.state.memory import PARAMETERS, READ, WRITTEN, GlobalMemory,
 from nvfp4.emulator.state.order import Order
 from nvfp4.emulator.state.special import MULTIPROCESSORS
 from nvfp4.emulator.state.tally import Tally
+from nvfp4.emulator.state.under_way import Footprint, Hazards, UnderWay, footprint
 from nvfp4.emulator.state.watch import Witness
 from nvfp4.records.launch import Buffer, Launch
 
@@ -55,13 +56,23 @@ _LEAST_SUSPECTED_S, _MOST_SUSPECTED = 1.0, 4.0
 
 
 def launch(
-    module: LoadedModule, asked: Launch, check: bool, orders: int, worlds: Worlds, suspects: bool
+    module: LoadedModule,
+    asked: Launch,
+    check: bool,
+    orders: int,
+    worlds: Worlds,
+    suspects: bool,
+    under_way: UnderWay,
 ) -> LaunchReport:
     """Run a kernel to its end. See emulator.run. suspects: whether other orders are tried where
     there is no finding, but threads arrive somewhere one after the other."""
     began = time.perf_counter()
-    runs = _Runs(module, asked, check)
+    met = under_way.met_by(asked.stream, asked.programmatic)
+    runs = _Runs(module, asked, check, met)
     state, counts = runs.first()
+    seen = state.hazards
+    left = footprint(asked.kernel, state.memory, state.races, seen.triggered, seen.waited)
+    under_way.ended(asked.stream, asked.programmatic, left)
     suspected = runs.suspected(state, counts) if suspects else None
     compare_orders(runs.again, runs.testify, state, orders, worlds, suspected)
     report = _report(state, runs.compiled, counts)
@@ -74,13 +85,17 @@ def launch(
 class _Runs:
     """The runs of one launch: the first, those in other orders, and one that watches a race.
 
-    watch: buffers to look for races in from the start, others from their first write on. together:
-    whether as many CTAs run at once as a device holds, since they wait for each other.
+    met: launches that may still run. watch: buffers to look for races in from the start, others
+    from their first write on. together: whether as many CTAs run at once as a device holds, since
+    they wait for each other.
     """
 
-    def __init__(self, module: LoadedModule, asked: Launch, check: bool) -> None:
+    def __init__(
+        self, module: LoadedModule, asked: Launch, check: bool, met: list[Footprint]
+    ) -> None:
         self.module = module
         self.asked = asked
+        self.met = met
         self.check = check
         self.compiled = module.kernel(asked.kernel, check)
         # Who wrote local memory is not known without following its bytes.
@@ -163,7 +178,13 @@ class _Runs:
             deadline = min(deadline, self.asked.deadline)
         asked = replace(self.asked, deadline=deadline if deadline < math.inf else None)
         state = state_before(
-            self.module, self.compiled, asked, check=self.check, order=order, watch=self.watch
+            self.module,
+            self.compiled,
+            asked,
+            check=self.check,
+            order=order,
+            watch=self.watch,
+            met=self.met,
         )
         state.witness = witness
         counts, _ = run_ctas(state, self.compiled, self.together)
@@ -202,6 +223,7 @@ def run_ctas(
     except EmulatorError as error:
         error.output = "".join(state.output)
         state.fault = error
+    state.hazards.land(all_of_them=True)
     return runs, ran
 
 
@@ -221,8 +243,10 @@ def state_before(
     order: Order | None = None,
     watch: Sequence[Buffer] = (),
     tally: Tally | None = None,
+    met: Sequence[Footprint] = (),
 ) -> LaunchState:
     """A launch before its first batch. Raises LaunchError."""
+    order = order or Order()
     kernel, grid, block, shared_bytes = asked.kernel, asked.grid, asked.block, asked.shared_bytes
     program = compiled.program
     raw = _parameter_bytes(compiled, asked.parameters)
@@ -257,10 +281,11 @@ def state_before(
         local_bytes=program.local_bytes,
         memory=memory,
         check=check,
+        hazards=Hazards(list(met), memory, order.early),
         races=races,
         tracks_memory=compiled.tracks_memory,
         loads_under_way=compiled.loads_under_way,
-        order=order or Order(),
+        order=order,
         deadline=asked.deadline,
         tally=tally,
     )

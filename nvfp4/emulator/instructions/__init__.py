@@ -8,6 +8,7 @@ from nvfp4.emulator.instructions import (  # noqa: F401
     calls,
     cluster_barriers,
     cta_barriers,
+    dependent_launch,
     hints,
     loads_and_stores,
     matrix_moves,

@@ -187,6 +187,7 @@ def _side(at: LaneSite, space: str, address: int, nbytes: int, flag: int) -> Arr
         at.fault(Misaligned, f"bulk copy at {place}, which is not a multiple of 16")
     index = copy_engine.global_range(at, address, nbytes, flag)
     copy_engine.touch(at.batch, index, address, nbytes, flag)
+    copy_engine.note_early(at, np.array([address], np.uint64), nbytes, flag)
     if flag == READ:
         where = np.array([address], np.uint64)
         global_access.note_range_read(at.batch, at.site, where, nbytes, at.lane)

@@ -22,7 +22,7 @@ from nvfp4.emulator.errors import (
     UninitialisedShared,
     UnwaitedStore,
 )
-from nvfp4.emulator.instructions import mbarrier_objects, peers
+from nvfp4.emulator.instructions import dependent_launch, mbarrier_objects, peers
 from nvfp4.emulator.instructions.access_shape import verb
 from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.instructions.outside import note_writer
@@ -87,6 +87,11 @@ def global_range(
     else:
         traffic.global_written_bytes += nbytes
     return bisect_right(memory.addresses, address) - 1
+
+
+def note_early(at: LaneSite, address: Array, nbytes: int, flag: int) -> None:
+    """Note a copy of what an earlier launch may still write."""
+    dependent_launch.check(at.batch, at.site, address, nbytes, lambda _: at.lane, flag)
 
 
 def touch(batch: Batch, index: int, address: int, nbytes: int, flag: int) -> None:

@@ -17,6 +17,7 @@ from nvfp4.emulator.errors import (
     Seen,
     UnorderedLanes,
 )
+from nvfp4.emulator.instructions import dependent_launch
 from nvfp4.emulator.instructions.access_shape import Access, count_runs, data_of, verb
 from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.instructions.outside import last_lane, note_writer, overrun
@@ -226,6 +227,8 @@ def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: i
             memory.keep_contents(int(address.min()), int(address.max()))
         if watch.current() is not None:
             _note_writer(batch, access, requests)
+    if batch.launch.hazards:
+        dependent_launch.check(batch, access.site, address, nbytes, requests.lane, flag)
     if access.counted:
         traffic = batch.traffic
         traffic.sectors_requested += sectors * requests.copies

@@ -27,7 +27,7 @@ def _nothing(ex: Execution, *sources: Array) -> None:
 
 
 @instruction(
-    "prefetch", "prefetchu", "applypriority", "griddepcontrol",
+    "prefetch", "prefetchu", "applypriority",
     "setmaxnreg", "cp.async.bulk.prefetch", "nanosleep", "pmevent",
 )  # fmt: skip
 def hint(site: Site) -> Action:

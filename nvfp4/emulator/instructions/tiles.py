@@ -21,6 +21,7 @@ from nvfp4.emulator.instructions.copy_engine import (
     goes_abroad,
     host_view,
     note,
+    note_early,
     shared_range,
 )
 from nvfp4.emulator.instructions.global_access import note_range_read, write_bytes
@@ -162,6 +163,8 @@ def _copy(at: LaneSite, tile: TensorMap, start: tuple[int, ...], offset: int, fl
         rows *= count
         span += (count - 1) * step
     index = global_range(at, first, inner * rows, flag, span)
+    if at.batch.launch.hazards:
+        note_early(at, _row_addresses(first, counts, steps), inner, flag)
     races = at.batch.launch.races
     address = before = None
     # All rows are in one buffer.

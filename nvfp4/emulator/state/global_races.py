@@ -342,6 +342,18 @@ class GlobalRaces:
         self.ends = np.append(self.ends, np.uint64(buffer.end))
         self.shadows = np.append(self.shadows, np.uint64(stamps.ctypes.data))
 
+    def written(self) -> list[tuple[int, Array]]:
+        """(address of a buffer, which of its bytes were written), atomics included: bool[...]."""
+        found = []
+        for start, stamps in zip(self.starts.tolist(), self._stamps, strict=True):
+            writers, *readers = stamps.reshape(3, -1)
+            bits = writers >> _BYTES & 3
+            for reader in readers:
+                bits |= np.where(reader & ATOMIC, reader >> _BYTES & 3, 0)
+            both = np.stack((bits & 1, bits >> 1), axis=1).reshape(-1).astype(np.bool_)
+            found.append((start, both[start & 1 :]))
+        return found
+
     def missed(self) -> bool:
         """Whether sectors were read before their buffer was watched, and written at any time."""
         flags = self._memory.flags

@@ -16,6 +16,7 @@ from nvfp4.emulator.state.global_races import GlobalRaces
 from nvfp4.emulator.state.memory import GlobalMemory
 from nvfp4.emulator.state.order import Order
 from nvfp4.emulator.state.tally import Tally
+from nvfp4.emulator.state.under_way import Hazards
 from nvfp4.emulator.state.watch import Witness
 from nvfp4.records.launch import Dim3
 
@@ -39,6 +40,7 @@ class LaunchState:
     checked. rounds: whether results of floating-point atomics depend on the order, if only by
     rounding. tracks_memory: keep which bits of shared and local memory are undefined.
     cluster: its CTAs along x, y and z. explicit_cluster: whether somebody has asked for clusters.
+    hazards: what launches before it may still write.
     loads_under_way: of shared memory, by PTX line; see `flow.loads_under_way`.
     undefined_memory: by PTX line, the loads that have read undefined bits, shuffles of lanes that
     were not there, and if memory is not tracked, the stores that have written some.
@@ -61,6 +63,7 @@ class LaunchState:
     local_bytes: int
     memory: GlobalMemory
     check: bool
+    hazards: Hazards
     races: GlobalRaces | None = None
     cluster: Dim3 = (1, 1, 1)
     explicit_cluster: bool = False
