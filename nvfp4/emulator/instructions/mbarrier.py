@@ -51,7 +51,7 @@ class Waits:
         self.latest: dict[int, Wait] = {}
 
 
-_ARRIVALS = frozenset(("arrive", "expect_tx", "complete_tx"))
+_ARRIVALS = frozenset(("arrive", "arrive_drop", "expect_tx", "complete_tx"))
 """What threads may do to mbarriers of other CTAs; they wait at their own."""
 
 
