@@ -155,7 +155,7 @@ chunk_bytes = {"cpu": 8 << 20, "cuda": 1 << 30}
 _bytes_per_packed = 24  # two float32 or float64 values, their float16 forms, and slack
 
 
-def _e2m1_streams(packed: torch.Tensor) -> list[torch.Tensor]:
+def e2m1_streams(packed: torch.Tensor) -> list[torch.Tensor]:
     """The values of nibbles 0, 1, 2, 3 of each little-endian pair of bytes, times 2**-14.
 
     packed: uint8 [..., k//2], contiguous; returns four float16 [..., k//4]. The bits of an E2M1
@@ -181,7 +181,7 @@ def exact_gemv(
     NaN, as they must.
     """
     m, k_packed = a.shape
-    sums, b_streams = _sums_on_gpu if a.is_cuda else _sums_on_cpu, _e2m1_streams(b.contiguous())
+    sums, b_streams = _sums_on_gpu if a.is_cuda else _sums_on_cpu, e2m1_streams(b.contiguous())
     out = torch.empty((m, *sfb.shape[1:]), dtype=torch.float64, device=a.device)
     rows = max(1, chunk_bytes[a.device.type] // (k_packed * _bytes_per_packed))
     for start in range(0, m, rows):
@@ -196,7 +196,7 @@ def _sums_on_cpu(
     """``exact_gemv`` by the sums of blocks, which float32 holds: many small products in caches."""
     k_blocks = len(sfb)
     block_sums = torch.zeros(k_blocks, len(a), 1)
-    for a_stream, b_stream in zip(_e2m1_streams(a), b_streams, strict=True):
+    for a_stream, b_stream in zip(e2m1_streams(a), b_streams, strict=True):
         by_block = a_stream.float().view(-1, k_blocks, 4).transpose(0, 1)
         block_sums += torch.bmm(by_block, (b_stream.float() * 2.0**28).view(k_blocks, 4, 1))
     return (block_sums[:, :, 0].T.double() * sfa.float()) @ sfb.float().double()
@@ -209,7 +209,7 @@ def _sums_on_gpu(
     k_blocks = len(sfb)
     a_values, b_values = (
         torch.stack(streams, dim=-1).view(-1, k_blocks, 16)
-        for streams in (_e2m1_streams(a), b_streams)
+        for streams in (e2m1_streams(a), b_streams)
     )
     scaled_a = (a_values * sfa.float().double()[:, :, None]).view(len(a), -1)
     columns = sfb.float().double().view(k_blocks, 1, -1)

@@ -5,9 +5,9 @@
 #     scripts/on_gpu.sh OUT [PART ...]
 #
 # PART: tests, eval, selftest, selftest-clean, submissions, retarget-submissions, retarget-self,
-# first-try, first-try-batch, floor, compare, ladder, sanitize. Each takes ten minutes at most; some
-# write OUT/PART.json. FILES names the files of retarget-submissions and first-try, if not all are
-# wanted.
+# first-try, first-try-batch, batch-speed, floor, compare, ladder, sanitize. Each takes ten minutes
+# at most; some write OUT/PART.json. FILES names the files of retarget-submissions and first-try, if
+# not all are wanted.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$1
@@ -91,6 +91,10 @@ for part in "${@:-tests}"; do
         PYTHONPATH=$PYTHONPATH:$PWD/tests run first-try-batch \
             python3 -m scripts.first_try "$out/first-try.json" --quick --part batch \
             --budget 560 ${FILES:-}
+        ;;
+    batch-speed) # forty files with empty caches, and what the GPU waits for
+        PYTHONPATH=$PYTHONPATH:$PWD/tests run batch-speed \
+            python3 -m scripts.batch_speed "$out/batch-speed.json"
         ;;
     ladder) # what compiles is tested beside each other, at the first try; then times of all rungs
         mapfile -t files < <(grep -l load_inline ladder/*/*.py)

@@ -35,7 +35,7 @@ class Fake:
         monkeypatch.setattr(EvalProcesses, "_judge", self._judge)
 
     def _judge(
-        self, candidate: Candidate, device: str, environment: Mapping[str, str]
+        self, candidate: Candidate, device: str, environment: Mapping[str, str], in_turn: object
     ) -> dict[str, Any]:
         if candidate.name == self.interrupted_at:
             self.interrupted = True

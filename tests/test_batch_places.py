@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,11 +19,12 @@ from nvfp4.cli.batch.eval_process import Candidate, EvalProcesses, Stopped
 from nvfp4.cli.batch.options import BatchOptions
 from nvfp4.cli.batch.this_machine import Place, cpu_places, gpu_places, judge_on
 from nvfp4.cli.errors import SetupError
+from nvfp4.cli.judging.turn import Turn, wait_for_turn
 from nvfp4.cli.main import eval_command, main
 
 
 def test_a_place_judges_one_at_a_time() -> None:
-    on = gpu_places(["0", "3", "GPU-1f"])
+    on = gpu_places(dict.fromkeys(["0", "3", "GPU-1f"], "9.0"))
     assert [each.environment["CUDA_VISIBLE_DEVICES"] for each in on] == ["0", "3", "GPU-1f"]
     running: dict[str, int] = dict.fromkeys((each.name for each in on), 0)
     together, lock, told = set(), threading.Lock(), []
@@ -74,14 +78,14 @@ def test_as_many_are_judged_on_a_cpu_as_cores_and_memory_allow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def count(cores: int, gigabytes: int, jobs: int | None = None) -> int:
-        monkeypatch.setattr(this_machine, "_cores", lambda: cores)
-        monkeypatch.setattr(this_machine, "_free_bytes", lambda: gigabytes << 30)
+        monkeypatch.setattr(this_machine, "core_count", lambda: cores)
+        monkeypatch.setattr(this_machine, "free_bytes", lambda: gigabytes << 30)
         return len({place.name for place in cpu_places(jobs)})
 
     assert [count(1, 100), count(2, 100), count(16, 100), count(64, 31)] == [1, 1, 8, 10]
     assert [count(64, 1), count(64, 1, 7)] == [1, 7]
     monkeypatch.undo()
-    assert 1 << 20 < this_machine._free_bytes() < 1 << 50
+    assert 1 << 20 < this_machine.free_bytes() < 1 << 50
 
 
 @pytest.mark.parametrize(
@@ -98,7 +102,7 @@ def test_as_many_are_judged_on_a_cpu_as_cores_and_memory_allow(
 def test_gpus_are_chosen(
     options: dict[str, Any], named: list[str] | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(this_machine, "visible_gpus", lambda: ["0", "1", "2"])
+    monkeypatch.setattr(this_machine, "visible_gpus", lambda: dict.fromkeys("012", "9.0"))
     chosen = BatchOptions(Path("out.jsonl"), **options)
     if isinstance(named, str):
         with pytest.raises(SetupError, match=named):
@@ -110,7 +114,7 @@ def test_gpus_are_chosen(
 
 
 def test_without_a_gpu_none_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(this_machine, "visible_gpus", list)
+    monkeypatch.setattr(this_machine, "visible_gpus", dict)
     for wanted in ({"device": "cuda"}, {"gpus": 1}):
         with pytest.raises(SetupError, match="no GPU"):
             this_machine.ThisMachine(BatchOptions(Path("out.jsonl"), **wanted))
@@ -204,3 +208,46 @@ def test_a_stop_ends_what_runs_and_starts_nothing_more(instead_of_eval: Script) 
     for _ in range(2):
         with pytest.raises(Stopped):
             processes.judge(candidate, "cpu", {})
+
+
+def test_a_process_begins_before_its_turn_and_is_judged_in_it(
+    instead_of_eval: Script, tmp_path: Path
+) -> None:
+    instead_of_eval(
+        f"echo loaded >{tmp_path}/loaded; head -c 1 /dev/fd/$NVFP4_TURN >/dev/null; "
+        """printf '{"schema": 3, "said": "judged"}'"""
+    )
+
+    @contextmanager
+    def turn() -> Iterator[None]:
+        deadline = time.monotonic() + 20
+        while not (tmp_path / "loaded").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.5)
+        taken.append(time.monotonic())
+        yield
+
+    taken: list[float] = []
+    found = EvalProcesses([], 10).judge(candidate, "cpu", {}, turn())
+    assert found["said"] == "judged"
+    assert found["elapsed_s"] <= time.monotonic() - taken[0] + 0.001, "the wait counts"
+
+
+def test_a_judgement_waits_for_its_turn_with_everything_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[str] = []
+    bot = SimpleNamespace(prepare=lambda: done.append("prepared"))
+    wait_for_turn(bot)  # type: ignore[arg-type]
+    assert done == [], "nobody gives turns"
+    for given in (True, False):
+        with Turn() as turn:
+            fd = os.dup(turn.fd)
+            monkeypatch.setenv("NVFP4_TURN", str(fd))
+            if given:
+                threading.Timer(0.2, turn.give).start()
+                wait_for_turn(bot)  # type: ignore[arg-type]
+        if not given:
+            with pytest.raises(SetupError):
+                wait_for_turn(bot)  # type: ignore[arg-type]
+    assert done == ["prepared"] * 2

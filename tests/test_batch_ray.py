@@ -21,7 +21,7 @@ from started import ENDLESS, wait_until
 
 from nvfp4.cli.batch.eval_process import Candidate
 from nvfp4.cli.batch.on_ray import Judge, RayCluster
-from nvfp4.cli.batch.options import BatchOptions
+from nvfp4.cli.batch.options import BatchOptions, Busy
 from nvfp4.cli.batch.this_machine import cpu_places, judge_on
 from nvfp4.cli.main import main
 
@@ -111,7 +111,7 @@ def test_a_node_dies_and_every_result_is_there_once(cluster: Any, tmp_path: Path
             cluster.remove_node(victim, allow_graceful=False)
 
     judge = judge_that_notes(tmp_path, victim.node_id)
-    RayCluster(options(cluster), judge).judge(judged, told, {})
+    RayCluster(options(cluster), judge).judge(judged, told, Busy())
     assert len(found) == len(judged)
     assert dict(found) == expected
     begun = [path.name.split(" on ") for path in tmp_path.iterdir()]
@@ -178,7 +178,7 @@ def test_a_cluster_without_a_gpu_waits_for_one(
     judges = RayCluster(replace(options(cluster), device="cuda", gpu=gpu))
     assert judges.kind == "cuda"
     assert capsys.readouterr().err == f"no node of the cluster has {lacks}: waiting for one\n"
-    judges.judge([], lambda candidate, verdict: None, {})
+    judges.judge([], lambda candidate, verdict: None, Busy())
 
 
 @pytest.mark.parametrize(

@@ -109,8 +109,8 @@ def nobody() -> AbstractContextManager[Observer]:
     return nullcontext(Observer())
 
 
-on_cpu = Climber(load_problem(), "cpu", "contest", False, no_gpu, False, nobody)
-on_gpu = replace(on_cpu, device="cuda", label="NVIDIA H200", on_gpu=True)
+on_cpu = Climber(load_problem(), "cpu", "contest", False, no_gpu, None, nobody)
+on_gpu = replace(on_cpu, device="cuda", label="NVIDIA H200", capability="9.0")
 
 
 def test_counts_come_with_the_tests_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

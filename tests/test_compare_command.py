@@ -54,7 +54,7 @@ class Fake:
         monkeypatch.setattr(comparing, "judge", self.judge)
         monkeypatch.setattr(comparing, "first_mistake", lambda file, content: None)
         monkeypatch.setattr(comparing, "time_side_by_side", self.time_side_by_side)
-        monkeypatch.setattr(comparing, "has_gpu", lambda device: on_gpu)
+        monkeypatch.setattr(comparing, "capability_of", lambda device: "9.0" if on_gpu else None)
 
     def judge(
         self,

@@ -194,6 +194,25 @@ def test_temporary_folders_and_shared_memory_are_private(namespaced: dict) -> No
     assert not Path("/dev/shm/file").exists()
 
 
+@in_tmp
+def test_caches_below_tmp_are_hidden_as_well(tmp_path: Path, namespaced: dict) -> None:
+    attempt = """
+own = os.environ["XDG_CACHE_HOME"]
+os.mkdir(own + "/file")
+try:
+    os.mkdir(own + "/../new")
+    print(json.dumps({"new": "made"}))
+except OSError as error:
+    print(json.dumps({"new": os.strerror(error.errno), "seen": os.listdir(own + "/..")}))
+"""
+    caches, folder = tmp_path / "caches", tmp_path / "folder"
+    caches.mkdir()
+    folder.mkdir()
+    found = inside(attempt, folder, XDG_CACHE_HOME=str(caches))
+    assert found["new"] == "Read-only file system"
+    assert len(found["seen"]) == 1
+
+
 def test_files_of_others_cannot_be_changed(namespaced: dict) -> None:
     assert {namespaced[name] for name in ("write", "chmod", "utime", "xattr")} == {"OSError"}
 
@@ -269,3 +288,33 @@ def test_no_seed_stands_where_a_submission_can_read(seen: dict) -> None:
         load_problem(), f"{seeking}\ncustom_kernel(None)\n".encode(), Options(device="cpu"), 7654321
     )
     assert alone.run_submission().stderr.endswith("LookupError: found []")
+
+
+def test_a_judge_may_open_more_files_than_a_submission_can_leave_on_the_way(tmp_path: Path) -> None:
+    import resource
+
+    from nvfp4.sandbox import isolation
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard <= isolation.open_files:
+        pytest.skip("no process may open more files here")
+    script = (
+        "import resource\n"
+        "from nvfp4.judge import entry\n"
+        "from nvfp4.sandbox import isolation\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(7)[1]))\n"
+        "entry.main(['no such mode'])\n"
+        "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])\n"
+        "isolation.limit_resources()\n"
+        "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env=with_the_judge,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    judge, submission = map(int, ended.stdout.split())
+    assert judge > submission == isolation.open_files, ended.stderr

@@ -93,7 +93,7 @@ def test_the_gemv_is_exact_for_every_code_and_scale(
     a, b, sfa, sfb = operands
     got = sums(
         torch.tensor(a, dtype=torch.uint8),
-        reference._e2m1_streams(torch.tensor(b, dtype=torch.uint8)),
+        reference.e2m1_streams(torch.tensor(b, dtype=torch.uint8)),
         scales_of(sfa),
         scales_of(sfb),
     )

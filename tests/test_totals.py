@@ -91,6 +91,22 @@ def test_pages_that_forks_share_count_once(tmp_path: Path, monkeypatch: pytest.M
         assert Totals(pid, [tmp_path]).exceeded() is None
 
 
+many_threads = """
+import threading
+for _ in range(60):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+"""
+
+
+def test_a_crowd_of_threads_is_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(totals, "own_threads", 40)
+    with running("pass") as pid:
+        assert Totals(pid, [tmp_path]).exceeded() is None
+    with running(many_threads) as pid:
+        told = Totals(pid, [tmp_path]).exceeded()
+        assert told == "its processes had 61 threads, of 40 that they may have"
+
+
 def test_what_is_left_of_the_machine_s_memory_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

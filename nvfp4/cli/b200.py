@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nvfp4.cli.text import visible_json
@@ -85,3 +87,18 @@ def read_counts(text: str | None, minimum_bytes: int | None) -> dict[str, Any] |
         "b200_memory_us": memory_us(distinct_bytes),
         "b200_issue_us": issue_us(instructions),
     }
+
+
+bound_note = "a bound, not a time: no B200 runs them in less"
+"""What a column of ``bound_us`` says."""
+
+
+def bound_us(counts: Sequence[Mapping[str, Any] | None]) -> float | None:
+    """The geometric mean of what a B200 needs at least for benchmarks; None unless each has counts,
+    as of ``read_counts``.
+    """
+    known = [each for each in counts if each]
+    bounds = [max(each["b200_memory_us"], each["b200_issue_us"]) for each in known]
+    if not bounds or len(bounds) < len(counts) or min(bounds) <= 0:
+        return None
+    return math.exp(math.fsum(map(math.log, bounds)) / len(bounds))

@@ -13,13 +13,14 @@ from nvfp4.sandbox.workers import Process, start_alone
 _look_s = 0.2
 
 
-def run_confined(script: Path, options: Options) -> int:
-    """Runs a script confined to its folder and kills what it leaves behind.
+def run_confined(script: Path, options: Options, builds_for: str = "") -> int:
+    """Runs a script confined to its folder and kills what it leaves behind. builds_for: where it
+    is only to build its extensions, the GPU's compute capability.
 
     Ends as the script did, with its exit code or by its signal.
     """
     isolation.die_with_parent()
-    code = _ended(start_alone("nvfp4.worker.alone", script, options))
+    code = _ended(start_alone(script, options, builds_for))
     if code < 0:
         isolation.kill_children()
         os.kill(os.getpid(), -code)

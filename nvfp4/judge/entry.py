@@ -3,6 +3,7 @@
     test|benchmark|leaderboard|profile CASEFILE    the bot's modes
     info CASEFILE                                  measures the device and runs no submission
     alone SCRIPT                                   a submission by itself
+    build SCRIPT CAPABILITY                        its extensions alone, without a GPU
     debug ROW BATCH CASEFILE                       one element of c
     explain INSTRUCTIONS ptx|sass|... CASEFILE TARGET    what each line costs
     compare FOLDER ROUNDS SEED CASEFILE            files timed against each other
@@ -39,6 +40,13 @@ def _alone(request: Request) -> int:
     return run_confined(Path(request.arguments[0]).resolve(), request.options)
 
 
+def _build(request: Request) -> int:
+    from nvfp4.judge.alone import run_confined
+
+    script, capability = request.arguments
+    return run_confined(Path(script).resolve(), request.options, capability)
+
+
 def _debug(request: Request) -> int:
     from nvfp4.judge.debugging import debug
 
@@ -62,13 +70,14 @@ _bot_modes = ("test", "benchmark", "leaderboard", "profile")
 _modes: dict[str, tuple[int, Callable[[Request], int]]] = {
     **dict.fromkeys((*_bot_modes, "info"), (1, _judge_cases)),
     "alone": (1, _alone),
+    "build": (2, _build),
     "debug": (3, _debug),
     "explain": (3, _explain),
     "compare": (4, _compare),
 }
 """The least number of arguments, and what carries the mode out."""
 
-_without_results = ("alone", "explain")
+_without_results = ("alone", "build", "explain")
 
 
 def main(arguments: list[str]) -> int:
@@ -76,6 +85,7 @@ def main(arguments: list[str]) -> int:
     started = time.monotonic()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _stop)
+    isolation.allow_many_files()
     mode, *rest = arguments or [""]
     least, run = _modes.get(mode, (0, None))
     if run is None or len(rest) < least or (mode in _bot_modes and len(rest) > 1):

@@ -14,6 +14,7 @@ from nvfp4.contract.task import input_t, output_t
 from nvfp4.judge.cases import Case
 from nvfp4.judge.clock.device_limits import free_memory_bytes
 from nvfp4.judge.contents import Contents
+from nvfp4.judge.gpu_reference import expected_output
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import CaseFailed, SubmissionFailed, SubmissionProcess
 from nvfp4.records.messages import Call, Called, Done, HandOverAgain, OpenCase
@@ -184,7 +185,7 @@ class OpenedCase:
 
     def check_output(self, output: torch.Tensor, data: input_t) -> None:
         """Raises SubmissionFailed if an output [m, 1, l] is wrong."""
-        expected = reference.ref_kernel(data)
+        expected = expected_output(data)
         passed, message = reference.check_implementation(data, output, expected)
         if not passed:
             raise self._wrong(data, output, expected, message)

@@ -15,7 +15,9 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,16 @@ _COMPILER, _FOLDER = "PYTORCH_NVCC", "TORCH_EXTENSIONS_DIR"
 _INCLUDED = "CPLUS_INCLUDE_PATH"
 
 _OF_A_BUILD = "of_a_build"
+_FAILED = "failed.json"
+_FAILED_S = 3600.0
+_OF_THE_SOURCE = re.compile(r"\berror\s*:", re.IGNORECASE)
+_OF_THE_MACHINE = re.compile(
+    r"no such file|no space|cannot|could not|out of memory|killed|terminated|signal|internal"
+    r"|permission|read-only|unavailable",
+    re.IGNORECASE,
+)
+"""What may be otherwise the next time, though the source is the same."""
+
 _LONGEST = 400  # line of a build's output that is no command
 _OLDEST = 80
 _MAPPED = re.compile(r"(/.*\.so)$", re.MULTILINE)
@@ -75,13 +87,15 @@ def _prepare(retarget: str, arch: str, capability: tuple[int, int]) -> None:
 def _explained(builder: Any) -> Callable[..., Any]:
     """torch's function that builds, with errors in short. Where a header of the contest's machines
     is missing, it raises NotInstalled; what has failed is built again when asked for, where torch
-    would load nothing.
+    would load nothing. Errors of the source alone are not: all processes of a judgement ask.
     """
     original = builder._write_ninja_file_and_build_library
 
     @functools.wraps(original)
     def build(*arguments: Any, **named: Any) -> Any:
+        failure = Failure.of(named)
         try:
+            failure.refuse_again()
             return original(*arguments, **named)
         except RuntimeError as error:
             builder.JIT_EXTENSION_VERSIONER.entries.clear()
@@ -90,10 +104,43 @@ def _explained(builder: Any) -> Callable[..., Any]:
             # Behind the command lines are the compiler's words.
             kept = [line for line in said.splitlines() if line.strip() and len(line) <= _LONGEST]
             error.args = ("\n".join(kept),)
+            failure.remember(str(error))
             setattr(error, _OF_A_BUILD, True)
             raise
 
     return build
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The last failed build in a folder. asked: an identity of what was to be built."""
+
+    file: Path
+    asked: str
+
+    @classmethod
+    def of(cls, named: Mapping[str, Any]) -> Failure:
+        """named: arguments of torch's function that builds."""
+        asked = {name: each for name, each in named.items() if name != "verbose"}
+        digest = hashlib.sha256(repr(sorted(asked.items())).encode())
+        for source in named["sources"]:
+            digest.update(Path(source).read_bytes())
+        return cls(Path(named["build_directory"], _FAILED), digest.hexdigest())
+
+    def refuse_again(self) -> None:
+        """Raises RuntimeError where the same was asked for a while ago."""
+        with contextlib.suppress(OSError, ValueError):
+            known = json.loads(self.file.read_text(encoding="utf-8"))
+            age_s = time.time() - self.file.stat().st_mtime
+            if known["asked"] == self.asked and 0 <= age_s <= _FAILED_S:
+                raise RuntimeError(known["said"])
+
+    def remember(self, said: str) -> None:
+        """If the source alone is to blame."""
+        if _OF_THE_SOURCE.search(said) and not _OF_THE_MACHINE.search(said):
+            with contextlib.suppress(OSError):
+                text = json.dumps({"asked": self.asked, "said": said})
+                self.file.write_text(text, encoding="utf-8")
 
 
 def is_of_a_build(error: BaseException) -> bool:

@@ -21,7 +21,6 @@ from pathlib import Path
 from platformdirs import user_data_path
 
 from nvfp4.records.options import Options
-from nvfp4.sandbox.namespaces import uses_gpu
 from nvfp4.sandbox.totals import size_bytes
 
 kept_s = 14 * 24 * 3600.0
@@ -201,14 +200,17 @@ _passed = re.compile(
 )
 
 
-def variables(submission: Path, scratch: Path, options: Options) -> dict[str, str]:
-    """What a submission gets whose folder for temporary files is ``scratch``."""
+def variables(
+    submission: Path, scratch: Path, options: Options, emulates: bool = True
+) -> dict[str, str]:
+    """What a submission gets whose folder for temporary files is ``scratch``. emulates: as of
+    ``cache_variables``."""
     # ncu needs many of its own.
     passed = passed_on()
     if os.environ.get("POPCORN_NCU") == "1":
         ours = ("POPCORN_S", "POPCORN_F", "NVFP4_")
         passed |= {name: os.environ[name] for name in os.environ if not name.startswith(ours)}
-    return {**passed, **cache_variables(submission, scratch, not uses_gpu()), **_ours(options)}
+    return {**passed, **cache_variables(submission, scratch, emulates), **_ours(options)}
 
 
 def passed_on() -> dict[str, str]:

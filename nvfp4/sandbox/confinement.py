@@ -57,7 +57,8 @@ def confine_files(writable: list[Path], private: list[Path]) -> str:
     devices = [
         path
         for path in Path("/dev").glob("*")
-        if path.name in _writable_devices or path.name.startswith("nvidia")
+        if path.name in _writable_devices
+        or (path.name.startswith("nvidia") and namespaces.uses_gpu())
     ]
     try:
         domain = Landlock(strict=False)

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 open_files = 4096
+judge_open_files = 1 << 16
 processes = 512
 threads = 1 << 14  # of the user; does not bind root
+own_threads = 1 << 13
 output_bytes = 8 << 30
 data_share = 0.8
 
@@ -97,6 +99,15 @@ def _kill(pids: list[int]) -> None:
     for pid in pids:
         with contextlib.suppress(OSError):
             os.waitpid(pid, 0)
+
+
+def allow_many_files() -> None:
+    """More than a submission may open. Linux refuses to send a file to whoever may open fewer than
+    its user has on the way through sockets, and a submission can leave some there."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = judge_open_files if hard == resource.RLIM_INFINITY else min(judge_open_files, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def limit_resources() -> str:

@@ -22,7 +22,8 @@ _few = "mode=755,size=1048576"
 """A file system for folders and links."""
 
 _hidden = ("/tmp", "/var/tmp", "/run", "/var/run")
-_devices = ("null", "zero", "full", "random", "urandom", "tty", "nvidia*", "dxg")
+_devices = ("null", "zero", "full", "random", "urandom", "tty")
+_gpus = ("nvidia*", "dxg")
 _links = {"fd": "fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
 _settings = ("sys", "sysrq-trigger", "irq", "bus", "fs")
 """Below /proc; root could change them even without rights over others."""
@@ -36,22 +37,30 @@ class MountError(OSError):
 
 
 def show_only(
-    writable: list[Path], private: list[Path], sockets: list[str], fresh_proc: bool
+    writable: list[Path],
+    private: list[Path],
+    sockets: list[str],
+    fresh_proc: bool,
+    gpus: bool,
 ) -> None:
     """Mounts the view over this process's mount namespace, which must be its own.
 
     private: folders that are empty but for what is writable. sockets: files to hide. fresh_proc:
-    this process is in a pid namespace of its own. The current folder stays. Raises MountError.
+    this process is in a pid namespace of its own. gpus: whether there are any. The current folder
+    stays. Raises MountError.
     """
     folder = Path.cwd()
     kept = _opened(hidden_program_folders())
     given = _opened(writable)
-    devices = _opened(path for name in _devices for path in Path("/dev").glob(name))
+    names = (*_devices, *(_gpus if gpus else ()))
+    devices = _opened(path for name in names for path in Path("/dev").glob(name))
     _mount(None, "/", None, _recursive | _private)
     _set_read_only("/", True, recursive=True)
     for name in _hidden:
         if os.path.isdir(name) and not os.path.islink(name):
             _mount("tmpfs", name, "tmpfs", _nosuid | _nodev, f"mode=1777,{_size()}")
+    for path in filter(_is_hidden, private):  # or they could be made here
+        path.mkdir(parents=True, exist_ok=True)
     covered = [str(path) for path in private if path.is_dir()]
     for name in covered:
         _mount("tmpfs", name, "tmpfs", _nosuid | _nodev, _few)

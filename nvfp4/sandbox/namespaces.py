@@ -108,7 +108,7 @@ def _continue_inside(writable: list[Path], private: list[Path], with_pids: bool)
         if with_pids:
             _become_child(_end_as, keep=-1)
             isolation.die_with_parent()
-        show_only(writable, private, sockets, fresh_proc=with_pids)
+        show_only(writable, private, sockets, fresh_proc=with_pids, gpus=uses_gpu())
         if uses_gpu():
             _refuse_without_cuda()
         os.write(write_fd, _ready)

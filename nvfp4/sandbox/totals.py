@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nvfp4.records.options import options_of_environment
-from nvfp4.sandbox.isolation import data_share, descendants
+from nvfp4.sandbox.isolation import data_share, descendants, own_threads
 
 look_s = 0.2
 
@@ -52,11 +52,11 @@ class Totals:
 
     def exceeded(self) -> str | None:
         """Which limit is exceeded, in a sentence."""
-        return self._memory() or self._disk()
-
-    def _memory(self) -> str | None:
-        most = min(int(data_share * memory_bytes()), self._most_bytes)
         pids = [self._root, *descendants(self._root)]
+        return _crowd(pids) or self._memory(pids) or self._disk()
+
+    def _memory(self, pids: list[int]) -> str | None:
+        most = min(int(data_share * memory_bytes()), self._most_bytes)
         unlinked = _unlinked_bytes(pids)
         taken = unlinked + sum(map(_resident_bytes, pids))
         if taken > most:  # pages that forks share may count for each of them
@@ -80,6 +80,19 @@ class Totals:
         if taken > self._disk_bytes:
             return f"its files took more than {_gib(self._disk_bytes)}"
         return None
+
+
+def _crowd(pids: list[int]) -> str | None:
+    running = sum(map(_threads, pids))
+    if running <= own_threads:
+        return None
+    return f"its processes had {running} threads, of {own_threads} that they may have"
+
+
+def _threads(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        return os.stat(f"/proc/{pid}/task").st_nlink - 2
+    return 0
 
 
 def memory_bytes() -> int:

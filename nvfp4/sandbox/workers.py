@@ -24,7 +24,7 @@ def start_worker(
     module: str, submission: Path, fd: int, options: Options, folder: Path
 ) -> "Process":
     """``python -m MODULE SOCKET SUBMISSION`` in a folder of its own. fd: the socket."""
-    environment = variables(submission, folder, options)
+    environment = variables(submission, folder, options, emulates=not uses_gpu())
     arguments = [module, str(fd), str(submission)]
     if sys.platform == "linux" and (_ForkServer.is_prepared() or not uses_gpu()):
         server = _ForkServer.of(environment)
@@ -35,15 +35,19 @@ def start_worker(
     return isolation.start_worker([sys.executable, "-m", *arguments], folder, fd, environment)
 
 
-def start_alone(module: str, script: Path, options: Options) -> "Process":
-    """``python -m MODULE SCRIPT`` in this folder, with this process's output."""
-    environment = variables(script, script.parent, options)
+def start_alone(script: Path, options: Options, builds_for: str = "") -> "Process":
+    """A script by itself in this folder, with this process's output. builds_for: the compute
+    capability of a GPU for which its extensions are to be built, if that is all.
+    """
+    module = "nvfp4.worker.building" if builds_for else "nvfp4.worker.alone"
+    words = [str(script), *([builds_for] if builds_for else [])]
+    environment = variables(script, script.parent, options, emulates=not (builds_for or uses_gpu()))
     if _ForkServer.prepared:
         with open(os.devnull) as no_channel, contextlib.suppress(OSError):
-            arguments = [module, str(no_channel.fileno()), str(script)]
+            arguments = [module, str(no_channel.fileno()), *words]
             server = _ForkServer.of(environment)
             return server.fork(arguments, Path.cwd(), (no_channel.fileno(), 1, 2), environment)
-    return subprocess.Popen([sys.executable, "-m", module, str(script)], env=environment)
+    return subprocess.Popen([sys.executable, "-m", module, *words], env=environment)
 
 
 class _ForkServer:

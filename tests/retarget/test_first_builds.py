@@ -16,6 +16,9 @@ from bot import root
 from conftest import with_the_judge
 
 from nvfp4.capture.cuda.toolchain import Toolchain
+from nvfp4.cli.judging.bot import Bot
+from nvfp4.cli.judging.build_ahead import BuildAhead
+from nvfp4.cli.problem import load_problem
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.options import Options
 from nvfp4.sandbox import workers
@@ -133,6 +136,13 @@ def by_itself(submission: Path, options: Options) -> Any:
     return said(ended.stderr)
 
 
+def built_ahead(submission: Path, options: Options) -> None:
+    """As the command does it."""
+    bot = Bot(load_problem(), submission.read_bytes(), options)
+    with BuildAhead(["9.0"]) as ahead:
+        ahead.begin(bot).result(120)
+
+
 def in_a_worker(submission: Path, options: Options) -> Any:
     with (
         SubmissionProcess(submission, options) as process,
@@ -150,6 +160,32 @@ def test_whoever_loads_a_submission_builds_the_same(pretended: Path) -> None:
     assert found[0]["compiler"]
     assert found[0] == found[1] == found[2]
     assert (found[0]["rewritten"], found[0]["times"]) == (1, 1)
+
+
+def test_what_was_built_ahead_is_what_the_judgement_loads(pretended: Path, tmp_path: Path) -> None:
+    options = Options(retarget="auto")
+    built_ahead(pretended, options)
+    (log,) = tmp_path.glob("caches/nvfp4/submissions/*/torch_extensions_dir/*/narrow/.ninja_log")
+    before = log.read_text()
+    assert "cuda.cuda.o" in before
+    assert in_a_worker(pretended, options)["times"] == 1
+    assert log.read_text() == before
+
+
+LATER = """
+from torch.utils.cpp_extension import load_inline
+
+def custom_kernel(data):
+    assert [each.ndim for each in data] == [3, 3, 3, 3, 6, 6, 3]
+    load_inline("later", cpp_sources="int f() { return 1; }", no_implicit_headers=True)
+"""
+
+
+def test_what_is_built_at_the_first_call_is_built_ahead(pretended: Path, tmp_path: Path) -> None:
+    pretended.write_text(LATER)
+    built_ahead(pretended, Options())
+    (log,) = tmp_path.glob("caches/nvfp4/submissions/*/torch_extensions_dir/*/later/.ninja_log")
+    assert "main.o" in log.read_text()
 
 
 def test_what_was_built_with_one_setting_is_not_loaded_with_another(pretended: Path) -> None:
@@ -206,6 +242,43 @@ def test_a_missing_header_is_told_in_short_and_each_time(
     assert "-isystem" not in str(failed.value)
 
 
+BROKEN = """
+from torch.utils.cpp_extension import load_inline
+
+load_inline("broken", cpp_sources="{source}", no_implicit_headers=True)
+"""
+
+
+COMPILER = """#!/bin/sh
+case "$*" in *"main.cpp -o"*) echo >>"$XDG_CACHE_HOME/compiled" ;; esac
+exec g++ "$@"
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "times"), [("int f() { return g(); }", 1), ("#include <mine.hpp>", 2)]
+)
+def test_what_can_never_be_compiled_is_compiled_once_and_told_each_time(
+    pretended: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, times: int
+) -> None:
+    pretended.write_text(BROKEN.format(source=source))
+    compiler = tmp_path / "hooks/c++"
+    compiler.write_text(COMPILER)
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    told = []
+    for _ in range(2):
+        with (
+            SubmissionProcess(pretended, Options(retarget="auto")) as process,
+            pytest.raises(SubmissionFailed, match=r"main\.cpp:1") as failed,
+        ):
+            process.load(120)
+        told.append(str(failed.value))
+    assert told[0] == told[1]
+    (compiled,) = tmp_path.glob("caches/nvfp4/submissions/*/compiled")
+    assert len(compiled.read_text().splitlines()) == times
+
+
 @pytest.mark.gpu
 def test_cuda_cpp_for_another_gpu_passes_at_the_first_try(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "nvfp4", "test", str(root / "ladder/cuda/01_naive.py")]
@@ -220,3 +293,29 @@ def test_cuda_cpp_for_another_gpu_passes_at_the_first_try(tmp_path: Path) -> Non
         verdict = json.loads(ended.stdout)
         assert [each["message"] for each in verdict["tests"] if each["status"] != "pass"] == []
         assert verdict["passed"]
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_judgement_finds_built_what_was_built_ahead_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    homes = {f"XDG_{name}_HOME": str(tmp_path / name.lower()) for name in ("CACHE", "DATA")}
+    for name, value in homes.items():
+        monkeypatch.setenv(name, value)
+    file = root / "ladder/cuda/01_naive.py"
+    bot = Bot(load_problem(), file.read_bytes(), Options())
+    with BuildAhead(["{}.{}".format(*torch.cuda.get_device_capability())]) as ahead:
+        ahead.begin(bot).result(200)
+    (log,) = tmp_path.glob("cache/nvfp4/submissions/*/torch_extensions_dir/*/*/.ninja_log")
+    before = log.read_text()
+    assert "cuda.cuda.o" in before
+    ended = subprocess.run(
+        [sys.executable, "-m", "nvfp4", "test", str(file), "-k", "128x256x1", "--json"],
+        env={**with_the_judge, **homes},
+        capture_output=True,
+        text=True,
+    )
+    assert json.loads(ended.stdout)["passed"]
+    assert log.read_text() == before

@@ -23,7 +23,7 @@ from bot import root
 from nvfp4.capture.cuda.flags import device_linking, split_architectures
 from nvfp4.capture.cuda.toolchain import Toolchain
 from nvfp4.capture.device import runs_on
-from nvfp4.retarget import extensions, nvcc
+from nvfp4.retarget import extensions, nvcc, nvcc_steps
 
 HOPPER, BLACKWELL = (f"-gencode=arch=compute_{n},code=sm_{n}" for n in ("90", "100a"))
 
@@ -143,6 +143,22 @@ class Compiler:
                 image += image_header + nbytes
         return found
 
+    def machine_code(self) -> list[bytes]:
+        """The code of each kernel of each image, in order."""
+        data, found, at = self.object.read_bytes(), [], 0
+        while (at := data.find(b"\x7fELF\x02\x01", at + 1)) >= 0:
+            (first,) = struct.unpack_from("<Q", data, at + 40)
+            size, count, names = struct.unpack_from("<HHH", data, at + 58)
+            sections = [
+                struct.unpack_from("<IIQQQQ", data, at + first + n * size) for n in range(count)
+            ]
+            text = sections[names][4]
+            for name, *_, offset, nbytes in sections:
+                start = at + text + name
+                if data[start : start + 6] == b".text.":
+                    found.append(data[at + offset : at + offset + nbytes])
+        return found
+
     def reported(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = json.loads(self.report.read_text())
         return found
@@ -159,6 +175,57 @@ def test_what_compiles_as_it_is_stays_as_it_is(compiler: Compiler) -> None:
     assert ended.returncode == 0, ended.stderr
     assert compiler.images() == [(2, 90)]
     assert not compiler.report.exists()
+
+
+LOCAL = """
+#include <cuda_fp16.h>
+static __device__ int counter;
+__constant__ int table[2] = {3, 4};
+namespace {
+__global__ void hidden(int* out) { out[threadIdx.x] = atomicAdd(&counter, table[1]); }
+}
+template <typename T> static __global__ void scaled(T* out) { out[threadIdx.x] *= T(2); }
+void run(int* a, __half* b) {
+  hidden<<<1, 32>>>(a);
+  scaled<<<1, 32>>>(a);
+  scaled<<<1, 32>>>(b);
+}
+"""
+BOTH = "-gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_100a,code=sm_100a"
+
+
+@pytest.mark.parametrize("words", [HOPPER, BOTH, f"-O3 --use_fast_math -lineinfo {HOPPER}"])
+def test_machine_code_is_byte_for_byte_what_nvcc_makes(compiler: Compiler, words: str) -> None:
+    ended = compiler.run("auto", LOCAL, *words.split())
+    assert (ended.returncode, ended.stderr) == (0, "")
+    ours = compiler.machine_code()
+    assert len(ours) == 3 * words.count("-gencode")
+    command = [compiler.nvcc, *words.split(), "-c", "k.cu", "-o", "k.o"]
+    subprocess.run(command, cwd=compiler.folder, check=True)
+    assert ours == compiler.machine_code()
+
+
+def test_both_halves_of_nvcc_run_beside_each_other(compiler: Compiler, tmp_path: Path) -> None:
+    seen: list[str] = []
+    both = threading.Barrier(2, timeout=60)
+
+    def prepare(tool: str, step: str) -> str:
+        seen.append(tool)
+        if tool in ("cudafe++", "cicc"):
+            both.wait()
+        return step
+
+    (tmp_path / "k.cu").write_text(PLAIN)
+    words = [HOPPER, "-c", str(tmp_path / "k.cu"), "-o", str(compiler.object)]
+    assert nvcc_steps.run_steps(compiler.nvcc, words, prepare=prepare) == ""
+    assert sorted(seen) == ["cicc", "cudafe++", "fatbinary", "gcc", "gcc", "gcc", "ptxas"]
+    assert compiler.images() == [(2, 90)]
+
+
+def test_an_error_that_both_halves_find_is_told_once(compiler: Compiler) -> None:
+    ended = compiler.run("auto", "void f() { nowhere(); }", HOPPER)
+    assert ended.returncode == 1
+    assert ended.stderr.count('identifier "nowhere" is undefined') == 1
 
 
 def test_what_ptxas_refuses_is_rewritten(compiler: Compiler) -> None:

@@ -10,8 +10,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NoReturn
@@ -20,6 +20,7 @@ from nvfp4.cli import errors as exits
 from nvfp4.cli.errors import SetupError, error_object, json_schema
 from nvfp4.cli.judging.assess import read_submission
 from nvfp4.cli.judging.processes import end, watched
+from nvfp4.cli.judging.turn import Turn
 from nvfp4.cli.problem import package_path
 from nvfp4.cli.text import visible
 
@@ -44,23 +45,40 @@ class EvalProcesses:
         self._stopped = False
 
     def judge(
-        self, candidate: Candidate, device: str, environment: Mapping[str, str]
+        self,
+        candidate: Candidate,
+        device: str,
+        environment: Mapping[str, str],
+        turn: AbstractContextManager[object] | None = None,
     ) -> dict[str, Any]:
         """The object that `nvfp4 eval --json` prints, or one with an error where it printed none,
         and elapsed_s.
 
-        environment: variables beside our own. The process dies with this one, however that ends.
+        environment: variables beside our own. turn: entered when everything is loaded, and judged
+        in; elapsed_s and the limit begin there. The process dies with this one, however that ends.
         Raises Stopped after ``stop``.
         """
         started = time.monotonic()
+
+        @contextmanager
+        def in_turn() -> Iterator[None]:
+            nonlocal started
+            with turn or nullcontext():
+                started = time.monotonic()
+                yield
+
         try:
-            found = self._judge(candidate, device, environment)
+            found = self._judge(candidate, device, environment, in_turn)
         except OSError as error:
             found = crashed(f"nvfp4 eval could not be run: {error.strerror}")
         return {**found, "elapsed_s": round(time.monotonic() - started, 3)}
 
     def _judge(
-        self, candidate: Candidate, device: str, environment: Mapping[str, str]
+        self,
+        candidate: Candidate,
+        device: str,
+        environment: Mapping[str, str],
+        in_turn: Callable[[], AbstractContextManager[None]],
     ) -> dict[str, Any]:
         with (
             tempfile.TemporaryDirectory(prefix="nvfp4-batch-") as folder,
@@ -70,11 +88,16 @@ class EvalProcesses:
             copy = candidate.written_to(Path(folder))
             command = [sys.executable, "-m", "nvfp4", "eval", str(copy), "--json", "--no-log"]
             command += ["--device", device, *self._arguments]
-            started = self._started(command, environment, output, errors)
-            with started as process, watched(process, Path(folder)):
-                over = False
+            over = False
+            with (
+                Turn() as its_turn,
+                self._started(command, environment, its_turn, output, errors) as process,
+                watched(process, Path(folder)),
+            ):
                 try:
-                    process.wait(self._limit_s)
+                    with in_turn():
+                        its_turn.give()
+                        process.wait(self._limit_s)
                 except subprocess.TimeoutExpired:
                     over = True
                 finally:
@@ -98,6 +121,7 @@ class EvalProcesses:
         self,
         command: list[str],
         environment: Mapping[str, str],
+        its_turn: Turn,
         output: IO[bytes],
         errors: IO[bytes],
     ) -> Iterator[Process]:
@@ -110,7 +134,8 @@ class EvalProcesses:
                 stdout=output,
                 stderr=errors,
                 cwd="/",  # of files beside a submission none may be imported
-                env={**os.environ, **package_path(), **environment},
+                env={**os.environ, **package_path(), **its_turn.variable, **environment},
+                pass_fds=[its_turn.fd],
                 start_new_session=True,
             )
             self._running.add(process)

@@ -8,12 +8,20 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from nvfp4.cli.batch.eval_process import Candidate
+from nvfp4.records.options import Options
 
 Told = Callable[[Candidate, dict[str, Any]], None]
 """Is given each verdict as it comes."""
 
-Busy = dict[str, tuple[str, float]]
-"""What is judged now: the place, the name of the file, and since when on the monotonic clock."""
+
+@dataclass
+class Busy:
+    """What is under way now, and since when on the monotonic clock. judging: the name of the file,
+    by its place. building: files that are built for their judgement.
+    """
+
+    judging: dict[str, tuple[str, float]] = field(default_factory=dict)
+    building: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,13 @@ class BatchOptions:
             elif value is not None:
                 found += [f"--{name.removesuffix('_s')}", str(value)]
         return found
+
+    @property
+    def options(self) -> Options:
+        """Those of a judgement."""
+        known = {each.name for each in fields(Options)}
+        chosen = {name: each for name, each in self.judging.items() if name in known}
+        return Options(device=self.device, **chosen)
 
     def identity(self, kind: str) -> dict[str, Any]:
         """What a verdict depends on beside the content. kind: cuda or cpu."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from nvfp4.cli.b200 import bound_note, bound_us
 from nvfp4.cli.batch.lines import Line, failure_of, is_unclear
 from nvfp4.cli.batch.options import Busy
 from nvfp4.cli.display.benchmark_tables import status_text
@@ -20,6 +21,7 @@ from nvfp4.cli.display.progress import live_lines
 from nvfp4.cli.text import microseconds, one_line, percent, seconds, several, visible
 
 _best = 10
+_figures_s = 30.0
 _lines_below = 7
 """Heading, rule, three lines of figures, and two so that nothing scrolls."""
 
@@ -31,7 +33,21 @@ def shown(console: Console, tally: Tally) -> Iterator[Callable[[Line], None]]:
         with live_lines(console, lambda: live_table(console, tally)):
             yield lambda line: None
     else:
-        yield lambda line: say(console, result_line(line))
+        yield _lines(console, tally)
+
+
+def _lines(console: Console, tally: Tally) -> Callable[[Line], None]:
+    """Shows a line for each file, and every now and then one of figures."""
+    said_s = time.monotonic()
+
+    def show(line: Line) -> None:
+        nonlocal said_s
+        say(console, result_line(line))
+        if time.monotonic() - said_s >= _figures_s and tally.done < tally.total:
+            said_s = time.monotonic()
+            say(console, next(figures(tally)), "dim")
+
+    return show
 
 
 def result_line(line: Line) -> Text:
@@ -57,20 +73,25 @@ def result_line(line: Line) -> Text:
 def live_table(console: Console, tally: Tally) -> list[Text]:
     """What is judged where, as far as there is room, and what came of the others."""
     now = time.monotonic()
-    rows = sorted(tally.busy.items())[: max(1, console.height - _lines_below)]
+    rows = [(place, *each) for place, each in sorted(tally.busy.judging.items())]
+    rows += [("building", *each) for each in sorted(tally.busy.building.items())]
+    rows = rows[: max(1, console.height - _lines_below)]
     columns = [
-        Column("where", [place for place, _ in rows], 1, right=False),
-        Column("judging", [visible(file) for _, (file, _) in rows], right=False),
-        Column("time", [f"{seconds(now - started):>8}" for _, (_, started) in rows], 2),
+        Column("where", [place for place, *_ in rows], 1, right=False),
+        Column("file", [visible(file) for _, file, _ in rows], right=False),
+        Column("time", [f"{seconds(now - started):>8}" for *_, started in rows], 2),
     ]
     lines = table_lines(console, columns) if rows else []
     return [*lines, *figures(tally)]
 
 
 def figures(tally: Tally) -> Iterator[Text]:
-    """Counts, rate and time left, causes, and the best so far."""
+    """Counts, what is under way, rate and time left in a line; causes; the best so far."""
     counts = f"{tally.done} of {several(tally.total, 'file')}: "
     counts += _outcomes(tally)
+    under_way = {"judging": len(tally.busy.judging), "building": len(tally.busy.building)}
+    now = ", ".join(f"{count} {what}" for what, count in under_way.items() if count)
+    counts += f"; {now}" if now else ""
     if tally.left_s is not None:
         rate = 60 * tally.judged / max(tally.elapsed_s, 1e-9)
         counts += f"; {rate:.1f} a minute, {seconds(tally.left_s)} left"
@@ -101,6 +122,15 @@ def summarise(console: Console, tally: Tally, out: Path, stopped: bool) -> None:
         ]
         show_table(console, "The fastest", columns)
         say(console)
+    least = sorted(tally.bounded)[:_best]
+    if least:
+        columns = [
+            Column("#", [str(number) for number in range(1, len(least) + 1)], 2),
+            Column("file", [visible(path) for _, path in least], right=False),
+            Column("B200 >= us", [microseconds(bound) for bound, _ in least], note=bound_note),
+        ]
+        show_table(console, "The least bounds", columns)
+        say(console)
     if tally.causes:
         causes = tally.causes.most_common()
         columns = [
@@ -123,8 +153,8 @@ def summarise(console: Console, tally: Tally, out: Path, stopped: bool) -> None:
 class Tally:
     """passed, unclear, causes: how many files passed, could not be judged whole, and failed by the
     code of the cause. first: a file for each code. timed: geometric mean in microseconds, path,
-    GPU, floor in microseconds. busy: what is judged now. judged: how many contents, of ``wanted``,
-    since the batch began.
+    GPU, floor in microseconds. bounded: what a B200 needs at least for emulated benchmarks, and
+    path. busy: what is under way. judged: how many contents, of ``wanted``, since the batch began.
     """
 
     def __init__(self, total: int) -> None:
@@ -133,7 +163,8 @@ class Tally:
         self.causes: Counter[str] = Counter()
         self.first: dict[str, str] = {}
         self.timed: list[tuple[float, str, str, float | None]] = []
-        self.busy: Busy = {}
+        self.bounded: list[tuple[float, str]] = []
+        self.busy = Busy()
         self.judged = self.wanted = 0
         self.started = time.monotonic()
 
@@ -152,6 +183,9 @@ class Tally:
             if device and device["kind"] == "cuda" and score["geomean_us"] is not None:
                 name, floor_us = device["name"], score["floor_geomean_us"]
                 self.timed.append((score["geomean_us"], path, name, floor_us))
+            bound = bound_us([each.get("emulation") for each in line.get("benchmarks", [])])
+            if bound is not None:
+                self.bounded.append((bound, path))
         elif is_unclear(line):
             self.unclear += 1
         else:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import re
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
+from itertools import islice
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from nvfp4.cli.batch.eval_process import Candidate, EvalProcesses
 from nvfp4.cli.batch.options import BatchOptions, Busy, Told
 from nvfp4.cli.errors import SetupError
+from nvfp4.cli.judging.bot import Bot
+from nvfp4.cli.judging.build_ahead import BuildAhead
 from nvfp4.cli.judging.info import visible_gpus
+from nvfp4.cli.problem import load_problem
+from nvfp4.cli.room import core_count, free_bytes
 
 
 class ThisMachine:
@@ -26,24 +30,55 @@ class ThisMachine:
         """Raises SetupError."""
         self._options = options
         self._places = _places(options)
+        self._turns = {each.name: threading.Lock() for each in self._places}
         self.kind = self._places[0].device.partition(":")[0]
 
     def judge(self, candidates: Sequence[Candidate], told: Told, busy: Busy) -> None:
-        """As of Judges."""
+        """As of Judges. While a GPU judges one, another is loaded for it, and more are built."""
         processes = EvalProcesses(self._options.arguments, self._options.limit_s)
+        problem, options = load_problem(), self._options.options
+
+        @contextlib.contextmanager
+        def turn(candidate: Candidate, place: Place) -> Iterator[None]:
+            with self._turns[place.name]:
+                busy.judging[place.name] = (str(candidate.paths[0]), time.monotonic())
+                try:
+                    yield
+                finally:
+                    del busy.judging[place.name]
 
         def judge(candidate: Candidate, place: Place) -> dict[str, Any]:
-            busy[place.name] = (str(candidate.paths[0]), time.monotonic())
-            try:
-                return processes.judge(candidate, place.device, place.environment)
-            finally:
-                del busy[place.name]
+            its_turn = turn(candidate, place)
+            return processes.judge(candidate, place.device, place.environment, its_turn)
 
-        judge_on(self._places, candidates, judge, processes.stop, told)
+        gpus = [each.capability for each in self._places]
+        with BuildAhead(gpus, len(gpus)) as ahead:
+
+            def prepare(candidate: Candidate, ready: Callable[[], None]) -> None:
+                name = str(candidate.paths[0])
+
+                def built(future: Future[None]) -> None:
+                    busy.building.pop(name, None)
+                    if not future.cancelled():
+                        ready()
+
+                def begins() -> None:
+                    busy.building[name] = time.monotonic()
+
+                bot = Bot(problem, candidate.content, options)
+                ahead.begin(bot, begins).add_done_callback(built)
+
+            def stop() -> None:
+                ahead.stop()
+                processes.stop()
+
+            # The first of each GPU before the second of any.
+            places = self._places * (2 if self.kind == "cuda" else 1)
+            judge_on(places, candidates, judge, stop, told, prepare)
 
 
 def _places(options: BatchOptions) -> list[Place]:
-    gpus = [] if options.device in ("cpu", "emulate") else visible_gpus()
+    gpus = {} if options.device in ("cpu", "emulate") else visible_gpus()
     if not gpus:
         if options.device.startswith("cuda") or options.gpus:
             raise SetupError("there is no GPU", "--device cpu judges without.")
@@ -53,11 +88,13 @@ def _places(options: BatchOptions) -> list[Place]:
             "a GPU judges one submission at a time", "--gpus N says how many.", "usage"
         )
     if ":" in options.device:
-        return [Place(options.device, options.device)]
+        number = int(options.device.partition(":")[2])
+        capability = [*gpus.values(), None][min(number, len(gpus))]
+        return [Place(options.device, options.device, capability=capability)]
     wanted = options.gpus or len(gpus)
     if wanted > len(gpus):
         raise SetupError(f"there are {len(gpus)} GPUs, not {wanted}", "Leave out --gpus.", "usage")
-    return gpu_places(gpus[:wanted])
+    return gpu_places(dict(islice(gpus.items(), wanted)))
 
 
 _cores_each = 2
@@ -66,7 +103,9 @@ _cores_each = 2
 _bytes_each = 3 << 30
 """The repository's own submission needs 1.6 GiB at most, and others may need more."""
 
-_cgroup_limit = Path("/sys/fs/cgroup/memory.max")
+_READY_MOST = 32
+"""Submissions that wait to be judged when they are built: caches keep the builds of some hundreds.
+"""
 
 J = TypeVar("J")
 R = TypeVar("R")
@@ -75,45 +114,33 @@ R = TypeVar("R")
 @dataclass(frozen=True)
 class Place:
     """name: for people. device: as ``nvfp4 eval`` takes it. environment: variables that make it
-    this place.
+    this place. capability: of its GPU, such as 9.0.
     """
 
     name: str
     device: str
     environment: Mapping[str, str] = field(default_factory=dict)
+    capability: str | None = None
 
 
-def gpu_places(gpus: Sequence[str]) -> list[Place]:
-    """A place for each GPU, as CUDA_VISIBLE_DEVICES names it. Nothing else may run on one that
-    takes times.
+def gpu_places(gpus: Mapping[str, str]) -> list[Place]:
+    """A place for each GPU, as CUDA_VISIBLE_DEVICES names it, of a compute capability. Nothing else
+    may run on one that takes times.
     """
     return [
-        Place(f"cuda:{number}", "cuda", {"CUDA_VISIBLE_DEVICES": gpu})
-        for number, gpu in enumerate(gpus)
+        Place(f"cuda:{number}", "cuda", {"CUDA_VISIBLE_DEVICES": gpu}, capability)
+        for number, (gpu, capability) in enumerate(gpus.items())
     ]
 
 
 def cpu_places(jobs: int | None = None) -> list[Place]:
     """As many as asked for, or as cores and memory allow."""
-    count = jobs or max(1, min(_cores() // _cores_each, _free_bytes() // _bytes_each))
+    count = jobs or max(1, min(core_count() // _cores_each, free_bytes() // _bytes_each))
     return [Place(f"cpu {number}", "cpu") for number in range(count)]
 
 
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _free_bytes() -> int:
-    """Memory that is available, of the machine and of the container; unknown is plenty."""
-    free = 1 << 62
-    with contextlib.suppress(OSError):
-        found = re.search(r"^MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text(), re.M)
-        free = int(found.group(1)) << 10 if found else free
-    with contextlib.suppress(OSError, ValueError):  # "max"
-        free = min(free, int(_cgroup_limit.read_text()))
-    return free
+def _at_once(job: object, ready: Callable[[], None]) -> None:
+    ready()
 
 
 def judge_on(
@@ -122,15 +149,20 @@ def judge_on(
     judge: Callable[[J, Place], R],
     stop: Callable[[], None],
     told: Callable[[J, R], None],
+    prepare: Callable[[J, Callable[[], None]], None] = _at_once,
 ) -> None:
     """Judges each job on the next place that is free, and tells each result as it comes.
 
     stop: ends what runs, so that its ``judge`` raises; it is called where an interrupt or an error
-    ends this. What was judged by then is told.
+    ends this. What was judged by then is told. prepare: has a function called, from any thread,
+    when a job can be judged; those that are ready first are judged first.
     """
     free: SimpleQueue[Place] = SimpleQueue()
     for place in places:
         free.put(place)
+    pool = ThreadPoolExecutor(len(places))
+    futures: dict[Future[R], J] = {}
+    judged: SimpleQueue[Future[R]] = SimpleQueue()
 
     def on_a_free_place(job: J) -> R:
         place = free.get()
@@ -139,11 +171,20 @@ def judge_on(
         finally:
             free.put(place)
 
-    pool = ThreadPoolExecutor(len(places))
-    futures: dict[Future[R], J] = {}
+    def ready(job: J) -> None:
+        with contextlib.suppress(RuntimeError):  # nothing is judged any more
+            future = pool.submit(on_a_free_place, job)
+            futures[future] = job
+            future.add_done_callback(judged.put)
+
     try:
-        futures |= {pool.submit(on_a_free_place, job): job for job in jobs}
-        for future in as_completed(list(futures)):
+        coming = iter(jobs)
+        for job in islice(coming, len(places) + _READY_MOST):
+            prepare(job, partial(ready, job))
+        for _ in jobs:
+            future = judged.get()
+            for job in islice(coming, 1):
+                prepare(job, partial(ready, job))
             told(futures.pop(future), future.result())
     except BaseException as error:
         pool.shutdown(wait=False, cancel_futures=True)

@@ -9,7 +9,6 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -36,7 +35,8 @@ from nvfp4.cli.display.render import show_verdict
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging.assess import Observer, Plan
 from nvfp4.cli.judging.bot import Bot, side_by_side
-from nvfp4.cli.judging.info import has_gpu
+from nvfp4.cli.judging.build_ahead import BuildAhead
+from nvfp4.cli.judging.info import capability_of
 from nvfp4.cli.judging.invocation import Invocation, judge
 from nvfp4.cli.judging.mistakes import first_mistake
 from nvfp4.cli.problem import Problem, load_problem
@@ -78,12 +78,13 @@ def compare_and_show(named: Sequence[str], options: CompareOptions) -> int:
     """
     started_s = time.monotonic()
     files = read_files(named)
-    on_gpu = has_gpu(options.device)
+    capability = capability_of(options.device)
+    on_gpu = capability is not None
     if on_gpu and find_spec("scipy") is None:
         hint = "pip install 'nvfp4[compare]' brings it."
         raise SetupError("a comparison of times needs scipy, which is missing", hint)
     console = new_console(stderr=options.as_json)
-    comparing = _Comparing(files, options, load_problem(), console)
+    comparing = _Comparing(files, options, load_problem(), console, capability)
     result: Result
     try:
         comparing.refuse_mistakes()
@@ -109,19 +110,34 @@ def compare_and_show(named: Sequence[str], options: CompareOptions) -> int:
 
 @dataclass
 class _Comparing:
-    """Methods raise _Wrong, SetupError and KeyboardInterrupt."""
+    """capability: of the GPU, None without one. Methods raise _Wrong, SetupError and
+    KeyboardInterrupt.
+    """
 
     files: list[File]
     options: CompareOptions
     problem: Problem
     console: Console
+    capability: str | None = None
     device: Device | None = None
 
     def timed(self, started_s: float) -> Timed:
         """started_s: when the comparison began, on the monotonic clock."""
         plan = Plan(self.problem.tests, [])
-        with side_by_side(_tests_at_once) as pool, quiet(self.console):
-            self._tell(pool.map(partial(self._judged, plan=plan), self._different))
+        with (
+            BuildAhead([self.capability]) as ahead,
+            side_by_side(_tests_at_once) as pool,
+            quiet(self.console),
+        ):
+            begun = {
+                file.label: ahead.begin(self._judging.bot(file.content)) for file in self._different
+            }
+
+            def judged(file: File) -> Verdict:
+                begun[file.label].result()
+                return self._judged(file, plan)
+
+            self._tell(pool.map(judged, self._different))
         options = self.options
         seed = secrets.randbits(32) if options.seed is None else options.seed
         waves = Waves(Limits(started_s + options.limit_s, options.rounds), options.threshold)

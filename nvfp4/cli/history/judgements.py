@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import platform
 import sys
@@ -18,6 +17,7 @@ import click
 from rich.text import Text
 
 from nvfp4 import __version__
+from nvfp4.cli.b200 import bound_note, bound_us
 from nvfp4.cli.display.columns import Column
 from nvfp4.cli.display.console import new_console, say
 from nvfp4.cli.display.render import show_table, show_verdict
@@ -72,7 +72,9 @@ def entry_values(verdict: Verdict) -> dict[str, Any]:
         "tests": len(verdict.tests),
         "benchmarks": benchmarks_key([each.spec for each in verdict.benchmarks]),
         "geomean_us": verdict.score.geomean_us,
-        "bound_us": _bound_us(verdict.benchmarks),
+        "bound_us": bound_us(
+            [each.emulation if each.status == "pass" else None for each in verdict.benchmarks]
+        ),
         "kind": device.kind if device else None,
         "device": _device_name(verdict),
         "flush": device.flush if device else None,
@@ -91,15 +93,6 @@ def _device_name(verdict: Verdict) -> str | None:
     if device is None:
         return None
     return f"{device.emulates}, emulated" if verdict.emulated and device.emulates else device.name
-
-
-def _bound_us(benchmarks: list[BenchmarkResult]) -> float | None:
-    """The geometric mean of what a B200 needs at least; None unless all were emulated and right."""
-    counts = [each.emulation for each in benchmarks if each.status == "pass" and each.emulation]
-    bounds = [max(each["b200_memory_us"], each["b200_issue_us"]) for each in counts]
-    if not bounds or len(bounds) < len(benchmarks) or min(bounds) <= 0:
-        return None
-    return math.exp(math.fsum(map(math.log, bounds)) / len(bounds))
 
 
 T = TypeVar("T")
@@ -180,7 +173,7 @@ def _log_columns(entries: Sequence[Entry], best: set[int], usual: str) -> list[C
         Column("verdict", outcomes, right=False),
         Column("tests", tests, 5, note="passed, of those that were judged"),
         Column("geomean\nus", times, 1, note="geometric mean of the benchmarks"),
-        Column("B200\n>= us", bounds, 2, note="a bound, not a time: no B200 runs them in less"),
+        Column("B200\n>= us", bounds, 2, note=bound_note),
         *(
             [
                 Column(

@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
-from nvfp4.cli.judging.processes import Process, clear, end, start, watched
+from nvfp4.cli.judging.processes import Process, clear, end, prepare, start, watched
 from nvfp4.cli.problem import Problem, flat_files, package_path
 from nvfp4.cli.text import visible
 from nvfp4.records.options import Options
@@ -115,6 +115,20 @@ class Bot:
                 "submission.py", self.options.name or "submission.py"
             )
             return ended
+
+    def run_build(self, capability: str, limit_s: float) -> ProcessResult:
+        """Imports the submission, without a GPU, until its extensions are built for one of this
+        compute capability. The judgements that follow find them.
+        """
+        apart = replace(self, options=replace(self.options, device="cpu"))
+        with self._staged() as folder:
+            command = ["build", "submission.py", capability]
+            return _run(command, folder, apart._environment(folder), limit_s)
+
+    def prepare(self) -> None:
+        """Begins to load what every run needs, beside whatever this process does."""
+        with self._staged() as folder:
+            prepare(folder, self._environment(folder))
 
     def run_eval(
         self,

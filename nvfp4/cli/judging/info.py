@@ -1,5 +1,6 @@
 """What this machine can do: device, versions, measured limits, floors."""
 
+import json
 import os
 import subprocess
 import sys
@@ -145,28 +146,38 @@ _drivers = ("/dev/nvidiactl", "/dev/dxg")
 """Of Linux, and of Linux under Windows."""
 
 
-def has_gpu(device: str) -> bool:
-    """Whether submissions are judged on a GPU. device: auto, cpu, emulate, cuda or cuda:N.
+def capability_of(device: str) -> str | None:
+    """The compute capability of the GPU on which submissions are judged, such as 9.0, None where
+    they are judged without one. device: auto, cpu, emulate, cuda or cuda:N.
 
     Asks the judge, which loads torch, only where there is a driver. Raises SetupError.
     """
     if device in ("cpu", "emulate"):
-        return False
+        return None
     if device == "auto" and not any(Path(driver).exists() for driver in _drivers):
-        return False
-    return inspect(load_problem(), device).device.kind == "cuda"
+        return None
+    return inspect(load_problem(), device).device.capability
 
 
-def visible_gpus() -> list[str]:
-    """The GPUs that torch sees, each as CUDA_VISIBLE_DEVICES names it. Raises SetupError."""
+_COUNT = """
+import json, torch
+count = torch.cuda.device_count()
+print(json.dumps(["%d.%d" % torch.cuda.get_device_capability(each) for each in range(count)]))
+"""
+
+
+def visible_gpus() -> dict[str, str]:
+    """The GPUs that torch sees, each as CUDA_VISIBLE_DEVICES names it, with its compute capability.
+    Raises SetupError.
+    """
     if not any(Path(driver).exists() for driver in _drivers):
-        return []
-    command = [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"]
+        return {}
+    command = [sys.executable, "-c", _COUNT]
     done = subprocess.run(command, cwd="/", capture_output=True, text=True)
     if done.returncode != 0:
         reason = done.stderr.strip().splitlines()[-1:] or ["no reason is known"]
         raise SetupError(f"torch cannot count the GPUs: {reason[0]}", "Is torch installed here?")
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    count = int(done.stdout)
-    names = map(str, range(count)) if chosen is None else chosen.split(",")
-    return list(names)[:count]
+    capabilities = json.loads(done.stdout)
+    names = map(str, range(len(capabilities))) if chosen is None else chosen.split(",")
+    return dict(zip(names, capabilities, strict=False))

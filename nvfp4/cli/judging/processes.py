@@ -124,6 +124,12 @@ def _packages(folder: Path) -> tuple[str, ...]:
     return ()
 
 
+def prepare(folder: Path, environment: dict[str, str]) -> None:
+    """Begins to load what ``start`` would wait for."""
+    with contextlib.suppress(NoServer):
+        _JudgeServer.of(environment, _packages(folder))
+
+
 def start(
     arguments: list[str], folder: Path, environment: dict[str, str], results: int | None
 ) -> Process:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -65,15 +66,16 @@ def _climb(
 ) -> None:
     """Fills in what is found, and shows a line for each rung."""
     started = time.monotonic()
-    for step in climbing.climb(rungs, steps):
-        known = steps.get(step.name) == step
-        steps[step.name] = step
-        if state and not known:
-            write_steps(state, steps)
-        taken = "known" if known else seconds(time.monotonic() - started)
-        for line in _lines(step, climbing.label, taken):
-            say(console, line)
-        started = time.monotonic()
+    with closing(climbing.climb(rungs, steps)) as found:
+        for step in found:
+            known = steps.get(step.name) == step
+            steps[step.name] = step
+            if state and not known:
+                write_steps(state, steps)
+            taken = "known" if known else seconds(time.monotonic() - started)
+            for line in _lines(step, climbing.label, taken):
+                say(console, line)
+            started = time.monotonic()
 
 
 def _lines(step: Step, label: str, taken: str) -> list[Text]:

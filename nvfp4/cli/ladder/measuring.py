@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 
 from nvfp4.cli.explain.command import ExplainOptions, explain
 from nvfp4.cli.judging.assess import Observer, Plan, assess
 from nvfp4.cli.judging.bot import Bot
+from nvfp4.cli.judging.build_ahead import BuildAhead
 from nvfp4.cli.judging.check import contest_shape
-from nvfp4.cli.judging.info import has_gpu, inspect
+from nvfp4.cli.judging.info import capability_of, inspect
 from nvfp4.cli.ladder.results import Counts, Judged, Rung, Step, Steps, counted_shape, no_gpu
 from nvfp4.cli.problem import Problem, case_line
 from nvfp4.cli.verdict import BenchmarkResult, Submission, Verdict
@@ -22,8 +24,8 @@ _seed = 1111
 
 @dataclass(frozen=True)
 class Climber:
-    """Judges rungs on a device. quick: one test of each kind instead of all.
-    observed: tells a person what happens while a rung is judged.
+    """Judges rungs on a device. quick: one test of each kind instead of all. capability: of the
+    GPU, None without one. observed: tells a person what happens while a rung is judged.
     """
 
     problem: Problem
@@ -31,25 +33,39 @@ class Climber:
     flush: str
     quick: bool
     label: str
-    on_gpu: bool
+    capability: str | None
     observed: Callable[[], AbstractContextManager[Observer]]
 
-    def climb(self, rungs: Sequence[Rung], known: Steps) -> Iterator[Step]:
-        """A step for each rung; what is known of the same file is not judged again.
+    @property
+    def on_gpu(self) -> bool:
+        return self.capability is not None
+
+    def climb(self, rungs: Sequence[Rung], known: Steps) -> Generator[Step]:
+        """A step for each rung; what is known of the same file is not judged again. The next ones
+        are built meanwhile.
 
         Raises SetupError, and KeyboardInterrupt where the user stops it.
         """
-        for rung in rungs:
-            yield self._step(rung, known.get(rung.name))
+        begun: dict[str, Future[None]] = {}
+        with BuildAhead([self.capability]) as ahead:
+            for rung in rungs:
+                if not self._is_judged(_step_so_far(rung, known)):
+                    bot = self._bot(rung, rung.path.read_bytes(), self.device)
+                    begun[rung.name] = ahead.begin(bot)
+            for rung in rungs:
+                if rung.name in begun:
+                    begun[rung.name].result()
+                yield self._step(rung, known)
 
-    def _step(self, rung: Rung, known: Step | None) -> Step:
-        content = rung.path.read_bytes()
-        step = Step(rung.name, rung.sha256)
-        if known is not None and known.sha256 == step.sha256:
-            step = known
+    def _is_judged(self, step: Step) -> bool:
         found = step.on.get(self.label)
-        plan = self._plan()
-        if found is None or found.unclear or found.tests < len(plan.all_tests):
+        wanted = len(self._plan().all_tests)
+        return found is not None and not found.unclear and found.tests >= wanted
+
+    def _step(self, rung: Rung, known: Steps) -> Step:
+        content = rung.path.read_bytes()
+        step, plan = _step_so_far(rung, known), self._plan()
+        if not self._is_judged(step):
             verdict = self._judge(rung, content, plan, self.device)
             if not self.on_gpu:
                 step = replace(step, counts=_counts(verdict.benchmarks))
@@ -69,17 +85,23 @@ class Climber:
         return Plan(tests, benchmarks, run_alone=False, repeat=False)
 
     def _judge(self, rung: Rung, content: bytes, plan: Plan, device: str) -> Verdict:
-        bot = Bot(
-            self.problem,
-            content,
-            Options(device=device, flush=self.flush, name=rung.path.name),
-        )
+        bot = self._bot(rung, content, device)
         verdict = Verdict(Submission(str(rung.path), rung.sha256))
         with self.observed() as observer:
             assess(bot, plan, verdict, observer)
         if verdict.interrupted:
             raise KeyboardInterrupt
         return verdict
+
+    def _bot(self, rung: Rung, content: bytes, device: str) -> Bot:
+        options = Options(device=device, flush=self.flush, name=rung.path.name)
+        return Bot(self.problem, content, options)
+
+
+def _step_so_far(rung: Rung, known: Steps) -> Step:
+    """What is known of the same file, or an empty step."""
+    found = known.get(rung.name)
+    return found if found and found.sha256 == rung.sha256 else Step(rung.name, rung.sha256)
 
 
 def climber(
@@ -90,12 +112,12 @@ def climber(
     observed: Callable[[], AbstractContextManager[Observer]],
 ) -> Climber:
     """One for the GPU, or for the emulator where there is none. Raises SetupError."""
-    on_gpu = has_gpu(device)
+    capability = capability_of(device)
     label = no_gpu
-    if on_gpu:
+    if capability:
         label = inspect(problem, device, flush).device.name
         label += ", clean flush" if flush == "clean" else ""
-    return Climber(problem, device, flush, quick, label, on_gpu, observed)
+    return Climber(problem, device, flush, quick, label, capability, observed)
 
 
 def _counted() -> str:

@@ -1,0 +1,73 @@
+"""The process that builds a submission's CUDA C++ before a GPU is free for its judgement.
+
+    python -m nvfp4.worker.building SCRIPT CAPABILITY
+
+It imports the submission until torch has built what that asks for, into the cache that the
+judgement finds. No GPU is in its reach; CAPABILITY, such as 9.0, says for which one to build. The
+current folder is the script's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import runpy
+import sys
+from pathlib import Path
+
+from nvfp4.records.options import options_of_environment
+from nvfp4.sandbox.confinement import confine
+
+_NICEST = 19
+"""Only cores that nothing else wants: a call may be timed meanwhile."""
+
+_SMALL = (128, 256, 1)
+"""A shape (m, k, l) for a call that is to build and cannot compute."""
+
+
+def build_inside(script: Path, capability: tuple[int, int]) -> None:
+    """Confined to its folder, imports the script; calls it where that has built nothing."""
+    os.nice(_NICEST)
+    confine()
+    # Only now: torch starts threads, and a thread keeps the rights it was started with.
+    from nvfp4.retarget import extensions
+
+    options = options_of_environment()
+    _pretend_a_gpu(capability)
+    extensions.start(options.retarget, options.arch, lambda: capability)
+    sys.path[:0] = [os.getcwd()]  # where task.py is
+    with contextlib.suppress(Exception, SystemExit):  # which its judgement tells
+        names = runpy.run_path(str(script), run_name="submission")
+        if not _has_built():
+            names["custom_kernel"](_inputs())
+
+
+def _pretend_a_gpu(capability: tuple[int, int]) -> None:
+    """As far as torch asks before it builds: its commands must be those of the judgement."""
+    import torch
+
+    torch.cuda.is_available = lambda: True
+    torch.cuda.device_count = lambda: 1
+    torch.cuda.current_device = lambda: 0
+    torch.cuda.get_device_capability = lambda device=None: capability
+
+
+def _has_built() -> bool:
+    builder = sys.modules.get("torch.utils.cpp_extension")
+    return builder is not None and bool(builder.JIT_EXTENSION_VERSIONER.entries)
+
+
+def _inputs() -> tuple[object, ...]:
+    """Of the kinds and strides of custom_kernel's, in the host's memory."""
+    import torch
+
+    from nvfp4.contract.layout import layouts
+
+    found = layouts(*_SMALL).values()
+    return tuple(each.view(torch.zeros(each.nbytes, dtype=torch.uint8)) for each in found)
+
+
+if __name__ == "__main__":
+    *_, _script, _capability = sys.argv
+    _major, _minor = map(int, _capability.split("."))
+    build_inside(Path(_script).resolve(), (_major, _minor))
