@@ -16,6 +16,7 @@ from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import Array, type_bits
 from nvfp4.emulator.state.batch import Execution
 from nvfp4.emulator.state.memory import READ, WRITTEN
+from nvfp4.emulator.state.tile_swizzles import UNKNOWN, TileSwizzles
 
 _COMPLETION = "mbarrier::complete_tx::bytes"
 _KNOWN = {
@@ -114,6 +115,8 @@ def _side(at: LaneSite, space: str, address: int, nbytes: int, flag: int) -> Arr
     if space == "shared":
         offset, data = copy_engine.shared_range(at, address, nbytes, 16)
         copy_engine.note(at, offset, nbytes, flag)
+        if flag == WRITTEN:
+            at.batch.kept(TileSwizzles).note(offset, nbytes, UNKNOWN)
         return data
     if address % 16:
         place = at.batch.memory.describe(address)
