@@ -149,24 +149,61 @@ def _sums(a, a_exp, b, b_exp, unit, a_scale, b_scale, c, c_exp, c_unit, half, ou
 
 
 @loop
-def _block_sums(a, b, a_sig, a_exp, b_sig, b_exp, c, c_exp, bad, out):  # type: ignore[no-untyped-def]
-    """The same of FP4 elements in halves, with scales [row, block] in eighths. bad[n, m]: where the
-    result is no number."""
+def _halves(packed, table, out):  # type: ignore[no-untyped-def]
+    """Pairs of E2M1 codes, [rows, bytes], as halves."""
+    for row in range(packed.shape[0]):
+        for i in range(packed.shape[1]):
+            pair = packed[row, i]
+            out[row, 2 * i] = table[pair & 15]
+            out[row, 2 * i + 1] = table[pair >> 4]
+
+
+@loop
+def _scale_parts(codes, repeats, is_ue8m0, sig, exp, bad):  # type: ignore[no-untyped-def]
+    """Scales [rows, blocks / repeats] as (significand in eighths, exponent) of each block of 16."""
+    for row in range(codes.shape[0]):
+        bad[row] = False
+        for block in range(sig.shape[1]):
+            code = np.int32(codes[row, block // repeats])
+            if is_ue8m0:
+                sig[row, block], exp[row, block] = 8, code - 127
+                bad[row] |= code == 255
+                continue
+            code &= 127  # the sign is ignored
+            bad[row] |= code == 127
+            whole = (code & 7) | (8 if code >= 8 else 0)
+            sig[row, block] = whole
+            exp[row, block] = max(code >> 3, 1) - 7 if whole else ZERO
+
+
+@loop
+def _block_sums(a, b, a_sig, a_exp, a_bad, b_sig, b_exp, b_bad, negate, c, out):  # type: ignore[no-untyped-def]
+    """out[n, m] = sum over k of a[m, k] * b[n, k] + c[n, m], of halves with scales in eighths."""
     columns, rows, blocks = b.shape[0], a.shape[0], a_sig.shape[1]
     terms = np.zeros(blocks, np.int64)
     for n in range(columns):
         for m in range(rows):
-            if bad[n, m]:
+            bits = c[n, m]
+            biased = np.int32(bits >> 23) & 255
+            fraction = np.int32(bits & 0x7FFFFF)
+            if a_bad[m] or b_bad[n] or (biased == 255 and fraction):
                 out[n, m] = np.uint32(0x7FFFFFFF)
                 continue
-            largest = c_exp[n, m]
+            if biased == 255:
+                out[n, m] = bits
+                continue
+            start = np.int64(fraction | (0x800000 if biased else 0))
+            start_exp = max(biased, 1) - 127 if start else ZERO
+            if bits >> 31:
+                start = -start
+            largest = start_exp
             for block in range(blocks):
                 dot = 0
                 for k in range(block * BLOCK, block * BLOCK + BLOCK):
                     dot += np.int32(a[m, k]) * np.int32(b[n, k])
-                terms[block] = np.int64(dot) * a_sig[m, block] * b_sig[n, block]
+                terms[block] = np.int64(-dot if negate else dot) * a_sig[m, block] * b_sig[n, block]
                 largest = max(largest, a_exp[m, block] + b_exp[n, block])
-            total = _shifted(np.int64(c[n, m]), _BLOCK_FRACTION - 23 + c_exp[n, m] - largest)
+            total = _shifted(start, _BLOCK_FRACTION - 23 + start_exp - largest)
             for block in range(blocks):
                 if terms[block]:
                     by = _BLOCK_FRACTION - 8 + a_exp[m, block] + b_exp[n, block] - largest
@@ -261,34 +298,21 @@ _E2M1_HALVES = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12
 def block_dots(
     a: Array, b: Array, a_scales: Array, b_scales: Array, scale_type: str, c: Array, negate: bool
 ) -> Array:
-    """E2M1 codes a [m, k] and b [n, k], codes of their scales [row, 16 elements], ue4m3 or ue8m0,
-    and f32 accumulators c, uint32[n, m], to the same of the scaled products and c."""
-    one, other = _E2M1_HALVES[a], _E2M1_HALVES[b]
-    if negate:
-        one = -one
-    a_sig, a_exp, a_bad = _scales(a_scales, scale_type)
-    b_sig, b_exp, b_bad = _scales(b_scales, scale_type)
-    c_sig, c_exp, finite = _accumulators(c, half=False)
-    bad = np.ascontiguousarray(b_bad[:, None] | a_bad[None, :])
-    infinite = None
-    if not finite:
-        size = c & np.uint32(0x7FFFFFFF)
-        bad |= size > 0x7F800000
-        infinite = (size == 0x7F800000) & ~bad
+    """Pairs of E2M1 codes a [m, k / 2] and b [n, k / 2], codes of their scales [row, blocks], ue4m3
+    or ue8m0, and f32 accumulators c, uint32[n, m], to the same of the scaled products and c."""
+    parts = []
+    for packed, scales in ((a, a_scales), (b, b_scales)):
+        rows, blocks = packed.shape[0], 2 * packed.shape[1] // BLOCK
+        halves = np.empty((rows, 2 * packed.shape[1]), np.int8)
+        _halves(packed, _E2M1_HALVES, halves)
+        sig, exp = np.empty((2, rows, blocks), np.int32)
+        bad = np.empty(rows, np.bool_)
+        _scale_parts(scales, blocks // scales.shape[1], scale_type == "ue8m0", sig, exp, bad)
+        parts.append((halves, sig, exp, bad))
+    (one, *of_a), (other, *of_b) = parts
     out = np.empty(c.shape, np.uint32)
-    _block_sums(one, other, a_sig, a_exp, b_sig, b_exp, c_sig, c_exp, bad, out)
-    if infinite is not None:
-        out[infinite] = c[infinite]
+    _block_sums(one, other, *of_a, *of_b, negate, c, out)
     return out
-
-
-def _scales(codes: Array, kind: str) -> tuple[Array, Array, Array]:
-    """(significands in eighths, exponents, rows with a NaN). The sign of an UE4M3 is ignored."""
-    if kind == "ue8m0":
-        exponent = codes.astype(np.int32) - 127
-        return np.full(codes.shape, 8, np.int32), exponent, (codes == 0xFF).any(axis=1)
-    significand, exponent, _ = elements(codes & np.uint8(0x7F), "e4m3")
-    return significand, exponent, ((codes & 0x7F) == 0x7F).any(axis=1)
 
 
 def integer_dots(a: Array, b: Array, c: Array, saturates: bool) -> Array:

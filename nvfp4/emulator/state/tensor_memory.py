@@ -49,6 +49,7 @@ class CtaTensorMemory:
         self.from_above = from_above
         self.permitted = True
         self.undefined_by: dict[int, int] = {}
+        self._accessible: set[tuple[int, int]] = set()
 
     def room_for(self, count: int) -> int | None:
         """The first of so many free columns next to each other; None while there are none."""
@@ -70,14 +71,18 @@ class CtaTensorMemory:
         """The allocation that starts at a column is given back."""
         count = self.allocated.pop(first)
         self.owners[first : first + count] = -2
+        self._accessible.clear()
 
     def trouble(self, column: int, count: int) -> str | None:
         """Why so many columns from one on cannot be accessed, in words."""
+        if (column, count) in self._accessible:
+            return None
         if column + count > COLUMNS:
             return f"columns {column} to {column + count - 1} of {COLUMNS}"
         owners = self.owners[column : column + count]
         bad = np.flatnonzero(owners < 0)
         if not bad.size:
+            self._accessible.add((column, count))
             return None
         first = column + int(bad[0])
         if owners[bad[0]] == -2:

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.tensor_memory import COLUMNS, LANES
@@ -30,8 +31,43 @@ _UNDER_WAY = 0x7FFFFFFF
 """The clock of a warp's access that it has not waited for."""
 CHUNK_BYTES = 16
 
-Lanes = slice | Array
-"""Lanes of tensor memory."""
+_MOST_STAMPS = 64
+"""Different stamps of one access's words that are looked at."""
+
+
+@loop
+def _other(stamps, start, stop, lanes, fine, count):  # type: ignore[no-untyped-def]
+    """A stamp among some words that is neither 0 nor among the first `count` of `fine`, or 0."""
+    last = np.int64(0)
+    for column in range(start, stop):
+        for i in range(lanes.shape[0]):
+            stamp = stamps[column, lanes[i]]
+            if stamp == last:
+                continue
+            known = stamp == 0
+            for j in range(count):
+                known |= stamp == fine[j]
+            if not known:
+                return stamp
+            last = stamp
+    return np.int64(0)
+
+
+@loop
+def _stamp(stamps, start, stop, lanes, new):  # type: ignore[no-untyped-def]
+    """Give some words a stamp."""
+    for column in range(start, stop):
+        for i in range(lanes.shape[0]):
+            stamps[column, lanes[i]] = new
+
+
+@loop
+def _restamp(stamps, start, stop, lanes, old, new):  # type: ignore[no-untyped-def]
+    """The same where they have another one."""
+    for column in range(start, stop):
+        for i in range(lanes.shape[0]):
+            if stamps[column, lanes[i]] == old:
+                stamps[column, lanes[i]] = new
 
 
 @dataclass(frozen=True)
@@ -58,7 +94,7 @@ class _Pending:
 
     stamps: Array
     columns: slice
-    lanes: Lanes
+    lanes: Array
 
 
 @dataclass
@@ -94,6 +130,7 @@ class TensorPipe:
         self.checked = batch.shared.checked
         self.late = batch.launch.order.bulk_copies_late
         self.rows: dict[int, CtaPipe] = {}
+        self._fine = np.zeros(_MOST_STAMPS, np.int64)
 
     def of(self, row: int) -> CtaPipe:
         """Of a CTA, by its place in the batch."""
@@ -150,20 +187,23 @@ class TensorPipe:
     # --- accesses -------------------------------------------------------------------------
 
     def note_warp(
-        self, lane: int, place: Any, columns: slice, lanes: Lanes, writes: bool
+        self, lane: int, place: Any, columns: slice, lanes: Array, writes: bool
     ) -> Conflict | None:
         """A lane's warp reads or writes words; the access is under way until `wait`."""
         known, row, warp = self._knowledge(lane)
         pipe = self.of(row)
         assert pipe.writers is not None and pipe.readers is not None
-        mine = known[warp]
-        found = self._worst(pipe, mine, lane, warp, pipe.writers[columns, lanes], "written")
+        mine, stamp = known[warp], _UNDER_WAY << 16 | (warp + 1)
+        new = stamp if writes else 0
+        found = self._worst(pipe, mine, lane, warp, pipe.writers, columns, lanes, new, "written")
         if writes:
             for stamps in pipe.readers:
-                found = found or self._worst(pipe, mine, lane, warp, stamps[columns, lanes], "read")
-        stamp = _UNDER_WAY << 16 | (warp + 1)
+                found = found or self._worst(
+                    pipe, mine, lane, warp, stamps, columns, lanes, 0, "read"
+                )
+        else:
+            _stamp(pipe.readers[0], columns.start, columns.stop, lanes, stamp)
         array = pipe.writers if writes else pipe.readers[0]
-        array[columns, lanes] = stamp
         pipe.pending.setdefault((warp, writes), []).append(_Pending(array, columns, lanes))
         pipe.places[stamp] = place
         return found
@@ -175,41 +215,49 @@ class TensorPipe:
         old = _UNDER_WAY << 16 | (warp + 1)
         new = int(known[warp, warp]) << 16 | (warp + 1)
         for each in pipe.pending.pop((warp, writes), []):
-            words = each.stamps[each.columns, each.lanes]
-            each.stamps[each.columns, each.lanes] = np.where(words == old, new, words)
+            _restamp(each.stamps, each.columns.start, each.columns.stop, each.lanes, old, new)
         if old in pipe.places:
             pipe.places[new] = pipe.places[old]
 
     def note_pipe(
-        self, lane: int, number: int, columns: slice, lanes: Lanes, writes: bool
+        self, lane: int, number: int, columns: slice, lanes: Array, writes: bool
     ) -> Conflict | None:
         """An operation that a lane issued reads or writes words."""
         known, row, warp = self._knowledge(lane)
         pipe = self.of(row)
         assert pipe.writers is not None and pipe.readers is not None
-        mine = known[warp]
-        found = self._worst(pipe, mine, lane, warp, pipe.writers[columns, lanes], "written", True)
+        mine, stamp = known[warp], number << 16 | PIPE
+        new = stamp if writes else 0
+        found = self._worst(
+            pipe, mine, lane, warp, pipe.writers, columns, lanes, new, "written", True
+        )
         if writes:
             for stamps in pipe.readers:
-                words = stamps[columns, lanes]
-                found = found or self._worst(pipe, mine, lane, warp, words, "read", True)
-        array = pipe.writers if writes else pipe.readers[1]
-        array[columns, lanes] = number << 16 | PIPE
+                found = found or self._worst(
+                    pipe, mine, lane, warp, stamps, columns, lanes, 0, "read", True
+                )
+        else:
+            _stamp(pipe.readers[1], columns.start, columns.stop, lanes, stamp)
         return found
 
     def _worst(
-        self, pipe: CtaPipe, mine: Array, lane: int, warp: int, words: Array, verb: str,
-        by_pipe: bool = False,
+        self, pipe: CtaPipe, mine: Array, lane: int, warp: int, stamps: Array, columns: slice,
+        lanes: Array, new: int, verb: str, by_pipe: bool = False,
     ) -> Conflict | None:  # fmt: skip
-        """The first earlier access among these stamps that is not in order with what a warp, or
-        the pipe on its behalf, does now."""
-        first = words.flat[0] if words.size else 0
-        stamps = [int(first)] if (words == first).all() else np.unique(words).tolist()
-        for stamp in stamps:
+        """The first earlier access among the stamps of some words that is not in order with what a
+        warp, or the pipe on its behalf, does now. new: the stamp that they get, 0 for none."""
+        found = None
+        for count in range(_MOST_STAMPS):
+            stamp = int(_other(stamps, columns.start, columns.stop, lanes, self._fine, count))
+            if not stamp:
+                break
             found = self._unordered(pipe, mine, lane, warp, stamp, verb, by_pipe)
             if found is not None:
-                return found
-        return None
+                break
+            self._fine[count] = stamp
+        if new:
+            _stamp(stamps, columns.start, columns.stop, lanes, new)
+        return found
 
     def _unordered(
         self, pipe: CtaPipe, mine: Array, lane: int, warp: int, stamp: int, verb: str, by_pipe: bool
@@ -243,6 +291,8 @@ class TensorPipe:
         by_pipe: bool,
     ) -> Conflict | None:
         before = pipe.issued[number - 1]
+        if by_pipe and (before.warp == warp or before.clock <= mine[before.warp]):
+            return None  # the pipe keeps the order in which it is given operations
         if self.complete_for(lane, number):
             return None
         opcode = before.place.site.opcode
@@ -251,8 +301,6 @@ class TensorPipe:
             said = f"{opcode} {does} it: no wait for a tcgen05.commit behind it lies between"
             hint = "wait for the mbarrier that tcgen05.commit arrives at"
             return Conflict(said, hint, before.place)
-        if before.warp == warp or before.clock <= mine[before.warp]:
-            return None
         said = f"{opcode} of warp {before.warp} has {verb} it, and nothing orders the two warps"
         return Conflict(
             said, "put a barrier between the two, or issue both by one thread", before.place
@@ -260,12 +308,11 @@ class TensorPipe:
 
     # --- shared memory --------------------------------------------------------------------
 
-    def note_source(self, lane: int, number: int, chunks: Array) -> None:
-        """An operation reads 16 bytes of shared memory at each of these offsets."""
-        row = lane // self.batch.grid.threads
-        reads = self.of(row).reads
+    def sources_of(self, lane: int) -> Array:
+        """The operations of a lane's CTA that read each 16 bytes of its shared memory last."""
+        reads = self.of(lane // self.batch.grid.threads).reads
         assert reads is not None
-        reads[(chunks - row * self.batch.shared.stride) // CHUNK_BYTES] = number
+        return reads
 
     def still_reads(self, lane: int, offset: Array, nbytes: int) -> Issued | None:
         """The operation that may still read bytes which a lane writes. offset: in the batch's

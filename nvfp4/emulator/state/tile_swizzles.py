@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
 
 UNKNOWN = 0
@@ -21,8 +20,3 @@ class TileSwizzles:
     def note(self, offset: int, nbytes: int, width: int) -> None:
         """The copy engine writes a range of the batch's shared memory."""
         self.width[offset // _CHUNK_BYTES : (offset + nbytes) // _CHUNK_BYTES] = width
-
-    def at(self, offset: Array) -> Array:
-        """Of 16 bytes at each offset."""
-        found: Array = self.width[offset // _CHUNK_BYTES]
-        return found

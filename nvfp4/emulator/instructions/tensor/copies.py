@@ -24,6 +24,7 @@ from nvfp4.emulator.instructions.tensor.issue import (
     require_one_cta,
 )
 from nvfp4.emulator.instructions.tensor.sources import source_of
+from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Execution
 from nvfp4.emulator.state.tensor_memory import LANES, CtaTensorMemory, split_address
@@ -109,26 +110,37 @@ def _issue(at: LaneSite, shape: _Shape, widening: str | None, address: int, bits
     require_columns(at, "copy", column, shape.columns)
     pipes = pipes_of(at)
     number = pipes.issue(at.lane, at)
-    source = source_of(at, number, bits, "the source", shape.rows, 4 * shape.columns)
+    place = (shape.rows, 4 * shape.columns, False, 1)
+    source = source_of(at, number, bits, "the source", place)
     columns, lanes = slice(column, column + shape.columns), shape.lanes + lane
     if at.batch.shared.checked:
-        for each in lanes:
-            found = pipes.note_pipe(at.lane, number, columns, each, writes=True)
-            note_conflict(at, "copy", address, found)
+        found = pipes.note_pipe(at.lane, number, columns, lanes.reshape(-1), writes=True)
+        note_conflict(at, "copy", address, found)
     at.batch.traffic.tensor_bytes_written += 4 * shape.columns * lanes.size
 
     def perform() -> None:
-        words = _widened(source.fetch(1), widening).view(np.uint32)
+        words = _widened(source.fetch(), widening).view(np.uint32)
         memory = memory_of(at)
+        _spread(words, memory.words, column, lanes)
+        if not at.batch.shared.checked:
+            return
         for each in lanes:
-            memory.words[columns, each] = words.T
-            memory.defined[columns, each] = source.defined
-        if not source.defined.all():
+            memory.defined[columns, each] = True if source.defined is None else source.defined
+        if source.defined is not None:
             memory.undefined_by.update(
                 dict.fromkeys(range(column, columns.stop), at.site.instruction.line)
             )
 
     pipes.submit(at.lane, perform)
+
+
+@loop
+def _spread(rows, words, column, lanes):  # type: ignore[no-untyped-def]
+    """Each row goes to a lane, once for each row of `lanes`."""
+    for copy in range(lanes.shape[0]):
+        for row in range(rows.shape[0]):
+            for i in range(rows.shape[1]):
+                words[column + i, lanes[copy, row]] = rows[row, i]
 
 
 def _widened(rows: Array, widening: str | None) -> Array:
@@ -169,7 +181,7 @@ def shift(site: Site) -> Action:
             require_columns(at, "shift", column, _SHIFTED_COLUMNS)
             pipes = pipes_of(at)
             number = pipes.issue(at.lane, at)
-            columns, lanes = slice(column, column + _SHIFTED_COLUMNS), slice(lane, lane + 32)
+            columns, lanes = slice(column, column + _SHIFTED_COLUMNS), np.arange(lane, lane + 32)
             if at.batch.shared.checked:
                 found = pipes.note_pipe(at.lane, number, columns, lanes, writes=True)
                 note_conflict(at, "shift", address, found)

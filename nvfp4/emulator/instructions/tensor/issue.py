@@ -11,7 +11,12 @@ from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.instructions.warp import by_warp, whole_warps
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Execution
-from nvfp4.emulator.state.tensor_memory import CtaTensorMemory, TensorMemory, in_words
+from nvfp4.emulator.state.tensor_memory import (
+    LANES,
+    CtaTensorMemory,
+    TensorMemory,
+    in_words,
+)
 from nvfp4.emulator.state.tensor_pipe import Conflict, CtaPipe, TensorPipe
 
 
@@ -96,7 +101,8 @@ def note_conflict(at: LaneSite, what: str, address: int, found: Conflict | None)
     at.note(TensorRace, text, found.hint, related=related)
 
 
-ALL_LANES_OF_MEMORY = slice(0, 128)
+ALL_LANES_OF_MEMORY = np.arange(LANES)
+"""Of tensor memory."""
 
 
 def any_set(values: Array) -> bool:

@@ -145,7 +145,7 @@ def _note(at: LaneSite, fragment: Fragment, lane: int, column: int, writes: bool
             spans = [(first, middle), (int(reached[gaps[0] + 1]), last + 1 + fragment.packed)]
     else:
         spans = [(0, fragment.columns)]
-    lanes = slice(lane, lane + fragment.lanes)
+    lanes = np.arange(lane, lane + fragment.lanes)
     what = "write" if writes else "read"
     for start, stop in spans:
         columns = slice(column + start, column + stop)

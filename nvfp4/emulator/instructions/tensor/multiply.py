@@ -8,12 +8,19 @@ Block Scaling.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache, partial
 
 import numpy as np
 
 from nvfp4.emulator.arithmetic import fused_dots
-from nvfp4.emulator.errors import TensorDescriptorFault, TensorMemoryFault, UnsupportedInstruction
+from nvfp4.emulator.errors import (
+    EmulatorError,
+    TensorDescriptorFault,
+    TensorMemoryFault,
+    UnsupportedInstruction,
+)
 from nvfp4.emulator.instructions.action import Action, LaneSite, Site, instruction
 from nvfp4.emulator.instructions.action import Source as Operand
 from nvfp4.emulator.instructions.tensor import instruction_descriptor
@@ -22,10 +29,10 @@ from nvfp4.emulator.instructions.tensor.instruction_descriptor import (
     DEPTH_BYTES,
     KINDS,
     Contradiction,
+    InstructionDescriptor,
     NotEmulated,
 )
 from nvfp4.emulator.instructions.tensor.issue import (
-    ALL_LANES_OF_MEMORY,
     issuing_lanes,
     memory_of,
     note_conflict,
@@ -34,6 +41,7 @@ from nvfp4.emulator.instructions.tensor.issue import (
     require_one_cta,
 )
 from nvfp4.emulator.instructions.tensor.sources import Source, source_of
+from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.program import Memory, OperandList
 from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import Array
@@ -148,6 +156,76 @@ def _scale_vector(site: Site, kind: str) -> int:
     return given
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """What an instruction is with certain operands, whoever executes it.
+
+    spans: parts of d: (columns of tensor memory, lanes, columns of d). a_lanes: where rows of a
+    lie in tensor memory. columns: all that is touched there: (what, first, count). problem: what is
+    wrong: (kind of error, message); a kind of None is for what is not emulated.
+    """
+
+    shape: InstructionDescriptor
+    spans: tuple[tuple[slice, Array, slice], ...] = ()
+    a_lanes: Array | None = None
+    columns: tuple[tuple[str, int, int], ...] = ()
+    problem: tuple[type[EmulatorError] | None, str] | None = None
+
+
+@lru_cache(maxsize=2048)
+def _plan(form: _Form, bits: int, d: int, a: int, scales: tuple[int, int] | None) -> _Plan:
+    """Look at the operands but for matrices in shared memory. Raises Contradiction, NotEmulated."""
+    shape = instruction_descriptor.decode(bits, form.kind, form.scale_vector, form.ws)
+    lane, column = split_address(d)
+    a_lane, a_column = split_address(a) if form.a_inside else (0, 0)
+    halves = shape.rows == 64 and not form.ws
+    for name, first in (("d", lane), ("a", a_lane)):
+        if first not in ((0, 16) if halves else (0,)):
+            known = "0 or 16" if halves else "0"
+            what = f"{name} begins at lane {first} of tensor memory, not at {known}"
+            return _Plan(shape, problem=(TensorMemoryFault, what))
+    if halves and form.a_inside and lane != a_lane:
+        what = "a and d of M = 64 begin at different lanes of tensor memory"
+        return _Plan(shape, problem=(TensorMemoryFault, what))
+    if form.a_inside and form.ws and shape.rows < LANES:
+        return _Plan(shape, problem=(None, f"a in tensor memory with M = {shape.rows}"))
+    if form.a_inside and shape.transpose_a:
+        return _Plan(shape, problem=(TensorDescriptorFault, "a in tensor memory is transposed"))
+    spans = tuple(_spans(shape, form.ws, lane, column))
+    columns = [("d", place.start, place.stop - place.start) for place, _, _ in spans]
+    if form.a_inside:
+        columns.append(("a", a_column, _COLUMNS_OF_A))
+    if scales is not None:
+        for name, address, rows in (("a", scales[0], shape.rows), ("b", scales[1], shape.columns)):
+            scale_lane, first = split_address(address & _SCALE_ADDRESS)
+            if scale_lane:
+                what = f"the scales of {name} begin at lane {scale_lane} of tensor memory, not at 0"
+                return _Plan(shape, problem=(TensorMemoryFault, what))
+            if name == "b" and first % _SCALE_COLUMNS:
+                return _Plan(shape, problem=(None, "scales of b at an odd column"))
+            columns.append((f"the scales of {name}", first, -(-rows // 32)))
+    return _Plan(shape, spans, _row_lanes(shape.rows, a_lane), tuple(columns))
+
+
+def _spans(
+    shape: InstructionDescriptor, ws: bool, lane: int, column: int
+) -> Iterator[tuple[slice, Array, slice]]:
+    rows, columns = shape.rows, shape.columns
+    parts = LANES // rows if ws else 1
+    width = columns // parts
+    place = slice(column, column + width)
+    for i in range(parts):
+        lanes = np.arange(i * rows, (i + 1) * rows) if parts > 1 else _row_lanes(rows, lane)
+        yield place, lanes, slice(i * width, (i + 1) * width)
+
+
+def _row_lanes(rows: int, lane: int) -> Array:
+    """The lanes of all rows, from a lane on."""
+    if rows == 64:
+        return np.arange(64) // 16 * 32 + np.arange(64) % 16 + lane
+    return np.arange(rows)
+
+
 class _Product:
     """One instruction of one CTA."""
 
@@ -158,217 +236,170 @@ class _Product:
         self.at, self.form, self.accumulate = at, form, accumulate
         self.memory = memory_of(at)
         self.pipes = pipes_of(at)
-        self.a, self.b, self.scales, self.disabled = a, b, scales, disabled
+        self.d, self.a, self.b, self.scales, self.disabled = d, a, b, scales, disabled
         try:
-            self.shape = instruction_descriptor.decode(bits, form.kind, form.scale_vector, form.ws)
+            self.plan = _plan(form, bits, d, a if form.a_inside else 0, scales)
         except Contradiction as error:
             at.fault(TensorDescriptorFault, f"the instruction descriptor {bits:#010x}: {error}")
         except NotEmulated as error:
             at.fault(UnsupportedInstruction, f"{at.site.opcode} with {error} is not emulated")
-        self.d = d
-        self.lane, self.column = split_address(d)
-        self.a_lane, self.a_column = split_address(a) if form.a_inside else (0, 0)
+        self.shape = self.plan.shape
+        if self.plan.problem is not None:
+            kind, what = self.plan.problem
+            if kind is None:
+                raise at.site.unsupported(f"{at.site.opcode}: {what} is not emulated")
+            at.fault(kind, f"{at.site.opcode} ({self.shape}): {what}")
 
     def issue(self) -> None:
         """Check the operation and perform it, now or late."""
         at, shape = self.at, self.shape
-        self._require_reach()
+        for what, first, count in self.plan.columns:
+            require_columns(at, what, first, count)
         number = self.pipes.issue(at.lane, at)
-        is_tf32 = shape.kind == "tf32"
+        is_tf32, size = shape.kind == "tf32", shape.element_bytes
         a = None
         if not self.form.a_inside:
-            a = source_of(
-                at, number, self.a, "a", shape.rows, DEPTH_BYTES, shape.transpose_a,
-                shape.element_bytes, is_tf32,
-            )  # fmt: skip
-        b = source_of(
-            at, number, self.b, "b", shape.columns, DEPTH_BYTES, shape.transpose_b,
-            shape.element_bytes, is_tf32,
-        )  # fmt: skip
+            place = (shape.rows, DEPTH_BYTES, shape.transpose_a, size)
+            a = source_of(at, number, self.a, "a", place, is_tf32)
+        place = (shape.columns, DEPTH_BYTES, shape.transpose_b, size)
+        b = source_of(at, number, self.b, "b", place, is_tf32)
         if at.batch.shared.checked:
             self._note(number)
-        traffic = at.batch.traffic
+        traffic, busy = at.batch.traffic, cycles(shape.columns)
         traffic.tensor_instructions += 1
-        traffic.tensor_cycles += cycles(shape.columns)
+        traffic.tensor_cycles += busy
         if at.batch.launch.tally is not None:
-            at.batch.launch.tally.multiplied(at.site.instruction, cycles(shape.columns))
-        self.pipes.submit(at.lane, lambda: self._perform(a, b))
-
-    # --- where it is ------------------------------------------------------------------------
-
-    def _spans(self) -> list[tuple[slice, Array | slice, slice]]:
-        """Parts of d: (columns of tensor memory, lanes, columns of d)."""
-        rows, columns = self.shape.rows, self.shape.columns
-        if self.form.ws and rows < LANES:
-            parts = LANES // rows
-            width = columns // parts
-            place = slice(self.column, self.column + width)
-            return [
-                (place, slice(i * rows, (i + 1) * rows), slice(i * width, (i + 1) * width))
-                for i in range(parts)
-            ]
-        whole = slice(self.column, self.column + columns)
-        return [(whole, self._lanes(self.lane), slice(0, columns))]
-
-    def _lanes(self, lane: int) -> Array | slice:
-        """The lanes of all rows, from an address's lane on."""
-        if self.shape.rows == LANES:
-            return ALL_LANES_OF_MEMORY
-        found: Array = (np.arange(64) // 16 * 32 + np.arange(64) % 16) + lane
-        return found
-
-    def _require_reach(self) -> None:
-        at, shape, form = self.at, self.shape, self.form
-        halves = shape.rows == 64 and not form.ws
-        for name, lane in (("d", self.lane), ("a", self.a_lane)):
-            if lane not in ((0, 16) if halves else (0,)):
-                known = "0 or 16" if halves else "0"
-                at.fault(
-                    TensorMemoryFault,
-                    f"{name} of {at.site.opcode} begins at lane {lane} of tensor memory, and M = "
-                    f"{shape.rows} takes {known}",
-                )
-        if halves and form.a_inside and self.lane != self.a_lane:
-            at.fault(
-                TensorMemoryFault, "a and d of M = 64 begin at different lanes of tensor memory"
-            )
-        if form.a_inside and form.ws and shape.rows < LANES:
-            raise at.site.unsupported(
-                f"{at.site.opcode}: a in tensor memory with M = {shape.rows} is not emulated"
-            )
-        if form.a_inside and shape.transpose_a:
-            at.fault(TensorDescriptorFault, "a in tensor memory is said to be transposed")
-        for columns, _, _ in self._spans():
-            require_columns(at, "d", columns.start, columns.stop - columns.start)
-        if form.a_inside:
-            require_columns(at, "a", self.a_column, _COLUMNS_OF_A)
-        if self.scales is not None:
-            for name, address, rows in self._scale_operands():
-                lane, column = split_address(address)
-                if lane:
-                    at.fault(
-                        TensorMemoryFault, f"the scales of {name} begin at lane {lane}, which is 0"
-                    )
-                if name == "b" and column % _SCALE_COLUMNS:
-                    raise at.site.unsupported(
-                        f"{at.site.opcode}: scales of b at an odd column are not emulated"
-                    )
-                require_columns(at, f"scales of {name}", column, -(-rows // 32))
-
-    def _scale_operands(self) -> list[tuple[str, int, int]]:
-        """(name, address, rows) of both."""
-        assert self.scales is not None
-        a, b = (each & _SCALE_ADDRESS for each in self.scales)
-        return [("a", a, self.shape.rows), ("b", b, self.shape.columns)]
+            at.batch.launch.tally.multiplied(at.site.instruction, busy)
+        self.pipes.submit(at.lane, partial(self._perform, a, b))
 
     def _note(self, number: int) -> None:
         """Tell the race check what the operation touches in tensor memory."""
         at, pipes = self.at, self.pipes
-        for columns, lanes, _ in self._spans():
+        for columns, lanes, _ in self.plan.spans:
             found = pipes.note_pipe(at.lane, number, columns, lanes, writes=True)
             note_conflict(at, "d", self.d, found)
-        if self.form.a_inside:
-            columns = slice(self.a_column, self.a_column + _COLUMNS_OF_A)
-            lanes = self._lanes(self.a_lane)
-            found = pipes.note_pipe(at.lane, number, columns, lanes, writes=False)
-            note_conflict(at, "read of a", self.a, found)
-        if self.scales is not None:
-            for name, address, rows in self._scale_operands():
-                column = split_address(address)[1]
-                columns = slice(column, column + -(-rows // 32))
-                lanes = slice(0, min(rows, 32))
-                found = pipes.note_pipe(at.lane, number, columns, lanes, writes=False)
-                note_conflict(at, f"read of the scales of {name}", address, found)
+        for what, first, count in self.plan.columns[len(self.plan.spans) :]:
+            of_a = self.plan.a_lanes if what == "a" else None
+            reached = _SCALE_LANES if of_a is None else of_a
+            columns = slice(first, first + count)
+            found = pipes.note_pipe(at.lane, number, columns, reached, writes=False)
+            note_conflict(at, f"read of {what}", first, found)
 
     # --- what it does -----------------------------------------------------------------------
 
     def _perform(self, a: Source | None, b: Source) -> None:
         shape, memory = self.shape, self.memory
         one, a_defined = self._a(a)
-        other = _codes(b.fetch(shape.element_bytes), shape.b, shape.kind)
+        other = _codes(b.fetch(), shape.b, shape.kind)
         scales = None if self.scales is None else self._scales()
-        for columns, lanes, part in self._spans():
+        for columns, lanes, part in self.plan.spans:
             before = memory.words[columns, lanes]
-            defined = b.defined[part, None] & a_defined[None, :]
-            if self.accumulate:
-                defined = defined & memory.defined[columns, lanes]
-                c = np.ascontiguousarray(before)
-            else:
-                c = np.zeros(before.shape, np.uint32)
-            if scales is not None:
-                defined = defined & scales[0][1][None, :] & scales[1][1][part, None]
+            c = before if self.accumulate else np.zeros(before.shape, np.uint32)
             own = None if scales is None else (scales[0][0], scales[1][0][part])
             d = self._sums(one, other[part], c, own)
+            kept = None
             if self.disabled:
                 kept = _bits(self.disabled)[lanes]
                 d = np.where(kept, before, d)
-                defined = np.where(kept, memory.defined[columns, lanes], defined)
             memory.words[columns, lanes] = d
-            memory.defined[columns, lanes] = defined
-            if not defined.all():
-                line = self.at.site.instruction.line
-                memory.undefined_by.update(dict.fromkeys(range(columns.start, columns.stop), line))
+            if self.at.batch.shared.checked:
+                rows = [a_defined, None if scales is None else scales[0][1]]
+                of_b = [b.defined, None if scales is None else scales[1][1]]
+                self._define(
+                    columns, lanes, rows, [x if x is None else x[part] for x in of_b], kept
+                )
 
-    def _a(self, source: Source | None) -> tuple[Array, Array]:
+    def _define(
+        self, columns: slice, lanes: Array, rows: list[Array | None], others: list[Array | None],
+        kept: Array | None,
+    ) -> None:  # fmt: skip
+        """Which words of d are defined now: those whose operands all are."""
+        memory = self.memory
+        before = memory.defined[columns, lanes]
+        defined = before if self.accumulate else np.ones(before.shape, np.bool_)
+        for of_rows in rows:
+            defined = defined if of_rows is None else defined & of_rows[None, :]
+        for of_columns in others:
+            defined = defined if of_columns is None else defined & of_columns[:, None]
+        if kept is not None:
+            defined = np.where(kept, before, defined)
+        memory.defined[columns, lanes] = defined
+        if not defined.all():
+            line = self.at.site.instruction.line
+            memory.undefined_by.update(dict.fromkeys(range(columns.start, columns.stop), line))
+
+    def _a(self, source: Source | None) -> tuple[Array, Array | None]:
         """(codes [m, k], which rows are defined)."""
         shape = self.shape
         if source is not None:
-            return _codes(source.fetch(shape.element_bytes), shape.a, shape.kind), source.defined
-        columns = slice(self.a_column, self.a_column + _COLUMNS_OF_A)
-        lanes = self._lanes(self.a_lane)
+            return _codes(source.fetch(), shape.a, shape.kind), source.defined
+        first = split_address(self.a)[1]
+        columns, lanes = slice(first, first + _COLUMNS_OF_A), self.plan.a_lanes
         words = np.ascontiguousarray(self.memory.words[columns, lanes].T)
         codes = words.view(f"u{shape.element_bytes}")
         defined = np.asarray(self.memory.defined[columns, lanes].all(axis=0))
         return _codes(codes, shape.a, shape.kind, inside=True), defined
 
-    def _scales(self) -> list[tuple[Array, Array]]:
+    def _scales(self) -> list[tuple[Array, Array | None]]:
         """Of a and of b: (uint8[rows, scales of a row], which rows are defined)."""
         shape, count = self.shape, self.form.scale_vector
         assert count is not None
-        found = []
-        firsts = (shape.a_scale_byte, shape.b_scale_byte)
-        for (name, address, rows), first in zip(self._scale_operands(), firsts, strict=True):
-            column = split_address(address)[1]
-            width = -(-rows // 32)
-            words = self.memory.words[column : column + width].reshape(width, 4, 32)
-            used = np.arange(width * 32).reshape(width, 32) < rows
-            raw = np.ascontiguousarray(words.transpose(1, 0, 2)).view(np.uint8)
-            chosen = raw.reshape(4, width * 32, 4)[:, :, first : first + count]
-            flags = self.memory.defined[column : column + width].reshape(width, 4, 32)
-            defined = flags[:, 0].reshape(-1) & used.reshape(-1)
-            self._require_copies(name, chosen[:, :rows], flags.all(axis=1).reshape(-1)[:rows])
-            found.append((chosen[0, :rows], defined[:rows]))
+        found: list[tuple[Array, Array | None]] = []
+        places = self.plan.columns[-2:]
+        for (what, column, width), rows, first in (
+            (places[0], shape.rows, shape.a_scale_byte),
+            (places[1], shape.columns, shape.b_scale_byte),
+        ):
+            codes = np.empty((rows, count), np.uint8)
+            differs = _read_scales(self.memory.words, column, first, codes)
+            if differs >= 0:
+                self.at.fault(
+                    TensorMemoryFault,
+                    f"{what} of row {differs} differ between the four groups of 32 lanes of "
+                    "tensor memory",
+                    hint="tcgen05.cp.32x128b.warpx4 copies them to all four",
+                )
+            defined = None
+            if self.at.batch.shared.checked:
+                flags = self.memory.defined[column : column + width].reshape(width, 4, 32)
+                if not flags.all():
+                    defined = np.asarray(flags.all(axis=1)).reshape(-1)[:rows]
+            found.append((codes, defined))
         return found
-
-    def _require_copies(self, name: str, chosen: Array, defined: Array) -> None:
-        """Fault unless all four groups of lanes hold the same scales."""
-        same = (chosen == chosen[0]).all(axis=(0, 2))
-        lanes_disagree = ~same
-        if lanes_disagree.any():
-            row = int(np.flatnonzero(lanes_disagree)[0])
-            self.at.fault(
-                TensorMemoryFault,
-                f"the scales of row {row} of {name} differ between the four groups of 32 lanes of "
-                "tensor memory",
-                hint="tcgen05.cp.32x128b.warpx4 copies them to all four",
-            )
 
     def _sums(self, a: Array, b: Array, c: Array, scales: tuple[Array, Array] | None) -> Array:
         shape = self.shape
         negate = shape.negate_a != shape.negate_b
         if shape.kind == "i8":
             return fused_dots.integer_dots(a, b, c, shape.saturates)
+        types = shape.a, shape.b
         if scales is None:
-            types = shape.a, shape.b
             half, by = shape.d == "f16", self.form.d_shift
             return fused_dots.dots(a, b, types, c, half, negate=negate, c_shift=by)
         if shape.kind == "mxf8f6f4":
             rows = (scales[0][:, 0], scales[1][:, 0])
-            return fused_dots.dots(a, b, (shape.a, shape.b), c, False, rows, negate)
+            return fused_dots.dots(a, b, types, c, False, rows, negate)
         assert shape.scale_type is not None
-        repeats = 4 // scales[0].shape[1]
-        blocks = [np.repeat(each, repeats, axis=1) for each in scales]
-        return fused_dots.block_dots(a, b, blocks[0], blocks[1], shape.scale_type, c, negate)
+        return fused_dots.block_dots(a, b, *scales, shape.scale_type, c, negate)
+
+
+_SCALE_LANES = np.arange(32)
+
+
+@loop
+def _read_scales(words, column, first, codes):  # type: ignore[no-untyped-def]
+    """codes[row, i]: byte first + i of each row's word. Returns the first row whose words differ
+    between the four groups of 32 lanes in these bytes, or -1."""
+    for row in range(codes.shape[0]):
+        for group in range(4):
+            word = words[column + row // 32, 32 * group + row % 32]
+            for i in range(codes.shape[1]):
+                code = np.uint8(word >> (8 * (first + i)))
+                if group == 0:
+                    codes[row, i] = code
+                elif codes[row, i] != code:
+                    return row
+    return -1
 
 
 def cycles(columns: int) -> int:
@@ -390,13 +421,11 @@ _NARROW = {"e2m1": (4, 2), "e2m3": (6, 0), "e3m2": (6, 0)}
 
 
 def _codes(raw: Array, name: str, kind: str, inside: bool = False) -> Array:
-    """The elements of rows as they lie in shared memory, or inside tensor memory."""
+    """The elements of rows as they lie in shared memory, or inside tensor memory; where all are
+    pairs of FP4, the pairs."""
     if name == "s8":
         return raw.view(np.int8)
-    if kind in ("mxf4", "mxf4nvf4"):
-        pairs = np.stack((raw & 15, raw >> 4), axis=-1)
-        return pairs.reshape(raw.shape[0], -1)
-    if name not in _NARROW:
+    if kind in ("mxf4", "mxf4nvf4") or name not in _NARROW:
         return raw
     bits, lowest = _NARROW[name]
     if inside:
