@@ -16,9 +16,9 @@ from statistics import median
 from nvfp4.model.sass import Block, Code
 
 _ANCHORS = frozenset(
-    "LDG STG LDS STS SHFL BAR ATOM ATOMG ATOMS RED REDG LDGSTS LDSM STSM HMMA IMMA QMMA OMMA VOTE "
-    "LD ST".split()
-)
+    ("LDG", "STG", "LDS", "STS", "SHFL", "BAR", "ATOM", "ATOMG", "ATOMS", "RED", "REDG", "LDGSTS",
+     "LDSM", "STSM", "HMMA", "IMMA", "QMMA", "OMMA", "VOTE", "LD", "ST")
+)  # fmt: skip
 _PTX_WIDTH = re.compile(r"(?:\.v([248]))?\.[busf](8|16|32|64|128)(?=\s|\{)")
 _SASS_WIDTH = re.compile(r"\.(256|128|64|U16|S16|U8|S8)\b")
 _MOST_STEPS = 4_000_000
