@@ -26,7 +26,13 @@ _OF_GUESSES = 0.9
 _EVEN = 0.02
 _MANY = 50
 
+_EPSILON = 1e-6
+_TELLING = 4
+_AHEAD = 8
+
 _Key = tuple[int, str]
+Loop = tuple[int, int]
+"""Its first and last block."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,9 @@ def paths(code: Code, ptx: list[str], runs: dict[int, int], warps: int, in_cta: 
     """runs: warp instructions of each line of the PTX, which count from 1, over a launch of so many
     warps, `in_cta` of them in each CTA."""
     each = {line: count / warps for line, count in runs.items()}
-    wanted = _block_runs(code, ptx, each)
+    loops = _loops(code.blocks)
+    wanted = _block_runs(code, ptx, each, loops)
+    turns = _turns(code, wanted, loops)
     traces: list[list[int]] = []
     known: dict[tuple[int, ...], int] = {}
     of_warp = []
@@ -52,7 +60,7 @@ def paths(code: Code, ptx: list[str], runs: dict[int, int], warps: int, in_cta: 
         budget = tuple(_share(runs, warp) for runs in wanted)
         if budget not in known:
             known[budget] = len(traces)
-            traces.append(_walk(code, list(budget)))
+            traces.append(_walk(code, list(budget), turns))
         of_warp.append(known[budget])
     executions = [0] * len(code.instructions)
     for trace, times in Counter(of_warp).items():
@@ -72,7 +80,7 @@ def _share(runs: float, warp: int) -> int:
     return whole + math.ceil((warp + 1) * part) - math.ceil(warp * part)
 
 
-def _loops(blocks: list[Block]) -> list[tuple[int, int]]:
+def _loops(blocks: list[Block]) -> list[Loop]:
     """(first, last) block of each loop, the innermost first."""
     backwards = {(b.branch, b.index) for b in blocks if b.branch is not None}
     found = [(first, last) for first, last in backwards if first <= last]
@@ -80,15 +88,16 @@ def _loops(blocks: list[Block]) -> list[tuple[int, int]]:
     return sorted(found, key=lambda loop: loop[1] - loop[0])
 
 
-def _is_trap(blocks: list[Block], loop: tuple[int, int]) -> bool:
+def _is_trap(blocks: list[Block], loop: Loop) -> bool:
     """The branch to itself behind the end of every kernel."""
     first, last = loop
     return first == last and blocks[first].end - blocks[first].start == 1
 
 
-def _block_runs(code: Code, ptx: list[str], runs: dict[int, float]) -> list[float]:
+def _block_runs(
+    code: Code, ptx: list[str], runs: dict[int, float], loops: list[Loop]
+) -> list[float]:
     """How often a warp runs each block on the average."""
-    loops = _loops(code.blocks)
     copies: dict[_Key, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     for block in code.blocks:
         for number in range(block.start, block.end):
@@ -116,7 +125,7 @@ def _guess(
     runs: dict[int, float],
     guessed: dict[int, list[float]],
     known: dict[int, float],
-    inside: dict[int, tuple[int, int] | None],
+    inside: dict[int, Loop | None],
 ) -> float:
     """How often a warp runs a block without anchors."""
     loop = inside[block.index]
@@ -132,25 +141,33 @@ def _guess(
     return values[int(_OF_GUESSES * (len(values) - 1))]
 
 
-def _innermost(index: int, loops: list[tuple[int, int]]) -> tuple[int, int] | None:
+def _innermost(index: int, loops: list[Loop]) -> Loop | None:
     return next((loop for loop in loops if loop[0] <= index <= loop[1]), None)
 
 
 def _distribute(
-    runs: float, copies: dict[int, float], inside: dict[int, tuple[int, int] | None]
+    runs: float, copies: dict[int, float], inside: dict[int, Loop | None]
 ) -> dict[int, float]:
-    """A line's executions over the blocks that hold copies of it: as many as fit into the loop with
-    the most copies, the rest into the others, and what is outside of loops runs once at most."""
+    """A line's executions over the blocks that hold copies of it. As many as fit go to the loop
+    with the most copies. What stands in front of it is its first turn, or the turns that its copies
+    do not divide; what stands behind it has the rest; both run once at most."""
     found: dict[int, float] = {}
     left = runs
     looped = sorted((n for n in copies if inside[n]), key=lambda n: -copies[n])
+    main = looped[0] if looped else -1
     straight = [n for n in copies if not inside[n]]
+    for n in [n for n in straight if n < main]:
+        most = copies[main]
+        odd = left if most <= 1 else left - most * math.floor(left / most + _EPSILON)
+        found[n] = min(1.0, odd / copies[n]) if odd >= copies[n] or left < most else 0.0
+        left -= found[n] * copies[n]
+    behind = [n for n in straight if n > main]
     for n in looped:
         whole = left / copies[n]
-        alone = n == looped[-1] and not straight
-        found[n] = whole if alone else math.floor(whole + 1e-6)
+        alone = n == looped[-1] and not behind
+        found[n] = max(0.0, whole if alone else math.floor(whole + _EPSILON))
         left -= found[n] * copies[n]
-    for n in straight:
+    for n in behind:
         found[n] = max(0.0, min(1.0, left / copies[n]))
         left -= found[n] * copies[n]
     return found
@@ -168,25 +185,50 @@ def _pieces(ptx: str, opcode: str) -> float:
     return max(1.0, asked / has)
 
 
-def _walk(code: Code, left: list[int]) -> list[int]:
+def _turns(code: Code, wanted: list[float], loops: list[Loop]) -> dict[Loop, float]:
+    """How often a warp runs each loop when it comes to it."""
+    inside = {n: _innermost(n, loops) for n in range(len(code.blocks))}
+    total = {}
+    for loop in loops:
+        own = [wanted[n] for n in range(loop[0], loop[1] + 1) if inside[n] == loop]
+        total[loop] = max(own, default=1.0)
+    found = {}
+    for loop in loops:
+        outer = [each for each in loops if each != loop and _holds(each, loop)]
+        found[loop] = total[loop] / max(total[outer[0]], _EPSILON) if outer else total[loop]
+    return found
+
+
+def _holds(outer: Loop, inner: Loop) -> bool:
+    return outer[0] <= inner[0] and inner[1] <= outer[1]
+
+
+def _walk(code: Code, left: list[int], turns: dict[Loop, float]) -> list[int]:
     """The instructions on the way of a warp that runs each block as often as `left` says."""
     trace: list[int] = []
-    block: Block | None = code.blocks[0]
     blocks = code.blocks
+    entered = dict.fromkeys(turns, 0)
+    turn = dict.fromkeys(turns, 0)
+    block: Block | None = blocks[0]
     while block is not None and len(trace) < _MOST_STEPS:
         left[block.index] -= 1
         trace += range(block.start, block.end)
         branch, following = block.branch, block.following
+        loop = (branch if branch is not None else -1, block.index)
         if branch is None or following is None:
             way = following if branch is None else branch
             if branch is None and following is not None and _leaves(code, block):
-                way = following if _goes_on(blocks, left, following) else None
-        elif branch <= block.index:
-            way = branch if left[branch] > 0 else following
-        elif left[following] > 0:
-            way = following
+                way = following if _is_wanted(code, left, following, following + _AHEAD) else None
+        elif loop in turns:
+            turn[loop] += 1
+            began = entered[loop] * turns[loop]
+            if turn[loop] < round(began + turns[loop]) - round(began):
+                way = branch
+            else:
+                way, turn[loop] = following, 0
+                entered[loop] += 1
         else:
-            way = branch if left[branch] > 0 or not _goes_on(blocks, left, following) else following
+            way = following if _is_wanted(code, left, following, branch) else branch
         block = None if way is None else blocks[way]
     return trace
 
@@ -196,11 +238,10 @@ def _leaves(code: Code, block: Block) -> bool:
     return code.instructions[block.end - 1].name in ("EXIT", "RET")
 
 
-def _goes_on(blocks: list[Block], left: list[int], index: int | None, steps: int = 8) -> bool:
-    """Whether there is something left to run from a block on."""
-    while index is not None and steps:
-        if left[index] > 0:
-            return True
-        index = blocks[index].following
-        steps -= 1
-    return False
+def _is_wanted(code: Code, left: list[int], start: int, end: int) -> bool:
+    """Whether what a branch would leave out is still to be run. Of a few moves between two other
+    blocks nobody knows how often they are."""
+    end = min(end, len(code.blocks))
+    sizes = {n: code.blocks[n].end - code.blocks[n].start for n in range(start, end)}
+    telling = [n for n, size in sizes.items() if size >= _TELLING] or list(sizes)
+    return any(left[n] > 0 for n in telling)
