@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import functools
 import json
 import math
 import os
@@ -21,6 +22,7 @@ import pickle
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -79,7 +81,8 @@ def count_one(path: str, arch: str, target: Path) -> None:
     from nvfp4.emulation import install_stand_in
     from nvfp4.model.counting import counted
 
-    with install_stand_in(ROOT / path, arch, check=False) as emulation:
+    emulation = install_stand_in(ROOT / path, arch, check=False)
+    with emulation:
         call = load(path)
         launches: list[Any] = []
         run = emulator.run
@@ -157,9 +160,8 @@ def measure_one(path: str, lock: Path, target: Path) -> None:
             timer = CudaTimer(device, flushes[flush])
             times: dict[str, Any] = {}
             for shape, data in inputs.items():
-                taken = [
-                    timer.time(lambda data=data: call(data))[1] for _ in range(WARM_UP + CALLS)
-                ]
+                timed = functools.partial(call, data)
+                taken = [timer.time(timed)[1] for _ in range(WARM_UP + CALLS)]
                 good = sorted(each.call_ns / 1e3 for each in taken[WARM_UP:] if not each.late)
                 if good:
                     times[shape_name(shape)] = {
@@ -194,11 +196,8 @@ def on_gpu(data: Any) -> tuple[Any, ...]:
 
 def measure(out: Path, jobs: int, limit_s: float) -> None:
     """All files: they compile side by side, and are timed one after the other."""
-    folder = out.resolve().parent / f"{out.stem}-parts"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp())
     end = time.monotonic() + limit_s
-    environment = dict(os.environ)
-    environment["TORCH_EXTENSIONS_DIR"] = str(folder / "extensions")
     results: dict[str, Any] = {"device": device_name(), "files": {}}
 
     def one(path: str) -> tuple[str, dict[str, Any]]:
@@ -207,12 +206,12 @@ def measure(out: Path, jobs: int, limit_s: float) -> None:
         left_s = end - time.monotonic()
         if left_s < 20:
             return path, {"failed": "no time was left"}
-        own = environment | {"TORCH_EXTENSIONS_DIR": str(folder / f"build_{target.stem}")}
+        environment = {**os.environ, "TORCH_EXTENSIONS_DIR": str(folder / f"build_{target.stem}")}
         try:
             ended = subprocess.run(
                 [*words, str(folder / "lock"), str(target)],
                 cwd=ROOT,
-                env=own,
+                env=environment,
                 capture_output=True,
                 text=True,
                 timeout=left_s,

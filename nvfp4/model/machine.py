@@ -36,6 +36,8 @@ _GLOBAL_STORES = frozenset(("STG", "ST", "RED", "REDG"))
 _SHARED = frozenset(("LDS", "STS", "LDSM", "STSM", "ATOMS"))
 _LOCAL = frozenset(("LDL", "STL"))
 _SLOW_READS = frozenset(("S2R", "S2UR", "CS2R", "LDC", "LDCU", "ULDC", "R2UR"))
+_GROUPS = re.compile(r"SB\d, (0x[0-9a-f]+)")
+_SECTOR_BYTES = 32
 _WIDTH = re.compile(r"\.(256|128|64)\b")
 _BULK = frozenset(("UBLKCP", "UTMALDG", "UTMASTG", "UBLKPF"))
 _DEFAULT_LATENCY = 24
@@ -66,91 +68,103 @@ class Machine:
     of_warp: Array
 
 
+@dataclass(frozen=True)
+class _Use:
+    """What an instruction keeps busy, and for how long. latency: cycles until its result is there;
+    of AWAIT, how many groups of copies may still be under way. own, shared: bytes that a request
+    fetches on the average, and the rates at which requests do. busy: cycles of the LSU.
+    """
+
+    kind: int
+    pipe: int
+    interval: int
+    latency: int = 0
+    own: float = 0.0
+    shared: float = 0.0
+    busy: float = 0.0
+    own_rate: float = 1.0
+    shared_rate: float = 1.0
+
+
 def machine(
     gpu: Gpu, code: Code, paths: Paths, accesses: dict[int, Access], l2_share: float
 ) -> Machine:
     """l2_share: of the sectors that several thread blocks want, how many an SM has to fetch."""
-    described = []
-    for each in code.instructions:
-        access = accesses.get(each.line, Access())
-        row = _described(gpu, each, access, l2_share)
-        own, shared = row[4:6]
-        described.append(
-            (
-                *row,
-                access.own_requests if own and access.own else 1.0,
-                shared / (32 * access.shared) * access.shared_requests
-                if shared and access.shared
-                else 1.0,
-            )
-        )
-    columns = list(zip(*described, strict=True))
-    integers = [np.array(column, np.int64) for column in columns[:4]]
-    floats = [np.array(column, np.float64) for column in columns[4:]]
-    kind, pipe, interval, latency = integers
-    own, shared, busy, own_rate, shared_rate = floats
-    each = code.instructions
+    listed = code.instructions
+    uses = [_use(gpu, each, accesses.get(each.line, Access()), l2_share) for each in listed]
+
+    def column(name: str, kind: type) -> Array:
+        return np.array([getattr(use, name) for use in uses], kind)
+
     starts = np.cumsum([0, *map(len, paths.traces)])
     return Machine(
-        kind=kind,
-        pipe=pipe,
-        interval=interval,
-        stall=np.array([max(1, i.stall) for i in each], np.int64),
-        waits=np.array([i.waits for i in each], np.int64),
-        sets=np.array([i.sets if i.sets != NO_SCOREBOARD else -1 for i in each], np.int64),
-        reads=np.array([i.reads if i.reads != NO_SCOREBOARD else -1 for i in each], np.int64),
-        latency=latency,
-        own=own,
-        shared=shared,
-        busy=busy,
-        own_rate=own_rate,
-        shared_rate=shared_rate,
-        code_line=np.arange(len(each), dtype=np.int64) * _INSTRUCTION_BYTES // CODE_LINE_BYTES,
+        kind=column("kind", np.int64),
+        pipe=column("pipe", np.int64),
+        interval=column("interval", np.int64),
+        stall=np.array([max(1, i.stall) for i in listed], np.int64),
+        waits=np.array([i.waits for i in listed], np.int64),
+        sets=np.array([i.sets if i.sets != NO_SCOREBOARD else -1 for i in listed], np.int64),
+        reads=np.array([i.reads if i.reads != NO_SCOREBOARD else -1 for i in listed], np.int64),
+        latency=column("latency", np.int64),
+        own=column("own", np.float64),
+        shared=column("shared", np.float64),
+        busy=column("busy", np.float64),
+        own_rate=column("own_rate", np.float64),
+        shared_rate=column("shared_rate", np.float64),
+        code_line=np.arange(len(listed), dtype=np.int64) * _INSTRUCTION_BYTES // CODE_LINE_BYTES,
         trace=np.concatenate([np.array(t, np.int64) for t in paths.traces]),
         trace_start=starts.astype(np.int64),
         of_warp=np.array(paths.of_warp, np.int64),
     )
 
 
-def _described(
-    gpu: Gpu, each: Instruction, access: Access, l2_share: float
-) -> tuple[int, int, int, int, float, float, float]:
-    """kind, pipe, interval, latency; own and shared bytes that are fetched; cycles of the LSU."""
+def _use(gpu: Gpu, each: Instruction, access: Access, l2_share: float) -> _Use:
     name = each.name
     wide = _WIDTH.search(each.opcode)
-    bytes_a_lane = int(wide[1]) // 8 if wide else 4
-    if name in _GLOBAL_LOADS or name == "LDGSTS":
-        own, shared = 32 * access.own, 32 * access.shared * l2_share
-        if ".NA" in each.opcode:
-            shared = 32 * access.shared
-        busy = max(1.0, access.lines / gpu.l1_tags, 32 * access.sectors / gpu.l1_bytes)
-        kind = ASYNC if name == "LDGSTS" else LOAD
-        latency = gpu.l2_latency if name.startswith("ATOM") else gpu.l1_latency
-        return kind, LSU, 2, latency, own, shared, busy
-    if name in _GLOBAL_STORES:
-        busy = max(1.0, access.lines / gpu.l1_tags, 32 * access.sectors / gpu.l1_bytes)
-        return STORE, LSU, 2, gpu.l1_latency, 0.0, 32 * access.shared, busy
+    words = int(wide[1]) / 32 if wide else 1.0
+    if name in _GLOBAL_LOADS or name in _GLOBAL_STORES or name == "LDGSTS":
+        return _global_use(gpu, each, access, l2_share)
     if name in _SHARED:
-        least = max(1.0, bytes_a_lane / 4)
-        return SHARED, LSU, 2, gpu.shared_latency, 0.0, 0.0, max(access.passes, least)
+        return _Use(SHARED, LSU, 2, gpu.shared_latency, busy=max(access.passes, words))
     if name in _LOCAL:
-        return SHARED, LSU, 2, gpu.l1_latency, 0.0, 0.0, max(1.0, bytes_a_lane / 4)
+        return _Use(SHARED, LSU, 2, gpu.l1_latency, busy=words)
     if name == "SHFL":
-        return SHARED, LSU, 2, _DEFAULT_LATENCY, 0.0, 0.0, 1.0
+        return _Use(SHARED, LSU, 2, _DEFAULT_LATENCY, busy=1.0)
     if name in ("BAR", "UCGABAR_WAIT") and "ARV" not in each.opcode:
-        return BARRIER, ISSUE, 1, gpu.barrier, 0.0, 0.0, 0.0
+        return _Use(BARRIER, ISSUE, 1, gpu.barrier)
     if name == "LDGDEPBAR":
-        return COMMIT, ISSUE, 1, 0, 0.0, 0.0, 0.0
+        return _Use(COMMIT, ISSUE, 1)
     if name == "DEPBAR" and ".LE" in each.opcode:
-        groups = re.search(r"SB\d, (0x[0-9a-f]+)", each.text)
-        return AWAIT, ISSUE, 1, int(groups[1], 16) if groups else 0, 0.0, 0.0, 0.0
+        groups = _GROUPS.search(each.text)
+        return _Use(AWAIT, ISSUE, 1, int(groups[1], 16) if groups else 0)
     if name in _BULK:
         moved = access.copied if name != "UTMASTG" else 0.0
-        return BULK, UNIFORM, 2, gpu.l1_latency, moved, 0.0, 1.0
+        return _Use(BULK, UNIFORM, 2, gpu.l1_latency, own=moved)
     if name == "SYNCS" and "TRYWAIT" in each.opcode:
-        return BULK_WAIT, UNIFORM, 2, _DEFAULT_LATENCY, 0.0, 0.0, 0.0
+        return _Use(BULK_WAIT, UNIFORM, 2, _DEFAULT_LATENCY)
     pipe, interval = _pipe(gpu, each)
-    return VARIABLE, pipe, interval, _DEFAULT_LATENCY, 0.0, 0.0, 0.0
+    return _Use(VARIABLE, pipe, interval, _DEFAULT_LATENCY)
+
+
+def _global_use(gpu: Gpu, each: Instruction, access: Access, l2_share: float) -> _Use:
+    """Of an access to global memory. A load that leaves nothing in L1 fetches what other thread
+    blocks have fetched before."""
+    busy = max(1.0, access.lines / gpu.l1_tags, _SECTOR_BYTES * access.sectors / gpu.l1_bytes)
+    if each.name in _GLOBAL_STORES:
+        return _Use(STORE, LSU, 2, gpu.l1_latency, shared=_SECTOR_BYTES * access.shared, busy=busy)
+    part = 1.0 if ".NA" in each.opcode else l2_share
+    own, shared = _SECTOR_BYTES * access.own, _SECTOR_BYTES * access.shared * part
+    return _Use(
+        kind=ASYNC if each.name == "LDGSTS" else LOAD,
+        pipe=LSU,
+        interval=2,
+        latency=gpu.l2_latency if each.name.startswith("ATOM") else gpu.l1_latency,
+        own=own,
+        shared=shared,
+        busy=busy,
+        own_rate=access.own_requests if own else 1.0,
+        shared_rate=access.shared_requests * part if shared else 1.0,
+    )
 
 
 def _pipe(gpu: Gpu, each: Instruction) -> tuple[int, int]:

@@ -9,16 +9,18 @@ from typing import Any
 
 import numpy as np
 
+from nvfp4.emulator.names import short_name
 from nvfp4.model.assembly import NoMachineCode, assembled
 from nvfp4.model.b200 import B200
 from nvfp4.model.gpu import Curve, Gpu
 from nvfp4.model.h100 import H100
 from nvfp4.model.h200 import H200
-from nvfp4.model.machine import machine
+from nvfp4.model.machine import Machine, machine
 from nvfp4.model.multiprocessor import REASONS, run
 from nvfp4.model.paths import paths
 from nvfp4.model.sass import Code
 from nvfp4.model.traffic import Access
+from nvfp4.records import prediction as records
 from nvfp4.records.launch import Dim3
 
 GPUS = {gpu.name: gpu for gpu in (B200, H100, H200)}
@@ -27,6 +29,9 @@ _WARP = 32
 _REGISTER_UNIT = 256
 _SHARED_UNIT = 128
 _SCHEDULERS = 4
+_MOST_KERNELS = 8
+_LONGEST_NAME = 60
+_LONGEST_WHY = 200
 
 
 @dataclass(frozen=True)
@@ -76,11 +81,34 @@ class Prediction:
     kernels: list[KernelTime] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, without what belongs to lines."""
-        plain = asdict(self)
-        for kernel in plain["kernels"]:
-            del kernel["lines"]
-        return plain
+        """Plain values for JSON, as `records.prediction` reads them."""
+        return {
+            "gpu": self.gpu,
+            **{name: _short(getattr(self, name)) for name in ("us", "low_us", "high_us")},
+            "bound": self.bound,
+            "parts": {reason: _short(us) for reason, us in self.parts.items()},
+            "kernels": [_plain(each) for each in self.kernels[:_MOST_KERNELS]],
+            "missing": None,
+        }
+
+
+def no_prediction(gpu: str, why: str) -> dict[str, Any]:
+    """The same where there is no time."""
+    return asdict(records.Prediction(gpu, None, None, None, None, missing=why[:_LONGEST_WHY]))
+
+
+def _plain(kernel: KernelTime) -> dict[str, Any]:
+    plain: dict[str, Any] = {
+        name: _short(value) if isinstance(value, float) else value
+        for name, value in vars(kernel).items()
+        if name not in ("parts", "lines")
+    }
+    return plain | {"kernel": short_name(kernel.kernel)[:_LONGEST_NAME]}
+
+
+def _short(number: float) -> float:
+    """With as many digits as can mean something."""
+    return float(f"{number:.4g}")
 
 
 def predict(gpu: Gpu, launches: list[Counted], clean: bool = False) -> Prediction:
@@ -139,15 +167,7 @@ def kernel_time(gpu: Gpu, asked: Counted, dirty_bytes: float) -> KernelTime:
     ptx = asked.ptx.split("\n")
     walked = paths(code, ptx, asked.runs, ctas * warps, warps)
     parts = machine(gpu, code, walked, asked.accesses, 1 / resident)
-    curve = _curve(gpu, gpu.clean), _curve(gpu, gpu.dirty)
-    cycles, by_code, by_reason = run(
-        *vars(parts).values(),
-        busiest, resident, active * gpu.cta_dispatch_ns * gpu.cycles_per_ns, float(gpu.cta_start),
-        ctas / gpu.sms / busiest, dirty_bytes / active,
-        curve[0][0], curve[0][1], np.interp(curve[0][0], *curve[1]), gpu.l2_latency,
-        min(gpu.l2_port_bytes, gpu.l2_gbps / gpu.cycles_per_ns / active),
-        gpu.cold_line, gpu.branch,
-    )  # fmt: skip
+    cycles, by_code, by_reason = simulated(gpu, parts, ctas, busiest, resident, dirty_bytes)
     to_us = 1e-3 / gpu.cycles_per_ns
     lines: dict[int, float] = defaultdict(float)
     for each, spent in zip(code.instructions, by_code.tolist(), strict=True):
@@ -163,6 +183,31 @@ def kernel_time(gpu: Gpu, asked: Counted, dirty_bytes: float) -> KernelTime:
         ctas_a_sm=resident,
         busiest=busiest,
         sms=active,
+    )
+
+
+def simulated(
+    gpu: Gpu, parts: Machine, ctas: int, busiest: int, resident: int, dirty_bytes: float
+) -> tuple[float, Any, Any]:
+    """Cycles of the busiest SM, and what they are spent on; see `multiprocessor.simulate`."""
+    active = min(ctas, gpu.sms)
+    clean, dirty = _curve(gpu, gpu.clean), _curve(gpu, gpu.dirty)
+    port_bytes = min(gpu.l2_port_bytes, gpu.l2_gbps / gpu.cycles_per_ns / active)
+    return run(
+        *vars(parts).values(),
+        busiest,
+        resident,
+        active * gpu.cta_dispatch_ns * gpu.cycles_per_ns,
+        float(gpu.cta_start),
+        ctas / gpu.sms / busiest,
+        dirty_bytes / active,
+        clean[0],
+        clean[1],
+        np.interp(clean[0], *dirty),
+        gpu.l2_latency,
+        port_bytes,
+        gpu.cold_line,
+        gpu.branch,
     )
 
 
@@ -187,4 +232,12 @@ def _curve(gpu: Gpu, curve: Curve) -> tuple[Any, Any]:
     return np.array(nbytes), np.array(cycles)
 
 
-__all__ = ["GPUS", "Counted", "KernelTime", "NoMachineCode", "Prediction", "predict"]
+__all__ = [
+    "GPUS",
+    "Counted",
+    "KernelTime",
+    "NoMachineCode",
+    "Prediction",
+    "no_prediction",
+    "predict",
+]
