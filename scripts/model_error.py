@@ -222,11 +222,47 @@ def measure(out: Path, jobs: int, limit_s: float) -> None:
             return path, {"failed": ended.stderr[-600:]}
         return path, json.loads(target.read_text())
 
+    twins = folder / "twins.json"
+    words = [sys.executable, "-m", "scripts.model_error", "measure-twins", str(twins)]
+    ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    results["twins_us"] = json.loads(twins.read_text()) if twins.exists() else ended.stderr[-600:]
     with ThreadPoolExecutor(jobs) as pool:
         for path, found in pool.map(one, files()):
             results["files"][path] = found
             print(path, json.dumps(found)[:400], flush=True)
             out.write_text(json.dumps(results, indent=1))
+
+
+def measure_twins(target: Path) -> None:
+    """Times kernels that are worse in one way, and what they are worse than; see tests/model."""
+    import torch
+
+    from nvfp4.retarget.driver import installed_driver
+    from nvfp4.retarget.rewrite import rewrite
+    from nvfp4.worker.timing import CudaTimer, flushes
+
+    sys.path.insert(0, str(ROOT / "tests" / "model"))
+    from twins import TWINS, WORDS
+
+    device = torch.device("cuda", 0)
+    words = torch.zeros(WORDS, dtype=torch.int32, device=device)
+    result = torch.zeros(1 << 20, dtype=torch.int32, device=device)
+    addresses = [each.data_ptr().to_bytes(8, "little") for each in (words, result)]
+    timer = CudaTimer(device, flushes["clean"])
+    major, minor = torch.cuda.get_device_capability()
+    driver = installed_driver()
+    found: dict[str, list[float]] = {}
+    for name, twins in TWINS.items():
+        found[name] = []
+        for twin in twins:
+            text = rewrite(twin.text, f"sm_{major}{minor}a", driver.newest_ptx()).ptx
+            kernel = driver.load(text).kernel("k", [8, 8])
+            stream = torch.cuda.current_stream().cuda_stream
+            grid, block = (twin.grid, 1, 1), (twin.block, 1, 1)
+            timed = functools.partial(kernel.launch, grid, block, (1, 1, 1), 0, addresses, stream)
+            taken = [timer.time(timed)[1].call_ns / 1e3 for _ in range(WARM_UP + CALLS)]
+            found[name].append(statistics.median(taken[WARM_UP:]))
+    target.write_text(json.dumps(found))
 
 
 def device_name() -> str:
@@ -282,6 +318,21 @@ def table(folder: Path, measured: list[Path]) -> None:
                     cells.append(f"{us:.1f}/{truth:.1f} ({us / truth:.2f}) {said[shape].bound}")
                 print(f"{path:40} {flush:8} {'  '.join(cells)}")
         summary(errors, inside, pairs)
+        show_twins(model, results.get("twins_us"))
+
+
+def show_twins(model: str, measured: Any) -> None:
+    """A line for each pair of tests/model: how much worse, predicted and measured."""
+    sys.path.insert(0, str(ROOT / "tests" / "model"))
+    from model_kernels import predicted as predicted_kernel
+    from twins import TWINS
+
+    for name, twins in TWINS.items() if isinstance(measured, dict) else ():
+        said = [predicted_kernel(each.text, each.grid, each.block, model).us for each in twins]
+        pairs = zip(said, measured[name], strict=True)
+        times = "  ".join(f"{us:.2f}/{truth:.2f}" for us, truth in pairs)
+        worse = said[1] / said[0], measured[name][1] / measured[name][0]
+        print(f"{name:20} {times}  worse by {worse[0]:.2f}, measured {worse[1]:.2f}")
 
 
 def summary(errors: list[float], inside: list[bool], pairs: list[tuple[float, float]]) -> None:
@@ -344,6 +395,9 @@ def main() -> int:
         return 0
     if sys.argv[1] == "measure-one":
         measure_one(sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4]))
+        return 0
+    if sys.argv[1] == "measure-twins":
+        measure_twins(Path(sys.argv[2]))
         return 0
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("what", choices=["count", "measure", "table", "published"])

@@ -30,7 +30,7 @@ def assembled(ptx: str, entry: str, arch: str) -> Code:
     programs = tools("ptxas"), tools("nvdisasm")
     for name, found in zip(("ptxas", "nvdisasm"), programs, strict=True):
         if not found:
-            raise NoMachineCode(f"{name} is missing; pip install triton brings it")
+            raise NoMachineCode(f"{name} is missing; pip install 'nvfp4[cuda]' or triton brings it")
     with tempfile.TemporaryDirectory() as folder:
         source, cubin = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_text(text, encoding="utf-8")

@@ -127,7 +127,7 @@ def _use(gpu: Gpu, each: Instruction, access: Access, l2_share: float) -> _Use:
     if name in _SHARED:
         return _Use(SHARED, LSU, 2, gpu.shared_latency, busy=max(access.passes, words))
     if name in _LOCAL:
-        return _Use(SHARED, LSU, 2, gpu.l1_latency, busy=words)
+        return _Use(LOAD, LSU, 2, gpu.l1_latency, busy=words)
     if name == "SHFL":
         return _Use(SHARED, LSU, 2, _DEFAULT_LATENCY, busy=1.0)
     if name in ("BAR", "UCGABAR_WAIT") and "ARV" not in each.opcode:

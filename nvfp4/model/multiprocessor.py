@@ -27,13 +27,13 @@ from nvfp4.model.machine import (
 
 (
     ISSUED, WAITS_PIPE, WAITS_FIXED, WAITS_MEMORY, WAITS_BANDWIDTH, WAITS_L2, WAITS_L1,
-    WAITS_SHARED, WAITS_BARRIER, WAITS_CODE, WAITS_START, WAITS_END,
-) = range(12)  # fmt: skip
+    WAITS_SHARED, WAITS_BARRIER, WAITS_CODE, WAITS_START,
+) = range(11)  # fmt: skip
 """What a scheduler does in a cycle, or why it does nothing."""
 
 REASONS = (
     "issue", "pipe", "latency", "memory_latency", "memory_bandwidth", "l2", "l1", "shared",
-    "barrier", "code", "start", "end",
+    "barrier", "code", "start",
 )  # fmt: skip
 
 _BACKLOG = 32
@@ -66,7 +66,7 @@ def simulate(  # type: ignore[no-untyped-def]
     ctas, resident, spacing, cta_start, load_share, dirty_bytes,
     curve_bytes, clean_cycles, dirty_cycles, l2_latency, port_bytes, cold_line, branch,
 ):  # fmt: skip
-    """Cycles; by instruction, and by reason, the cycles of its four schedulers over four.
+    """Cycles; the same by instruction and by reason; bytes of memory that were fetched.
 
     ctas: that this SM runs, `resident` of them at a time; they start `spacing` cycles apart.
     load_share: what other SMs ask of memory over what this one does. dirty_bytes: that it reads
@@ -96,7 +96,7 @@ def simulate(  # type: ignore[no-untyped-def]
     # The first request misses.
     misses = 1.0 - own_rate
     others = 1.0 - shared_rate
-    by_reason = np.zeros(12)
+    by_reason = np.zeros(11)
     sched_free = np.zeros(4)
     pipe_free = np.zeros((4, 16))
     best = np.full(4, -1)
@@ -113,7 +113,6 @@ def simulate(  # type: ignore[no-untyped-def]
     port_free = 0.0
     started = min(ctas, resident)
     unfinished = np.zeros(resident, np.int64)
-    now = 0.0
     total_bulks = 0
     total_waits = 0
     for k in range(trace_start[1]):
@@ -187,12 +186,14 @@ def simulate(  # type: ignore[no-untyped-def]
             else:
                 by_reason[why[slot]] += late
             by_code[who] += late
-            by_reason[WAITS_L1 if pipe[i] == LSU else WAITS_PIPE] += gap - late
+            if k == SHARED:
+                by_reason[WAITS_SHARED] += gap - late
+            else:
+                by_reason[WAITS_L1 if pipe[i] == LSU else WAITS_PIPE] += gap - late
             by_code[i] += gap - late
         by_reason[ISSUED] += 1
         by_code[i] += 1
         sched_free[s] = t + 1
-        now = t
         p = pipe[i]
         if p:
             pipe_free[s, p] = t + interval[i]
@@ -336,12 +337,12 @@ def simulate(  # type: ignore[no-untyped-def]
                         parked[other] = False
                         ready[other] = max(ready[other], t + latency[i] * (k == BARRIER))
                 stale = 15
-    for s in range(4):
-        by_reason[WAITS_END] += max(0.0, finish - sched_free[s])
-    return finish, by_code / 4, by_reason / 4, fetched, now
+    # A scheduler that has nothing to do any more, or never had, leaves the others to account for.
+    whole = max(by_reason.sum(), 1.0)
+    return finish, by_code * finish / whole, by_reason * finish / whole, fetched
 
 
 def run(*arguments: Any) -> tuple[float, Any, Any]:
     """As `simulate`, without what only tests need."""
-    finish, by_code, by_reason, _, _ = simulate(*arguments)
+    finish, by_code, by_reason, _ = simulate(*arguments)
     return float(finish), by_code, by_reason

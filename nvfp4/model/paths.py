@@ -53,6 +53,7 @@ def paths(code: Code, ptx: list[str], runs: dict[int, int], warps: int, in_cta: 
     loops = _loops(code.blocks)
     wanted = _block_runs(code, ptx, each, loops)
     turns = _turns(code, wanted, loops)
+    both = _both_ways(code, wanted)
     traces: list[list[int]] = []
     known: dict[tuple[int, ...], int] = {}
     of_warp = []
@@ -60,7 +61,7 @@ def paths(code: Code, ptx: list[str], runs: dict[int, int], warps: int, in_cta: 
         budget = tuple(_share(runs, warp) for runs in wanted)
         if budget not in known:
             known[budget] = len(traces)
-            traces.append(_walk(code, list(budget), turns))
+            traces.append(_walk(code, list(budget), turns, both))
         of_warp.append(known[budget])
     executions = [0] * len(code.instructions)
     for trace, times in Counter(of_warp).items():
@@ -199,16 +200,35 @@ def _turns(code: Code, wanted: list[float], loops: list[Loop]) -> dict[Loop, flo
     return found
 
 
+def _both_ways(code: Code, wanted: list[float]) -> dict[int, float]:
+    """By the last block of a way that jumps over the other one: how often a warp goes that way too,
+    since its threads part."""
+    found = {}
+    for block in code.blocks:
+        if block.branch is None or block.following is None or block.branch <= block.index:
+            continue
+        other, end = block.branch, block.branch - 1
+        last = code.blocks[end]
+        jumps = last.following is None and (last.branch or 0) > other
+        if jumps and end > block.index and wanted[block.index] > 0:
+            twice = wanted[block.following] + wanted[other] - wanted[block.index]
+            found[end] = min(1.0, max(0.0, twice / wanted[block.index]))
+    return found
+
+
 def _holds(outer: Loop, inner: Loop) -> bool:
     return outer[0] <= inner[0] and inner[1] <= outer[1]
 
 
-def _walk(code: Code, left: list[int], turns: dict[Loop, float]) -> list[int]:
+def _walk(
+    code: Code, left: list[int], turns: dict[Loop, float], both: dict[int, float]
+) -> list[int]:
     """The instructions on the way of a warp that runs each block as often as `left` says."""
     trace: list[int] = []
     blocks = code.blocks
     entered = dict.fromkeys(turns, 0)
     turn = dict.fromkeys(turns, 0)
+    parted = dict.fromkeys(both, _EPSILON)
     block: Block | None = blocks[0]
     while block is not None and len(trace) < _MOST_STEPS:
         left[block.index] -= 1
@@ -217,6 +237,11 @@ def _walk(code: Code, left: list[int], turns: dict[Loop, float]) -> list[int]:
         loop = (branch if branch is not None else -1, block.index)
         if branch is None or following is None:
             way = following if branch is None else branch
+            if block.index in both:
+                parted[block.index] += both[block.index]
+                if parted[block.index] >= 1:
+                    parted[block.index] -= 1
+                    way = block.index + 1
             if branch is None and following is not None and _leaves(code, block):
                 way = following if _is_wanted(code, left, following, following + _AHEAD) else None
         elif loop in turns:

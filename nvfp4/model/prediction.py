@@ -140,7 +140,6 @@ _BOUNDS = {
     "barrier": "barriers",
     "code": "code that is not in the cache",
     "start": "starting thread blocks",
-    "end": "warps that end early",
 }
 
 
