@@ -25,7 +25,7 @@ from nvfp4.capture import activity, cuda, cutedsl, graphs, host_access, standin,
 from nvfp4.capture.imports import when_imported
 from nvfp4.capture.recording import Recorder
 from nvfp4.capture.torch_memory import ProcessMemory
-from nvfp4.emulator import DEFAULT_ORDERS, KernelCost, LaunchReport, Worlds
+from nvfp4.emulator import DEFAULT_ORDERS, KernelCost, LaunchReport, UnderWay, Worlds
 from nvfp4.emulator.cost import merged
 from nvfp4.emulator.errors import EmulatorError
 from nvfp4.emulator.names import short_name
@@ -58,6 +58,7 @@ class Emulation:
         self.launches: list[LaunchReport] = []
         self._memory = ProcessMemory()
         self._worlds: Worlds | None = None
+        self._under_way = UnderWay()
         self._deadline: float | None = None
         self._stop: list[Callable[[], None]] = []
 
@@ -124,6 +125,9 @@ class Emulation:
         self.uninstall()
 
     def _take(self, launch: Launch) -> None:
+        overlaps = launch.programmatic and stream_order.follows_a_kernel(launch.stream)
+        if overlaps != launch.programmatic:
+            launch = replace(launch, programmatic=overlaps)
         if not launch.trial and not graphs.capturing():
             stream_order.launched(launch.stream, launch.kernel)
         graphs.do(partial(self._run, launch))
@@ -135,7 +139,7 @@ class Emulation:
             return
         asked = replace(launch, deadline=self._deadline)
         try:
-            report = emulator.run(asked, self.check, self.orders, self._worlds)
+            report = emulator.run(asked, self.check, self.orders, self._worlds, self._under_way)
         except EmulatorError as error:
             sys.stdout.write(error.output)
             raise

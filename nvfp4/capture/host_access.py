@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from nvfp4.capture import stream_order
+
 
 class Observer(Protocol):
     """Both may raise, which the function that reads or writes then does."""
@@ -27,11 +29,13 @@ def observe(one: Observer | None) -> None:
 
 def reads(address: int, nbytes: int) -> None:
     """To be called before the contents are used."""
+    stream_order.interrupt()
     if observer is not None and nbytes:
         observer.reads(address, nbytes)
 
 
 def wrote(address: int, nbytes: int) -> None:
     """To be called after bytes were set."""
+    stream_order.interrupt()
     if observer is not None and nbytes:
         observer.wrote(address, nbytes)

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from nvfp4.capture.codes import Code, CudaError
 from nvfp4.capture.device import Device, runs_on
-from nvfp4.capture.signature import most_threads, parameter_bytes
+from nvfp4.capture.signature import most_threads, parameter_bytes, required_cluster
 from nvfp4.records.launch import Dim3, Examine
 
 _DEFAULT_SHARED = 8
@@ -35,8 +35,9 @@ class Resources:
 @dataclass
 class Kernel:
     """A __global__ function of a loaded module. most_threads: by its launch bounds. made_for: as of
-    `build.Request`. shared_asked_for: bytes of dynamic shared memory that host code has allowed,
-    None where it has not.
+    `build.Request`. cluster: that the kernel asks for itself. shared_asked_for: bytes of dynamic
+    shared memory that host code has allowed, None where it has not. large_clusters: whether it has
+    allowed clusters that not every device has.
     """
 
     ptx: str
@@ -45,7 +46,9 @@ class Kernel:
     most_threads: int | None = None
     resources: Resources = Resources()
     made_for: tuple[str, ...] = ()
+    cluster: Dim3 | None = None
     shared_asked_for: int | None = None
+    large_clusters: bool = False
 
 
 def find_kernel(
@@ -59,7 +62,8 @@ def find_kernel(
         sizes = parameter_bytes(text, name)
         if sizes is not None:
             used = resources.get(name, Resources())
-            return Kernel(text, name, sizes, most_threads(text, name), used, made_for)
+            cluster = required_cluster(text, name)
+            return Kernel(text, name, sizes, most_threads(text, name), used, made_for, cluster)
     return None
 
 
@@ -138,10 +142,34 @@ def refuse_as_cuda_does(
             f"{name}: {threads} threads of {registers} registers; a block has {attributes[12]}",
         )
     refuse_too_much_shared(kernel, device, shared_bytes)
+    refuse_clusters(kernel, device, grid, cluster)
+
+
+LARGE_CLUSTERS = 14
+"""cudaFuncAttributeNonPortableClusterSizeAllowed, CU_FUNC_ATTRIBUTE_..."""
+_PORTABLE_CLUSTER, _LARGEST_CLUSTER = 8, 16
+
+
+def largest_cluster(kernel: Kernel) -> int:
+    """How many CTAs a cluster of a kernel may have."""
+    return _LARGEST_CLUSTER if kernel.large_clusters else _PORTABLE_CLUSTER
+
+
+def refuse_clusters(kernel: Kernel, device: Device, grid: Dim3, asked: Dim3) -> None:
+    """Raises CudaError for a launch whose clusters cannot be. asked: by the launch; (1, 1, 1) is
+    for none."""
+    cluster = asked if asked != (1, 1, 1) else kernel.cluster or asked
+    invalid, name = Code.INVALID_CLUSTER_SIZE, kernel.name
+    if kernel.cluster is not None and cluster != kernel.cluster:
+        raise CudaError(invalid, f"{name}: clusters of {cluster}; it asks for {kernel.cluster}")
+    size, most = cluster[0] * cluster[1] * cluster[2], largest_cluster(kernel)
+    if size > most:
+        message = f"{name}: clusters of {cluster}, {size} CTAs in all; {most} are the most"
+        if size <= _LARGEST_CLUSTER:
+            message += " where cudaFuncAttributeNonPortableClusterSizeAllowed is not set"
+        raise CudaError(invalid, message)
     if any(g % c for g, c in zip(grid, cluster, strict=True)):
-        raise CudaError(
-            Code.INVALID_CLUSTER_SIZE, f"{name}: a grid of {grid} in clusters of {cluster}"
-        )
+        raise CudaError(invalid, f"{name}: a grid of {grid} in clusters of {cluster}")
 
 
 def refuse_too_much_shared(kernel: Kernel, device: Device, dynamic: int) -> None:

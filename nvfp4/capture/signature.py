@@ -7,12 +7,14 @@ import math
 import re
 from collections.abc import Sequence
 
+from nvfp4.records.launch import Dim3
 from nvfp4.records.launch_errors import UnsupportedCall
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _ENTRY = re.compile(r"\.entry\s+([\w$%]+)\s*(?:\((.*?)\))?", re.DOTALL)
 _DIRECTIVES = r"\.entry\s+{}\b\s*(?:\([^)]*\))?([^{{;]*)\{{"  # not of a declaration
 _MOST_THREADS = re.compile(r"\.(?:maxntid|reqntid)\s+([\d\s,]+)")
+_CLUSTER = re.compile(r"\.reqnctapercluster\s+([\d\s,]+)")
 _VARIABLE = r"^[^/\n]*\.(?:global|const)\s[^=;/]*\s{}\s*[\[=;]"
 _PARAMETER = re.compile(r"\s\.[busf](\d+)\b[^\[]*?[\w$%]+\s*(?:\[\s*(\d+)\s*\])?\s*$")
 
@@ -53,6 +55,19 @@ def most_threads(ptx: str, kernel: str) -> int | None:
     found = re.search(_DIRECTIVES.format(re.escape(kernel)), _COMMENT.sub(" ", ptx), re.DOTALL)
     bound = _MOST_THREADS.search(found[1]) if found else None
     return math.prod(int(each) for each in bound[1].split(",")) if bound else None
+
+
+def required_cluster(ptx: str, kernel: str) -> Dim3 | None:
+    """The clusters that a kernel asks for, as by __cluster_dims__; None if it asks for none.
+
+    Source: PTX ISA, cluster dimension directives (.reqnctapercluster).
+    """
+    found = re.search(_DIRECTIVES.format(re.escape(kernel)), _COMMENT.sub(" ", ptx), re.DOTALL)
+    asked = _CLUSTER.search(found[1]) if found else None
+    if asked is None:
+        return None
+    x, y, z = (*(int(each) for each in asked[1].split(",")), 1, 1)[:3]
+    return x, y, z
 
 
 def declares_variable(ptx: str, name: str) -> bool:

@@ -34,11 +34,13 @@ _before: defaultdict[int, Clocks] = defaultdict(dict)
 _recorded: dict[int, Clocks] = {}
 _host: Clocks = {}
 _non_blocking: set[int] = set()
+_kernel_last: set[int] = set()
+"""Streams whose last command is a kernel."""
 
 
 def begin() -> None:
     """A call begins, and the device is idle."""
-    for each in (_launches, _last, _before, _recorded, _host):
+    for each in (_launches, _last, _before, _recorded, _host, _kernel_last):
         each.clear()
 
 
@@ -51,9 +53,21 @@ def made(stream: int, blocking: bool) -> None:
 def launched(stream: int, kernel: str) -> None:
     """A kernel in a stream, launched by the user's code on the stack."""
     _launches[stream] += 1
+    _kernel_last.add(stream)
     _before[stream][stream] = _launches[stream]
     if stream not in _IMPLICIT:
         _last[stream] = Unjoined(kernel, *users_line())
+
+
+def follows_a_kernel(stream: int) -> bool:
+    """Whether nothing lies between the last kernel of a stream and what comes next there, so that a
+    programmatic launch may begin while it runs."""
+    return stream in _kernel_last
+
+
+def interrupt() -> None:
+    """Something else than a kernel is put into a stream, or the host waits."""
+    _kernel_last.clear()
 
 
 def record(event: int, stream: int) -> None:
@@ -63,21 +77,25 @@ def record(event: int, stream: int) -> None:
 
 def wait(stream: int, event: int) -> None:
     """A stream waits for an event; for nothing, if that was never recorded."""
+    interrupt()
     _join(_before[stream], _recorded.get(event, {}))
 
 
 def wait_for_stream(stream: int, other: int) -> None:
     """A stream waits for all that is in another one."""
+    interrupt()
     _join(_before[stream], _before[other])
 
 
 def synchronize(stream: int | None = None) -> None:
     """The host waits for a stream, or for the device."""
+    interrupt()
     _join(_host, _launches if stream is None else _before[stream])
 
 
 def synchronize_event(event: int) -> None:
     """The host waits for an event."""
+    interrupt()
     _join(_host, _recorded.get(event, {}))
 
 

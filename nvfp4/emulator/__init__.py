@@ -10,16 +10,21 @@ it, checks every access and counts what happens. Faults are exceptions derived f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from nvfp4.emulator.cost import KernelCost
 from nvfp4.emulator.errors import EmulatorError, EmulatorFailed
 from nvfp4.emulator.execution.worlds import Worlds
 from nvfp4.emulator.report import LaunchReport
+from nvfp4.emulator.state.under_way import UnderWay
 from nvfp4.emulator.state.watch import Watch, watching
 from nvfp4.records.launch import Buffer, Dim3, Launch, ListedMemory, Note, View
 from nvfp4.records.launch_errors import CaptureError
+
+if TYPE_CHECKING:
+    from nvfp4.emulator.state.tally import Tally
 
 DEFAULT_ORDERS = 4
 """In how many orders a launch with findings runs."""
@@ -33,6 +38,7 @@ __all__ = [
     "LaunchReport",
     "ListedMemory",
     "Note",
+    "UnderWay",
     "View",
     "Watch",
     "Worlds",
@@ -42,6 +48,7 @@ __all__ = [
     "has_variables",
     "run",
     "run_ptx",
+    "sample",
     "variable",
     "watching",
 ]
@@ -52,6 +59,7 @@ def run(
     check: bool = True,
     orders: int = DEFAULT_ORDERS,
     worlds: Worlds | None = None,
+    under_way: UnderWay | None = None,
 ) -> LaunchReport:
     """Execute one launch.
 
@@ -60,7 +68,8 @@ def run(
     findings runs in so many orders of warps and CTAs, and on other contents of what nothing has
     set. If what it writes differs, the finding that can be the cause is raised. worlds: if given,
     it is not: what differs goes there, and comes from there for later launches, since the caller
-    knows what is used in the end.
+    knows what is used in the end. under_way: what the launches before have left, for those that may
+    begin while they still run.
 
     Raises EmulatorError; its subclasses in emulator.errors tell what went wrong.
     """
@@ -73,7 +82,8 @@ def run(
     suspects = worlds is not None  # a launch alone may keep the tickets that its threads drew
     with _own_failures():
         module = load_module(launch.ptx)
-        report = execute(module, launch, check, orders, found, suspects)
+        before = UnderWay() if under_way is None else under_way
+        report = execute(module, launch, check, orders, found, suspects, before)
     cause = own.first_cause()
     if cause is not None:
         raise cause
@@ -89,6 +99,17 @@ def cost_of(launch: Launch, most_instructions: int) -> KernelCost:
 
     with _own_failures():
         return run_for_costs(load_module(launch.ptx), launch, most_instructions)
+
+
+def sample(launch: Launch, ctas: Sequence[int], tally: Callable[[int], Tally]) -> None:
+    """Run some CTAs of a launch, counted in what `tally` makes of the number of basic blocks, and
+    leave memory as it was. Raises EmulatorError.
+    """
+    from nvfp4.emulator.execution.costs import sample as run_some
+    from nvfp4.emulator.execution.module import load_module
+
+    with _own_failures():
+        run_some(load_module(launch.ptx), launch, ctas, tally)
 
 
 def examine(ptx: str, kernel: str) -> None:
@@ -147,16 +168,24 @@ def run_ptx(
     buffers: Sequence[Buffer | tuple[str, int, int]] = (),
     check: bool = True,
     orders: int = DEFAULT_ORDERS,
+    cluster: Sequence[int] = (1, 1, 1),
 ) -> LaunchReport:
     """Execute one kernel of a PTX module.
 
-    grid, block: up to three extents. params: the bytes of each `.param`, in order, little-endian;
-    pointers are host addresses. shared_bytes: dynamic shared memory. buffers: (name, address,
-    nbytes) of all memory the kernel may touch. check, orders and errors: as of `run`.
+    grid, block, cluster: up to three extents. params: the bytes of each `.param`, in order,
+    little-endian; pointers are host addresses. shared_bytes: dynamic shared memory. buffers: (name,
+    address, nbytes) of all memory the kernel may touch. check, orders and errors: as of `run`.
     """
     known = [b if isinstance(b, Buffer) else Buffer(*b) for b in buffers]
     launch = Launch(
-        ptx, kernel, _three(grid), _three(block), params, shared_bytes, memory=ListedMemory(known)
+        ptx,
+        kernel,
+        _three(grid),
+        _three(block),
+        params,
+        shared_bytes,
+        _three(cluster),
+        memory=ListedMemory(known),
     )
     return run(launch, check, orders)
 

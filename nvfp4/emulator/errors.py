@@ -28,7 +28,8 @@ class SourceLocation:
     """Place of a fault.
 
     line: in the PTX text, from 1. cta, thread: (x, y, z). source: the line that the instruction
-    was compiled from, with those it was inlined into. grid, block: of the launch.
+    was compiled from, with those it was inlined into. grid, block: of the launch. rank: of the
+    CTA in its cluster, if that has several.
     """
 
     kernel: str
@@ -39,6 +40,7 @@ class SourceLocation:
     source: SourceLine | None = None
     grid: tuple[int, int, int] | None = None
     block: tuple[int, int, int] | None = None
+    rank: int | None = None
 
     @property
     def user(self) -> SourceLine | None:
@@ -51,7 +53,8 @@ class SourceLocation:
             lines.append(_joined(f"PTX line {self.line}", self.instruction))
         parts = [f"in kernel {short_name(self.kernel)}"]
         if self.cta is not None:
-            parts.append(f"CTA {self.cta}")
+            rank = "" if self.rank is None else f" (rank {self.rank})"
+            parts.append(f"CTA {self.cta}{rank}")
         if self.thread is not None:
             parts.append(f"thread {self.thread}")
         return "\n  ".join([*lines, ", ".join(parts)])
@@ -75,7 +78,7 @@ def _joined(place: str, text: str | None) -> str:
 class Seen:
     """One access of a race. space: global or shared. address: as the space's instructions use it,
     without windows. cta, thread: linear; thread is the block's size for the copy engine. line: of
-    the PTX. other: (CTA, thread) of the other access.
+    the PTX. other: (CTA, thread) of the other access. home: the CTA whose shared memory it is.
     """
 
     space: str
@@ -85,6 +88,7 @@ class Seen:
     thread: int
     line: int
     other: tuple[int, int]
+    home: int = -1
 
 
 @dataclass(frozen=True)
@@ -212,6 +216,59 @@ class UninitialisedShared(MemoryFault):
     rule = _INITIAL_VALUES
 
 
+class TensorMemoryFault(MemoryFault):
+    """Tensor memory that is not the CTA's or the warp's own, or that is never given back."""
+
+    code = "tensor_memory"
+
+
+class TensorDescriptorFault(MemoryFault):
+    """A descriptor of a tensor core instruction that contradicts it, or the memory it names."""
+
+    code = "tensor_descriptor"
+
+
+class UnwrittenTensor(UninitialisedShared):
+    """A read of tensor memory that nothing has written."""
+
+    code = "unwritten_tensor"
+    rule = (
+        "PTX ISA, Tensor Memory Allocation: columns that have been allocated hold nothing to begin "
+        "with"
+    )
+
+
+class TensorRace(MemoryFault):
+    """Tensor memory, or shared memory that a tensor core reads, is touched while an operation that
+    nobody has waited for may still be under way."""
+
+    code = "tensor_race"
+    rule = (
+        "PTX ISA, Memory Consistency Model for 5th generation of TensorCore operations: "
+        "asynchronous ones complete in any order but for pipelined pairs; commit and wait tell when"
+    )
+
+
+class MismatchedSwizzle(MemoryFault):
+    """A tensor core reads shared memory by another swizzle than it was written with."""
+
+    code = "tensor_swizzle"
+    rule = (
+        "PTX ISA, Shared memory descriptor: bits 61-63 are the swizzling mode in which the matrix "
+        "lies in shared memory"
+    )
+
+
+class MissingTensorFence(MemoryFault):
+    """Threads order accesses to tensor memory by relaxed operations, with no tcgen05.fence."""
+
+    code = "tensor_fence"
+    rule = (
+        "PTX ISA, Specialized Inter-thread Synchronization for tcgen05 instructions: "
+        "fence::before_thread_sync and fence::after_thread_sync order them across threads"
+    )
+
+
 class SharedRace(MemoryFault):
     """Two threads touched one shared byte, one of them writing, with no barrier between."""
 
@@ -230,6 +287,16 @@ class MissingProxyFence(MemoryFault):
     )
 
 
+class ExitedPeer(MemoryFault):
+    """A CTA touches shared memory of another one of its cluster that has ended, or may have."""
+
+    code = "exited_peer"
+    rule = (
+        "CUDA C++ Programming Guide, Distributed Shared Memory: it has to be ensured that a block "
+        "does not exit before all accesses to its shared memory are done"
+    )
+
+
 class GlobalRace(MemoryFault):
     """Two threads touched one byte of global memory, one of them writing, in no order."""
 
@@ -244,6 +311,17 @@ class UnwaitedStore(MemoryFault):
     rule = (
         "PTX ISA, Completion Mechanisms for Asynchronous Copy Operations: nobody may change the "
         "source of a copy until it completes, and a thread has to wait for that"
+    )
+
+
+class EarlyAccess(MemoryFault):
+    """A launch that may begin early touches what the one before it in the stream writes, and has
+    not waited for it."""
+
+    code = "early_access"
+    rule = (
+        "PTX ISA, griddepcontrol: only behind griddepcontrol.wait are the launches before this one "
+        "complete and what they have written visible"
     )
 
 

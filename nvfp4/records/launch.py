@@ -118,7 +118,8 @@ class Launch:
     little-endian; pointers are host addresses, tensor maps the hardware's 128 bytes
     (`capture.tensormap`). shared_bytes: dynamic shared memory. trial: host code only tries whether
     this runs; what it leaves in memory counts, a report does not. deadline: when to give up, on the
-    monotonic clock. stream: its handle.
+    monotonic clock. stream: its handle. programmatic: whether it may begin while the launch before
+    it in the stream still runs (programmatic dependent launch).
     """
 
     ptx: str
@@ -133,3 +134,4 @@ class Launch:
     trial: bool = False
     deadline: float | None = None
     stream: int = 0
+    programmatic: bool = False

@@ -52,9 +52,10 @@ def run(
     before: str = "",
     shared_bytes: int = 0,
     check: bool = True,
+    cluster: Any = 1,
 ) -> LaunchReport:
     """Run a body on NumPy arrays, which are also the only live buffers, named a0, a1, ..."""
-    three = [(x, 1, 1) if isinstance(x, int) else x for x in (grid, block)]
+    three = [(x, 1, 1) if isinstance(x, int) else x for x in (grid, block, cluster)]
     return emulator.run_ptx(
         ptx_of(body, len(arrays), before),
         "k",
@@ -64,6 +65,7 @@ def run(
         shared_bytes=shared_bytes,
         buffers=[(f"a{i}", a.ctypes.data, a.nbytes) for i, a in enumerate(arrays)],
         check=check,
+        cluster=three[2],
     )
 
 

@@ -84,13 +84,3 @@ def test_a_launch_alone_may_keep_its_tickets() -> None:
     ticket, out = words(1), words(1)
     run_alone(FIRST_STORES, ticket, out, grid=8)
     assert ticket[0] == 8
-
-
-def test_clusters_that_a_kernel_asks_for_itself_are_refused() -> None:
-    from nvfp4 import emulator
-
-    text = ".version 8.8\n.target sm_100a\n.address_size 64\n.visible .entry k()\n"
-    for asked in (".explicitcluster .reqnctapercluster 2, 1, 1", ".reqnctapercluster 2"):
-        with pytest.raises(errors.UnsupportedInstruction, match="in clusters of"):
-            emulator.run_ptx(f"{text}{asked} {{ ret; }}", "k", (2, 1, 1), (32, 1, 1), [])
-    emulator.run_ptx(f"{text}.reqnctapercluster 1, 1, 1 {{ ret; }}", "k", (2, 1, 1), (32, 1, 1), [])

@@ -12,7 +12,6 @@ import pytest
 from bot import case
 from ptx_harness import run
 
-from nvfp4 import emulator
 from nvfp4.cli.judging.assess import Observer, Plan, assess
 from nvfp4.cli.judging.bot import ProcessResult
 from nvfp4.cli.judging.unclear_policy import refusals
@@ -106,15 +105,26 @@ refused_kernels = [
     "cp.async.wait_group %r0;",
     "atom.global.u32 %r1, [%q0], 1;",
     "atom.global.add.u8 %h0, [%q0], %h0;",
-    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
-    "[%r0], [%q0], 16, [%r1], %h0;",
     "cp.async.bulk.mbarrier::complete_tx::bytes [%r0], [%q0], 16, [%r1];",
     "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
     "[%r0], [%q0, {%r0}], [%r1];",
     "bar.arrive 1;",
     "discard.global.L2 [%q0], 64;",
     "istypep.texref %p0, %d0;",
-    "tcgen05.wait::ld.sync.aligned;",
+    "tcgen05.shift.cta_group::2.down [%r1];",
+    "tcgen05.frobnicate.cta_group::1 [%r1];",
+    "tcgen05.ld.sync.aligned.8x32b.x1.b32 {%r1}, [%r2];",
+    "tcgen05.ld.sync.aligned.32x32b.x2.b32 {%r1}, [%r2];",
+    "tcgen05.ld.sync.aligned.16x32bx2.x1.b32 {%r1}, [%r2], %r3;",
+    "tcgen05.cp.cta_group::1.64x128b.warpx4 [%r1], %d1;",
+    "tcgen05.mma.sp.cta_group::1.kind::f16 [%r1], %d1, %d2, [%r2], %r3, %p1;",
+    "tcgen05.mma.cta_group::1.kind::f128 [%r1], %d1, %d2, %r3, %p1;",
+    "tcgen05.mma.cta_group::1.kind::f16 [%r1], %d1, %d2, %r3, {%r4, %r5}, %p1;",
+    "tcgen05.mma.cta_group::1.kind::f16 [%r1], %d1, %d2, %r3, %p1, %r4;",
+    "tcgen05.mma.ws.cta_group::1.kind::f16 [%r1], %d1, %d2, %r3, %p1, %d3;",
+    "tcgen05.mma.cta_group::1.kind::f16 [%r1], %d1, %d2, %r3, %p1, 1, 1;",
+    "tcgen05.mma.cta_group::1.kind::mxf4.block_scale.block16 [%r1], %d1, %d2, %r3, [%r4], [%r5],"
+    "%p1;",
     "wgmma.fence.sync.aligned;",
     "st.const.u32 [%q0], %r0;",
     "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%r1, %r2}, [%r0];",
@@ -124,7 +134,6 @@ refused_kernels = [
     "cvta.to.u64 %d0, %d0;",
     "cvta.to.global.u32 %r1, %r0;",
     "isspacep.const %p0, %d0;",
-    "mapa.u64 %d0, %d0, 1;",
     "ld.global.u32 %r1, %q0;",
     "ld.global %r1, [%q0];",
     "tensormap.replace.tile.foo.global.b1024.b32 [%q0], 1;",
@@ -137,7 +146,7 @@ refused_kernels = [
     "call again;",
     "tex.2d.v4.f32.f32 {%r1, %r2, %r3, %r4}, [%d0, {%r1, %r2}];",
     "multimem.ld_reduce.global.add.u32 %r1, [%q0];",
-    "st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r0], %r1, [%r2];",
+    "st.async.u32 [%q0], %r1, [%r2];",
 ]
 functions = ".extern .func g();\n.func again() { call again; ret; }"
 
@@ -189,19 +198,6 @@ def test_where_the_emulator_itself_fails_the_verdict_is_unclear(
 def test_a_fault_of_a_kernel_is_none() -> None:
     assert outcome_of(OutOfBounds("a write past c")) == "failed"
     assert outcome_of(ValueError("no such shape")) == "failed"
-
-
-def test_clusters_are_told_before_a_block_that_is_too_large() -> None:
-    body = "mov.u32 %r1, 1;"
-    ptx = emulator_ptx(body, ".reqnctapercluster 2, 1, 1")
-    with pytest.raises(UnsupportedInstruction, match="clusters"):
-        emulator.run_ptx(ptx, "k", (2,), (4096,), [])
-
-
-def emulator_ptx(body: str, directives: str) -> str:
-    from ptx_harness import ptx_of
-
-    return ptx_of(body, 0, reqntid=directives)
 
 
 def test_a_refusal_counts_behind_another_exception() -> None:

@@ -18,10 +18,12 @@ from nvfp4.capture.codes import Code, CudaError, error_name
 from nvfp4.capture.cuda.entries import entry, store
 from nvfp4.capture.cuda.runtime import CudaRuntime
 from nvfp4.capture.kernel import (
+    LARGE_CLUSTERS,
     allow_dynamic_shared,
     blocks_per_multiprocessor,
     examined,
     kernel_attributes,
+    largest_cluster,
 )
 from nvfp4.capture.torch_memory import put_noise
 from nvfp4.records.launch import Buffer, Dim3
@@ -77,10 +79,13 @@ def launch(
     arguments: int,
     shared_bytes: int,
     stream: int,
+    programmatic: int,
 ) -> None:
     runtime.refuse_destroyed(stream)
     dims = _dim3_at(grid), _dim3_at(block), _dim3_at(cluster)
-    runtime.launch(function, *dims, arguments, shared_bytes, stream)
+    runtime.launch(
+        function, *dims, arguments, shared_bytes, stream, programmatic=bool(programmatic)
+    )
 
 
 _workspace_bytes = 256
@@ -139,6 +144,8 @@ def set_function_attribute(runtime: CudaRuntime, function: int, which: int, valu
     if which == _DYNAMIC_SHARED:
         with examined(kernel, runtime.examine):
             allow_dynamic_shared(kernel, runtime.device, ctypes.c_int64(value).value)
+    elif which == LARGE_CLUSTERS:
+        kernel.large_clusters = bool(value)
 
 
 @entry("function_handle", gives=_ADDRESS)
@@ -158,6 +165,20 @@ def function_attribute(runtime: CudaRuntime, function: int, which: int) -> int:
 def occupancy(runtime: CudaRuntime, function: int, threads: int, shared_bytes: int) -> int:
     kernel = runtime.kernel(function)
     return blocks_per_multiprocessor(kernel, runtime.device, threads, shared_bytes)
+
+
+@entry(gives=_INT)
+def active_clusters(
+    runtime: CudaRuntime, function: int, threads: int, shared_bytes: int, ctas: int
+) -> int:
+    """How many clusters of so many CTAs run at once, if all of the device can be divided so."""
+    each = occupancy(runtime, function, threads, shared_bytes)
+    return each * runtime.device.attributes[_MULTIPROCESSORS] // max(1, ctas)
+
+
+@entry("largest_cluster", gives=_INT)
+def largest_cluster_of(runtime: CudaRuntime, function: int) -> int:
+    return largest_cluster(runtime.kernel(function))
 
 
 @entry(gives=_SIZE)

@@ -13,9 +13,10 @@ struct Dims {
 };
 
 CUresult launch(CUfunction function, Dims grid, Dims block, Dims cluster, unsigned shared,
-                CUstream stream, void **parameters, void **extra) {
+                CUstream stream, void **parameters, void **extra, bool programmatic = false) {
   if (extra) return ask("launch_packed", function);
-  return ask("launch", function, &grid, &block, &cluster, parameters, shared, stream);
+  return ask("launch", function, &grid, &block, &cluster, parameters, shared, stream,
+             programmatic);
 }
 
 }  // namespace
@@ -122,10 +123,13 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, voi
                           void **extra) {
   const CUlaunchConfig &c = *config;
   Dims cluster = {1, 1, 1};
+  bool programmatic = false;
   for (unsigned i = 0; i < c.numAttrs; ++i) {
     const CUlaunchAttribute &each = c.attrs[i];
     if (each.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
       cluster = {each.value.clusterDim.x, each.value.clusterDim.y, each.value.clusterDim.z};
+    } else if (each.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) {
+      programmatic = each.value.programmaticStreamSerializationAllowed;
     } else if (each.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE && each.value.cooperative) {
       return cuLaunchCooperativeKernel(function, c.gridDimX, c.gridDimY, c.gridDimZ, c.blockDimX,
                                        c.blockDimY, c.blockDimZ, c.sharedMemBytes, c.hStream,
@@ -134,7 +138,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, voi
   }
   return launch(function, {c.gridDimX, c.gridDimY, c.gridDimZ},
                 {c.blockDimX, c.blockDimY, c.blockDimZ}, cluster, c.sharedMemBytes, c.hStream,
-                parameters, extra);
+                parameters, extra, programmatic);
 }
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void *data) {
   const CUresult error = ask("alive", stream);

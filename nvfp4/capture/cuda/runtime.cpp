@@ -29,8 +29,8 @@ cudaError_t ask_on(const void *handle, const char *name, Arguments... arguments)
 }
 
 cudaError_t launch(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared,
-                   const void *stream, dim3 cluster = dim3(1, 1, 1)) {
-  return ask("launch", function, &grid, &block, &cluster, arguments, shared, stream);
+                   const void *stream, dim3 cluster = dim3(1, 1, 1), bool programmatic = false) {
+  return ask("launch", function, &grid, &block, &cluster, arguments, shared, stream, programmatic);
 }
 
 struct Configuration {
@@ -126,10 +126,13 @@ cudaError_t cudaLaunchCooperativeKernel(const void *function, dim3 grid, dim3 bl
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *function,
                                 void **arguments) {
   dim3 cluster(1, 1, 1);
+  bool programmatic = false;
   for (unsigned i = 0; i < config->numAttrs; ++i) {
     const cudaLaunchAttribute &each = config->attrs[i];
     if (each.id == cudaLaunchAttributeClusterDimension) {
       cluster = dim3(each.val.clusterDim.x, each.val.clusterDim.y, each.val.clusterDim.z);
+    } else if (each.id == cudaLaunchAttributeProgrammaticStreamSerialization) {
+      programmatic = each.val.programmaticStreamSerializationAllowed;
     } else if (each.id == cudaLaunchAttributeCooperative && each.val.cooperative) {
       dim3 grid = config->gridDim, block = config->blockDim;
       return ask("launch_cooperative", function, &grid, &block, arguments,
@@ -137,7 +140,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *fu
     }
   }
   return launch(function, config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes,
-                config->stream, cluster);
+                config->stream, cluster, programmatic);
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *data) {
   const cudaError_t error = ask("alive", stream);
@@ -191,6 +194,23 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks,
                                                                    int threads, size_t shared,
                                                                    unsigned) {
   return ask("occupancy", blocks, function, threads, shared);
+}
+cudaError_t cudaOccupancyMaxActiveClusters(int *clusters, const void *function,
+                                           const cudaLaunchConfig_t *config) {
+  const dim3 &block = config->blockDim;
+  dim3 cluster(1, 1, 1);
+  for (unsigned i = 0; i < config->numAttrs; ++i) {
+    const cudaLaunchAttribute &each = config->attrs[i];
+    if (each.id == cudaLaunchAttributeClusterDimension) {
+      cluster = dim3(each.val.clusterDim.x, each.val.clusterDim.y, each.val.clusterDim.z);
+    }
+  }
+  return ask("active_clusters", clusters, function, block.x * block.y * block.z,
+             config->dynamicSmemBytes, cluster.x * cluster.y * cluster.z);
+}
+cudaError_t cudaOccupancyMaxPotentialClusterSize(int *ctas, const void *function,
+                                                 const cudaLaunchConfig_t *) {
+  return ask("largest_cluster", ctas, function);
 }
 cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, const void *function,
                                                       int blocks, int threads) {

@@ -324,9 +324,10 @@ class CudaRuntime(Session):
         shared_bytes: int,
         stream: int = 0,
         registers: Mapping[str, int] = MappingProxyType({}),
+        programmatic: bool = False,
     ) -> None:
-        """Run a kernel. registers: special ones that the driver sets. Raises CudaError where CUDA
-        refuses, and what the executor raises."""
+        """Run a kernel. registers: special ones that the driver sets. programmatic: as of
+        Launch. Raises CudaError where CUDA refuses, and what the executor raises."""
         kernel = self.kernel(function)
         with examined(kernel, self.examine):
             refuse_as_cuda_does(kernel, self.device, grid, block, cluster, shared_bytes)
@@ -335,7 +336,18 @@ class CudaRuntime(Session):
         for name, value in registers.items():
             ptx = ptx.replace(f"{name};", f"{value};")
         self.hand_over(
-            Launch(ptx, kernel.name, grid, block, raw, shared_bytes, cluster, self, stream=stream)
+            Launch(
+                ptx,
+                kernel.name,
+                grid,
+                block,
+                raw,
+                shared_bytes,
+                cluster,
+                self,
+                stream=stream,
+                programmatic=programmatic,
+            )
         )
 
 

@@ -15,12 +15,14 @@ from collections.abc import Callable
 
 from nvfp4.capture.codes import Code, CudaError
 from nvfp4.capture.kernel import (
+    LARGE_CLUSTERS,
     Kernel,
     allow_dynamic_shared,
     blocks_per_multiprocessor,
     examined,
     find_kernel,
     kernel_attributes,
+    refuse_clusters,
     refuse_too_much_shared,
 )
 from nvfp4.capture.session import Session
@@ -31,6 +33,7 @@ from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall
 LAUNCH_FAILURE = Code.LAUNCH_FAILURE
 _LAUNCH_ATTRIBUTE_BYTES = 72
 _CLUSTER_DIMENSION = 4  # cudaLaunchAttributeClusterDimension
+_PROGRAMMATIC = 6  # cudaLaunchAttributeProgrammaticStreamSerialization
 _MAX_DYNAMIC_SHARED = 8  # cudaFuncAttributeMaxDynamicSharedMemorySize, CU_FUNC_ATTRIBUTE_...
 
 
@@ -101,14 +104,28 @@ class HostRuntime(Session):
         shared_bytes: int,
         args: int,
         stream: int,
+        programmatic: bool = False,
     ) -> None:
-        """Launch a kernel whose parameters `args` points at, one pointer each."""
+        """Launch a kernel whose parameters `args` points at, one pointer each. programmatic: as of
+        Launch."""
         kernel = self._kernels[handle]
         self._unless_refused(kernel, refuse_too_much_shared, shared_bytes)
+        self._unless_refused(kernel, refuse_clusters, grid, cluster)
         raw = parameters_at(args, kernel.parameter_bytes)
         text, name = kernel.ptx, kernel.name
         self.hand_over(
-            Launch(text, name, grid, block, raw, shared_bytes, cluster, self.memory, stream=stream)
+            Launch(
+                text,
+                name,
+                grid,
+                block,
+                raw,
+                shared_bytes,
+                cluster,
+                self.memory,
+                stream=stream,
+                programmatic=programmatic,
+            )
         )
 
     def run_configured(self, config: int, handle: int, args: int) -> None:
@@ -119,28 +136,35 @@ class HostRuntime(Session):
         attributes = ctypes.c_void_p.from_address(config + 40).value or 0
         count = ctypes.c_uint32.from_address(config + 48).value
         cluster: Dim3 = (1, 1, 1)
+        programmatic = False
         for i in range(count):
             entry = attributes + i * _LAUNCH_ATTRIBUTE_BYTES
-            if ctypes.c_uint32.from_address(entry).value == _CLUSTER_DIMENSION:
+            which = ctypes.c_uint32.from_address(entry).value
+            if which == _CLUSTER_DIMENSION:
                 x, y, z = (ctypes.c_uint32 * 3).from_address(entry + 8)
                 cluster = (x or 1, y or 1, z or 1)
-        grid, block = tuple(dims[:3]), tuple(dims[3:])
-        self.run(handle, grid, block, cluster, shared_bytes, args, stream)  # type: ignore[arg-type]
+            elif which == _PROGRAMMATIC:
+                programmatic = bool(ctypes.c_int32.from_address(entry + 8).value)
+        x, y, z, *threads = dims
+        block = threads[0], threads[1], threads[2]
+        self.run(handle, (x, y, z), block, cluster, shared_bytes, args, stream, programmatic)
 
-    def _unless_refused(self, kernel: Kernel, check: Callable[..., None], value: int) -> None:
+    def _unless_refused(self, kernel: Kernel, check: Callable[..., None], *values: object) -> None:
         """Raises LaunchRefused for what CUDA refuses of a kernel."""
         try:
             with examined(kernel, self.examine):
-                check(kernel, self.device, value)
+                check(kernel, self.device, *values)
         except CudaError as error:
             raise LaunchRefused(error.message) from None
 
     # Attributes
 
     def set_attribute(self, handle: int, attribute: int, value: int) -> None:
-        """Only the limit of dynamic shared memory has an effect here."""
+        """Only the limits of dynamic shared memory and of clusters have an effect here."""
         if attribute == _MAX_DYNAMIC_SHARED:
             self._unless_refused(self._kernels[handle], allow_dynamic_shared, value)
+        elif attribute == LARGE_CLUSTERS:
+            self._kernels[handle].large_clusters = bool(value)
 
     def kernel_attribute(self, handle: int, attribute: int) -> int:
         """A CUfunction_attribute of a kernel, as far as it can be known without a device."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from nvfp4.capture import host_access
+from nvfp4.capture import host_access, stream_order
 from nvfp4.capture.standin.graphs import UNSET, capturable
 from nvfp4.capture.standin.memory import (
     CPU_KEY,
@@ -45,6 +45,8 @@ _METADATA = (
 _ONLY_SHAPES = (*_VIEWS, *_METADATA, "resize_")
 
 # These read nothing of their first argument.
+_ALLOCATING = ("empty", "new_empty", "resize_", "set_")
+"""Operators that put nothing into a stream."""
 _OVERWRITING = ("zero_", "fill_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_")
 
 # These take tensors of other devices.
@@ -144,6 +146,10 @@ class _CpuKernel:
             else next((written[alias] for alias in each.alias_info.before_set), None)
             for each in schema.returns
         ]
+        views = bool(schema.returns) and all(
+            each.alias_info is not None and not each.alias_info.is_write for each in schema.returns
+        )
+        self._computes = not views and not self._name.startswith(_ALLOCATING)
         self._operator = found  # last, since other threads ask for it
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -169,6 +175,8 @@ class _CpuKernel:
         for name in resized:
             cpu_kwargs[name] = torch.empty(0, dtype=kwargs[name].dtype)
         results = self._operator(*cpu_args, **cpu_kwargs)
+        if self._computes:
+            stream_order.interrupt()
         if host_access.observer is not None:
             for each in self._written:
                 if isinstance(each, str):

@@ -224,6 +224,7 @@ class Launcher:
                     cluster=(ctas, 1, 1),
                     memory=self._session.memory,
                     stream=int(stream or 0),
+                    programmatic=bool(getattr(self._metadata, "launch_pdl", False)),
                 )
             )
         if exit_hook is not None:

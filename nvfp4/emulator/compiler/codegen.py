@@ -93,6 +93,9 @@ class CompiledKernel:
                 raise UnsupportedInstruction(f"the special register %{name} is not emulated")
             values[index] = value
         for index, symbol in self.symbols.items():
+            if symbol.space == "shared":
+                values[index] = batch.shared_windows + np.uint64(symbol.offset)
+                continue
             base = batch.launch.symbols[symbol.name]
             values[index] = np.array([base + symbol.offset], np.uint64)
         return values

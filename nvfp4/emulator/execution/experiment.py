@@ -16,9 +16,12 @@ from dataclasses import replace
 import numpy as np
 
 from nvfp4.emulator.errors import (
+    EarlyAccess,
     EmulatorError,
+    MismatchedSwizzle,
     MissingFence,
     MissingProxyFence,
+    MissingTensorFence,
     MissingWarpSync,
     OrderDependence,
     ReadOnlyLoad,
@@ -38,8 +41,8 @@ from nvfp4.emulator.state.order import Order
 from nvfp4.records.launch import Buffer
 
 _UNDEFINED = (UninitialisedRegister, UninitialisedShared)
-_UNFENCED = (MissingFence, MissingProxyFence, ReadOnlyLoad)
-_NEVER_THE_CAUSE = (MissingWarpSync, UnwaitedStore, *_UNFENCED)
+_UNFENCED = (MissingFence, MissingProxyFence, MissingTensorFence, ReadOnlyLoad)
+_NEVER_THE_CAUSE = (MissingWarpSync, UnwaitedStore, MismatchedSwizzle, *_UNFENCED)
 
 Kept = Mapping[int, tuple[Buffer, Array]]
 """By address, the buffers that a run has written and what they held before."""
@@ -75,12 +78,16 @@ def compare_orders(
     fault of the first run, or the finding behind a fault that not all runs have.
     """
     undefined = [error for error in state.findings if isinstance(error, _UNDEFINED)]
-    races = [e for e in state.findings if not isinstance(e, (*_UNDEFINED, *_NEVER_THE_CAUSE))]
+    early = [error for error in state.findings if isinstance(error, EarlyAccess)]
+    others = (*_UNDEFINED, *_NEVER_THE_CAUSE, EarlyAccess)
+    races = [e for e in state.findings if not isinstance(e, others)]
     on_other_noise = [Order(0, values) for values in range(1, min(orders, _NOISES))]
     what = "the result depends on a value that nothing has set"
     _try(run, state, on_other_noise, [each.because(what) for each in undefined[:1]], worlds)
     if state.fault is not None:
         raise state.fault
+    what = "the result depends on whether that one has written by then"
+    _try(run, state, [Order(early=True)], [each.because(what) for each in early[:1]], worlds)
     in_turns = [Order(number) for number in range(1, orders)]
     what = "the result depends on the order in which warps and CTAs run"
     causes = [each.because(what) for each in races[:1]]

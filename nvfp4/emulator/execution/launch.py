@@ -18,25 +18,26 @@ from nvfp4.emulator.errors import (
     Related,
     RunawayKernel,
     Seen,
-    UnsupportedInstruction,
 )
 from nvfp4.emulator.execution.experiment import compare_orders, restore
 from nvfp4.emulator.execution.module import LoadedModule
 from nvfp4.emulator.execution.schedule import Scheduler, order_dependence
 from nvfp4.emulator.execution.worlds import Worlds
 from nvfp4.emulator.instructions.copy_engine import note_unwaited
+from nvfp4.emulator.instructions.tensor.allocation import require_freed
 from nvfp4.emulator.ptx.program import RESERVED_FOR_GROUPS, SHARED_BASE
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.report import LaunchReport, noted
-from nvfp4.emulator.state.batch import Batch
+from nvfp4.emulator.state.batch import Batch, ctas_by_cluster
 from nvfp4.emulator.state.global_races import GlobalRaces
-from nvfp4.emulator.state.launch_state import LaunchState, check_shape
+from nvfp4.emulator.state.launch_state import LaunchState, check_cluster, check_shape
 from nvfp4.emulator.state.memory import PARAMETERS, READ, WRITTEN, GlobalMemory, isolated
 from nvfp4.emulator.state.order import Order
 from nvfp4.emulator.state.special import MULTIPROCESSORS
 from nvfp4.emulator.state.tally import Tally
+from nvfp4.emulator.state.under_way import Footprint, Hazards, UnderWay, footprint
 from nvfp4.emulator.state.watch import Witness
-from nvfp4.records.launch import Buffer, Dim3, Launch
+from nvfp4.records.launch import Buffer, Launch
 
 # Large enough to hide what a call of NumPy costs, small enough that a handful of registers of this
 # many lanes and 4 bytes stay in a core's L2 cache.
@@ -56,13 +57,23 @@ _LEAST_SUSPECTED_S, _MOST_SUSPECTED = 1.0, 4.0
 
 
 def launch(
-    module: LoadedModule, asked: Launch, check: bool, orders: int, worlds: Worlds, suspects: bool
+    module: LoadedModule,
+    asked: Launch,
+    check: bool,
+    orders: int,
+    worlds: Worlds,
+    suspects: bool,
+    under_way: UnderWay,
 ) -> LaunchReport:
     """Run a kernel to its end. See emulator.run. suspects: whether other orders are tried where
     there is no finding, but threads arrive somewhere one after the other."""
     began = time.perf_counter()
-    runs = _Runs(module, asked, check)
+    met = under_way.met_by(asked.stream, asked.programmatic)
+    runs = _Runs(module, asked, check, met)
     state, counts = runs.first()
+    seen = state.hazards
+    left = footprint(asked.kernel, state.memory, state.races, seen.triggered, seen.waited)
+    under_way.ended(asked.stream, asked.programmatic, left)
     suspected = runs.suspected(state, counts) if suspects else None
     compare_orders(runs.again, runs.testify, state, orders, worlds, suspected)
     report = _report(state, runs.compiled, counts)
@@ -75,13 +86,17 @@ def launch(
 class _Runs:
     """The runs of one launch: the first, those in other orders, and one that watches a race.
 
-    watch: buffers to look for races in from the start, others from their first write on. together:
-    whether as many CTAs run at once as a device holds, since they wait for each other.
+    met: launches that may still run. watch: buffers to look for races in from the start, others
+    from their first write on. together: whether as many CTAs run at once as a device holds, since
+    they wait for each other.
     """
 
-    def __init__(self, module: LoadedModule, asked: Launch, check: bool) -> None:
+    def __init__(
+        self, module: LoadedModule, asked: Launch, check: bool, met: list[Footprint]
+    ) -> None:
         self.module = module
         self.asked = asked
+        self.met = met
         self.check = check
         self.compiled = module.kernel(asked.kernel, check)
         # Who wrote local memory is not known without following its bytes.
@@ -164,7 +179,13 @@ class _Runs:
             deadline = min(deadline, self.asked.deadline)
         asked = replace(self.asked, deadline=deadline if deadline < math.inf else None)
         state = state_before(
-            self.module, self.compiled, asked, check=self.check, order=order, watch=self.watch
+            self.module,
+            self.compiled,
+            asked,
+            check=self.check,
+            order=order,
+            watch=self.watch,
+            met=self.met,
         )
         state.witness = witness
         counts, _ = run_ctas(state, self.compiled, self.together)
@@ -183,7 +204,8 @@ def run_ctas(
     most_instructions: batches spread over the grid, until that many warp instructions are executed.
     Returns how many warps ran each block, and how many CTAs ran.
     """
-    numbers = state.order.ctas(np.arange(math.prod(state.grid), dtype=np.int64))
+    clusters = ctas_by_cluster(state.grid, state.cluster)
+    numbers = clusters[state.order.ctas(np.arange(len(clusters)))].reshape(-1)
     runs = np.zeros(len(compiled.blocks), np.int64)
     sizes = np.array([block.kinds.total() for block in compiled.blocks])
     size = _resident(state) if together else _batch_size(state)
@@ -195,6 +217,7 @@ def run_ctas(
             scheduler = Scheduler(compiled, batch)
             scheduler.run()
             note_unwaited(batch)
+            require_freed(batch)
             runs += scheduler.runs
             ran += batch.numbers.size
             if most_instructions is not None and int(runs @ sizes) >= most_instructions:
@@ -202,6 +225,7 @@ def run_ctas(
     except EmulatorError as error:
         error.output = "".join(state.output)
         state.fault = error
+    state.hazards.land(all_of_them=True)
     return runs, ran
 
 
@@ -221,13 +245,15 @@ def state_before(
     order: Order | None = None,
     watch: Sequence[Buffer] = (),
     tally: Tally | None = None,
+    met: Sequence[Footprint] = (),
 ) -> LaunchState:
     """A launch before its first batch. Raises LaunchError."""
+    order = order or Order()
     kernel, grid, block, shared_bytes = asked.kernel, asked.grid, asked.block, asked.shared_bytes
     program = compiled.program
     raw = _parameter_bytes(compiled, asked.parameters)
-    _refuse_clusters(kernel, asked.cluster)
-    _refuse_clusters(kernel, program.cluster or (1, 1, 1))
+    cluster = asked.cluster if asked.cluster != (1, 1, 1) else program.cluster or (1, 1, 1)
+    check_cluster(kernel, grid, cluster, program.cluster)
     total_shared = program.dynamic_shared + shared_bytes if shared_bytes else program.shared_end
     check_shape(grid, block, total_shared)
     required = program.required_threads
@@ -241,11 +267,14 @@ def state_before(
     races = None
     if check:
         x, y, z = block
-        races = GlobalRaces(memory, math.prod(grid), -(-x * y * z // 32), list(watch))
+        clocks = math.prod(cluster) * (-(-x * y * z // 32) + 1)
+        races = GlobalRaces(memory, math.prod(grid), clocks, list(watch))
     return LaunchState(
         kernel=kernel,
         grid=grid,
         block=block,
+        cluster=cluster,
+        explicit_cluster=cluster != (1, 1, 1) or program.cluster is not None,
         parameters=raw,
         symbols=symbols,
         shared_base=_lowest_shared(compiled),
@@ -254,10 +283,11 @@ def state_before(
         local_bytes=program.local_bytes,
         memory=memory,
         check=check,
+        hazards=Hazards(list(met), memory, order.early),
         races=races,
         tracks_memory=compiled.tracks_memory,
         loads_under_way=compiled.loads_under_way,
-        order=order or Order(),
+        order=order,
         deadline=asked.deadline,
         tally=tally,
     )
@@ -268,15 +298,6 @@ def _lowest_shared(compiled: CompiledKernel) -> int:
     if "reserved_smem_offset_1" in compiled.specials.values():
         return RESERVED_FOR_GROUPS
     return SHARED_BASE
-
-
-def _refuse_clusters(kernel: str, cluster: Dim3) -> None:
-    """Raises UnsupportedInstruction for clusters of several CTAs."""
-    if cluster != (1, 1, 1):
-        raise UnsupportedInstruction(
-            f"{kernel} is launched in clusters of {cluster} CTAs",
-            hint="only clusters of one CTA are emulated",
-        )
 
 
 def _parameter_bytes(compiled: CompiledKernel, given: Sequence[bytes]) -> Array:
@@ -300,7 +321,13 @@ def _batch_size(state: LaunchState) -> int:
     threads = -(-math.prod(state.block) // 32) * 32
     by_lanes = max(1, LANES_PER_BATCH // threads)
     by_shared = max(1, SHARED_BYTES_PER_BATCH // max(1, state.shared_bytes - SHARED_BASE))
-    return min(by_lanes, by_shared)
+    return _whole_clusters(state, min(by_lanes, by_shared))
+
+
+def _whole_clusters(state: LaunchState, ctas: int) -> int:
+    """As many CTAs, or a few more or fewer: those of a cluster run together."""
+    size = math.prod(state.cluster)
+    return max(1, ctas // size) * size
 
 
 def _resident(state: LaunchState) -> int:
@@ -310,7 +337,7 @@ def _resident(state: LaunchState) -> int:
         _THREADS_OF_A_MULTIPROCESSOR // math.prod(state.block),
         _SHARED_BYTES_OF_A_MULTIPROCESSOR // max(1, state.shared_bytes - SHARED_BASE),
     )
-    return MULTIPROCESSORS * max(1, per_multiprocessor)
+    return _whole_clusters(state, MULTIPROCESSORS * max(1, per_multiprocessor))
 
 
 def is_starved(state: LaunchState) -> bool:

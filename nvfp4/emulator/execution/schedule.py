@@ -84,7 +84,7 @@ class Scheduler:
                 if self._steps - self._changed_at > QUIET_STEPS:
                     self._refuse_standstill(place, admitted)
                 self._advance(place, admitted)
-        if self.held or any(barrier.waiting for barrier in self.batch.barriers.values()):
+        if self.held or any(barrier.waiting for barrier in self.batch.all_barriers()):
             raise self._deadlock()
 
     def _choose(self) -> int:

@@ -101,7 +101,7 @@ class Standstill:
             message = f"the kernel never leaves this loop: {times:,} rounds have changed nothing"
             hint = "the loop's condition never becomes false"
         x, y, z = self.batch.launch.grid
-        last = int(self.batch.numbers.max())
+        last = self.batch.last_started()
         if x * y * z > last + 1:
             message += f"; {last + 1} of {x * y * z} CTAs have started"
             hint = "a CTA may not wait for one that starts after it: it may never start"
@@ -228,7 +228,7 @@ def deadlock(
     """
     waits: list[tuple[Site, Array, str]] = []
     counted = False
-    for barrier in batch.barriers.values():
+    for barrier in batch.all_barriers():
         for waiting in barrier.waiting:
             counted = True
             status = f"at {barrier.status(waiting)}"

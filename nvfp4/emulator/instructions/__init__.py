@@ -2,10 +2,13 @@
 
 from nvfp4.emulator.instructions import (  # noqa: F401
     async_copies,
+    async_stores,
     atomics,
     bulk_copies,
     calls,
+    cluster_barriers,
     cta_barriers,
+    dependent_launch,
     hints,
     loads_and_stores,
     matrix_moves,
@@ -15,4 +18,11 @@ from nvfp4.emulator.instructions import (  # noqa: F401
     tiles,
     warp,
     wmma,
+)
+from nvfp4.emulator.instructions.tensor import (  # noqa: F401
+    allocation,
+    completion,
+    copies,
+    loads,
+    multiply,
 )

@@ -45,6 +45,11 @@ class Access:
         return self.nbytes & -self.nbytes
 
     @property
+    def abroad(self) -> bool:
+        """Whether the instruction reaches shared memory of other CTAs of the cluster."""
+        return self.space == "generic" or "shared::cluster" in self.site.parts
+
+    @property
     def strong(self) -> bool:
         """Whether other threads may access the same bytes at the same time."""
         return not _STRONG.isdisjoint(self.site.parts)
@@ -113,5 +118,5 @@ def access_of(site: Site, memory: Memory, elements: int) -> Access:
         counted = False
         space = "local" if isinstance(memory.base, LocalAddress) else "global"
     elif isinstance(memory.base, SymbolAddress) and space == "generic":
-        space = "global"
+        space = "global" if memory.base.space != "shared" else space
     return Access(site, space, bits // 8, elements, counted)

@@ -66,13 +66,15 @@ class Site:
         if witness is None:
             return
         row, thread = grid.cta[lanes], grid.thread[lanes]
+        homes = None
         if space == "shared":
-            place = place.astype(np.int64) - row * batch.shared.stride + batch.shared.base
+            owner, place = divmod(place.astype(np.int64), batch.shared.stride)
+            place, homes = place + batch.shared.base, batch.numbers[owner]
         if engine:
             thread = np.full(lanes.size, grid.threads)
         witness.saw(
             space, place, nbytes, (batch.numbers[row], thread), self.instruction.line, writes,
-            lambda i: self.lane(batch, lanes[i]).location(), atomic
+            lambda i: self.lane(batch, lanes[i]).location(), atomic, homes
         )  # fmt: skip
 
     def unsupported(self, what: str, hint: str | None = None) -> UnsupportedInstruction:
@@ -157,9 +159,14 @@ class LaneSite(NamedTuple):
     def location(self) -> SourceLocation:
         """The instruction with who executes it."""
         cta, thread = self.batch.coordinates(self.lane)
-        launch = self.batch.launch
+        launch, size = self.batch.launch, self.batch.cluster_size
         return replace(
-            self.site.location(), cta=cta, thread=thread, grid=launch.grid, block=launch.block
+            self.site.location(),
+            cta=cta,
+            thread=thread,
+            grid=launch.grid,
+            block=launch.block,
+            rank=self.lane // self.batch.grid.threads % size if size > 1 else None,
         )
 
 

@@ -111,9 +111,8 @@ def apply(
             shared_access.note_writes(
                 batch, what.site, what.nbytes, offset, lanes, np.stack(b), atomic=True
             )
-            warps = batch.grid.thread[lanes] >> 5
             hears = what.site.parts[0] == "atom"
-            batch.shared.clocks.meet_by_atomics(offset, batch.grid.cta[lanes], warps, hears)
+            shared_access.meet_by_atomics(batch, offset, lanes, hears)
         address = batch.shared.host(offset)
     else:
         global_access.locate(batch, what, address, lanes, WRITTEN)

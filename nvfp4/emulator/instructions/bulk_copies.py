@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
-from nvfp4.emulator.errors import Misaligned, TensorMapError
+from nvfp4.emulator.errors import BarrierMisuse, Misaligned, OutOfBounds, TensorMapError
 from nvfp4.emulator.instructions import atomics, copy_engine, global_access, tiles
 from nvfp4.emulator.instructions.access_shape import Access, is_hint, spaces_of
 from nvfp4.emulator.instructions.action import Action, LaneSite, Site, Source, instruction
@@ -15,22 +16,22 @@ from nvfp4.emulator.ptx.program import Memory, Operand
 from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import Array, type_bits
 from nvfp4.emulator.state.batch import Execution
-from nvfp4.emulator.state.memory import READ, WRITTEN
+from nvfp4.emulator.state.memory import RANK_SHIFT, READ, WRITTEN
+from nvfp4.emulator.state.tile_swizzles import UNKNOWN, TileSwizzles
 
-_COMPLETION = "mbarrier::complete_tx::bytes"
+COMPLETION = "mbarrier::complete_tx::bytes"
 _KNOWN = {
     "cp", "async", "bulk", "tensor", "tile", "global", "shared::cta", "shared::cluster",
-    "bulk_group", _COMPLETION, "cta_group::1", "1d", "2d", "3d", "4d", "5d",
+    "bulk_group", COMPLETION, "cta_group::1", "cta_group::2", "multicast::cluster",
+    "1d", "2d", "3d", "4d", "5d",
 }  # fmt: skip
+
+
+_MULTICAST = "multicast::cluster"
 
 
 def _check(site: Site) -> None:
     for part in site.parts:
-        if part == "multicast::cluster":
-            raise site.unsupported(
-                f"{site.opcode}: multicast is not emulated",
-                hint="only clusters of one CTA are emulated",
-            )
         if part not in _KNOWN and not is_hint(part):
             raise site.unsupported(f"{site.opcode}: modifier .{part} is not emulated")
 
@@ -56,7 +57,7 @@ def bulk(site: Site) -> Action:
     if len(spaces) != 2:
         raise site.unsupported(f"{site.opcode} names no source and destination space")
     into, out_of = spaces
-    by_mbarrier = _COMPLETION in site.parts
+    by_mbarrier = COMPLETION in site.parts
     sources = [
         Source(site.memory(0), "b64"),
         Source(site.memory(1), "b64"),
@@ -64,6 +65,10 @@ def bulk(site: Site) -> Action:
     ]
     if by_mbarrier:
         sources.append(Source(site.memory(3), "b64"))
+    if _MULTICAST in site.parts:
+        sources.append(Source(site.operands[4], "b16"))
+    barrier = 3 if by_mbarrier else None
+    way = Way(0, barrier, 4 if _MULTICAST in site.parts else None)
 
     def move(at: LaneSite, values: list[int]) -> int:
         target, origin, nbytes, *_ = values
@@ -80,46 +85,112 @@ def bulk(site: Site) -> Action:
         return nbytes
 
     def run(ex: Execution, *values: Array) -> None:
-        _copy(site, ex, values, move, 3 if by_mbarrier else None)
+        copy_by_lane(site, ex, values, move, way)
 
     return Action("copy", sources, [], run)
 
 
-def _copy(
+class Way(NamedTuple):
+    """Where among the values of a copy its parts are: the address in shared memory that it writes,
+    the mbarrier, and the mask of CTAs that it goes to. None: there is none."""
+
+    target: int
+    mbar: int | None
+    mask: int | None = None
+
+
+def copy_by_lane(
     site: Site,
     ex: Execution,
     values: tuple[Array, ...],
     move: Callable[[LaneSite, list[int]], int],
-    mbar: int | None,
+    way: Way,
 ) -> None:
-    """Copy for each lane. move: copies and returns how many bytes that is. mbar: index of the
-    mbarrier among the values."""
-    nbytes = []
+    """Copy for each lane. move: copies and returns how many bytes that is."""
+    batch = ex.batch
+    lanes, where, nbytes = [], [], []
     for at, own in _lanes(site, ex, values):
-        if mbar is not None and ex.batch.launch.order.bulk_copies_late:
-            copy_engine.postpone(at, own[mbar], partial(move, at, own))
-        else:
-            nbytes.append(move(at, own))
-        if mbar is None:
-            ex.batch.kept(copy_engine.Unwaited).stores.setdefault(at.lane, at)
-    lanes = ex.lanes()
-    if mbar is not None and nbytes:
-        where = ex.group.spread(values[mbar])[ex.positions()]
-        copy_engine.complete(site, ex.batch, lanes, where, np.array(nbytes, np.int64))
-    copy_engine.advance(ex.batch, lanes)
+        for number, each in enumerate(_deliveries(at, own, way)):
+            if way.mbar is not None and batch.launch.order.bulk_copies_late:
+                copy_engine.postpone(at, each[way.mbar], partial(_move, move, at, each, number))
+            else:
+                nbytes.append(_move(move, at, each, number))
+                lanes.append(at.lane)
+                where.append(each[way.mbar or 0])
+        if way.mbar is None:
+            batch.kept(copy_engine.Unwaited).stores.setdefault(at.lane, at)
+    if way.mbar is not None and nbytes:
+        addresses, count = np.array(where, np.uint64), np.array(nbytes, np.int64)
+        copy_engine.complete(site, batch, np.array(lanes), addresses, count)
+    copy_engine.advance(batch, ex.lanes())
+
+
+def _move(
+    move: Callable[[LaneSite, list[int]], int], at: LaneSite, values: list[int], number: int
+) -> int:
+    """One delivery. number: 0 for the first; the source is read once for all of them."""
+    if number == 0:
+        return move(at, values)
+    with copy_engine.uncounted(at.batch):
+        return move(at, values)
+
+
+def _deliveries(at: LaneSite, values: list[int], way: Way) -> list[list[int]]:
+    """The values of a lane's copy for each CTA that it goes to."""
+    if way.mask is None:
+        if way.mbar is not None:
+            _check_mbarrier(at, values[way.target], values[way.mbar])
+        return [values]
+    assert way.mbar is not None
+    mask, size = values[way.mask], at.batch.cluster_size
+    if mask >> size:
+        at.fault(
+            OutOfBounds,
+            f"multicast to the CTAs {mask:#x}, but the cluster has {size}",
+            hint="bit r of the mask is for the CTA with rank r",
+            arguments={"mask": mask, "ctas": size},
+        )
+    pairs = "cta_group::2" in at.site.parts
+    found = []
+    for rank in range(size):
+        if mask >> rank & 1:
+            mbar = values[way.mbar]
+            home = rank & ~1 | mbar >> RANK_SHIFT & 1 if pairs else rank
+            each = list(values)
+            each[way.target] = copy_engine.with_rank(values[way.target], rank)
+            each[way.mbar] = copy_engine.with_rank(mbar, home)
+            found.append(each)
+    return found
+
+
+def _check_mbarrier(at: LaneSite, target: int, mbar: int) -> None:
+    """Raise unless the mbarrier of a copy is where its bytes go."""
+    pairs = "cta_group::2" in at.site.parts
+    there, here = (each >> RANK_SHIFT & 0xFF for each in (mbar, target))
+    if there != here and not (pairs and there ^ here == 1):
+        at.fault(
+            BarrierMisuse,
+            f"the copy goes to the CTA with rank {here}, and its mbarrier is in the one with rank "
+            f"{there}",
+            hint="map both addresses to the same CTA",
+        )
 
 
 def _side(at: LaneSite, space: str, address: int, nbytes: int, flag: int) -> Array:
     """The bytes at one end of a bulk copy, checked and counted."""
     if space == "shared":
-        offset, data = copy_engine.shared_range(at, address, nbytes, 16)
+        abroad = flag == WRITTEN and copy_engine.goes_abroad(at.site)
+        offset, data = copy_engine.shared_range(at, address, nbytes, 16, abroad)
         copy_engine.note(at, offset, nbytes, flag)
+        if flag == WRITTEN:
+            at.batch.kept(TileSwizzles).note(offset, nbytes, UNKNOWN)
         return data
     if address % 16:
         place = at.batch.memory.describe(address)
         at.fault(Misaligned, f"bulk copy at {place}, which is not a multiple of 16")
     index = copy_engine.global_range(at, address, nbytes, flag)
     copy_engine.touch(at.batch, index, address, nbytes, flag)
+    copy_engine.note_early(at, np.array([address], np.uint64), nbytes, flag)
     if flag == READ:
         where = np.array([address], np.uint64)
         global_access.note_range_read(at.batch, at.site, where, nbytes, at.lane)
@@ -142,6 +213,10 @@ def tensor(site: Site) -> Action:
     sources += [Source(c, "b32") for c in coordinates]
     if loads:
         sources.append(Source(site.memory(2), "b64"))
+    if _MULTICAST in site.parts:
+        sources.append(Source(site.operands[3], "b16"))
+    barrier = 2 + rank if loads else None
+    way = Way(1, barrier, 3 + rank if _MULTICAST in site.parts else None)
     transfer = tiles.load_tile if loads else tiles.store_tile
 
     def move(at: LaneSite, values: list[int]) -> int:
@@ -154,7 +229,7 @@ def tensor(site: Site) -> Action:
         return tile.box_bytes
 
     def run(ex: Execution, *values: Array) -> None:
-        _copy(site, ex, values, move, 2 + rank if loads else None)
+        copy_by_lane(site, ex, values, move, way)
 
     return Action("copy", sources, [], run)
 
@@ -222,7 +297,7 @@ def reduce(site: Site) -> Action:
         return nbytes
 
     def run(ex: Execution, *values: Array) -> None:
-        _copy(site, ex, values, move, None)
+        copy_by_lane(site, ex, values, move, Way(1, None))
 
     sources = [
         Source(site.memory(0), "b64"),

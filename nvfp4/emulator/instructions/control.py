@@ -8,6 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from nvfp4.emulator.errors import DeviceTrap
+from nvfp4.emulator.instructions import peers
 from nvfp4.emulator.instructions.action import Site
 from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
@@ -100,6 +101,7 @@ def finish(ex: Execution, following: int) -> Next:
     if lanes.size == 0:
         return following
     ex.batch.exit(lanes)
+    peers.leave(ex.batch, lanes)
     if lanes.size == ex.group.lanes.size:
         return None
     return Divergence([(~ex.mask(), following)])

@@ -8,7 +8,8 @@ orders copies that complete an mbarrier are performed when a thread first waits 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from nvfp4.emulator.errors import (
     UninitialisedShared,
     UnwaitedStore,
 )
-from nvfp4.emulator.instructions import mbarrier_objects
+from nvfp4.emulator.instructions import dependent_launch, mbarrier_objects, peers
 from nvfp4.emulator.instructions.access_shape import verb
 from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.instructions.outside import note_writer
@@ -33,7 +34,7 @@ from nvfp4.emulator.instructions.shared_access import (
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import races, watch
 from nvfp4.emulator.state.batch import Batch
-from nvfp4.emulator.state.memory import READ, SHARED_WINDOW, WRITTEN
+from nvfp4.emulator.state.memory import RANK_SHIFT, READ, SHARED_WINDOW, WRITTEN
 from nvfp4.records.launch import Buffer
 
 
@@ -88,6 +89,11 @@ def global_range(
     return bisect_right(memory.addresses, address) - 1
 
 
+def note_early(at: LaneSite, address: Array, nbytes: int, flag: int) -> None:
+    """Note a copy of what an earlier launch may still write."""
+    dependent_launch.check(at.batch, at.site, address, nbytes, lambda _: at.lane, flag)
+
+
 def touch(batch: Batch, index: int, address: int, nbytes: int, flag: int) -> None:
     """Count the sectors of a range of the buffer with an index."""
     memory = batch.memory
@@ -98,30 +104,69 @@ def touch(batch: Batch, index: int, address: int, nbytes: int, flag: int) -> Non
     batch.traffic.global_requests += 1
 
 
-def shared_range(at: LaneSite, address: int, nbytes: int, align: int) -> tuple[int, Array]:
-    """(offset, bytes) of a range of the lane's CTA's shared memory."""
+def shared_range(
+    at: LaneSite, address: int, nbytes: int, align: int, abroad: bool = False
+) -> tuple[int, Array]:
+    """(offset, bytes) of a range of the lane's CTA's shared memory. abroad: or of that of the CTA
+    of the cluster that the address names."""
     shared = at.batch.shared
     address &= SHARED_WINDOW - 1
-    check_bounds(at, f"copy of {nbytes} bytes", address, nbytes, align)
-    offset = address - shared.base + at.lane // at.batch.grid.threads * shared.stride
+    check_bounds(at, f"copy of {nbytes} bytes", address, nbytes, align, abroad)
+    row, size = at.lane // at.batch.grid.threads, at.batch.cluster_size
+    if size > 1:
+        row += (address >> RANK_SHIFT & 0xFF) - row % size
+        address &= ~(0xFF << RANK_SHIFT)
+    offset = address - shared.base + row * shared.stride
+    if abroad:
+        where, lanes = np.array([offset]), np.array([at.lane])
+        peers.visit(at.batch, at.site, where, lanes, engine=True)
     return offset, shared.data[offset : offset + nbytes]
 
 
-def note(at: LaneSite, offset: int, nbytes: int, flag: int) -> None:
-    """The engine touches shared bytes on behalf of a lane; races are noted."""
-    shared, threads = at.batch.shared, at.batch.grid.threads
+def goes_abroad(site: Site) -> bool:
+    """Whether a copy may write shared memory of another CTA of the cluster."""
+    return "shared::cluster" in site.parts
+
+
+def with_rank(address: int, rank: int) -> int:
+    """The same place in the shared memory of the CTA with a rank."""
+    return address & ~(0xFF << RANK_SHIFT) | rank << RANK_SHIFT
+
+
+@contextmanager
+def uncounted(batch: Batch) -> Iterator[None]:
+    """What is read of global memory meanwhile has been counted before."""
+    traffic, launch = batch.traffic, batch.launch
+    counted = traffic.global_read_bytes, traffic.sectors_requested, traffic.global_requests
+    tally, launch.tally = launch.tally, None
+    try:
+        yield
+    finally:
+        launch.tally = tally
+        traffic.global_read_bytes, traffic.sectors_requested, traffic.global_requests = counted
+
+
+def note(
+    at: LaneSite, offset: int, nbytes: int, flag: int, by_threads: bool = False,
+    atomic: bool = False,
+) -> None:  # fmt: skip
+    """The engine touches shared bytes on behalf of a lane; races are noted. by_threads: it does so
+    in the proxy of threads, which needs no fence. atomic: other such writes may come between."""
+    shared = at.batch.shared
     if flag == WRITTEN:
         at.batch.traffic.shared_bytes_written += nbytes
     else:
         at.batch.traffic.shared_bytes_read += nbytes
     if not shared.checked:
         return
-    cta, thread = divmod(at.lane, threads)
+    cluster, thread = divmod(at.lane, at.batch.clusters.threads)
+    engine = at.batch.engine(at.lane)
     where, lane = np.array([offset]), np.array([at.lane])
     at.site.testify(at.batch, "shared", where, nbytes, lane, flag == WRITTEN, engine=True)
     byte, fault, stamp = races.note_engine(
-        offset, nbytes, thread, threads, shared.clocks.known[cta], shared.clocks.fenced[cta],
-        shared.writers, shared.readers, flag == WRITTEN
+        offset, nbytes, thread, engine, shared.clocks.known[cluster],
+        shared.clocks.known[cluster, thread >> 5] if by_threads else shared.clocks.fenced[cluster],
+        shared.writers, shared.readers, flag == WRITTEN, atomic
     )  # fmt: skip
     if shared.undefined is not None:
         part = shared.undefined[offset : offset + nbytes]
@@ -137,7 +182,7 @@ def note(at: LaneSite, offset: int, nbytes: int, flag: int) -> None:
             UninitialisedShared, f"copy from shared address {address:#x}, which nothing has set"
         )
         return
-    what = f"asynchronous {verb(flag)} of shared address {address:#x}"
+    what = f"asynchronous {verb(flag)} of shared address {address:#x}{peers.owner(at, byte)}"
     other = stamped_by(at, stamp, "another asynchronous copy")
     seen = seen_at(at, byte, 1, stamp, engine=True)
     kind: type[EmulatorError] = MissingProxyFence
@@ -158,14 +203,14 @@ def note(at: LaneSite, offset: int, nbytes: int, flag: int) -> None:
 
 def advance(batch: Batch, lanes: Array) -> None:
     """The clock of the engine in the lanes' CTAs moves on after their copies."""
-    engine = batch.grid.warps
-    batch.shared.clocks.known[lanes // batch.grid.threads, engine, engine] += 1
+    engine = batch.engine_warps(lanes)
+    batch.shared.clocks.known[batch.clusters.cta[lanes], engine, engine] += 1
 
 
 def complete(site: Site, batch: Batch, lanes: Array, mbar: Array, nbytes: Array) -> None:
     """complete_tx at the mbarriers of these lanes, whose copies were the latest of their CTAs."""
-    offset = mbarrier_objects.locate(site, batch, mbar, lanes)
-    mbarrier_objects.engine_done(batch, offset, lanes // batch.grid.threads)
+    offset = mbarrier_objects.locate(site, batch, mbar, lanes, goes_abroad(site), engine=True)
+    mbarrier_objects.engine_done(batch, offset, lanes)
     mbarrier_objects.change(site, batch, offset, lanes, np.zeros_like(nbytes), -nbytes)
 
 
@@ -180,7 +225,8 @@ class Postponed:
 def postpone(at: LaneSite, mbar: int, move: Callable[[], int]) -> None:
     """Perform a lane's copy later. move: copies and returns how many bytes that is."""
     where = np.array([mbar], np.uint64)
-    offset = mbarrier_objects.locate(at.site, at.batch, where, np.array([at.lane]))
+    lanes, abroad = np.array([at.lane]), goes_abroad(at.site)
+    offset = mbarrier_objects.locate(at.site, at.batch, where, lanes, abroad, engine=True)
     waiting = at.batch.kept(Postponed).by_mbarrier.setdefault(int(offset[0]), [])
     waiting.append((at, mbar, move))
 
@@ -227,8 +273,7 @@ def note_unwaited(batch: Batch) -> None:
 def learn(batch: Batch, lanes: Array) -> None:
     """These threads waited for their bulk groups: they know what the engine did."""
     if batch.shared.checked:
-        engine = batch.grid.warps
-        warp = (lanes % batch.grid.threads) >> 5
+        engine = batch.engine_warps(lanes)
         known = batch.shared.clocks.known
-        cta = lanes // batch.grid.threads
-        known[cta, warp, engine] = known[cta, engine, engine]
+        cluster, warp = batch.clusters.cta[lanes], batch.clusters.thread[lanes] >> 5
+        known[cluster, warp, engine] = known[cluster, engine, engine]

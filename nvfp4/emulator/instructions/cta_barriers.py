@@ -1,4 +1,4 @@
-"""bar and barrier: sync, arrive, red, and the cluster barrier of a cluster of one CTA."""
+"""bar and barrier: sync, arrive, red."""
 
 from __future__ import annotations
 
@@ -138,27 +138,3 @@ def outcome(site: Site) -> Action:
 
     result = Result(target, "b32" if popc else "pred")
     return Action("barrier", [Source(which, "b32")], [result], run)
-
-
-@instruction("barrier.cluster")
-def cluster(site: Site) -> Action:
-    """barrier.cluster.{arrive,wait}: all threads of the cluster, which is one CTA."""
-    site.only("cluster", "arrive", "wait", "release", "acquire", "relaxed", "aligned")
-    waits = "wait" in site.parts
-
-    def run(ex: Execution, following: int) -> int | None:
-        batch, lanes = ex.batch, ex.lanes()
-        barrier = batch.barrier("cluster")
-        if not waits:
-            expected = np.zeros(lanes.size, np.int64)
-            _check_arrival(site, ex, barrier, lanes, expected)
-            barrier.arrive(lanes, expected, None, stay=True)
-            batch.open_barrier(barrier)
-            return following
-        _release_others(ex, following)
-        still = barrier.came[batch.grid.cta[lanes], batch.grid.thread[lanes]]
-        barrier.keep(lanes[still], following)
-        batch.signals.release(lanes[~still], following)
-        return None
-
-    return Action("barrier", [], [], run, parks=True)

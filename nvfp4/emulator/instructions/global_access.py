@@ -17,13 +17,14 @@ from nvfp4.emulator.errors import (
     Seen,
     UnorderedLanes,
 )
+from nvfp4.emulator.instructions import dependent_launch
 from nvfp4.emulator.instructions.access_shape import Access, count_runs, data_of, verb
 from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.instructions.outside import last_lane, note_writer, overrun
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import native, watch
 from nvfp4.emulator.state.batch import Batch
-from nvfp4.emulator.state.global_races import FENCES, Found, GlobalRaces, Who, channels
+from nvfp4.emulator.state.global_races import FENCES, Found, GlobalRaces, Who, channels, who_left
 from nvfp4.emulator.state.group import Group
 from nvfp4.emulator.state.memory import NULL_PAGE_BYTES, READ, WINDOW_SHIFT, WRITTEN
 from nvfp4.emulator.state.tally import Requests
@@ -92,14 +93,14 @@ def note_fence(batch: Batch, lanes: Array) -> None:
     if batch.launch.races is not None and lanes.size:
         which = np.full(lanes.size, FENCES)
         warps = np.unique(lanes >> 5)
-        batch.shared.clocks.publish(warps // batch.grid.warps, warps % batch.grid.warps)
+        batch.shared.clocks.publish(*divmod(warps, batch.clusters.warps))
         who = _who(batch, lanes)
         batch.launch.races.exchange(which, who, tells=True, hears=False, publishes=True)
 
 
 def _who(batch: Batch, lanes: Array) -> Who:
-    row = batch.grid.cta[lanes]
-    return batch.numbers[row], row, batch.grid.thread[lanes], batch.shared.clocks
+    row = batch.clusters.cta[lanes]
+    return batch.cluster_numbers(row), row, batch.clusters.thread[lanes], batch.shared.clocks
 
 
 def _note_reads(
@@ -130,7 +131,7 @@ def _note(
     if bad < 0:
         return
     at = site.lane(batch, lanes[bad])
-    cta, thread = (stamp >> 32) - 1, stamp & 0x7FF
+    cta, thread = batch.member(*who_left(stamp))
     there, other = batch.place(cta, thread)
     seen = _seen(at, int(address[bad]), nbytes, cta, thread)
     place = batch.memory.describe(int(address[bad]))
@@ -159,7 +160,7 @@ def _note_unpublished(
 ) -> None:
     at = site.lane(batch, lanes[found.early])
     where = int(address[found.early])
-    cta, thread = (found.writer_of_early >> 32) - 1, found.writer_of_early & 0x7FF
+    cta, thread = batch.member(*who_left(found.writer_of_early))
     there, other = batch.place(cta, thread)
     seen = _seen(at, where, nbytes, cta, thread)
     what = (
@@ -226,6 +227,8 @@ def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: i
             memory.keep_contents(int(address.min()), int(address.max()))
         if watch.current() is not None:
             _note_writer(batch, access, requests)
+    if batch.launch.hazards:
+        dependent_launch.check(batch, access.site, address, nbytes, requests.lane, flag)
     if access.counted:
         traffic = batch.traffic
         traffic.sectors_requested += sectors * requests.copies

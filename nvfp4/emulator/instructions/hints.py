@@ -14,7 +14,8 @@ from nvfp4.emulator.instructions.access_shape import Access
 from nvfp4.emulator.instructions.action import Action, Result, Site, Source, instruction
 from nvfp4.emulator.instructions.global_access import note_fence
 from nvfp4.emulator.instructions.matrix_products import WHAT_RUNS
-from nvfp4.emulator.instructions.shared_access import note_proxy_fence
+from nvfp4.emulator.instructions.mbarrier_objects import fence_inits
+from nvfp4.emulator.instructions.shared_access import note_proxy_fence, note_thread_fence
 from nvfp4.emulator.ptx.flow import is_proxy_fence
 from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import Array
@@ -26,7 +27,7 @@ def _nothing(ex: Execution, *sources: Array) -> None:
 
 
 @instruction(
-    "prefetch", "prefetchu", "applypriority", "griddepcontrol",
+    "prefetch", "prefetchu", "applypriority",
     "setmaxnreg", "cp.async.bulk.prefetch", "nanosleep", "pmevent",
 )  # fmt: skip
 def hint(site: Site) -> Action:
@@ -61,19 +62,28 @@ def discard(site: Site) -> Action:
 @instruction("membar", "fence")
 def fence(site: Site) -> Action:
     """membar.level, fence.sem.scope; fence.proxy.async. Others order nothing here."""
-    orders = (
-        any(level in site.parts for level in ("gl", "sys", "gpu")) and "proxy" not in site.parts
-    )
+    orders = any(level in site.parts for level in ("gl", "sys", "gpu"))
 
     def run(ex: Execution, *sources: Array) -> None:
         note_fence(ex.batch, ex.lanes())
+        note_thread_fence(ex.batch, ex.lanes())
+
+    def before_arrivals(ex: Execution, *sources: Array) -> None:
+        note_thread_fence(ex.batch, ex.lanes())
+
+    def initialises(ex: Execution, *sources: Array) -> None:
+        fence_inits(ex.batch, ex.lanes())
 
     def between_proxies(ex: Execution, *sources: Array) -> None:
         note_proxy_fence(ex.batch, ex.lanes())
 
     if is_proxy_fence(site.instruction):
         return Action("special", [], [], between_proxies)
-    return Action("special", [], [], run if orders else _nothing)
+    if "mbarrier_init" in site.parts:
+        return Action("special", [], [], initialises)
+    if "proxy" in site.parts:
+        return Action("special", [], [], _nothing)
+    return Action("special", [], [], run if orders else before_arrivals)
 
 
 @instruction("createpolicy")
@@ -95,11 +105,8 @@ def istypep(site: Site) -> Action:
 
 @instruction("tcgen05")
 def tcgen05(site: Site) -> Action:
-    """Tensor memory and the tensor cores of Blackwell."""
-    raise site.unsupported(
-        f"{site.opcode}: tensor memory and tcgen05 are not emulated yet",
-        hint=WHAT_RUNS,
-    )
+    """What else there is of Blackwell's tensor cores."""
+    raise site.unsupported(f"{site.opcode} is not emulated")
 
 
 @instruction("wgmma")

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from nvfp4.emulator.instructions import copy_engine, mbarrier_objects
+from nvfp4.emulator.instructions.access_shape import spaces_of
 from nvfp4.emulator.instructions.action import Action, Gate, Result, Site, Source, instruction
+from nvfp4.emulator.instructions.tensor import completion
 from nvfp4.emulator.ptx.program import Memory, Operand, Sink
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch, Execution
@@ -50,12 +52,18 @@ class Waits:
         self.latest: dict[int, Wait] = {}
 
 
+_ARRIVALS = frozenset(("arrive", "arrive_drop", "expect_tx", "complete_tx"))
+"""What threads may do to mbarriers of other CTAs; they wait at their own."""
+
+
 def _objects(site: Site, ex: Execution, address: Array) -> tuple[Array, Array, Array]:
     """(positions in the group, offsets of the mbarriers, lanes)."""
     positions = ex.positions()
     lanes = ex.group.lanes[positions]
     flat = ex.group.spread(address)[positions]
-    return positions, mbarrier_objects.locate(site, ex.batch, flat, lanes), lanes
+    everywhere = "shared::cluster" in site.parts or not spaces_of(site)
+    abroad = everywhere and not _ARRIVALS.isdisjoint(site.parts)
+    return positions, mbarrier_objects.locate(site, ex.batch, flat, lanes, abroad), lanes
 
 
 @instruction("mbarrier.init")
@@ -111,6 +119,7 @@ def arrive(site: Site) -> Action:
     memory, extra = site.memory(has_target), site.operands[has_target + 1 :]
     expects = "expect_tx" in site.parts
     drop = "arrive_drop" in site.parts
+    relaxed = "relaxed" in site.parts
 
     def run(ex: Execution, address: Array, *more: Array) -> tuple[Array, ...]:
         at, offset, lanes = _objects(site, ex, address)
@@ -119,7 +128,7 @@ def arrive(site: Site) -> Action:
         )
         arrivals = np.ones_like(number) if expects else number
         expect = number if expects else np.zeros_like(number)
-        mbarrier_objects.release(ex.batch, offset, lanes)
+        mbarrier_objects.release(ex.batch, offset, lanes, relaxed)
         before = mbarrier_objects.change(site, ex.batch, offset, lanes, arrivals, expect, drop)
         states = np.zeros(ex.group.lanes.size, np.uint64)
         states[at] = before
@@ -171,6 +180,7 @@ def wait(site: Site) -> Action:
         if not done.all():
             remember(ex, offset, at, wanted, done)
         mbarrier_objects.acquire(ex.batch, offset[done], lanes[done])
+        completion.learn(ex.batch, offset[done], lanes[done])
         if at.size == ex.group.lanes.size and (done.all() or not done.any()):
             return (done[:1],)
         flags = np.zeros(ex.group.lanes.size, np.bool_)

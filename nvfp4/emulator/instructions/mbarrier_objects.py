@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nvfp4.emulator.errors import BarrierMisuse, Misaligned, OutOfBounds
+from nvfp4.emulator.errors import BarrierMisuse, Misaligned, OutOfBounds, SharedRace
+from nvfp4.emulator.instructions import peers
 from nvfp4.emulator.instructions.action import Site
 from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
@@ -61,17 +62,25 @@ def _change(address, arrivals, expect, drop, before):  # type: ignore[no-untyped
     return -1, _NO_FAULT
 
 
-def locate(site: Site, batch: Batch, address: Array, lanes: Array) -> Array:
-    """Offsets of mbarriers in the batch's shared memory."""
+def locate(
+    site: Site, batch: Batch, address: Array, lanes: Array, abroad: bool = False,
+    engine: bool = False,
+) -> Array:  # fmt: skip
+    """Offsets of mbarriers in the batch's shared memory. abroad: whether the instruction takes
+    those of other CTAs of the cluster. engine: it is the copy engine that uses them."""
     address = in_window(address)
-    offset, bad = batch.shared.locate(address, batch.grid.cta[lanes], 8, 8)
+    offset, bad = batch.shared.locate_any(address, batch.grid.cta[lanes], 8, 8, abroad)
     if bad >= 0:
-        kind = Misaligned if int(address[bad]) % 8 else OutOfBounds
-        site.lane(batch, lanes[bad]).fault(
+        at = site.lane(batch, lanes[bad])
+        place = peers.check_rank(at, "mbarrier", int(address[bad]), abroad)
+        kind = Misaligned if place % 8 else OutOfBounds
+        at.fault(
             kind,
-            f"mbarrier at shared address {int(address[bad]):#x}: "
+            f"mbarrier at shared address {place:#x}: "
             + ("it must be a multiple of 8" if kind is Misaligned else "outside shared memory"),
         )
+    if abroad:
+        peers.visit(batch, site, offset, lanes, engine)
     return offset
 
 
@@ -87,6 +96,7 @@ def initialise(site: Site, batch: Batch, offset: Array, lanes: Array, count: Arr
         )
     bias = np.uint64(1 << 60)
     batch.kept(_Live).words[_word(offset)] = True
+    batch.kept(_Inits).note(offset, lanes)
     batch.shared.words()[_word(offset)] = count | (count << np.uint64(20)) | bias | LIVE
 
 
@@ -107,6 +117,7 @@ def change(
 ) -> Array:
     """Arrive, expect bytes (or, negative, complete them); returns the states from before."""
     _check_live(site, batch, offset, lanes)
+    _check_seen(site, batch, offset, lanes)
     before = np.empty(offset.size, np.uint64)
     address = batch.shared.host(offset)
     bad, fault = _change(address, arrivals.astype(np.int64), expect.astype(np.int64), drop, before)
@@ -176,6 +187,79 @@ def _check_live(site: Site, batch: Batch, offset: Array, lanes: Array) -> None:
         )
 
 
+class _Inits:
+    """Who has initialised each mbarrier, for CTAs that use another one's.
+
+    thread, clock: by word of shared memory, as in a stamp of `races`. fenced: how many phases the
+    barrier of the cluster had completed when a fence.mbarrier_init followed, or -1.
+    """
+
+    def __init__(self, batch: Batch) -> None:
+        words = batch.shared.data.size // 8 if batch.cluster_size > 1 else 0
+        self.batch = batch
+        self.thread = np.zeros(words, np.int64)
+        self.clock = np.zeros(words, np.int32)
+        self.fenced = np.full(words, -1, np.int64)
+
+    def note(self, offset: Array, lanes: Array) -> None:
+        """These lanes initialise mbarriers."""
+        if not self.thread.size:
+            return
+        word, thread = _word(offset), self.batch.clusters.thread[lanes]
+        known = self.batch.shared.clocks.known
+        self.thread[word] = thread
+        self.clock[word] = known[self.batch.clusters.cta[lanes], thread >> 5, thread >> 5]
+        self.fenced[word] = -1
+
+    def fence(self, lanes: Array) -> None:
+        """These lanes execute fence.mbarrier_init."""
+        if not self.thread.size:
+            return
+        grid, size = self.batch.clusters, self.thread.size // self.batch.clusters.ctas
+        phases = self.batch.cluster_barrier.phases
+        for cluster in np.unique(grid.cta[lanes]).tolist():
+            words = slice(cluster * size, (cluster + 1) * size)
+            own = grid.thread[lanes[grid.cta[lanes] == cluster]]
+            fenced = (self.clock[words] > 0) & np.isin(self.thread[words], own)
+            self.fenced[words][fenced] = phases[cluster]
+
+    def unseen(self, offset: Array, lanes: Array) -> Array:
+        """Which of these lanes need not have seen that their mbarriers are initialised: bool."""
+        word, grid = _word(offset), self.batch.clusters
+        cluster, warp = grid.cta[lanes], grid.thread[lanes] >> 5
+        known = self.batch.shared.clocks.known[cluster, warp, self.thread[word] >> 5]
+        since = self.batch.cluster_barrier.phases[cluster] > self.fenced[word]
+        told = (self.fenced[word] >= 0) & since
+        unseen: Array = (known < self.clock[word]) & ~told & (self.thread[word] >> 5 != warp)
+        return unseen
+
+
+def fence_inits(batch: Batch, lanes: Array) -> None:
+    """These lanes execute fence.mbarrier_init: a barrier of the cluster tells of their mbarriers,
+    even if arrivals there are relaxed."""
+    batch.kept(_Inits).fence(lanes)
+
+
+def _check_seen(site: Site, batch: Batch, offset: Array, lanes: Array) -> None:
+    """Note a use of another CTA's mbarrier whose initialisation the lane need not have seen."""
+    if batch.cluster_size == 1 or not batch.shared.checked:
+        return
+    foreign = offset.astype(np.int64) // batch.shared.stride != batch.grid.cta[lanes]
+    if not foreign.any():
+        return
+    offset, lanes = offset[foreign], lanes[foreign]
+    unseen = np.flatnonzero(batch.kept(_Inits).unseen(offset, lanes))
+    if unseen.size:
+        where, at = int(offset[unseen[0]]), site.lane(batch, lanes[unseen[0]])
+        at.note(
+            SharedRace,
+            f"the mbarrier at shared address {batch.shared.address(where):#x}"
+            f"{peers.owner(at, where)} is used, and nothing orders that after its initialisation",
+            "put fence.mbarrier_init and a barrier of the cluster behind mbarrier.init",
+            unseen.size,
+        )
+
+
 class _Heard:
     """What the threads that arrived at each mbarrier knew: int32[words of shared, clocks].
 
@@ -194,39 +278,40 @@ def _word(offset: Array) -> Array:
 
 
 def _warps(batch: Batch, offset: Array, lanes: Array) -> tuple[Array, Array, Array]:
-    """Distinct (object, CTA, warp) of some lanes, as three arrays."""
+    """Distinct (object, cluster, warp) of some lanes, as three arrays."""
     word = _word(offset)
     warp = lanes >> 5
     first = np.ones(lanes.size, np.bool_)
     first[1:] = (warp[1:] != warp[:-1]) | (word[1:] != word[:-1])
     word, warp = word[first], warp[first]
-    return word, warp // batch.grid.warps, warp % batch.grid.warps
+    return word, warp // batch.clusters.warps, warp % batch.clusters.warps
 
 
-def release(batch: Batch, offset: Array, lanes: Array) -> None:
-    """Remember for the race check what the arriving threads did before."""
+def release(batch: Batch, offset: Array, lanes: Array, relaxed: bool = False) -> None:
+    """Remember for the race check what the arriving threads did before. relaxed: only what a fence
+    has ordered."""
     if batch.shared.checked and lanes.size:
-        word, cta, warp = _warps(batch, offset, lanes)
+        word, cluster, warp = _warps(batch, offset, lanes)
         known = batch.shared.clocks.known
-        np.maximum.at(batch.kept(_Heard).clocks, word, known[cta, warp])
-        known[cta, warp, warp] += 1
+        told = batch.shared.clocks.ordered if relaxed else known
+        np.maximum.at(batch.kept(_Heard).clocks, word, told[cluster, warp])
+        known[cluster, warp, warp] += 1
 
 
 def acquire(batch: Batch, offset: Array, lanes: Array) -> None:
     """These threads saw a phase complete: what came before it is known to them."""
     if batch.shared.checked and lanes.size:
-        word, cta, warp = _warps(batch, offset, lanes)
+        word, cluster, warp = _warps(batch, offset, lanes)
         known = batch.shared.clocks.known
         heard = batch.kept(_Heard).of_ended[word]
-        rows = np.maximum(known[cta, warp], heard)
-        np.maximum.at(known, (cta, warp), rows)
+        rows = np.maximum(known[cluster, warp], heard)
+        np.maximum.at(known, (cluster, warp), rows)
 
 
-def engine_done(batch: Batch, offset: Array, cta: Array) -> None:
-    """The copy engine completed bytes at mbarriers of these CTAs."""
+def engine_done(batch: Batch, offset: Array, lanes: Array) -> None:
+    """The copy engines of these lanes' CTAs completed bytes at mbarriers."""
     if batch.shared.checked:
-        engine = batch.grid.warps
+        engine = batch.engine_warps(lanes)
         word = _word(offset)
-        clock = batch.shared.clocks.known[cta, engine, engine]
-        heard = batch.kept(_Heard).clocks[:, engine]
-        np.maximum.at(heard, word, clock)
+        clock = batch.shared.clocks.known[batch.clusters.cta[lanes], engine, engine]
+        np.maximum.at(batch.kept(_Heard).clocks, (word, engine), clock)

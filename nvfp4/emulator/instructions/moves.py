@@ -12,7 +12,13 @@ from nvfp4.emulator.instructions.action import Action, Result, Site, Source, cla
 from nvfp4.emulator.ptx.program import Operand, OperandList
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array, type_bits
 from nvfp4.emulator.state.batch import Execution
-from nvfp4.emulator.state.memory import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_SHIFT
+from nvfp4.emulator.state.memory import (
+    LOCAL_WINDOW,
+    RANK_SHIFT,
+    SHARED_WINDOW,
+    WINDOW_SHIFT,
+    rank_of,
+)
 
 Arrays = Sequence[Array]
 
@@ -124,50 +130,47 @@ def isspacep(site: Site) -> Action:
     space = _space(site)
     number = _WINDOWS[space] >> WINDOW_SHIFT
 
-    def run(address: Array) -> tuple[Array, ...]:
-        return ((address >> np.uint64(WINDOW_SHIFT)) == number,)
+    of_cta = space == "shared" and "shared::cluster" not in site.parts
+
+    def run(ex: Execution, address: Array) -> tuple[Array, ...]:
+        there = (address >> np.uint64(WINDOW_SHIFT)) == number
+        if of_cta and ex.batch.cluster_size > 1:
+            group = ex.group
+            own = rank_of(group.spread(address)) == group.cta % ex.batch.cluster_size
+            return (group.fold(group.spread(there) & own),)
+        return (there,)
 
     if space in ("const", "param"):
         raise site.unsupported(f"{site.opcode}: only global, shared and local are told apart")
     target, source = site.operands
-    return Action("integer", [Source(source, "b64")], [Result(target, "pred")], run, pure=True)
+    return Action("integer", [Source(source, "b64")], [Result(target, "pred")], run)
 
 
 @instruction("mapa")
 def mapa(site: Site) -> Action:
-    """Address of the same variable in another CTA of the cluster; clusters have one CTA here."""
+    """mapa{.shared::cluster}.type d, a, b: the address of the same variable in the CTA of the
+    cluster that has rank b."""
     site.takes(3)
     cls = class_of(site)
     target, address, rank = site.operands
 
-    def run(ex: Execution, value: Array, number: Array) -> tuple[Array, ...]:
-        _only_rank_0(site, ex, number)
-        return (value,)
+    def run(value: Array, number: Array) -> tuple[Array, ...]:
+        kind = value.dtype.type
+        ranks = np.minimum(number, 255).astype(value.dtype) << kind(RANK_SHIFT)
+        return (value & ~kind(0xFF << RANK_SHIFT) | ranks,)
 
-    return Action(
-        "integer", [Source(address, cls), Source(rank, "b32")], [Result(target, cls)], run
-    )
-
-
-def _only_rank_0(site: Site, ex: Execution, number: Array) -> None:
-    ranks = ex.group.spread(number)[ex.positions()]
-    if ranks.any():
-        raise site.unsupported(
-            f"{site.opcode}: CTA rank {int(ranks[ranks != 0][0])} in a cluster of one",
-            hint="only clusters of one CTA are emulated",
-        )
+    sources = [Source(address, cls), Source(rank, "b32")]
+    return Action("integer", sources, [Result(target, cls)], run, pure=True)
 
 
 @instruction("getctarank")
 def getctarank(site: Site) -> Action:
-    """Rank in the cluster of the CTA that owns a shared address: 0."""
+    """Rank in the cluster of the CTA that owns a shared address."""
     site.takes(2)
     cls = class_of(site)
     target, source = site.operands
-    return Action(
-        "integer",
-        [Source(source, cls)],
-        [Result(target, "b32")],
-        lambda address: (np.zeros(1, np.uint32),),
-        pure=True,
-    )
+
+    def run(address: Array) -> tuple[Array, ...]:
+        return (rank_of(address).astype(np.uint32),)
+
+    return Action("integer", [Source(source, cls)], [Result(target, "b32")], run, pure=True)

@@ -12,6 +12,7 @@ from nvfp4.emulator.errors import (
     UninitialisedShared,
     UnorderedLanes,
 )
+from nvfp4.emulator.instructions import peers
 from nvfp4.emulator.instructions.access_shape import Access, count_runs, verb
 from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.ptx.types import Array
@@ -33,10 +34,14 @@ def locate(batch: Batch, access: Access, address: Array, lanes: Array, flag: int
     if access.space == "generic" or (address.size and address[0] >= SHARED_WINDOW):
         address = in_window(address)
     align = min(nbytes, 16)
-    offset, bad = shared.locate(address, batch.grid.cta[lanes], nbytes, align)
+    rows, abroad = batch.grid.cta[lanes], access.abroad
+    offset, bad = shared.locate_any(address, rows, nbytes, align, abroad)
     if bad >= 0:
         what = f"{verb(flag)} of {nbytes} bytes"
-        check_bounds(access.site.lane(batch, lanes[bad]), what, int(address[bad]), nbytes, align)
+        at = access.site.lane(batch, lanes[bad])
+        check_bounds(at, what, int(address[bad]), nbytes, align, abroad)
+    if abroad:
+        peers.visit(batch, access.site, offset, lanes)
     traffic = batch.traffic
     request = lanes >> 5
     passes, ideal = native.bank_wavefronts(address, request, nbytes)
@@ -52,8 +57,12 @@ def locate(batch: Batch, access: Access, address: Array, lanes: Array, flag: int
     return offset
 
 
-def check_bounds(at: LaneSite, what: str, address: int, nbytes: int, align: int) -> None:
-    """Raise unless a range of shared addresses is aligned and inside the CTA's memory."""
+def check_bounds(
+    at: LaneSite, what: str, address: int, nbytes: int, align: int, abroad: bool = False
+) -> None:
+    """Raise unless a range of shared addresses is aligned and inside the CTA's memory, or if the
+    instruction reaches abroad, inside that of a CTA of its cluster."""
+    address = peers.check_rank(at, what, address, abroad)
     if address % align:
         at.fault(
             Misaligned,
@@ -74,13 +83,13 @@ def check_bounds(at: LaneSite, what: str, address: int, nbytes: int, align: int)
 def note_reads(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array) -> None:
     """Note bytes that others write with no barrier in between; remember a read of bytes that
     nothing has written. A load of a flag hears what was told by atomics there."""
-    shared, grid = batch.shared, batch.grid
+    shared, team = batch.shared, batch.clusters
     flag = not _FLAG_LOADS.isdisjoint(site.parts)
     if flag:
-        shared.clocks.hear(offset, grid.cta[lanes], grid.thread[lanes] >> 5)
+        shared.clocks.hear(offset, team.cta[lanes], team.thread[lanes] >> 5)
     site.testify(batch, "shared", offset, nbytes, lanes, writes=False)
     bad, fault, stamp, count, unwritten = races.note_reads(
-        offset, nbytes, grid.cta[lanes], grid.thread[lanes], shared.clocks.known, shared.writers,
+        offset, nbytes, team.cta[lanes], team.thread[lanes], shared.clocks.known, shared.writers,
         shared.readers, site.instruction.line in batch.launch.loads_under_way, flag
     )  # fmt: skip
     if unwritten >= 0 and not batch.launch.tracks_memory:
@@ -120,11 +129,11 @@ def _record_writes(
     atomic: bool = False, issued: bool = False,
 ) -> None:  # fmt: skip
     """As races.note_writes. issued: the copy engine writes later."""
-    shared, grid = batch.shared, batch.grid
+    shared, team = batch.shared, batch.clusters
     site.testify(batch, "shared", offset, nbytes, lanes, True, atomic, engine=issued)
     bad, fault, stamp, count = races.note_writes(
-        offset, nbytes, grid.cta[lanes], grid.thread[lanes], shared.clocks.known, shared.writers,
-        shared.readers, atomic, grid.threads if issued else 0, shared.data, new
+        offset, nbytes, team.cta[lanes], team.thread[lanes], shared.clocks.known, shared.writers,
+        shared.readers, atomic, team.threads if issued else 0, shared.data, new
     )  # fmt: skip
     if fault:
         at = site.lane(batch, lanes[bad])
@@ -136,8 +145,13 @@ def note_flags(
 ) -> None:
     """Stores that others may look at meanwhile: as atomics, of which nobody gets a result."""
     note_writes(batch, site, nbytes, offset, lanes, data, atomic=True)
-    warps = batch.grid.thread[lanes] >> 5
-    batch.shared.clocks.meet_by_atomics(offset, batch.grid.cta[lanes], warps, hears=False)
+    meet_by_atomics(batch, offset, lanes, hears=False)
+
+
+def meet_by_atomics(batch: Batch, offset: Array, lanes: Array, hears: bool) -> None:
+    """As of Clocks, for lanes."""
+    team = batch.clusters
+    batch.shared.clocks.meet_by_atomics(offset, team.cta[lanes], team.thread[lanes] >> 5, hears)
 
 
 def note_issue(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array) -> None:
@@ -149,12 +163,12 @@ def note_issue(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Arra
 
 def note_landing(batch: Batch, nbytes: int, offset: Array, lanes: Array) -> None:
     """The lanes waited for their copies: from now on these are writes of theirs."""
-    shared, grid = batch.shared, batch.grid
+    shared, team = batch.shared, batch.clusters
     if shared.undefined is not None:
         shared.undefined[offset.astype(np.int64)[:, None] + np.arange(nbytes)] = 0
     if shared.checked:
         races.note_landing(
-            offset, nbytes, grid.cta[lanes], grid.thread[lanes], shared.clocks.known, shared.writers
+            offset, nbytes, team.cta[lanes], team.thread[lanes], shared.clocks.known, shared.writers
         )
 
 
@@ -162,17 +176,37 @@ def note_proxy_fence(batch: Batch, lanes: Array) -> None:
     """What these threads know of comes before later accesses by the copy engine."""
     if batch.shared.checked and lanes.size:
         warps = np.unique(lanes >> 5)
-        batch.shared.clocks.fence_proxies(warps // batch.grid.warps, warps % batch.grid.warps)
+        batch.shared.clocks.fence_proxies(*divmod(warps, batch.clusters.warps))
+
+
+def note_thread_fence(batch: Batch, lanes: Array) -> None:
+    """These threads order what they know of before relaxed arrivals of theirs."""
+    if batch.shared.checked and lanes.size:
+        batch.shared.clocks.order(*divmod(np.unique(lanes >> 5), batch.clusters.warps))
 
 
 def seen_at(at: LaneSite, offset: int, nbytes: int, stamp: int, engine: bool = False) -> Seen:
     """An access that races with who left a stamp."""
-    threads, shared = at.batch.grid.threads, at.batch.shared
-    cta = int(at.batch.numbers[at.lane // threads])
-    other = min(int(stamp & races.THREAD) - 1, threads)
+    batch, threads, shared = at.batch, at.batch.grid.threads, at.batch.shared
     thread = threads if engine else at.lane % threads
-    line = at.site.instruction.line
-    return Seen("shared", shared.address(offset), nbytes, cta, thread, line, (cta, other))
+    return Seen(
+        "shared",
+        shared.address(offset),
+        nbytes,
+        int(batch.numbers[at.lane // threads]),
+        thread,
+        at.site.instruction.line,
+        _who_left(at, stamp),
+        int(batch.numbers[shared.row_of(offset)]),
+    )
+
+
+def _who_left(at: LaneSite, stamp: int) -> tuple[int, int]:
+    """The linear CTA and the thread in it that left a stamp; thread is the block's size for the
+    copy engine."""
+    batch = at.batch
+    cluster = int(batch.cluster_numbers(batch.clusters.cta[[at.lane]])[0])
+    return batch.member(cluster, int(stamp & races.THREAD) - 1)
 
 
 def _note(
@@ -187,7 +221,8 @@ def _note(
 ) -> None:
     address = at.batch.shared.address(offset)
     other = stamped_by(at, stamp, _COPY)
-    what = f"{verb(flag)} of {nbytes} bytes at shared address {address:#x} races with {other}"
+    where = f"shared address {address:#x}{peers.owner(at, offset)}"
+    what = f"{verb(flag)} of {nbytes} bytes at {where} races with {other}"
     seen = seen_at(at, offset, nbytes, stamp, engine)
     if fault == races.RACE_IN_WARP:
         what += " of the same warp: no __syncwarp lies between their accesses"
@@ -196,13 +231,16 @@ def _note(
     hint = "put a barrier between the two"
     if other == _COPY:
         hint = "wait for the copy, then let a barrier pass"
+    elif seen.other[0] != seen.cta:
+        hint = "put a barrier of the cluster between the two"
     at.note(SharedRace, f"{what}: no barrier lies between their accesses", hint, count, seen)
 
 
 def stamped_by(at: LaneSite, stamp: int, copy: str) -> str:
-    """Who left a stamp in the lane's CTA, in words; `copy` names the copy engine."""
-    threads = at.batch.grid.threads
-    thread = int(stamp & races.THREAD) - 1
-    if thread >= threads:
+    """Who left a stamp in the lane's cluster, in words; `copy` names the copy engine."""
+    cta, thread = _who_left(at, stamp)
+    if thread >= at.batch.grid.threads:
         return copy
-    return f"thread {at.batch.coordinates(at.lane // threads * threads + thread)[1]}"
+    there, who = at.batch.place(cta, thread)
+    other = cta != at.batch.numbers[at.lane // at.batch.grid.threads]
+    return f"thread {who}" + (f" of CTA {there}" if other else "")

@@ -18,8 +18,10 @@ from nvfp4.emulator.instructions.action import Action, LaneSite, Site, Source, i
 from nvfp4.emulator.instructions.copy_engine import (
     buffer_of,
     global_range,
+    goes_abroad,
     host_view,
     note,
+    note_early,
     shared_range,
 )
 from nvfp4.emulator.instructions.global_access import note_range_read, write_bytes
@@ -31,6 +33,7 @@ from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.memory import READ, WRITTEN
 from nvfp4.emulator.state.native import load, store
+from nvfp4.emulator.state.tile_swizzles import TileSwizzles
 from nvfp4.records.launch_errors import InvalidTensorMap, UnsupportedTensorMap
 from nvfp4.records.tensormap import TENSOR_MAP_BYTES, Fill, Swizzle, TensorMap
 
@@ -65,6 +68,12 @@ def _read_map(at: LaneSite, address: int) -> TensorMap:
 _BOX_ALIGNMENT = 128
 """Of a box in shared memory; a swizzle moves bytes within lines of so many."""
 # An exclusive or with this many bits from bit 7 up changes the bits from 4 up of a shared address.
+_SWIZZLE_BYTES = {
+    Swizzle.NONE: 16,
+    Swizzle.BYTES_32: 32,
+    Swizzle.BYTES_64: 64,
+    Swizzle.BYTES_128: 128,
+}
 _SWIZZLE_MASKS = {Swizzle.NONE: 0, Swizzle.BYTES_32: 1, Swizzle.BYTES_64: 3, Swizzle.BYTES_128: 7}
 
 
@@ -161,6 +170,8 @@ def _copy(at: LaneSite, tile: TensorMap, start: tuple[int, ...], offset: int, fl
         rows *= count
         span += (count - 1) * step
     index = global_range(at, first, inner * rows, flag, span)
+    if at.batch.launch.hazards:
+        note_early(at, _row_addresses(first, counts, steps), inner, flag)
     races = at.batch.launch.races
     address = before = None
     # All rows are in one buffer.
@@ -195,8 +206,10 @@ def _copy(at: LaneSite, tile: TensorMap, start: tuple[int, ...], offset: int, fl
 
 def load_tile(at: LaneSite, tile: TensorMap, start: tuple[int, ...], target: int) -> None:
     """Tensor -> shared memory; elements outside the tensor get the map's fill."""
-    offset, into = shared_range(at, target, tile.box_bytes, _BOX_ALIGNMENT)
+    abroad = goes_abroad(at.site)
+    offset, into = shared_range(at, target, tile.box_bytes, _BOX_ALIGNMENT, abroad)
     note(at, offset, tile.box_bytes, WRITTEN)
+    at.batch.kept(TileSwizzles).note(offset, tile.box_bytes, _SWIZZLE_BYTES[tile.swizzle])
     inside = all(0 <= s <= n - b for s, n, b in zip(start, tile.shape, tile.box, strict=True))
     if not inside:
         into[:] = 0

@@ -95,7 +95,7 @@ def synchronised(batch: Batch, present: Array) -> None:
     """The warps' threads are ordered by this: tell the race check."""
     if batch.shared.checked:
         warp = np.flatnonzero(present.any(axis=1))
-        batch.shared.clocks.step_warps(warp // batch.grid.warps, warp % batch.grid.warps)
+        batch.shared.clocks.step_warps(*divmod(warp, batch.clusters.warps))
 
 
 _BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)

@@ -137,7 +137,8 @@ class _Linker:
     def variable(self, variable: syntax.Variable) -> None:
         """A variable that exists once, wherever it is declared."""
         if variable.space == "shared":
-            self.names.bound[variable.name] = Integer(self.shared[variable])
+            place = self.shared[variable]
+            self.names.bound[variable.name] = SymbolAddress("shared", variable.name, place)
         else:
             self.program.variables[variable.name] = variable
             self.names.bound[variable.name] = SymbolAddress(variable.space, variable.name, 0)
@@ -287,6 +288,8 @@ class _Linker:
             coordinates = None
             if node.coordinates is not None:
                 coordinates = tuple(self.operand(c) for c in node.coordinates.items)
+            if isinstance(base, SymbolAddress) and base.space == "shared":
+                return Memory(replace(base, offset=base.offset + node.offset), 0, coordinates)
             return Memory(base, node.offset, coordinates)
         if isinstance(node, syntax.Vector):
             return OperandList(tuple(self.operand(item) for item in node.items))

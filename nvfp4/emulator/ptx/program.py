@@ -40,7 +40,8 @@ class Special:
 
 @dataclass(frozen=True)
 class SymbolAddress:
-    """Address of a parameter, global or constant, known when the launch or module is set up."""
+    """Address of a parameter, global, constant or shared variable, known when the launch or module
+    is set up. offset: of a shared variable, from the start of the CTA's shared memory."""
 
     space: str
     name: str

@@ -3,6 +3,7 @@ instructions tell the scheduler."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -10,9 +11,11 @@ import numpy as np
 
 from nvfp4.emulator.ptx.program import SHARED_BASE
 from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.cluster_barrier import ClusterBarrier
 from nvfp4.emulator.state.cta_barrier import CtaBarrier
 from nvfp4.emulator.state.group import Grid, Group
 from nvfp4.emulator.state.launch_state import LaunchState
+from nvfp4.emulator.state.memory import RANK_SHIFT, rank_of, without_rank
 from nvfp4.emulator.state.native import locate_window
 from nvfp4.emulator.state.races import WRITTEN_BEFORE, Clocks
 from nvfp4.emulator.state.special import special_register
@@ -89,6 +92,7 @@ class SharedMemory(RowMemory):
     """
 
     def __init__(self, ctas: int, launch: LaunchState, warps: int) -> None:
+        self.cluster_size = math.prod(launch.cluster)
         base = launch.shared_base
         size = max(0, launch.shared_bytes - base)
         stride = -(-size // 128) * 128 + 128
@@ -99,7 +103,7 @@ class SharedMemory(RowMemory):
         data[:] = launch.order.bytes(data.size)
         super().__init__(base, size, stride, data, launch.tracks_memory)
         self.checked = launch.check
-        self.clocks = Clocks(ctas, warps)
+        self.clocks = Clocks(ctas // self.cluster_size, self.cluster_size, warps)
         cells = data.size if self.checked else 0
         self.writers = np.zeros(cells, np.int64)
         self.readers = np.zeros((2, cells), np.int64)
@@ -108,6 +112,23 @@ class SharedMemory(RowMemory):
             self.writers[systems] = WRITTEN_BEFORE
             if self.undefined is not None:
                 self.undefined[systems] = 0
+
+    def locate_any(
+        self, address: Array, row: Array, nbytes: int, align: int, abroad: bool
+    ) -> tuple[Array, int]:
+        """As `locate`, for addresses in the window of a cluster, which name a CTA. row: of the
+        accessing CTAs. abroad: whether the instruction reaches other CTAs' memory, too."""
+        if self.cluster_size == 1:
+            return self.locate(address, row, nbytes, align)
+        rank, own = rank_of(address), row % self.cluster_size
+        reached = rank < self.cluster_size if abroad else rank == own
+        # An address that is out of reach keeps its rank, and so lies outside the row.
+        plain = np.where(reached, without_rank(address), address)
+        return self.locate(plain, np.where(reached, row - own + rank, row), nbytes, align)
+
+    def row_of(self, offset: int) -> int:
+        """The CTA of the batch that owns a byte of `data`."""
+        return int(offset) // self.stride
 
     def words(self) -> Array:
         """The bytes as uint64[...]."""
@@ -121,6 +142,8 @@ T = TypeVar("T")
 class Batch:
     """CTAs that run together; numbers: their linear CTA numbers, int64[CTAs].
 
+    The CTAs of a cluster stand next to each other, in the order of their ranks. clusters: the
+    shape of the batch with each cluster in the place of a CTA; lanes have the same numbers in it.
     alive: bool[lanes], threads that have not exited.
     """
 
@@ -130,6 +153,10 @@ class Batch:
         self.launch = launch
         self.numbers = numbers
         self.grid = Grid(numbers.size, -(-count // 32) * 32)
+        size = self.cluster_size = math.prod(launch.cluster)
+        self.clusters = self.grid
+        if size > 1:
+            self.clusters = Grid(numbers.size // size, self.grid.threads * size)
         self.thread_count = count
         self.alive = self.grid.thread < count
         self.shared = SharedMemory(numbers.size, launch, self.grid.warps)
@@ -139,9 +166,60 @@ class Batch:
         self.traffic = launch.traffic
         self.memory = launch.memory
         self.signals = Signals()
-        self.barriers: dict[int | str, CtaBarrier] = {}
+        self.barriers: dict[int, CtaBarrier] = {}
+        self.cluster_barrier = ClusterBarrier(self.clusters, self.shared.clocks)
         self._special: dict[str, Array | None] = {}
         self._kept: dict[type, Any] = {}
+
+    @property
+    def shared_windows(self) -> Array:
+        """Where the shared memory of each CTA begins in the window of its cluster: uint64, (1,) or
+        (CTAs, 1)."""
+        if self.cluster_size == 1:
+            return np.zeros(1, np.uint64)
+        ranks = np.arange(self.grid.ctas, dtype=np.uint64) % np.uint64(self.cluster_size)
+        return (ranks << np.uint64(RANK_SHIFT)).reshape(-1, 1)
+
+    def cluster_numbers(self, rows: Array) -> Array:
+        """Numbers of these clusters of the batch that no other cluster of the launch has: those of
+        their first CTAs."""
+        numbers: Array = self.numbers[rows * self.cluster_size]
+        return numbers
+
+    def last_started(self) -> int:
+        """The highest number of a CTA of the batch, clusters being counted one after the other."""
+        if self.cluster_size == 1:
+            return int(self.numbers.max())
+        clusters = ctas_by_cluster(self.launch.grid, self.launch.cluster)
+        place = int(np.flatnonzero(np.isin(clusters[:, 0], self.numbers)).max())
+        return (place + 1) * self.cluster_size - 1
+
+    def cta_alive(self) -> Array:
+        """Whether a thread of each CTA lives: bool[CTAs]."""
+        by_cta = self.alive.reshape(self.grid.ctas, self.grid.threads)
+        return np.asarray(by_cta.any(axis=1))
+
+    def engine(self, lane: int) -> int:
+        """The thread, in its cluster, as which the copy engine of a lane's CTA acts."""
+        rank = lane // self.grid.threads % self.cluster_size
+        return self.clusters.threads + 32 * rank
+
+    def engine_warps(self, lanes: Array) -> Array:
+        """The warps, in their clusters, as which the copy engines of the lanes' CTAs act."""
+        warps: Array = self.clusters.warps + lanes // self.grid.threads % self.cluster_size
+        return warps
+
+    def member(self, cluster: int, thread: int) -> tuple[int, int]:
+        """The linear number of the CTA in the grid, and the thread in it, of a thread of a cluster
+        with a number of `cluster_numbers`. A copy engine is the thread behind the CTA's last."""
+        threads = self.grid.threads
+        if thread >= self.clusters.threads:
+            rank, thread = (thread - self.clusters.threads) // 32, threads
+        else:
+            rank, thread = divmod(thread, threads)
+        x, y, z = _unravel(rank, self.launch.cluster)
+        columns, lines, _ = self.launch.grid
+        return cluster + x + columns * (y + lines * z), thread
 
     def coordinates(self, lane: int) -> tuple[Dim3, Dim3]:
         """CTA and thread (x, y, z) of a lane of the batch."""
@@ -174,20 +252,23 @@ class Batch:
             found = self._kept[kind] = kind(self)  # type: ignore[call-arg]
         return found
 
-    def barrier(self, number: int | str) -> CtaBarrier:
-        """The barrier with a number, or the one named "cluster"."""
+    def barrier(self, number: int) -> CtaBarrier:
+        """The barrier with a number, in all CTAs."""
         if number not in self.barriers:
-            name = "the cluster barrier" if number == "cluster" else f"barrier {number}"
-            self.barriers[number] = CtaBarrier(name, self.grid, self.thread_count)
+            self.barriers[number] = CtaBarrier(f"barrier {number}", self.grid, self.thread_count)
         return self.barriers[number]
 
-    def open_barrier(self, barrier: CtaBarrier) -> None:
+    def all_barriers(self) -> list[CtaBarrier | ClusterBarrier]:
+        """Those of CTAs and of clusters."""
+        return [*self.barriers.values(), self.cluster_barrier]
+
+    def open_barrier(self, barrier: CtaBarrier | ClusterBarrier) -> None:
         """Open the barrier where it is complete: count that, order the warps, release lanes."""
         opening = barrier.open(self.alive)
         if opening is None:
             return
         self.traffic.barriers += opening.ctas.size
-        if self.shared.checked:
+        if self.shared.checked and isinstance(barrier, CtaBarrier):
             self.shared.clocks.meet(opening.ctas, opening.came, opening.stayed)
         for waiting in opening.released:
             self.signals.release(waiting.lanes, waiting.block)
@@ -196,9 +277,20 @@ class Batch:
         """These lanes are done. Barriers that expect all living threads may open."""
         self.alive[lanes] = False
         self.signals.changed = True
-        for barrier in self.barriers.values():
+        for barrier in self.all_barriers():
             if barrier.arrived.any():
                 self.open_barrier(barrier)
+
+
+def ctas_by_cluster(grid: Dim3, cluster: Dim3) -> Array:
+    """The linear CTA numbers of each cluster by rank: int64[clusters, CTAs]."""
+    numbers = np.arange(math.prod(grid), dtype=np.int64)
+    if cluster == (1, 1, 1):
+        return numbers.reshape(-1, 1)
+    (x, y, z), (a, b, c) = grid, cluster
+    split = numbers.reshape(z // c, c, y // b, b, x // a, a)
+    whole: Array = split.transpose(0, 2, 4, 1, 3, 5).reshape(-1, a * b * c)
+    return whole
 
 
 def _unravel(index: int, extent: Dim3) -> Dim3:

@@ -5,8 +5,9 @@ nothing. `GlobalRaces.missed` tells when reads before that write may matter.
 
 A cell is two bytes. It remembers its last plain writer and two readers, of two warps if there are;
 an atomic access counts as a reader that other atomics may join. A stamp is 0 for nobody, else
-(CTA + 1) << 32 | clock << 14 | bytes of the cell << 12 | atomic << 11 | thread, with the CTA's
-linear number in the grid.
+(CTA + 1) << 36 | clock << 18 | bytes of the cell << 16 | atomic << 15 | thread, with the linear
+number in the grid of the cluster's first CTA, and the thread in the cluster. Below, a CTA is a
+cluster.
 
 Within a CTA the clocks of `races` order accesses. Between CTAs atomics do: an atomic tells its
 location what its warp knows (release) and tells the warp what the location was told (acquire).
@@ -33,7 +34,9 @@ from nvfp4.emulator.state.native import load, store
 from nvfp4.emulator.state.races import CHANNELS, Clocks
 from nvfp4.records.launch import Buffer
 
-ATOMIC = 1 << 11
+ATOMIC = 1 << 15
+THREAD = (1 << 15) - 1
+_CLOCK, _OWNER, _BYTES = 18, 36, 16
 FENCES = 0
 """The channel that fences tell and that no location uses."""
 _LATEST = (1 << 18) - 1
@@ -46,9 +49,9 @@ def _ordered(stamp, cta, thread, row, releases, latest):  # type: ignore[no-unty
 
     row: the clocks that the thread's warp knows of. releases: see `GlobalRaces`.
     """
-    owner = (stamp >> 32) - 1
-    other = stamp & 0x7FF
-    clock = (stamp >> 14) & 0x3FFFF
+    owner = (stamp >> _OWNER) - 1
+    other = stamp & THREAD
+    clock = (stamp >> _CLOCK) & _LATEST
     its = other >> 5
     if owner == cta:
         if other == thread:
@@ -70,11 +73,11 @@ def _ordered(stamp, cta, thread, row, releases, latest):  # type: ignore[no-unty
 @loop
 def _published(stamp, cta, row, releases, latest):  # type: ignore[no-untyped-def]
     """Whether a fence lies between an access that is `_ordered` and what told of it."""
-    owner = (stamp >> 32) - 1
+    owner = (stamp >> _OWNER) - 1
     if owner == cta:
         return True
-    clock = (stamp >> 14) & 0x3FFFF
-    its = (stamp & 0x7FF) >> 5
+    clock = (stamp >> _CLOCK) & _LATEST
+    its = (stamp & THREAD) >> 5
     warps = row.shape[0] - CHANNELS
     i = latest[owner]
     while i >= 0:
@@ -99,7 +102,8 @@ def _holder(address, starts, ends, near):  # type: ignore[no-untyped-def]
 @loop
 def _near(stamp, other):  # type: ignore[no-untyped-def]
     """Whether two stamps are of one warp; 0 is nobody's."""
-    return stamp != 0 and stamp >> 32 == other >> 32 and (stamp ^ other) & 0x7E0 == 0
+    same_owner = stamp >> _OWNER == other >> _OWNER
+    return stamp != 0 and same_owner and (stamp ^ other) & (THREAD & ~31) == 0
 
 
 @loop
@@ -134,13 +138,13 @@ def watched(address, starts, ends):  # type: ignore[no-untyped-def]
 
 @loop
 def _bytes_of(cell, first, end):  # type: ignore[no-untyped-def]
-    """Which bytes of a cell lie in [first, end): bit set << 12."""
+    """Which bytes of a cell lie in [first, end): bit set << _BYTES."""
     low = cell << 1
     both = np.int64(0)
     if first <= low < end:
-        both |= 1 << 12
+        both |= 1 << _BYTES
     if first <= low + 1 < end:
-        both |= 1 << 13
+        both |= 2 << _BYTES
     return both
 
 
@@ -166,7 +170,7 @@ def note_reads(  # type: ignore[no-untyped-def]
         cta, t = number[i], thread[i]
         mine = known[row[i], t >> 5]
         now = min(np.int64(mine[t >> 5]), _LATEST)
-        stamp = ((cta + 1) << 32) | (now << 14) | t
+        stamp = ((cta + 1) << _OWNER) | (now << _CLOCK) | t
         if atomic:
             stamp |= ATOMIC
         racing = np.int64(0)
@@ -221,7 +225,7 @@ def note_writes(  # type: ignore[no-untyped-def]
         cta, t = number[i], thread[i]
         mine = known[row[i], t >> 5]
         now = min(np.int64(mine[t >> 5]), _LATEST)
-        stamp = ((cta + 1) << 32) | (now << 14) | t
+        stamp = ((cta + 1) << _OWNER) | (now << _CLOCK) | t
         racing = np.int64(0)
         fine = np.int64(0)
         for cell in range(begin >> 1, ((end - 1) >> 1) + 1):
@@ -298,18 +302,18 @@ class GlobalRaces:
 
     starts, ends: uint64[buffers]. shadows: uint64[buffers], host addresses of the stamps: the last
     writers of all cells, then their first readers, then their second ones. releases: int32[n, 3 +
-    2 * (warps + 1)]: the CTA's previous row or -1, epoch, channel, clocks, published ones. latest:
+    2 * clocks]: the CTA's previous row or -1, epoch, channel, clocks, published ones. latest:
     int32[CTAs of the grid], a CTA's last row or -1. heard: as of `exchange`. epochs:
     int32[CHANNELS], how often each channel was listened to, and 1.
     """
 
-    def __init__(self, memory: GlobalMemory, ctas: int, warps: int, watch: list[Buffer]) -> None:
-        """watch: buffers to watch from the start."""
+    def __init__(self, memory: GlobalMemory, ctas: int, clocks: int, watch: list[Buffer]) -> None:
+        """clocks: of a CTA. watch: buffers to watch from the start."""
         self._memory = memory
         self.starts = self.ends = np.zeros(0, np.uint64)
         self.shadows = np.zeros(0, np.uint64)
         self._stamps: list[Array] = []
-        self.releases = np.zeros((64, 3 + 2 * (warps + 1)), np.int32)
+        self.releases = np.zeros((64, 3 + 2 * clocks), np.int32)
         self.latest = np.full(ctas, -1, np.int32)
         self.heard = np.zeros((CHANNELS, CHANNELS), np.int32)
         self.epochs = np.ones(CHANNELS, np.int32)
@@ -337,6 +341,18 @@ class GlobalRaces:
         self.starts = np.append(self.starts, np.uint64(buffer.address))
         self.ends = np.append(self.ends, np.uint64(buffer.end))
         self.shadows = np.append(self.shadows, np.uint64(stamps.ctypes.data))
+
+    def written(self) -> list[tuple[int, Array]]:
+        """(address of a buffer, which of its bytes were written), atomics included: bool[...]."""
+        found = []
+        for start, stamps in zip(self.starts.tolist(), self._stamps, strict=True):
+            writers, *readers = stamps.reshape(3, -1)
+            bits = writers >> _BYTES & 3
+            for reader in readers:
+                bits |= np.where(reader & ATOMIC, reader >> _BYTES & 3, 0)
+            both = np.stack((bits & 1, bits >> 1), axis=1).reshape(-1).astype(np.bool_)
+            found.append((start, both[start & 1 :]))
+        return found
 
     def missed(self) -> bool:
         """Whether sectors were read before their buffer was watched, and written at any time."""
@@ -379,7 +395,13 @@ class GlobalRaces:
 
 
 Who = tuple[Array, Array, Array, Clocks]
-"""Lanes: linear CTA numbers, rows of the CTAs in their batch, threads; and the batch's clocks."""
+"""Lanes: numbers of their clusters, rows of those in their batch, threads in them; and the batch's
+clocks."""
+
+
+def who_left(stamp: int) -> tuple[int, int]:
+    """The number of the cluster and the thread in it that left a stamp."""
+    return (stamp >> _OWNER) - 1, stamp & THREAD
 
 
 class Found(NamedTuple):

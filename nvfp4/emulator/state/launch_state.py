@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from nvfp4.emulator.state.global_races import GlobalRaces
 from nvfp4.emulator.state.memory import GlobalMemory
 from nvfp4.emulator.state.order import Order
 from nvfp4.emulator.state.tally import Tally
+from nvfp4.emulator.state.under_way import Hazards
 from nvfp4.emulator.state.watch import Witness
 from nvfp4.records.launch import Dim3
 
@@ -37,6 +39,8 @@ class LaunchState:
     memory, and the first KiB, which is the system's. check: look for findings. races: None unless
     checked. rounds: whether results of floating-point atomics depend on the order, if only by
     rounding. tracks_memory: keep which bits of shared and local memory are undefined.
+    cluster: its CTAs along x, y and z. explicit_cluster: whether somebody has asked for clusters.
+    hazards: what launches before it may still write.
     loads_under_way: of shared memory, by PTX line; see `flow.loads_under_way`.
     undefined_memory: by PTX line, the loads that have read undefined bits, shuffles of lanes that
     were not there, and if memory is not tracked, the stores that have written some.
@@ -59,7 +63,10 @@ class LaunchState:
     local_bytes: int
     memory: GlobalMemory
     check: bool
+    hazards: Hazards
     races: GlobalRaces | None = None
+    cluster: Dim3 = (1, 1, 1)
+    explicit_cluster: bool = False
     rounds: bool = False
     tracks_memory: bool = False
     loads_under_way: frozenset[int] = frozenset()
@@ -87,6 +94,28 @@ class LaunchState:
         first = np.uint64(mine if space == "param" else min(others, default=mine))
         whole = first + ((address - first) & np.uint64(0xFFFFFFFF))
         return np.where(address >> np.uint64(32), address, whole)
+
+
+MOST_CTAS_OF_A_CLUSTER = 16
+"""More than 8 only where the host code has asked for a size that not every device has."""
+
+
+def check_cluster(kernel: str, grid: Dim3, cluster: Dim3, required: Dim3 | None) -> None:
+    """What a device takes for a grid of clusters. required: by the kernel. Raises LaunchError."""
+    if required is not None and cluster != required:
+        raise LaunchError(f"{kernel} requires clusters of {required} CTAs, not {cluster}")
+    size = math.prod(cluster)
+    if min(cluster) < 1 or size > MOST_CTAS_OF_A_CLUSTER:
+        raise LaunchError(
+            f"a cluster of {cluster} has {size} CTAs",
+            hint="8 CTAs at most, or 16 where cudaFuncAttributeNonPortableClusterSizeAllowed is "
+            "set",
+        )
+    if any(extent % by for extent, by in zip(grid, cluster, strict=True)):
+        raise LaunchError(
+            f"a grid of {grid} CTAs cannot be divided into clusters of {cluster}",
+            hint="each extent of the grid is a multiple of the cluster's, which counts CTAs, too",
+        )
 
 
 def check_shape(grid: Dim3, block: Dim3, shared_bytes: int) -> None:

@@ -1,23 +1,27 @@
 """Who touched a byte of shared memory last, and whether a barrier lies between.
 
-Each CTA has a clock for each of its warps and one for the asynchronous copy engine (the last).
-`known[cta, w, v]` is the latest clock of v that warp w has heard of through barriers; a warp's own
-clock is `known[cta, w, w]` and moves on at each synchronisation. The last columns of `known` are
-for what CTAs tell each other through global memory (see `global_races`). Warps synchronise as a
-whole, so that a race can go unnoticed when part of a warp takes part, but none is reported wrongly.
+Each cluster, which mostly is one CTA, has a clock for each of its warps, those of its first CTA
+first, and behind them one for the asynchronous copy engine of each of its CTAs.
+`known[cluster, w, v]` is the latest clock of v that warp w has heard of through barriers; a warp's
+own clock is `known[cluster, w, w]` and moves on at each synchronisation. The last columns of
+`known` are for what clusters tell each other through global memory (see `global_races`). Warps
+synchronise as a whole, so that a race can go unnoticed when part of a warp takes part, but none is
+reported wrongly.
 
 Each byte remembers its last writer and two readers, of two warps if there are. A stamp is
-clock << 32 | atomic << 31 | age << 18 | lane << 13 | thread + 1, and 0 is nobody. The copy engine
-acts as a thread after the CTA's last one. age and lane tell of the plain write that an atomic of
-the same warp follows, if there is one: 1 + the clock's steps since then, and the lane that wrote.
-Other atomics are in order with the atomic anyway, but not with the plain write. A read whose value
-may still be under way has the same bit as an atomic.
+clock << 32 | atomic << 31 | age << 21 | lane << 16 | thread + 1, and 0 is nobody. Threads are
+counted through the cluster, and the copy engine of a CTA acts as a warp behind them. age and lane
+tell of the plain write that an atomic of the same warp follows, if there is one: 1 + the clock's
+steps since then, and the lane that wrote. Other atomics are in order with the atomic anyway, but
+not with the plain write. A read whose value may still be under way has the same bit as an atomic.
 
-What the copy engine does is besides in another proxy than what threads do: `fenced[cta, w]` is the
-latest clock of warp w that a proxy fence of any warp has covered.
+What the copy engine does is besides in another proxy than what threads do: `fenced[cluster, w]` is
+the latest clock of warp w that a proxy fence of any warp has covered.
 """
 
 from __future__ import annotations
+
+from functools import cached_property
 
 import numpy as np
 
@@ -26,9 +30,9 @@ from nvfp4.emulator.ptx.types import Array
 
 ATOMIC = 1 << 31
 _UNDER_WAY_READ = ATOMIC
-THREAD = (1 << 13) - 1
-_AGE, _LANE = 18, 13
-_OLDEST = (1 << 13) - 1
+THREAD = (1 << 16) - 1
+_AGE, _LANE = 21, 16
+_OLDEST = (1 << 10) - 1
 UNDER_WAY = np.int64(0x7FFFFFFF)
 """The clock of a copy that nobody has waited for: nothing comes after it."""
 WRITTEN_BEFORE = 1
@@ -92,7 +96,7 @@ def worse(stamp, than, thread):  # type: ignore[no-untyped-def]
 
 @loop
 def note_reads(  # type: ignore[no-untyped-def]
-    offset, nbytes, cta, thread, known, writers, readers, under_way, flag
+    offset, nbytes, cluster, thread, known, writers, readers, under_way, flag
 ):
     """Record reads of `nbytes` at each offset. under_way: whether their threads arrive at a barrier
     before they use the values. flag: whether atomics may write at the same time. Returns the first
@@ -102,7 +106,7 @@ def note_reads(  # type: ignore[no-untyped-def]
     unwritten = -1
     count = 0
     for i in range(offset.shape[0]):
-        c, t = cta[i], thread[i]
+        c, t = cluster[i], thread[i]
         stamp = (np.int64(known[c, t >> 5, t >> 5]) << 32) | (t + 1)
         if under_way:
             stamp |= _UNDER_WAY_READ
@@ -137,11 +141,11 @@ def note_reads(  # type: ignore[no-untyped-def]
 
 
 @loop
-def _in_one_instruction(i, byte, writer, offset, nbytes, cta, thread):  # type: ignore[no-untyped-def]
+def _in_one_instruction(i, byte, writer, offset, nbytes, cluster, thread):  # type: ignore[no-untyped-def]
     """Whether lane i's instruction is also what left the stamp at a byte, by another lane of its
     warp: one of the lanes writes then, and it is not said which. No synchronisation is missing."""
     for j in range(i - 1, -1, -1):
-        if cta[j] != cta[i] or thread[j] >> 5 != thread[i] >> 5:
+        if cluster[j] != cluster[i] or thread[j] >> 5 != thread[i] >> 5:
             return False
         start = np.int64(offset[j])
         if thread[j] + 1 == writer & THREAD and start <= byte < start + nbytes:
@@ -151,7 +155,7 @@ def _in_one_instruction(i, byte, writer, offset, nbytes, cta, thread):  # type: 
 
 @loop
 def note_writes(  # type: ignore[no-untyped-def]
-    offset, nbytes, cta, thread, known, writers, readers, atomic, engine, memory, new
+    offset, nbytes, cluster, thread, known, writers, readers, atomic, engine, memory, new
 ):
     """Write, and record it; new[lane, byte] against memory tells repeated writes of one value
     apart, which are no race. Atomics are recorded only. So are copies that these threads issue,
@@ -162,7 +166,7 @@ def note_writes(  # type: ignore[no-untyped-def]
     first, kind, other = -1, NO_FAULT, np.int64(0)
     count = 0
     for i in range(offset.shape[0]):
-        c, t = cta[i], thread[i]
+        c, t = cluster[i], thread[i]
         stamp = (np.int64(known[c, t >> 5, t >> 5]) << 32) | (t + 1)
         if atomic:
             stamp |= ATOMIC
@@ -185,7 +189,7 @@ def note_writes(  # type: ignore[no-untyped-def]
                         if not ordered(plain, t, known[c]):
                             racing = worse(plain, racing, t)
                     elif not same:
-                        if _in_one_instruction(i, b, writer, offset, nbytes, cta, thread):
+                        if _in_one_instruction(i, b, writer, offset, nbytes, cluster, thread):
                             fine = writer
                         else:
                             racing = worse(writer, racing, t)
@@ -213,27 +217,31 @@ def note_writes(  # type: ignore[no-untyped-def]
 def _unfenced(stamp, engine, fenced):  # type: ignore[no-untyped-def]
     """Whether a thread left the stamp, and no proxy fence has covered what it did."""
     other = (stamp & THREAD) - 1
-    return stamp != 0 and other != engine and stamp >> 32 > fenced[other >> 5]
+    by_engine = other == engine or other >> 5 >= fenced.shape[0]
+    return stamp != 0 and not by_engine and stamp >> 32 > fenced[other >> 5]
 
 
 @loop
 def note_engine(  # type: ignore[no-untyped-def]
-    start, nbytes, thread, engine, known, fenced, writers, readers, write
+    start, nbytes, thread, engine, known, fenced, writers, readers, write, atomic
 ):
     """Stamp a range for the copy engine; `thread` issued the copy, so what it knows of is in
-    order. known, fenced: the clocks of the CTA. Returns the first (byte, fault, other's
+    order. known, fenced: the clocks of the cluster. atomic: the engine changes what is there, as
+    others may at the same time. Returns the first (byte, fault, other's
     stamp) of the worst."""
     first, kind, other = -1, NO_FAULT, np.int64(0)
     stamp = (np.int64(known[engine >> 5, engine >> 5]) << 32) | (engine + 1)
+    if atomic:
+        stamp |= ATOMIC
     fine = np.int64(0)
     older = np.int64(0)
     for b in range(start, start + nbytes):
         writer = writers[b]
         fault = NO_FAULT
         racing = writer
-        if writer == 0 and not write:
+        if writer == 0 and (atomic or not write):
             fault = UNINITIALISED
-        elif writer != fine:
+        elif writer != fine and not (atomic and writer & ATOMIC != 0):
             if not ordered(writer, thread, known):
                 fault = RACE
             elif _unfenced(writer, engine, fenced):
@@ -265,50 +273,78 @@ def note_engine(  # type: ignore[no-untyped-def]
 
 
 @loop
-def note_landing(offset, nbytes, cta, thread, known, writers):  # type: ignore[no-untyped-def]
+def note_landing(offset, nbytes, cluster, thread, known, writers):  # type: ignore[no-untyped-def]
     """Stamp bytes that copies of these threads have written."""
     for i in range(offset.shape[0]):
         t = thread[i]
-        stamp = (np.int64(known[cta[i], t >> 5, t >> 5]) << 32) | (t + 1)
+        stamp = (np.int64(known[cluster[i], t >> 5, t >> 5]) << 32) | (t + 1)
         for b in range(np.int64(offset[i]), np.int64(offset[i]) + nbytes):
             writers[b] = stamp
 
 
 class Clocks:
-    """The clocks of a batch of CTAs: known[cta, warp, warp], int32; the copy engine is the last
-    warp, and CHANNELS more columns follow. fenced[cta, warp], int32, and published, the same for
-    fences that order accesses before those of other CTAs."""
+    """The clocks of a batch of clusters: known[cluster, warp, warp], int32; the copy engines are
+    the last warps, and CHANNELS more columns follow. fenced[cluster, warp], int32, and published,
+    the same for fences that order accesses before those of other clusters."""
 
-    def __init__(self, ctas: int, warps: int) -> None:
-        self.warps = warps
+    def __init__(self, clusters: int, ctas: int, warps: int) -> None:
+        """ctas: of a cluster. warps: of a CTA."""
+        self._ctas = ctas
+        self._warps_of_cta = warps
+        self.warps = ctas * warps
+        self.columns = self.warps + ctas
         self._told: dict[int, Array] = {}
-        self.known = np.zeros((ctas, warps + 1, warps + 1 + CHANNELS), np.int32)
-        own = np.arange(warps + 1)
+        self.known = np.zeros((clusters, self.columns, self.columns + CHANNELS), np.int32)
+        own = np.arange(self.columns)
         self.known[:, own, own] = 1
-        self.fenced = np.zeros((ctas, warps), np.int32)
-        self.published = np.zeros((ctas, warps + 1), np.int32)
+        self.fenced = np.zeros((clusters, self.warps), np.int32)
+        self.published = np.zeros((clusters, self.columns), np.int32)
+
+    @cached_property
+    def ordered(self) -> Array:
+        """What a fence of each warp has ordered before its later relaxed arrivals: as `known`."""
+        return np.zeros_like(self.known[:, : self.warps])
+
+    def order(self, cluster: Array, warp: Array) -> None:
+        """These warps executed a fence, which orders all that they know of."""
+        self.ordered[cluster, warp] = self.known[cluster, warp]
+
+    def _by_cta(self) -> Array:
+        """What the threads of each CTA know: a view, int32[clusters, CTAs, warps, clocks]."""
+        clusters, _, clocks = self.known.shape
+        view: Array = self.known[:, : self.warps]
+        return view.reshape(clusters, self._ctas, self._warps_of_cta, clocks)
+
+    def of_cta(self, cta: int) -> Array:
+        """The latest clocks that any thread of a CTA of the batch knows of: int32[clocks]."""
+        cluster, rank = divmod(cta, self._ctas)
+        first = rank * self._warps_of_cta
+        latest: Array = self.known[cluster, first : first + self._warps_of_cta].max(axis=0)
+        return latest
 
     def meet_all(self) -> None:
-        """Every warp of every CTA met at a barrier."""
-        heard = self.known[:, : self.warps].max(axis=1)
-        self.known[:, : self.warps] = heard[:, None, :]
-        self._step_all()
+        """Every warp of every CTA met at a barrier of its CTA."""
+        known = self._by_cta()
+        heard = np.broadcast_to(known.max(axis=2, keepdims=True), known.shape)
+        self.known[:, : self.warps] = heard.reshape(self.known[:, : self.warps].shape)
+        own = np.arange(self.warps)
+        self.known[:, own, own] += 1
 
     def meet(self, ctas: Array, came: Array, stay: Array) -> None:
         """Warps met at a barrier of these CTAs: bool[ctas, warps] who came, and who waited."""
-        known = self.known[ctas]
-        told = np.where(came[:, :, None], known[:, : self.warps], 0).max(axis=1)
-        heard = np.maximum(known[:, : self.warps], told[:, None, :])
-        known[:, : self.warps] = np.where(stay[:, :, None], heard, known[:, : self.warps])
-        own = np.arange(self.warps)
-        known[:, own, own] += came
-        self.known[ctas] = known
+        cluster = (ctas // self._ctas)[:, None]
+        warp = (ctas % self._ctas * self._warps_of_cta)[:, None] + np.arange(self._warps_of_cta)
+        known = self.known[cluster, warp]
+        told = np.where(came[:, :, None], known, 0).max(axis=1)
+        heard = np.maximum(known, told[:, None, :])
+        self.known[cluster, warp] = np.where(stay[:, :, None], heard, known)
+        self.known[cluster, warp, warp] += came
 
-    def meet_by_atomics(self, offset: Array, cta: Array, warp: Array, hears: bool) -> None:
+    def meet_by_atomics(self, offset: Array, cluster: Array, warp: Array, hears: bool) -> None:
         """Warps execute atomics at places of shared memory, one after the other: each tells those
         that come later what it knows. hears: not if nothing is returned.
         """
-        places = np.unique(np.stack([offset.astype(np.int64), cta, warp]), axis=1)
+        places = np.unique(np.stack([offset.astype(np.int64), cluster, warp]), axis=1)
         for place, row, number in places.T.tolist():
             mine = self.known[row, number]
             told = self._told.get(place)
@@ -317,26 +353,22 @@ class Clocks:
             self._told[place] = mine.copy() if told is None else np.maximum(mine, told)
             mine[number] += 1
 
-    def hear(self, offset: Array, cta: Array, warp: Array) -> None:
+    def hear(self, offset: Array, cluster: Array, warp: Array) -> None:
         """Warps look at places of shared memory, and learn what atomics there have told."""
-        places = np.unique(np.stack([offset.astype(np.int64), cta, warp]), axis=1)
+        places = np.unique(np.stack([offset.astype(np.int64), cluster, warp]), axis=1)
         for place, row, number in places.T.tolist():
             told = self._told.get(place)
             if told is not None:
                 np.maximum(self.known[row, number], told, out=self.known[row, number])
 
-    def fence_proxies(self, cta: Array, warp: Array) -> None:
+    def fence_proxies(self, cluster: Array, warp: Array) -> None:
         """These warps executed a proxy fence, which covers all that they know of."""
-        np.maximum.at(self.fenced, cta, self.known[cta, warp, : self.warps])
+        np.maximum.at(self.fenced, cluster, self.known[cluster, warp, : self.warps])
 
-    def publish(self, cta: Array, warp: Array) -> None:
-        """These warps executed a fence for other CTAs, which covers all that they know of."""
-        np.maximum.at(self.published, cta, self.known[cta, warp, : self.warps + 1])
+    def publish(self, cluster: Array, warp: Array) -> None:
+        """These warps executed a fence for other clusters, which covers all that they know of."""
+        np.maximum.at(self.published, cluster, self.known[cluster, warp, : self.columns])
 
-    def step_warps(self, cta: Array, warp: Array) -> None:
+    def step_warps(self, cluster: Array, warp: Array) -> None:
         """The threads of these warps synchronised among themselves."""
-        self.known[cta, warp, warp] += 1
-
-    def _step_all(self) -> None:
-        own = np.arange(self.warps)
-        self.known[:, own, own] += 1
+        self.known[cluster, warp, warp] += 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from nvfp4.emulator.ptx.program import RESERVED_FOR_GROUPS, SHARED_BASE
@@ -26,15 +28,14 @@ def special_register(name: str, launch: LaunchState, grid: Grid, numbers: Array)
             return None
         if head == "tid":
             return _row(_axis(thread, block, i))
-        if head in ("ctaid", "clusterid"):
-            return _column(_axis(numbers, ctas, i))
-        if head in ("ntid", "nctaid", "nclusterid"):
-            return _one((block if head == "ntid" else ctas)[i])
-        if head == "cluster_ctaid":
-            return _one(0)
-        if head == "cluster_nctaid":
-            return _one(1)
-        return None
+        by, place = launch.cluster[i], _axis(numbers, ctas, i)
+        columns = {"ctaid": place, "clusterid": place // by, "cluster_ctaid": place % by}
+        if head in columns:
+            return _column(columns[head].astype(np.uint32))
+        extents = {
+            "ntid": block[i], "nctaid": ctas[i], "nclusterid": ctas[i] // by, "cluster_nctaid": by
+        }  # fmt: skip
+        return _one(extents[head]) if head in extents else None
     one = np.uint32(1)
     bit = one << lane.astype(np.uint32)
     rows: dict[str, Array] = {
@@ -50,7 +51,7 @@ def special_register(name: str, launch: LaunchState, grid: Grid, numbers: Array)
         return _row(rows[name].astype(np.uint32))
     constants = {
         "nwarpid": grid.warps, "nsmid": MULTIPROCESSORS,
-        "cluster_ctarank": 0, "cluster_nctarank": 1,
+        "cluster_nctarank": math.prod(launch.cluster),
         "dynamic_smem_size": launch.dynamic_shared_bytes, "aggr_smem_size": launch.shared_bytes,
         "total_smem_size": launch.shared_bytes - SHARED_BASE,
         "reserved_smem_offset_begin": 0, "reserved_smem_offset_end": SHARED_BASE,
@@ -61,12 +62,14 @@ def special_register(name: str, launch: LaunchState, grid: Grid, numbers: Array)
         return _one(constants[name])
     if name.startswith("envreg"):  # the driver sets them for cooperative launches
         return _one(0)
+    if name == "cluster_ctarank":
+        return _column((np.arange(numbers.size) % math.prod(launch.cluster)).astype(np.uint32))
     if name == "smid":
         return _column((numbers // 2 % MULTIPROCESSORS).astype(np.uint32))
     if name == "gridid":
         return np.zeros(1, np.uint64)
     if name == "is_explicit_cluster":
-        return np.zeros(1, np.bool_)
+        return np.full(1, launch.explicit_cluster)
     return None
 
 

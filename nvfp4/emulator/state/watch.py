@@ -111,8 +111,10 @@ class Witness:
         writes: bool,
         where: Callable[[int], SourceLocation],
         atomic: bool = False,
+        homes: Array | None = None,
     ) -> None:
-        """Lanes of (linear CTAs, threads) access `nbytes` at each address. where: by position."""
+        """Lanes of (linear CTAs, threads) access `nbytes` at each address. where: by position.
+        homes: the linear CTAs whose shared memory it is."""
         seen = self.seen
         if space != seen.space or len(self.events) > _MOST:
             return
@@ -120,7 +122,7 @@ class Witness:
         start = address.astype(np.int64)
         hit = (start < seen.address + seen.nbytes) & (start + nbytes > seen.address)
         if space == "shared":
-            hit &= ctas == seen.cta
+            hit &= homes == seen.home
         for i in np.flatnonzero(hit)[:_MOST].tolist():
             event = Event(line, int(ctas[i]), int(threads[i]), writes, atomic, where(i))
             self.events.append(event)

@@ -1,0 +1,91 @@
+"""griddepcontrol: when a programmatic launch and the one before it in the stream meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from nvfp4.emulator.errors import EarlyAccess
+from nvfp4.emulator.instructions.access_shape import verb
+from nvfp4.emulator.instructions.action import Action, LaneSite, Site, instruction
+from nvfp4.emulator.names import short_name
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.batch import Batch, Execution
+from nvfp4.emulator.state.memory import READ
+
+
+class _Waits:
+    """Who has waited for the launch before: lanes, and warps by the clock at which they had."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.lanes = np.zeros(batch.grid.lane.size, np.bool_)
+        self.clocks = np.zeros((batch.clusters.ctas, batch.clusters.warps), np.int32)
+
+
+@instruction("griddepcontrol")
+def griddepcontrol(site: Site) -> Action:
+    """griddepcontrol.wait, griddepcontrol.launch_dependents."""
+    site.takes(0)
+    site.only("wait", "launch_dependents")
+    waits = "wait" in site.parts
+
+    def wait(ex: Execution) -> None:
+        lanes, hazards = ex.lanes(), ex.batch.launch.hazards
+        if not lanes.size:
+            return
+        hazards.waited = True
+        hazards.land()
+        if hazards:
+            found, clocks = ex.batch.kept(_Waits), ex.batch.shared.clocks
+            found.lanes[lanes] = True
+            cluster, warp = divmod(np.unique(lanes >> 5), ex.batch.clusters.warps)
+            first = found.clocks[cluster, warp] == 0
+            cluster, warp = cluster[first], warp[first]
+            found.clocks[cluster, warp] = clocks.known[cluster, warp, warp]
+            clocks.step_warps(cluster, warp)
+
+    def trigger(ex: Execution) -> None:
+        if ex.lanes().size:
+            ex.batch.launch.hazards.triggered = True
+
+    return Action("special", [], [], wait if waits else trigger)
+
+
+def check(
+    batch: Batch, site: Site, address: Array, nbytes: int, lane: Callable[[int], int], flag: int
+) -> None:
+    """Note an access to what an earlier launch may still write. lane: by position."""
+    hazards = batch.launch.hazards
+    if not hazards or not batch.launch.check:
+        return
+    lanes = np.array([lane(i) for i in range(address.size)], np.int64)
+    found = hazards.find(address, nbytes, _waited(batch, lanes))
+    if found is None:
+        return
+    first, kernel = found
+    at: LaneSite = site.lane(batch, lanes[first])
+    does = "reads" if flag == READ else "also writes"
+    at.note(
+        EarlyAccess,
+        f"{verb(flag)} of {nbytes} bytes at {batch.memory.describe(int(address[first]))}, which "
+        f"{short_name(kernel)}, launched before this in the stream, writes: that may still run, as "
+        f"this launch may begin early and {does} it with no griddepcontrol.wait before",
+        "put cudaGridDependencySynchronize() (griddepcontrol.wait) before the access, in each "
+        "launch of the chain",
+    )
+
+
+def _waited(batch: Batch, lanes: Array) -> Array:
+    """Whether these lanes have waited, or know through a barrier that others of their cluster
+    have: bool."""
+    waits, clusters = batch.kept(_Waits), batch.clusters
+    cluster, warp = clusters.cta[lanes], clusters.thread[lanes] >> 5
+    since = waits.clocks[cluster]
+    known = batch.shared.clocks.known[cluster, warp, : clusters.warps]
+    others = known >= since
+    others[np.arange(lanes.size), warp] = (
+        known[np.arange(lanes.size), warp] > since[np.arange(lanes.size), warp] + 1
+    )
+    waited: Array = waits.lanes[lanes] | (others & (since > 0)).any(axis=1)
+    return waited

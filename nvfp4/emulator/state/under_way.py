@@ -1,0 +1,122 @@
+"""Launches that may still run when a later one of their stream begins.
+
+A programmatic launch need not wait for the one before it. Until a thread has executed
+griddepcontrol.wait, what that one writes may not be there yet, and may come later than what the
+thread writes itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.global_races import GlobalRaces
+from nvfp4.emulator.state.memory import GlobalMemory, contents
+from nvfp4.records.launch import Buffer
+
+
+@dataclass
+class Written:
+    """What a launch has written of a buffer. where: bool[nbytes]. before: its contents then."""
+
+    buffer: Buffer
+    where: Array
+    before: Array
+
+
+@dataclass
+class Footprint:
+    """What a launch leaves that may still run. triggers: whether it has told that the next one may
+    begin, which otherwise does once its CTAs have ended. waits: whether it has waited for those
+    before it."""
+
+    kernel: str
+    written: list[Written]
+    triggers: bool
+    waits: bool
+
+
+class UnderWay:
+    """By stream, the launches that a programmatic one may meet, the latest last."""
+
+    def __init__(self) -> None:
+        self._by_stream: dict[int, list[Footprint]] = {}
+
+    def met_by(self, stream: int, programmatic: bool) -> list[Footprint]:
+        """Those that the next launch of a stream may meet."""
+        return list(self._by_stream.get(stream, ())) if programmatic else []
+
+    def ended(self, stream: int, programmatic: bool, left: Footprint) -> None:
+        """A launch of a stream has run. One that has not waited leaves those before it, too."""
+        earlier = [] if left.waits else self.met_by(stream, programmatic)
+        self._by_stream[stream] = [*earlier, left]
+
+
+def footprint(
+    kernel: str, memory: GlobalMemory, races: GlobalRaces | None, triggers: bool, waits: bool
+) -> Footprint:
+    """Of a launch that has run. Without a race check nobody knows what it has written."""
+    written = []
+    for address, where in races.written() if races is not None else ():
+        if address in memory.kept:
+            buffer, before = memory.kept[address]
+            written.append(Written(buffer, where[: buffer.nbytes], before))
+    return Footprint(kernel, written, triggers, waits)
+
+
+class Hazards:
+    """What may still be written while a launch runs.
+
+    early: whether it runs as early as it may: what is still to be written is not there until a
+    thread has waited. waited, triggered: whether a thread of it has.
+    """
+
+    def __init__(self, met: list[Footprint], memory: GlobalMemory, early: bool) -> None:
+        alive = {(buffer.address, buffer.nbytes) for buffer in memory.buffers}
+        self.waited = self.triggered = False
+        self._last = met[-1] if met else None
+        self._parts = [
+            (launch, part)
+            for launch in met
+            for part in launch.written
+            if (part.buffer.address, part.buffer.nbytes) in alive
+        ]
+        self._landing: list[tuple[Footprint, Written, Array]] = []
+        if early:
+            for launch, part in self._parts:
+                if launch.triggers:
+                    memory.keep_contents(part.buffer.address, part.buffer.address)
+                    now = contents(part.buffer)
+                    self._landing.append((launch, part, now.copy()))
+                    now[part.where] = part.before[part.where]
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+    def land(self, all_of_them: bool = False) -> None:
+        """The launch before this one has ended, or all before it."""
+        late = []
+        for launch, part, after in self._landing:
+            if all_of_them or launch is self._last:
+                contents(part.buffer)[part.where] = after[part.where]
+            else:
+                late.append((launch, part, after))
+        self._landing = late
+
+    def find(self, address: Array, nbytes: int, waited: Array) -> tuple[int, str] | None:
+        """The first of these accesses to what is still to be written, and by which kernel.
+
+        waited: bool, whether its thread has waited, for the launch before this one.
+        """
+        start = address.astype(np.int64)
+        for launch, part in self._parts:
+            low = start - part.buffer.address
+            near = (low < part.buffer.nbytes) & (low + nbytes > 0)
+            if launch is self._last:
+                near &= ~waited
+            for i in np.flatnonzero(near).tolist():
+                if part.where[max(0, low[i]) : low[i] + nbytes].any():
+                    return i, launch.kernel
+        return None

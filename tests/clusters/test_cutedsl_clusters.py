@@ -1,0 +1,281 @@
+"""Kernels of clusters in CuTe DSL: of right ones nothing is said, of wrong ones what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import cutlass
+import pytest
+import torch
+from cutlass import Int32, Int64, cute, pipeline
+from cutlass._mlir.dialects import llvm
+from cutlass.cute.nvgpu import cpasync
+from cutlass.cute.runtime import from_dlpack
+from cutlass.cutlass_dsl import T, dsl_user_op
+
+from nvfp4 import emulation
+from nvfp4.emulation import Emulation
+from nvfp4.emulator.errors import EmulatorError
+
+THREADS, CLUSTER, STAGES, STEPS, WORDS = 32, 4, 2, 5, 64
+
+
+@pytest.fixture(scope="module")
+def emulated() -> Iterator[Emulation]:
+    with emulation.install("sm_100a") as running:
+        yield running
+
+
+def found_in(emulated: Emulation, call: Any, *arguments: Any) -> list[str]:
+    """The codes of what is found in a call."""
+    try:
+        call(*arguments)
+    except EmulatorError as error:
+        return [error.code]
+    return [each.code for each in emulated.launches[-1].findings]
+
+
+# --- distributed shared memory -------------------------------------------------------------
+
+
+@dsl_user_op
+def load_there(pointer: cute.Pointer, *, loc: Any = None, ip: Any = None) -> Int32:
+    """What a block of the cluster has there."""
+    value = llvm.inline_asm(
+        T.i32(),
+        [pointer.toint(loc=loc, ip=ip).ir_value(loc=loc, ip=ip)],
+        "ld.shared::cluster.u32 $0, [$1];",
+        "=r,r,~{memory}",
+        has_side_effects=True,
+        loc=loc,
+        ip=ip,
+    )
+    return Int32(value)
+
+
+@cute.kernel
+def neighbours_kernel(
+    x: cute.Tensor, out: cute.Tensor, first: cutlass.Constexpr, last: cutlass.Constexpr
+) -> None:
+    tidx, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    rank = cute.arch.block_idx_in_cluster()
+    mine = cute.arch.alloc_smem(Int32, THREADS)
+    cute.make_tensor(mine, cute.make_layout(THREADS))[tidx] = x[block, tidx]
+    if cutlass.const_expr(first == "cluster"):
+        cute.arch.cluster_arrive()
+        cute.arch.cluster_wait()
+    if cutlass.const_expr(first == "relaxed"):
+        cute.arch.cluster_arrive_relaxed()
+        cute.arch.cluster_wait()
+    if cutlass.const_expr(first == "block"):
+        cute.arch.sync_threads()
+    there = cute.arch.map_dsmem_ptr(mine + tidx, (rank + 1) % CLUSTER)
+    out[block, tidx] = load_there(there)
+    if cutlass.const_expr(last):
+        cute.arch.cluster_arrive()
+        cute.arch.cluster_wait()
+
+
+@cute.jit
+def neighbours(
+    x: cute.Tensor, out: cute.Tensor, first: cutlass.Constexpr, last: cutlass.Constexpr
+) -> None:
+    neighbours_kernel(x, out, first, last).launch(
+        grid=(8, 1, 1), block=(THREADS, 1, 1), cluster=(CLUSTER, 1, 1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "found"),
+    [
+        ("cluster", True, []),
+        ("block", True, ["shared_race", "unwritten_shared"]),
+        ("relaxed", True, ["shared_race"]),
+        ("cluster", False, ["exited_peer"]),
+    ],
+)
+def test_what_the_next_block_has(
+    emulated: Emulation, first: str, last: bool, found: list[str]
+) -> None:
+    x = torch.arange(8 * THREADS, dtype=torch.int32).reshape(8, THREADS)
+    out = torch.zeros_like(x)
+    codes = found_in(emulated, neighbours, from_dlpack(x), from_dlpack(out), first, last)
+    if found:
+        assert set(codes) & set(found)
+        return
+    assert codes == []
+    assert torch.equal(out.reshape(2, 4, -1), x.reshape(2, 4, -1).roll(-1, 1))
+
+
+@cute.kernel
+def stores_kernel(out: cute.Tensor, told: cutlass.Constexpr, tail: cutlass.Constexpr) -> None:
+    tidx, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    rank = cute.arch.block_idx_in_cluster()
+    tile = cute.arch.alloc_smem(Int32, THREADS)
+    full = cute.arch.alloc_smem(Int64, 1)
+    if tidx == 0:
+        cute.arch.mbarrier_init(full, 1)
+        cute.arch.mbarrier_init_fence()
+        cute.arch.mbarrier_arrive_and_expect_tx(full, 4 * THREADS)
+    if cutlass.const_expr(told):
+        cute.arch.cluster_arrive_relaxed()
+        cute.arch.cluster_wait()
+    cute.arch.store_async_dsmem(tile + tidx, 100 * rank + tidx, full, (rank + 1) % CLUSTER)
+    if cutlass.const_expr(tail):
+        cute.arch.mbarrier_wait(full, 0)
+    out[block, tidx] = cute.make_tensor(tile, cute.make_layout(THREADS))[tidx]
+    cute.arch.cluster_arrive()
+    cute.arch.cluster_wait()
+
+
+@cute.jit
+def stores(out: cute.Tensor, told: cutlass.Constexpr, tail: cutlass.Constexpr) -> None:
+    stores_kernel(out, told, tail).launch(
+        grid=(4, 1, 1), block=(THREADS, 1, 1), cluster=(CLUSTER, 1, 1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("told", "waits", "found"),
+    [
+        (True, True, []),
+        (False, True, ["barrier_misuse", "shared_race"]),
+        (True, False, ["shared_race", "unwritten_shared"]),
+    ],
+)
+def test_asynchronous_stores(
+    emulated: Emulation, told: bool, waits: bool, found: list[str]
+) -> None:
+    out = torch.zeros(4, THREADS, dtype=torch.int32)
+    codes = found_in(emulated, stores, from_dlpack(out), told, waits)
+    if found:
+        assert set(codes) & set(found)
+        return
+    assert codes == []
+    sender = (torch.arange(4) + 3) % 4
+    assert torch.equal(out, (100 * sender[:, None] + torch.arange(THREADS)).to(torch.int32))
+
+
+# --- a pipeline whose tiles are multicast --------------------------------------------------
+
+
+@cute.kernel
+def pipelined_kernel(
+    load: cute.CopyAtom, tX: cute.Tensor, out: cute.Tensor, mistake: cutlass.Constexpr
+) -> None:
+    tidx, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    rank = cute.arch.make_warp_uniform(cute.arch.block_idx_in_cluster())
+    storage = cute.arch.alloc_smem(Int64, 2 * STAGES)
+    tiles = cute.arch.alloc_smem(Int32, STAGES * WORDS, alignment=128)
+    sX = cute.make_tensor(tiles, cute.make_layout((1, WORDS, STAGES), stride=(0, 1, WORDS)))
+    consumers = 2 if mistake == "counts_one_block" else 4  # a thread a warp and block
+    pipe = pipeline.PipelineTmaAsync.create(
+        barrier_storage=storage,
+        num_stages=STAGES,
+        producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
+        consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, consumers),
+        tx_count=4 * WORDS,
+        cta_layout_vmnk=cute.make_layout((1, 2, 1, 1)),
+    )
+    gX = cute.local_tile(tX, (1, WORDS), (None, 0))
+    to_x, from_x = cpasync.tma_partition(
+        load, rank, cute.make_layout(2), cute.group_modes(sX, 0, 2), cute.group_modes(gX, 0, 2)
+    )
+    mask = 0b01 if cutlass.const_expr(mistake == "mask_of_one") else 0b11
+    if warp == 0:
+        state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, STAGES)
+        for step in cutlass.range(STEPS):
+            pipe.producer_acquire(state)
+            cute.copy(
+                load,
+                from_x[None, step],
+                to_x[None, state.index],
+                tma_bar_ptr=pipe.producer_get_barrier(state),
+                mcast_mask=cutlass.Int16(mask),
+            )
+            pipe.producer_commit(state)
+            state.advance()
+        if cutlass.const_expr(mistake != "no_tail"):
+            pipe.producer_tail(state)
+    else:
+        state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES)
+        total = Int32(0)
+        for _ in cutlass.range(STEPS):
+            if cutlass.const_expr(mistake != "no_wait"):
+                pipe.consumer_wait(state)
+            total += sX[0, tidx - 32, state.index]
+            cute.arch.fence_view_async_shared()
+            pipe.consumer_release(state)
+            state.advance()
+        out[block, tidx - 32] = total
+
+
+@cute.jit
+def pipelined(x: cute.Tensor, out: cute.Tensor, mistake: cutlass.Constexpr) -> None:
+    operation = cpasync.CopyBulkTensorTileG2SMulticastOp()
+    stage = cute.make_layout((1, WORDS), stride=(0, 1))
+    load, tX = cpasync.make_tiled_tma_atom(operation, x, stage, (1, WORDS), num_multicast=2)
+    pipelined_kernel(load, tX, out, mistake).launch(
+        grid=(4, 1, 1), block=(96, 1, 1), cluster=(2, 1, 1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("mistake", "found"),
+    [
+        ("", []),
+        ("counts_one_block", ["deadlock", "barrier_misuse", "shared_race"]),
+        ("mask_of_one", ["deadlock"]),
+        ("no_tail", ["exited_peer"]),
+        ("no_wait", ["shared_race", "unwritten_shared"]),
+    ],
+)
+def test_a_pipeline_of_multicast_tiles(emulated: Emulation, mistake: str, found: list[str]) -> None:
+    x = torch.randint(0, 1000, (STEPS, WORDS), dtype=torch.int32)
+    out = torch.zeros(4, WORDS, dtype=torch.int32)
+    codes = found_in(
+        emulated, pipelined, from_dlpack(x, assumed_align=16), from_dlpack(out), mistake
+    )
+    if found:
+        assert set(codes) & set(found), codes
+        return
+    assert codes == []
+    assert torch.equal(out, x.sum(0).to(torch.int32).expand(4, -1))
+
+
+# --- a launch that may begin early ---------------------------------------------------------
+
+
+@cute.kernel
+def first_kernel(x: cute.Tensor) -> None:
+    tidx, _, _ = cute.arch.thread_idx()
+    cute.arch.griddepcontrol_launch_dependents()
+    x[tidx] = tidx + 5
+
+
+@cute.kernel
+def second_kernel(x: cute.Tensor, out: cute.Tensor, waits: cutlass.Constexpr) -> None:
+    tidx, _, _ = cute.arch.thread_idx()
+    if cutlass.const_expr(waits):
+        cute.arch.griddepcontrol_wait()
+    out[tidx] = x[tidx] + 1
+
+
+@cute.jit
+def chain(x: cute.Tensor, out: cute.Tensor, waits: cutlass.Constexpr) -> None:
+    first_kernel(x).launch(grid=(1, 1, 1), block=(32, 1, 1))
+    second_kernel(x, out, waits).launch(grid=(1, 1, 1), block=(32, 1, 1), use_pdl=True)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_launch_that_begins_early(emulated: Emulation, waits: bool) -> None:
+    x, out = (torch.zeros(32, dtype=torch.int32) for _ in range(2))
+    codes = found_in(emulated, chain, from_dlpack(x), from_dlpack(out), waits)
+    assert codes == ([] if waits else ["early_access"])
+    if waits:
+        assert out.tolist() == list(range(6, 38))
