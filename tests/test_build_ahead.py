@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -119,11 +120,16 @@ def test_a_batch_judges_what_is_ready_while_the_rest_is_built(
         assert first_judged.wait(10)
 
     def judge(
-        self: EvalProcesses, candidate: Candidate, device: str, environment: Mapping[str, str]
+        self: EvalProcesses,
+        candidate: Candidate,
+        device: str,
+        environment: Mapping[str, str],
+        in_turn: Callable[[], AbstractContextManager[None]],
     ) -> dict[str, Any]:
-        events.append(f"judged {candidate.name}")
-        first_judged.set()
-        return verdict_of(b"25", device)
+        with in_turn():
+            events.append(f"judged {candidate.name}")
+            first_judged.set()
+            return verdict_of(b"25", device)
 
     monkeypatch.setattr(this_machine, "visible_gpus", lambda: {"0": "9.0"})
     monkeypatch.setattr(build_ahead, "room", lambda gpus: (2, 6))
