@@ -170,13 +170,17 @@ def by_itself(path: Path, folder: Path) -> dict[str, Any]:
     """Geometric mean and seconds of `nvfp4 eval`, with what the folder keeps."""
     started_s = time.monotonic()
     command = [sys.executable, "-m", "nvfp4", "eval", str(path), "--json", "--no-log"]
-    ended = subprocess.run(command, cwd=ROOT, env=environment(folder), capture_output=True)
-    wall_s = round(time.monotonic() - started_s, 1)
+    score = None
     try:
+        ended = subprocess.run(
+            command, cwd=ROOT, env=environment(folder), capture_output=True, timeout=2 * FIRST_TRY_S
+        )
         score = json.loads(ended.stdout)["score"]["geomean_us"]
     except (ValueError, KeyError):
         print(ended.stderr.decode("utf-8", "replace")[-500:])
-        score = None
+    except subprocess.TimeoutExpired:
+        print(f"{path.name} by itself took too long")
+    wall_s = round(time.monotonic() - started_s, 1)
     return {"geomean_us": score, "wall_s": wall_s}
 
 

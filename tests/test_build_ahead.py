@@ -146,6 +146,35 @@ def test_a_batch_judges_what_is_ready_while_the_rest_is_built(
     assert busy == Busy()
 
 
+NOSY = b"""# cpp_extension
+import os
+from pathlib import Path
+
+mine = Path(os.environ["XDG_CACHE_HOME"])
+for way in ("r", "w"):
+    try:
+        open(mine.parent / "of_another" / "kept", way)
+        said = "reached"
+    except OSError as error:
+        said = "refused"
+    (mine / f"said_{way}").write_text(said)
+"""
+
+
+def test_a_build_reaches_nothing_that_another_has_built(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kept = tmp_path / "nvfp4/submissions/of_another/kept"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("built")
+    with BuildAhead(["9.0"]) as ahead:
+        ahead.begin(bot_of(NOSY)).result(60)
+    said = [path.read_text() for path in tmp_path.glob("nvfp4/submissions/*/said_*")]
+    assert said == ["refused", "refused"]
+    assert kept.read_text() == "built"
+
+
 @pytest.mark.gpu
 def test_a_build_cannot_reach_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

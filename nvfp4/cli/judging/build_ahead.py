@@ -28,7 +28,7 @@ _GIB_OF_A_JUDGEMENT = 6
 _CORES_EACH = 2
 _CORES_OF_A_JUDGEMENT = 4
 
-_MOST_S = 120.0
+_MOST_S = 180.0
 """Of a build."""
 
 _LOOK_S = 0.2
