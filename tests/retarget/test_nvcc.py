@@ -194,7 +194,7 @@ void run(int* a, __half* b) {
 BOTH = "-gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_100a,code=sm_100a"
 
 
-@pytest.mark.parametrize("words", [HOPPER, BOTH, f"-O3 --use_fast_math -lineinfo {HOPPER}"])
+@pytest.mark.parametrize("words", [HOPPER, f"-O3 --use_fast_math -lineinfo {BOTH}"])
 def test_machine_code_is_byte_for_byte_what_nvcc_makes(compiler: Compiler, words: str) -> None:
     ended = compiler.run("auto", LOCAL, *words.split())
     assert (ended.returncode, ended.stderr) == (0, "")
