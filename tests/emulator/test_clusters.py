@@ -83,6 +83,7 @@ def test_a_store_to_the_next_cta_is_seen_behind_the_barrier_of_the_cluster(size:
     rank = np.arange(2 * size) % size
     expected = ((rank - 1) % size)[:, None] * 1000 + np.arange(64)
     assert (found.reshape(-1, 64) == expected).all()
+    assert (report.peer_bytes_read, report.peer_bytes_written) == (0, 2 * size * 64 * 4)
     assert codes(report) == []
 
 
@@ -365,6 +366,7 @@ def test_a_multicast_reads_once_and_arrives_everywhere() -> None:
     assert (found.reshape(4, 32) == expected).all()
     assert codes(report) == []
     assert report.global_read_bytes == 128
+    assert report.peer_bytes_written == 3 * 128 - 128  # it is its own for the CTA that loads
     with pytest.raises(errors.OutOfBounds, match="multicast to the CTAs 0x1d"):
         run(body.replace("0xd;", "0x1d;"), found, source, grid=4, block=32, cluster=4)
 
