@@ -135,8 +135,8 @@ class Traffic:
 
     Bytes are what the lanes asked for. sectors_requested: distinct sectors of 32 bytes within each
     warp's request. peer_bytes_read, peer_bytes_written: those of shared bytes that are other CTAs'
-    (distributed shared memory). bank_conflicts: extra passes of shared accesses. divergent_branches: branches at
-    which a warp diverged.
+    (distributed shared memory). bank_conflicts: extra passes of shared accesses.
+    divergent_branches: branches at which a warp diverged.
     """
 
     global_read_bytes: int = 0

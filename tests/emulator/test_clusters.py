@@ -8,6 +8,7 @@ from ptx_harness import MINE_IN_GRID, aligned, out, run
 
 from nvfp4 import emulator
 from nvfp4.emulator import errors
+from nvfp4.records.tensormap import DataType, TensorMap
 
 SYNC = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;\n"
 BUFFER = ".shared .align 16 .b8 tile[1024];\n"
@@ -404,3 +405,44 @@ def test_a_bulk_reduction_into_the_next_cta() -> None:
 def test_a_grid_that_counts_clusters_is_refused() -> None:
     with pytest.raises(errors.PtxSyntaxError, match="counts clusters"):
         _with_directives(".blocksareclusters .reqnctapercluster 2, 1, 1 .reqntid 32, 1, 1", 2)
+
+
+TILE_BUFFER = ".shared .align 8 .b64 mbar; .shared .align 128 .b8 tile[128];\n"
+PAIR_LOAD = (
+    "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+    "{}.cta_group::2 [%r34], [%q1, {{0, %r35}}], [%r36]{};"
+)
+
+
+def _tiles(copy: str, expected_bytes: int, ctas: int = 4) -> tuple[str, list[np.ndarray]]:
+    """Each pair of CTAs has its mbarrier in the CTA with the even rank; a row a CTA is loaded."""
+    data = aligned(np.arange(ctas * 32, dtype=np.uint32).reshape(ctas, 32))
+    tile = TensorMap(DataType.UINT32, data.ctypes.data, (32, ctas), (128,), (32, 1), (1, 1))
+    body = f"""{TILE_BUFFER}{NEXT}{INIT.replace("COUNT", "1")}
+    and.b32 %r16, %r10, 1; setp.eq.u32 %p3, %r16, 0; and.pred %p4, %p3, %p8;
+    @%p4 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r30], {expected_bytes};
+    barrier.cluster.arrive; barrier.cluster.wait;
+    mov.u32 %r34, tile; mov.u32 %r35, %r10; and.b32 %r36, %r30, 0xFEFFFFFF; mov.u16 %h1, 0xf;
+    setp.eq.u32 %p6, %r10, 0; and.pred %p6, %p6, %p8;
+    {copy}
+    @!%p3 bra TOGETHER; {WAIT} TOGETHER: {SYNC} {STORE_RESULT}"""
+    return body, [out(ctas * 32), aligned(tile.pack()), data]
+
+
+def test_both_ctas_of_a_pair_load_for_the_mbarrier_of_the_first() -> None:
+    body, (found, packed, data) = _tiles(f"@%p8 {PAIR_LOAD.format('', '')}", 256)
+    report = run(body, found, packed, data, grid=4, block=32, cluster=4)
+    assert (found.reshape(4, 32) == data).all()
+    assert codes(report) == []
+    alone = body.replace(".cta_group::2", "")
+    with pytest.raises(errors.BarrierMisuse, match="its mbarrier is in the one with rank 0"):
+        run(alone, found, packed, data, grid=4, block=32, cluster=4)
+
+
+def test_a_multicast_tile_counts_at_the_first_of_each_pair() -> None:
+    copy = PAIR_LOAD.format(".multicast::cluster", ", %h1")
+    body, (found, packed, data) = _tiles(f"@%p6 {copy}", 256)
+    report = run(body, found, packed, data, grid=4, block=32, cluster=4)
+    assert (found.reshape(4, 32) == data[0]).all()
+    assert codes(report) == []
+    assert report.global_read_bytes == 128
