@@ -185,7 +185,7 @@ def test_a_cta_that_has_ended() -> None:
     barrier.cluster.arrive; barrier.cluster.wait;
     ld.shared::cluster.u32 %r15, [%r13]; {MINE_IN_GRID} st.global.u32 [%d0], %r15; DONE:
     """
-    with pytest.raises(errors.ExitedPeer, match="rank 1, which has ended"):
+    with pytest.raises(errors.ExitedPeer, match=r"\(rank 1\), which has ended"):
         run(body, found, grid=2, block=64, cluster=2, check=False)
 
 

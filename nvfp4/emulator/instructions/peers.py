@@ -59,7 +59,7 @@ def owner(at: LaneSite, offset: int) -> str:
 
 def _cta(batch: Batch, row: int) -> str:
     place, _ = batch.coordinates(row * batch.grid.threads)
-    return f"CTA {place}, rank {row % batch.cluster_size}"
+    return f"CTA {place} (rank {row % batch.cluster_size})"
 
 
 class _Visits:
