@@ -16,7 +16,7 @@ layers = (
     ("records",),
     ("contract", "capture", "emulator"),
     ("shared_memory", "retarget", "emulation", "sandbox"),
-    ("retargeting",),
+    ("retargeting", "model"),
     ("worker",),
     ("executor",),
     ("judge",),

@@ -70,14 +70,14 @@ exits = """
 cudaEvent_t begin, end; cudaEventCreate(&begin); cudaEventCreate(&end); float ms;
     if (cudaEventElapsedTime(&ms, begin, end) != cudaSuccess) exit(1);
 """
-tensor_memory = 'asm volatile("tcgen05.wait::ld.sync.aligned;");'
+pairs = 'asm volatile("tcgen05.relinquish_alloc_permit.cta_group::2.sync.aligned;");'
 
 
 @pytest.mark.parametrize(
     ("source", "words"),
     [
         (of_cuda(exits), "no time can be measured"),
-        (of_cuda("", tensor_memory, "dim3(32, 64)"), "tcgen05 are not emulated"),
+        (of_cuda("", pairs, "dim3(32, 64)"), "cta_group::2) are not emulated"),
         (
             of_cuda("cudaIpcMemHandle_t h; cudaIpcGetMemHandle(&h, c.data_ptr());"),
             "IpcGetMemHandle",

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
+from nvfp4.records.prediction import GPUS
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -140,6 +142,17 @@ def flush_option(function: F) -> F:
     )(function)
 
 
+def model_option(function: F) -> F:
+    """--model, the GPU that a time is predicted for."""
+    return click.option(
+        "--model",
+        default="B200",
+        show_default=True,
+        type=click.Choice(GPUS),
+        help="The GPU that times are predicted for where there is none.",
+    )(function)
+
+
 def stop_option(function: F) -> F:
     """-x, --stop."""
     return click.option(
@@ -183,6 +196,7 @@ def judgement_options(function: F) -> F:
             help="Orders of warps and CTAs in which an emulated kernel with findings is run.",
         ),
         click.option("--strict", is_flag=True, help="Let findings fail the submission."),
+        model_option,
     )(function)
 
 

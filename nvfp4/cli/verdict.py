@@ -21,6 +21,7 @@ from nvfp4.records.failures import (
     read_failure,
     read_findings,
 )
+from nvfp4.records.prediction import Prediction, geometric_mean, read_prediction
 
 full_range_suffix = "; inputs: full"
 
@@ -88,7 +89,8 @@ class BenchmarkResult:
 
     samples_us: every timed call that counts, in order. batched_us: a call of many queued back to
     back, by the judge's own clock. sol_us, b200_floor_us: see ``cli.display.b200``.
-    emulation: counts of the call's launches where it was emulated; see ``cli.b200``.
+    emulation: counts of the call's launches where it was emulated; see ``cli.b200``. predicted: the
+    time of such a call on another GPU.
     unverified: why the case is not known beyond what the submission's own process says, or what few
     calls show; None where it is. full_range: whether a call with full-range inputs was right, pass
     or fail; None where there was none. dropped: which of these there was no room for.
@@ -110,6 +112,7 @@ class BenchmarkResult:
     sol_us: float | None = None
     b200_floor_us: float | None = None
     emulation: dict[str, Any] | None = None
+    predicted: Prediction | None = None
     message: str | None = None
     error_share: float | None = None
     findings: list[Finding] = field(default_factory=list)
@@ -136,7 +139,7 @@ def _fill_failure(result: TestResult | BenchmarkResult) -> None:
 @dataclass(frozen=True)
 class Score:
     """Geometric means over the benchmarks. geomean_us is None unless every one was timed and
-    passed; reason then says why.
+    passed; reason then says why. predicted: of what was emulated, on another GPU.
     """
 
     geomean_us: float | None
@@ -144,6 +147,7 @@ class Score:
     sol_geomean_us: float | None
     b200_floor_geomean_us: float | None
     reason: str | None = None
+    predicted: Prediction | None = None
 
 
 @dataclass(frozen=True)
@@ -261,6 +265,7 @@ class Verdict:
             _geometric_mean([each.sol_us for each in self.benchmarks]),
             _geometric_mean([each.b200_floor_us for each in self.benchmarks]),
             reason,
+            geometric_mean([each.predicted for each in self.benchmarks]),
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -391,6 +396,7 @@ def read_benchmark(
         sol_us=speed_of_light_us(shape.m, shape.k, shape.l, minimum_bytes),
         b200_floor_us=contest_floor_us(shape.m, shape.k, shape.l),
         emulation=emulation,
+        predicted=read_prediction(visible_json(values.get(f"{key}.predicted"))),
         error_share=number(values, f"{key}.error_share"),
         findings=read_findings(visible_json(values.get(f"{key}.findings"))),
         output=unescape(values.get(f"{key}.output", "")) or None,
@@ -409,7 +415,7 @@ def _dropped(values: dict[str, str], key: str) -> list[str]:
     return [name for name in said if name in _droppable]
 
 
-_droppable = ("failure", "error", "emulation", "findings", "output", "samples")
+_droppable = ("failure", "error", "emulation", "predicted", "findings", "output", "samples")
 
 
 def _full_range(said: str | None) -> str | None:

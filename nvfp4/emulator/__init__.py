@@ -10,8 +10,9 @@ it, checks every access and counts what happens. Faults are exceptions derived f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from nvfp4.emulator.cost import KernelCost
 from nvfp4.emulator.errors import EmulatorError, EmulatorFailed
@@ -21,6 +22,9 @@ from nvfp4.emulator.state.under_way import UnderWay
 from nvfp4.emulator.state.watch import Watch, watching
 from nvfp4.records.launch import Buffer, Dim3, Launch, ListedMemory, Note, View
 from nvfp4.records.launch_errors import CaptureError
+
+if TYPE_CHECKING:
+    from nvfp4.emulator.state.tally import Tally
 
 DEFAULT_ORDERS = 4
 """In how many orders a launch with findings runs."""
@@ -44,6 +48,7 @@ __all__ = [
     "has_variables",
     "run",
     "run_ptx",
+    "sample",
     "variable",
     "watching",
 ]
@@ -94,6 +99,17 @@ def cost_of(launch: Launch, most_instructions: int) -> KernelCost:
 
     with _own_failures():
         return run_for_costs(load_module(launch.ptx), launch, most_instructions)
+
+
+def sample(launch: Launch, ctas: Sequence[int], tally: Callable[[int], Tally]) -> None:
+    """Run some CTAs of a launch, counted in what `tally` makes of the number of basic blocks, and
+    leave memory as it was. Raises EmulatorError.
+    """
+    from nvfp4.emulator.execution.costs import sample as run_some
+    from nvfp4.emulator.execution.module import load_module
+
+    with _own_failures():
+        run_some(load_module(launch.ptx), launch, ctas, tally)
 
 
 def examine(ptx: str, kernel: str) -> None:

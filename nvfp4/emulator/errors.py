@@ -216,6 +216,59 @@ class UninitialisedShared(MemoryFault):
     rule = _INITIAL_VALUES
 
 
+class TensorMemoryFault(MemoryFault):
+    """Tensor memory that is not the CTA's or the warp's own, or that is never given back."""
+
+    code = "tensor_memory"
+
+
+class TensorDescriptorFault(MemoryFault):
+    """A descriptor of a tensor core instruction that contradicts it, or the memory it names."""
+
+    code = "tensor_descriptor"
+
+
+class UnwrittenTensor(UninitialisedShared):
+    """A read of tensor memory that nothing has written."""
+
+    code = "unwritten_tensor"
+    rule = (
+        "PTX ISA, Tensor Memory Allocation: columns that have been allocated hold nothing to begin "
+        "with"
+    )
+
+
+class TensorRace(MemoryFault):
+    """Tensor memory, or shared memory that a tensor core reads, is touched while an operation that
+    nobody has waited for may still be under way."""
+
+    code = "tensor_race"
+    rule = (
+        "PTX ISA, Memory Consistency Model for 5th generation of TensorCore operations: "
+        "asynchronous ones complete in any order but for pipelined pairs; commit and wait tell when"
+    )
+
+
+class MismatchedSwizzle(MemoryFault):
+    """A tensor core reads shared memory by another swizzle than it was written with."""
+
+    code = "tensor_swizzle"
+    rule = (
+        "PTX ISA, Shared memory descriptor: bits 61-63 are the swizzling mode in which the matrix "
+        "lies in shared memory"
+    )
+
+
+class MissingTensorFence(MemoryFault):
+    """Threads order accesses to tensor memory by relaxed operations, with no tcgen05.fence."""
+
+    code = "tensor_fence"
+    rule = (
+        "PTX ISA, Specialized Inter-thread Synchronization for tcgen05 instructions: "
+        "fence::before_thread_sync and fence::after_thread_sync order them across threads"
+    )
+
+
 class SharedRace(MemoryFault):
     """Two threads touched one shared byte, one of them writing, with no barrier between."""
 

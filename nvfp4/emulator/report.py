@@ -136,7 +136,9 @@ class Traffic:
     Bytes are what the lanes asked for. sectors_requested: distinct sectors of 32 bytes within each
     warp's request. peer_bytes_read, peer_bytes_written: those of shared bytes that are other CTAs'
     (distributed shared memory). bank_conflicts: extra passes of shared accesses.
-    divergent_branches: branches at which a warp diverged.
+    divergent_branches: branches at which a warp diverged. tensor_instructions: products of matrices
+    by tcgen05.mma and wgmma, and tensor_cycles how long tensor cores are busy with them, from
+    published rates. tensor_bytes: between tensor memory and registers or shared memory.
     """
 
     global_read_bytes: int = 0
@@ -152,6 +154,10 @@ class Traffic:
     divergent_branches: int = 0
     atomics: int = 0
     barriers: int = 0
+    tensor_instructions: int = 0
+    tensor_cycles: int = 0
+    tensor_bytes_read: int = 0
+    tensor_bytes_written: int = 0
 
 
 @dataclass(kw_only=True)

@@ -11,6 +11,7 @@ import mmap
 import os
 import socket
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from nvfp4.emulator import Buffer, EmulatorError, Launch, ListedMemory, Note, Vi
 from nvfp4.emulator.rendering import annotated_ptx, keep_listing
 from nvfp4.emulator.source import show_as
 from nvfp4.executor.mapped_memory import MappedMemory, NotMappable, contents, pages_of
+from nvfp4.model.counting import counted
+from nvfp4.model.prediction import GPUS, Counted, NoMachineCode, no_prediction, predict
 from nvfp4.records.channel import Channel, ChannelClosed
 from nvfp4.records.launch_records import (
     Malformed,
@@ -54,6 +57,17 @@ def _tells_all(error: EmulatorError) -> bool:
     return error.code == "order_dependent"
 
 
+def _predicted(request: Execute, counts: list[Counted]) -> dict[str, Any]:
+    """The time of a call on another GPU, or why there is none."""
+    try:
+        found = predict(GPUS[request.model], counts, request.flush == "clean")
+    except NoMachineCode as error:
+        return no_prediction(request.model, str(error))
+    except Exception as error:  # the counts are there all the same
+        return no_prediction(request.model, f"{type(error).__name__}: {error}")
+    return found.to_dict()
+
+
 class Execution:
     """Memory and modules of one submission's process, as its launches have left them."""
 
@@ -85,6 +99,7 @@ class Execution:
         """Run a call's launches in order. fd: the case's buffers, with the true inputs."""
         assert fd is not None
         reports: list[dict[str, Any]] = []
+        counts: list[Counted] = []
         prints: list[str] = []
         failure: dict[str, Any] = {}
         keeps = True
@@ -98,7 +113,7 @@ class Execution:
                 if number == 0:
                     self._worlds.forget_all_but(self._all_buffers())
                 if step.launch is not None:
-                    self._run(step.launch, request, reports, prints)
+                    self._run(step.launch, request, reports, prints, counts)
                     keeps |= emulator.has_variables(self._text(step.launch.text))
             self._take_output(request, call)
             fault = ""
@@ -117,7 +132,8 @@ class Execution:
         finally:
             os.close(fd)
         said = "".join(prints)[:_longest_prints]
-        return Executed(reports, said, fault[:_longest_prints], failure, False, keeps)
+        predicted = _predicted(request, counts) if counts and not fault else {}
+        return Executed(reports, said, fault[:_longest_prints], failure, False, keeps, predicted)
 
     def _take_texts(self, call: RecordedCall) -> None:
         self._text_bytes += sum(span.nbytes for span in call.texts)
@@ -195,6 +211,7 @@ class Execution:
         request: Execute,
         reports: list[dict[str, Any]],
         prints: list[str],
+        counts: list[Counted],
     ) -> None:
         launch = Launch(
             self._text(said.text),
@@ -211,6 +228,8 @@ class Execution:
         report = emulator.run(launch, request.check, request.orders, self._worlds)
         reports.append(report.to_dict())
         prints.append(report.output)
+        if request.model:
+            counts.append(counted(launch, report))
         if request.keep:
             folder = Path("kept", request.keep)
             keep_listing(folder, len(reports), report.kernel, annotated_ptx(report))
@@ -248,8 +267,9 @@ def main() -> None:
     operations: dict[type, Any] = {OpenSession: execution.open, Execute: execution.execute}
     # Takes a second or two, in which the submission is being captured.
     from nvfp4.emulator.preparation import steps
+    from nvfp4.model.preparation import prepare
 
-    waiting = steps()
+    waiting = chain(steps(), prepare())
     more = True
     while True:
         while more and not channel.has_something(0.0):

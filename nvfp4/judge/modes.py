@@ -43,7 +43,7 @@ longest_essential_bytes = 240
 test_bytes, benchmark_bytes = 360, 1000
 """Of what a verdict depends on: what a case is, whether it passed, times, a code, marks."""
 
-_rest = ("failure", "error", "emulation", "findings", "output", "samples")
+_rest = ("failure", "error", "emulation", "predicted", "findings", "output", "samples")
 """Of a report, the most important first: a verdict does not depend on whether there is room."""
 
 report_bytes = 14 << 10

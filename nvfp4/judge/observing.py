@@ -133,7 +133,10 @@ def _counted(opened: OpenedCase, called: Called) -> dict[str, str]:
         )
     counts = total_counts(called.launches)
     refuse_too_few_bytes(counts, opened.case.bytes)
-    return {"emulation": json.dumps(counts), "status": "pass"}
+    report = {"emulation": json.dumps(counts), "status": "pass"}
+    if isinstance(opened, RecordedCase) and opened.predicted:
+        report["predicted"] = json.dumps(opened.predicted)
+    return report
 
 
 longest_bytes = 3000

@@ -114,7 +114,7 @@ class Recording:
 
 class RecordedCase(OpenedCase):
     """A case whose calls are recorded as long as that works. prints: what its kernels have printed
-    elsewhere.
+    elsewhere. predicted: the time of its first call on another GPU; see ``records.prediction``.
     """
 
     def __init__(self, recording: Recording, setup: CaseSetup, case: Case) -> None:
@@ -124,6 +124,7 @@ class RecordedCase(OpenedCase):
         self._keeps = False
         self._was_recorded = False
         self.prints = ""
+        self.predicted: dict[str, Any] = {}
         super().__init__(setup, case)
 
     def judged_request(
@@ -188,6 +189,7 @@ class RecordedCase(OpenedCase):
         launches = [step.launch for step in call.steps if step.launch]
         self.own_notes = {note[:2] for launch in launches for note in launch.notes}
         self._output = output
+        self.predicted = self.predicted or executed.predicted
         self.output_dtype = dtype_by_name[call.dtype]
         self._keeps |= executed.keeps
         if not self._keeps:
@@ -238,6 +240,8 @@ class RecordedCase(OpenedCase):
                 options.orders,
                 f"{case.m}x{case.k}x{case.l}" if options.keep else "",
                 time.monotonic() + left_s - min(_margin_s, left_s / 4),
+                "" if self.predicted else options.model,
+                options.flush,
             )
             assert buffers.fd is not None
             executed = self._recording.execute(request, left_s, buffers.fd)

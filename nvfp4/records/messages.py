@@ -174,7 +174,8 @@ class Execute:
     buffers: name, offset, nbytes, writable, shape, strides in bytes and dimensions of each that
     launches may touch. place: where the output goes, by its offset. shape: m and l. itemsizes: of
     the dtypes an output may have. check, orders, keep: as of ``Load``; keep is a folder's name,
-    empty for no listings. deadline: of kernels, on the monotonic clock.
+    empty for no listings. deadline: of kernels, on the monotonic clock. model: the GPU that a time
+    is predicted for, empty for none; flush: after which.
     """
 
     call: dict[str, Any]
@@ -187,6 +188,8 @@ class Execute:
     orders: int
     keep: str
     deadline: float
+    model: str = ""
+    flush: str = "contest"
 
 
 @dataclass(frozen=True)
@@ -194,7 +197,8 @@ class Executed:
     """reports: as ``emulator.LaunchReport.to_dict``. prints: of kernels. fault: why there is no
     output, empty if there is. failure: of a kernel that was still running at the deadline, see
     ``records.failures``. taken: because addresses are not free in that process. keeps: whether the
-    launches could leave something for those of a later call."""
+    launches could leave something for those of a later call. predicted: as ``records.prediction``,
+    empty where none was asked for."""
 
     reports: list[Any]
     prints: str
@@ -202,6 +206,7 @@ class Executed:
     failure: dict[str, Any]
     taken: bool
     keeps: bool
+    predicted: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

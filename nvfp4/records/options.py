@@ -13,6 +13,8 @@ import re
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from nvfp4.records.prediction import GPUS
+
 VARIABLE = "NVFP4_OPTIONS"
 """The variable of the environment with the JSON text."""
 
@@ -29,6 +31,7 @@ _TYPES: dict[Any, tuple[type, ...]] = {
 _CHOICES = {
     "flush": ("contest", "clean"),
     "retarget": ("auto", "always", "never"),
+    "model": GPUS,
 }
 
 
@@ -39,10 +42,11 @@ class Options:
     compiled for before they are rewritten. retarget: whether they are rewritten for the GPU that is
     here: auto, always, never. flush: what empties the L2 before a timed call: contest, clean.
     check: whether the emulator looks for findings. orders: of warps and CTAs in which a kernel with
-    findings runs. strict: whether findings fail a case. keep: the folder that listings of emulated
-    kernels go to. repeat: whether some tests run again in a fresh process. name: what
-    messages call the submission's file, "" for its own name. limit_gib: how much memory, and how
-    much of the disk, its processes may take together; 0 for as much as the machine can spare.
+    findings runs. strict: whether findings fail a case. model: the GPU that times are predicted for
+    where there is none. keep: the folder that listings of emulated kernels go to. repeat: whether
+    some tests run again in a fresh process. name: what messages call the submission's file, "" for
+    its own name. limit_gib: how much memory, and how much of the disk, its processes may take
+    together; 0 for as much as the machine can spare.
     """
 
     device: str = "auto"
@@ -53,6 +57,7 @@ class Options:
     check: bool = True
     orders: int = 4
     strict: bool = False
+    model: str = "B200"
     keep: str | None = None
     repeat: bool = True
     name: str = ""

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from nvfp4.contract.layout import dimensions, layouts
+from nvfp4.model.tools import assemble
 from nvfp4.records.launch_records import outbox_bytes
 from nvfp4.records.messages import (
     Call,
@@ -27,7 +28,6 @@ from nvfp4.records.messages import (
 )
 from nvfp4.records.options import Options
 from nvfp4.shared_memory.buffers import SharedBuffers, output_name, whole_mapping
-from nvfp4.worker.machine_code import assemble
 from nvfp4.worker.runner import Runner
 
 explained_name = "explained.json"

@@ -19,6 +19,7 @@ from nvfp4.cli.display.benchmark_tables import (
 )
 from nvfp4.cli.display.columns import show_table
 from nvfp4.cli.display.console import say
+from nvfp4.cli.display.predictions import predicted_lines
 from nvfp4.cli.display.retargeting import retargeting_lines
 from nvfp4.cli.display.sentences import closing_line, failure_lines, finding_lines, output_lines
 from nvfp4.cli.problem import shape_of
@@ -67,6 +68,8 @@ def _show_benchmarks(console: Console, verdict: Verdict) -> None:
     show_table(console, title(verdict), benchmark_columns(verdict))
     if not verdict.emulated:
         say(console, score_line(verdict))
+    for line in predicted_lines(verdict):
+        say(console, line)
 
 
 def warning_lines(verdict: Verdict) -> Iterator[Text]:

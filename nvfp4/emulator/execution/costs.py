@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from nvfp4.emulator.compiler.codegen import CompiledKernel
 from nvfp4.emulator.compiler.lower import Lowered
@@ -13,11 +15,13 @@ from nvfp4.emulator.cost import ADDED, AccessCost, KernelCost, LineCost, ReadCos
 from nvfp4.emulator.execution.experiment import restore
 from nvfp4.emulator.execution.launch import is_starved, run_ctas, state_before
 from nvfp4.emulator.execution.module import LoadedModule
+from nvfp4.emulator.execution.schedule import Scheduler
 from nvfp4.emulator.names import short_name
 from nvfp4.emulator.ptx.flow import Block, live_registers
 from nvfp4.emulator.ptx.program import SHARED_BASE, Instruction
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.source import shown
+from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.launch_state import LaunchState
 from nvfp4.emulator.state.tally import SiteTally, Tally, Touched, place_of
 from nvfp4.records.launch import Launch
@@ -73,6 +77,18 @@ def cost_of(module: LoadedModule, asked: Launch, most_instructions: int) -> Kern
         ptx=asked.ptx,
         ptx_lines=builder.ptx_lines,
     )
+
+
+def sample(
+    module: LoadedModule, asked: Launch, ctas: Sequence[int], tally: Callable[[int], Tally]
+) -> None:
+    """See emulator.sample."""
+    compiled = module.kernel(asked.kernel, check=False)
+    state = state_before(module, compiled, asked, tally=tally(len(compiled.blocks)))
+    try:
+        Scheduler(compiled, Batch(state, np.array(ctas, np.int64))).run()
+    finally:
+        restore(state.memory.kept)
 
 
 class _Lines:

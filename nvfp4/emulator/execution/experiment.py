@@ -18,8 +18,10 @@ import numpy as np
 from nvfp4.emulator.errors import (
     EarlyAccess,
     EmulatorError,
+    MismatchedSwizzle,
     MissingFence,
     MissingProxyFence,
+    MissingTensorFence,
     MissingWarpSync,
     OrderDependence,
     ReadOnlyLoad,
@@ -39,8 +41,8 @@ from nvfp4.emulator.state.order import Order
 from nvfp4.records.launch import Buffer
 
 _UNDEFINED = (UninitialisedRegister, UninitialisedShared)
-_UNFENCED = (MissingFence, MissingProxyFence, ReadOnlyLoad)
-_NEVER_THE_CAUSE = (MissingWarpSync, UnwaitedStore, *_UNFENCED)
+_UNFENCED = (MissingFence, MissingProxyFence, MissingTensorFence, ReadOnlyLoad)
+_NEVER_THE_CAUSE = (MissingWarpSync, UnwaitedStore, MismatchedSwizzle, *_UNFENCED)
 
 Kept = Mapping[int, tuple[Buffer, Array]]
 """By address, the buffers that a run has written and what they held before."""

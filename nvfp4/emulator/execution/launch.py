@@ -24,6 +24,7 @@ from nvfp4.emulator.execution.module import LoadedModule
 from nvfp4.emulator.execution.schedule import Scheduler, order_dependence
 from nvfp4.emulator.execution.worlds import Worlds
 from nvfp4.emulator.instructions.copy_engine import note_unwaited
+from nvfp4.emulator.instructions.tensor.allocation import require_freed
 from nvfp4.emulator.ptx.program import RESERVED_FOR_GROUPS, SHARED_BASE
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.report import LaunchReport, noted
@@ -216,6 +217,7 @@ def run_ctas(
             scheduler = Scheduler(compiled, batch)
             scheduler.run()
             note_unwaited(batch)
+            require_freed(batch)
             runs += scheduler.runs
             ran += batch.numbers.size
             if most_instructions is not None and int(runs @ sizes) >= most_instructions:

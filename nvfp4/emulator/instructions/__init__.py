@@ -19,3 +19,10 @@ from nvfp4.emulator.instructions import (  # noqa: F401
     warp,
     wmma,
 )
+from nvfp4.emulator.instructions.tensor import (  # noqa: F401
+    allocation,
+    completion,
+    copies,
+    loads,
+    multiply,
+)

@@ -17,6 +17,7 @@ from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import Array, type_bits
 from nvfp4.emulator.state.batch import Execution
 from nvfp4.emulator.state.memory import RANK_SHIFT, READ, WRITTEN
+from nvfp4.emulator.state.tile_swizzles import UNKNOWN, TileSwizzles
 
 COMPLETION = "mbarrier::complete_tx::bytes"
 _KNOWN = {
@@ -181,6 +182,8 @@ def _side(at: LaneSite, space: str, address: int, nbytes: int, flag: int) -> Arr
         abroad = flag == WRITTEN and copy_engine.goes_abroad(at.site)
         offset, data = copy_engine.shared_range(at, address, nbytes, 16, abroad)
         copy_engine.note(at, offset, nbytes, flag)
+        if flag == WRITTEN:
+            at.batch.kept(TileSwizzles).note(offset, nbytes, UNKNOWN)
         return data
     if address % 16:
         place = at.batch.memory.describe(address)

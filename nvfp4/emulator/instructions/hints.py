@@ -105,11 +105,8 @@ def istypep(site: Site) -> Action:
 
 @instruction("tcgen05")
 def tcgen05(site: Site) -> Action:
-    """Tensor memory and the tensor cores of Blackwell."""
-    raise site.unsupported(
-        f"{site.opcode}: tensor memory and tcgen05 are not emulated yet",
-        hint=WHAT_RUNS,
-    )
+    """What else there is of Blackwell's tensor cores."""
+    raise site.unsupported(f"{site.opcode} is not emulated")
 
 
 @instruction("wgmma")

@@ -9,6 +9,7 @@ import numpy as np
 from nvfp4.emulator.instructions import copy_engine, mbarrier_objects
 from nvfp4.emulator.instructions.access_shape import spaces_of
 from nvfp4.emulator.instructions.action import Action, Gate, Result, Site, Source, instruction
+from nvfp4.emulator.instructions.tensor import completion
 from nvfp4.emulator.ptx.program import Memory, Operand, Sink
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch, Execution
@@ -179,6 +180,7 @@ def wait(site: Site) -> Action:
         if not done.all():
             remember(ex, offset, at, wanted, done)
         mbarrier_objects.acquire(ex.batch, offset[done], lanes[done])
+        completion.learn(ex.batch, offset[done], lanes[done])
         if at.size == ex.group.lanes.size and (done.all() or not done.any()):
             return (done[:1],)
         flags = np.zeros(ex.group.lanes.size, np.bool_)

@@ -33,6 +33,7 @@ from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.memory import READ, WRITTEN
 from nvfp4.emulator.state.native import load, store
+from nvfp4.emulator.state.tile_swizzles import TileSwizzles
 from nvfp4.records.launch_errors import InvalidTensorMap, UnsupportedTensorMap
 from nvfp4.records.tensormap import TENSOR_MAP_BYTES, Fill, Swizzle, TensorMap
 
@@ -67,6 +68,12 @@ def _read_map(at: LaneSite, address: int) -> TensorMap:
 _BOX_ALIGNMENT = 128
 """Of a box in shared memory; a swizzle moves bytes within lines of so many."""
 # An exclusive or with this many bits from bit 7 up changes the bits from 4 up of a shared address.
+_SWIZZLE_BYTES = {
+    Swizzle.NONE: 16,
+    Swizzle.BYTES_32: 32,
+    Swizzle.BYTES_64: 64,
+    Swizzle.BYTES_128: 128,
+}
 _SWIZZLE_MASKS = {Swizzle.NONE: 0, Swizzle.BYTES_32: 1, Swizzle.BYTES_64: 3, Swizzle.BYTES_128: 7}
 
 
@@ -202,6 +209,7 @@ def load_tile(at: LaneSite, tile: TensorMap, start: tuple[int, ...], target: int
     abroad = goes_abroad(at.site)
     offset, into = shared_range(at, target, tile.box_bytes, _BOX_ALIGNMENT, abroad)
     note(at, offset, tile.box_bytes, WRITTEN)
+    at.batch.kept(TileSwizzles).note(offset, tile.box_bytes, _SWIZZLE_BYTES[tile.swizzle])
     inside = all(0 <= s <= n - b for s, n, b in zip(start, tile.shape, tile.box, strict=True))
     if not inside:
         into[:] = 0

@@ -45,7 +45,7 @@ class SiteTally:
     need. passes, least_passes: of shared memory. repeats: requests for the addresses that the same
     threads have asked for the last time they came here; moves: for others than then.
     stride_bytes: between the addresses of neighbouring threads, None where there are no two.
-    divergences: warps whose threads went different ways.
+    divergences: warps whose threads went different ways. tensor_cycles: of the tensor cores.
     """
 
     nbytes: int = 0
@@ -58,6 +58,7 @@ class SiteTally:
     moves: int = 0
     stride_bytes: int | None = None
     divergences: int = 0
+    tensor_cycles: int = 0
     conflict: BankConflict | None = None
     last: tuple[int, Array] | None = field(default=None, repr=False)
 
@@ -149,6 +150,10 @@ class Tally:
         site.requests += 1
         site.sectors += sectors
         site.least_sectors += sectors
+
+    def multiplied(self, instruction: Instruction, cycles: int) -> None:
+        """A tensor core is busy for so many cycles."""
+        self.site(instruction).tensor_cycles += cycles
 
     def shared_access(
         self,

@@ -60,7 +60,7 @@ def tools(name: str) -> list[Path]:
 
 def assemble(ptx: str, entry: str, with_sass: bool) -> MachineCode:
     """The machine code of a kernel of a PTX text."""
-    target = _target.search(ptx)
+    target = target_of(ptx)
     if target is None:
         return MachineCode(missing="no SASS: the PTX names no architecture")
     assemblers = tools("ptxas")
@@ -68,11 +68,11 @@ def assemble(ptx: str, entry: str, with_sass: bool) -> MachineCode:
         source, cubin = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_text(ptx, encoding="utf-8")
         for ptxas in assemblers:
-            words = [str(ptxas), "-v", "-lineinfo", f"-arch={target[1]}", "-o", str(cubin)]
-            said = _run([*words, str(source)])
+            words = [str(ptxas), "-v", "-lineinfo", f"-arch={target}", "-o", str(cubin)]
+            said = ran([*words, str(source)])
             if said is None or not cubin.is_file():
                 continue
-            registers, spilled = _of_entry(said, entry)
+            registers, spilled = of_entry(said, entry)
             code = MachineCode(registers, spilled)
             if with_sass:
                 sass, missing = _disassembled(cubin, entry)
@@ -83,7 +83,13 @@ def assemble(ptx: str, entry: str, with_sass: bool) -> MachineCode:
     return MachineCode(missing=missing_assembler)
 
 
-def _run(words: list[str]) -> str | None:
+def target_of(ptx: str) -> str | None:
+    """The architecture that a PTX text names."""
+    found = _target.search(ptx)
+    return found[1] if found else None
+
+
+def ran(words: list[str]) -> str | None:
     """What a program prints; None if it fails."""
     try:
         ended = subprocess.run(words, capture_output=True, text=True, timeout=_limit_s)
@@ -92,7 +98,7 @@ def _run(words: list[str]) -> str | None:
     return None if ended.returncode else ended.stdout + ended.stderr
 
 
-def _of_entry(said: str, entry: str) -> tuple[int | None, int | None]:
+def of_entry(said: str, entry: str) -> tuple[int | None, int | None]:
     """Registers and spilled bytes of a kernel in what `ptxas -v` prints."""
     _, _, after = said.partition(f"'{entry}' for")
     registers, spilled = _registers.search(after), _spilled.search(after)
@@ -105,7 +111,7 @@ def _of_entry(said: str, entry: str) -> tuple[int | None, int | None]:
 def _disassembled(cubin: Path, entry: str) -> tuple[list[SassLine], str | None]:
     programs = tools("nvdisasm")
     for nvdisasm in programs:
-        text = _run([str(nvdisasm), "-g", "-c", str(cubin)])
+        text = ran([str(nvdisasm), "-g", "-c", str(cubin)])
         if text is not None:
             return read_sass(text, entry), None
     if programs:

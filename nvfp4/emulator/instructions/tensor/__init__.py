@@ -1,0 +1,1 @@
+"""Tensor memory and the instructions of the fifth generation of tensor cores (tcgen05)."""

@@ -1,0 +1,172 @@
+"""tcgen05.alloc, dealloc and relinquish_alloc_permit: by a warp."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import numpy as np
+
+from nvfp4.emulator.errors import TensorMemoryFault
+from nvfp4.emulator.instructions import access
+from nvfp4.emulator.instructions.access_shape import Access
+from nvfp4.emulator.instructions.action import Action, LaneSite, Site, Source, instruction
+from nvfp4.emulator.instructions.tensor.issue import (
+    ALL_LANES_OF_MEMORY,
+    issuing_warps,
+    memory_of,
+    note_conflict,
+    pipe_of,
+    pipes_of,
+    require_one_cta,
+    row_of,
+)
+from nvfp4.emulator.instructions.warp import ALL_LANES, back, by_warp, member_gate, present_lanes
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.batch import Batch, Execution
+from nvfp4.emulator.state.tensor_memory import (
+    COLUMNS,
+    LEAST_COLUMNS,
+    TensorMemory,
+    split_address,
+)
+
+_GROUPS = ("cta_group::1", "cta_group::2")
+
+
+class _Allocations:
+    """By (CTA's row, first column), the instruction that has allocated columns."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.places: dict[tuple[int, int], LaneSite] = {}
+
+
+def _counted(at: LaneSite, count: int) -> int:
+    if count & (count - 1) or not LEAST_COLUMNS <= count <= COLUMNS:
+        at.fault(
+            TensorMemoryFault,
+            f"{at.site.opcode} of {count} columns",
+            hint=f"the count is a power of two from {LEAST_COLUMNS} to {COLUMNS}",
+        )
+    return count
+
+
+@instruction("tcgen05.alloc")
+def alloc(site: Site) -> Action:
+    """tcgen05.alloc.cta_group.sync.aligned{.shared::cta}.b32 [dst], nCols: waits for free columns
+    and writes the address of the first one to shared memory."""
+    require_one_cta(site)
+    site.only("alloc", "sync", "aligned", "shared", "shared::cta", "b32", *_GROUPS)
+    site.takes(2)
+    together = member_gate(2)
+    word = Access(site, "shared", 4, 1)
+
+    def gate(ex: Execution, target: Array, count: Array, mask: Array) -> Array | None:
+        ready = together(ex, target, count, mask)
+        tensors, warps = ex.batch.kept(TensorMemory), ex.batch.grid.warps
+        room = np.ones((ex.batch.grid.ctas * warps, 32), np.bool_)
+        wanted = by_warp(ex.group, count)
+        for warp in np.flatnonzero(present_lanes(ex).any(axis=1)).tolist():
+            tensor = tensors.of(warp // warps)
+            number = int(wanted[warp].max())
+            lacking = tensor.permitted and number <= COLUMNS and tensor.room_for(number) is None
+            room[warp] = not lacking
+        if room.all():
+            return ready
+        free = ex.group.spread(back(ex.group, room))
+        return free if ready is None else free & ready
+
+    def run(ex: Execution, target: Array, count: Array, mask: Array) -> None:
+        for at, (where, number, _) in issuing_warps(site, ex, (target, count, mask)):
+            tensor = memory_of(at)
+            if not tensor.permitted:
+                at.fault(TensorMemoryFault, f"{site.opcode} after tcgen05.relinquish_alloc_permit")
+            first = tensor.room_for(_counted(at, number))
+            if first is None:
+                _no_room(at, number)
+            tensor.allocate(first, number)
+            pipe = pipe_of(at)
+            if pipe.writers is not None and pipe.readers is not None:
+                pipe.writers[first : first + number] = 0
+                pipe.readers[:, first : first + number] = 0
+            ex.batch.kept(_Allocations).places[row_of(at), first] = at
+            lanes, address = np.array([at.lane]), np.array([where], np.uint64)
+            access.write(ex.batch, word, "shared", address, lanes, np.array([[first]], np.uint32))
+
+    sources = [
+        Source(site.memory(0), "b64"),
+        Source(site.operands[1], "b32"),
+        Source(ALL_LANES, "b32"),
+    ]
+    return Action("store", sources, [], run, gate)
+
+
+def _no_room(at: LaneSite, count: int) -> NoReturn:
+    at.fault(
+        TensorMemoryFault,
+        f"{count} columns of tensor memory are not free, and warps of one CTA ask for them",
+        hint="one warp allocates all that the CTA needs",
+    )
+
+
+@instruction("tcgen05.dealloc")
+def dealloc(site: Site) -> Action:
+    """tcgen05.dealloc.cta_group.sync.aligned.b32 taddr, nCols."""
+    require_one_cta(site)
+    site.only("dealloc", "sync", "aligned", "b32", *_GROUPS)
+    site.takes(2)
+
+    def run(ex: Execution, target: Array, count: Array, mask: Array) -> None:
+        for at, (address, number, _) in issuing_warps(site, ex, (target, count, mask)):
+            lane, column = split_address(address)
+            tensor = memory_of(at)
+            held = tensor.allocated.get(column)
+            if lane or held != _counted(at, number):
+                what = "is no allocation" if held is None else f"has {held}"
+                at.fault(
+                    TensorMemoryFault,
+                    f"tcgen05.dealloc of {number} columns from lane {lane}, column {column}, "
+                    f"which {what}",
+                    hint="give back the address and the count of tcgen05.alloc",
+                )
+            if ex.batch.shared.checked:
+                columns = slice(column, column + number)
+                pipes = pipes_of(at)
+                found = pipes.note_warp(at.lane, at, columns, ALL_LANES_OF_MEMORY, True)
+                pipes.wait(at.lane, writes=True)
+                note_conflict(at, "deallocation", address, found)
+            tensor.free(column)
+            ex.batch.kept(_Allocations).places.pop((row_of(at), column), None)
+        ex.batch.signals.changed = True
+
+    sources = [
+        Source(site.operands[0], "b32"),
+        Source(site.operands[1], "b32"),
+        Source(ALL_LANES, "b32"),
+    ]
+    return Action("store", sources, [], run, member_gate(2))
+
+
+@instruction("tcgen05.relinquish_alloc_permit")
+def relinquish(site: Site) -> Action:
+    """tcgen05.relinquish_alloc_permit.cta_group.sync.aligned: no more allocations."""
+    require_one_cta(site)
+    site.only("relinquish_alloc_permit", "sync", "aligned", *_GROUPS)
+    site.takes(0)
+
+    def run(ex: Execution, mask: Array) -> None:
+        for at, _ in issuing_warps(site, ex, (mask,)):
+            memory_of(at).permitted = False
+
+    return Action("special", [Source(ALL_LANES, "b32")], [], run, member_gate(0))
+
+
+def require_freed(batch: Batch) -> None:
+    """The CTAs have ended: fault if one has not given back its columns."""
+    for (row, first), at in batch.kept(_Allocations).places.items():
+        count = batch.kept(TensorMemory).of(row).allocated[first]
+        at.fault(
+            TensorMemoryFault,
+            f"the CTA ends with {count} columns of tensor memory allocated here: the next CTA of "
+            "the multiprocessor that allocates some waits for ever",
+            hint="tcgen05.dealloc them, by a warp, when all have read their results",
+        )

@@ -1,0 +1,195 @@
+"""tcgen05.cp and shift: the tensor pipe copies shared memory to tensor memory, and moves lanes.
+
+A row of the source is 16 or 32 bytes that a descriptor leads to. Narrow elements are widened to
+bytes on the way: 4 bits go to bits 2-5, 6 bits to bits 0-5. Source: PTX ISA, tcgen05.cp, and
+Optional Decompression.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from nvfp4.emulator.errors import TensorMemoryFault
+from nvfp4.emulator.instructions.action import Action, LaneSite, Site, instruction
+from nvfp4.emulator.instructions.action import Source as Operand
+from nvfp4.emulator.instructions.tensor.issue import (
+    issuing_lanes,
+    memory_of,
+    note_conflict,
+    pipes_of,
+    require_columns,
+    require_one_cta,
+)
+from nvfp4.emulator.instructions.tensor.sources import source_of
+from nvfp4.emulator.loops import loop
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.batch import Execution
+from nvfp4.emulator.state.tensor_memory import LANES, CtaTensorMemory, split_address
+
+_LANES_32 = np.arange(32)
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """rows of the source, columns of tensor memory. lanes: int64[copies, rows], where each row of
+    the source goes. multicast: the modifier that says so."""
+
+    rows: int
+    columns: int
+    lanes: Array
+    multicast: str | None = None
+
+
+def _halves(*warps: tuple[int, int]) -> Array:
+    """Rows 0-31 and 32-63, each to two warps' lanes."""
+    (a, b), (c, d) = warps
+    return np.array(
+        [
+            [*(32 * a + _LANES_32), *(32 * c + _LANES_32)],
+            [*(32 * b + _LANES_32), *(32 * d + _LANES_32)],
+        ]
+    )
+
+
+_SHAPES = (
+    _Shape(128, 8, np.arange(128).reshape(1, -1)),
+    _Shape(128, 4, np.arange(128).reshape(1, -1)),
+    _Shape(4, 8, 32 * np.arange(4).reshape(1, -1)),
+    _Shape(64, 4, _halves((0, 2), (1, 3)), "warpx2::02_13"),
+    _Shape(64, 4, _halves((0, 1), (2, 3)), "warpx2::01_23"),
+    _Shape(32, 4, 32 * np.arange(4)[:, None] + _LANES_32, "warpx4"),
+)
+_NAMES = ("128x256b", "128x128b", "4x256b", "64x128b", "64x128b", "32x128b")
+_WIDENED = ("b4x16_p64", "b6x16_p32")
+
+
+def _shape_of(site: Site) -> _Shape:
+    for name, shape in zip(_NAMES, _SHAPES, strict=True):
+        multicasts = [part for part in site.parts if part.startswith("warpx")]
+        if name in site.parts and multicasts == [each for each in [shape.multicast] if each]:
+            return shape
+    raise site.unsupported(f"{site.opcode} names no shape and multicast that are emulated")
+
+
+@instruction("tcgen05.cp")
+def copy(site: Site) -> Action:
+    """tcgen05.cp.cta_group.shape{.multicast}{.b8x16.format} [taddr], s-desc."""
+    require_one_cta(site)
+    site.only(
+        "cp",
+        "cta_group::1",
+        "b8x16",
+        *_WIDENED,
+        *_NAMES,
+        "warpx2::02_13",
+        "warpx2::01_23",
+        "warpx4",
+    )
+    site.takes(2)
+    shape = _shape_of(site)
+    widening = next((part for part in site.parts if part in _WIDENED), None)
+
+    def run(ex: Execution, target: Array, descriptor: Array) -> None:
+        for at, (address, bits) in issuing_lanes(site, ex, (target, descriptor)):
+            _issue(at, shape, widening, address, bits)
+
+    sources = [Operand(site.memory(0), "b64"), Operand(site.operands[1], "b64")]
+    return Action("copy", sources, [], run)
+
+
+def _issue(at: LaneSite, shape: _Shape, widening: str | None, address: int, bits: int) -> None:
+    lane, column = split_address(address)
+    if lane + int(shape.lanes.max()) >= LANES:
+        at.fault(
+            TensorMemoryFault,
+            f"copy to tensor memory lanes {lane} to {lane + int(shape.lanes.max())} of {LANES}",
+        )
+    require_columns(at, "copy", column, shape.columns)
+    pipes = pipes_of(at)
+    number = pipes.issue(at.lane, at)
+    place = (shape.rows, 4 * shape.columns, False, 1)
+    source = source_of(at, number, bits, "the source", place)
+    columns, lanes = slice(column, column + shape.columns), shape.lanes + lane
+    if at.batch.shared.checked:
+        found = pipes.note_pipe(at.lane, number, columns, lanes.reshape(-1), writes=True)
+        note_conflict(at, "copy", address, found)
+    at.batch.traffic.tensor_bytes_written += 4 * shape.columns * lanes.size
+
+    def perform() -> None:
+        words = _widened(source.fetch(), widening).view(np.uint32)
+        memory = memory_of(at)
+        _spread(words, memory.words, column, lanes)
+        if not at.batch.shared.checked:
+            return
+        for each in lanes:
+            memory.defined[columns, each] = True if source.defined is None else source.defined
+        if source.defined is not None:
+            memory.undefined_by.update(
+                dict.fromkeys(range(column, columns.stop), at.site.instruction.line)
+            )
+
+    pipes.submit(at.lane, perform)
+
+
+@loop
+def _spread(rows, words, column, lanes):  # type: ignore[no-untyped-def]
+    """Each row goes to a lane, once for each row of `lanes`."""
+    for copy in range(lanes.shape[0]):
+        for row in range(rows.shape[0]):
+            for i in range(rows.shape[1]):
+                words[column + i, lanes[copy, row]] = rows[row, i]
+
+
+def _widened(rows: Array, widening: str | None) -> Array:
+    """Rows of chunks of 16 bytes with narrow elements as rows of bytes."""
+    if widening is None:
+        return rows
+    chunks = rows.reshape(rows.shape[0], -1, 16)
+    if widening == "b4x16_p64":
+        packed = chunks[:, :, :8]
+        wide = (np.stack((packed & 15, packed >> 4), axis=-1) << 2).astype(np.uint8)
+    else:
+        bits = np.unpackbits(chunks[:, :, :12], axis=-1, bitorder="little")
+        groups = bits.reshape(*chunks.shape[:2], 16, 6)
+        wide = np.packbits(groups, axis=-1, bitorder="little")
+    return np.ascontiguousarray(wide.reshape(rows.shape[0], -1)).astype(np.uint8)
+
+
+_SHIFTED_COLUMNS = 8
+
+
+@instruction("tcgen05.shift")
+def shift(site: Site) -> Action:
+    """tcgen05.shift.cta_group.down [taddr]: of 32 lanes and 8 columns, each lane but the last gets
+    the next one's words. cp.4x256b fills the last."""
+    require_one_cta(site)
+    site.only("shift", "cta_group::1", "down")
+    site.takes(1)
+
+    def run(ex: Execution, target: Array) -> None:
+        for at, (address,) in issuing_lanes(site, ex, (target,)):
+            lane, column = split_address(address)
+            if lane % 32 or lane >= LANES:
+                at.fault(
+                    TensorMemoryFault,
+                    f"shift of tensor memory from lane {lane}",
+                    "a multiple of 32",
+                )
+            require_columns(at, "shift", column, _SHIFTED_COLUMNS)
+            pipes = pipes_of(at)
+            number = pipes.issue(at.lane, at)
+            columns, lanes = slice(column, column + _SHIFTED_COLUMNS), np.arange(lane, lane + 32)
+            if at.batch.shared.checked:
+                found = pipes.note_pipe(at.lane, number, columns, lanes, writes=True)
+                note_conflict(at, "shift", address, found)
+            pipes.submit(at.lane, partial(_move_down, memory_of(at), columns, lane))
+
+    return Action("copy", [Operand(site.memory(0), "b64")], [], run)
+
+
+def _move_down(memory: CtaTensorMemory, columns: slice, lane: int) -> None:
+    for array in (memory.words, memory.defined):
+        array[columns, lane : lane + 31] = array[columns, lane + 1 : lane + 32].copy()

@@ -1,0 +1,438 @@
+"""tcgen05.mma: d = a * b + d, with d in tensor memory, b and mostly a in shared memory.
+
+Row m of d is lane m; with M = 64 the rows are lanes 0-15 of each 32, and weight stationary (.ws)
+halves or quarters of N lie in further lanes. Columns are columns. Scales of row m stand in lane m %
+32 of column m / 32, in each group of 32 lanes. Source: PTX ISA, Data Path Layout Organization, and
+Block Scaling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+import numpy as np
+
+from nvfp4.emulator.arithmetic import fused_dots
+from nvfp4.emulator.errors import (
+    EmulatorError,
+    TensorDescriptorFault,
+    TensorMemoryFault,
+    UnsupportedInstruction,
+)
+from nvfp4.emulator.instructions.action import Action, LaneSite, Site, instruction
+from nvfp4.emulator.instructions.action import Source as Operand
+from nvfp4.emulator.instructions.tensor import instruction_descriptor
+from nvfp4.emulator.instructions.tensor.instruction_descriptor import (
+    BLOCK_SCALED,
+    DEPTH_BYTES,
+    KINDS,
+    Contradiction,
+    InstructionDescriptor,
+    NotEmulated,
+)
+from nvfp4.emulator.instructions.tensor.issue import (
+    issuing_lanes,
+    memory_of,
+    note_conflict,
+    pipes_of,
+    require_columns,
+    require_one_cta,
+)
+from nvfp4.emulator.instructions.tensor.sources import Source, source_of
+from nvfp4.emulator.loops import loop
+from nvfp4.emulator.ptx.program import Memory, OperandList
+from nvfp4.emulator.ptx.syntax import Integer
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.batch import Execution
+from nvfp4.emulator.state.tensor_memory import LANES, split_address
+
+_COLUMNS_OF_A = DEPTH_BYTES // 4
+_SCALE_ADDRESS = 0x3FFFFFFF
+"""CUTLASS keeps the scale id in the two upper bits of such an address."""
+_SCALE_VECTORS = {"scale_vec::1X": 1, "scale_vec::2X": 2, "scale_vec::4X": 4}
+_COLLECTORS = tuple(
+    f"collector::{buffer}::{use}"
+    for buffer in ("a", "b0", "b1", "b2", "b3")
+    for use in ("fill", "use", "lastuse", "discard")
+)
+_SCALE_COLUMNS = 2
+"""Scales of b begin at a multiple: where else they may is not documented."""
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What the opcode and the operands say. scale_vector: scales of a row, None without. a_inside:
+    whether a is in tensor memory. mask, accumulate: which operands they are, -1 where there is no
+    mask. d_shift: d is divided by 2 to this power first."""
+
+    kind: str
+    ws: bool
+    scale_vector: int | None
+    a_inside: bool
+    mask: int
+    accumulate: int
+    d_shift: int = 0
+
+
+@instruction("tcgen05.mma")
+def multiply(site: Site) -> Action:
+    """tcgen05.mma{.ws}.cta_group.kind{.block_scale{.scale}}{.collector} [d], a, b, idesc{, [scales
+    of a], [scales of b]}{, {disabled lanes}}, enable-input-d{, scale-input-d}."""
+    require_one_cta(site)
+    form = _form(site)
+    scaled = form.scale_vector is not None
+
+    def run(ex: Execution, *operands: Array) -> None:
+        for at, values in issuing_lanes(site, ex, operands):
+            d, a, b, bits, *rest = values
+            accumulate, rest = bool(rest[0]), rest[1:]
+            scales = (rest[0], rest[1]) if scaled else None
+            _Product(at, form, bits, d, a, b, accumulate, scales, [] if scaled else rest).issue()
+
+    sources = [
+        Operand(site.memory(0), "b64"),
+        Operand(site.memory(1) if form.a_inside else site.operands[1], "b64"),
+        Operand(site.operands[2], "b64"),
+        Operand(site.operands[3], "b32"),
+        Operand(site.operands[form.accumulate], "pred"),
+    ]
+    if scaled:
+        sources += [Operand(site.memory(4), "b64"), Operand(site.memory(5), "b64")]
+    elif form.mask >= 0:
+        sources += [Operand(each, "b32") for each in site.items(form.mask)]
+    return Action("tensor", sources, [], run)
+
+
+def _form(site: Site) -> _Form:
+    """Raises UnsupportedInstruction."""
+    parts = site.parts
+    for refused, what in (("sp", "sparse matrices"), ("ashift", "a shifted a")):
+        if refused in parts:
+            raise site.unsupported(f"{site.opcode}: {what} are not emulated")
+    kinds = [part[6:] for part in parts if part.startswith("kind::")]
+    scaled = "block_scale" in parts
+    if len(kinds) != 1 or kinds[0] not in KINDS or scaled != (kinds[0] in BLOCK_SCALED):
+        raise site.unsupported(f"{site.opcode}: this kind of product is not emulated")
+    kind, ws = kinds[0], "ws" in parts
+    site.only(
+        "mma", "ws", "cta_group::1", f"kind::{kind}", "block_scale", "block16", "block32",
+        *_SCALE_VECTORS, *_COLLECTORS,
+    )  # fmt: skip
+    site.takes(5, 7)
+    a_inside = isinstance(site.operands[1], Memory)
+    if scaled:
+        site.takes(7)
+        return _Form(kind, ws, _scale_vector(site, kind), a_inside, -1, 6)
+    masked = isinstance(site.operands[4], OperandList)
+    accumulate = 4 + masked
+    left = len(site.operands) - accumulate - 1
+    if left > 1 or left < 0:
+        raise site.unsupported(f"{site.opcode}: these operands are not emulated")
+    if left and ws:
+        raise site.unsupported(f"{site.opcode}: a mask of zero columns is not emulated")
+    if masked and len(site.items(4)) != 4:
+        raise site.unsupported(f"{site.opcode} takes four words of disabled lanes")
+    d_shift = 0
+    if left:
+        operand = site.operands[-1]
+        if not isinstance(operand, Integer) or kind not in ("f16", "tf32"):
+            raise site.unsupported(f"{site.opcode}: this scale of d is not emulated")
+        d_shift = operand.value
+    return _Form(kind, ws, None, a_inside, 4 if masked else -1, accumulate, d_shift)
+
+
+def _scale_vector(site: Site, kind: str) -> int:
+    """Scales of a row of 32 bytes. Raises UnsupportedInstruction."""
+    given = next((n for part, n in _SCALE_VECTORS.items() if part in site.parts), None)
+    if given is None and "block16" in site.parts:
+        given = 4
+    default = {"mxf8f6f4": 1, "mxf4": 2, "mxf4nvf4": 0}[kind]
+    if given is None and ("block32" in site.parts or default):
+        given = default or 2
+    if given is None or given not in {"mxf8f6f4": (1,), "mxf4": (2,), "mxf4nvf4": (2, 4)}[kind]:
+        raise site.unsupported(f"{site.opcode}: kind::{kind} does not have these blocks of scales")
+    return given
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What an instruction is with certain operands, whoever executes it.
+
+    spans: parts of d: (columns of tensor memory, lanes, columns of d). a_lanes: where rows of a
+    lie in tensor memory. columns: all that is touched there: (what, first, count). problem: what is
+    wrong: (kind of error, message); a kind of None is for what is not emulated.
+    """
+
+    shape: InstructionDescriptor
+    spans: tuple[tuple[slice, Array, slice], ...] = ()
+    a_lanes: Array | None = None
+    columns: tuple[tuple[str, int, int], ...] = ()
+    problem: tuple[type[EmulatorError] | None, str] | None = None
+
+
+@lru_cache(maxsize=2048)
+def _plan(form: _Form, bits: int, d: int, a: int, scales: tuple[int, int] | None) -> _Plan:
+    """Look at the operands but for matrices in shared memory. Raises Contradiction, NotEmulated."""
+    shape = instruction_descriptor.decode(bits, form.kind, form.scale_vector, form.ws)
+    lane, column = split_address(d)
+    a_lane, a_column = split_address(a) if form.a_inside else (0, 0)
+    halves = shape.rows == 64 and not form.ws
+    for name, first in (("d", lane), ("a", a_lane)):
+        if first not in ((0, 16) if halves else (0,)):
+            known = "0 or 16" if halves else "0"
+            what = f"{name} begins at lane {first} of tensor memory, not at {known}"
+            return _Plan(shape, problem=(TensorMemoryFault, what))
+    if halves and form.a_inside and lane != a_lane:
+        what = "a and d of M = 64 begin at different lanes of tensor memory"
+        return _Plan(shape, problem=(TensorMemoryFault, what))
+    if form.a_inside and form.ws and shape.rows < LANES:
+        return _Plan(shape, problem=(None, f"a in tensor memory with M = {shape.rows}"))
+    if form.a_inside and shape.transpose_a:
+        return _Plan(shape, problem=(TensorDescriptorFault, "a in tensor memory is transposed"))
+    spans = tuple(_spans(shape, form.ws, lane, column))
+    columns = [("d", place.start, place.stop - place.start) for place, _, _ in spans]
+    if form.a_inside:
+        columns.append(("a", a_column, _COLUMNS_OF_A))
+    if scales is not None:
+        for name, address, rows in (("a", scales[0], shape.rows), ("b", scales[1], shape.columns)):
+            scale_lane, first = split_address(address & _SCALE_ADDRESS)
+            if scale_lane:
+                what = f"the scales of {name} begin at lane {scale_lane} of tensor memory, not at 0"
+                return _Plan(shape, problem=(TensorMemoryFault, what))
+            if name == "b" and first % _SCALE_COLUMNS:
+                return _Plan(shape, problem=(None, "scales of b at an odd column"))
+            columns.append((f"the scales of {name}", first, -(-rows // 32)))
+    return _Plan(shape, spans, _row_lanes(shape.rows, a_lane), tuple(columns))
+
+
+def _spans(
+    shape: InstructionDescriptor, ws: bool, lane: int, column: int
+) -> Iterator[tuple[slice, Array, slice]]:
+    rows, columns = shape.rows, shape.columns
+    parts = LANES // rows if ws else 1
+    width = columns // parts
+    place = slice(column, column + width)
+    for i in range(parts):
+        lanes = np.arange(i * rows, (i + 1) * rows) if parts > 1 else _row_lanes(rows, lane)
+        yield place, lanes, slice(i * width, (i + 1) * width)
+
+
+def _row_lanes(rows: int, lane: int) -> Array:
+    """The lanes of all rows, from a lane on."""
+    if rows == 64:
+        return np.arange(64) // 16 * 32 + np.arange(64) % 16 + lane
+    return np.arange(rows)
+
+
+class _Product:
+    """One instruction of one CTA."""
+
+    def __init__(
+        self, at: LaneSite, form: _Form, bits: int, d: int, a: int, b: int, accumulate: bool,
+        scales: tuple[int, int] | None, disabled: list[int],
+    ) -> None:  # fmt: skip
+        self.at, self.form, self.accumulate = at, form, accumulate
+        self.memory = memory_of(at)
+        self.pipes = pipes_of(at)
+        self.d, self.a, self.b, self.scales, self.disabled = d, a, b, scales, disabled
+        try:
+            self.plan = _plan(form, bits, d, a if form.a_inside else 0, scales)
+        except Contradiction as error:
+            at.fault(TensorDescriptorFault, f"the instruction descriptor {bits:#010x}: {error}")
+        except NotEmulated as error:
+            at.fault(UnsupportedInstruction, f"{at.site.opcode} with {error} is not emulated")
+        self.shape = self.plan.shape
+        if self.plan.problem is not None:
+            kind, what = self.plan.problem
+            if kind is None:
+                raise at.site.unsupported(f"{at.site.opcode}: {what} is not emulated")
+            at.fault(kind, f"{at.site.opcode} ({self.shape}): {what}")
+
+    def issue(self) -> None:
+        """Check the operation and perform it, now or late."""
+        at, shape = self.at, self.shape
+        for what, first, count in self.plan.columns:
+            require_columns(at, what, first, count)
+        number = self.pipes.issue(at.lane, at)
+        is_tf32, size = shape.kind == "tf32", shape.element_bytes
+        a = None
+        if not self.form.a_inside:
+            place = (shape.rows, DEPTH_BYTES, shape.transpose_a, size)
+            a = source_of(at, number, self.a, "a", place, is_tf32)
+        place = (shape.columns, DEPTH_BYTES, shape.transpose_b, size)
+        b = source_of(at, number, self.b, "b", place, is_tf32)
+        if at.batch.shared.checked:
+            self._note(number)
+        traffic, busy = at.batch.traffic, cycles(shape.columns)
+        traffic.tensor_instructions += 1
+        traffic.tensor_cycles += busy
+        if at.batch.launch.tally is not None:
+            at.batch.launch.tally.multiplied(at.site.instruction, busy)
+        self.pipes.submit(at.lane, partial(self._perform, a, b))
+
+    def _note(self, number: int) -> None:
+        """Tell the race check what the operation touches in tensor memory."""
+        at, pipes = self.at, self.pipes
+        for columns, lanes, _ in self.plan.spans:
+            found = pipes.note_pipe(at.lane, number, columns, lanes, writes=True)
+            note_conflict(at, "d", self.d, found)
+        for what, first, count in self.plan.columns[len(self.plan.spans) :]:
+            of_a = self.plan.a_lanes if what == "a" else None
+            reached = _SCALE_LANES if of_a is None else of_a
+            columns = slice(first, first + count)
+            found = pipes.note_pipe(at.lane, number, columns, reached, writes=False)
+            note_conflict(at, f"read of {what}", first, found)
+
+    # --- what it does -----------------------------------------------------------------------
+
+    def _perform(self, a: Source | None, b: Source) -> None:
+        shape, memory = self.shape, self.memory
+        one, a_defined = self._a(a)
+        other = _codes(b.fetch(), shape.b, shape.kind)
+        scales = None if self.scales is None else self._scales()
+        for columns, lanes, part in self.plan.spans:
+            before = memory.words[columns, lanes]
+            c = before if self.accumulate else np.zeros(before.shape, np.uint32)
+            own = None if scales is None else (scales[0][0], scales[1][0][part])
+            d = self._sums(one, other[part], c, own)
+            kept = None
+            if self.disabled:
+                kept = _bits(self.disabled)[lanes]
+                d = np.where(kept, before, d)
+            memory.words[columns, lanes] = d
+            if self.at.batch.shared.checked:
+                rows = [a_defined, None if scales is None else scales[0][1]]
+                of_b = [b.defined, None if scales is None else scales[1][1]]
+                self._define(
+                    columns, lanes, rows, [x if x is None else x[part] for x in of_b], kept
+                )
+
+    def _define(
+        self, columns: slice, lanes: Array, rows: list[Array | None], others: list[Array | None],
+        kept: Array | None,
+    ) -> None:  # fmt: skip
+        """Which words of d are defined now: those whose operands all are."""
+        memory = self.memory
+        before = memory.defined[columns, lanes]
+        defined = before if self.accumulate else np.ones(before.shape, np.bool_)
+        for of_rows in rows:
+            defined = defined if of_rows is None else defined & of_rows[None, :]
+        for of_columns in others:
+            defined = defined if of_columns is None else defined & of_columns[:, None]
+        if kept is not None:
+            defined = np.where(kept, before, defined)
+        memory.defined[columns, lanes] = defined
+        if not defined.all():
+            line = self.at.site.instruction.line
+            memory.undefined_by.update(dict.fromkeys(range(columns.start, columns.stop), line))
+
+    def _a(self, source: Source | None) -> tuple[Array, Array | None]:
+        """(codes [m, k], which rows are defined)."""
+        shape = self.shape
+        if source is not None:
+            return _codes(source.fetch(), shape.a, shape.kind), source.defined
+        first = split_address(self.a)[1]
+        columns, lanes = slice(first, first + _COLUMNS_OF_A), self.plan.a_lanes
+        words = np.ascontiguousarray(self.memory.words[columns, lanes].T)
+        codes = words.view(f"u{shape.element_bytes}")
+        defined = np.asarray(self.memory.defined[columns, lanes].all(axis=0))
+        return _codes(codes, shape.a, shape.kind, inside=True), defined
+
+    def _scales(self) -> list[tuple[Array, Array | None]]:
+        """Of a and of b: (uint8[rows, scales of a row], which rows are defined)."""
+        shape, count = self.shape, self.form.scale_vector
+        assert count is not None
+        found: list[tuple[Array, Array | None]] = []
+        places = self.plan.columns[-2:]
+        for (what, column, width), rows, first in (
+            (places[0], shape.rows, shape.a_scale_byte),
+            (places[1], shape.columns, shape.b_scale_byte),
+        ):
+            codes = np.empty((rows, count), np.uint8)
+            differs = _read_scales(self.memory.words, column, first, codes)
+            if differs >= 0:
+                self.at.fault(
+                    TensorMemoryFault,
+                    f"{what} of row {differs} differ between the four groups of 32 lanes of "
+                    "tensor memory",
+                    hint="tcgen05.cp.32x128b.warpx4 copies them to all four",
+                )
+            defined = None
+            if self.at.batch.shared.checked:
+                flags = self.memory.defined[column : column + width].reshape(width, 4, 32)
+                if not flags.all():
+                    defined = np.asarray(flags.all(axis=1)).reshape(-1)[:rows]
+            found.append((codes, defined))
+        return found
+
+    def _sums(self, a: Array, b: Array, c: Array, scales: tuple[Array, Array] | None) -> Array:
+        shape = self.shape
+        negate = shape.negate_a != shape.negate_b
+        if shape.kind == "i8":
+            return fused_dots.integer_dots(a, b, c, shape.saturates)
+        types = shape.a, shape.b
+        if scales is None:
+            half, by = shape.d == "f16", self.form.d_shift
+            return fused_dots.dots(a, b, types, c, half, negate=negate, c_shift=by)
+        if shape.kind == "mxf8f6f4":
+            rows = (scales[0][:, 0], scales[1][:, 0])
+            return fused_dots.dots(a, b, types, c, False, rows, negate)
+        assert shape.scale_type is not None
+        return fused_dots.block_dots(a, b, *scales, shape.scale_type, c, negate)
+
+
+_SCALE_LANES = np.arange(32)
+
+
+@loop
+def _read_scales(words, column, first, codes):  # type: ignore[no-untyped-def]
+    """codes[row, i]: byte first + i of each row's word. Returns the first row whose words differ
+    between the four groups of 32 lanes in these bytes, or -1."""
+    for row in range(codes.shape[0]):
+        for group in range(4):
+            word = words[column + row // 32, 32 * group + row % 32]
+            for i in range(codes.shape[1]):
+                code = np.uint8(word >> (8 * (first + i)))
+                if group == 0:
+                    codes[row, i] = code
+                elif codes[row, i] != code:
+                    return row
+    return -1
+
+
+def cycles(columns: int) -> int:
+    """How long the tensor core is busy with one instruction of M = 128 (64 takes as long) and 32
+    bytes of K. Measured on a B200 by SemiAnalysis (microbench-blackwell, kind::mxf4nvf4): 48 at N =
+    64; from N = 128 on the peak rate, a column of sums in half a cycle."""
+    return max(columns // 2, 32 + columns // 4)
+
+
+def _bits(words: list[int]) -> Array:
+    """bool[lanes] of four words."""
+    packed = np.array(words, np.uint32).view(np.uint8)
+    found: Array = np.unpackbits(packed, bitorder="little").astype(np.bool_)
+    return found
+
+
+_NARROW = {"e2m1": (4, 2), "e2m3": (6, 0), "e3m2": (6, 0)}
+"""Bits of an element in a byte of its own in tensor memory, and the lowest one's place."""
+
+
+def _codes(raw: Array, name: str, kind: str, inside: bool = False) -> Array:
+    """The elements of rows as they lie in shared memory, or inside tensor memory; where all are
+    pairs of FP4, the pairs."""
+    if name == "s8":
+        return raw.view(np.int8)
+    if kind in ("mxf4", "mxf4nvf4") or name not in _NARROW:
+        return raw
+    bits, lowest = _NARROW[name]
+    if inside:
+        return raw >> np.uint8(lowest) & np.uint8((1 << bits) - 1)
+    # 16 elements side by side in 16 bytes, and padding behind them.
+    chunks = raw.reshape(raw.shape[0], -1, 16)[:, :, : 2 * bits]
+    flat = np.unpackbits(np.ascontiguousarray(chunks), axis=-1, bitorder="little")
+    groups = flat.reshape(raw.shape[0], -1, bits)
+    packed: Array = np.packbits(groups, axis=-1, bitorder="little")
+    return packed.reshape(raw.shape[0], -1)

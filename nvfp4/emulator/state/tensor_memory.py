@@ -1,0 +1,111 @@
+"""Tensor memory: 512 columns of 128 lanes of 32 bits for each CTA, allocated by columns.
+
+An address is lane << 16 | column. Arrays are [column, lane], so that columns lie side by side.
+Source: PTX ISA, Tensor Memory.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.batch import Batch
+
+LANES, COLUMNS = 128, 512
+LEAST_COLUMNS = 32
+_LANE_SHIFT = 16
+_SHARED_OF_A_PAIR = 114 << 10
+"""Shared memory of a CTA above which a multiprocessor holds no second one."""
+
+
+def split_address(address: int) -> tuple[int, int]:
+    """(lane, column) of an address."""
+    return address >> _LANE_SHIFT & 0xFFFF, address & 0xFFFF
+
+
+def in_words(address: int) -> str:
+    """An address for messages."""
+    lane, column = split_address(address)
+    return f"lane {lane}, column {column}"
+
+
+class CtaTensorMemory:
+    """Of one CTA.
+
+    words: uint32[column, lane]. defined: whether something meaningful was written there. owners:
+    the first column of the allocation that each column belongs to, -1 where it was never
+    allocated, -2 where it was freed. allocated: columns by first column. from_above: whether
+    allocations start with the last columns, as if another CTA of the multiprocessor had the first.
+    permitted: whether the CTA may still allocate. undefined_by: by column, the PTX line that has
+    put undefined values there.
+    """
+
+    def __init__(self, noise: Array, from_above: bool) -> None:
+        self._noise = noise
+        self.words = np.zeros((COLUMNS, LANES), np.uint32)
+        self.defined = np.zeros((COLUMNS, LANES), np.bool_)
+        self.owners = np.full(COLUMNS, -1, np.int32)
+        self.allocated: dict[int, int] = {}
+        self.from_above = from_above
+        self.permitted = True
+        self.undefined_by: dict[int, int] = {}
+        self._accessible: set[tuple[int, int]] = set()
+
+    def room_for(self, count: int) -> int | None:
+        """The first of so many free columns next to each other; None while there are none."""
+        starts = range(0, COLUMNS - count + 1, LEAST_COLUMNS)
+        for first in reversed(starts) if self.from_above else starts:
+            if (self.owners[first : first + count] < 0).all():
+                return first
+        return None
+
+    def allocate(self, first: int, count: int) -> None:
+        """These columns belong to the CTA from now on; they hold noise."""
+        self.allocated[first] = count
+        columns = slice(first, first + count)
+        self.owners[columns] = first
+        self.words[columns] = self._noise[: count * LANES].reshape(count, LANES)
+        self.defined[columns] = False
+
+    def free(self, first: int) -> None:
+        """The allocation that starts at a column is given back."""
+        count = self.allocated.pop(first)
+        self.owners[first : first + count] = -2
+        self._accessible.clear()
+
+    def trouble(self, column: int, count: int) -> str | None:
+        """Why so many columns from one on cannot be accessed, in words."""
+        if (column, count) in self._accessible:
+            return None
+        if column + count > COLUMNS:
+            return f"columns {column} to {column + count - 1} of {COLUMNS}"
+        owners = self.owners[column : column + count]
+        bad = np.flatnonzero(owners < 0)
+        if not bad.size:
+            self._accessible.add((column, count))
+            return None
+        first = column + int(bad[0])
+        if owners[bad[0]] == -2:
+            return f"column {first}, which has been freed"
+        held = ", ".join(f"{a} to {a + n - 1}" for a, n in sorted(self.allocated.items()))
+        return f"column {first}, which is not allocated" + (
+            f" (columns {held} are)" if held else ""
+        )
+
+
+class TensorMemory:
+    """Of the CTAs of a batch, each made when it is first asked for."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.rows: dict[int, CtaTensorMemory] = {}
+        self._noise = batch.launch.order.bytes(4 * LANES * COLUMNS, salt=4).view(np.uint32)
+
+    def of(self, row: int) -> CtaTensorMemory:
+        """Of a CTA, by its place in the batch."""
+        found = self.rows.get(row)
+        if found is None:
+            shares = self.batch.shared.size < _SHARED_OF_A_PAIR
+            from_above = shares and bool(self.batch.numbers[row] & 1)
+            found = self.rows[row] = CtaTensorMemory(self._noise, from_above)
+        return found

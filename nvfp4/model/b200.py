@@ -1,0 +1,58 @@
+"""A B200, by what others have measured; nothing here comes from a kernel of ours.
+
+Sources: SA, SemiAnalysisAI/microbench-blackwell; MP, a published measurement of a B200 (latencies,
+L2); EX, Hha21/execbench-test; XLA, its throughput table; QR, ademeure/QuickRunCUDA (B300); BTG,
+NVIDIA's Blackwell Tuning Guide. H100 stands where only our own measurement of that GPU is known.
+"""
+
+from nvfp4.model.gpu import Gpu
+
+_KIB = 1024
+
+B200 = Gpu(
+    name="B200",
+    arch="sm_100a",
+    sms=148,  # two dies (SA)
+    clock_mhz=1965,  # under load (SA)
+    launch_us=2.5,  # intercept of time over bytes, at 1965 MHz (EX)
+    kernel_gap_us=1.0,  # H100
+    cta_dispatch_ns=0.6,  # 0.55 to 0.65 (EX)
+    cta_start=300,  # H100
+    warps=64,  # BTG
+    ctas=32,  # BTG
+    registers=65536,  # BTG
+    shared_bytes=228 * _KIB,  # BTG
+    reserved_shared_bytes=_KIB,  # BTG
+    # LDGSTS of 16 bytes (SA)
+    clean=(
+        (8 * _KIB, 2680),
+        (12 * _KIB, 3780),
+        (16 * _KIB, 4790),
+        (24 * _KIB, 5930),
+        (32 * _KIB, 6550),
+        (48 * _KIB, 6690),
+    ),
+    # After a fill no read is faster than this (EX)
+    dirty=((8 * _KIB, 2680), (12 * _KIB, 3780), (16 * _KIB, 4790), (24 * _KIB, 5350)),
+    dirty_bytes=126 << 20,  # as much as the L2 holds (MP)
+    dram_latency_ns=388,  # 762 cycles (MP)
+    l2_latency=303,  # MP
+    l1_latency=39,  # MP
+    shared_latency=30,  # H100
+    l2_port_bytes=64,  # H100
+    l2_gbps=10_000,  # H100's, scaled by SMs and clock
+    l1_bytes=128,  # H100
+    l1_tags=4,  # H100
+    cold_line=40,  # H100
+    barrier=24,  # H100
+    branch=8,  # H100
+    fma=1,  # 4 warps a cycle and SM (XLA)
+    half=2,  # half of Hopper's (XLA)
+    packed=2,  # f32x2 (XLA)
+    imad=2,  # XLA, QR
+    alu=2,  # LOP3, PRMT, SHF, IADD3, SEL together (QR)
+    unpack=2,  # F2FP from e2m1x2 and e4m3x2, together with LOP3 (QR)
+    xu=8,  # 16 lanes a cycle and SM (CUDA C++ Programming Guide, arithmetic throughput)
+    tensor=16,  # mma.sync
+    uncertainty=0.22,
+)

@@ -1,0 +1,191 @@
+"""Machine instructions as the simulation sees them: pipes, latencies, memory."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.model.gpu import Gpu
+from nvfp4.model.paths import Paths
+from nvfp4.model.sass import NO_SCOREBOARD, Code, Instruction
+from nvfp4.model.traffic import Access
+
+FIXED, VARIABLE, LOAD, STORE, SHARED, BARRIER, ASYNC, COMMIT, AWAIT, BULK, BULK_WAIT = range(11)
+"""Kinds of instructions."""
+
+ISSUE, FMA, HALF, ALU, IMAD, XU, LSU, UNIFORM, TENSOR = range(9)
+"""Pipes; what uses none of them only takes its turn."""
+
+PIPES = ("issue", "fma", "half", "alu", "imad", "xu", "lsu", "uniform", "tensor")
+
+CODE_LINE_BYTES = 128
+_INSTRUCTION_BYTES = 16
+
+_FMA = frozenset(("FFMA", "FMUL", "FADD"))
+_PACKED = frozenset(("FFMA2", "FMUL2", "FADD2"))
+_HALF = frozenset(("HFMA2", "HMUL2", "HADD2"))
+_IMAD = frozenset(("IMAD", "IDP", "IDP4A", "IMUL"))
+_XU = frozenset(("MUFU", "I2F", "F2I", "F2F", "FRND", "POPC", "FLO", "BREV", "I2I"))
+_TENSOR = frozenset(("HMMA", "IMMA", "BMMA", "QMMA", "OMMA", "DMMA"))
+_NONE = frozenset(("NOP", "BRA", "EXIT", "BSSY", "BSYNC", "WARPSYNC", "RET", "CALL", "BREAK"))
+_GLOBAL_LOADS = frozenset(("LDG", "LD", "ATOMG", "ATOM"))
+_GLOBAL_STORES = frozenset(("STG", "ST", "RED", "REDG"))
+_SHARED = frozenset(("LDS", "STS", "LDSM", "STSM", "ATOMS"))
+_LOCAL = frozenset(("LDL", "STL"))
+_SLOW_READS = frozenset(("S2R", "S2UR", "CS2R", "LDC", "LDCU", "ULDC", "R2UR"))
+_GROUPS = re.compile(r"SB\d, (0x[0-9a-f]+)")
+_SECTOR_BYTES = 32
+_WIDTH = re.compile(r"\.(256|128|64)\b")
+_BULK = frozenset(("UBLKCP", "UTMALDG", "UTMASTG", "UBLKPF"))
+_DEFAULT_LATENCY = 24
+"""Of a shuffle, a special register or a conversion: 20 to 30 cycles in every measurement (Jia et
+al. 2018, table 4.1; Luo et al., arXiv 2402.13499, for Hopper)."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Arrays by instruction. See `multiprocessor.simulate`."""
+
+    kind: Array
+    pipe: Array
+    interval: Array
+    stall: Array
+    waits: Array
+    sets: Array
+    reads: Array
+    latency: Array
+    own: Array
+    shared: Array
+    busy: Array
+    own_rate: Array
+    shared_rate: Array
+    code_line: Array
+    trace: Array
+    trace_start: Array
+    of_warp: Array
+
+
+@dataclass(frozen=True)
+class _Use:
+    """What an instruction keeps busy, and for how long. latency: cycles until its result is there;
+    of AWAIT, how many groups of copies may still be under way. own, shared: bytes that a request
+    fetches on the average, and the rates at which requests do. busy: cycles of the LSU.
+    """
+
+    kind: int
+    pipe: int
+    interval: int
+    latency: int = 0
+    own: float = 0.0
+    shared: float = 0.0
+    busy: float = 0.0
+    own_rate: float = 1.0
+    shared_rate: float = 1.0
+
+
+def machine(
+    gpu: Gpu, code: Code, paths: Paths, accesses: dict[int, Access], l2_share: float
+) -> Machine:
+    """l2_share: of the sectors that several thread blocks want, how many an SM has to fetch."""
+    listed = code.instructions
+    uses = [_use(gpu, each, accesses.get(each.line, Access()), l2_share) for each in listed]
+
+    def column(name: str, kind: type) -> Array:
+        return np.array([getattr(use, name) for use in uses], kind)
+
+    starts = np.cumsum([0, *map(len, paths.traces)])
+    return Machine(
+        kind=column("kind", np.int64),
+        pipe=column("pipe", np.int64),
+        interval=column("interval", np.int64),
+        stall=np.array([max(1, i.stall) for i in listed], np.int64),
+        waits=np.array([i.waits for i in listed], np.int64),
+        sets=np.array([i.sets if i.sets != NO_SCOREBOARD else -1 for i in listed], np.int64),
+        reads=np.array([i.reads if i.reads != NO_SCOREBOARD else -1 for i in listed], np.int64),
+        latency=column("latency", np.int64),
+        own=column("own", np.float64),
+        shared=column("shared", np.float64),
+        busy=column("busy", np.float64),
+        own_rate=column("own_rate", np.float64),
+        shared_rate=column("shared_rate", np.float64),
+        code_line=np.arange(len(listed), dtype=np.int64) * _INSTRUCTION_BYTES // CODE_LINE_BYTES,
+        trace=np.concatenate([np.array(t, np.int64) for t in paths.traces]),
+        trace_start=starts.astype(np.int64),
+        of_warp=np.array(paths.of_warp, np.int64),
+    )
+
+
+def _use(gpu: Gpu, each: Instruction, access: Access, l2_share: float) -> _Use:
+    name = each.name
+    wide = _WIDTH.search(each.opcode)
+    words = int(wide[1]) / 32 if wide else 1.0
+    if name in _GLOBAL_LOADS or name in _GLOBAL_STORES or name == "LDGSTS":
+        return _global_use(gpu, each, access, l2_share)
+    if name in _SHARED:
+        return _Use(SHARED, LSU, 2, gpu.shared_latency, busy=max(access.passes, words))
+    if name in _LOCAL:
+        return _Use(LOAD, LSU, 2, gpu.l1_latency, busy=words)
+    if name == "SHFL":
+        return _Use(SHARED, LSU, 2, _DEFAULT_LATENCY, busy=1.0)
+    if name in ("BAR", "UCGABAR_WAIT") and "ARV" not in each.opcode:
+        return _Use(BARRIER, ISSUE, 1, gpu.barrier)
+    if name == "LDGDEPBAR":
+        return _Use(COMMIT, ISSUE, 1)
+    if name == "DEPBAR" and ".LE" in each.opcode:
+        groups = _GROUPS.search(each.text)
+        return _Use(AWAIT, ISSUE, 1, int(groups[1], 16) if groups else 0)
+    if name in _BULK:
+        moved = access.copied if name != "UTMASTG" else 0.0
+        return _Use(BULK, UNIFORM, 2, gpu.l1_latency, own=moved)
+    if name == "SYNCS" and "TRYWAIT" in each.opcode:
+        return _Use(BULK_WAIT, UNIFORM, 2, _DEFAULT_LATENCY)
+    pipe, interval = _pipe(gpu, each)
+    return _Use(VARIABLE, pipe, interval, _DEFAULT_LATENCY)
+
+
+def _global_use(gpu: Gpu, each: Instruction, access: Access, l2_share: float) -> _Use:
+    """Of an access to global memory. A load that leaves nothing in L1 fetches what other thread
+    blocks have fetched before."""
+    busy = max(1.0, access.lines / gpu.l1_tags, _SECTOR_BYTES * access.sectors / gpu.l1_bytes)
+    if each.name in _GLOBAL_STORES:
+        return _Use(STORE, LSU, 2, gpu.l1_latency, shared=_SECTOR_BYTES * access.shared, busy=busy)
+    part = 1.0 if ".NA" in each.opcode else l2_share
+    own, shared = _SECTOR_BYTES * access.own, _SECTOR_BYTES * access.shared * part
+    return _Use(
+        kind=ASYNC if each.name == "LDGSTS" else LOAD,
+        pipe=LSU,
+        interval=2,
+        latency=gpu.l2_latency if each.name.startswith("ATOM") else gpu.l1_latency,
+        own=own,
+        shared=shared,
+        busy=busy,
+        own_rate=access.own_requests if own else 1.0,
+        shared_rate=access.shared_requests * part if shared else 1.0,
+    )
+
+
+def _pipe(gpu: Gpu, each: Instruction) -> tuple[int, int]:
+    """Which pipe of its scheduler an instruction keeps busy, and for how many cycles."""
+    name = each.name
+    if name in _NONE:
+        return ISSUE, 1
+    if name in _FMA:
+        return FMA, gpu.fma
+    if name in _PACKED:
+        return FMA, gpu.packed
+    if name in _HALF:
+        return HALF, gpu.half
+    if name in _IMAD:
+        return IMAD, gpu.imad
+    if name == "F2FP" and "UNPACK" in each.opcode:
+        return ALU, gpu.unpack
+    if name in _XU:
+        return XU, gpu.xu
+    if name in _TENSOR:
+        return TENSOR, gpu.tensor
+    if name in _SLOW_READS or name.startswith("U"):
+        return UNIFORM, 2
+    return ALU, gpu.alu

@@ -1,0 +1,348 @@
+"""One multiprocessor, instruction by instruction, until its thread blocks have ended.
+
+Four schedulers issue an instruction a cycle each, the one that could go first. A warp waits for the
+cycles and the scoreboards that its code names, for a pipe, or for code. A load is answered by L1,
+L2 or memory; memory takes as long as it was measured to take with so many bytes in flight.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nvfp4.emulator.loops import loop
+from nvfp4.model.machine import (
+    ASYNC,
+    AWAIT,
+    BARRIER,
+    BULK,
+    BULK_WAIT,
+    COMMIT,
+    LOAD,
+    LSU,
+    SHARED,
+    STORE,
+)
+
+(
+    ISSUED, WAITS_PIPE, WAITS_FIXED, WAITS_MEMORY, WAITS_BANDWIDTH, WAITS_L2, WAITS_L1,
+    WAITS_SHARED, WAITS_BARRIER, WAITS_CODE, WAITS_START,
+) = range(11)  # fmt: skip
+"""What a scheduler does in a cycle, or why it does nothing."""
+
+REASONS = (
+    "issue", "pipe", "latency", "memory_latency", "memory_bandwidth", "l2", "l1", "shared",
+    "barrier", "code", "start",
+)  # fmt: skip
+
+_BACKLOG = 32
+"""Cycles of work that the load and store unit takes on before it stops the schedulers."""
+_GROUPS = 16
+_POLL = 40
+_IN_FLIGHT = 1 << 14
+_BULKS = 1 << 12
+_LONGEST = 50_000_000
+
+
+@loop
+def _latency(bytes_in_flight, curve_bytes, curve_cycles):  # type: ignore[no-untyped-def]
+    """Cycles that memory takes with so many bytes in flight; beyond the last point the bandwidth
+    stays what it is there."""
+    last = curve_bytes.shape[0] - 1
+    if bytes_in_flight >= curve_bytes[last]:
+        return curve_cycles[last] * bytes_in_flight / curve_bytes[last]
+    for i in range(last):
+        if bytes_in_flight < curve_bytes[i + 1]:
+            part = (bytes_in_flight - curve_bytes[i]) / (curve_bytes[i + 1] - curve_bytes[i])
+            return curve_cycles[i] + part * (curve_cycles[i + 1] - curve_cycles[i])
+    return curve_cycles[last]
+
+
+@loop
+def simulate(  # type: ignore[no-untyped-def]
+    kind, pipe, interval, stall, waits, sets, reads, latency, own, shared, busy, own_rate,
+    shared_rate, code_line, trace, trace_start, of_warp,
+    ctas, resident, spacing, cta_start, load_share, dirty_bytes,
+    curve_bytes, clean_cycles, dirty_cycles, l2_latency, port_bytes, cold_line, branch,
+):  # fmt: skip
+    """Cycles; the same by instruction and by reason; bytes of memory that were fetched.
+
+    ctas: that this SM runs, `resident` of them at a time; they start `spacing` cycles apart.
+    load_share: what other SMs ask of memory over what this one does. dirty_bytes: that it reads
+    while the L2 is still to be written back.
+    """
+    warps = of_warp.shape[0]
+    slots = resident * warps
+    ready = np.full(slots, 1e18)
+    at = np.zeros(slots, np.int64)
+    end = np.zeros(slots, np.int64)
+    alive = np.zeros(slots, np.bool_)
+    parked = np.zeros(slots, np.bool_)
+    board = np.zeros((slots, 6))
+    setter = np.full((slots, 6), -1)
+    board_why = np.zeros((slots, 6), np.int64)
+    board_fair = np.ones((slots, 6))
+    culprit = np.full(slots, -1)
+    why = np.full(slots, WAITS_START)
+    fair = np.ones(slots)
+    open_copies = np.zeros(slots)
+    groups = np.zeros((slots, _GROUPS))
+    committed = np.zeros(slots, np.int64)
+    waited = np.zeros(slots, np.int64)
+    bulk_done = np.zeros((resident, _BULKS))
+    bulks = np.zeros(resident, np.int64)
+    by_code = np.zeros(kind.shape[0])
+    # The first request misses.
+    misses = 1.0 - own_rate
+    others = 1.0 - shared_rate
+    by_reason = np.zeros(11)
+    sched_free = np.zeros(4)
+    pipe_free = np.zeros((4, 16))
+    best = np.full(4, -1)
+    best_time = np.full(4, 1e18)
+    code_ready = np.full(code_line[-1] + 2, -1.0)
+    code_free = 0.0
+    flight_done = np.zeros(_IN_FLIGHT)
+    flight_bytes = np.zeros(_IN_FLIGHT)
+    head = 0
+    tail = 0
+    in_flight = 0.0
+    fetched = 0.0
+    lsu_free = 0.0
+    port_free = 0.0
+    started = min(ctas, resident)
+    unfinished = np.zeros(resident, np.int64)
+    total_bulks = 0
+    total_waits = 0
+    for k in range(trace_start[1]):
+        total_bulks += kind[trace[k]] == BULK
+        total_waits += kind[trace[k]] == BULK_WAIT
+    bulks_a_wait = max(1, total_bulks // max(1, total_waits))
+    for cta in range(started):
+        unfinished[cta] = warps
+        for w in range(warps):
+            slot = cta * warps + w
+            at[slot] = trace_start[of_warp[w]]
+            end[slot] = trace_start[of_warp[w] + 1]
+            alive[slot] = True
+            ready[slot] = cta_start + cta * spacing
+    stale = 15
+    finish = 0.0
+    while True:
+        for s in range(4):
+            if not stale >> s & 1:
+                continue
+            best[s] = -1
+            best_time[s] = 1e18
+            for slot in range(s, slots, 4):
+                if not alive[slot] or parked[slot]:
+                    continue
+                t = max(ready[slot], sched_free[s])
+                p = pipe[trace[at[slot]]]
+                if p:
+                    t = max(t, pipe_free[s, p])
+                if p == LSU:
+                    t = max(t, lsu_free - _BACKLOG)
+                if t < best_time[s]:
+                    best_time[s] = t
+                    best[s] = slot
+        stale = 0
+        s = 0
+        for other in range(1, 4):
+            if best_time[other] < best_time[s]:
+                s = other
+        slot = best[s]
+        if slot < 0 or best_time[s] > _LONGEST:
+            break
+        t = best_time[s]
+        stale |= 1 << s
+        i = trace[at[slot]]
+        n = code_line[i]
+        if code_ready[n] < 0:
+            code_free = max(t, code_free) + cold_line
+            code_ready[n] = code_free
+        if code_ready[n] > t:
+            ready[slot] = code_ready[n]
+            why[slot] = WAITS_CODE
+            culprit[slot] = i
+            continue
+        k = kind[i]
+        if k == BULK_WAIT:
+            cta = slot // warps
+            wanted = (waited[slot] + 1) * bulks_a_wait
+            if wanted > bulks[cta] and wanted <= total_bulks and bulks[cta] < _BULKS:
+                ready[slot] = t + _POLL
+                continue
+        # Who is answerable for the cycles since this scheduler's last instruction?
+        gap = t - sched_free[s]
+        if gap > 0:
+            late = max(0.0, ready[slot] - sched_free[s])
+            late = min(late, gap)
+            who = culprit[slot] if culprit[slot] >= 0 else i
+            if why[slot] == WAITS_MEMORY:
+                by_reason[WAITS_MEMORY] += late * fair[slot]
+                by_reason[WAITS_BANDWIDTH] += late * (1.0 - fair[slot])
+            else:
+                by_reason[why[slot]] += late
+            by_code[who] += late
+            if k == SHARED:
+                by_reason[WAITS_SHARED] += gap - late
+            else:
+                by_reason[WAITS_L1 if pipe[i] == LSU else WAITS_PIPE] += gap - late
+            by_code[i] += gap - late
+        by_reason[ISSUED] += 1
+        by_code[i] += 1
+        sched_free[s] = t + 1
+        p = pipe[i]
+        if p:
+            pipe_free[s, p] = t + interval[i]
+        done = t + latency[i]
+        reason = WAITS_FIXED
+        share = 1.0
+        if k == LOAD or k == ASYNC or k == STORE or k == SHARED or k == BULK:  # noqa: SIM109
+            begin = max(t, lsu_free)
+            if k != BULK:
+                lsu_free = begin + busy[i]
+            done = begin + busy[i] - 1 + latency[i]
+            reason = WAITS_SHARED if k == SHARED else WAITS_L1
+            # Of requests that share sectors only some have to fetch them, and then all of them.
+            misses[i] += own_rate[i]
+            asked = 0.0
+            if own[i] > 0 and misses[i] >= 1:
+                misses[i] -= 1
+                asked = own[i] / own_rate[i]
+            others[i] += shared_rate[i]
+            moved = asked
+            if shared[i] > 0 and others[i] >= 1:
+                others[i] -= 1
+                moved += shared[i] / shared_rate[i]
+            if moved > 0:
+                port_free = max(port_free, begin) + moved / port_bytes
+                if k != STORE:
+                    done = max(done, port_free + l2_latency)
+                    reason = WAITS_L2
+            if asked > 0:
+                while head != tail and flight_done[head] <= t:
+                    in_flight -= flight_bytes[head]
+                    head = (head + 1) % _IN_FLIGHT
+                in_flight += asked
+                fetched += asked
+                loaded = in_flight * load_share
+                if fetched <= dirty_bytes:
+                    cycles = _latency(loaded, curve_bytes, dirty_cycles)
+                else:
+                    cycles = _latency(loaded, curve_bytes, clean_cycles)
+                share = min(1.0, clean_cycles[0] / cycles)
+                done = max(done, begin + cycles)
+                reason = WAITS_MEMORY
+                if (tail + 1) % _IN_FLIGHT != head:
+                    flight_done[tail] = begin + cycles
+                    flight_bytes[tail] = asked
+                    tail = (tail + 1) % _IN_FLIGHT
+                else:
+                    in_flight -= asked
+        if k == ASYNC:
+            open_copies[slot] = max(open_copies[slot], done)
+        elif k == COMMIT:
+            groups[slot, committed[slot] % _GROUPS] = open_copies[slot]
+            committed[slot] += 1
+        elif k == BULK:
+            cta = slot // warps
+            if bulks[cta] < _BULKS:
+                bulk_done[cta, bulks[cta]] = done
+                bulks[cta] += 1
+        if sets[i] >= 0:
+            b = sets[i]
+            if done >= board[slot, b]:
+                board[slot, b] = done
+                setter[slot, b] = i
+                board_why[slot, b] = reason
+                board_fair[slot, b] = share
+        if reads[i] >= 0:
+            b = reads[i]
+            released = t + 12.0 + max(0.0, lsu_free - t) if p == LSU else t + 12.0
+            if released >= board[slot, b]:
+                board[slot, b] = released
+                setter[slot, b] = i
+                board_why[slot, b] = WAITS_L1 if p == LSU else WAITS_FIXED
+        at[slot] += 1
+        later = t + stall[i]
+        why[slot] = WAITS_FIXED
+        culprit[slot] = i
+        fair[slot] = 1.0
+        if k == AWAIT:
+            g = committed[slot] - 1 - latency[i]
+            if g >= 0 and groups[slot, g % _GROUPS] > later:
+                later = groups[slot, g % _GROUPS]
+                why[slot] = WAITS_MEMORY
+        elif k == BULK_WAIT:
+            waited[slot] += 1
+            cta = slot // warps
+            g = min(waited[slot] * bulks_a_wait, bulks[cta]) - 1
+            if g >= 0 and bulk_done[cta, g] > later:
+                later = bulk_done[cta, g]
+                why[slot] = WAITS_MEMORY
+        if at[slot] >= end[slot]:
+            alive[slot] = False
+            cta = slot // warps
+            finish = max(finish, later)
+            unfinished[cta] -= 1
+            if unfinished[cta] == 0 and started < ctas:
+                begin = later + cta_start
+                started += 1
+                unfinished[cta] = warps
+                bulks[cta] = 0
+                stale = 15
+                for w in range(warps):
+                    other = cta * warps + w
+                    at[other] = trace_start[of_warp[w]]
+                    end[other] = trace_start[of_warp[w] + 1]
+                    alive[other] = True
+                    parked[other] = False
+                    ready[other] = begin
+                    why[other] = WAITS_START
+                    culprit[other] = -1
+                    waited[other] = 0
+                    committed[other] = 0
+                    open_copies[other] = 0.0
+                    for b in range(6):
+                        board[other, b] = 0.0
+        else:
+            following = trace[at[slot]]
+            if following != i + 1:
+                later += branch
+            for b in range(6):
+                if waits[following] >> b & 1 and board[slot, b] > later:
+                    later = board[slot, b]
+                    why[slot] = board_why[slot, b]
+                    culprit[slot] = setter[slot, b]
+                    fair[slot] = board_fair[slot, b]
+            if k == BARRIER:
+                parked[slot] = True
+                why[slot] = WAITS_BARRIER
+                culprit[slot] = i
+            ready[slot] = later
+        if k == BARRIER or not alive[slot]:
+            cta = slot // warps
+            waiting = 0
+            living = 0
+            for other in range(cta * warps, (cta + 1) * warps):
+                if alive[other]:
+                    living += 1
+                    waiting += parked[other]
+            if living and living == waiting:
+                for other in range(cta * warps, (cta + 1) * warps):
+                    if alive[other]:
+                        parked[other] = False
+                        ready[other] = max(ready[other], t + latency[i] * (k == BARRIER))
+                stale = 15
+    # A scheduler that has nothing to do any more, or never had, leaves the others to account for.
+    whole = max(by_reason.sum(), 1.0)
+    return finish, by_code * finish / whole, by_reason * finish / whole, fetched
+
+
+def run(*arguments: Any) -> tuple[float, Any, Any]:
+    """As `simulate`, without what only tests need."""
+    finish, by_code, by_reason, _ = simulate(*arguments)
+    return float(finish), by_code, by_reason

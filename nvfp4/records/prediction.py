@@ -1,0 +1,66 @@
+"""The time that a model says of a call on a GPU that is not here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nvfp4.records.plain import NotPlain, record
+
+GPUS = ("B200", "H100", "H200")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Microseconds; low_us to high_us hold the truth in four cases of five. bound: what takes most
+    of it, in words. parts: us by reason. kernels: of each launch `kernel`, `us`, `registers`,
+    `spilled_bytes`, `instructions` (of warps, in machine code), `ctas_a_sm` (resident at a time),
+    `busiest` (CTAs of the busiest SM) and `sms`. missing: why there is no time; then all else is
+    None or empty.
+    """
+
+    gpu: str
+    us: float | None
+    low_us: float | None
+    high_us: float | None
+    bound: str | None
+    parts: dict[str, float] = field(default_factory=dict)
+    kernels: list[dict[str, Any]] = field(default_factory=list)
+    missing: str | None = None
+
+    @property
+    def text(self) -> str:
+        """As people read it."""
+        if self.us is None or self.low_us is None or self.high_us is None:
+            return f"no prediction: {self.missing}"
+        bound = f", bound by {self.bound}" if self.bound else ""
+        return f"{self.us:.1f} us ({self.low_us:.1f} to {self.high_us:.1f}){bound}"
+
+
+def read_prediction(value: object) -> Prediction | None:
+    """None for what is none."""
+    try:
+        found = record(Prediction, value)
+    except NotPlain:
+        return None
+    times = (found.us, found.low_us, found.high_us)
+    if any(each is not None and each <= 0 for each in times) or (None in times) == (
+        not found.missing
+    ):
+        return None
+    return found if found.gpu in GPUS else None
+
+
+def geometric_mean(predictions: Sequence[Prediction | None]) -> Prediction | None:
+    """Of several calls; None unless there is a time of each. A model errs alike in all of them, so
+    that the interval is no narrower than theirs."""
+    known = [each for each in predictions if each is not None and each.us is not None]
+    if not known or len(known) < len(predictions):
+        return None
+
+    def mean(name: str) -> float:
+        return math.exp(math.fsum(math.log(getattr(each, name)) for each in known) / len(known))
+
+    return Prediction(known[0].gpu, mean("us"), mean("low_us"), mean("high_us"), None)

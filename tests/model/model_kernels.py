@@ -1,0 +1,37 @@
+"""Small kernels in PTX, counted as the judge counts them."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+from twins import WORDS
+
+from nvfp4 import emulator
+from nvfp4.emulator import Buffer, Launch, ListedMemory
+from nvfp4.model.counting import counted
+from nvfp4.model.prediction import GPUS, Counted, Prediction, predict
+from nvfp4.model.tools import tools
+
+Array = np.ndarray[Any, Any]
+
+MISSING = not (tools("ptxas") and tools("nvdisasm"))
+
+
+def count(text: str, grid: int, block: int) -> Counted:
+    """One launch, executed."""
+    data = np.zeros(WORDS + 64, np.uint32)
+    start = -data.ctypes.data % 128 // 4
+    data = data[start : start + WORDS]
+    result = np.zeros(grid * block, np.uint32)
+    memory = [Buffer("a", data.ctypes.data, data.nbytes)]
+    memory.append(Buffer("c", result.ctypes.data, result.nbytes))
+    parameters = [struct.pack("<Q", each.ctypes.data) for each in (data, result)]
+    launch = Launch(text, "k", (grid, 1, 1), (block, 1, 1), parameters, memory=ListedMemory(memory))
+    return counted(launch, emulator.run(launch, check=False))
+
+
+def predicted(text: str, grid: int, block: int, gpu: str = "B200") -> Prediction:
+    """The time of one launch after a clean flush."""
+    return predict(GPUS[gpu], [count(text, grid, block)], clean=True)
