@@ -278,6 +278,11 @@ def test_an_arrival_before_the_initialisation_is_seen_is_a_race() -> None:
     assert codes(run(unfenced, out(), grid=2, block=64, cluster=2)) == ["shared_race"]
 
 
+def test_a_later_fence_takes_nothing_back() -> None:
+    body = _with(f"fence.mbarrier_init.release.cluster; {REMOTE_ARRIVE} {WAIT} {SYNC}", 64)
+    assert codes(run(body, out(), grid=2, block=64, cluster=2)) == []
+
+
 @pytest.mark.parametrize("vector", [1, 2, 4])
 def test_st_async_counts_bytes_at_the_mbarrier_of_its_target(vector: int) -> None:
     values = "%r14" if vector == 1 else "{" + ", ".join(["%r14"] * vector) + "}"
