@@ -23,6 +23,8 @@ _summed = (
     "shared_bytes_read",
     "shared_bytes_written",
     "shared_requests",
+    "peer_bytes_read",
+    "peer_bytes_written",
     "bank_conflicts",
     "divergent_branches",
     "atomics",

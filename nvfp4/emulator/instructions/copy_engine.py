@@ -119,7 +119,7 @@ def shared_range(
     offset = address - shared.base + row * shared.stride
     if abroad:
         where, lanes = np.array([offset]), np.array([at.lane])
-        peers.visit(at.batch, at.site, where, lanes, engine=True)
+        peers.visit(at.batch, at.site, where, lanes, engine=True, nbytes=nbytes)
     return offset, shared.data[offset : offset + nbytes]
 
 

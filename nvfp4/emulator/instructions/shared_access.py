@@ -41,7 +41,7 @@ def locate(batch: Batch, access: Access, address: Array, lanes: Array, flag: int
         at = access.site.lane(batch, lanes[bad])
         check_bounds(at, what, int(address[bad]), nbytes, align, abroad)
     if abroad:
-        peers.visit(batch, access.site, offset, lanes)
+        peers.visit(batch, access.site, offset, lanes, nbytes=nbytes, flag=flag)
     traffic = batch.traffic
     request = lanes >> 5
     passes, ideal = native.bank_wavefronts(address, request, nbytes)
