@@ -14,7 +14,7 @@ CuTe DSL: 21.78 us, where plain loads took 21.6: what is saved was not what the 
 Costs: the smallest product has N = 8. Seven of eight columns are thrown away here: they multiply
 a with rows 1 to 7 of b, which are padding. Vectors of other batches cannot take their place, as the
 blueprint has it, because each batch has an a of its own. And M is 128: 56 CTAs for 7168 rows, where
-there are 148 multiprocessors. The blueprint's other errors: one scale for 16 elements is scale_vec::4X
+there are 148 multiprocessors. The blueprint's other errors: a scale for 16 elements is scale_vec::4X
 (.block16), not 2X, and they are copied by 32x128b.warpx4, since each warp's lanes want their own.
 """
 
