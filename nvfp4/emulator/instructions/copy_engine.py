@@ -27,6 +27,7 @@ from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.instructions.outside import note_writer
 from nvfp4.emulator.instructions.shared_access import (
     check_bounds,
+    note_overwritten,
     seen_at,
     stamped_by,
 )
@@ -119,6 +120,8 @@ def note(at: LaneSite, offset: int, nbytes: int, flag: int) -> None:
     cta, thread = divmod(at.lane, threads)
     where, lane = np.array([offset]), np.array([at.lane])
     at.site.testify(at.batch, "shared", where, nbytes, lane, flag == WRITTEN, engine=True)
+    if flag == WRITTEN:
+        note_overwritten(at.batch, at.site, nbytes, where, lane)
     byte, fault, stamp = races.note_engine(
         offset, nbytes, thread, threads, shared.clocks.known[cta], shared.clocks.fenced[cta],
         shared.writers, shared.readers, flag == WRITTEN
