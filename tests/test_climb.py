@@ -163,7 +163,7 @@ def test_an_interrupted_run_keeps_what_it_has_and_goes_on(
     fake = Fake(monkeypatch)
     code, _ = run(*command)
     assert code == 0
-    assert [name for name, *_ in fake.asked] == [rung.path.name for rung in climb[2:12]]
+    assert [name for name, *_ in fake.asked] == [rung.path.name for rung in climb[2:13]]
 
 
 def step_of(rung: Rung, **times_us: float) -> Step:
@@ -182,8 +182,8 @@ def test_tables_show_counts_times_and_the_correlation() -> None:
     }
     found = correlations(climb, steps)
     assert {device: (round(value, 6), n) for device, (value, n) in found.items()} == {
-        "NVIDIA H100": (1.0, 13),
-        "NVIDIA H200": (-1.0, 13),
+        "NVIDIA H100": (1.0, 14),
+        "NVIDIA H200": (-1.0, 14),
     }
     text = markdown(climb, steps)
     row = "| [01_template](cute/01_template.py) | pass | 2.50 | 2.00 | 0 | 40 | 75% | 100.0* |"

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from textwrap import wrap
 
+from nvfp4.cli.b200 import tensor_us
 from nvfp4.cli.explain.advice import CostlyLine, kernel_notes
 from nvfp4.cli.explain.records import Code, Kernel, Line
+from nvfp4.cli.text import microseconds
 
 narrowest_source = 24
 """Columns that a line of source gets however narrow the terminal is."""
@@ -57,8 +59,26 @@ def kernel_heading(kernel: Kernel) -> Iterator[str]:
         )
     if kernel.assembled_registers is None:
         yield "registers a thread are not known: no ptxas here takes this PTX"
+    if kernel.tensor_cycles:
+        yield _tensor_cores(kernel)
     for note in kernel_notes(kernel):
         yield f"note: {note}"
+
+
+def _tensor_cores(kernel: Kernel) -> str:
+    """How long tensor cores are busy, and with which lines."""
+    cycles = kernel.tensor_cycles
+    lines = sorted(kernel.lines, key=lambda line: -line.tensor_cycles)[:_shown_callers]
+    shares = ", ".join(
+        f"line {line.line} {line.tensor_cycles / cycles:.0%}"
+        for line in lines
+        if line.tensor_cycles
+    )
+    bound_us = microseconds(tensor_us(cycles))
+    return (
+        f"tensor cores are busy for {short_count(cycles)} cycles, {bound_us} us if all of a B200 "
+        f"work: {shares}"
+    )
 
 
 def listing(

@@ -71,6 +71,7 @@ class Line:
     lanes: int
     registers: int
     divergences: int
+    tensor_cycles: int
     idle: float
     callers: list[int]
     opcodes: dict[str, int]
@@ -125,6 +126,11 @@ class Kernel:
     ptx: list[Code]
     sass: list[Code]
     no_sass: str | None
+
+    @property
+    def tensor_cycles(self) -> int:
+        """How long the tensor cores of all multiprocessors are busy, added up."""
+        return sum(line.tensor_cycles for line in self.lines)
 
     @property
     def slots(self) -> float:
