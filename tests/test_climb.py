@@ -116,7 +116,7 @@ on_gpu = replace(on_cpu, device="cuda", label="NVIDIA H200", capability="9.0")
 def test_counts_come_with_the_tests_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = Fake(monkeypatch)
     (step,) = on_cpu.climb(climb[:1], {})
-    assert fake.asked == [("01_template.py", "cpu", 20, 1)]
+    assert fake.asked == [("01_template.py", "cpu", 20, 4)]
     assert step.counts == Counts(1.0, 2.0, 7)
     assert step.on == {no_gpu: Judged(True, 20, True)}
 
