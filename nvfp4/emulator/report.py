@@ -134,10 +134,11 @@ class Traffic:
     """What a launch asks of memory and of its warps, counted while it runs.
 
     Bytes are what the lanes asked for. sectors_requested: distinct sectors of 32 bytes within each
-    warp's request. bank_conflicts: extra passes of shared accesses. divergent_branches: branches at
-    which a warp diverged. tensor_instructions: products of matrices by tcgen05.mma and wgmma, and
-    tensor_cycles how long tensor cores are busy with them, from published rates. tensor_bytes:
-    between tensor memory and registers or shared memory.
+    warp's request. peer_bytes_read, peer_bytes_written: those of shared bytes that are other CTAs'
+    (distributed shared memory). bank_conflicts: extra passes of shared accesses.
+    divergent_branches: branches at which a warp diverged. tensor_instructions: products of matrices
+    by tcgen05.mma and wgmma, and tensor_cycles how long tensor cores are busy with them, from
+    published rates. tensor_bytes: between tensor memory and registers or shared memory.
     """
 
     global_read_bytes: int = 0
@@ -147,6 +148,8 @@ class Traffic:
     shared_bytes_read: int = 0
     shared_bytes_written: int = 0
     shared_requests: int = 0
+    peer_bytes_read: int = 0
+    peer_bytes_written: int = 0
     bank_conflicts: int = 0
     divergent_branches: int = 0
     atomics: int = 0

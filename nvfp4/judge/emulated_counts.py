@@ -23,10 +23,16 @@ _summed = (
     "shared_bytes_read",
     "shared_bytes_written",
     "shared_requests",
+    "peer_bytes_read",
+    "peer_bytes_written",
     "bank_conflicts",
     "divergent_branches",
     "atomics",
     "barriers",
+    "tensor_instructions",
+    "tensor_cycles",
+    "tensor_bytes_read",
+    "tensor_bytes_written",
     "seconds",
 )
 

@@ -123,7 +123,7 @@ def test_the_attribute_of_a_launch_makes_clusters(extension: Any) -> None:
     assert out.tolist() == [400, 401, 402, 403] * 2
 
 
-@pytest.mark.parametrize(("grid", "cluster"), [(6, 4), (16, 16)])
+@pytest.mark.parametrize(("grid", "cluster"), [(6, 4), (16, 16), (3, 2)])
 def test_clusters_that_cuda_refuses(extension: Any, grid: int, cluster: int) -> None:
     out = words(16)
     assert extension.in_clusters(out, grid, cluster) == "cudaErrorInvalidClusterSize"

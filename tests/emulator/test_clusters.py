@@ -8,6 +8,7 @@ from ptx_harness import MINE_IN_GRID, aligned, out, run
 
 from nvfp4 import emulator
 from nvfp4.emulator import errors
+from nvfp4.records.tensormap import DataType, TensorMap
 
 SYNC = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;\n"
 BUFFER = ".shared .align 16 .b8 tile[1024];\n"
@@ -83,6 +84,7 @@ def test_a_store_to_the_next_cta_is_seen_behind_the_barrier_of_the_cluster(size:
     rank = np.arange(2 * size) % size
     expected = ((rank - 1) % size)[:, None] * 1000 + np.arange(64)
     assert (found.reshape(-1, 64) == expected).all()
+    assert (report.peer_bytes_read, report.peer_bytes_written) == (0, 2 * size * 64 * 4)
     assert codes(report) == []
 
 
@@ -183,7 +185,7 @@ def test_a_cta_that_has_ended() -> None:
     barrier.cluster.arrive; barrier.cluster.wait;
     ld.shared::cluster.u32 %r15, [%r13]; {MINE_IN_GRID} st.global.u32 [%d0], %r15; DONE:
     """
-    with pytest.raises(errors.ExitedPeer, match="rank 1, which has ended"):
+    with pytest.raises(errors.ExitedPeer, match=r"\(rank 1\), which has ended"):
         run(body, found, grid=2, block=64, cluster=2, check=False)
 
 
@@ -276,6 +278,11 @@ def test_an_arrival_before_the_initialisation_is_seen_is_a_race() -> None:
     assert codes(run(unfenced, out(), grid=2, block=64, cluster=2)) == ["shared_race"]
 
 
+def test_a_later_fence_takes_nothing_back() -> None:
+    body = _with(f"fence.mbarrier_init.release.cluster; {REMOTE_ARRIVE} {WAIT} {SYNC}", 64)
+    assert codes(run(body, out(), grid=2, block=64, cluster=2)) == []
+
+
 @pytest.mark.parametrize("vector", [1, 2, 4])
 def test_st_async_counts_bytes_at_the_mbarrier_of_its_target(vector: int) -> None:
     values = "%r14" if vector == 1 else "{" + ", ".join(["%r14"] * vector) + "}"
@@ -365,6 +372,7 @@ def test_a_multicast_reads_once_and_arrives_everywhere() -> None:
     assert (found.reshape(4, 32) == expected).all()
     assert codes(report) == []
     assert report.global_read_bytes == 128
+    assert report.peer_bytes_written == 3 * 128 - 128  # it is its own for the CTA that loads
     with pytest.raises(errors.OutOfBounds, match="multicast to the CTAs 0x1d"):
         run(body.replace("0xd;", "0x1d;"), found, source, grid=4, block=32, cluster=4)
 
@@ -379,3 +387,67 @@ def test_a_cta_that_ends_before_a_multicast_has_come() -> None:
     )
     report = run(body, found, source, grid=2, block=32, cluster=2)
     assert codes(report) == ["exited_peer"]
+
+
+def test_a_bulk_reduction_into_the_next_cta() -> None:
+    found = out(64)
+    copy = BULK.replace("cp.async.bulk", "cp.reduce.async.bulk").replace("bytes ", "bytes.add.u32 ")
+    body = _with(
+        f"""mapa.shared::cluster.u32 %r31, %r30, %r11;
+        st.shared.u32 [%r12 + 128], %r14; st.shared.u32 [%r12], %r0; fence.proxy.async; {SYNC}
+        @%p8 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r30], 128;
+        mov.u32 %r34, tile; mapa.shared::cluster.u32 %r33, %r34, %r11; add.u32 %r34, %r34, 128;
+        @%p8 {copy} {WAIT} {STORE_RESULT}"""
+    )
+    report = run(body, found, grid=2, block=32, cluster=2)
+    assert (found.reshape(2, 32) == _previous(2, 32) + np.arange(32)).all()
+    assert codes(report) == []
+    with pytest.raises(errors.EmulatorError) as raised:
+        run(body.replace("st.shared.u32 [%r12], %r0;", ""), found, grid=2, block=32, cluster=2)
+    assert raised.value.code == "unwritten_shared"
+
+
+def test_a_grid_that_counts_clusters_is_refused() -> None:
+    with pytest.raises(errors.PtxSyntaxError, match="counts clusters"):
+        _with_directives(".blocksareclusters .reqnctapercluster 2, 1, 1 .reqntid 32, 1, 1", 2)
+
+
+TILE_BUFFER = ".shared .align 8 .b64 mbar; .shared .align 128 .b8 tile[128];\n"
+PAIR_LOAD = (
+    "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+    "{}.cta_group::2 [%r34], [%q1, {{0, %r35}}], [%r36]{};"
+)
+
+
+def _tiles(copy: str, expected_bytes: int, ctas: int = 4) -> tuple[str, list[np.ndarray]]:
+    """Each pair of CTAs has its mbarrier in the CTA with the even rank; a row a CTA is loaded."""
+    data = aligned(np.arange(ctas * 32, dtype=np.uint32).reshape(ctas, 32))
+    tile = TensorMap(DataType.UINT32, data.ctypes.data, (32, ctas), (128,), (32, 1), (1, 1))
+    body = f"""{TILE_BUFFER}{NEXT}{INIT.replace("COUNT", "1")}
+    and.b32 %r16, %r10, 1; setp.eq.u32 %p3, %r16, 0; and.pred %p4, %p3, %p8;
+    @%p4 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r30], {expected_bytes};
+    barrier.cluster.arrive; barrier.cluster.wait;
+    mov.u32 %r34, tile; mov.u32 %r35, %r10; and.b32 %r36, %r30, 0xFEFFFFFF; mov.u16 %h1, 0xf;
+    setp.eq.u32 %p6, %r10, 0; and.pred %p6, %p6, %p8;
+    {copy}
+    @!%p3 bra TOGETHER; {WAIT} TOGETHER: {SYNC} {STORE_RESULT}"""
+    return body, [out(ctas * 32), aligned(tile.pack()), data]
+
+
+def test_both_ctas_of_a_pair_load_for_the_mbarrier_of_the_first() -> None:
+    body, (found, packed, data) = _tiles(f"@%p8 {PAIR_LOAD.format('', '')}", 256)
+    report = run(body, found, packed, data, grid=4, block=32, cluster=4)
+    assert (found.reshape(4, 32) == data).all()
+    assert codes(report) == []
+    alone = body.replace(".cta_group::2", "")
+    with pytest.raises(errors.BarrierMisuse, match="its mbarrier is in the one with rank 0"):
+        run(alone, found, packed, data, grid=4, block=32, cluster=4)
+
+
+def test_a_multicast_tile_counts_at_the_first_of_each_pair() -> None:
+    copy = PAIR_LOAD.format(".multicast::cluster", ", %h1")
+    body, (found, packed, data) = _tiles(f"@%p6 {copy}", 256)
+    report = run(body, found, packed, data, grid=4, block=32, cluster=4)
+    assert (found.reshape(4, 32) == data[0]).all()
+    assert codes(report) == []
+    assert report.global_read_bytes == 128

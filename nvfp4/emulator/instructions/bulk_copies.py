@@ -266,19 +266,23 @@ _ELEMENTS_A_REQUEST = 32
 
 @instruction("cp.reduce")
 def reduce(site: Site) -> Action:
-    """cp.reduce.async.bulk.global.shared::cta.bulk_group.op{.noftz}.type [dst], [src], bytes."""
-    if "tensor" in site.parts or spaces_of(site) != ["global", "shared"]:
+    """cp.reduce.async.bulk.global.shared::cta.bulk_group.op{.noftz}.type [dst], [src], bytes, and
+    to shared::cluster, with an mbarrier."""
+    spaces = spaces_of(site)
+    if "tensor" in site.parts or spaces[1:] != ["shared"] or spaces[0] not in ("global", "shared"):
         raise site.unsupported(
-            f"{site.opcode}: of bulk reductions only those from shared to global memory are "
-            "emulated, and no tensor ones"
+            f"{site.opcode}: of bulk reductions only those from shared memory are emulated, and no "
+            "tensor ones"
         )
     for part in site.parts:
         known = part in _KNOWN or part in ("reduce", "noftz", *_REDUCED, *atomics.OPERATIONS)
         if not known and not is_hint(part):
             raise site.unsupported(f"{site.opcode}: modifier .{part} is not emulated")
+    update = atomics.update_of(site, spaces[0])
+    what = Access(site, spaces[0], type_bits(site.type()) // 8, 1)
+    if spaces[0] == "shared":
+        return _reduce_in_shared(site, update, what)
     site.takes(3, 4)
-    update = atomics.update_of(site, "global")
-    what = Access(site, "global", type_bits(site.type()) // 8, 1)
 
     def move(at: LaneSite, values: list[int]) -> int:
         target, origin, nbytes = values
@@ -303,5 +307,33 @@ def reduce(site: Site) -> Action:
         Source(site.memory(0), "b64"),
         Source(site.memory(1), "b64"),
         Source(site.operands[2], "b32"),
+    ]
+    return Action("copy", sources, [], run)
+
+
+def _reduce_in_shared(site: Site, update: atomics.Update, what: Access) -> Action:
+    """A bulk reduction into shared memory of the cluster."""
+    site.takes(4)
+
+    def move(at: LaneSite, values: list[int]) -> int:
+        target, origin, nbytes, _ = values
+        if nbytes % 16:
+            at.fault(Misaligned, f"bulk copy of {nbytes} bytes, which is not a multiple of 16")
+        if nbytes:
+            data = _side(at, "shared", origin, nbytes, READ).view(what.dtype)
+            abroad = copy_engine.goes_abroad(at.site)
+            offset, place = copy_engine.shared_range(at, target, nbytes, 16, abroad)
+            copy_engine.note(at, offset, nbytes, WRITTEN, atomic=True)
+            place[:] = update(place.view(what.dtype), data, data).view(np.uint8)
+        return nbytes
+
+    def run(ex: Execution, *values: Array) -> None:
+        copy_by_lane(site, ex, values, move, Way(0, 3))
+
+    sources = [
+        Source(site.memory(0), "b64"),
+        Source(site.memory(1), "b64"),
+        Source(site.operands[2], "b32"),
+        Source(site.memory(3), "b64"),
     ]
     return Action("copy", sources, [], run)

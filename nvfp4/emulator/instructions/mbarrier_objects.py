@@ -221,7 +221,7 @@ class _Inits:
             words = slice(cluster * size, (cluster + 1) * size)
             own = grid.thread[lanes[grid.cta[lanes] == cluster]]
             fenced = (self.clock[words] > 0) & np.isin(self.thread[words], own)
-            self.fenced[words][fenced] = phases[cluster]
+            self.fenced[words][fenced & (self.fenced[words] < 0)] = phases[cluster]
 
     def unseen(self, offset: Array, lanes: Array) -> Array:
         """Which of these lanes need not have seen that their mbarriers are initialised: bool."""

@@ -12,7 +12,7 @@ from nvfp4.emulator.errors import ExitedPeer, OutOfBounds
 from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
-from nvfp4.emulator.state.memory import RANK_SHIFT
+from nvfp4.emulator.state.memory import RANK_SHIFT, WRITTEN
 
 _NEEDED = "end with a barrier of the cluster (cluster.sync()) that all threads reach"
 
@@ -59,7 +59,7 @@ def owner(at: LaneSite, offset: int) -> str:
 
 def _cta(batch: Batch, row: int) -> str:
     place, _ = batch.coordinates(row * batch.grid.threads)
-    return f"CTA {place}, rank {row % batch.cluster_size}"
+    return f"CTA {place} (rank {row % batch.cluster_size})"
 
 
 class _Visits:
@@ -75,9 +75,17 @@ class _Visits:
         self.last: dict[tuple[int, int], LaneSite] = {}
 
 
-def visit(batch: Batch, site: Site, offset: Array, lanes: Array, engine: bool = False) -> None:
-    """These lanes access shared memory of any CTA of their clusters. engine: by the copy engine.
-    Raises if the CTA has ended."""
+def visit(
+    batch: Batch,
+    site: Site,
+    offset: Array,
+    lanes: Array,
+    engine: bool = False,
+    nbytes: int = 0,
+    flag: int = WRITTEN,
+) -> None:
+    """These lanes access `nbytes` of data, 0 for an mbarrier, in shared memory of any CTA of their
+    clusters. engine: by the copy engine. Raises if the CTA has ended."""
     if batch.cluster_size == 1 or not lanes.size:
         return
     rows = offset.astype(np.int64) // batch.shared.stride
@@ -85,6 +93,10 @@ def visit(batch: Batch, site: Site, offset: Array, lanes: Array, engine: bool = 
     if not foreign.size:
         return
     rows, lanes = rows[foreign], lanes[foreign]
+    if flag == WRITTEN:
+        batch.traffic.peer_bytes_written += nbytes * foreign.size
+    else:
+        batch.traffic.peer_bytes_read += nbytes * foreign.size
     gone = np.flatnonzero(~batch.cta_alive()[rows])
     if gone.size:
         first = int(gone[0])

@@ -141,7 +141,7 @@ _FUNCTION_DIRECTIVES_WITH_NUMBERS = {
     ".maxntid", ".reqntid", ".minnctapersm", ".maxnctapersm", ".maxnreg", ".reqnctapercluster",
     ".maxclusterrank", ".abi_preserve", ".abi_preserve_control",
 }  # fmt: skip
-_FUNCTION_FLAGS = {".noreturn", ".explicitcluster", ".blocksareclusters", ".unique"}
+_FUNCTION_FLAGS = {".noreturn", ".explicitcluster", ".unique"}
 
 
 def parse(text: str) -> Module:
@@ -211,6 +211,8 @@ class ModuleParser(OperandParser):
                 self.at += 1
             elif text == ".pragma":
                 self.skip_statement()
+            elif text == ".blocksareclusters":
+                raise self.error("a grid that counts clusters (.blocksareclusters)")
             else:
                 break
         body = None
