@@ -123,9 +123,12 @@ class Failure:
         """named: arguments of torch's function that builds."""
         asked = {name: each for name, each in named.items() if name != "verbose"}
         digest = hashlib.sha256(repr(sorted(asked.items())).encode())
-        for source in named["sources"]:
-            digest.update(Path(source).read_bytes())
-        return cls(Path(named["build_directory"], _FAILED), digest.hexdigest())
+        for source in named.get("sources", ()):
+            with contextlib.suppress(OSError):  # which the build tells
+                digest.update(Path(source).read_bytes())
+        folder = named.get("build_directory")  # None with a torch that hands it over otherwise
+        file = Path(folder, _FAILED) if folder else Path(os.devnull)
+        return cls(file, digest.hexdigest())
 
     def refuse_again(self) -> None:
         """Raises RuntimeError where the same was asked for a while ago."""
