@@ -66,11 +66,12 @@ def _prepare(retarget: str, arch: str, capability: tuple[int, int]) -> None:
 
     number = 10 * capability[0] + capability[1]
     own = retarget == "auto" and arch.strip("sm_af") == str(number)
-    offered = retarget != "never" and not own and number >= _OLDEST
+    offered = retarget != "never" and number >= _OLDEST
     if offered and _COMPILER not in os.environ and builder.CUDA_HOME is not None:
         program = Path(__file__).with_name("nvcc.py")
         nvcc = Path(builder.CUDA_HOME, "bin", "nvcc")
-        words = (sys.executable, program, retarget, arch, number, _rules(), nvcc)
+        how = "never" if own else retarget
+        words = (sys.executable, program, how, arch, number, _rules(), nvcc)
         os.environ[_COMPILER] = shlex.join(map(str, words))
     toolkit = os.path.realpath(builder.CUDA_HOME or "")
     made_by = (os.environ.get(_COMPILER, ""), toolkit, torch.__version__, sys.version)

@@ -1,12 +1,12 @@
 """Called as nvcc, for a GPU that the source may not be written for.
 
-    nvcc.py auto|always ARCH NUMBER RULES NVCC ARGUMENTS...
+    nvcc.py auto|always|never ARCH NUMBER RULES NVCC ARGUMENTS...
 
 ARCH: what is compiled for before it is rewritten. NUMBER: this GPU's architecture, such as 90.
 RULES: an identity of what rewrites; it is there so that a build with other rules is another
 command. auto: compiled as it is, and rewritten where the arguments name no code for this GPU or
-compiling fails because of the architecture. What was rewritten is listed in a JSON file beside the
-object.
+compiling fails because of the architecture; never: compiled as it is, in less time. What was
+rewritten is listed in a JSON file beside the object.
 
 nvcc names its steps, and they are run here (`nvcc_steps`). Of a rewritten file only two differ:
 ptxas gets the rewritten text and, as fatbinary, the name of another architecture. So each option
@@ -132,13 +132,14 @@ def main(arguments: list[str]) -> int:
     report = Path(f"{output_of(words) or 'a.o'}{REPORT}")
     report.unlink(missing_ok=True)
     said = ""
-    if retarget == "auto" and _fits(split_architectures(words)[1], int(number)):
+    fits = retarget == "auto" and _fits(split_architectures(words)[1], int(number))
+    if fits or retarget == "never":
         try:
             print(_natively(nvcc, words), end="", file=sys.stderr)
             return 0
         except BuildFailed as failed:
             said = str(failed)
-            if not fits_not(said):
+            if retarget == "never" or not fits_not(said):
                 print(said, end="", file=sys.stderr)
                 return 1
     from nvfp4.retarget import RetargetError

@@ -323,11 +323,20 @@ def test_torch_is_told_what_to_call(start: Any) -> None:
 
 @pytest.mark.parametrize(
     ("retarget", "capability"),
-    [("auto", (7, 5)), ("auto", (10, 0)), ("never", (9, 0))],
-    ids=["too old", "its own", "never"],
+    [("auto", (7, 5)), ("never", (9, 0))],
+    ids=["too old", "never"],
 )
 def test_nothing_is_offered(retarget: str, capability: tuple[int, int], start: Any) -> None:
     assert start(retarget, capability=capability)[0] is None
+
+
+def test_for_its_own_gpu_nothing_is_rewritten(start: Any, compiler: Compiler) -> None:
+    _, _, *words, _, _ = shlex.split(start(capability=(10, 0))[0])
+    assert words == ["never", "sm_100a", "100"]
+    ended = compiler.run("never", NARROW, HOPPER)
+    assert ended.returncode == 1
+    assert ".e2m1x2' not supported" in ended.stderr
+    assert not compiler.report.exists()
 
 
 def test_a_compiler_of_the_user_stays(start: Any) -> None:
