@@ -42,6 +42,14 @@ def test_each_submission_has_a_cache_of_its_own(caches: Path, tmp_path: Path) ->
     assert again["NUMBA_CACHE_DIR"] == one["NUMBA_CACHE_DIR"]
 
 
+def test_caches_are_closed_to_other_users(caches: Path, tmp_path: Path) -> None:
+    variables("a = 1\n", tmp_path)
+    assert caches.stat().st_mode & 0o777 == 0o700
+    caches.chmod(0o755)
+    variables("a = 1\n", tmp_path)
+    assert caches.stat().st_mode & 0o777 == 0o700, "older ones were open"
+
+
 def test_a_cache_begins_with_what_trusted_code_has_compiled(caches: Path, tmp_path: Path) -> None:
     (caches / "trusted" / "nvfp4-cuda").mkdir(parents=True)
     (caches / "trusted" / "nvfp4-cuda" / "object").write_text("code")

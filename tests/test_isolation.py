@@ -318,3 +318,14 @@ def test_a_judge_may_open_more_files_than_a_submission_can_leave_on_the_way(tmp_
     )
     judge, submission = map(int, ended.stdout.split())
     assert judge > submission == isolation.open_files, ended.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such limit")
+def test_a_submission_leaves_others_the_signals_that_a_user_may_have_pending(
+    tmp_path: Path,
+) -> None:
+    limits = inside(
+        "import resource\nprint(json.dumps(resource.getrlimit(resource.RLIMIT_SIGPENDING)))\n",
+        tmp_path,
+    )
+    assert all(0 <= each <= 4096 for each in limits)

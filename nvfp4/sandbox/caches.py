@@ -12,6 +12,7 @@ import math
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -75,6 +76,15 @@ def cache_root() -> Path:
     return Path(os.environ.get(_folder_variable) or Path.home() / ".cache") / "nvfp4"
 
 
+def _make_root() -> None:
+    """Closed to other users: a submission may leave programs there that run as this one, and copies
+    of what only this one can read. Raises OSError."""
+    root = cache_root()
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if stat.S_IMODE(root.stat().st_mode) & 0o077:
+        root.chmod(0o700)
+
+
 def private_variable() -> dict[str, str]:
     """Tells a process that is to be confined which folders of the user's it may not see: a lock on
     a file that others lock too would stop them."""
@@ -93,7 +103,8 @@ def private_folders() -> list[Path]:
 
 def _prepare(folder: Path, for_extensions: bool) -> None:
     """Makes the folder of a submission, and deletes others that are old. Raises OSError."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    _make_root()
+    folder.parent.mkdir(exist_ok=True)
     trusted = cache_root() / "trusted"
     _trim_at_the_end(folder)
     with _locked(folder.parent / "lock"):

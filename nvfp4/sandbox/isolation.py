@@ -21,6 +21,8 @@ threads = 1 << 14  # of the user; does not bind root
 own_threads = 1 << 13
 output_bytes = 8 << 30
 data_share = 0.8
+_PENDING_SIGNALS = 1 << 12
+"""Timers and signals on their way: programs of the user need some of those that it may have."""
 
 _set_parent_death_signal, _set_dumpable, _set_child_subreaper = 1, 4, 36  # PR_SET_...
 
@@ -115,6 +117,7 @@ def limit_resources() -> str:
     physical_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = {
         resource.RLIMIT_CORE: 0,
+        **_of_linux(),
         resource.RLIMIT_NOFILE: open_files,
         resource.RLIMIT_FSIZE: output_bytes,
         resource.RLIMIT_NPROC: threads,
@@ -129,6 +132,13 @@ def limit_resources() -> str:
         f"{data_share:.0%} of memory, {open_files} files, {output_bytes >> 30} GiB a file, "
         f"{processes} processes"
     )
+
+
+def _of_linux() -> dict[int, int]:
+    """Limits that other systems do not know."""
+    if sys.platform != "linux":
+        return {}
+    return {resource.RLIMIT_SIGPENDING: _PENDING_SIGNALS}
 
 
 def start_worker(

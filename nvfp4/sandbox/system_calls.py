@@ -1,8 +1,9 @@
 """System calls that a submission never needs, which the kernel refuses to it (seccomp).
 
 They reach keys of the user, other processes, namespaces and mounts, sockets that no namespace
-confines, or take memory that no process is charged for. A refused call returns an error and kills
-nobody: what tries one, such as a library that looks for a faster way, goes on without it.
+confines, or take what all programs of the user share: memory that no process is charged for, files
+that others open, cores. A refused call returns an error and kills nobody: what tries one, such as
+a library that looks for a faster way, goes on without it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ import sys
 from dataclasses import dataclass
 
 _x86_64, _aarch64 = 0xC000003E, 0xC00000B7  # AUDIT_ARCH_...
+
+_NOWHERE = (1 << 32) - 1
+"""Of a call that an architecture does not have."""
 
 _numbers = {
     # name: on x86-64, on aarch64
@@ -57,12 +61,19 @@ _numbers = {
     "msgget": (68, 186),
     "semget": (64, 190),
     "mq_open": (240, 180),
+    # Of whose instances a user has few.
+    "inotify_init": (253, _NOWHERE),
+    "inotify_init1": (294, 26),
+    "fanotify_init": (300, 262),
     "clone3": (435, 435),  # whose flags a filter cannot read; C libraries then call clone
     # By their first argument.
     "clone": (56, 220),
     "socket": (41, 198),
     "socketpair": (53, 199),
     "prctl": (157, 167),
+    "fcntl": (72, 25),  # by its second argument
+    # A session has a share of the cores: this one stays in its own and is told nothing else.
+    "setsid": (112, 157),
 }
 _first_unknown, _first_by_argument = "io_uring_setup", "clone"
 _seccomp = (317, 277)
@@ -70,13 +81,14 @@ _seccomp = (317, 277)
 _families = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)
 _new_namespaces = 0x7E020000  # CLONE_NEW..., but for CLONE_NEWTIME, which clone does not take
 _set_dumpable = 4  # a process that is not dumpable hides its files
+_SET_LEASE = 1024  # whoever opens a leased file waits for most of a minute
 _x32 = 0x40000000  # numbers of x86-64's other set of calls begin here
 
 _join_session_keyring = 1
 _set_filter, _without_speculation_limits = 1, 4
 
 _load, _jump_if_equal, _jump_if_at_least, _jump_if_any, _return = 0x20, 0x15, 0x35, 0x45, 0x06
-_at_number, _at_architecture, _at_argument = 0, 4, 16
+_at_number, _at_architecture, _at_argument, _AT_SECOND_ARGUMENT = 0, 4, 16, 24
 _allow, _with_errno = 0x7FFF0000, 0x00050000
 
 
@@ -135,7 +147,7 @@ def _steps(place: int) -> list[_Step]:
     names = list(_numbers)
     unknown, by_argument = names.index(_first_unknown), names.index(_first_by_argument)
     labels = ["refuse"] * unknown + ["unknown"] * (by_argument - unknown)
-    labels += ["clone", "socket", "socket", "prctl"]
+    labels += ["clone", "socket", "socket", "prctl", "fcntl", "done"]
     return [
         _Step(_load, _at_architecture),
         _Step(_jump_if_equal, (_x86_64, _aarch64)[place], otherwise="unknown"),
@@ -150,12 +162,15 @@ def _steps(place: int) -> list[_Step]:
         _Step(_jump_if_any, _new_namespaces, "refuse", "allow"),
         _Step(_load, _at_argument, label="prctl"),
         _Step(_jump_if_equal, _set_dumpable, "refuse", "allow"),
+        _Step(_load, _AT_SECOND_ARGUMENT, label="fcntl"),
+        _Step(_jump_if_equal, _SET_LEASE, "refuse", "allow"),
         _Step(_load, _at_argument, label="socket"),
         *(_Step(_jump_if_equal, family, "allow") for family in _families),
         _Step(_return, _with_errno | errno.EAFNOSUPPORT),
         _Step(_return, _allow, label="allow"),
         _Step(_return, _with_errno | errno.EPERM, label="refuse"),
         _Step(_return, _with_errno | errno.ENOSYS, label="unknown"),
+        _Step(_return, _with_errno, label="done"),
     ]
 
 
