@@ -163,6 +163,7 @@ class StandInEmulation(Emulation):
         super().__init__(arch, check, orders)
         self.costs: list[KernelCost] = []
         self._most_instructions: int | None = None
+        self._look: Callable[[Launch], None] | None = None
         self._recorder: Recorder | None = None
         self._kept_recorder: Recorder | None = None
         self._listings = submission.parent / LISTINGS if submission and keep else None
@@ -212,12 +213,16 @@ class StandInEmulation(Emulation):
             self._recorder = None
             host_access.observe(None)
 
-    def count_by_line(self, most_instructions: int | None) -> None:
+    def count_by_line(
+        self, most_instructions: int | None, look: Callable[[Launch], None] | None = None
+    ) -> None:
         """From now on a launch leaves its cost in `costs` and no report. It runs only until so
-        many warp instructions are executed. None: no longer.
+        many warp instructions are executed. None: no longer. look: is given each launch that has
+        run.
         """
         self.costs.clear()
         self._most_instructions = most_instructions
+        self._look = look
 
     def costs_by_kernel(self) -> list[KernelCost]:
         """The costs since `count_by_line`, those of several launches of a kernel added up."""
@@ -278,6 +283,8 @@ class StandInEmulation(Emulation):
             return
         if self._most_instructions is not None and not launch.trial:
             self.costs.append(emulator.cost_of(launch, self._most_instructions))
+            if self._look is not None:
+                self._look(launch)
             return
         number = len(self.launches) + 1
         try:

@@ -18,10 +18,18 @@ from nvfp4.cli.ladder.results import (
     all_rungs,
     counted_shape,
     ladder_folder,
+    no_gpu,
     own_submission,
     read_steps,
 )
-from nvfp4.cli.ladder.tables import count_cells, judged_on, published_cell, time_cell, timed_devices
+from nvfp4.cli.ladder.tables import (
+    count_cells,
+    judged_on,
+    predicted_cell,
+    published_cell,
+    time_cell,
+    timed_devices,
+)
 from nvfp4.cli.problem import Problem, load_problem, shape_of
 from nvfp4.cli.report.plots import load_pyplot
 from scripts.markdown import table
@@ -45,6 +53,7 @@ def markdown(rungs: Sequence[Rung], steps: Steps) -> str:
                 *(heading, "full-range inputs", "instructions an element"),
                 *("requested / distinct sectors", "bank conflicts", "registers", "occupancy"),
                 *(f"{device}, us" for device in devices),
+                "B200 predicted, us",
                 "B200 published, us",
             ]
             blocks.append(table(head, (_cells(rung, steps, devices) for rung in chosen)))
@@ -70,6 +79,7 @@ def _cells(rung: Rung, steps: Steps, devices: list[str]) -> list[str]:
         full,
         *count_cells(rung, steps),
         *times,
+        predicted_cell(judged_on(rung, steps, no_gpu)),
         published_cell(rung),
     ]
 

@@ -339,27 +339,16 @@ def summary(errors: list[float], inside: list[bool], pairs: list[tuple[float, fl
     """Prints the errors over all cases."""
     if not errors:
         return
+    from scripts.ladder_page import spearman
+
     sizes = sorted(math.expm1(abs(each)) for each in errors)
     cases = len(sizes)
+    ranks = spearman(*zip(*pairs, strict=True))
     print(
         f"{cases} cases: median error {statistics.median(sizes):.1%}, nine in ten within "
         f"{sizes[int(0.9 * (cases - 1))]:.1%}, bias {math.expm1(statistics.median(errors)):+.1%}, "
-        f"Spearman {spearman(pairs):.3f}, inside the interval {sum(inside) / cases:.0%}"
+        f"Spearman {ranks or math.nan:.3f}, inside the interval {sum(inside) / cases:.0%}"
     )
-
-
-def spearman(pairs: list[tuple[float, float]]) -> float:
-    """Rank correlation."""
-    if len(pairs) < 3:
-        return math.nan
-    one, other = zip(*pairs, strict=True)
-    return statistics.correlation(ranks(one), ranks(other))
-
-
-def ranks(values: tuple[float, ...]) -> list[float]:
-    """The place of each value; equal ones share one."""
-    ordered = sorted(values)
-    return [ordered.index(v) + (ordered.count(v) - 1) / 2 for v in values]
 
 
 def published(folder: Path) -> None:

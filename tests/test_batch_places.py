@@ -133,6 +133,7 @@ def test_eval_gets_the_options_of_the_batch() -> None:
         wanted = eval_command.make_context("eval", ["--stop", *given]).params
         assert eval_command.make_context("eval", options.arguments).params == wanted
         judged = {"seed", "timeout_s", "arch", "retarget", "flush", "check", "orders", "strict"}
+        judged |= {"model"}
         assert set(options.judging) == judged
 
 

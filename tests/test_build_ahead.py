@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -36,21 +37,28 @@ def bot_of(content: bytes, options: Options | None = None) -> Bot:
 
 
 @pytest.mark.parametrize(
-    ("cores", "gib", "gpus", "builds"),
-    [(16, 128, 1, 6), (16, 16, 1, 2), (4, 128, 1, 1), (1, 2, 1, 1), (32, 256, 2, 12)],
+    ("cores", "gib", "gpus", "builds", "gib_each"),
+    [
+        (16, 128, 1, 6, 12),
+        (16, 30, 1, 4, 6),
+        (4, 128, 1, 1, 12),
+        (1, 2, 1, 1, 5),
+        (32, 128, 2, 12, 9),
+    ],
 )
 def test_cores_and_memory_bound_how_many_are_built_at_once(
-    cores: int, gib: int, gpus: int, builds: int, monkeypatch: pytest.MonkeyPatch
+    cores: int, gib: int, gpus: int, builds: int, gib_each: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build_ahead, "core_count", lambda: cores)
     monkeypatch.setattr(build_ahead, "free_bytes", lambda: gib << 30)
-    assert room(gpus) == builds
+    assert room(gpus) == (builds, gib_each)
 
 
 def test_a_build_has_the_options_of_the_judgement_and_less_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[tuple[Options, str]] = []
+    monkeypatch.setattr(build_ahead, "room", lambda gpus: (1, 6))
     monkeypatch.setattr(
         Bot, "run_build", lambda bot, capability, limit_s: asked.append((bot.options, capability))
     )
@@ -69,7 +77,7 @@ def test_a_build_that_hangs_ends_and_holds_up_no_other(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
-    monkeypatch.setattr(build_ahead, "room", lambda gpus: 2)
+    monkeypatch.setattr(build_ahead, "room", lambda gpus: (2, 6))
     monkeypatch.setattr(build_ahead, "_MOST_S", 4.0)
     started_s = time.monotonic()
     with BuildAhead(["9.0"]) as ahead:
@@ -86,7 +94,7 @@ def test_nothing_is_built_any_more_when_nobody_waits_for_it(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
-    monkeypatch.setattr(build_ahead, "room", lambda gpus: 1)
+    monkeypatch.setattr(build_ahead, "room", lambda gpus: (1, 6))
     with BuildAhead(["9.0"]) as ahead:
         begun = threading.Event()
         running = ahead.begin(bot_of(HANGS), begun.set)
@@ -112,14 +120,19 @@ def test_a_batch_judges_what_is_ready_while_the_rest_is_built(
         assert first_judged.wait(10)
 
     def judge(
-        self: EvalProcesses, candidate: Candidate, device: str, environment: Mapping[str, str]
+        self: EvalProcesses,
+        candidate: Candidate,
+        device: str,
+        environment: Mapping[str, str],
+        in_turn: Callable[[], AbstractContextManager[None]],
     ) -> dict[str, Any]:
-        events.append(f"judged {candidate.name}")
-        first_judged.set()
-        return verdict_of(b"25", device)
+        with in_turn():
+            events.append(f"judged {candidate.name}")
+            first_judged.set()
+            return verdict_of(b"25", device)
 
     monkeypatch.setattr(this_machine, "visible_gpus", lambda: {"0": "9.0"})
-    monkeypatch.setattr(build_ahead, "room", lambda gpus: 2)
+    monkeypatch.setattr(build_ahead, "room", lambda gpus: (2, 6))
     monkeypatch.setattr(Bot, "run_build", build)
     monkeypatch.setattr(EvalProcesses, "_judge", judge)
     texts = {"a": "cpp_extension a", "b": "cpp_extension b", "c": "cutlass c"}
@@ -131,6 +144,35 @@ def test_a_batch_judges_what_is_ready_while_the_rest_is_built(
     assert sorted(told) == ["a", "b", "c"]
     assert events.index("judged c") < min(events.index("judged a"), events.index("judged b"))
     assert busy == Busy()
+
+
+NOSY = b"""# cpp_extension
+import os
+from pathlib import Path
+
+mine = Path(os.environ["XDG_CACHE_HOME"])
+for way in ("r", "w"):
+    try:
+        open(mine.parent / "of_another" / "kept", way)
+        said = "reached"
+    except OSError as error:
+        said = "refused"
+    (mine / f"said_{way}").write_text(said)
+"""
+
+
+def test_a_build_reaches_nothing_that_another_has_built(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kept = tmp_path / "nvfp4/submissions/of_another/kept"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("built")
+    with BuildAhead(["9.0"]) as ahead:
+        ahead.begin(bot_of(NOSY)).result(60)
+    said = [path.read_text() for path in tmp_path.glob("nvfp4/submissions/*/said_*")]
+    assert said == ["refused", "refused"]
+    assert kept.read_text() == "built"
 
 
 @pytest.mark.gpu

@@ -116,7 +116,7 @@ on_gpu = replace(on_cpu, device="cuda", label="NVIDIA H200", capability="9.0")
 def test_counts_come_with_the_tests_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = Fake(monkeypatch)
     (step,) = on_cpu.climb(climb[:1], {})
-    assert fake.asked == [("01_template.py", "cpu", 20, 1)]
+    assert fake.asked == [("01_template.py", "cpu", 20, 4)]
     assert step.counts == Counts(1.0, 2.0, 7)
     assert step.on == {no_gpu: Judged(True, 20, True)}
 
@@ -163,7 +163,7 @@ def test_an_interrupted_run_keeps_what_it_has_and_goes_on(
     fake = Fake(monkeypatch)
     code, _ = run(*command)
     assert code == 0
-    assert [name for name, *_ in fake.asked] == [rung.path.name for rung in climb[2:12]]
+    assert [name for name, *_ in fake.asked] == [rung.path.name for rung in climb[2:13]]
 
 
 def step_of(rung: Rung, **times_us: float) -> Step:
@@ -182,14 +182,14 @@ def test_tables_show_counts_times_and_the_correlation() -> None:
     }
     found = correlations(climb, steps)
     assert {device: (round(value, 6), n) for device, (value, n) in found.items()} == {
-        "NVIDIA H100": (1.0, 13),
-        "NVIDIA H200": (-1.0, 13),
+        "NVIDIA H100": (1.0, 14),
+        "NVIDIA H200": (-1.0, 14),
     }
     text = markdown(climb, steps)
     row = "| [01_template](cute/01_template.py) | pass | 2.50 | 2.00 | 0 | 40 | 75% | 100.0* |"
     assert row in text
     assert "NVIDIA H100, us" in text
-    assert "correlation of measured and published times 1.00, over 13 rungs." in text
+    assert "correlation of measured and published times 1.00, over 14 rungs." in text
 
 
 def test_tables_are_put_between_their_marks() -> None:

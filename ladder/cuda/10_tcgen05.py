@@ -13,10 +13,10 @@ Buys: no thread decodes anything, so that hardly an instruction is left. Publish
 CuTe DSL: 21.78 us, where plain loads took 21.6: what is saved was not what the time went to.
 Costs: the smallest product has N = 8. Seven of eight columns are thrown away here: they multiply
 a with rows 1 to 7 of b, which are padding. Vectors of other batches cannot take their place, as the
-blueprint has it, because each batch has an a of its own. And M is 128: 56 CTAs for 7168 rows, where
-there are 148 multiprocessors. The blueprint's other errors: one scale for 16 elements is
-scale_vec::4X (.block16), not 2X, and they are copied by 32x128b.warpx4, since each warp's lanes
-want their own.
+blueprint has it, because each batch has an a of its own. And M is 128: 7168 rows are 56 CTAs, where
+there are 148 multiprocessors. The blueprint errs elsewhere, too: one scale for 16 elements means
+scale_vec::4X (.block16), not 2X, and 32x128b.warpx4 copies them, since each warp's lanes want a
+copy of their own.
 """
 
 from torch.utils.cpp_extension import load_inline

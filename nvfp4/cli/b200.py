@@ -31,6 +31,10 @@ _warp_instructions_per_us = 148 * 4 * 1.5e3
 """148 multiprocessors issue one instruction for each of 4 warp schedulers, at 1.5 GHz."""
 
 
+_tensor_cycles_per_us = 148 * 1.5e3
+"""148 multiprocessors have a tensor core each that this counts, at 1.5 GHz."""
+
+
 def speed_of_light_us(m: int, k: int, l: int, nbytes: int | None) -> float | None:
     """The contest's figure for a shape; for any other, its bytes over the memory bandwidth."""
     by_bytes = None if nbytes is None else memory_us(nbytes)
@@ -52,6 +56,11 @@ def issue_us(warp_instructions: float) -> float:
     return warp_instructions / _warp_instructions_per_us
 
 
+def tensor_us(cycles: float) -> float:
+    """The least time in which the tensor cores of a B200 are busy for so many cycles together."""
+    return cycles / _tensor_cycles_per_us
+
+
 sector_bytes = 32
 
 _needed = ("sectors_distinct", "warp_instructions_total", "bank_conflicts", "divergent_branches")
@@ -67,8 +76,9 @@ def read_counts(text: str | None, minimum_bytes: int | None) -> dict[str, Any] |
     """The counts of a benchmark's call with what follows from them, None where there are none.
 
     Added to the counts are ``distinct_bytes`` (32 bytes for each distinct sector: what memory must
-    deliver and take), ``minimum_bytes``, ``b200_memory_us`` (the former at the B200's bandwidth)
-    and ``b200_issue_us`` (every warp instruction of the PTX issued at the B200's full rate).
+    deliver and take), ``minimum_bytes``, ``b200_memory_us`` (the former at the B200's bandwidth),
+    ``b200_issue_us`` (every warp instruction of the PTX issued at the B200's full rate) and
+    ``b200_tensor_us`` (its tensor cores all busy with what they multiply).
     """
     counts = visible_json(text)
     if not isinstance(counts, dict) or not all(_is_count(counts.get(name)) for name in _needed):
@@ -86,6 +96,7 @@ def read_counts(text: str | None, minimum_bytes: int | None) -> dict[str, Any] |
         "minimum_bytes": minimum_bytes,
         "b200_memory_us": memory_us(distinct_bytes),
         "b200_issue_us": issue_us(instructions),
+        "b200_tensor_us": tensor_us(counts.get("tensor_cycles", 0)),
     }
 
 

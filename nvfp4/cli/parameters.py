@@ -271,6 +271,7 @@ def explain_options(function: F) -> F:
     """The options of `explain`, but for shapes."""
     return _all(
         arch_option("What kernels are emulated as."),
+        model_option,
         click.option(
             "--top",
             default=5,

@@ -32,7 +32,7 @@ _cpu_benchmarks = [case_line({"m": 4096, "k": 2048, "l": 1, "seed": 1111})]
 _cuda_benchmarks = [case_line({"m": 7168, "k": 16384, "l": 1, "seed": 1111})]
 """On a GPU the corpus' plain torch must be bound by the device, not by the host."""
 
-_most_at_once = 8
+_most_at_once = 12
 
 _catching = ("full_range", "unverified", "strict")
 """Warnings that catch a cheat which passes; none of them is had by plain torch."""

@@ -29,6 +29,10 @@ _summed = (
     "divergent_branches",
     "atomics",
     "barriers",
+    "tensor_instructions",
+    "tensor_cycles",
+    "tensor_bytes_read",
+    "tensor_bytes_written",
     "seconds",
 )
 

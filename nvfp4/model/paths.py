@@ -45,6 +45,12 @@ class Paths:
     of_warp: list[int]
     executions: list[int]
 
+    def without(self, numbers: set[int]) -> Paths:
+        """The same without some instructions; a warp still leaves by its last one."""
+        kept = [[n for n in t[:-1] if n not in numbers] + t[-1:] for t in self.traces]
+        left = [0 if n in numbers else times for n, times in enumerate(self.executions)]
+        return Paths(kept, self.of_warp, left)
+
 
 def paths(code: Code, ptx: list[str], runs: dict[int, int], warps: int, in_cta: int) -> Paths:
     """runs: warp instructions of each line of the PTX, which count from 1, over a launch of so many

@@ -153,8 +153,11 @@ def bound_of(gpu: Gpu, parts: dict[str, float], kernels: list[KernelTime]) -> st
     return text
 
 
-def kernel_time(gpu: Gpu, asked: Counted, dirty_bytes: float) -> KernelTime:
-    """One launch from its first thread block to its last."""
+def kernel_time(
+    gpu: Gpu, asked: Counted, dirty_bytes: float, without: frozenset[int] = frozenset()
+) -> KernelTime:
+    """One launch from its first thread block to its last. without: lines of the PTX whose machine
+    code is left out."""
     code = assembled(asked.ptx, asked.kernel, gpu.arch)
     threads = math.prod(asked.block)
     warps = -(-threads // _WARP)
@@ -165,6 +168,8 @@ def kernel_time(gpu: Gpu, asked: Counted, dirty_bytes: float) -> KernelTime:
     active = min(ctas, gpu.sms)
     ptx = asked.ptx.split("\n")
     walked = paths(code, ptx, asked.runs, ctas * warps, warps)
+    if without:
+        walked = walked.without({n for n, i in enumerate(code.instructions) if i.line in without})
     parts = machine(gpu, code, walked, asked.accesses, 1 / resident)
     cycles, by_code, by_reason = simulated(gpu, parts, ctas, busiest, resident, dirty_bytes)
     to_us = 1e-3 / gpu.cycles_per_ns

@@ -38,6 +38,15 @@ class Prediction:
         bound = f", bound by {self.bound}" if self.bound else ""
         return f"{self.us:.1f} us ({self.low_us:.1f} to {self.high_us:.1f}){bound}"
 
+    def word_against(self, other: Prediction) -> str:
+        """faster or slower than another call, or unclear, where the intervals overlap."""
+        if None in (self.low_us, self.high_us, other.low_us, other.high_us):
+            return "unclear"
+        assert self.low_us and self.high_us and other.low_us and other.high_us
+        if self.high_us < other.low_us:
+            return "faster"
+        return "slower" if self.low_us > other.high_us else "unclear"
+
 
 def read_prediction(value: object) -> Prediction | None:
     """None for what is none."""

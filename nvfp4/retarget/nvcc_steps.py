@@ -39,7 +39,7 @@ _NAMES_MODULE = re.compile(r'--gen_module_id_file --module_id_file_name "([^"]*)
 
 
 class BuildFailed(CaptureError):
-    """A step failed; the message is what it printed."""
+    """A step of nvcc failed; the message is what it printed."""
 
     verdict_code = "build.failed"
 

@@ -13,7 +13,11 @@ from typing import Any
 import torch
 
 from nvfp4.contract.layout import dimensions, layouts
+from nvfp4.model.counting import accesses_of
+from nvfp4.model.lines import line_times, with_times
 from nvfp4.model.tools import assemble
+from nvfp4.model.traffic import Access
+from nvfp4.records.launch import Launch
 from nvfp4.records.launch_records import outbox_bytes
 from nvfp4.records.messages import (
     Call,
@@ -175,12 +179,18 @@ class EmulatedRunner(Runner):
 
     def _explain_costs(self, request: Explain, fd: int | None) -> Done:
         emulation = self.begin_call()
-        emulation.count_by_line(request.instructions)
+        asked: dict[tuple[str, str], dict[int, Access]] = {}
+
+        def look(launch: Launch) -> None:
+            asked.setdefault((launch.kernel, launch.ptx), accesses_of(launch))
+
+        emulation.count_by_line(request.instructions, look)
         try:
             self.kernel(self.data(self.buffers))
-            kernels = [
-                _plain_cost(cost, request) for cost in emulation.costs_by_kernel()[:most_kernels]
-            ]
+            kernels = []
+            for cost in emulation.costs_by_kernel()[:most_kernels]:
+                times = line_times(cost, asked[cost.entry, cost.ptx], self.options)
+                kernels.append(with_times(_plain_cost(cost, request), times))
         finally:
             emulation.count_by_line(None)
         text = json.dumps({"kernels": kernels})

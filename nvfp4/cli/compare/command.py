@@ -13,6 +13,7 @@ from nvfp4.cli.parameters import (
     SecondsType,
     flush_option,
     json_option,
+    model_option,
     timeout_option,
 )
 
@@ -71,15 +72,16 @@ class PercentType(click.ParamType):
 )
 @click.option("--device", default="auto", type=DeviceType(), help="Where to judge.")
 @flush_option
+@model_option
 @timeout_option("Seconds for the tests of a file, and for the rounds that are timed side by side.")
 @json_option
 def compare(named: tuple[str, ...], **options: Any) -> None:
     """Says whether other submissions are faster than the first. Needs scipy on a GPU.
 
     Each is a FILE or the ID of a judgement of nvfp4 log. All are tested first, then processes of
-    each take turns with the GPU. Without one their counts and bounds are shown side by side, and
-    there is no verdict about time. Exit code 0: none is slower; 1: one is slower, or wrong; 3:
-    unclear.
+    each take turns with the GPU. Without one their counts are shown side by side, and the times
+    that a model predicts, which decide nothing. Exit code 0: none is slower; 1: one is slower, or
+    wrong; 3: unclear.
     """
     from nvfp4.cli.compare.results import most_files
 

@@ -56,6 +56,7 @@ class CompareOptions:
 
     device: str = "auto"
     flush: str = "contest"
+    model: str = "B200"
     timeout_s: float = 170.0
     threshold: float = 0.005
     limit_s: float = 90.0
@@ -173,7 +174,8 @@ class _Comparing:
         verdicts = self._tell(map(judged, self._different))
         counts = [[each.emulation for each in verdict.benchmarks] for verdict in verdicts]
         marks = [[each.unverified for each in verdict.benchmarks] for verdict in verdicts]
-        return Counted(self.problem.benchmarks, counts, marks)
+        predicted = [verdict.score.predicted for verdict in verdicts]
+        return Counted(self.problem.benchmarks, counts, marks, predicted)
 
     @property
     def _different(self) -> list[File]:
@@ -184,7 +186,12 @@ class _Comparing:
     def _judging(self) -> Invocation:
         chosen = self.options
         return Invocation(
-            Options(device=chosen.device, flush=chosen.flush, timeout_s=chosen.timeout_s)
+            Options(
+                device=chosen.device,
+                flush=chosen.flush,
+                timeout_s=chosen.timeout_s,
+                model=chosen.model,
+            )
         )
 
     def _tell(self, different: Iterator[Verdict]) -> list[Verdict]:

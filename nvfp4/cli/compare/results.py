@@ -22,6 +22,7 @@ from nvfp4.cli.history.database import recorded
 from nvfp4.cli.judging.assess import read_submission
 from nvfp4.cli.text import one_line
 from nvfp4.cli.verdict import Device, Submission, Verdict
+from nvfp4.records.prediction import Prediction
 
 names = {
     "warp_instructions_total": "warp instructions",
@@ -191,13 +192,25 @@ def _plain(judged: Judged) -> dict[str, Any]:
 class Counted:
     """specs: lines of a case file. counts: [files][specs], of the emulated calls; None of one that
     ran no kernel. unverified: of the same, why counts are what the file's own process says.
+    predicted: [files], the geometric mean that a model predicts, None where it does not.
     """
 
     specs: Sequence[str]
     counts: Sequence[Sequence[dict[str, Any] | None]]
     unverified: Sequence[Sequence[str | None]] = ()
+    predicted: Sequence[Prediction | None] = ()
 
     exit_code = exits.passed
+
+    def prediction(self, file: int) -> Prediction | None:
+        """Of a file."""
+        return self.predicted[file] if self.predicted else None
+
+    def predicted_word(self, file: int) -> str | None:
+        """Whether a file is predicted to be faster or slower than the first; unclear where the
+        intervals overlap, None without predictions."""
+        one, other = self.prediction(0), self.prediction(file)
+        return None if one is None or other is None else other.word_against(one)
 
     def changes(self, file: int, spec: int) -> dict[str, CountChange]:
         """What one file counts against the first, by name."""
@@ -214,6 +227,11 @@ class Counted:
                 {
                     "file": file.label,
                     "baseline": files[0].label,
+                    "predicted": {
+                        "baseline": _prediction(self.prediction(0)),
+                        "file": _prediction(self.prediction(number)),
+                        "verdict": self.predicted_word(number),
+                    },
                     "shapes": [
                         {
                             "spec": spec,
@@ -236,6 +254,10 @@ class Counted:
 
 
 Result = Failed | Timed | Counted
+
+
+def _prediction(prediction: Prediction | None) -> dict[str, Any] | None:
+    return None if prediction is None else asdict(prediction)
 
 
 def result_object(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.text import Text
@@ -33,6 +33,8 @@ def show_result(
     """A table for each file but the first, or for each shape where nothing was timed."""
     if isinstance(result, Counted):
         _show_counts(console, files, result)
+        for line in _predictions(files, result):
+            say(console, line)
         say(console, f"all are right{_in(elapsed_s)}; without a GPU there is no verdict about time")
         return
     for file, found in zip(files[1:], result.comparisons, strict=True):
@@ -47,6 +49,26 @@ def show_result(
         say(console, _sentence(files[0], file, found.total, result.threshold))
     unclear = _ends[result.end] if result.word == "unclear" or result.end == "interrupted" else ""
     say(console, f"{several(len(result.rounds), 'round')}{_in(elapsed_s)}{unclear}", "dim")
+
+
+_predicted_words = {
+    "faster": "faster than {0}",
+    "slower": "slower than {0}",
+    "unclear": "the intervals of {0} and this one overlap",
+}
+
+
+def _predictions(files: Sequence[File], result: Counted) -> Iterator[str]:
+    """What a model says of the geometric means."""
+    first = result.prediction(0)
+    if first is None:
+        return
+    yield f"{first.gpu}, predicted by a model, not measured (docs/model.md)"
+    for number, file in enumerate(files):
+        said, word = result.prediction(number), result.predicted_word(number) if number else None
+        text = "no prediction" if said is None else said.text
+        text += f": {_predicted_words[word].format(files[0].label)}" if word else ""
+        yield f"  {file.label}  {text}"
 
 
 def _in(elapsed_s: float) -> str:

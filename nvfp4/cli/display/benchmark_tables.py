@@ -164,7 +164,16 @@ def _counts(benchmarks: list[BenchmarkResult]) -> list[Column]:
             lambda row: microseconds(row["b200_issue_us"]),
             "the same for issuing these instructions",
         ),
+        *_tensor_column(rows),
     ]
+
+
+def _tensor_column(rows: list[dict[str, Any] | None]) -> list[Column]:
+    """The bound by tensor cores, where a kernel uses those that are counted."""
+    if not any(row and row.get("tensor_cycles") for row in rows):
+        return []
+    cells = ["" if row is None else microseconds(row["b200_tensor_us"]) for row in rows]
+    return [Column("tensor\n>= us", cells, 1, note="the same for the products of tensor cores")]
 
 
 def _whose(benchmarks: list[BenchmarkResult]) -> list[Column]:

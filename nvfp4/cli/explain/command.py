@@ -22,6 +22,8 @@ from nvfp4.cli.explain.listing import (
     kernel_heading,
     legend,
     listing,
+    savings,
+    time_legend,
 )
 from nvfp4.cli.explain.records import Kernel, read_explanations
 from nvfp4.cli.judging.assess import read_submission
@@ -48,6 +50,7 @@ class ExplainOptions:
     """top: how many lines get a sentence. The others as of `records.options.Options`."""
 
     arch: str = "sm_100a"
+    model: str = "B200"
     timeout_s: float = 170.0
     top: int = 5
     ptx: bool = False
@@ -108,7 +111,9 @@ def explain_and_show(
 
 def explain(content: bytes, cases: list[str], options: ExplainOptions) -> list[Explained]:
     """Runs the submission once for each case, in the confined worker. Raises SetupError."""
-    judged = Options(device="cpu", timeout_s=options.timeout_s, arch=options.arch)
+    judged = Options(
+        device="cpu", timeout_s=options.timeout_s, arch=options.arch, model=options.model
+    )
     bot = Bot(load_problem(), content, judged)
     wanted = [name for name in ("ptx", "sass") if getattr(options, name)]
     ended, text = bot.run_explain(cases, instructions_a_launch, wanted)
@@ -193,6 +198,11 @@ def _shown(
     for line in costly_sentences(explained.costly, several, min(columns, widest_sentence)):
         yield Text(line)
     yield Text(cost_legend, style="dim")
+    saved = list(savings(explained.kernels, several))
+    if saved:
+        yield Text("\nIf a line cost nothing, predicted by the model", style="bold")
+        yield from map(Text, saved)
+        yield Text(time_legend, style="dim")
 
 
 def _heading(costly: list[CostlyLine]) -> str:

@@ -6,24 +6,30 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from textwrap import wrap
 
+from nvfp4.cli.b200 import tensor_us
 from nvfp4.cli.explain.advice import CostlyLine, kernel_notes
 from nvfp4.cli.explain.records import Code, Kernel, Line
+from nvfp4.cli.text import microseconds
 
 narrowest_source = 24
 """Columns that a line of source gets however narrow the terminal is."""
 
 _shown_callers = 4
+_shown_savings = 5
 
 _code_columns = 18
 """In front of PTX and SASS; counts stand under those of the source."""
 
 headings = (" line", " share", " instr", "sectors", " req x", " bank", "  div.", "regs")
+time_heading = "    us"
 
 legend = """\
 share: of the kernel's warp instructions; instr: how many warps issue there; sectors: of 32
 bytes, asked for by warps; req x: over the fewest that could hold the bytes; bank: passes of
 shared memory over those without conflicts; div.: warps that diverge; regs: 32-bit registers
 that are live in the PTX"""
+
+time_legend = "us: of the predicted time, waiting for the line's results included"
 
 cost_legend = (
     "cost: issue slots of an SM; a warp instruction takes one, a sector of global memory one, a\n"
@@ -55,10 +61,30 @@ def kernel_heading(kernel: Kernel) -> Iterator[str]:
             f"{kernel.ctas_run:,} of {kernel.ctas_total:,} CTAs were run; the counts are scaled to "
             "all of them"
         )
+    if kernel.predicted is not None:
+        yield f"{kernel.predicted.gpu}, predicted by a model: {kernel.predicted.text}"
     if kernel.assembled_registers is None:
         yield "registers a thread are not known: no ptxas here takes this PTX"
+    if kernel.tensor_cycles:
+        yield _tensor_cores(kernel)
     for note in kernel_notes(kernel):
         yield f"note: {note}"
+
+
+def _tensor_cores(kernel: Kernel) -> str:
+    """How long tensor cores are busy, and with which lines."""
+    cycles = kernel.tensor_cycles
+    lines = sorted(kernel.lines, key=lambda line: -line.tensor_cycles)[:_shown_callers]
+    shares = ", ".join(
+        f"line {line.line} {line.tensor_cycles / cycles:.0%}"
+        for line in lines
+        if line.tensor_cycles
+    )
+    bound_us = microseconds(tensor_us(cycles))
+    return (
+        f"tensor cores are busy for {short_count(cycles)} cycles, {bound_us} us if all of a B200 "
+        f"work: {shares}"
+    )
 
 
 def listing(
@@ -66,7 +92,7 @@ def listing(
 ) -> Iterator[str]:
     """The lines of a file that cost something, and the others folded. name: what the user calls
     it. source: the file's lines."""
-    yield f"{' '.join(headings)} | {name}"
+    yield f"{' '.join(_headings(kernel))} | {name}"
     by_line = {each.line: each for each in kernel.lines if each.file == file and each.line}
     last = 0
     for number in sorted(by_line):
@@ -84,6 +110,30 @@ def listing(
     yield from _elsewhere(kernel, file, layout)
 
 
+def _is_timed(kernel: Kernel) -> bool:
+    return any(line.us is not None for line in kernel.lines)
+
+
+def _headings(kernel: Kernel) -> tuple[str, ...]:
+    return (*headings, time_heading) if _is_timed(kernel) else headings
+
+
+def savings(kernels: list[Kernel], several: bool) -> Iterator[str]:
+    """What the predicted time would be if a line cost nothing, for the lines with the largest part
+    of it. Where nothing changes, another limit takes its place."""
+    timed = [
+        (kernel, line)
+        for kernel in kernels
+        for line in kernel.lines
+        if kernel.predicted and line.us is not None and line.without_us is not None and line.line
+    ]
+    for kernel, line in sorted(timed, key=lambda each: -(each[1].us or 0.0))[:_shown_savings]:
+        assert kernel.predicted and kernel.predicted.us and line.without_us is not None
+        of = f" of {kernel.kernel}" if several else ""
+        less_us = min(kernel.predicted.us, line.without_us)
+        yield f"without line {line.line}{of}: {less_us:.1f} us instead of {kernel.predicted.us:.1f}"
+
+
 def _elsewhere(kernel: Kernel, file: str, layout: Layout) -> Iterator[str]:
     """What other files cost, and what comes from no line that is known."""
     for line in kernel.lines:
@@ -96,7 +146,7 @@ def _elsewhere(kernel: Kernel, file: str, layout: Layout) -> Iterator[str]:
 
 
 def _row(number: str, line: Line, kernel: Kernel, text: str, columns: int) -> str:
-    cells = (
+    cells: tuple[str, ...] = (
         number,
         f"{line.instructions / max(kernel.instructions, 1):.1%}",
         short_count(line.instructions),
@@ -106,8 +156,10 @@ def _row(number: str, line: Line, kernel: Kernel, text: str, columns: int) -> st
         short_count(line.divergences) if line.divergences else "",
         str(line.registers),
     )
+    if _is_timed(kernel):
+        cells = (*cells, "" if line.us is None else f"{line.us:.2f}")
     gutter = " ".join(
-        f"{cell:>{len(heading)}}" for cell, heading in zip(cells, headings, strict=True)
+        f"{cell:>{len(heading)}}" for cell, heading in zip(cells, _headings(kernel), strict=True)
     )
     return _cut(f"{gutter} | ", text.expandtabs(4).rstrip(), columns)
 

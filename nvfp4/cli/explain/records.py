@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nvfp4.cli.text import visible_json
 from nvfp4.records.plain import NotPlain, record
+from nvfp4.records.prediction import Prediction, read_prediction
 
 slots_a_pass = 4
 """An SM issues four warp instructions in the cycle of one pass of shared memory, or of four sectors
@@ -63,7 +64,9 @@ class Code:
 
 @dataclass(frozen=True)
 class Line:
-    """See `emulator.cost.LineCost`."""
+    """See `emulator.cost.LineCost`. us: of the predicted time; without_us: what that would be if
+    the line cost nothing. None where that is not known.
+    """
 
     file: str | None
     line: int | None
@@ -71,11 +74,14 @@ class Line:
     lanes: int
     registers: int
     divergences: int
+    tensor_cycles: int
     idle: float
     callers: list[int]
     opcodes: dict[str, int]
     accesses: list[Access]
     reads: list[Read]
+    us: float | None = None
+    without_us: float | None = None
 
     @property
     def sectors(self) -> int:
@@ -125,6 +131,12 @@ class Kernel:
     ptx: list[Code]
     sass: list[Code]
     no_sass: str | None
+    predicted: Prediction | None = None
+
+    @property
+    def tensor_cycles(self) -> int:
+        """How long the tensor cores of all multiprocessors are busy, added up."""
+        return sum(line.tensor_cycles for line in self.lines)
 
     @property
     def slots(self) -> float:
@@ -151,11 +163,12 @@ def read_explanations(text: str) -> list[dict[str, Any]]:
 
 def _kernel(value: Any) -> Kernel:
     plain = {"no_sass": None, **value} if isinstance(value, dict) else {}
+    predicted = read_prediction(plain.pop("predicted", None))
     plain["lines"] = [_line(each) for each in _list(plain.get("lines"))]
     for name in ("ptx", "sass"):
         codes = _list(plain.get(name, []))
         plain[name] = [record(Code, _with_count(each)) for each in codes]
-    return record(Kernel, plain)
+    return replace(record(Kernel, {**plain, "predicted": None}), predicted=predicted)
 
 
 def _with_count(value: Any) -> Any:
@@ -163,7 +176,7 @@ def _with_count(value: Any) -> Any:
 
 
 def _line(value: Any) -> Line:
-    plain = dict(value) if isinstance(value, dict) else {}
+    plain = {"us": None, "without_us": None, **value} if isinstance(value, dict) else {}
     plain["accesses"] = [record(Access, each) for each in _list(plain.get("accesses"))]
     plain["reads"] = [record(Read, each) for each in _list(plain.get("reads"))]
     return record(Line, plain)

@@ -8,6 +8,7 @@ judgement tells why.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -17,16 +18,20 @@ from types import TracebackType
 from nvfp4.cli.judging.bot import Bot, stop_running
 from nvfp4.cli.room import core_count, free_bytes
 
-_GIB_EACH, _MOST_GIB = 3, 6
-"""Of memory: what g++ and nvcc with torch's headers take beside each other, and may take."""
+_GIB_EACH, _MOST_GIB = 5, 12
+"""Of memory: what g++ and both halves of nvcc take beside each other, and what a build may take
+where there is so much.
+"""
 
-_GIB_OF_A_JUDGEMENT = 8
+_GIB_OF_A_JUDGEMENT = 6
 
 _CORES_EACH = 2
 _CORES_OF_A_JUDGEMENT = 4
 
-_MOST_S = 120.0
+_MOST_S = 180.0
 """Of a build."""
+
+_LOOK_S = 0.2
 
 
 def builds(content: bytes) -> bool:
@@ -34,12 +39,13 @@ def builds(content: bytes) -> bool:
     return b"cpp_extension" in content
 
 
-def room(gpus: int = 1) -> int:
-    """How many builds there are cores and memory for beside judgements on so many GPUs; one at
-    least."""
+def room(gpus: int = 1) -> tuple[int, int]:
+    """How many builds, one at least, there are cores and memory for beside judgements on so many
+    GPUs, and how many GiB each may take, so that all together leave the judgements theirs."""
     cores = core_count() - _CORES_OF_A_JUDGEMENT * gpus
     gib = (free_bytes() >> 30) - _GIB_OF_A_JUDGEMENT * gpus
-    return max(1, min(cores // _CORES_EACH, gib // _GIB_EACH))
+    many = max(1, min(cores // _CORES_EACH, gib // _GIB_EACH))
+    return many, min(_MOST_GIB, max(_GIB_EACH, gib // many))
 
 
 class BuildAhead:
@@ -50,30 +56,35 @@ class BuildAhead:
         the emulator's builds are the judgement's own.
         """
         self._capabilities = sorted({each for each in capabilities if each})
-        self._pool = ThreadPoolExecutor(room(gpus))
+        many, self._gib_each = room(gpus)
+        self._pool = ThreadPoolExecutor(many)
+        self._begun: list[Future[None]] = []
 
     def begin(self, bot: Bot, started: Callable[[], None] = lambda: None) -> Future[None]:
         """Done when what the bot's submission asks for is built, or cannot be; it never raises
         but CancelledError. started: called when it is its turn.
         """
         if self._capabilities and builds(bot.submission):
-            return self._pool.submit(self._build, bot, started)
+            self._begun.append(self._pool.submit(self._build, bot, started))
+            return self._begun[-1]
         nothing: Future[None] = Future()
         nothing.set_result(None)
         return nothing
 
     def _build(self, bot: Bot, started: Callable[[], None]) -> None:
         started()
-        most_gib = bot.options.limit_gib or _MOST_GIB
-        limited = replace(bot.options, limit_gib=min(most_gib, _MOST_GIB))
+        most_gib = min(bot.options.limit_gib or self._gib_each, self._gib_each)
+        limited = replace(bot.options, limit_gib=most_gib)
         with suppress(OSError):  # such as a full disk, of which the judgement tells
             for capability in self._capabilities:
                 replace(bot, options=limited).run_build(capability, _MOST_S)
 
     def stop(self) -> None:
-        """Ends what is built."""
+        """Ends what is built, and begins nothing more."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-        stop_running()
+        while not all(each.done() for each in self._begun):
+            stop_running()  # one may be just about to start
+            time.sleep(_LOOK_S)
 
     def __enter__(self) -> BuildAhead:
         return self
@@ -85,4 +96,3 @@ class BuildAhead:
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
-        self._pool.shutdown()

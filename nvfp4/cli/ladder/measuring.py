@@ -17,6 +17,7 @@ from nvfp4.cli.ladder.results import Counts, Judged, Rung, Step, Steps, counted_
 from nvfp4.cli.problem import Problem, case_line
 from nvfp4.cli.verdict import BenchmarkResult, Submission, Verdict
 from nvfp4.records.options import Options
+from nvfp4.records.prediction import geometric_mean
 
 _arch = "sm_100a"
 _seed = 1111
@@ -81,7 +82,9 @@ class Climber:
         m, k, l = contest_shape
         small = case_line({"m": m, "k": k, "l": l, "seed": _seed})
         tests = [small] if self.quick else self.problem.tests
-        benchmarks = self.problem.benchmarks if self.on_gpu else [_counted()]
+        benchmarks = self.problem.benchmarks
+        if not self.on_gpu:
+            benchmarks = [_counted(), *benchmarks]
         return Plan(tests, benchmarks, run_alone=False, repeat=False)
 
     def _judge(self, rung: Rung, content: bytes, plan: Plan, device: str) -> Verdict:
@@ -128,6 +131,8 @@ def _judged(verdict: Verdict) -> Judged:
     why = verdict.mistake or verdict.decider
     full = [each for each in verdict.tests if each.inputs == "full"]
     means = {each.spec: each.mean_us for each in verdict.benchmarks if each.mean_us}
+    ranked = [each.predicted for each in verdict.benchmarks if each.spec != _counted()]
+    predicted = geometric_mean(ranked)
     return Judged(
         passed=verdict.passed,
         tests=len(verdict.tests),
@@ -137,6 +142,9 @@ def _judged(verdict: Verdict) -> Judged:
         mean_us=means or None,
         retargeted=bool(verdict.device and verdict.device.retargeted),
         unclear=verdict.unclear,
+        predicted_us=predicted.us if predicted else None,
+        predicted_low_us=predicted.low_us if predicted else None,
+        predicted_high_us=predicted.high_us if predicted else None,
     )
 
 

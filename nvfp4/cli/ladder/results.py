@@ -26,6 +26,7 @@ _published_us = {
     "cute/09_half2_fma": 25.99,
     "cute/11_tuned": 24.26,
     "cute/12_one_asm": 21.60,
+    "cute/13_tma_tcgen05": 21.78,
     "cuda/01_naive": 2000.0,
     "cuda/02_coalesced": 443.0,
     "cuda/04_vector_loads": 39.0,
@@ -155,7 +156,8 @@ class Judged:
     """On one device. passed: every test on the contest's inputs and every benchmark. unclear: of a
     verdict. tests: how many were run, full-range ones too. full_range: whether those passed.
     message: of the case that decides. mean_us: by benchmark; with geomean_us None without a
-    GPU. retargeted: whether kernels were rewritten for the GPU.
+    GPU. retargeted: whether kernels were rewritten for the GPU. predicted_us: what a model says of
+    a B200 where there is no GPU, the truth lying between the other two in four cases of five.
     """
 
     passed: bool
@@ -166,6 +168,9 @@ class Judged:
     mean_us: dict[str, float] | None = None
     retargeted: bool = False
     unclear: bool = False
+    predicted_us: float | None = None
+    predicted_low_us: float | None = None
+    predicted_high_us: float | None = None
 
     @property
     def outcome(self) -> str:

@@ -41,6 +41,10 @@ def climb_columns(rungs: Sequence[Rung], steps: Steps, label: str) -> list[Colum
         cells = [time_cell(judged_on(rung, steps, device)) for rung in rungs]
         note = f"geometric mean on {device}; *: rewritten for it"
         columns.append(Column(f"{_short(device)}\nus", cells, 1, note=note))
+    predicted = [predicted_cell(judged_on(rung, steps, no_gpu)) for rung in rungs]
+    if any(predicted):
+        note = "predicted by a model, not measured (docs/model.md)"
+        columns.append(Column("B200\npred. us", predicted, 1, note=note))
     published = [published_cell(rung) for rung in rungs]
     note = "what contestants report of the same idea"
     return [*columns, Column("B200\nus", published, 2, note=note)]
@@ -95,6 +99,14 @@ def time_cell(judged: Judged | None) -> str:
     if judged is None or judged.geomean_us is None:
         return ""
     return microseconds(judged.geomean_us) + ("*" if judged.retargeted else "")
+
+
+def predicted_cell(judged: Judged | None) -> str:
+    """The time that the model predicts, with its interval."""
+    if judged is None or judged.predicted_us is None:
+        return ""
+    low, high = judged.predicted_low_us or 0.0, judged.predicted_high_us or 0.0
+    return f"{judged.predicted_us:.1f} ({low:.1f}-{high:.1f})"
 
 
 def published_cell(rung: Rung) -> str:

@@ -140,6 +140,7 @@ class _Lines:
             site = self.tally.site(instruction)
             line = self._line(instruction)
             line.divergences += self._scaled(site.divergences)
+            line.tensor_cycles += self._scaled(site.tensor_cycles)
             if site.requests:
                 key = instruction.opcode, site.nbytes, site.stride_bytes
                 by_line[_place(instruction)].setdefault(key, []).append(site)

@@ -28,6 +28,7 @@ from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.instructions.outside import note_writer
 from nvfp4.emulator.instructions.shared_access import (
     check_bounds,
+    note_overwritten,
     seen_at,
     stamped_by,
 )
@@ -163,6 +164,8 @@ def note(
     engine = at.batch.engine(at.lane)
     where, lane = np.array([offset]), np.array([at.lane])
     at.site.testify(at.batch, "shared", where, nbytes, lane, flag == WRITTEN, engine=True)
+    if flag == WRITTEN:
+        note_overwritten(at.batch, at.site, nbytes, where, lane)
     byte, fault, stamp = races.note_engine(
         offset, nbytes, thread, engine, shared.clocks.known[cluster],
         shared.clocks.known[cluster, thread >> 5] if by_threads else shared.clocks.fenced[cluster],

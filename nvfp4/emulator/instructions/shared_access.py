@@ -7,8 +7,10 @@ import numpy as np
 from nvfp4.emulator.errors import (
     Misaligned,
     OutOfBounds,
+    Related,
     Seen,
     SharedRace,
+    TensorRace,
     UninitialisedShared,
     UnorderedLanes,
 )
@@ -20,6 +22,7 @@ from nvfp4.emulator.state import native, races
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.launch_state import Origin
 from nvfp4.emulator.state.memory import READ, SHARED_WINDOW, WRITTEN, in_window
+from nvfp4.emulator.state.tensor_pipe import TensorPipe
 
 _COPY = "an asynchronous copy"
 _FLAG_LOADS = frozenset(("relaxed", "acquire"))
@@ -131,6 +134,7 @@ def _record_writes(
     """As races.note_writes. issued: the copy engine writes later."""
     shared, team = batch.shared, batch.clusters
     site.testify(batch, "shared", offset, nbytes, lanes, True, atomic, engine=issued)
+    note_overwritten(batch, site, nbytes, offset, lanes)
     bad, fault, stamp, count = races.note_writes(
         offset, nbytes, team.cta[lanes], team.thread[lanes], shared.clocks.known, shared.writers,
         shared.readers, atomic, team.threads if issued else 0, shared.data, new
@@ -138,6 +142,23 @@ def _record_writes(
     if fault:
         at = site.lane(batch, lanes[bad])
         _note(at, WRITTEN, nbytes, int(offset[bad]), fault, stamp, count, issued)
+
+
+def note_overwritten(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array) -> None:
+    """Lanes, or the copy engine on their behalf, write what a tensor core may still read."""
+    pipes = batch.held(TensorPipe)
+    found = None if pipes is None else pipes.overwritten(offset, nbytes, lanes)
+    if found is None:
+        return
+    which, issued = found
+    address, opcode = batch.shared.address(int(offset[which])), issued.place.site.opcode
+    site.lane(batch, lanes[which]).note(
+        TensorRace,
+        f"write at shared address {address:#x}, which {opcode} may still read: no wait for a "
+        "tcgen05.commit behind it lies between",
+        "wait for the mbarrier that tcgen05.commit arrives at",
+        related=[Related("it is read here", issued.place.location())],
+    )
 
 
 def note_flags(

@@ -252,6 +252,10 @@ class Batch:
             found = self._kept[kind] = kind(self)  # type: ignore[call-arg]
         return found
 
+    def held(self, kind: type[T]) -> T | None:
+        """The same, or None where nobody has asked for it."""
+        return self._kept.get(kind)
+
     def barrier(self, number: int) -> CtaBarrier:
         """The barrier with a number, in all CTAs."""
         if number not in self.barriers:

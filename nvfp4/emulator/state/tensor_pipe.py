@@ -113,7 +113,6 @@ class CtaPipe:
     places: dict[int, Any] = field(default_factory=dict)
     writers: Array | None = None
     readers: Array | None = None
-    reads: Array | None = None
 
     def perform(self, count: int) -> None:
         """Perform what waits, up to the operation with this number."""
@@ -123,13 +122,16 @@ class CtaPipe:
 
 
 class TensorPipe:
-    """The pipes of a batch."""
+    """The pipes of a batch. reads: the operation that has read each 16 bytes of shared memory last,
+    0 where they have been written since."""
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
         self.checked = batch.shared.checked
         self.late = batch.launch.order.bulk_copies_late
         self.rows: dict[int, CtaPipe] = {}
+        chunks = batch.shared.data.size // CHUNK_BYTES if self.checked else 0
+        self.reads = np.zeros(chunks, np.int32)
         self._fine = np.zeros(_MOST_STAMPS, np.int64)
 
     def of(self, row: int) -> CtaPipe:
@@ -140,7 +142,6 @@ class TensorPipe:
             if self.checked:
                 found.writers = np.zeros((COLUMNS, LANES), np.int64)
                 found.readers = np.zeros((2, COLUMNS, LANES), np.int64)
-                found.reads = np.zeros(self.batch.shared.stride // CHUNK_BYTES, np.int32)
         return found
 
     # --- who knows what -------------------------------------------------------------------
@@ -308,26 +309,25 @@ class TensorPipe:
 
     # --- shared memory --------------------------------------------------------------------
 
-    def sources_of(self, lane: int) -> Array:
-        """The operations of a lane's CTA that read each 16 bytes of its shared memory last."""
-        reads = self.of(lane // self.batch.grid.threads).reads
-        assert reads is not None
-        return reads
-
-    def still_reads(self, lane: int, offset: Array, nbytes: int) -> Issued | None:
-        """The operation that may still read bytes which a lane writes. offset: in the batch's
-        shared memory, of a CTA that may be another one's."""
-        stride = self.batch.shared.stride
-        row = int(offset[0]) // stride
-        pipe = self.rows.get(row)
-        if pipe is None or pipe.reads is None:
-            return None
-        first = (offset.astype(np.int64) - row * stride) // CHUNK_BYTES
-        last = (offset.astype(np.int64) - row * stride + nbytes - 1) // CHUNK_BYTES
+    def overwritten(self, offset: Array, nbytes: int, lanes: Array) -> tuple[int, Issued] | None:
+        """Lanes write bytes of the batch's shared memory: the position of one that does while an
+        operation may still read them, and that operation."""
+        first = offset.astype(np.int64) // CHUNK_BYTES
         if first.size == 1:
-            number = int(pipe.reads[int(first[0]) : int(last[0]) + 1].max())
+            last = (int(offset[0]) + nbytes - 1) // CHUNK_BYTES + 1
+            numbers = self.reads[int(first[0]) : last].max(keepdims=True)
+            self.reads[int(first[0]) : last] = 0
         else:
-            number = int(max(pipe.reads[first].max(), pipe.reads[last].max()))
-        if not number or self.complete_for(lane, number):
+            numbers = self.reads[first]
+            self.reads[first] = 0
+        some = np.flatnonzero(numbers)
+        if not some.size:
             return None
-        return pipe.issued[number - 1]
+        rows = offset[some].astype(np.int64) // self.batch.shared.stride
+        cases = np.stack([rows, lanes[some] >> 5, numbers[some]])
+        _, where = np.unique(cases, axis=1, return_index=True)
+        for i in where.tolist():
+            number, lane = int(numbers[some[i]]), int(lanes[some[i]])
+            if not self.complete_for(lane, number):
+                return int(some[i]), self.of(int(rows[i])).issued[number - 1]
+        return None

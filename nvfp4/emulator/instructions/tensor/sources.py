@@ -149,7 +149,7 @@ def _note_chunks(  # type: ignore[no-untyped-def]
             unwritten[i, j] = False
             begin = start + offsets[i, j]
             chunk = begin >> 4
-            reads[offsets[i, j] >> 4] = number
+            reads[chunk] = number
             differs = widths[chunk] != 0 and widths[chunk] != width
             if differs and mismatch < 0 and (writers[begin] & THREAD) - 1 == engine:
                 mismatch = begin
@@ -187,7 +187,7 @@ def _defined(at: LaneSite, plan: Plan, start: int, number: int, name: str) -> Ar
     byte, fault, stamp, mismatch, some = _note_chunks(
         offsets, start, thread, threads, shared.clocks.known[row], shared.clocks.fenced[row],
         shared.writers, at.batch.kept(TileSwizzles).width, plan.descriptor.swizzle_bytes,
-        pipes_of(at).sources_of(at.lane), number, unset
+        pipes_of(at).reads, number, unset
     )  # fmt: skip
     if mismatch >= 0:
         _note_swizzle(at, plan.descriptor, int(mismatch), name)

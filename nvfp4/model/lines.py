@@ -1,0 +1,60 @@
+"""The time of a kernel by line of source, and what it would be without a line."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from nvfp4.emulator.cost import KernelCost
+from nvfp4.model.assembly import NoMachineCode
+from nvfp4.model.prediction import GPUS, Counted, kernel_time, no_prediction, predict
+from nvfp4.model.traffic import Access
+from nvfp4.records.options import Options
+
+_MOST_LEFT_OUT = 8
+_NOTICEABLE = 0.01
+
+Place = tuple[str | None, int | None]
+
+
+def line_times(cost: KernelCost, accesses: dict[int, Access], options: Options) -> dict[str, Any]:
+    """`predicted`, as of `records.prediction`; `lines`: by (file, line), us that the line is
+    answerable for, and the us of the kernel if it cost nothing, None where nobody asked."""
+    gpu = GPUS[options.model]
+    runs = {number: count for number, (count, _, _) in cost.ptx_lines.items()}
+    asked = Counted(
+        ptx=cost.ptx,
+        kernel=cost.entry,
+        grid=cost.grid,
+        block=cost.block,
+        shared_bytes=cost.shared_bytes,
+        runs={number: count // cost.launches for number, count in runs.items()},
+        accesses=accesses,
+    )
+    clean = options.flush == "clean"
+    try:
+        whole = predict(gpu, [asked], clean)
+    except NoMachineCode as error:
+        return {"predicted": no_prediction(gpu.name, str(error)), "lines": {}}
+    numbers: dict[Place, set[int]] = defaultdict(set)
+    for number, (_, file, line) in cost.ptx_lines.items():
+        numbers[file, line].add(number)
+    spent = whole.kernels[0].lines
+    times = {place: sum(spent.get(n, 0.0) for n in mine) for place, mine in numbers.items()}
+    found: dict[Place, tuple[float, float | None]] = {
+        each: (us, None) for each, us in times.items()
+    }
+    dirty_bytes = 0.0 if clean else float(gpu.dirty_bytes)
+    for place in sorted(times, key=lambda each: -times[each])[:_MOST_LEFT_OUT]:
+        if times[place] >= _NOTICEABLE * whole.us:
+            less = kernel_time(gpu, asked, dirty_bytes, without=frozenset(numbers[place]))
+            found[place] = times[place], whole.us - whole.kernels[0].us + less.us
+    return {"predicted": whole.to_dict(), "lines": found}
+
+
+def with_times(plain: dict[str, Any], times: dict[str, Any]) -> dict[str, Any]:
+    """A kernel's cost as plain values, its lines with `us` and `without_us`."""
+    for line in plain["lines"]:
+        us, without_us = times["lines"].get((line["file"], line["line"]), (None, None))
+        line["us"], line["without_us"] = us, without_us
+    return {**plain, "predicted": times["predicted"]}
