@@ -64,6 +64,8 @@ def call(text: str, new: bool) -> dict[str, Any]:
         "grid": [1, 1, 1],
         "block": [1, 1, 1],
         "cluster": [1, 1, 1],
+        "stream": 0,
+        "programmatic": False,
         "shared_bytes": 0,
         "parameters": [base.to_bytes(8, "little").hex()],
         "notes": [],

@@ -125,6 +125,8 @@ class Fuzzer:
             "grid": [1, 1, 1],
             "block": [64, 1, 1],
             "cluster": [1, 1, 1],
+            "stream": 0,
+            "programmatic": False,
             "shared_bytes": 0,
             "parameters": [each.to_bytes(8, "little").hex() for each in parameters],
             "notes": [["code", "message", None, "submission.py", 3]],

@@ -92,6 +92,8 @@ class Recorder:
                 "block": list(map(int, launch.block)),
                 "cluster": list(map(int, launch.cluster)),
                 "shared_bytes": int(launch.shared_bytes),
+                "stream": int(launch.stream),
+                "programmatic": bool(launch.programmatic),
                 "parameters": [bytes(each).hex() for each in launch.parameters],
                 "notes": notes,
             },

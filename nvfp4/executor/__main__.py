@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from nvfp4 import emulator
-from nvfp4.emulator import Buffer, EmulatorError, Launch, ListedMemory, Note, View, Worlds
+from nvfp4.emulator import Buffer, EmulatorError, Launch, ListedMemory, Note, UnderWay, View, Worlds
 from nvfp4.emulator.rendering import annotated_ptx, keep_listing
 from nvfp4.emulator.source import show_as
 from nvfp4.executor.mapped_memory import MappedMemory, NotMappable, contents, pages_of
@@ -79,6 +79,7 @@ class Execution:
         self._regions: tuple[Region, ...] = ()
         self._buffers: list[Buffer] = []
         self._worlds = Worlds()
+        self._under_way = UnderWay()
         self._submission, self._name = Path(), ""
 
     def open(self, request: OpenSession, fd: int | None) -> Opened:
@@ -111,6 +112,7 @@ class Execution:
             for number, step in enumerate(call.steps):
                 self._set_memory(step, request, call)
                 if number == 0:
+                    self._under_way = UnderWay()
                     self._worlds.forget_all_but(self._all_buffers())
                 if step.launch is not None:
                     self._run(step.launch, request, reports, prints, counts)
@@ -224,8 +226,10 @@ class Execution:
             ListedMemory(self._all_buffers()),
             tuple(Note(*each) for each in said.notes),
             deadline=request.deadline,
+            stream=said.stream,
+            programmatic=said.programmatic,
         )
-        report = emulator.run(launch, request.check, request.orders, self._worlds)
+        report = emulator.run(launch, request.check, request.orders, self._worlds, self._under_way)
         reports.append(report.to_dict())
         prints.append(report.output)
         if request.model:

@@ -87,6 +87,8 @@ class RecordedLaunch:
     block: tuple[int, ...]
     cluster: tuple[int, ...]
     shared_bytes: int
+    stream: int
+    programmatic: bool
     parameters: tuple[bytes, ...]
     notes: tuple[tuple[Any, ...], ...]
 
@@ -284,7 +286,7 @@ def _parameter(said: object) -> bytes:
 
 _launch_fields = (
     *("text", "kernel", "grid", "block", "cluster"),
-    *("shared_bytes", "parameters", "notes"),
+    *("shared_bytes", "stream", "programmatic", "parameters", "notes"),
 )
 
 
@@ -297,6 +299,8 @@ def _launch(said: object) -> RecordedLaunch:
         fields.numbers("block", 3, _most_threads),
         fields.numbers("cluster", 3, _most_threads),
         fields.number("shared_bytes", _most_shared_bytes),
+        fields.number("stream", _end_of_addresses - 1),
+        fields.flag("programmatic"),
         fields.listed("parameters", most_parameters, _parameter),
         fields.listed("notes", most_notes, _note),
     )

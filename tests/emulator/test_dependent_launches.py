@@ -90,6 +90,19 @@ def test_a_write_that_the_launch_before_may_overwrite() -> None:
         chain.run(f"{MINE_IN_GRID} mov.u32 %r5, 7; st.global.u32 [%d0], %r5;", programmatic=True)
 
 
+def test_the_bytes_that_a_launch_has_written_are_known_exactly() -> None:
+    chain = Chain()
+    odd = "and.b32 %r6, %r3, 3; setp.eq.u32 %p1, %r6, 1;"
+    chain.run(FIRST.format(TRIGGER).replace("st.global", f"{odd} @%p1 st.global"))
+    even = "setp.ne.u32 %p1, %r6, 1; mov.u32 %r5, 0; @%p1 ld.global"
+    body = f"{LOAD} {WAIT} {STORE}".replace("ld.global", f"and.b32 %r6, %r3, 3; {even}")
+    assert codes(chain.run(body, programmatic=True)) == []
+    chain = Chain()
+    chain.run(FIRST.format(TRIGGER).replace("st.global", f"{odd} @%p1 st.global"))
+    with pytest.raises(errors.EarlyAccess, match=r"byte 4 of x"):
+        chain.run(f"{LOAD} {WAIT} {STORE}", programmatic=True)
+
+
 def test_one_thread_may_wait_for_its_block() -> None:
     chain = Chain()
     chain.run(FIRST.format(TRIGGER))

@@ -345,13 +345,25 @@ class GlobalRaces:
     def written(self) -> list[tuple[int, Array]]:
         """(address of a buffer, which of its bytes were written), atomics included: bool[...]."""
         found = []
-        for start, stamps in zip(self.starts.tolist(), self._stamps, strict=True):
-            writers, *readers = stamps.reshape(3, -1)
-            bits = writers >> _BYTES & 3
-            for reader in readers:
-                bits |= np.where(reader & ATOMIC, reader >> _BYTES & 3, 0)
-            both = np.stack((bits & 1, bits >> 1), axis=1).reshape(-1).astype(np.bool_)
-            found.append((start, both[start & 1 :]))
+        for start, end, stamps in zip(
+            self.starts.tolist(), self.ends.tolist(), self._stamps, strict=True
+        ):
+            first = start >> 1
+            whole = np.zeros(2 * (((end + 1) >> 1) - first), np.bool_)
+            buffer, _ = self._memory.nearest(start) or (None, 0)
+            assert buffer is not None
+            for low, high in _runs(np.flatnonzero(self._memory.flags(buffer) & WRITTEN)):
+                cells = slice(
+                    max((((start >> 5) + low) << 4) - first, 0),
+                    (((start >> 5) + high) << 4) - first,
+                )
+                writers, *readers = stamps.reshape(3, -1)[:, cells]
+                bits = writers >> _BYTES & 3
+                for reader in readers:
+                    bits |= np.where(reader & ATOMIC, reader >> _BYTES & 3, 0)
+                both = np.stack((bits & 1, bits >> 1), axis=1).reshape(-1)
+                whole[2 * cells.start : 2 * cells.start + both.size] = both
+            found.append((start, whole[start & 1 :]))
         return found
 
     def missed(self) -> bool:
@@ -413,6 +425,21 @@ class Found(NamedTuple):
     lanes: int
     early: int = -1
     writer_of_early: int = 0
+
+
+_MOST_RUNS = 1024
+
+
+def _runs(numbers: Array) -> list[tuple[int, int]]:
+    """Growing numbers as ranges, (first, last + 1) each; few, which may have gaps then."""
+    if not numbers.size:
+        return []
+    gaps = np.flatnonzero(np.diff(numbers) > 1)
+    if gaps.size >= _MOST_RUNS:
+        return [(int(numbers[0]), int(numbers[-1]) + 1)]
+    firsts = numbers[np.concatenate(([0], gaps + 1))]
+    lasts = numbers[np.concatenate((gaps, [numbers.size - 1]))]
+    return [(int(a), int(b) + 1) for a, b in zip(firsts, lasts, strict=True)]
 
 
 def channels(address: Array) -> Array:

@@ -19,11 +19,12 @@ from nvfp4.records.launch import Buffer
 
 @dataclass
 class Written:
-    """What a launch has written of a buffer. where: bool[nbytes]. before: its contents then."""
+    """What a launch has written of a buffer. where: bool[nbytes]. before: its contents then, where
+    the next launch may have seen them."""
 
     buffer: Buffer
     where: Array
-    before: Array
+    before: Array | None
 
 
 @dataclass
@@ -62,7 +63,8 @@ def footprint(
     for address, where in races.written() if races is not None else ():
         if address in memory.kept:
             buffer, before = memory.kept[address]
-            written.append(Written(buffer, where[: buffer.nbytes], before))
+            seen = before if triggers else None
+            written.append(Written(buffer, where[: buffer.nbytes], seen))
     return Footprint(kernel, written, triggers, waits)
 
 
@@ -86,7 +88,7 @@ class Hazards:
         self._landing: list[tuple[Footprint, Written, Array]] = []
         if early:
             for launch, part in self._parts:
-                if launch.triggers:
+                if part.before is not None:
                     memory.keep_contents(part.buffer.address, part.buffer.address)
                     now = contents(part.buffer)
                     self._landing.append((launch, part, now.copy()))
