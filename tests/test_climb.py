@@ -189,7 +189,7 @@ def test_tables_show_counts_times_and_the_correlation() -> None:
     row = "| [01_template](cute/01_template.py) | pass | 2.50 | 2.00 | 0 | 40 | 75% | 100.0* |"
     assert row in text
     assert "NVIDIA H100, us" in text
-    assert "correlation of measured and published times 1.00, over 13 rungs." in text
+    assert "correlation of measured and published times 1.00, over 14 rungs." in text
 
 
 def test_tables_are_put_between_their_marks() -> None:
