@@ -111,7 +111,6 @@ finding_codes = {
     "unwritten_tensor": "Tensor memory is read that nothing has written.",
     "tensor_race": "Tensor memory is touched while an operation nobody has waited for uses it.",
     "tensor_swizzle": "A tensor core reads by another swizzle than a tensor map has written with.",
-    "tensor_fence": "Relaxed operations order accesses to tensor memory, with no tcgen05.fence.",
     "output_dtype": "c has another dtype than float16, which the contest takes.",
     "tolerance": "An error over the limit, which only the contest's rounding lets through.",
     "unjoined_stream": "A kernel runs in a stream that the current one does not wait for.",

@@ -259,16 +259,6 @@ class MismatchedSwizzle(MemoryFault):
     )
 
 
-class MissingTensorFence(MemoryFault):
-    """Threads order accesses to tensor memory by relaxed operations, with no tcgen05.fence."""
-
-    code = "tensor_fence"
-    rule = (
-        "PTX ISA, Specialized Inter-thread Synchronization for tcgen05 instructions: "
-        "fence::before_thread_sync and fence::after_thread_sync order them across threads"
-    )
-
-
 class SharedRace(MemoryFault):
     """Two threads touched one shared byte, one of them writing, with no barrier between."""
 

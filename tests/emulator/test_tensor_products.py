@@ -168,3 +168,247 @@ def test_infinities_and_nans_come_out_as_such() -> None:
     codes = np.zeros((1, 32), np.uint8)
     bad = fused_dots.block_dots(codes, codes, scales, scales, "ue4m3", c[:, :1], negate=False)
     assert bad.tolist() == [[0x7FFFFFFF]]
+
+
+# --- kinds without block scales, layouts ----------------------------------------------------------
+
+WIDTHS = {0: 16, 6: 32, 4: 64, 2: 128}
+"""Bytes of a line, by the code of the swizzle."""
+
+
+def swizzled(rows: Array, swizzle: int) -> Array:
+    """Rows of bytes, K-major, uint8[rows, 32], at the start of lines as wide as the swizzle."""
+    width = WIDTHS[swizzle]
+    lines = np.zeros((len(rows), max(width, 32)), np.uint8)
+    lines[:, :32] = rows
+    if not swizzle:
+        return core_matrices(rows)
+    flat = np.zeros(lines.size, np.uint8)
+    for start in range(0, flat.size, 16):
+        row, byte = divmod(start, width)
+        flat[start ^ ((start >> 7) & (width // 16 - 1)) << 4 :][:16] = lines[row, byte : byte + 16]
+    return flat
+
+
+def aligned_to(tiles: list[Array], nbytes: int) -> tuple[list[Array], list[int]]:
+    """The tiles with gaps, and where they start."""
+    padded = [np.pad(each, (0, -each.size % nbytes)) for each in tiles]
+    return padded, (TILES + np.cumsum([0, *(each.size for each in padded)])).tolist()
+
+
+KINDS = {
+    "f16": ("f16", np.float16, 0, 0),
+    "bf16": ("f16", np.uint16, 1, 1),
+    "tf32": ("tf32", np.float32, 2, 2),
+    "e4m3": ("f8f6f4", np.uint8, 0, 0),
+    "e5m2": ("f8f6f4", np.uint8, 1, 1),
+    "i8": ("i8", np.int8, 1, 1),
+    "u8": ("i8", np.uint8, 0, 0),
+}
+
+
+def drawn(name: str, rows: int, seed: int) -> tuple[Array, Array]:
+    """(bytes, uint8[rows, 32], values) of small integers, which every type holds."""
+    rng = np.random.default_rng(seed)
+    dtype = KINDS[name][1]
+    size = np.dtype(dtype).itemsize
+    values = rng.integers(0 if name == "u8" else -4, 5, (rows, 32 // size)).astype(np.float64)
+    if name == "bf16":
+        codes = (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    elif name in FORMATS and size == 1:
+        table = decode(np.arange(256, dtype=np.uint8), FORMATS[name])
+        codes = np.array([int(np.flatnonzero(table == each)[0]) for each in values.flat], np.uint8)
+        codes = codes.reshape(values.shape)
+    else:
+        codes = values.astype(dtype)
+    return np.ascontiguousarray(codes).view(np.uint8).reshape(rows, 32), values
+
+
+def instruction_bits(name: str, rows: int, columns: int, half: bool = False) -> int:
+    d = 2 if KINDS[name][0] == "i8" else 0 if half else 1
+    _, _, a, b = KINDS[name]
+    return d << 4 | a << 7 | b << 10 | columns // 8 << 17 | rows // 16 << 24
+
+
+def product(
+    kind: str, a: int, b: int, bits: int, more: str = "", first: str = "", ws: str = ""
+) -> str:
+    return by_one_thread(f"""
+mov.b64 %d5, {a}; mov.b64 %d6, {b}; mov.b32 %r5, {bits};
+setp.ne.u32 %p5, %r0, %r0; setp.eq.u32 %p6, %r0, %r0; {first}
+tcgen05.mma{ws}.cta_group::1.kind::{kind} [%r1], %d5, %d6, %r5, {more}; {COMMIT}""")
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("swizzle", WIDTHS)
+def test_a_product_of_any_kind_reads_any_swizzle(name: str, swizzle: int) -> None:
+    (a, left), (b, right) = drawn(name, 128, 1), drawn(name, 16, 2)
+    tiles, starts = aligned_to([swizzled(a, swizzle), swizzled(b, swizzle)], 1024)
+    leading, stride = (128, 256) if not swizzle else (16, 8 * WIDTHS[swizzle])
+    of_a, of_b = (descriptor(each, leading, stride, swizzle) for each in starts[:2])
+    kind = KINDS[name][0]
+    middle = (
+        product(kind, of_a, of_b, instruction_bits(name, 128, 16), "%p5") + WAIT + read_back(16)
+    )
+    out = np.zeros((128, 16), np.uint32)
+    report = execute(middle, tiles, out)
+    found = out.view(np.int32 if kind == "i8" else np.float32)
+    assert np.array_equal(found, left @ right.T)
+    assert not report.findings
+
+
+@pytest.mark.parametrize("name", ["f16", "e4m3", "i8", "tf32"])
+def test_a_transposed_matrix_is_read_along_the_other_side(name: str) -> None:
+    (a, left), (b, right) = drawn(name, 128, 1), drawn(name, 16, 2)
+    kind, dtype = KINDS[name][:2]
+    size = np.dtype(dtype).itemsize
+
+    def along_rows(rows: Array) -> Array:
+        """Chunks of 16 bytes along M or N, 8 of them along K next to each other."""
+        elements = rows.reshape(len(rows), -1, size).transpose(1, 0, 2).reshape(32 // size, -1)
+        if name == "tf32":  # lines of 128 bytes, 4 along K, in atoms of 32 bytes
+            width = elements.shape[1]
+            flat = np.zeros(8 * max(width, 128), np.uint8)
+            for k in range(8):
+                for byte in range(0, width, 16):
+                    at = byte // 128 * 1024 + k // 4 * 512 + k % 4 * 128 + byte % 128
+                    flat[at ^ ((at >> 7) & 3) << 5 :][:16] = elements[k, byte : byte + 16]
+            return flat
+        chunks = elements.reshape(elements.shape[0] // 8, 8, -1, 16)
+        return np.ascontiguousarray(chunks.transpose(2, 0, 1, 3)).reshape(-1)
+
+    tiles, starts = aligned_to([along_rows(a), along_rows(b)], 1024)
+    groups = 32 // size // 8
+    # Without a swizzle: leading to the next 8 of K, stride to the next chunk of M or N.
+    form = (1024, 512, 1) if name == "tf32" else (128, 128 * groups, 0)
+    of_a, of_b = (descriptor(each, *form) for each in starts[:2])
+    bits = instruction_bits(name, 128, 16) | 1 << 15 | 1 << 16
+    out = np.zeros((128, 16), np.uint32)
+    report = execute(product(kind, of_a, of_b, bits, "%p5") + WAIT + read_back(16), tiles, out)
+    assert np.array_equal(out.view(np.int32 if kind == "i8" else np.float32), left @ right.T)
+    assert not report.findings
+
+
+def plain(name: str = "f16", rows: int = 128, columns: int = 16) -> tuple[Any, ...]:
+    (a, left), (b, right) = drawn(name, rows, 1), drawn(name, columns, 2)
+    tiles = [core_matrices(a), core_matrices(b)]
+    of_a = descriptor(TILES, 128, 256)
+    of_b = descriptor(TILES + tiles[0].size, 128, 256)
+    return tiles, of_a, of_b, left, right
+
+
+def test_sums_in_f16_stand_in_the_lower_halves() -> None:
+    tiles, of_a, of_b, left, right = plain()
+    out = np.zeros((128, 16), np.uint32)
+    bits = instruction_bits("f16", 128, 16, half=True)
+    execute(product("f16", of_a, of_b, bits, "%p5") + WAIT + read_back(16), tiles, out)
+    assert np.array_equal(out.astype(np.uint16).view(np.float16), left @ right.T)
+
+
+def test_matrices_are_negated_and_d_is_scaled() -> None:
+    tiles, of_a, of_b, left, right = plain()
+    out = np.zeros((128, 16), np.uint32)
+    bits = instruction_bits("f16", 128, 16)
+    first = "tcgen05.mma.cta_group::1.kind::f16 [%r1], %d5, %d6, %r5, %p5;"
+    first += f"mov.b32 %r5, {bits | 1 << 13};"
+    middle = product("f16", of_a, of_b, bits, "%p6, 1", first) + WAIT + read_back(16)
+    execute(middle, tiles, out)
+    assert np.array_equal(out.view(np.float32), -(left @ right.T) / 2)
+
+
+def test_disabled_lanes_stay_as_they_are() -> None:
+    tiles, of_a, of_b, left, right = plain()
+    out = np.zeros((128, 16), np.uint32)
+    bits = instruction_bits("f16", 128, 16)
+    first = "tcgen05.mma.cta_group::1.kind::f16 [%r1], %d5, %d6, %r5, %p5;"
+    first += "mov.b32 %r6, 0xff; mov.b32 %r7, 0; mov.b32 %r8, 0x80000000;"
+    more = "{%r6, %r7, %r7, %r8}, %p6"
+    execute(product("f16", of_a, of_b, bits, more, first) + WAIT + read_back(16), tiles, out)
+    expected = 2 * left @ right.T
+    expected[[*range(8), 127]] /= 2
+    assert np.array_equal(out.view(np.float32), expected)
+
+
+def test_with_m_64_rows_are_the_first_16_lanes_of_each_32() -> None:
+    tiles, of_a, of_b, left, right = plain(rows=64)
+    out = np.zeros((128, 16), np.uint32)
+    bits = instruction_bits("f16", 64, 16)
+    read = read_back(16).replace("mul.wide", "shr.u32 %r9, %r0, 4; and.b32 %r9, %r9, 1;"
+                                 "setp.eq.u32 %p9, %r9, 0; mul.wide")  # fmt: skip
+    read = read.replace("st.global", "@%p9 st.global")
+    report = execute(product("f16", of_a, of_b, bits, "%p5") + WAIT + read, tiles, out)
+    expected = np.zeros((128, 16))
+    expected[np.arange(64) // 16 * 32 + np.arange(64) % 16] = left @ right.T
+    assert np.array_equal(out.view(np.float32), expected)
+    assert not report.findings
+
+
+@pytest.mark.parametrize("rows", [32, 64, 128])
+def test_weight_stationary_products_put_parts_of_n_into_further_lanes(rows: int) -> None:
+    tiles, of_a, of_b, left, right = plain(rows=rows, columns=64)
+    width = 64 * rows // 128
+    out = np.zeros((128, width), np.uint32)
+    bits = instruction_bits("f16", rows, 64)
+    middle = product("f16", of_a, of_b, bits, "%p5", ws=".ws") + WAIT + read_back(width)
+    execute(middle, tiles, out, columns=64)
+    expected = (left @ right.T).reshape(rows, 128 // rows, width).transpose(1, 0, 2)
+    assert np.array_equal(out.view(np.float32), expected.reshape(128, width))
+
+
+@pytest.mark.parametrize("name", ["f16", "e4m3", "tf32"])
+def test_a_may_stand_in_tensor_memory(name: str) -> None:
+    tiles, _, of_b, left, right = plain(name)
+    of_b = descriptor(TILES + tiles[0].size, 128, 256)
+    raw = drawn(name, 128, 1)[0]
+    tiles = [core_matrices(raw), tiles[1]]
+    first = f"mov.b64 %d3, {descriptor(TILES, 128, 256)}; add.u32 %r3, %r1, 16;"
+    first += "tcgen05.cp.cta_group::1.128x256b [%r3], %d3;"
+    bits = instruction_bits(name, 128, 16)
+    kind = KINDS[name][0]
+    text = product(kind, 0, of_b, bits, "%p5", first).replace(" [%r1], %d5,", " [%r1], [%r3],")
+    out = np.zeros((128, 16), np.uint32)
+    report = execute(text + WAIT + read_back(16), tiles, out)
+    assert np.array_equal(out.view(np.float32), left @ right.T)
+    assert not report.findings
+
+
+def test_narrow_elements_stand_16_to_a_chunk() -> None:
+    """kind::f8f6f4 with E2M1 and E3M2: 8 and 12 bytes of data, then padding."""
+    rng = np.random.default_rng(5)
+    a, b = rng.integers(0, 16, (128, 32), np.uint8), rng.integers(0, 64, (16, 32), np.uint8)
+
+    def packed(codes: Array, bits: int) -> Array:
+        flat = np.unpackbits(codes[..., None], axis=-1, bitorder="little")[..., :bits]
+        data = np.packbits(flat.reshape(len(codes), 2, -1), axis=-1, bitorder="little")
+        return np.pad(data, ((0, 0), (0, 0), (0, 16 - 2 * bits))).reshape(len(codes), 32)
+
+    tiles = [core_matrices(packed(a, 4)), core_matrices(packed(b, 6))]
+    of_a, of_b = (descriptor(each, 128, 256) for each in (TILES, TILES + tiles[0].size))
+    bits = 1 << 4 | 5 << 7 | 4 << 10 | 16 // 8 << 17 | 128 // 16 << 24
+    out = np.zeros((128, 16), np.uint32)
+    execute(product("f8f6f4", of_a, of_b, bits, "%p5") + WAIT + read_back(16), tiles, out)
+    expected = decode(a, FORMATS["e2m1"]) @ decode(b, FORMATS["e3m2"]).T
+    assert np.array_equal(out.view(np.float32), expected.astype(np.float32))
+
+
+def test_a_product_of_fp8_has_a_scale_for_32_elements() -> None:
+    (a, left), (b, right) = drawn("e4m3", 128, 1), drawn("e4m3", 16, 2)
+    rng = np.random.default_rng(6)
+    sa, sb = (rng.integers(120, 132, (rows, 4), np.uint8) for rows in (128, 16))
+    tiles = [core_matrices(a), core_matrices(b), in_lanes(sa), in_lanes(sb)]
+    starts = TILES + np.cumsum([0, *(each.size for each in tiles)])
+    bits = 16 // 8 << 17 | 1 << 23 | 1 << 27 | 3 << 29 | 1 << 4
+    middle = by_one_thread(f"""
+mov.b64 %d3, {descriptor(starts[2], 0, 128)}; mov.b64 %d4, {descriptor(starts[3], 0, 128)};
+add.u32 %r3, %r1, 16; add.u32 %r4, %r1, 20; setp.ne.u32 %p5, %r0, %r0;
+tcgen05.cp.cta_group::1.32x128b.warpx4 [%r3], %d3;
+tcgen05.cp.cta_group::1.32x128b.warpx4 [%r4], %d4;
+mov.b64 %d5, {descriptor(starts[0], 128, 256)}; mov.b64 %d6, {descriptor(starts[1], 128, 256)};
+mov.b32 %r5, {bits};
+tcgen05.mma.cta_group::1.kind::mxf8f6f4.block_scale [%r1], %d5, %d6, %r5, [%r3], [%r4], %p5;
+{COMMIT}""")
+    out = np.zeros((128, 16), np.uint32)
+    execute(middle + WAIT + read_back(16), tiles, out)
+    one = left * np.exp2(sa[:, 3:].astype(float) - 127)
+    other = right * np.exp2(sb[:, 1:2].astype(float) - 127)
+    assert np.array_equal(out.view(np.float32), (one @ other.T).astype(np.float32))

@@ -21,7 +21,6 @@ from nvfp4.emulator.errors import (
     MismatchedSwizzle,
     MissingFence,
     MissingProxyFence,
-    MissingTensorFence,
     MissingWarpSync,
     OrderDependence,
     ReadOnlyLoad,
@@ -41,7 +40,7 @@ from nvfp4.emulator.state.order import Order
 from nvfp4.records.launch import Buffer
 
 _UNDEFINED = (UninitialisedRegister, UninitialisedShared)
-_UNFENCED = (MissingFence, MissingProxyFence, MissingTensorFence, ReadOnlyLoad)
+_UNFENCED = (MissingFence, MissingProxyFence, ReadOnlyLoad)
 _NEVER_THE_CAUSE = (MissingWarpSync, UnwaitedStore, MismatchedSwizzle, *_UNFENCED)
 
 Kept = Mapping[int, tuple[Buffer, Array]]
