@@ -30,6 +30,9 @@ _slow_s = longest_call_s / 3
 least_left_s = 5.0
 """For what comes after them in the judge's time limit."""
 
+_out_of_steps = "kernel.runaway_kernel"
+"""Of an emulated kernel that had no time left, which says nothing of its inputs."""
+
 _more = "(in another call with other inputs of the same shape)"
 
 
@@ -92,7 +95,7 @@ class LaterCalls:
             opened.call_again(lambda: drawn, runs=True)
             return True
         except SubmissionFailed as failed:
-            if failed.end is Exit.TIMED_OUT:
+            if failed.end is Exit.TIMED_OUT or failed.failure.code == _out_of_steps:
                 raise
             before = failed
         opened.resume()

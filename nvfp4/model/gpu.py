@@ -12,12 +12,17 @@ Curve = tuple[tuple[int, float], ...]
 class Gpu:
     """Clocks in MHz, latencies and intervals in cycles of an SM, unless the name says otherwise.
 
-    arch: what ptxas compiles for. launch_us: what the contest's clock shows for an empty kernel.
-    cta_dispatch_ns: between two CTAs of a grid, on the whole GPU. clean, dirty: achieved reads, the
-    latter while the L2 has to be written back; dirty_bytes: how much is read like that at most.
-    intervals: cycles for which a warp instruction keeps a pipe of a scheduler busy. xu: conversions
-    and special functions. l2_port_bytes, l1_bytes: a cycle, of one SM. l1_tags: cache lines that a
-    load may touch in a cycle. cold_line: what the first warp waits for 128 bytes of code.
+    arch: what ptxas compiles for. launch_us: what the contest's clock shows for an empty kernel;
+    kernel_gap_us: for one more. cta_dispatch_ns: between two CTAs of a grid, on the whole GPU;
+    cta_start: until one that follows another on an SM runs. clean, dirty: achieved reads, the
+    latter while the L2 has to be written back, which costs dirty_us at first. l2_port_bytes: of one
+    SM, a cycle; l2_gbps: of all. l1_lines: of 128 bytes that a load touches, a cycle.
+    shared_passes: that an access to shared memory takes beyond those that it needs. barrier: from
+    the last warp's arrival. branch: beyond its own stall, if it is taken.
+
+    The rest: for how many cycles a warp instruction keeps a pipe of a scheduler busy. half: f16x2;
+    widen: f16 to f32; packed: f32x2; unpack: FP4 or FP8 to f16x2; xu: special functions.
+    uncertainty: half of the interval that is printed, as a natural logarithm.
     """
 
     name: str
@@ -35,26 +40,26 @@ class Gpu:
     reserved_shared_bytes: int
     clean: Curve
     dirty: Curve
-    dirty_bytes: int
+    dirty_us: float
     dram_latency_ns: float
     l2_latency: int
     l1_latency: int
     shared_latency: int
     l2_port_bytes: float
     l2_gbps: float
-    l1_bytes: float
-    l1_tags: float
-    cold_line: int
+    l1_lines: float
+    shared_passes: int
     barrier: int
     branch: int
-    fma: int
-    half: int
-    packed: int
-    imad: int
-    alu: int
-    unpack: int
-    xu: int
-    tensor: int
+    fma: float
+    half: float
+    widen: float
+    packed: float
+    imad: float
+    alu: float
+    unpack: float
+    xu: float
+    tensor: float
     uncertainty: float
 
     @property

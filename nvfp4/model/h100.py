@@ -1,4 +1,6 @@
-"""An H100 SXM, by `python -m scripts.microbench`; what comes from elsewhere names its source."""
+"""An H100 SXM, by `python -m scripts.microbench` on one (driver 580.159.04, 2026-11-23), but where
+another source is named: L, Luo et al., arXiv 2402.13499, table of latencies.
+"""
 
 from nvfp4.model.gpu import Gpu
 
@@ -8,36 +10,54 @@ H100 = Gpu(
     name="H100",
     arch="sm_90a",
     sms=132,
-    clock_mhz=1755,
-    launch_us=2.6,
-    kernel_gap_us=1.0,
-    cta_dispatch_ns=0.49,
-    cta_start=300,
-    warps=64,
+    clock_mhz=1980,  # clock_mhz
+    launch_us=3.3,  # launches_us, empty
+    kernel_gap_us=2.5,  # launches_us, two less empty
+    cta_dispatch_ns=0.6,  # launches_us, from grid_64x to grid_1024x
+    cta_start=515,  # launches_us, a wave of spin_4000 less 4000 cycles
+    warps=64,  # CUDA C++ Programming Guide, technical specifications, as the next four
     ctas=32,
     registers=65536,
     shared_bytes=228 * _KIB,
     reserved_shared_bytes=_KIB,
-    clean=((8 * _KIB, 1600), (16 * _KIB, 2500), (24 * _KIB, 2850), (32 * _KIB, 3000)),
-    dirty=((8 * _KIB, 1600), (16 * _KIB, 2400), (24 * _KIB, 2500), (32 * _KIB, 2550)),
-    dirty_bytes=50 << 20,
-    dram_latency_ns=480,
-    l2_latency=262,
-    l1_latency=33,
-    shared_latency=30,
-    l2_port_bytes=64,
-    l2_gbps=5700,
-    l1_bytes=128,
-    l1_tags=4,
-    cold_line=40,
-    barrier=24,
-    branch=8,
-    fma=1,
+    # read_gbps
+    clean=(
+        (1 * _KIB, 331),
+        (2 * _KIB, 652),
+        (4 * _KIB, 1260),
+        (8 * _KIB, 2179),
+        (12 * _KIB, 2509),
+        (16 * _KIB, 2796),
+        (24 * _KIB, 2994),
+        (32 * _KIB, 3091),
+        (64 * _KIB, 3132),
+    ),
+    # cold_read_us, contest, from 32 to 256 MiB; and how much later than after a clean flush
+    dirty=(
+        (4 * _KIB, 1258),
+        (8 * _KIB, 2163),
+        (16 * _KIB, 2742),
+        (32 * _KIB, 2854),
+        (64 * _KIB, 2870),
+    ),
+    dirty_us=1.4,
+    dram_latency_ns=354,  # latency_cycles, memory
+    l2_latency=263,  # L
+    l1_latency=41,  # L
+    shared_latency=23,  # latency_cycles, shared
+    l2_port_bytes=80,  # l2_gbps, 4_blocks
+    l2_gbps=7500,  # l2_gbps, from 8 to 24 MiB
+    l1_lines=1,  # l1_cycles, l1_words
+    shared_passes=1,  # l1_cycles, shared
+    barrier=20,  # latency_cycles, barrier
+    branch=8,  # latency_cycles, branch
+    fma=1,  # pipe_cycles with 8 warps a scheduler, as the next ones
     half=1,
+    widen=2,
     packed=2,
     imad=2,
     alu=2,
-    unpack=2,
+    unpack=2.4,
     xu=8,
     tensor=8,
     uncertainty=0.2,

@@ -14,10 +14,4 @@ def _scaled(curve: Curve) -> Curve:
     return tuple((round(nbytes * _FASTER), gbps * _FASTER) for nbytes, gbps in curve)
 
 
-H200 = replace(
-    H100,
-    name="H200",
-    clean=_scaled(H100.clean),
-    dirty=_scaled(H100.dirty),
-    dirty_bytes=60 << 20,  # its L2, as the driver says
-)
+H200 = replace(H100, name="H200", clean=_scaled(H100.clean), dirty=_scaled(H100.dirty))

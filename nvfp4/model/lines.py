@@ -44,10 +44,9 @@ def line_times(cost: KernelCost, accesses: dict[int, Access], options: Options) 
     found: dict[Place, tuple[float, float | None]] = {
         each: (us, None) for each, us in times.items()
     }
-    dirty_bytes = 0.0 if clean else float(gpu.dirty_bytes)
     for place in sorted(times, key=lambda each: -times[each])[:_MOST_LEFT_OUT]:
         if times[place] >= _NOTICEABLE * whole.us:
-            less = kernel_time(gpu, asked, dirty_bytes, without=frozenset(numbers[place]))
+            less = kernel_time(gpu, asked, clean, without=frozenset(numbers[place]))
             found[place] = times[place], whole.us - whole.kernels[0].us + less.us
     return {"predicted": whole.to_dict(), "lines": found}
 

@@ -21,9 +21,6 @@ ISSUE, FMA, HALF, ALU, IMAD, XU, LSU, UNIFORM, TENSOR = range(9)
 
 PIPES = ("issue", "fma", "half", "alu", "imad", "xu", "lsu", "uniform", "tensor")
 
-CODE_LINE_BYTES = 128
-_INSTRUCTION_BYTES = 16
-
 _FMA = frozenset(("FFMA", "FMUL", "FADD"))
 _PACKED = frozenset(("FFMA2", "FMUL2", "FADD2"))
 _HALF = frozenset(("HFMA2", "HMUL2", "HADD2"))
@@ -62,7 +59,6 @@ class Machine:
     busy: Array
     own_rate: Array
     shared_rate: Array
-    code_line: Array
     trace: Array
     trace_start: Array
     of_warp: Array
@@ -77,7 +73,7 @@ class _Use:
 
     kind: int
     pipe: int
-    interval: int
+    interval: float
     latency: int = 0
     own: float = 0.0
     shared: float = 0.0
@@ -100,7 +96,7 @@ def machine(
     return Machine(
         kind=column("kind", np.int64),
         pipe=column("pipe", np.int64),
-        interval=column("interval", np.int64),
+        interval=column("interval", np.float64),
         stall=np.array([max(1, i.stall) for i in listed], np.int64),
         waits=np.array([i.waits for i in listed], np.int64),
         sets=np.array([i.sets if i.sets != NO_SCOREBOARD else -1 for i in listed], np.int64),
@@ -111,7 +107,6 @@ def machine(
         busy=column("busy", np.float64),
         own_rate=column("own_rate", np.float64),
         shared_rate=column("shared_rate", np.float64),
-        code_line=np.arange(len(listed), dtype=np.int64) * _INSTRUCTION_BYTES // CODE_LINE_BYTES,
         trace=np.concatenate([np.array(t, np.int64) for t in paths.traces]),
         trace_start=starts.astype(np.int64),
         of_warp=np.array(paths.of_warp, np.int64),
@@ -125,7 +120,8 @@ def _use(gpu: Gpu, each: Instruction, access: Access, l2_share: float) -> _Use:
     if name in _GLOBAL_LOADS or name in _GLOBAL_STORES or name == "LDGSTS":
         return _global_use(gpu, each, access, l2_share)
     if name in _SHARED:
-        return _Use(SHARED, LSU, 2, gpu.shared_latency, busy=max(access.passes, words))
+        passes = max(access.passes, words) + gpu.shared_passes
+        return _Use(SHARED, LSU, 2, gpu.shared_latency, busy=passes)
     if name in _LOCAL:
         return _Use(LOAD, LSU, 2, gpu.l1_latency, busy=words)
     if name == "SHFL":
@@ -149,7 +145,8 @@ def _use(gpu: Gpu, each: Instruction, access: Access, l2_share: float) -> _Use:
 def _global_use(gpu: Gpu, each: Instruction, access: Access, l2_share: float) -> _Use:
     """Of an access to global memory. A load that leaves nothing in L1 fetches what other thread
     blocks have fetched before."""
-    busy = max(1.0, access.lines / gpu.l1_tags, _SECTOR_BYTES * access.sectors / gpu.l1_bytes)
+    wide = _WIDTH.search(each.opcode)
+    busy = max(int(wide[1]) / 32 if wide else 1.0, access.lines / gpu.l1_lines)
     if each.name in _GLOBAL_STORES:
         return _Use(STORE, LSU, 2, gpu.l1_latency, shared=_SECTOR_BYTES * access.shared, busy=busy)
     part = 1.0 if ".NA" in each.opcode else l2_share
@@ -167,7 +164,7 @@ def _global_use(gpu: Gpu, each: Instruction, access: Access, l2_share: float) ->
     )
 
 
-def _pipe(gpu: Gpu, each: Instruction) -> tuple[int, int]:
+def _pipe(gpu: Gpu, each: Instruction) -> tuple[int, float]:
     """Which pipe of its scheduler an instruction keeps busy, and for how many cycles."""
     name = each.name
     if name in _NONE:
@@ -176,6 +173,8 @@ def _pipe(gpu: Gpu, each: Instruction) -> tuple[int, int]:
         return FMA, gpu.fma
     if name in _PACKED:
         return FMA, gpu.packed
+    if name == "HADD2" and ".F32" in each.opcode:
+        return HALF, gpu.widen
     if name in _HALF:
         return HALF, gpu.half
     if name in _IMAD:

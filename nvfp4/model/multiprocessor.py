@@ -1,7 +1,7 @@
 """One multiprocessor, instruction by instruction, until its thread blocks have ended.
 
 Four schedulers issue an instruction a cycle each, the one that could go first. A warp waits for the
-cycles and the scoreboards that its code names, for a pipe, or for code. A load is answered by L1,
+cycles and the scoreboards that its code names, or for a pipe. A load is answered by L1,
 L2 or memory; memory takes as long as it was measured to take with so many bytes in flight.
 """
 
@@ -27,13 +27,13 @@ from nvfp4.model.machine import (
 
 (
     ISSUED, WAITS_PIPE, WAITS_FIXED, WAITS_MEMORY, WAITS_BANDWIDTH, WAITS_L2, WAITS_L1,
-    WAITS_SHARED, WAITS_BARRIER, WAITS_CODE, WAITS_START,
-) = range(11)  # fmt: skip
+    WAITS_SHARED, WAITS_BARRIER, WAITS_START,
+) = range(10)  # fmt: skip
 """What a scheduler does in a cycle, or why it does nothing."""
 
 REASONS = (
     "issue", "pipe", "latency", "memory_latency", "memory_bandwidth", "l2", "l1", "shared",
-    "barrier", "code", "start",
+    "barrier", "start",
 )  # fmt: skip
 
 _BACKLOG = 32
@@ -62,15 +62,14 @@ def _latency(bytes_in_flight, curve_bytes, curve_cycles):  # type: ignore[no-unt
 @loop
 def simulate(  # type: ignore[no-untyped-def]
     kind, pipe, interval, stall, waits, sets, reads, latency, own, shared, busy, own_rate,
-    shared_rate, code_line, trace, trace_start, of_warp,
-    ctas, resident, spacing, cta_start, load_share, dirty_bytes,
-    curve_bytes, clean_cycles, dirty_cycles, l2_latency, port_bytes, cold_line, branch,
+    shared_rate, trace, trace_start, of_warp,
+    ctas, resident, spacing, cta_start, load_share,
+    curve_bytes, curve_cycles, l2_latency, port_bytes, branch,
 ):  # fmt: skip
     """Cycles; the same by instruction and by reason; bytes of memory that were fetched.
 
     ctas: that this SM runs, `resident` of them at a time; they start `spacing` cycles apart.
-    load_share: what other SMs ask of memory over what this one does. dirty_bytes: that it reads
-    while the L2 is still to be written back.
+    load_share: what other SMs ask of memory over what this one does.
     """
     warps = of_warp.shape[0]
     slots = resident * warps
@@ -96,13 +95,11 @@ def simulate(  # type: ignore[no-untyped-def]
     # The first request misses.
     misses = 1.0 - own_rate
     others = 1.0 - shared_rate
-    by_reason = np.zeros(11)
+    by_reason = np.zeros(10)
     sched_free = np.zeros(4)
     pipe_free = np.zeros((4, 16))
     best = np.full(4, -1)
     best_time = np.full(4, 1e18)
-    code_ready = np.full(code_line[-1] + 2, -1.0)
-    code_free = 0.0
     flight_done = np.zeros(_IN_FLIGHT)
     flight_bytes = np.zeros(_IN_FLIGHT)
     head = 0
@@ -126,7 +123,7 @@ def simulate(  # type: ignore[no-untyped-def]
             at[slot] = trace_start[of_warp[w]]
             end[slot] = trace_start[of_warp[w] + 1]
             alive[slot] = True
-            ready[slot] = cta_start + cta * spacing
+            ready[slot] = cta * spacing
     stale = 15
     finish = 0.0
     while True:
@@ -158,15 +155,6 @@ def simulate(  # type: ignore[no-untyped-def]
         t = best_time[s]
         stale |= 1 << s
         i = trace[at[slot]]
-        n = code_line[i]
-        if code_ready[n] < 0:
-            code_free = max(t, code_free) + cold_line
-            code_ready[n] = code_free
-        if code_ready[n] > t:
-            ready[slot] = code_ready[n]
-            why[slot] = WAITS_CODE
-            culprit[slot] = i
-            continue
         k = kind[i]
         if k == BULK_WAIT:
             cta = slot // warps
@@ -229,11 +217,8 @@ def simulate(  # type: ignore[no-untyped-def]
                 in_flight += asked
                 fetched += asked
                 loaded = in_flight * load_share
-                if fetched <= dirty_bytes:
-                    cycles = _latency(loaded, curve_bytes, dirty_cycles)
-                else:
-                    cycles = _latency(loaded, curve_bytes, clean_cycles)
-                share = min(1.0, clean_cycles[0] / cycles)
+                cycles = _latency(loaded, curve_bytes, curve_cycles)
+                share = min(1.0, curve_cycles[0] / cycles)
                 done = max(done, begin + cycles)
                 reason = WAITS_MEMORY
                 if (tail + 1) % _IN_FLIGHT != head:

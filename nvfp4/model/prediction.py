@@ -114,10 +114,11 @@ def _short(number: float) -> float:
 def predict(gpu: Gpu, launches: list[Counted], clean: bool = False) -> Prediction:
     """The time of a call. clean: after a flush that leaves nothing in the L2 to be written back.
     Raises NoMachineCode."""
-    dirty_bytes = 0.0 if clean else float(gpu.dirty_bytes)
-    kernels = [kernel_time(gpu, each, dirty_bytes) for each in launches]
+    kernels = [kernel_time(gpu, each, clean) for each in launches]
     parts: dict[str, float] = defaultdict(float)
     parts["launch"] = gpu.launch_us + gpu.kernel_gap_us * max(0, len(kernels) - 1)
+    if not clean:
+        parts["write_back"] = gpu.dirty_us
     for kernel in kernels:
         for reason, us in kernel.parts.items():
             parts[reason] += us
@@ -129,6 +130,7 @@ def predict(gpu: Gpu, launches: list[Counted], clean: bool = False) -> Predictio
 
 _BOUNDS = {
     "launch": "launching",
+    "write_back": "the L2's dirty lines",
     "issue": "instructions issued",
     "pipe": "an arithmetic pipe",
     "latency": "chains of dependent instructions",
@@ -138,7 +140,6 @@ _BOUNDS = {
     "l1": "L1 and the load units",
     "shared": "shared memory",
     "barrier": "barriers",
-    "code": "code that is not in the cache",
     "start": "starting thread blocks",
 }
 
@@ -154,7 +155,7 @@ def bound_of(gpu: Gpu, parts: dict[str, float], kernels: list[KernelTime]) -> st
 
 
 def kernel_time(
-    gpu: Gpu, asked: Counted, dirty_bytes: float, without: frozenset[int] = frozenset()
+    gpu: Gpu, asked: Counted, clean: bool, without: frozenset[int] = frozenset()
 ) -> KernelTime:
     """One launch from its first thread block to its last. without: lines of the PTX whose machine
     code is left out."""
@@ -171,7 +172,7 @@ def kernel_time(
     if without:
         walked = walked.without({n for n, i in enumerate(code.instructions) if i.line in without})
     parts = machine(gpu, code, walked, asked.accesses, 1 / resident)
-    cycles, by_code, by_reason = simulated(gpu, parts, ctas, busiest, resident, dirty_bytes)
+    cycles, by_code, by_reason = simulated(gpu, parts, ctas, busiest, resident, clean)
     to_us = 1e-3 / gpu.cycles_per_ns
     lines: dict[int, float] = defaultdict(float)
     for each, spent in zip(code.instructions, by_code.tolist(), strict=True):
@@ -191,11 +192,11 @@ def kernel_time(
 
 
 def simulated(
-    gpu: Gpu, parts: Machine, ctas: int, busiest: int, resident: int, dirty_bytes: float
+    gpu: Gpu, parts: Machine, ctas: int, busiest: int, resident: int, clean: bool
 ) -> tuple[float, Any, Any]:
     """Cycles of the busiest SM, and what they are spent on; see `multiprocessor.simulate`."""
     active = min(ctas, gpu.sms)
-    clean, dirty = _curve(gpu, gpu.clean), _curve(gpu, gpu.dirty)
+    curve = _curve(gpu, gpu.clean if clean else gpu.dirty)
     port_bytes = min(gpu.l2_port_bytes, gpu.l2_gbps / gpu.cycles_per_ns / active)
     return run(
         *vars(parts).values(),
@@ -204,13 +205,9 @@ def simulated(
         active * gpu.cta_dispatch_ns * gpu.cycles_per_ns,
         float(gpu.cta_start),
         ctas / gpu.sms / busiest,
-        dirty_bytes / active,
-        clean[0],
-        clean[1],
-        np.interp(clean[0], *dirty),
+        *curve,
         gpu.l2_latency,
         port_bytes,
-        gpu.cold_line,
         gpu.branch,
     )
 

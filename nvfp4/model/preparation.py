@@ -15,5 +15,5 @@ def prepare() -> Iterator[None]:
     """One step."""
     instruction = Instruction("EXIT", "EXIT", 0, 1, 7, 7, 0)
     code = Code([instruction], [Block(0, 0, 1)], 16)
-    simulated(B200, machine(B200, code, Paths([[0]], [0], [1]), {}, 1.0), 1, 1, 1, 0.0)
+    simulated(B200, machine(B200, code, Paths([[0]], [0], [1]), {}, 1.0), 1, 1, 1, True)
     yield
