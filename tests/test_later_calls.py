@@ -100,6 +100,16 @@ def test_what_is_right_again_on_the_same_full_range_inputs_keeps_state() -> None
     assert said["code"] == "output.state"
 
 
+def test_a_kernel_without_time_on_full_range_inputs_keeps_no_state() -> None:
+    def is_right(number: int, full: bool) -> bool:
+        if full and not any(opened.calls[:-1]):
+            raise SubmissionFailed("kernel.runaway_kernel", "it made progress until then")
+        return True
+
+    opened = Opened(is_right)
+    assert judged(opened)["code"] == "kernel.runaway_kernel"
+
+
 def test_calls_that_there_is_no_time_for_are_told() -> None:
     said = judged(Opened(lambda number, full: True), left_s=4.0, call_s=40.0)
     assert said == {"unverified": "it was called once only: a call takes 40 s here"}
