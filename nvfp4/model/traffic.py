@@ -6,6 +6,8 @@ blocks wants too out of L2, all others out of memory.
 
 from __future__ import annotations
 
+import math
+import secrets
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -123,9 +125,10 @@ class _Sample(Tally):
         count[1] += passes
 
 
-def accesses(launch: Launch) -> dict[int, Access]:
-    """By line of the PTX. Runs a few thread blocks once more and leaves memory as it was."""
-    ctas = _spread(launch)
+def accesses(launch: Launch, drawn: bool = False) -> dict[int, Access]:
+    """By line of the PTX. Runs a few thread blocks and leaves memory as it was. drawn: which ones,
+    nobody can foresee."""
+    ctas = _drawn(launch) if drawn else _spread(launch)
     threads = launch.block[0] * launch.block[1] * launch.block[2]
     sample = _Sample(0, -(-threads // 32), len(ctas))
     emulator.sample(launch, ctas, lambda blocks: _with_blocks(sample, blocks))
@@ -151,9 +154,20 @@ def _with_blocks(sample: _Sample, blocks: int) -> _Sample:
 
 def _spread(launch: Launch) -> Sequence[int]:
     """The first CTAs of a launch, its middle one and its last."""
-    x, y, z = launch.grid
-    total = x * y * z
+    total = math.prod(launch.grid)
     return sorted({0, min(1, total - 1), total // 2, total - 1})[:_MOST_CTAS]
+
+
+def _drawn(launch: Launch) -> Sequence[int]:
+    """Two neighbours among the CTAs of a launch, and two others."""
+    total = math.prod(launch.grid)
+    if total <= _MOST_CTAS or launch.cluster != (1, 1, 1):
+        return _spread(launch)
+    first = secrets.randbelow(total - 1)
+    found = {first, first + 1}
+    while len(found) < _MOST_CTAS:
+        found.add(secrets.randbelow(total))
+    return sorted(found)
 
 
 def _levels(sample: _Sample, found: dict[int, Access]) -> None:

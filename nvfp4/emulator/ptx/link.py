@@ -103,7 +103,10 @@ class _Linker:
     def __init__(self, module: syntax.Module, entry: syntax.Function) -> None:
         self.module = module
         self.program = Program(
-            entry.name, required_threads=entry.required_threads, cluster=entry.cluster
+            entry.name,
+            required_threads=entry.required_threads,
+            most_threads=entry.most_threads,
+            cluster=entry.cluster,
         )
         self.label_count = 0
         self.calls: list[str] = [entry.name]
