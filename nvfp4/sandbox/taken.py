@@ -11,8 +11,8 @@ from pathlib import Path
 
 from nvfp4.sandbox.machine import kilobytes, unlimited
 
-_ENTRY_BYTES = 4 << 10
-"""Of a file beside its contents."""
+_ENTRY_BYTES = 32 << 10
+"""Of a file beside its contents: many take long to look at, too."""
 
 _DEEPEST = 64
 """Of folders in folders. What lies deeper is not looked at: there is too much of it."""

@@ -26,6 +26,7 @@ class Access:
     """`elements` of `size` bytes at each address.
 
     space: global, shared, local, or generic. counted: whether it is traffic of global memory.
+    only: param or const, whose instructions reach nothing else of global memory.
     """
 
     site: Site
@@ -33,6 +34,7 @@ class Access:
     size: int
     elements: int
     counted: bool = True
+    only: str | None = None
 
     @property
     def nbytes(self) -> int:
@@ -113,10 +115,10 @@ def access_of(site: Site, memory: Memory, elements: int) -> Access:
     bits = type_bits(site.type())
     if not 8 <= bits <= 64:
         raise site.unsupported(f"{site.opcode}: elements of {bits} bits are not emulated")
-    space, counted = space_of(site), True
+    space, only = space_of(site), None
     if space in ("param", "const"):
-        counted = False
+        only = space
         space = "local" if isinstance(memory.base, LocalAddress) else "global"
     elif isinstance(memory.base, SymbolAddress) and space == "generic":
         space = "global" if memory.base.space != "shared" else space
-    return Access(site, space, bits // 8, elements, counted)
+    return Access(site, space, bits // 8, elements, only is None, only)

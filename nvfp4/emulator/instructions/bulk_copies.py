@@ -118,7 +118,7 @@ def copy_by_lane(
                 lanes.append(at.lane)
                 where.append(each[way.mbar or 0])
         if way.mbar is None:
-            batch.kept(copy_engine.Unwaited).stores.setdefault(at.lane, at)
+            batch.kept(copy_engine.BulkGroups).issued.setdefault(at.lane, at)
     if way.mbar is not None and nbytes:
         addresses, count = np.array(where, np.uint64), np.array(nbytes, np.int64)
         copy_engine.complete(site, batch, np.array(lanes), addresses, count)
@@ -236,10 +236,10 @@ def tensor(site: Site) -> Action:
 
 @instruction("cp.async.bulk.commit_group")
 def commit_group(site: Site) -> Action:
-    """Bulk copies are performed when issued; their groups need no record."""
+    """What is waited for later; bulk copies are performed when issued."""
 
     def run(ex: Execution) -> None:
-        pass
+        copy_engine.commit(ex.batch, ex.lanes())
 
     return Action("copy", [], [], run)
 
@@ -247,15 +247,11 @@ def commit_group(site: Site) -> Action:
 @instruction("cp.async.bulk.wait_group")
 def wait_group(site: Site) -> Action:
     """cp.async.bulk.wait_group{.read} N."""
-    left = site.operands[0] if site.operands else None
-    waits_for_all = not isinstance(left, Integer) or left.value == 0
+    operand = site.operands[0] if site.operands else None
+    left = operand.value if isinstance(operand, Integer) else 0
 
     def run(ex: Execution) -> None:
-        lanes = ex.lanes()
-        copy_engine.learn(ex.batch, lanes)
-        if waits_for_all:
-            for lane in lanes.tolist():
-                ex.batch.kept(copy_engine.Unwaited).stores.pop(lane, None)
+        copy_engine.wait(ex.batch, ex.lanes(), left)
 
     return Action("copy", [], [], run)
 

@@ -253,16 +253,45 @@ def perform_postponed(batch: Batch, offset: Array) -> bool:
     return True
 
 
-class Unwaited:
-    """The first bulk store of each lane that has not waited for its bulk groups since."""
+class BulkGroups:
+    """By lane, the bulk stores that it has not waited for. issued: the first since the last group
+    was committed; committed: of each group, the first store and the engine's clock behind it."""
 
     def __init__(self, batch: Batch) -> None:
-        self.stores: dict[int, LaneSite] = {}
+        self.issued: dict[int, LaneSite] = {}
+        self.committed: dict[int, list[tuple[LaneSite | None, int]]] = {}
+
+
+def commit(batch: Batch, lanes: Array) -> None:
+    """These threads make a group of what they have issued since the last one."""
+    groups = batch.kept(BulkGroups)
+    clocks = batch.shared.clocks.known
+    engines = batch.engine_warps(lanes)
+    for lane, engine in zip(lanes.tolist(), engines.tolist(), strict=True):
+        clock = int(clocks[batch.clusters.cta[lane], engine, engine])
+        groups.committed.setdefault(lane, []).append((groups.issued.pop(lane, None), clock))
+
+
+def wait(batch: Batch, lanes: Array, left: int) -> None:
+    """These threads wait until `left` groups of theirs are under way: they know what the engine did
+    for the others. What is in no group is not waited for."""
+    committed = batch.kept(BulkGroups).committed
+    known = batch.shared.clocks.known
+    engines = batch.engine_warps(lanes)
+    for lane, engine in zip(lanes.tolist(), engines.tolist(), strict=True):
+        groups = committed.get(lane, [])
+        done = groups[: max(0, len(groups) - left)]
+        if done:
+            del groups[: len(done)]
+            place = batch.clusters.cta[lane], batch.clusters.thread[lane] >> 5, engine
+            known[place] = max(known[place], done[-1][1])
 
 
 def note_unwaited(batch: Batch) -> None:
     """The CTAs have ended, and their shared memory is no more theirs."""
-    stores = list(batch.kept(Unwaited).stores.values())
+    groups = batch.kept(BulkGroups)
+    committed = [first for each in groups.committed.values() for first, _ in each]
+    stores = [*groups.issued.values(), *(each for each in committed if each is not None)]
     for at in stores[:1]:
         at.note(
             UnwaitedStore,
@@ -271,12 +300,3 @@ def note_unwaited(batch: Batch) -> None:
             hint="put cp.async.bulk.commit_group and cp.async.bulk.wait_group.read 0 after it",
             count=len(stores),
         )
-
-
-def learn(batch: Batch, lanes: Array) -> None:
-    """These threads waited for their bulk groups: they know what the engine did."""
-    if batch.shared.checked:
-        engine = batch.engine_warps(lanes)
-        known = batch.shared.clocks.known
-        cluster, warp = batch.clusters.cta[lanes], batch.clusters.thread[lanes] >> 5
-        known[cluster, warp, engine] = known[cluster, engine, engine]

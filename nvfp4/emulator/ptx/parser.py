@@ -167,7 +167,9 @@ class ModuleParser(OperandParser):
                 self.at += 1
                 self.argument("directive")
                 self.skip_braces()
-            elif text in (".pragma", ".alias"):
+            elif text == ".pragma":
+                self.pragma()
+            elif text == ".alias":
                 self.skip_statement()
             else:
                 self.top_level(module)
@@ -213,7 +215,7 @@ class ModuleParser(OperandParser):
             elif text in _FUNCTION_FLAGS:
                 self.at += 1
             elif text == ".pragma":
-                self.skip_statement()
+                self.pragma()
             elif text == ".blocksareclusters":
                 raise self.error("a grid that counts clusters (.blocksareclusters)")
             else:
@@ -223,6 +225,14 @@ class ModuleParser(OperandParser):
             body = self.scope()
         self.function = "(module)"
         return Function(name, entry, results, parameters, body, required, most, cluster, line)
+
+    def pragma(self) -> None:
+        """Strings that change no result."""
+        self.expect(".pragma")
+        self.argument("string")
+        while self.accept(","):
+            self.argument("string")
+        self.expect(";")
 
     def numbers(self) -> list[int]:
         values = []
@@ -366,7 +376,7 @@ class ModuleParser(OperandParser):
             elif token.text in LINE_DIRECTIVES:
                 self.directive()
             elif token.text == ".pragma":
-                self.skip_statement()
+                self.pragma()
             elif token.text == ";":
                 self.at += 1
             elif token.kind == "word" and self.tokens[self.at + 1].text == ":":
