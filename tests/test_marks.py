@@ -20,6 +20,7 @@ from nvfp4.cli.display.benchmark_tables import benchmark_columns
 from nvfp4.cli.display.sentences import closing_line, finding_lines
 from nvfp4.cli.history.database import History
 from nvfp4.cli.history.judgements import keep, show_log
+from nvfp4.cli.judging.assess import Observer, Plan, assess
 from nvfp4.cli.judging.warnings import warnings_of
 from nvfp4.cli.verdict import Submission, Verdict, no_result, read_benchmark, read_test
 from nvfp4.judge.findings import findings_of
@@ -135,6 +136,18 @@ def test_a_test_without_a_result_fails_whatever_its_inputs() -> None:
     verdict.tests = [read_test(values, index, line, no_result) for index, line in enumerate(lines)]
     assert not verdict.passed
     assert verdict.outcome == "failed"
+
+
+def test_a_test_without_kernels_shows_nothing_of_those_that_are_benchmarked(
+    emulated: Verdict,
+) -> None:
+    emulated.benchmarks = [replace(each, unverified=None) for each in emulated.benchmarks]
+    emulated.tests = [replace(each, emulated=bool(n)) for n, each in enumerate(emulated.tests)]
+    nothing = Plan([], [], run_alone=False)
+    assess(None, nothing, emulated, Observer())  # type: ignore[arg-type]
+    (warning,) = (each for each in emulated.warnings if each.code == "unverified")
+    assert "launches no kernel, a benchmark does" in warning.message
+    assert [bool(each.unverified) for each in emulated.tests].count(True) == 1
 
 
 def test_what_was_dropped_is_told() -> None:

@@ -63,7 +63,8 @@ class Device:
 class TestResult:
     """inputs: contest or full. status: pass, fail, or skipped where it was not judged.
     error_share: the largest error over the allowed one. findings, failure: see docs/json.md; every
-    failed test has a failure. unverified: see BenchmarkResult.
+    failed test has a failure. emulated: whether it launched kernels that were emulated, as its own
+    process says. unverified: see BenchmarkResult.
     """
 
     __test__ = False  # not a pytest class, whatever its name says
@@ -76,6 +77,7 @@ class TestResult:
     findings: list[Finding] = field(default_factory=list)
     failure: Failure | None = None
     output: str | None = None
+    emulated: bool = False
     unverified: str | None = None
     dropped: list[str] = field(default_factory=list)
 
@@ -361,6 +363,7 @@ def read_test(
         error_share=number(values, f"{key}.error_share"),
         findings=read_findings(visible_json(values.get(f"{key}.findings"))),
         output=unescape(values.get(f"{key}.output", "")) or None,
+        emulated=values.get(f"{key}.emulated") == "true",
         unverified=unescape(values.get(f"{key}.unverified", "")) or None,
         dropped=_dropped(values, key),
         message=message,
