@@ -343,3 +343,19 @@ def test_there_is_no_device_after_the_emulation(
         for error, *_ in (driver.cuInit(0), driver.cuDeviceGetCount(), driver.cuCtxSynchronize()):
             assert error == driver.CUresult.CUDA_ERROR_NO_DEVICE
     check(driver.cuInit(0))
+
+
+def test_a_source_that_asks_for_nvrtc_gets_what_nvrtc_compiles(nvrtc: Any) -> None:
+    text = b"""
+#ifdef __CUDACC_RTC__
+typedef unsigned word;
+#else
+#include <cstdint>
+typedef uint32_t word;
+#error "of another compiler"
+#endif
+#include <cuda_fp16.h>
+extern "C" __global__ void k(word *out, __half value) { *out = (word)__half2float(value); }
+"""
+    program = check(nvrtc.nvrtcCreateProgram(text, b"asks.cu", 0, None, None))
+    check(nvrtc.nvrtcCompileProgram(program, 0, []))

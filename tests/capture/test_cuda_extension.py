@@ -271,3 +271,48 @@ def test_a_compilers_error_shows_the_line_of_the_python_file(emulated: Emulation
         load_inline("wrong", "", WRONG, functions=[])
     line = 1 + SOURCE.index("  p[0] = 1.f }")
     assert f"test_cuda_extension.py({line}): error: expected a" in str(caught.value)
+
+
+TWIN = r"""
+#include <torch/extension.h>
+static __device__ int value = VALUE;
+static __device__ __noinline__ int own() { return value + ADDED; }
+static __global__ void store(int* out) { *out = own(); }
+void run_NAME(torch::Tensor out) { store<<<1, 1>>>(out.data_ptr<int>()); }
+"""
+
+
+def test_what_torch_would_build_of_two_files_and_changed_options(
+    emulated: Emulation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch.utils import cpp_extension
+
+    monkeypatch.setattr(cpp_extension, "COMMON_NVCC_FLAGS", [*cpp_extension.COMMON_NVCC_FLAGS])
+    cpp_extension.COMMON_NVCC_FLAGS.append("-DADDED=10")
+    monkeypatch.setenv("NVCC_APPEND_FLAGS", "-DVALUE=1")
+    for name in "ab":
+        defined = "#undef VALUE\n#define VALUE 2\n" if name == "b" else ""
+        (tmp_path / f"{name}.cu").write_text(defined + TWIN.replace("NAME", name))
+    (tmp_path / "main.cpp").write_text(
+        "#include <torch/extension.h>\nvoid run_a(torch::Tensor); void run_b(torch::Tensor);\n"
+        "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def(\"a\", &run_a); m.def(\"b\", &run_b); }"
+    )
+    files = [str(tmp_path / name) for name in ("main.cpp", "a.cu", "b.cu")]
+    module = cpp_extension.load("twins", files)
+    found = []
+    for run in (module.a, module.b):
+        out = emulated.adopt(torch.zeros(1, dtype=torch.int32))
+        run(out)
+        found.append(int(out.cpu()))
+    assert found == [11, 12]
+
+
+@pytest.mark.parametrize("name", ["PYTORCH_NVCC", "CXX"])
+def test_a_compiler_of_its_own_with_options_is_not_looked_into(
+    name: str, emulated: Emulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch.utils import cpp_extension
+
+    monkeypatch.setenv(name, "g++ -DON_A_GPU")
+    with pytest.raises(UnsupportedCall, match=f"the submission sets {name}"):
+        cpp_extension.load_inline("never", "", "", functions=[])

@@ -221,7 +221,7 @@ class _Compilation:
                 *(str(self.tools.nvcc), "-ccbin", self.tools.host_compiler),
                 *(f"-gencode=arch={virtual},code={virtual}", "-lineinfo"),
                 *("-Xcompiler", ",".join(self._host_flags())),
-                *("--keep", "--keep-dir", str(kept)),
+                *("--keep", "--keep-dir", str(kept), "--no-compress"),
                 *headers_of_torch.CUDA_FLAGS,
                 *_with_standard(flags.kept(self.request.cuda_cflags), self.slim),
                 *common,

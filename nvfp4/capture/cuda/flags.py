@@ -14,7 +14,8 @@ _ARCHITECTURES = {
 }
 _DROPPED_WITH_VALUE = {
     *_ARCHITECTURES,
-    *("-Xptxas", "--ptxas-options", "-Xnvlink", "--nvlink-options", "-Xfatbinary"),
+    *("-Xptxas", "--ptxas-options", "-Xnvlink", "--nvlink-options"),
+    *("-Xfatbin", "-Xfatbinary", "--fatbin-options", "-compress-mode", "--compress-mode"),
     *("-ccbin", "--compiler-bindir", "-t", "--threads", "-split-compile", "--split-compile"),
     *("-o", "--output-file", "-odir", "--keep-dir", "-keep-dir", "-cudart", "--cudart"),
 }

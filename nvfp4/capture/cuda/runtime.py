@@ -18,6 +18,7 @@ from typing import Any
 
 from nvfp4.capture.codes import Code, CudaError, error_text
 from nvfp4.capture.cuda.build import Built
+from nvfp4.capture.cuda.fat_binary import module_of
 from nvfp4.capture.kernel import (
     Kernel,
     Resources,
@@ -178,12 +179,16 @@ class CudaRuntime(Session):
         """Which build the modules belong to that this thread registers from now on."""
         self._loading.built = built
 
-    def register_module(self) -> int:
-        """A handle for a module of the library that is being loaded."""
+    def register_module(self, code: int, nbytes: int) -> int:
+        """A handle for a module of the library that is being loaded. code: the address of what nvcc
+        has made of it; names in two files may be the same."""
         built = getattr(self._loading, "built", None)
         if built is None:
             raise UnsupportedCall("a library with kernels was loaded that was not built here")
-        handle = self.add_module(built.ptx, built.resources)
+        texts = built.ptx
+        if len(texts) > 1:
+            texts = module_of(ctypes.string_at(code, nbytes), texts)
+        handle = self.add_module(texts, built.resources)
         self._modules[handle].made_for = built.made_for
         return handle
 

@@ -9,10 +9,15 @@ import re
 import shutil
 import subprocess
 import sysconfig
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from nvfp4.records.launch_errors import NotInstalled
+from nvfp4.records.launch_errors import NotInstalled, UnsupportedCall
+
+_inherited = dict(os.environ)  # this is loaded before a submission is
+
+_FOR_NVCC = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH", "CPLUS_INCLUDE_PATH")
 
 OLDEST_CUDA = (12, 8)
 """The first release that knows sm_100."""
@@ -35,13 +40,35 @@ class Toolchain:
     @property
     def identity(self) -> str:
         """Other compilers make other code."""
-        return f"{self.nvcc} {self.version} {self.host_compiler} {python_include()}"
+        chosen = {name: self.environment.get(name) for name in _FOR_NVCC}
+        return f"{self.nvcc} {self.version} {self.host_compiler} {python_include()} {chosen}"
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables for nvcc; options from the user's environment would change the code."""
-        unwanted = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH", "CPLUS_INCLUDE_PATH")
-        return {name: value for name, value in os.environ.items() if name not in unwanted}
+        """Variables for nvcc, with options that the submission has set and without those of the
+        user's environment, which would change the code."""
+        return {
+            name: value
+            for name, value in os.environ.items()
+            if name not in _FOR_NVCC or is_changed(name)
+        }
+
+
+def is_changed(name: str) -> bool:
+    """Whether a variable is the submission's."""
+    return os.environ.get(name) != _inherited.get(name)
+
+
+def refuse_other_compilers() -> None:
+    """Raises UnsupportedCall where the submission names a compiler of its own with options, which
+    torch runs and nobody looks into here."""
+    for name in ("PYTORCH_NVCC", "CC", "CXX"):
+        given = os.environ.get(name, "")
+        if is_changed(name) and (" " in given.strip() or (name == "PYTORCH_NVCC" and given)):
+            raise UnsupportedCall(
+                f"the submission sets {name} to {given[:80]!r}, which is not looked into here",
+                hint="options go into extra_cflags and extra_cuda_cflags",
+            )
 
 
 def python_include() -> str:
@@ -50,20 +77,20 @@ def python_include() -> str:
 
 
 def _candidates() -> list[Path]:
-    """Where nvcc can be, best first."""
-    found = [
-        Path(os.environ[name], "bin/nvcc")
-        for name in ("CUDA_HOME", "CUDA_PATH")
-        if name in os.environ
-    ]
-    on_path = shutil.which("nvcc")
-    if on_path:
-        found.append(Path(on_path))
+    """Where nvcc can be, best first: torch has looked before the submission could name another."""
+    found = _named_by(_inherited)
     found.append(Path("/usr/local/cuda/bin/nvcc"))
     wheels = importlib.util.find_spec("nvidia")
     for folder in (wheels.submodule_search_locations or []) if wheels else []:
         found += sorted(Path(folder).glob("cu*/bin/nvcc"), reverse=True)
+    found += _named_by(os.environ)
     return [path for path in found if path.is_file() and os.access(path, os.X_OK)]
+
+
+def _named_by(environment: Mapping[str, str]) -> list[Path]:
+    homes = [environment[name] for name in ("CUDA_HOME", "CUDA_PATH") if name in environment]
+    on_path = shutil.which("nvcc", path=environment.get("PATH"))
+    return [*(Path(home, "bin/nvcc") for home in homes), *([Path(on_path)] if on_path else [])]
 
 
 def _include_of(nvcc: Path) -> Path | None:
