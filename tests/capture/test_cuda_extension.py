@@ -295,7 +295,7 @@ def test_what_torch_would_build_of_two_files_and_changed_options(
         (tmp_path / f"{name}.cu").write_text(defined + TWIN.replace("NAME", name))
     (tmp_path / "main.cpp").write_text(
         "#include <torch/extension.h>\nvoid run_a(torch::Tensor); void run_b(torch::Tensor);\n"
-        "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def(\"a\", &run_a); m.def(\"b\", &run_b); }"
+        'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("a", &run_a); m.def("b", &run_b); }'
     )
     files = [str(tmp_path / name) for name in ("main.cpp", "a.cu", "b.cu")]
     module = cpp_extension.load("twins", files)

@@ -95,6 +95,21 @@ def test_constants_and_parameters_are_all_that_their_loads_reach(space: str) -> 
     assert (a == np.arange(32)).all()
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "st.shared.b32 [%r1], {%r2, %r3, %r4};",
+        "ld.shared.b32 {%r2, %r3, %r4}, [%r1];",
+        "atom.shared.exch.b32 {%r2, %r3, %r4}, [%r1], {%r5, %r6, %r7};",
+        "st.shared.v4.b32 [%r1], {%r2, %r3};",
+    ],
+)
+def test_an_access_has_as_many_elements_as_its_opcode_names(body: str) -> None:
+    """Twelve bytes are aligned by one reading and not by another."""
+    with pytest.raises(errors.PtxSyntaxError, match="takes [14] elements, not [23]"):
+        run(f"mov.u32 %r1, 1032; {body}", out(32), before=".shared .align 16 .b8 s[1024];")
+
+
 def test_launch_bounds_bind() -> None:
     text = ptx_of("", 0, reqntid=".maxntid 64, 1, 1")
     emulator.run_ptx(text, "k", (1,), (8, 8, 1), [])

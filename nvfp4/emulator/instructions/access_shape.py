@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from nvfp4.emulator.errors import PtxSyntaxError
 from nvfp4.emulator.instructions.action import Site
 from nvfp4.emulator.ptx.program import LocalAddress, Memory, SymbolAddress
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array, register_class, type_bits
@@ -108,6 +109,20 @@ def known_modifiers(site: Site, *more: str) -> None:
         known = part in _HARMLESS or is_hint(part) or part in more
         if not known and space not in _SPACES and part != type_name:
             raise site.unsupported(f"{site.opcode}: modifier .{part} is not emulated")
+
+
+_VECTORS = {"v2": 2, "v4": 4, "v8": 8}
+
+
+def elements_of(site: Site, operand: int) -> int:
+    """How many elements the opcode names, which the operand must have. Raises PtxSyntaxError."""
+    named = next((_VECTORS[part] for part in site.parts if part in _VECTORS), 1)
+    given = len(site.items(operand))
+    if given != named:
+        raise PtxSyntaxError(
+            f"{site.opcode} takes {named} elements, not {given}", where=site.location()
+        )
+    return named
 
 
 def access_of(site: Site, memory: Memory, elements: int) -> Access:
