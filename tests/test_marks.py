@@ -142,12 +142,14 @@ def test_a_test_without_kernels_shows_nothing_of_those_that_are_benchmarked(
     emulated: Verdict,
 ) -> None:
     emulated.benchmarks = [replace(each, unverified=None) for each in emulated.benchmarks]
-    emulated.tests = [replace(each, emulated=bool(n)) for n, each in enumerate(emulated.tests)]
+    lines = ["m: 128; k: 256; l: 1; seed: 1", "m: 256; k: 256; l: 1; seed: 1"]
+    values = {"test.0.status": "pass", "test.1.status": "pass", "test.1.emulated": "true"}
+    emulated.tests = [read_test(values, number, line) for number, line in enumerate(lines)]
     nothing = Plan([], [], run_alone=False)
     assess(None, nothing, emulated, Observer())  # type: ignore[arg-type]
     (warning,) = (each for each in emulated.warnings if each.code == "unverified")
-    assert "launches no kernel, a benchmark does" in warning.message
-    assert [bool(each.unverified) for each in emulated.tests].count(True) == 1
+    assert "128 x 256 x 1 launches no kernel, a benchmark does" in warning.message
+    assert [bool(each.unverified) for each in emulated.tests] == [True, False]
 
 
 def test_what_was_dropped_is_told() -> None:

@@ -7,7 +7,6 @@ The judge's side is `judge/executor.py`.
 
 from __future__ import annotations
 
-import math
 import mmap
 import os
 import socket
@@ -20,10 +19,11 @@ import numpy as np
 
 from nvfp4 import emulator
 from nvfp4.emulator import Buffer, EmulatorError, Launch, ListedMemory, Note, UnderWay, View, Worlds
+from nvfp4.emulator.errors import NotAdmitted
 from nvfp4.emulator.rendering import annotated_ptx, keep_listing
 from nvfp4.emulator.source import show_as
+from nvfp4.executor.admission import Admission
 from nvfp4.executor.mapped_memory import MappedMemory, NotMappable, contents, pages_of
-from nvfp4.model.assembly import doubt
 from nvfp4.model.counting import accesses_of, counted
 from nvfp4.model.prediction import GPUS, Counted, NoMachineCode, no_prediction, predict
 from nvfp4.records.channel import Channel, ChannelClosed
@@ -56,7 +56,7 @@ def _tells_all(error: EmulatorError) -> bool:
     long for other orders to be tried."""
     if error.code == "runaway_kernel":
         return bool(error.arguments)
-    return error.code == "order_dependent"
+    return isinstance(error, NotAdmitted) or error.code == "order_dependent"
 
 
 def _predicted(request: Execute, counts: list[Counted]) -> dict[str, Any]:
@@ -82,8 +82,8 @@ class Execution:
         self._buffers: list[Buffer] = []
         self._worlds = Worlds()
         self._under_way = UnderWay()
+        self._admission = Admission()
         self._submission, self._name = Path(), ""
-        self._doubt = ""
 
     def open(self, request: OpenSession, fd: int | None) -> Opened:
         """Forget everything. fd: the outbox of the next submission's process."""
@@ -94,7 +94,7 @@ class Execution:
         os.close(fd)
         self._texts, self._text_bytes, self._regions = [], 0, ()
         self._worlds = Worlds()
-        self._doubt = ""
+        self._admission = Admission()
         self._submission, self._name = Path(request.path), request.name
         if request.path:
             show_as(request.path, request.name, request.text)
@@ -139,8 +139,7 @@ class Execution:
             os.close(fd)
         said = "".join(prints)[:_longest_prints]
         predicted = _predicted(request, counts) if counts and not fault else {}
-        text = fault[:_longest_prints]
-        return Executed(reports, said, text, failure, False, keeps, predicted, self._doubt)
+        return Executed(reports, said, fault[:_longest_prints], failure, False, keeps, predicted)
 
     def _take_texts(self, call: RecordedCall) -> None:
         self._text_bytes += sum(span.nbytes for span in call.texts)
@@ -234,13 +233,13 @@ class Execution:
             stream=said.stream,
             programmatic=said.programmatic,
         )
+        self._admission.require(launch)
         asked = accesses_of(launch, drawn=True) if request.model else {}
         report = emulator.run(launch, request.check, request.orders, self._worlds, self._under_way)
         reports.append(report.to_dict())
         prints.append(report.output)
         if request.model:
             counts.append(counted(launch, report, asked))
-        self._doubt = self._doubt or doubt(launch.ptx, launch.kernel, math.prod(launch.block))
         if request.keep:
             folder = Path("kept", request.keep)
             keep_listing(folder, len(reports), report.kernel, annotated_ptx(report))

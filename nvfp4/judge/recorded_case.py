@@ -125,7 +125,6 @@ class RecordedCase(OpenedCase):
         self._was_recorded = False
         self.prints = ""
         self.predicted: dict[str, Any] = {}
-        self._doubt = ""
         super().__init__(setup, case)
 
     def judged_request(
@@ -162,10 +161,6 @@ class RecordedCase(OpenedCase):
         self._is_unverified("in a later call: " if self._was_recorded else "")
         super().call_again(contents, runs)
 
-    def mark(self) -> dict[str, str]:
-        """As OpenedCase; also where it is doubtful that a GPU runs what was executed."""
-        return super().mark() or ({"unverified": self._doubt} if self._doubt else {})
-
     def check_again(self) -> None:
         """As OpenedCase; nobody can change what came from elsewhere."""
         if self.unverified is not None:
@@ -195,7 +190,6 @@ class RecordedCase(OpenedCase):
         self.own_notes = {note[:2] for launch in launches for note in launch.notes}
         self._output = output
         self.predicted = self.predicted or executed.predicted
-        self._doubt = self._doubt or executed.doubt
         self.output_dtype = dtype_by_name[call.dtype]
         self._keeps |= executed.keeps
         if not self._keeps:

@@ -124,6 +124,20 @@ def test_torch_instantiates_a_template(compile_kernel: Any, tensor: torch.Tensor
     assert double.tolist() == [1.5] * 32
 
 
+def test_a_text_that_asks_for_nvrtc_gets_what_nvrtc_compiles(
+    compile_kernel: Any, tensor: torch.Tensor
+) -> None:
+    source = """
+#if defined(__CUDACC_RTC__) && !defined(__NVCC__)
+extern "C" __global__ void which(float *out) { out[0] = 7; }
+#else
+extern "C" __global__ void which(float *out) {}
+#endif
+"""
+    compile_kernel(source, "which")((1, 1, 1), (1, 1, 1), (tensor,))
+    assert tensor[0] == 7
+
+
 def test_torchs_errors_show_the_line_of_the_python_file(compile_kernel: Any) -> None:
     wrong = 'extern "C" __global__ void k(float *p) { p[0] = undefined_here; }'
     line = 1 + next(i for i, text in enumerate(SOURCE) if "undefined_here; }" in text)
@@ -343,19 +357,3 @@ def test_there_is_no_device_after_the_emulation(
         for error, *_ in (driver.cuInit(0), driver.cuDeviceGetCount(), driver.cuCtxSynchronize()):
             assert error == driver.CUresult.CUDA_ERROR_NO_DEVICE
     check(driver.cuInit(0))
-
-
-def test_a_source_that_asks_for_nvrtc_gets_what_nvrtc_compiles(nvrtc: Any) -> None:
-    text = b"""
-#ifdef __CUDACC_RTC__
-typedef unsigned word;
-#else
-#include <cstdint>
-typedef uint32_t word;
-#error "of another compiler"
-#endif
-#include <cuda_fp16.h>
-extern "C" __global__ void k(word *out, __half value) { *out = (word)__half2float(value); }
-"""
-    program = check(nvrtc.nvrtcCreateProgram(text, b"asks.cu", 0, None, None))
-    check(nvrtc.nvrtcCompileProgram(program, 0, []))

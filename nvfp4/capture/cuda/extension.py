@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 from nvfp4.capture.cuda.build import Built, Request, Source, build
 from nvfp4.capture.cuda.compilers import CompileError
-from nvfp4.capture.cuda.flags import made_for, own_arch_list
+from nvfp4.capture.cuda.flags import made_for, own_arch_list, own_include_paths, with_own_flags
 from nvfp4.capture.cuda.runtime import RUNTIME, checked
 from nvfp4.capture.cuda.source_lines import CXX_IN_PYTHON, SHOWN_AS, in_file
 from nvfp4.capture.cuda.toolchain import refuse_other_compilers
@@ -106,6 +106,8 @@ def _changed_flags(before: list[str], now: list[str]) -> list[str]:
 def _request(given: dict[str, Any], sources: list[Source]) -> Request:
     flags = ("cflags", "cuda_cflags", "ldflags", "include_paths")
     words = {each: tuple(_texts(given[f"extra_{each}"])) for each in flags}
+    words["cuda_cflags"] = with_own_flags(words["cuda_cflags"])
+    words["include_paths"] = (*words["include_paths"], *own_include_paths())
     codes = made_for(words["cuda_cflags"], own_arch_list())
     arch = RUNTIME.device.arch
     return Request(given["name"], tuple(sources), arch, made_for=codes, **words)

@@ -59,15 +59,9 @@ extern "C" {
 
 // What nvcc's host code calls by itself.
 
-void **__cudaRegisterFatBinary(void *wrapper) {
-  // magic number, version; where the code lies: magic number, size of this header, size behind it
-  const char *code = *reinterpret_cast<const char *const *>(static_cast<const char *>(wrapper) + 8);
-  uint16_t header = 0;
-  uint64_t size = 0;
-  std::memcpy(&header, code + 6, sizeof(header));
-  std::memcpy(&size, code + 8, sizeof(size));
+void **__cudaRegisterFatBinary(void *) {
   void **module = nullptr;
-  ask("register_module", &module, code, header + size);
+  ask("register_module", &module);
   return module;
 }
 void __cudaRegisterFatBinaryEnd(void **) {}

@@ -13,11 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from nvfp4.capture.cuda.flags import OF_COMPILERS
 from nvfp4.records.launch_errors import NotInstalled, UnsupportedCall
 
 _inherited = dict(os.environ)  # this is loaded before a submission is
-
-_FOR_NVCC = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH", "CPLUS_INCLUDE_PATH")
 
 OLDEST_CUDA = (12, 8)
 """The first release that knows sm_100."""
@@ -40,23 +39,13 @@ class Toolchain:
     @property
     def identity(self) -> str:
         """Other compilers make other code."""
-        chosen = {name: self.environment.get(name) for name in _FOR_NVCC}
-        return f"{self.nvcc} {self.version} {self.host_compiler} {python_include()} {chosen}"
+        return f"{self.nvcc} {self.version} {self.host_compiler} {python_include()}"
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables for nvcc, with options that the submission has set and without those of the
-        user's environment, which would change the code."""
-        return {
-            name: value
-            for name, value in os.environ.items()
-            if name not in _FOR_NVCC or is_changed(name)
-        }
-
-
-def is_changed(name: str) -> bool:
-    """Whether a variable is the submission's."""
-    return os.environ.get(name) != _inherited.get(name)
+        """Variables for nvcc, without those that would change the code: a submission's own stand
+        among the arguments."""
+        return {name: value for name, value in os.environ.items() if name not in OF_COMPILERS}
 
 
 def refuse_other_compilers() -> None:
@@ -64,7 +53,8 @@ def refuse_other_compilers() -> None:
     torch runs and nobody looks into here."""
     for name in ("PYTORCH_NVCC", "CC", "CXX"):
         given = os.environ.get(name, "")
-        if is_changed(name) and (" " in given.strip() or (name == "PYTORCH_NVCC" and given)):
+        changed = given != _inherited.get(name, "")
+        if changed and (" " in given.strip() or name == "PYTORCH_NVCC"):
             raise UnsupportedCall(
                 f"the submission sets {name} to {given[:80]!r}, which is not looked into here",
                 hint="options go into extra_cflags and extra_cuda_cflags",
