@@ -24,7 +24,6 @@ from nvfp4.capture.cuda.compilers import CompileError
 from nvfp4.capture.cuda.flags import made_for, own_arch_list, own_include_paths, with_own_flags
 from nvfp4.capture.cuda.runtime import RUNTIME, checked
 from nvfp4.capture.cuda.source_lines import CXX_IN_PYTHON, SHOWN_AS, in_file
-from nvfp4.capture.cuda.toolchain import refuse_other_compilers
 from nvfp4.capture.frames import users_file
 from nvfp4.records.launch_errors import UnsupportedCall
 
@@ -32,8 +31,6 @@ _CPP_START = "#include <torch/extension.h>\n"
 _CUDA_START = "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n"
 
 Strings: TypeAlias = "str | Sequence[str] | None"
-
-_COMMON = "COMMON_NVCC_FLAGS"
 
 _OF_CUDA = re.compile(
     r"undefined symbol: "
@@ -80,27 +77,16 @@ def taking_what_torch_takes(
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(original)
-        torchs = getattr(original, "__globals__", {})
-        common = list(torchs.get(_COMMON, ()))
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
             given = signature.bind(*args, **kwargs)
             given.apply_defaults()
-            refuse_other_compilers()
-            changed = _changed_flags(common, list(torchs.get(_COMMON, ())))
-            own = _texts(given.arguments["extra_cuda_cflags"])
-            return build({**given.arguments, "extra_cuda_cflags": [*changed, *own]})
+            return build(given.arguments)
 
         return call
 
     return make
-
-
-def _changed_flags(before: list[str], now: list[str]) -> list[str]:
-    """What the submission has changed of the flags that torch gives nvcc each time."""
-    taken = [word for word in before if word not in now and word.startswith("-D")]
-    return [*(f"-U{word[2:]}" for word in taken), *(word for word in now if word not in before)]
 
 
 def _request(given: dict[str, Any], sources: list[Source]) -> Request:

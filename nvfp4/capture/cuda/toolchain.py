@@ -9,14 +9,11 @@ import re
 import shutil
 import subprocess
 import sysconfig
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from nvfp4.capture.cuda.flags import OF_COMPILERS
-from nvfp4.records.launch_errors import NotInstalled, UnsupportedCall
-
-_inherited = dict(os.environ)  # this is loaded before a submission is
+from nvfp4.records.launch_errors import NotInstalled
 
 OLDEST_CUDA = (12, 8)
 """The first release that knows sm_100."""
@@ -48,39 +45,26 @@ class Toolchain:
         return {name: value for name, value in os.environ.items() if name not in OF_COMPILERS}
 
 
-def refuse_other_compilers() -> None:
-    """Raises UnsupportedCall where the submission names a compiler of its own with options, which
-    torch runs and nobody looks into here."""
-    for name in ("PYTORCH_NVCC", "CC", "CXX"):
-        given = os.environ.get(name, "")
-        changed = given != _inherited.get(name, "")
-        if changed and (" " in given.strip() or name == "PYTORCH_NVCC"):
-            raise UnsupportedCall(
-                f"the submission sets {name} to {given[:80]!r}, which is not looked into here",
-                hint="options go into extra_cflags and extra_cuda_cflags",
-            )
-
-
 def python_include() -> str:
     """The folder of Python.h."""
     return sysconfig.get_paths()["include"]
 
 
 def _candidates() -> list[Path]:
-    """Where nvcc can be, best first: torch has looked before the submission could name another."""
-    found = _named_by(_inherited)
+    """Where nvcc can be, best first."""
+    found = [
+        Path(os.environ[name], "bin/nvcc")
+        for name in ("CUDA_HOME", "CUDA_PATH")
+        if name in os.environ
+    ]
+    on_path = shutil.which("nvcc")
+    if on_path:
+        found.append(Path(on_path))
     found.append(Path("/usr/local/cuda/bin/nvcc"))
     wheels = importlib.util.find_spec("nvidia")
     for folder in (wheels.submodule_search_locations or []) if wheels else []:
         found += sorted(Path(folder).glob("cu*/bin/nvcc"), reverse=True)
-    found += _named_by(os.environ)
     return [path for path in found if path.is_file() and os.access(path, os.X_OK)]
-
-
-def _named_by(environment: Mapping[str, str]) -> list[Path]:
-    homes = [environment[name] for name in ("CUDA_HOME", "CUDA_PATH") if name in environment]
-    on_path = shutil.which("nvcc", path=environment.get("PATH"))
-    return [*(Path(home, "bin/nvcc") for home in homes), *([Path(on_path)] if on_path else [])]
 
 
 def _include_of(nvcc: Path) -> Path | None:
