@@ -4,7 +4,7 @@ The pipe executes tcgen05.mma, cp and shift in the order in which they were issu
 With cta_group::2 a pair of CTAs, whose ranks differ in the last bit, has one pipe. Its operations
 are counted from 1. A warp knows an operation to be complete if it has waited for an mbarrier that a
 tcgen05.commit behind it has arrived at, or has heard of a warp that has. Warps' own accesses
-(tcgen05.ld and st) are complete once the warp has waited for them.
+(tcgen05.ld and st) are complete once the warp has waited for them, or has used what it loaded.
 
 Each word of tensor memory remembers its last writer, the warp that read it last and the operation
 of the pipe that did. A stamp is clock << 16 | agent: a warp of the cluster + 1 with the warp's
@@ -223,11 +223,14 @@ class TensorPipe:
     # --- accesses -------------------------------------------------------------------------
 
     def note_warp(
-        self, lane: int, place: Any, columns: slice, lanes: Array, writes: bool
-    ) -> Conflict | None:
-        """A lane's warp reads or writes words of its CTA; the access is under way until `wait`."""
-        row, (_, warp) = lane // self.batch.grid.threads, self._knowledge(lane)
-        pipe, memory, stamp = self.of(row), self.stamps(row), _UNDER_WAY << 16 | (warp + 1)
+        self, lane: int, place: Any, columns: slice, lanes: Array, writes: bool,
+        complete: bool = False,
+    ) -> Conflict | None:  # fmt: skip
+        """A lane's warp reads or writes words of its CTA; the access is under way until `wait`,
+        unless it is complete."""
+        row, (mine, warp) = lane // self.batch.grid.threads, self._knowledge(lane)
+        pipe, memory = self.of(row), self.stamps(row)
+        stamp = (int(mine[warp]) if complete else _UNDER_WAY) << 16 | (warp + 1)
         new = stamp if writes else 0
         found = self._worst(lane, row, memory.writers, columns, lanes, new, "written")
         if writes:
@@ -235,8 +238,9 @@ class TensorPipe:
                 found = found or self._worst(lane, row, stamps, columns, lanes, 0, "read")
         else:
             _stamp(memory.readers[0], columns.start, columns.stop, lanes, stamp)
-        array = memory.writers if writes else memory.readers[0]
-        pipe.pending.setdefault((warp, writes), []).append(_Pending(array, columns, lanes))
+        if not complete:
+            array = memory.writers if writes else memory.readers[0]
+            pipe.pending.setdefault((warp, writes), []).append(_Pending(array, columns, lanes))
         pipe.places[stamp] = place
         return found
 
