@@ -249,6 +249,18 @@ class TensorRace(MemoryFault):
     )
 
 
+class MissingTensorFence(MemoryFault):
+    """Operations on tensor memory are ordered across threads by a barrier alone, where it takes
+    tcgen05.fence before and behind it."""
+
+    code = "tensor_fence"
+    rule = (
+        "PTX ISA, Canonical synchronization patterns of tcgen05: between threads, an operation "
+        "that is not complete is followed by tcgen05.fence::before_thread_sync and the barrier, "
+        "and tcgen05.fence::after_thread_sync comes before what relies on it"
+    )
+
+
 class MismatchedSwizzle(MemoryFault):
     """A tensor core reads shared memory by another swizzle than it was written with."""
 

@@ -5,6 +5,12 @@ Operations of a CTA are counted from 1. A warp knows an operation to be complete
 for an mbarrier that a tcgen05.commit behind it has arrived at, or has heard of a warp that has.
 Warps' own accesses (tcgen05.ld and st) are complete once the warp has waited for them.
 
+Between two warps the pipe keeps the order only if the first has executed
+tcgen05.fence::before_thread_sync behind its operation, the other tcgen05.fence::after_thread_sync
+before its own, and something orders the two fences. What is known to be complete needs neither,
+as waits acquire; a relaxed wait needs the second. Source: PTX ISA, Pipelined tcgen05 Instructions,
+and Canonical synchronization patterns.
+
 Each word of tensor memory remembers its last writer, the warp that read it last and the operation
 of the pipe that did. A stamp is clock << 16 | agent: a warp + 1 with the warp's clock, or the pipe
 with the operation's number; 0 is nobody. Each 16 bytes of shared memory remember the last operation
@@ -81,11 +87,13 @@ class Issued:
 
 @dataclass(frozen=True)
 class Conflict:
-    """Why an access races with an earlier one: in words, with the place of the other one."""
+    """Why an access races with an earlier one: in words, with the place of the other one. unfenced:
+    whether they are in order but for a tcgen05.fence."""
 
     what: str
     hint: str
     place: Any
+    unfenced: bool = False
 
 
 @dataclass
@@ -101,14 +109,21 @@ class _Pending:
 class CtaPipe:
     """Of one CTA. issued: operations, the first has number 1. waiting: operations that are to be
     performed later, with their numbers. seen: by warp, (operations known to be complete, clock of
-    the warp when it learned that), growing. pending: accesses under way by (warp, whether they
-    write). places: who left the stamp of a warp. reads: int32[16 bytes of shared memory].
+    the warp when it learned that), growing. sealed: by warp, (operations of the CTA issued before a
+    tcgen05.fence::before_thread_sync, clock of the warp then), growing. opened: by warp, the clocks
+    that it knew at its last tcgen05.fence::after_thread_sync. relaxed: by warp, (operations known
+    to be complete from a relaxed wait alone, clock of the warp then). pending: those under way by
+    (warp, whether they write). places: who left the stamp of a warp. reads: int32[16 bytes of
+    shared memory].
     """
 
     issued: list[Issued] = field(default_factory=list)
     performed: int = 0
     waiting: list[Callable[[], None]] = field(default_factory=list)
     seen: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)
+    sealed: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)
+    opened: dict[int, Array] = field(default_factory=dict)
+    relaxed: dict[int, tuple[int, int]] = field(default_factory=dict)
     pending: dict[tuple[int, bool], list[_Pending]] = field(default_factory=dict)
     places: dict[int, Any] = field(default_factory=dict)
     writers: Array | None = None
@@ -166,11 +181,15 @@ class TensorPipe:
         else:
             perform()
 
-    def learn(self, lane: int, count: int) -> None:
-        """A lane's warp knows that so many operations are complete."""
+    def learn(self, lane: int, count: int, relaxed: bool = False) -> None:
+        """A lane's warp knows that so many operations are complete. relaxed: its wait did not
+        acquire."""
         known, row, warp = self._knowledge(lane)
         if not count:
             return
+        if relaxed and not self.complete_for(lane, count):
+            known[warp, warp] += 1  # a fence comes before the wait or behind it
+            self.of(row).relaxed[warp] = count, int(known[warp, warp])
         counts, clocks = self.of(row).seen.setdefault(warp, ([], []))
         if not counts or counts[-1] < count:
             counts.append(count)
@@ -184,6 +203,22 @@ class TensorPipe:
             if at < len(counts) and (other == warp or clocks[at] <= known[warp, other]):
                 return True
         return False
+
+    def fence_before(self, lane: int) -> None:
+        """A lane's warp executes tcgen05.fence::before_thread_sync."""
+        known, row, warp = self._knowledge(lane)
+        pipe = self.of(row)
+        counts, clocks = pipe.sealed.setdefault(warp, ([], []))
+        if not counts or counts[-1] < len(pipe.issued):
+            counts.append(len(pipe.issued))
+            clocks.append(int(known[warp, warp]))
+
+    def fence_after(self, lane: int) -> None:
+        """A lane's warp executes tcgen05.fence::after_thread_sync."""
+        known, row, warp = self._knowledge(lane)
+        pipe = self.of(row)
+        pipe.opened[warp] = known[warp].copy()
+        pipe.relaxed.pop(warp, None)
 
     # --- accesses -------------------------------------------------------------------------
 
@@ -292,20 +327,53 @@ class TensorPipe:
         by_pipe: bool,
     ) -> Conflict | None:
         before = pipe.issued[number - 1]
-        if by_pipe and (before.warp == warp or before.clock <= mine[before.warp]):
+        if by_pipe and before.warp == warp:
             return None  # the pipe keeps the order in which it is given operations
+        opcode, verbs = before.place.site.opcode, ("writing", "written")
+        if verb != "written":
+            verbs = ("reading", "read")
         if self.complete_for(lane, number):
-            return None
-        opcode = before.place.site.opcode
+            if not self._only_relaxed(pipe, lane, warp, number):
+                return None
+            said = f"that {opcode} has {verbs[1]} it is known from a relaxed wait alone"
+            hint = "put a tcgen05.fence::after_thread_sync behind the wait"
+            return Conflict(said, hint, before.place, unfenced=True)
         if not by_pipe:
-            does = "may still be writing" if verb == "written" else "may still be reading"
-            said = f"{opcode} {does} it: no wait for a tcgen05.commit behind it lies between"
+            said = f"{opcode} may still be {verbs[0]} it: no wait for a tcgen05.commit behind it"
             hint = "wait for the mbarrier that tcgen05.commit arrives at"
-            return Conflict(said, hint, before.place)
-        said = f"{opcode} of warp {before.warp} has {verb} it, and nothing orders the two warps"
-        return Conflict(
-            said, "put a barrier between the two, or issue both by one thread", before.place
-        )
+            return Conflict(f"{said} lies between", hint, before.place)
+        said = f"{opcode} of warp {before.warp} has {verbs[1]} it, and "
+        if before.clock > mine[before.warp]:
+            hint = "put a barrier between the two, or issue both by one thread"
+            return Conflict(said + "nothing orders the two warps", hint, before.place)
+        if not self._sealed(pipe, number, mine):
+            fence, where = "before", "behind that, before the barrier"
+        elif not self._sealed(pipe, number, pipe.opened.get(warp)):
+            fence, where = "after", "behind the barrier, before this"
+        else:
+            return None
+        said += f"no tcgen05.fence::{fence}_thread_sync lies between it and the next warp's"
+        hint = f"put a tcgen05.fence::{fence}_thread_sync {where}, or issue both by one thread"
+        return Conflict(said, hint, before.place, unfenced=True)
+
+    def _only_relaxed(self, pipe: CtaPipe, lane: int, warp: int, number: int) -> bool:
+        """Whether a warp knows from a relaxed wait alone that an operation is complete, and has
+        neither fenced nor told anybody since."""
+        if warp not in pipe.relaxed:
+            return False
+        known, row, _ = self._knowledge(lane)
+        count, clock = pipe.relaxed[warp]
+        fenced = self.batch.shared.clocks.ordered[row, warp, warp] >= clock
+        told = known[warp, warp] > clock
+        return number <= count and not fenced and not told
+
+    def _sealed(self, pipe: CtaPipe, number: int, clocks: Array | None) -> bool:
+        """Whether these clocks tell of a tcgen05.fence::before_thread_sync that the warp of an
+        operation has executed behind it."""
+        warp = pipe.issued[number - 1].warp
+        counts, fenced = pipe.sealed.get(warp, ([], []))
+        at = bisect_left(counts, number)
+        return clocks is not None and at < len(counts) and fenced[at] <= clocks[warp]
 
     # --- shared memory --------------------------------------------------------------------
 

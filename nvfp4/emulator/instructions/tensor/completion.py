@@ -9,6 +9,7 @@ import numpy as np
 from nvfp4.emulator.errors import UnsupportedInstruction
 from nvfp4.emulator.instructions import copy_engine, mbarrier_objects
 from nvfp4.emulator.instructions.action import Action, LaneSite, Site, Source, instruction
+from nvfp4.emulator.instructions.shared_access import note_thread_fence
 from nvfp4.emulator.instructions.tensor.issue import (
     issuing_lanes,
     pipe_of,
@@ -93,8 +94,9 @@ class Commits:
             del self.of_phase[offset]
 
 
-def learn(batch: Batch, offset: Array, lanes: Array) -> None:
-    """These threads saw the phases of mbarriers at offsets complete."""
+def learn(batch: Batch, offset: Array, lanes: Array, relaxed: bool = False) -> None:
+    """These threads saw the phases of mbarriers at offsets complete. relaxed: and acquired
+    nothing."""
     commits = batch.kept(Commits)
     if not batch.shared.checked or not (commits.of_phase or commits.of_ended):
         return
@@ -105,16 +107,28 @@ def learn(batch: Batch, offset: Array, lanes: Array) -> None:
             continue
         chosen = lanes[(offset == place) & (lanes // threads == place // stride)]
         for warp in np.unique(chosen >> 5).tolist():
-            pipes.learn(32 * warp, count)
+            pipes.learn(32 * warp, count, relaxed)
 
 
 @instruction("tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync")
 def fence(site: Site) -> Action:
-    """tcgen05.fence::before_thread_sync and after_thread_sync."""
+    """tcgen05.fence::before_thread_sync and after_thread_sync: what a warp's operations are to
+    those of others that a barrier puts behind or before it."""
     site.only("fence::before_thread_sync", "fence::after_thread_sync")
     site.takes(0)
+    before = "fence::before_thread_sync" in site.parts
 
     def run(ex: Execution) -> None:
-        pass
+        lanes = ex.lanes()
+        if not ex.batch.shared.checked:
+            return
+        pipes = ex.batch.kept(TensorPipe)
+        for warp in np.unique(lanes >> 5).tolist():
+            if before:
+                pipes.fence_before(32 * warp)
+            else:
+                pipes.fence_after(32 * warp)
+        if before:
+            note_thread_fence(ex.batch, lanes)  # for relaxed arrivals
 
     return Action("special", [], [], run)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nvfp4.emulator.errors import Related, TensorMemoryFault, TensorRace
+from nvfp4.emulator.errors import MissingTensorFence, Related, TensorMemoryFault, TensorRace
 from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.instructions.warp import by_warp, whole_warps
 from nvfp4.emulator.ptx.types import Array
@@ -98,7 +98,8 @@ def note_conflict(at: LaneSite, what: str, address: int, found: Conflict | None)
         [] if found.place is None else [Related("the other access is here", found.place.location())]
     )
     text = f"{what} of tensor memory at {in_words(address)}: {found.what}"
-    at.note(TensorRace, text, found.hint, related=related)
+    kind = MissingTensorFence if found.unfenced else TensorRace
+    at.note(kind, text, found.hint, related=related)
 
 
 ALL_LANES_OF_MEMORY = np.arange(LANES)
