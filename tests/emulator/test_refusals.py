@@ -111,7 +111,6 @@ refused_kernels = [
     "bar.arrive 1;",
     "discard.global.L2 [%q0], 64;",
     "istypep.texref %p0, %d0;",
-    "tcgen05.shift.cta_group::2.down [%r1];",
     "tcgen05.frobnicate.cta_group::1 [%r1];",
     "tcgen05.ld.sync.aligned.8x32b.x1.b32 {%r1}, [%r2];",
     "tcgen05.ld.sync.aligned.32x32b.x2.b32 {%r1}, [%r2];",

@@ -150,6 +150,14 @@ def test_a_product_over_what_a_load_still_reads_is_found() -> None:
     assert findings(ISSUE + WAIT + unordered + read_back(16)) == ["tensor_race"]
 
 
+def test_a_load_is_complete_where_its_value_is_used() -> None:
+    """As in all that CuTe DSL compiles, which never waits for a load."""
+    load = f"tcgen05.ld.sync.aligned.32x32b.x2.b32 {registers(2)}, [%r2];"
+    stored = "mul.wide.u32 %d2, %r0, 4; add.u64 %d2, %q1, %d2; st.global.u32 [%d2], %v0;"
+    assert findings(ISSUE + WAIT + load + stored, 1) == []
+    assert findings(ISSUE + WAIT + load + "bar.sync 1, 128;" + stored, 1) == ["tensor_race"]
+
+
 def test_deallocation_waits_for_all_that_read() -> None:
     early = """bar.sync 1, 128; @!%p2 bra GONE;
     tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r1, 32; GONE: exit;"""

@@ -41,7 +41,7 @@ class LaunchState:
     rounding. tracks_memory: keep which bits of shared and local memory are undefined.
     cluster: its CTAs along x, y and z. explicit_cluster: whether somebody has asked for clusters.
     hazards: what launches before it may still write.
-    loads_under_way: of shared memory, by PTX line; see `flow.loads_under_way`.
+    loads_under_way: of shared and tensor memory, by PTX line; see `flow.loads_under_way`.
     undefined_memory: by PTX line, the loads that have read undefined bits, shuffles of lanes that
     were not there, and if memory is not tracked, the stores that have written some.
     undefined_stores: by state space, the PTX line of the first store of undefined bits.

@@ -16,7 +16,7 @@ from nvfp4.emulator.errors import (
 )
 from nvfp4.emulator.instructions.action import LaneSite
 from nvfp4.emulator.instructions.shared_access import seen_at, stamped_by
-from nvfp4.emulator.instructions.tensor.issue import pipes_of, row_of
+from nvfp4.emulator.instructions.tensor.issue import pipes_of
 from nvfp4.emulator.instructions.tensor.matrix_descriptor import CHUNK, MatrixDescriptor, decode
 from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
@@ -111,11 +111,12 @@ def plan_of(
 
 
 def source_of(
-    at: LaneSite, number: int, bits: int, name: str, shape: tuple[int, int, bool, int],
+    at: LaneSite, row: int, number: int, bits: int, name: str, shape: tuple[int, int, bool, int],
     is_tf32: bool = False,
 ) -> Source:  # fmt: skip
-    """A matrix that operation `number` of the pipe reads, with a shape as of `plan_of`. Faults
-    where its descriptor is wrong or leads outside the CTA's shared memory; notes other misuse."""
+    """A matrix of a CTA that operation `number` of the pipe reads, with a shape as of `plan_of`.
+    Faults where its descriptor is wrong or leads outside the CTA's shared memory; notes other
+    misuse."""
     shared = at.batch.shared
     plan = plan_of(bits, name, shape, is_tf32, shared.base, shared.size)
     if plan.problem is not None:
@@ -126,16 +127,17 @@ def source_of(
             )
         at.fault(kind, message, hint)
     at.batch.traffic.shared_bytes_read += plan.offsets.size * CHUNK
-    start = row_of(at) * shared.stride
+    start = row * shared.stride
     defined = _defined(at, plan, start, number, name) if shared.checked else None
     return Source(at, plan, start, defined)
 
 
 @loop
 def _note_chunks(  # type: ignore[no-untyped-def]
-    offsets, start, thread, engine, known, fenced, writers, widths, width, reads, number, unwritten
+    offsets, start, thread, threads, known, fenced, writers, widths, width, reads, number, unwritten
 ):
     """Record that an operation of the pipe reads 16 bytes at each offset, on behalf of `thread`.
+    Behind the cluster's threads are its copy engines.
 
     Returns (byte, fault, other's stamp) of the worst writer that does not come before it in the
     proxy of the copy engine; the first byte that the engine wrote by another swizzle than one of
@@ -151,7 +153,7 @@ def _note_chunks(  # type: ignore[no-untyped-def]
             chunk = begin >> 4
             reads[chunk] = number
             differs = widths[chunk] != 0 and widths[chunk] != width
-            if differs and mismatch < 0 and (writers[begin] & THREAD) - 1 == engine:
+            if differs and mismatch < 0 and (writers[begin] & THREAD) - 1 >= threads:
                 mismatch = begin
             for b in range(begin, begin + 16):
                 writer = writers[b]
@@ -165,7 +167,7 @@ def _note_chunks(  # type: ignore[no-untyped-def]
                 fault = races.NO_FAULT
                 if not ordered(writer, thread, known):
                     fault = races.RACE
-                elif by < engine and by >> 5 < fenced.shape[0] and writer >> 32 > fenced[by >> 5]:
+                elif by < threads and writer >> 32 > fenced[by >> 5]:
                     fault = races.UNFENCED
                 else:
                     fine = writer
@@ -176,8 +178,8 @@ def _note_chunks(  # type: ignore[no-untyped-def]
 
 def _defined(at: LaneSite, plan: Plan, start: int, number: int, name: str) -> Array | None:
     """Note what a read of a matrix does wrong; which rows are defined, None for all."""
-    shared, threads = at.batch.shared, at.batch.grid.threads
-    row, thread = divmod(at.lane, threads)
+    shared, threads = at.batch.shared, at.batch.clusters.threads
+    cluster, thread = divmod(at.lane, threads)
     offsets = plan.offsets
     if at.batch.launch.witness is not None:
         flat = offsets.reshape(-1) + start
@@ -185,7 +187,8 @@ def _defined(at: LaneSite, plan: Plan, start: int, number: int, name: str) -> Ar
         at.site.testify(at.batch, "shared", flat, CHUNK, lanes, False, engine=True)
     unset = np.empty(offsets.shape, np.bool_)
     byte, fault, stamp, mismatch, some = _note_chunks(
-        offsets, start, thread, threads, shared.clocks.known[row], shared.clocks.fenced[row],
+        offsets, start, thread, threads, shared.clocks.known[cluster],
+        shared.clocks.fenced[cluster],
         shared.writers, at.batch.kept(TileSwizzles).width, plan.descriptor.swizzle_bytes,
         pipes_of(at).reads, number, unset
     )  # fmt: skip
