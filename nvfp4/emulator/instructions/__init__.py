@@ -10,6 +10,7 @@ from nvfp4.emulator.instructions import (  # noqa: F401
     cta_barriers,
     dependent_launch,
     hints,
+    launch_control,
     loads_and_stores,
     matrix_moves,
     matrix_products,

@@ -38,6 +38,9 @@ from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.memory import RANK_SHIFT, READ, SHARED_WINDOW, WRITTEN
 from nvfp4.records.launch import Buffer
 
+TO_ALL = "multicast::cluster::all"
+"""Of clusterlaunchcontrol: to every CTA of the cluster."""
+
 
 def host_view(address: int, nbytes: int) -> Array:
     """uint8[nbytes] of host memory; the caller has checked the range."""
@@ -126,7 +129,7 @@ def shared_range(
 
 def goes_abroad(site: Site) -> bool:
     """Whether a copy may write shared memory of another CTA of the cluster."""
-    return "shared::cluster" in site.parts
+    return "shared::cluster" in site.parts or TO_ALL in site.parts
 
 
 def with_rank(address: int, rank: int) -> int:
@@ -234,6 +237,19 @@ def postpone(at: LaneSite, mbar: int, move: Callable[[], int]) -> None:
     waiting.append((at, mbar, move))
 
 
+def deliver(at: LaneSite, mbar: int, move: Callable[[], int]) -> None:
+    """Perform a lane's copy, which completes bytes at an mbarrier, now or late."""
+    if at.batch.launch.order.bulk_copies_late:
+        postpone(at, mbar, move)
+    else:
+        _finish(at, mbar, move)
+
+
+def _finish(at: LaneSite, mbar: int, move: Callable[[], int]) -> None:
+    nbytes = np.array([move()], np.int64)
+    complete(at.site, at.batch, np.array([at.lane]), np.array([mbar], np.uint64), nbytes)
+
+
 def perform_postponed(batch: Batch, offset: Array) -> bool:
     """Threads wait for the phases under way of the mbarriers at these offsets: copies that end them
     are performed. Whether there was any."""
@@ -244,8 +260,7 @@ def perform_postponed(batch: Batch, offset: Array) -> bool:
         copies = waiting.pop(each, [])
         parity = mbarrier_objects.state_of(batch, each).parity if copies else 0
         for number, (at, mbar, move) in enumerate(copies, start=1):
-            nbytes = np.array([move()], np.int64)
-            complete(at.site, batch, np.array([at.lane]), np.array([mbar], np.uint64), nbytes)
+            _finish(at, mbar, move)
             if number < len(copies) and mbarrier_objects.state_of(batch, each).parity != parity:
                 # The phase did not wait for the others: they take longer.
                 waiting[each] = copies[number:]

@@ -8,12 +8,18 @@ import numpy as np
 
 from nvfp4.emulator.errors import OutOfBounds
 from nvfp4.emulator.instructions import copy_engine, mbarrier_objects
-from nvfp4.emulator.instructions.action import Action, LaneSite, Site, Source, instruction
+from nvfp4.emulator.instructions.action import (
+    Action,
+    LaneSite,
+    Site,
+    Source,
+    instruction,
+    issuing_lanes,
+)
 from nvfp4.emulator.instructions.shared_access import note_thread_fence
 from nvfp4.emulator.instructions.tensor.issue import (
     GROUPS,
     group_of,
-    issuing_lanes,
     join,
     pipes_of,
     row_of,

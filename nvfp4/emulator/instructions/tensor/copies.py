@@ -13,12 +13,11 @@ from functools import partial
 import numpy as np
 
 from nvfp4.emulator.errors import TensorMemoryFault
-from nvfp4.emulator.instructions.action import Action, LaneSite, Site, instruction
+from nvfp4.emulator.instructions.action import Action, LaneSite, Site, instruction, issuing_lanes
 from nvfp4.emulator.instructions.action import Source as Operand
 from nvfp4.emulator.instructions.tensor.issue import (
     GROUPS,
     group_of,
-    issuing_lanes,
     note_conflict,
     pipes_of,
     require_columns,

@@ -86,16 +86,6 @@ def pipes_of(at: LaneSite) -> TensorPipe:
     return at.batch.kept(TensorPipe)
 
 
-def issuing_lanes(
-    site: Site, ex: Execution, sources: tuple[Array, ...]
-) -> Iterator[tuple[LaneSite, list[int]]]:
-    """(lane, its operands) of those that execute an instruction of single threads."""
-    at = ex.positions()
-    columns = [ex.group.spread(source)[at] for source in sources]
-    for i, lane in enumerate(ex.group.lanes[at].tolist()):
-        yield site.lane(ex.batch, lane), [int(column[i]) for column in columns]
-
-
 def issuing_warps(
     site: Site, ex: Execution, sources: tuple[Array, ...]
 ) -> Iterator[tuple[LaneSite, list[int]]]:

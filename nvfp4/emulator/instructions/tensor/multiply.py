@@ -25,7 +25,7 @@ from nvfp4.emulator.errors import (
     TensorMemoryFault,
     UnsupportedInstruction,
 )
-from nvfp4.emulator.instructions.action import Action, LaneSite, Site, instruction
+from nvfp4.emulator.instructions.action import Action, LaneSite, Site, instruction, issuing_lanes
 from nvfp4.emulator.instructions.action import Source as Operand
 from nvfp4.emulator.instructions.tensor import instruction_descriptor
 from nvfp4.emulator.instructions.tensor.instruction_descriptor import (
@@ -39,7 +39,6 @@ from nvfp4.emulator.instructions.tensor.instruction_descriptor import (
 from nvfp4.emulator.instructions.tensor.issue import (
     GROUPS,
     group_of,
-    issuing_lanes,
     note_conflict,
     pipes_of,
     require_columns,
