@@ -1,7 +1,9 @@
 """Registers that wgmma writes on its own time: who reads them before that is done.
 
 Whatever reads the registers of a product's sums, or copies of them, is looked at when it executes.
-A mov by itself is no use of a value: compilers rename registers so.
+A mov by itself is no use of a value: compilers rename registers so. Early reads change no value
+here: where ptxas sees one, it puts a wait before it, which costs time alone. What has been
+overwritten in shared memory does, in orders in which operations end late.
 """
 
 from __future__ import annotations
@@ -118,8 +120,7 @@ def _reading(site: Site, action: Action, read: dict[int, int]) -> Run:
 
 
 def _seen(site: Site, ex: Execution, pipe: WarpgroupPipe, register: int, value: Array) -> Array:
-    """What a register holds that may be under way: in orders in which operations end late,
-    something else."""
+    """What a register of sums holds, which may be under way."""
     products = pipe.written_by(register)
     if products is None:
         return value
@@ -137,7 +138,6 @@ def _seen(site: Site, ex: Execution, pipe: WarpgroupPipe, register: int, value: 
             related=[Related("it is written here", place.location())],
         )
     wrong = [warp for warp in warps.tolist() if (warp, int(products[warp])) in pipe.spoiled]
-    wrong += early.tolist()
     if not wrong or not ex.batch.launch.order.bulk_copies_late:
         return value
     bad = np.isin(ex.group.lanes >> 5, wrong)
