@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from emulator.ptx_harness import aligned
+from ptx_harness import aligned
 
 from nvfp4 import emulator
 from nvfp4.capture.cuda.toolchain import find_toolchain
 from nvfp4.emulator.errors import EmulatorError
 
-SOURCE = Path(__file__).with_name("kernels.cu")
+SOURCE = Path(__file__).with_name("warpgroups.cu")
 _CASE = re.compile(r'^// (right|wrong: (\w+))\nextern "C" __global__ void (\w+)\(', re.MULTILINE)
 
 
