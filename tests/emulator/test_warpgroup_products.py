@@ -204,9 +204,7 @@ def test_a_mov_is_no_use_of_the_sums_and_what_it_moves_is_not_complete() -> None
 
 def test_shared_memory_is_not_overwritten_while_it_is_read() -> None:
     store = f"mov.u32 %r20, {TILES + 64}; mov.u32 %r21, 0; @%p1 st.shared.u32 [%r20], %r21;"
-    with pytest.raises(
-        TensorRace, match=r"which wgmma\.mma_async.* may still read: no wait"
-    ):
+    with pytest.raises(TensorRace, match=r"which wgmma\.mma_async.* may still read: no wait"):
         execute(ISSUE + COMMIT + store + WAIT + stored(8), TILES_OF, 8)
     assert findings(ISSUE + COMMIT + WAIT + store + stored(8)) == []
     another = store.replace("@%p1", "setp.eq.u32 %p7, %r0, 40; @%p7").replace("+ 64", "")
