@@ -20,6 +20,7 @@ from nvfp4.emulator.arithmetic.definedness import spread
 from nvfp4.emulator.errors import BarrierMisuse, MissingTensorFence, UninitialisedShared
 from nvfp4.emulator.instructions.action import Action, LaneSite, Result, Site, Source, instruction
 from nvfp4.emulator.instructions.matrix_products import matrix, tile, tile_registers
+from nvfp4.emulator.instructions.tensor.issue import count_product
 from nvfp4.emulator.instructions.tensor.matrix_descriptor import from_hopper
 from nvfp4.emulator.instructions.tensor.sources import Plan, plan_at, plan_of, read_by
 from nvfp4.emulator.instructions.tensor.sources import Source as Operand
@@ -206,12 +207,8 @@ class _Part:
                 "before they are written",
                 "put wgmma.fence.sync.aligned before the first product",
             )
-        traffic = at.batch.traffic
         if self.own % _WARPS == 0:
-            traffic.tensor_instructions += 1
-            traffic.tensor_cycles += cycles(form.columns)
-            if at.batch.launch.tally is not None:
-                at.batch.launch.tally.multiplied(at.site.instruction, cycles(form.columns))
+            count_product(at, cycles(form.columns))
 
     def product(self, a: int | Array, bits: int, c: Array) -> tuple[Array, Array]:
         """(words of the sums, which are undefined) of a, by its descriptor or as bytes [16, 32],

@@ -133,6 +133,24 @@ def note_conflict(at: LaneSite, what: str, address: int, found: Conflict | None)
     at.note(kind, text, found.hint, related=related)
 
 
+def count_product(at: LaneSite, busy: int) -> None:
+    """A product keeps a tensor core busy for so many cycles."""
+    at.batch.traffic.tensor_instructions += 1
+    at.batch.traffic.tensor_cycles += busy
+    if at.batch.launch.tally is not None:
+        at.batch.launch.tally.multiplied(at.site.instruction, busy)
+
+
+def count_bytes(at: LaneSite, nbytes: int, reads: bool = False) -> None:
+    """So many bytes go to tensor memory, or come from there."""
+    if reads:
+        at.batch.traffic.tensor_bytes_read += nbytes
+    else:
+        at.batch.traffic.tensor_bytes_written += nbytes
+    if at.batch.launch.tally is not None:
+        at.batch.launch.tally.tensor_moved(at.site.instruction, nbytes)
+
+
 ALL_LANES_OF_MEMORY = np.arange(LANES)
 """Of tensor memory."""
 
