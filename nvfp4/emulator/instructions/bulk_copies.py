@@ -115,7 +115,7 @@ def copy_by_lane(
                 lanes.append(at.lane)
                 where.append(each[way.mbar or 0])
         if way.mbar is None:
-            batch.kept(copy_engine.Unwaited).stores.setdefault(at.lane, at)
+            batch.kept(copy_engine.BulkGroups).add(at)
     if way.mbar is not None and nbytes:
         addresses, count = np.array(where, np.uint64), np.array(nbytes, np.int64)
         copy_engine.complete(site, batch, np.array(lanes), addresses, count)
@@ -233,10 +233,10 @@ def tensor(site: Site) -> Action:
 
 @instruction("cp.async.bulk.commit_group")
 def commit_group(site: Site) -> Action:
-    """Bulk copies are performed when issued; their groups need no record."""
+    """cp.async.bulk.commit_group: what a thread has issued since the last one is a group."""
 
     def run(ex: Execution) -> None:
-        pass
+        ex.batch.kept(copy_engine.BulkGroups).commit(ex.lanes())
 
     return Action("copy", [], [], run)
 
@@ -244,15 +244,14 @@ def commit_group(site: Site) -> Action:
 @instruction("cp.async.bulk.wait_group")
 def wait_group(site: Site) -> Action:
     """cp.async.bulk.wait_group{.read} N."""
-    left = site.operands[0] if site.operands else None
-    waits_for_all = not isinstance(left, Integer) or left.value == 0
+    site.takes(1)
+    left = site.operands[0]
+    if not isinstance(left, Integer):
+        raise site.unsupported(f"{site.opcode} takes an integer")
+    groups = left.value
 
     def run(ex: Execution) -> None:
-        lanes = ex.lanes()
-        copy_engine.learn(ex.batch, lanes)
-        if waits_for_all:
-            for lane in lanes.tolist():
-                ex.batch.kept(copy_engine.Unwaited).stores.pop(lane, None)
+        ex.batch.kept(copy_engine.BulkGroups).wait(ex.lanes(), groups)
 
     return Action("copy", [], [], run)
 

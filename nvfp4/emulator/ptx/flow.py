@@ -253,7 +253,7 @@ def _arrives_first(load: Instruction, following: Sequence[Instruction]) -> bool:
     from_tensor = load.parts[:2] == _TENSOR_LOAD
     for each in following:
         if from_tensor and each.parts[0] == "tcgen05" and each.parts[:2] != _TENSOR_LOAD:
-            return True
+            return each.parts[1] != "wait::ld"  # if in a branch, the value is used behind it
         if not loaded or (is_proxy_fence(each) and not from_tensor):
             return False
         if each.parts[0] in ("bar", "barrier") and "warp" not in each.parts:

@@ -18,6 +18,7 @@ from functools import lru_cache
 import numpy as np
 
 from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.tile_swizzles import BY_ATOMS_OF_32
 
 CHUNK = 16
 _WIDTHS = {0: 16, 6: 32, 4: 64, 2: 128, 1: 128}
@@ -41,9 +42,9 @@ class MatrixDescriptor:
     swizzle: int
 
     @property
-    def swizzle_bytes(self) -> int:
-        """How wide the swizzle is; 16 where there is none."""
-        return _WIDTHS[self.swizzle]
+    def tile_swizzle(self) -> int:
+        """The same swizzle of a tile, as of `TileSwizzles`."""
+        return BY_ATOMS_OF_32 if self.swizzle == _ATOMS_OF_32 else _WIDTHS[self.swizzle]
 
     def __str__(self) -> str:
         name = _NAMES.get(self.swizzle, f"invalid ({self.swizzle})")

@@ -22,7 +22,7 @@ from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import races
 from nvfp4.emulator.state.races import THREAD, ordered
-from nvfp4.emulator.state.tile_swizzles import TileSwizzles
+from nvfp4.emulator.state.tile_swizzles import TileSwizzles, swizzle_name
 
 _CHUNK_BYTES = np.arange(CHUNK)
 
@@ -205,7 +205,7 @@ def _defined(
     byte, fault, stamp, mismatch, some = _note_chunks(
         offsets, start, thread, threads, shared.clocks.known[cluster],
         shared.clocks.fenced[cluster],
-        shared.writers, at.batch.kept(TileSwizzles).width, plan.descriptor.swizzle_bytes,
+        shared.writers, at.batch.kept(TileSwizzles).width, plan.descriptor.tile_swizzle,
         reads, number, unset
     )  # fmt: skip
     if mismatch >= 0:
@@ -241,7 +241,7 @@ def _note_fault(at: LaneSite, byte: int, fault: int, stamp: int, name: str) -> N
 
 def _note_swizzle(at: LaneSite, descriptor: MatrixDescriptor, byte: int, name: str) -> None:
     wrote = int(at.batch.kept(TileSwizzles).width[byte // CHUNK])
-    written = "no swizzle" if wrote == CHUNK else f"a swizzle of {wrote} bytes"
+    written = swizzle_name(wrote)
     at.note(
         MismatchedSwizzle,
         f"the descriptor of {name} ({descriptor}) leads to shared address "
