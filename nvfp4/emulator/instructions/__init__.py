@@ -18,6 +18,7 @@ from nvfp4.emulator.instructions import (  # noqa: F401
     moves,
     tiles,
     warp,
+    warpgroup_products,
     wmma,
 )
 from nvfp4.emulator.instructions.tensor import (  # noqa: F401

@@ -24,6 +24,7 @@ import numpy as np
 from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
+from nvfp4.emulator.state.tensor_fences import TensorFences
 from nvfp4.emulator.state.tensor_memory import COLUMNS, LANES
 
 PIPE = 0xFFFF
@@ -83,11 +84,13 @@ class Issued:
 
 @dataclass(frozen=True)
 class Conflict:
-    """Why an access races with an earlier one: in words, with the place of the other one."""
+    """Why an access races with an earlier one: in words, with the place of the other one. unfenced:
+    whether they are in order but for a tcgen05.fence."""
 
     what: str
     hint: str
     place: Any
+    unfenced: bool = False
 
 
 @dataclass
@@ -144,6 +147,7 @@ class TensorPipe:
         self._stamps: dict[int, Stamps] = {}
         chunks = batch.shared.data.size // CHUNK_BYTES if self.checked else 0
         self.reads = np.zeros(chunks, np.int32)
+        self.fences = TensorFences(batch)
         self._fine = np.zeros(_MOST_STAMPS, np.int64)
 
     def unit(self, row: int) -> int:
@@ -203,9 +207,12 @@ class TensorPipe:
         else:
             perform()
 
-    def learn(self, lane: int, row: int, count: int) -> None:
-        """A lane's warp knows that so many operations of a CTA's pipe are complete."""
+    def learn(self, lane: int, row: int, count: int, relaxed: bool = False) -> None:
+        """A lane's warp knows that so many operations of a CTA's pipe are complete. relaxed: from a
+        wait that did not acquire."""
         mine, warp = self._knowledge(lane)
+        if relaxed and not self.complete_for(lane, row, count):
+            self.fences.relax(lane // self.batch.clusters.threads, warp, count)
         counts, clocks = self.of(row).seen.setdefault(warp, ([], []))
         if not counts or counts[-1] < count:
             counts.append(count)
@@ -315,21 +322,31 @@ class TensorPipe:
         self, lane: int, row: int, number: int, verb: str, by_pipe: bool
     ) -> Conflict | None:
         before, (mine, warp) = self.of(row).issued[number - 1], self._knowledge(lane)
-        if by_pipe and (before.warp == warp or before.clock <= mine[before.warp]):
+        if by_pipe and before.warp == warp:
             return None  # the pipe keeps the order in which it is given operations
+        cluster, opcode = lane // self.batch.clusters.threads, before.place.site.opcode
         if self.complete_for(lane, row, number):
-            return None
-        opcode = before.place.site.opcode
+            if not self.fences.only_relaxed(cluster, warp, number):
+                return None
+            said = f"that {opcode} has {verb} it is known from a relaxed wait alone"
+            hint = "put a tcgen05.fence::after_thread_sync behind the wait"
+            return Conflict(said, hint, before.place, unfenced=True)
         if not by_pipe:
             does = "may still be writing" if verb == "written" else "may still be reading"
             said = f"{opcode} {does} it: no wait for a tcgen05.commit behind it lies between"
             hint = "wait for the mbarrier that tcgen05.commit arrives at"
             return Conflict(said, hint, before.place)
-        said = f"{opcode} of {self._warp_name(before.warp)} has {verb} it, and nothing orders the "
-        said += "two warps"
-        return Conflict(
-            said, "put a barrier between the two, or issue both by one thread", before.place
-        )
+        said = f"{opcode} of {self._warp_name(before.warp)} has {verb} it, and "
+        if before.clock > mine[before.warp]:
+            hint = "put a barrier between the two, or issue both by one thread"
+            return Conflict(said + "nothing orders the two warps", hint, before.place)
+        fence = self.fences.missing(cluster, before.warp, before.clock, warp)
+        if fence is None:
+            return None
+        said += f"no tcgen05.fence::{fence}_thread_sync lies between"
+        where = "behind that, before" if fence == "before" else "before this, behind"
+        hint = f"put a tcgen05.fence::{fence}_thread_sync {where} the barrier, or issue both by "
+        return Conflict(said, hint + "one thread", before.place, unfenced=True)
 
     # --- shared memory --------------------------------------------------------------------
 

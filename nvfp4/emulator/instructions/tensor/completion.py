@@ -16,6 +16,7 @@ from nvfp4.emulator.instructions.action import (
     instruction,
     issuing_lanes,
 )
+from nvfp4.emulator.instructions.shared_access import note_thread_fence
 from nvfp4.emulator.instructions.tensor.issue import (
     GROUPS,
     group_of,
@@ -112,8 +113,9 @@ class Commits:
             del self.of_phase[offset]
 
 
-def learn(batch: Batch, offset: Array, lanes: Array) -> None:
-    """These threads saw the phases of mbarriers at offsets complete."""
+def learn(batch: Batch, offset: Array, lanes: Array, relaxed: bool = False) -> None:
+    """These threads saw the phases of mbarriers at offsets complete. relaxed: and acquired
+    nothing."""
     commits = batch.kept(Commits)
     if not batch.shared.checked or not (commits.of_phase or commits.of_ended):
         return
@@ -121,16 +123,24 @@ def learn(batch: Batch, offset: Array, lanes: Array) -> None:
     for place in np.unique(offset).tolist():
         for unit, count in commits.heard(batch, place).items():
             for warp in np.unique(lanes[offset == place] >> 5).tolist():
-                pipes.learn(32 * warp, unit, count)
+                pipes.learn(32 * warp, unit, count, relaxed)
 
 
 @instruction("tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync")
 def fence(site: Site) -> Action:
-    """tcgen05.fence::before_thread_sync and after_thread_sync."""
+    """tcgen05.fence::before_thread_sync and after_thread_sync: what a warp's operations are to
+    those of others that a barrier puts behind or before it."""
     site.only("fence::before_thread_sync", "fence::after_thread_sync")
     site.takes(0)
+    before = "fence::before_thread_sync" in site.parts
 
     def run(ex: Execution) -> None:
-        pass
+        if not ex.batch.shared.checked:
+            return
+        lanes, fences = ex.lanes(), ex.batch.kept(TensorPipe).fences
+        for warp in np.unique(lanes >> 5).tolist():
+            (fences.before if before else fences.after)(*divmod(warp, ex.batch.clusters.warps))
+        if before:
+            note_thread_fence(ex.batch, lanes)  # for relaxed arrivals
 
     return Action("special", [], [], run)

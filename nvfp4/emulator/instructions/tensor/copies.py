@@ -17,6 +17,7 @@ from nvfp4.emulator.instructions.action import Action, LaneSite, Site, instructi
 from nvfp4.emulator.instructions.action import Source as Operand
 from nvfp4.emulator.instructions.tensor.issue import (
     GROUPS,
+    count_bytes,
     group_of,
     note_conflict,
     pipes_of,
@@ -114,7 +115,7 @@ def _issue(
         for row in rows:
             found = pipes.note_pipe(at.lane, row, number, columns, lanes.reshape(-1), writes=True)
             note_conflict(at, "copy", address, found)
-    at.batch.traffic.tensor_bytes_written += 4 * shape.columns * lanes.size * group
+    count_bytes(at, 4 * shape.columns * lanes.size * group)
 
     def perform() -> None:
         for row, source in sources:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from nvfp4.emulator.errors import Related, TensorMemoryFault, TensorRace
+from nvfp4.emulator.errors import MissingTensorFence, Related, TensorMemoryFault, TensorRace
 from nvfp4.emulator.instructions import peers
 from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.instructions.warp import by_warp, whole_warps
@@ -129,7 +129,26 @@ def note_conflict(at: LaneSite, what: str, address: int, found: Conflict | None)
         [] if found.place is None else [Related("the other access is here", found.place.location())]
     )
     text = f"{what} of tensor memory at {in_words(address)}: {found.what}"
-    at.note(TensorRace, text, found.hint, related=related)
+    kind = MissingTensorFence if found.unfenced else TensorRace
+    at.note(kind, text, found.hint, related=related)
+
+
+def count_product(at: LaneSite, busy: int) -> None:
+    """A product keeps a tensor core busy for so many cycles."""
+    at.batch.traffic.tensor_instructions += 1
+    at.batch.traffic.tensor_cycles += busy
+    if at.batch.launch.tally is not None:
+        at.batch.launch.tally.multiplied(at.site.instruction, busy)
+
+
+def count_bytes(at: LaneSite, nbytes: int, reads: bool = False) -> None:
+    """So many bytes go to tensor memory, or come from there."""
+    if reads:
+        at.batch.traffic.tensor_bytes_read += nbytes
+    else:
+        at.batch.traffic.tensor_bytes_written += nbytes
+    if at.batch.launch.tally is not None:
+        at.batch.launch.tally.tensor_moved(at.site.instruction, nbytes)
 
 
 ALL_LANES_OF_MEMORY = np.arange(LANES)

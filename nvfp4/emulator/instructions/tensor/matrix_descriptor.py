@@ -102,6 +102,15 @@ def decode(bits: int) -> MatrixDescriptor:
     )
 
 
+_HOPPER_SWIZZLES = (0, 2, 4, 6)
+
+
+def from_hopper(bits: int) -> int:
+    """A descriptor of wgmma as one of tcgen05: it has its swizzle in bits 62-63 and no version."""
+    kept = bits & (0x3FFF << 32 | 0x3FFF << 16 | 0x3FFF | 7 << 49)
+    return kept | _VERSION << 46 | _HOPPER_SWIZZLES[bits >> 62 & 3] << 61
+
+
 @lru_cache(maxsize=512)
 def _chunks(
     rows: int, depth: int, transposed: bool, leading: int, stride: int, swizzle: int, phase: int

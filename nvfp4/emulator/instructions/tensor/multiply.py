@@ -38,6 +38,7 @@ from nvfp4.emulator.instructions.tensor.instruction_descriptor import (
 )
 from nvfp4.emulator.instructions.tensor.issue import (
     GROUPS,
+    count_product,
     group_of,
     note_conflict,
     pipes_of,
@@ -283,11 +284,7 @@ class _Product:
             for row in self.rows:
                 self._note(row, number)
         # Both multiprocessors of a pair are busy.
-        traffic, busy = at.batch.traffic, cycles(shape.columns) * self.form.group
-        traffic.tensor_instructions += 1
-        traffic.tensor_cycles += busy
-        if at.batch.launch.tally is not None:
-            at.batch.launch.tally.multiplied(at.site.instruction, busy)
+        count_product(at, cycles(shape.columns) * self.form.group)
         self.pipes.submit(at.lane, partial(self._perform, a, b))
 
     def _note(self, row: int, number: int) -> None:

@@ -117,6 +117,14 @@ def source_of(
     """A matrix of a CTA that operation `number` of the pipe reads, with a shape as of `plan_of`.
     Faults where its descriptor is wrong or leads outside the CTA's shared memory; notes other
     misuse."""
+    plan = plan_at(at, bits, name, shape, is_tf32)
+    return read_by(at, plan, row, number, name, pipes_of(at).reads)
+
+
+def plan_at(
+    at: LaneSite, bits: int, name: str, shape: tuple[int, int, bool, int], is_tf32: bool
+) -> Plan:
+    """Where a descriptor leads; faults where it is wrong."""
     shared = at.batch.shared
     plan = plan_of(bits, name, shape, is_tf32, shared.base, shared.size)
     if plan.problem is not None:
@@ -126,9 +134,15 @@ def source_of(
                 f"{at.site.opcode}: {message} of a matrix descriptor is not emulated"
             )
         at.fault(kind, message, hint)
+    return plan
+
+
+def read_by(at: LaneSite, plan: Plan, row: int, number: int, name: str, reads: Array) -> Source:
+    """A matrix of a CTA that an operation reads, which leaves its number in `reads`."""
+    shared = at.batch.shared
     at.batch.traffic.shared_bytes_read += plan.offsets.size * CHUNK
     start = row * shared.stride
-    defined = _defined(at, plan, start, number, name) if shared.checked else None
+    defined = _defined(at, plan, start, number, name, reads) if shared.checked else None
     return Source(at, plan, start, defined)
 
 
@@ -176,7 +190,9 @@ def _note_chunks(  # type: ignore[no-untyped-def]
     return first, kind, other, mismatch, some
 
 
-def _defined(at: LaneSite, plan: Plan, start: int, number: int, name: str) -> Array | None:
+def _defined(
+    at: LaneSite, plan: Plan, start: int, number: int, name: str, reads: Array
+) -> Array | None:
     """Note what a read of a matrix does wrong; which rows are defined, None for all."""
     shared, threads = at.batch.shared, at.batch.clusters.threads
     cluster, thread = divmod(at.lane, threads)
@@ -190,7 +206,7 @@ def _defined(at: LaneSite, plan: Plan, start: int, number: int, name: str) -> Ar
         offsets, start, thread, threads, shared.clocks.known[cluster],
         shared.clocks.fenced[cluster],
         shared.writers, at.batch.kept(TileSwizzles).width, plan.descriptor.tile_swizzle,
-        pipes_of(at).reads, number, unset
+        reads, number, unset
     )  # fmt: skip
     if mismatch >= 0:
         _note_swizzle(at, plan.descriptor, int(mismatch), name)
