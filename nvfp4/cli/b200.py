@@ -90,7 +90,6 @@ def read_counts(text: str | None, minimum_bytes: int | None) -> dict[str, Any] |
     if not instructions:  # a kernel that was executed has some
         return None
     return {
-        "extrapolated": False,
         **counts,
         "distinct_bytes": distinct_bytes,
         "minimum_bytes": minimum_bytes,

@@ -98,17 +98,6 @@ def _is_of_a_deciding_shape(test: TestResult, verdict: Verdict) -> bool:
     return not deciding or test.spec in deciding
 
 
-def _extrapolated(verdict: Verdict) -> Warning | None:
-    counts = [each.emulation for each in verdict.benchmarks if each.emulation]
-    if not any(each["extrapolated"] for each in counts):
-        return None
-    return Warning(
-        "extrapolated",
-        "counts were taken on a sample of the thread blocks and scaled to all of them",
-        "Results of the other thread blocks were not checked.",
-    )
-
-
 def _unverified(verdict: Verdict) -> Warning | None:
     results: list[TestResult | BenchmarkResult] = [*verdict.tests, *verdict.benchmarks]
     reasons = [each.unverified for each in results if each.unverified and each.status == "pass"]
@@ -177,7 +166,6 @@ _policies: tuple[Callable[[Verdict], Warning | None], ...] = (
     _fails_alone,
     _full_range,
     _other_shape,
-    _extrapolated,
     _unverified,
     _strict,
     _dropped,
