@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from nvfp4.cli.b200 import contest_floor_us, read_counts, speed_of_light_us
-from nvfp4.cli.display.retargeting import read_retargeted
 from nvfp4.cli.errors import json_schema
 from nvfp4.cli.judging.mistakes import Mistake
 from nvfp4.cli.problem import shape_of
@@ -21,6 +20,7 @@ from nvfp4.records.failures import (
     read_failure,
     read_findings,
 )
+from nvfp4.records.plain import fits
 from nvfp4.records.prediction import Prediction, geometric_mean, read_prediction
 
 full_range_suffix = "; inputs: full"
@@ -40,7 +40,7 @@ class Device:
 
     emulates: the architecture that kernels are emulated as, None on a GPU. flush: contest or clean,
     None without a GPU. nvcc: a version, or "none: ..." with the reason.
-    retargeted: the kernels that were rewritten for this GPU; see ``cli.display.retargeting``.
+    retargeted: the kernels that were rewritten for this GPU.
     """
 
     kind: str
@@ -330,6 +330,25 @@ def read_device(values: dict[str, str]) -> Device | None:
         read_gbps=number(values, "device.read_gbps"),
         empty_us=microseconds(values, "device.empty_ns"),
         retargeted=read_retargeted(values.get("device.retargeted")),
+    )
+
+
+_of_a_rewritten_kernel = {
+    **dict.fromkeys(("kernel", "source", "target"), "str"),
+    **dict.fromkeys(("instructions", "added"), "int"),
+    "rewritten": "dict[str, int]",
+}
+
+
+def read_retargeted(text: str | None) -> list[dict[str, Any]]:
+    """The kernels; what is none is left out."""
+    found = visible_json(text)
+    return [each for each in found if _is_rewritten_kernel(each)] if isinstance(found, list) else []
+
+
+def _is_rewritten_kernel(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        fits(_of_a_rewritten_kernel[each], value.get(each)) for each in _of_a_rewritten_kernel
     )
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from nvfp4.cli.display.retargeting import read_retargeted, retargeting_lines
+from nvfp4.cli.display.sentences import retargeting_lines
+from nvfp4.cli.verdict import read_retargeted
 from nvfp4.judge.observing import RetargetedKernels
 from nvfp4.judge.protocol import ResultPipe
 from nvfp4.records.messages import Call, Called, Done, Load, Profile

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
+from nvfp4.cli.display.sentences import summarise
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.explain.command import Explained, ExplainOptions, explain, staged_name, told_by
 from nvfp4.cli.explain.listing import short_count
 from nvfp4.cli.explain.records import Kernel, all_lines
-from nvfp4.cli.findings import summarise
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.report.subjects import Subject
 from nvfp4.cli.text import visible
