@@ -30,27 +30,30 @@ def judge_cases(request: Request) -> Exit:
     with SubmissionProcess(submission, options) as process:
         from nvfp4.judge.clock.device_limits import measure_limits
         from nvfp4.judge.modes import Judge
-        from nvfp4.judge.observing import judge_hooks
+        from nvfp4.judge.observing import Hooks
+        from nvfp4.judge.opened_case import CaseSetup
+        from nvfp4.judge.repeat import Repetition
+        from nvfp4.worker.timing import flushes
 
         device = _device(options)
         cases = _cases(Path(request.arguments[0]), request.secret_seed)
         _report_facts(pipe, device, options)
         _report_confinement(pipe, process)
-        hooks = judge_hooks(process, device, request.deadline, options, pipe)
+        hooks = Hooks(process, device, request.deadline, options, pipe)
         judge = Judge(process, pipe, device, request.deadline, hooks)
         if request.mode == "test":
-            if hooks.repeat is None:
+            if not options.repeat:
                 return judge.test(cases)
             with SubmissionProcess(submission, options) as fresh:
                 if device.type == "cuda":  # else this would take time from the emulator
                     with suppress(SubmissionFailed):  # which the first request tells
                         fresh.begin_load(_greeting_timeout_s)
-                return judge.test(cases, hooks.repeat(fresh))
+                return judge.test(cases, Repetition(CaseSetup(fresh, device, request.deadline)))
         if request.mode == "profile":
             return judge.profile(cases)
         if request.mode == "info":
             process.stop()  # nothing runs beside the measurement
-        limits = measure_limits(device, hooks.flush)
+        limits = measure_limits(device, flushes[options.flush])
         for name, value in vars(limits).items():
             pipe.write(f"device.{name}", value)
         if request.mode == "info":
