@@ -6,10 +6,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nvfp4.judge.protocol import Exit, ResultPipe
-from nvfp4.judge.request import Request, SetupError
-from nvfp4.judge.source import Source
-from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
+from nvfp4.judge.protocol import Exit, Request, ResultPipe, SetupError
+from nvfp4.judge.submission_process import Source, SubmissionFailed, SubmissionProcess
 from nvfp4.records.options import Options
 
 if TYPE_CHECKING:
