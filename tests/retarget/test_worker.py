@@ -55,7 +55,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Any:
     def make(runner: FakeRunner, retarget: str = "auto") -> RetargetedCalls:
         def start(self: Any) -> None:
             runner.retargeted = True
-            self._retargeting = SimpleNamespace(kernels=lambda: [KERNEL, KERNEL])
+            self._translator = SimpleNamespace(kernels=lambda: [KERNEL, KERNEL])
 
         monkeypatch.setattr(Fitting, "_start", start)
         return RetargetedCalls(runner, Options(retarget=retarget))  # type: ignore[arg-type]
