@@ -14,14 +14,15 @@ a secret seed; records/options.py says what else may be set.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import NoReturn
 
-from nvfp4.judge.alone import run_confined
 from nvfp4.judge.protocol import (
     Exit,
     PipeLost,
@@ -32,6 +33,9 @@ from nvfp4.judge.protocol import (
 )
 from nvfp4.records.options import Options, called_by_the_command, options_of_environment
 from nvfp4.sandbox import isolation
+from nvfp4.sandbox.workers import Process, start_alone
+
+_look_s = 0.2
 
 _bot_modes = ("test", "benchmark", "leaderboard", "profile")
 
@@ -80,7 +84,7 @@ def _carried_out(request: Request) -> int:
     """Each mode loads what it needs and nothing else."""
     if request.mode in ("alone", "build"):
         script, *capability = request.arguments[:2]
-        return run_confined(Path(script).resolve(), request.options, *capability)
+        return _run_confined(Path(script).resolve(), request.options, *capability)
     if request.mode == "debug":
         from nvfp4.judge.debugging import debug
 
@@ -96,6 +100,30 @@ def _carried_out(request: Request) -> int:
     from nvfp4.judge.judging import judge_cases
 
     return judge_cases(request)
+
+
+def _run_confined(script: Path, options: Options, builds_for: str = "") -> int:
+    """Runs a script confined to its folder and kills what it leaves behind. builds_for: where it
+    is only to build its extensions, the GPU's compute capability.
+
+    Ends as the script did, with its exit code or by its signal.
+    """
+    isolation.die_with_parent()
+    code = _ended(start_alone(script, options, builds_for))
+    if code < 0:
+        isolation.kill_children()
+        os.kill(os.getpid(), -code)
+    return code
+
+
+def _ended(process: Process) -> int:
+    """The exit code, or minus the signal that killed it."""
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(_look_s)
+        if len(isolation.descendants(os.getpid())) > isolation.processes:
+            print(f"it started more than {isolation.processes} processes", file=sys.stderr)
+            return 1
 
 
 def _pipe() -> ResultPipe:

@@ -19,7 +19,7 @@ from nvfp4.judge.cases import Case
 from nvfp4.judge.clock import timing_checks
 from nvfp4.judge.clock.device_limits import DeviceLimits
 from nvfp4.judge.clock.gated_clock import GatedClock
-from nvfp4.judge.clock.stats import Stats, summarise
+from nvfp4.judge.clock.timing_checks import Stats, summarise
 from nvfp4.judge.contents import draw
 from nvfp4.judge.diagnosis import diagnose
 from nvfp4.judge.later_calls import LaterCalls, make_all

@@ -71,8 +71,7 @@ def _lines_of(
 
 def finding_lines(verdict: Verdict) -> Iterator[Text]:
     """Each finding once, with its place, how often it was found, and a hint."""
-    results: list[TestResult | BenchmarkResult] = [*verdict.tests, *verdict.benchmarks]
-    summaries = summarise(each.findings for each in results)
+    summaries = summarise(each.findings for each in verdict.results)
     for summary in summaries[:_shown_findings]:
         finding = summary.finding
         yield Text.assemble(("finding: ", "yellow"), f"{summary.place}: {finding.message}")
@@ -120,8 +119,7 @@ def closing_line(verdict: Verdict) -> Text:
 
 
 def _way_out(verdict: Verdict) -> str:
-    results: list[TestResult | BenchmarkResult] = [*verdict.tests, *verdict.benchmarks]
-    return way_out({each.failure.code for each in results if each.failure})
+    return way_out({each.failure.code for each in verdict.results if each.failure})
 
 
 def _passed(verdict: Verdict) -> str:
