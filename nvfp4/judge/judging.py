@@ -82,7 +82,7 @@ def _device(options: Options) -> torch.device:
 def _report_facts(pipe: ResultPipe, device: torch.device, options: Options) -> None:
     from nvfp4.judge.facts import device_facts
 
-    for name, value in vars(device_facts(device, options)).items():
+    for name, value in device_facts(device, options).items():
         pipe.write(f"device.{name}", "" if value is None else value)
     pipe.complete("device")
 
