@@ -22,7 +22,9 @@ class Gpu:
 
     The rest: for how many cycles a warp instruction keeps a pipe of a scheduler busy. half: f16x2;
     widen: f16 to f32; packed: f32x2; unpack: FP4 or FP8 to f16x2; xu: special functions.
-    uncertainty: half of the interval that is printed, as a natural logarithm.
+
+    low, high: the first and last decile of measured over predicted times, the interval that is
+    printed.
     """
 
     name: str
@@ -60,7 +62,8 @@ class Gpu:
     unpack: float
     xu: float
     tensor: float
-    uncertainty: float
+    low: float
+    high: float
 
     @property
     def cycles_per_ns(self) -> float:

@@ -207,7 +207,9 @@ def simulate(  # type: ignore[no-untyped-def]
                 moved += shared[i] / shared_rate[i]
             if moved > 0:
                 port_free = max(port_free, begin) + moved / port_bytes
-                if k != STORE:
+                if k == STORE:
+                    lsu_free = max(lsu_free, port_free - _BACKLOG)
+                else:
                     done = max(done, port_free + l2_latency)
                     reason = WAITS_L2
             if asked > 0:

@@ -123,9 +123,9 @@ def predict(gpu: Gpu, launches: list[Counted], clean: bool = False) -> Predictio
         for reason, us in kernel.parts.items():
             parts[reason] += us
     total = sum(parts.values())
-    width = math.exp(gpu.uncertainty)
     bound = bound_of(gpu, dict(parts), kernels)
-    return Prediction(gpu.name, total, total / width, total * width, bound, dict(parts), kernels)
+    low, high = total * gpu.low, total * gpu.high
+    return Prediction(gpu.name, total, low, high, bound, dict(parts), kernels)
 
 
 _BOUNDS = {
