@@ -55,6 +55,7 @@ B200 = Gpu(
     unpack=2,  # F2FP from e2m1x2 and e4m3x2, together with LOP3 (QR)
     xu=8,  # 16 lanes a cycle and SM (CUDA C++ Programming Guide, arithmetic throughput)
     tensor=16,  # mma.sync
+    tcgen05=48,  # throughput with N = 64; smaller N have not been measured (SA)
     low=0.89,  # H100
     high=1.36,  # H100's, times the 1.12 by which the median of 13 published times is longer
 )
