@@ -114,6 +114,11 @@ def machine(
     )
 
 
+def reads_memory(code: Code) -> bool:
+    """Whether a kernel has loads from global memory."""
+    return any(each.name in ("LDG", "LDGSTS", *_BULK) for each in code.instructions)
+
+
 def _use(gpu: Gpu, each: Instruction, access: Access, l2_share: float) -> _Use:
     name = each.name
     wide = _WIDTH.search(each.opcode)

@@ -15,7 +15,7 @@ from nvfp4.model.b200 import B200
 from nvfp4.model.gpu import Curve, Gpu
 from nvfp4.model.h100 import H100
 from nvfp4.model.h200 import H200
-from nvfp4.model.machine import Machine, machine
+from nvfp4.model.machine import Machine, machine, reads_memory
 from nvfp4.model.multiprocessor import REASONS, memory_cycles, run
 from nvfp4.model.paths import paths
 from nvfp4.model.pipelined import is_pipelined, slowest
@@ -162,6 +162,8 @@ def kernel_time(
     """One launch from its first thread block to its last. without: lines of the PTX whose machine
     code is left out."""
     code = assembled(asked.ptx, asked.kernel, gpu.arch)
+    if not asked.accesses and reads_memory(code):
+        raise NoMachineCode("the emulator could not run a few thread blocks without the others")
     threads = math.prod(asked.block)
     warps = -(-threads // _WARP)
     ctas = math.prod(asked.grid)
