@@ -92,7 +92,11 @@ class Kernel:
 
 def compiled(source: str) -> bytes:
     """PTX. Raises RuntimeError with the compiler's messages."""
-    program = check(nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 1, [HEADER.read_bytes()], [b"ptx.h"]))
+    program = check(
+        nvrtc.nvrtcCreateProgram(
+            source.encode(), b"kernel.cu", 1, [HEADER.read_bytes()], [b"ptx.h"]
+        )
+    )
     options = [b"--gpu-architecture=compute_100a", b"--std=c++17", b"-lineinfo"]
     (error,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
     if error.value:

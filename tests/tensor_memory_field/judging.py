@@ -88,7 +88,9 @@ def judge(path: Path) -> Verdict:
         for launch in emulation.launches:
             for finding in launch.to_dict()["findings"]:
                 places = [finding, *finding["related"]]
-                text = " ".join(f"{Path(each['file'] or '').name}:{each['line']}" for each in places)
+                text = " ".join(
+                    f"{Path(each['file'] or '').name}:{each['line']}" for each in places
+                )
                 verdict.add(finding["code"], _named_lines(text, path), finding["message"])
     return verdict
 

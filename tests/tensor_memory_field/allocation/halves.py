@@ -2,7 +2,6 @@
 """Pairs of 16 bits are spread over two columns by the store and packed again by the load."""
 
 import torch
-
 from tensor_memory_field.device import Kernel
 
 SOURCE = r"""

@@ -2,7 +2,6 @@
 """Four CTAs each allocate twice and give both back, the second one first."""
 
 import torch
-
 from tensor_memory_field.device import Kernel
 
 SOURCE = r"""

@@ -2,7 +2,6 @@
 """Words are stored by rows of 32 lanes and loaded in the 16x256b, 16x128b and 16x32bx2 shapes."""
 
 import torch
-
 from tensor_memory_field.device import Kernel
 
 SOURCE = r"""

@@ -3,7 +3,6 @@
 """Each of four warps stores words to its own lanes of 32 columns and loads them again."""
 
 import torch
-
 from tensor_memory_field.device import Kernel
 
 SOURCE = r"""

@@ -2,7 +2,6 @@
 """Warps 0 to 3 store, warps 4 to 7 load what the warp of the same lanes has stored."""
 
 import torch
-
 from tensor_memory_field.device import Kernel
 
 SOURCE = r"""

@@ -2,7 +2,6 @@
 """One load of 128 registers after four stores of 32."""
 
 import torch
-
 from tensor_memory_field.device import Kernel
 
 LOADED = ", ".join(f"%{i}" for i in range(128))

@@ -2,7 +2,6 @@
 """Rank 0 loads 512 bytes by a bulk copy and sends them on to rank 1 by another one."""
 
 import torch
-
 from tensor_memory_field.device import Kernel
 
 SOURCE = r"""

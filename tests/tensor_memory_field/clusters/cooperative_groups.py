@@ -2,7 +2,6 @@
 """A histogram over a cluster with cooperative groups: each CTA owns eight of its bins."""
 
 import torch
-
 from tensor_memory_field.device import Kernel
 
 SOURCE = r"""

@@ -1,9 +1,7 @@
 # expect: right
-# quick: yes
 """Each of four CTAs reads the numbers of the next one in its cluster."""
 
 import torch
-
 from tensor_memory_field.device import Kernel
 
 SOURCE = r"""

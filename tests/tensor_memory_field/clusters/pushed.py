@@ -2,7 +2,6 @@
 """Rank 0 waits for a number from each thread of the other ranks, sent by st.async."""
 
 import torch
-
 from tensor_memory_field.device import Kernel
 
 SOURCE = r"""

@@ -2,7 +2,6 @@
 """Two CTAs hand a buffer to and fro: barriers of one side, arrivals of the other."""
 
 import torch
-
 from tensor_memory_field.device import Kernel
 
 SOURCE = r"""

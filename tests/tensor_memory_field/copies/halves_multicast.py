@@ -1,9 +1,7 @@
 # expect: right
-# quick: yes
 """Each of two CTAs loads a half of a block for both of them."""
 
 import torch
-
 from tensor_memory_field.device import Kernel
 
 SOURCE = r"""

@@ -2,7 +2,6 @@
 """tcgen05.cp brings 128 rows of 16 bytes to the lanes, a commit tells of it."""
 
 import torch
-
 from tensor_memory_field.device import Kernel
 
 SOURCE = r"""

@@ -2,7 +2,6 @@
 """Tensor maps fill a ring of two swizzled stages for products over K = 256."""
 
 import torch
-
 from tensor_memory_field.device import Kernel, tensor_map
 
 SOURCE = r"""

@@ -1,9 +1,7 @@
 # expect: right
-# quick: yes
 """The second kernel begins early, reads what nobody writes, and waits before it reads the rest."""
 
 import torch
-
 from tensor_memory_field.device import Kernel
 
 SOURCE = r"""
@@ -27,8 +25,8 @@ extern "C" __global__ void second(const float *weights, const float *doubled, fl
 
 
 def run():
-    x, weights = torch.randint(-9, 9, (2, 256)).float()
+    x, weights = torch.randint(-9, 9, (2, 256)).float().cuda()
     doubled, out = torch.zeros(2, 256, device="cuda")
-    Kernel(SOURCE, "first")(4, 64, x.cuda(), doubled)
-    Kernel(SOURCE, "second")(4, 64, weights.cuda(), doubled, out, programmatic=True)
-    return out, weights * 2 * x.flip(0)
+    Kernel(SOURCE, "first")(4, 64, x, doubled)
+    Kernel(SOURCE, "second")(4, 64, weights, doubled, out, programmatic=True)
+    return out, weights.cpu() * 2 * x.cpu().flip(0)

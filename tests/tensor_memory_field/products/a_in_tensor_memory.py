@@ -2,7 +2,6 @@
 """a in tensor memory, each thread storing its row, two products of float16 one after the other."""
 
 import torch
-
 from tensor_memory_field.device import Kernel
 
 SOURCE = r"""

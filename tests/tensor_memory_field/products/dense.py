@@ -3,7 +3,6 @@
 """One product of 128 x 16 in float16: operands stored by threads, without a swizzle."""
 
 import torch
-
 from tensor_memory_field.device import Kernel
 
 SOURCE = r"""

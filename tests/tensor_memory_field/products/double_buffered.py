@@ -2,7 +2,6 @@
 """Four products of b's columns against one a; two buffers of sums, which warps 1 to 4 empty."""
 
 import torch
-
 from tensor_memory_field.device import Kernel
 
 SOURCE = r"""

@@ -2,7 +2,6 @@
 """A product of NVFP4, 128 x 64 x 64: tcgen05.cp brings the scales, 16 elements sharing one."""
 
 import torch
-
 from tensor_memory_field.device import Kernel
 
 SOURCE = r"""
@@ -76,7 +75,8 @@ def scale_codes(rows):
 
 def chunk(codes):
     """As tensor memory wants them: rows 32 apart beside each other."""
-    return torch.nn.functional.pad(codes, (0, 0, 0, 128 - len(codes))).view(4, 32, 4).transpose(0, 1).contiguous()
+    all_rows = torch.nn.functional.pad(codes, (0, 0, 0, 128 - len(codes)))
+    return all_rows.view(4, 32, 4).transpose(0, 1).contiguous()
 
 
 def run():
