@@ -185,6 +185,10 @@ class LaunchError(EmulatorError):
     code = "launch_refused"
 
 
+class NotAdmitted(LaunchError):
+    """A launch that the driver refuses, as the judge has found out by itself."""
+
+
 class MemoryFault(EmulatorError):
     """Base of the errors about an address."""
 

@@ -12,6 +12,7 @@ import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
+from nvfp4.capture.cuda.flags import OF_COMPILERS
 from nvfp4.records.launch_errors import NotInstalled
 
 OLDEST_CUDA = (12, 8)
@@ -39,9 +40,9 @@ class Toolchain:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables for nvcc; options from the user's environment would change the code."""
-        unwanted = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH", "CPLUS_INCLUDE_PATH")
-        return {name: value for name, value in os.environ.items() if name not in unwanted}
+        """Variables for nvcc, without those that would change the code: a submission's own stand
+        among the arguments."""
+        return {name: value for name, value in os.environ.items() if name not in OF_COMPILERS}
 
 
 def python_include() -> str:
