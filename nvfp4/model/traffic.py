@@ -130,8 +130,14 @@ def accesses(launch: Launch, drawn: bool = False) -> dict[int, Access]:
     nobody can foresee."""
     ctas = _drawn(launch) if drawn else _spread(launch)
     threads = launch.block[0] * launch.block[1] * launch.block[2]
-    sample = _Sample(0, -(-threads // 32), len(ctas))
-    emulator.sample(launch, ctas, lambda blocks: _with_blocks(sample, blocks))
+    samples: list[_Sample] = []
+
+    def sampled(blocks: int, ctas: int) -> _Sample:
+        samples.append(_Sample(blocks, -(-threads // 32), ctas))
+        return samples[0]
+
+    emulator.sample(launch, ctas, sampled)
+    sample = samples[0]
     found: dict[int, Access] = defaultdict(Access)
     for line, (requests, sectors, lines) in sample.lines.items():
         each = found[line]
@@ -147,11 +153,6 @@ def accesses(launch: Launch, drawn: bool = False) -> dict[int, Access]:
     return dict(found)
 
 
-def _with_blocks(sample: _Sample, blocks: int) -> _Sample:
-    sample.lanes = np.zeros(blocks, np.int64)
-    return sample
-
-
 def _spread(launch: Launch) -> Sequence[int]:
     """The first CTAs of a launch, its middle one and its last."""
     total = math.prod(launch.grid)
@@ -161,7 +162,7 @@ def _spread(launch: Launch) -> Sequence[int]:
 def _drawn(launch: Launch) -> Sequence[int]:
     """Two neighbours among the CTAs of a launch, and two others."""
     total = math.prod(launch.grid)
-    if total <= _MOST_CTAS or launch.cluster != (1, 1, 1):
+    if total <= _MOST_CTAS:
         return _spread(launch)
     first = secrets.randbelow(total - 1)
     found = {first, first + 1}
