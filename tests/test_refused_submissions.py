@@ -78,9 +78,10 @@ pairs = 'asm volatile("tcgen05.relinquish_alloc_permit.cta_group::2.sync.aligned
     [
         (of_cuda(exits), "no time can be measured"),
         (of_cuda("", pairs, "dim3(32, 64)"), "cta_group::2) are not emulated"),
-        (
+        pytest.param(
             of_cuda("cudaIpcMemHandle_t h; cudaIpcGetMemHandle(&h, c.data_ptr());"),
             "IpcGetMemHandle",
+            marks=pytest.mark.corpus,
         ),
     ],
     ids=["an error code that ends the process", "too many threads of what is not emulated", "IPC"],

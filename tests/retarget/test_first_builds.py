@@ -188,25 +188,6 @@ def test_what_is_built_at_the_first_call_is_built_ahead(pretended: Path, tmp_pat
     assert "main.o" in log.read_text()
 
 
-SETTINGS = """
-import json, os
-
-import torch.utils.cpp_extension
-
-said = {"compiler": os.environ.get("PYTORCH_NVCC"), "builds": os.environ["TORCH_EXTENSIONS_DIR"]}
-raise ValueError("said " + json.dumps(said))
-"""
-
-
-def test_what_is_built_with_one_setting_is_not_loaded_with_another(pretended: Path) -> None:
-    pretended.write_text(SETTINGS)
-    natively = by_itself(pretended, Options(retarget="never"))
-    rewritten = in_a_worker(pretended, Options(retarget="auto"))
-    assert natively["compiler"] is None
-    assert rewritten["compiler"]
-    assert rewritten["builds"] != natively["builds"]
-
-
 def test_without_a_gpu_too_it_runs_alone_as_a_worker_loads_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
