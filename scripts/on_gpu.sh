@@ -5,8 +5,8 @@
 #     scripts/on_gpu.sh OUT [PART ...]
 #
 # PART: tests, eval, selftest, selftest-clean, retarget-self, first-try, first-try-batch, batch-speed,
-# floor, compare, ladder, sanitize. Each takes ten minutes at most; some write OUT/PART.json. FILES
-# names the files of first-try, if not all are wanted.
+# compare, ladder, sanitize. Each takes ten minutes at most; some write OUT/PART.json. FILES names the
+# files of first-try, if not all are wanted.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$1
@@ -59,9 +59,6 @@ for part in "${@:-tests}"; do
         run retarget-native "${bench[@]}"
         run retarget-identity "${bench[@]}" --retarget always --arch sm_90a
         run retarget-sm_100a "${bench[@]}" --retarget always --arch sm_100a
-        ;;
-    floor) # whether any kernel is faster than what is called the floor
-        run floor python3 -m scripts.floor "$out/floor.json"
         ;;
     compare) # own, Triton, cuBLAS and torch after both flushes
         for flush in contest clean; do
