@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging.assess import Observer, Plan
 from nvfp4.cli.judging.bot import Bot
+from nvfp4.cli.ladder import command
 from nvfp4.cli.ladder import measuring as judging
 from nvfp4.cli.ladder.measuring import Climber, warps_per_sm
 from nvfp4.cli.ladder.results import (
@@ -155,13 +156,13 @@ def test_an_interrupted_run_keeps_what_it_has_and_goes_on(
 ) -> None:
     state = tmp_path / "state.json"
     Fake(monkeypatch, interrupted_at="03_block_sum.py")
-    command = ("ladder", "cute", "--device", "cpu", "--state", str(state))
-    code, output = run(*command)
+    arguments = ("ladder", "cute", "--device", "cpu", "--state", str(state))
+    code, output = run(*arguments)
     assert code == 130
     assert "cute/02_scales_once" in output
     assert list(read_steps(state)) == ["cute/01_template", "cute/02_scales_once"]
     fake = Fake(monkeypatch)
-    code, _ = run(*command)
+    code, _ = run(*arguments)
     assert code == 0
     assert [name for name, *_ in fake.asked] == [rung.path.name for rung in climb[2:13]]
 
@@ -237,11 +238,16 @@ def test_a_rung_is_a_start_of_one_s_own(tmp_path: Path) -> None:
     assert run("new", "cuda", "--from", "cute/split_k_warp", "-o", str(mine))[0] == 2
 
 
-def test_a_rung_is_judged_and_known_afterwards(tmp_path: Path) -> None:
+def test_a_rung_is_judged_and_known_afterwards(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     pytest.importorskip("cutlass")
+    small = replace(load_problem(), benchmarks=["m: 128; k: 256; l: 1; seed: 1"])
+    monkeypatch.setattr(command, "load_problem", lambda: small)
+    monkeypatch.setattr(judging, "_with_registers", lambda counts, _: counts)
     state = tmp_path / "state.json"
-    command = ["ladder", "cute/one_asm", "--quick", "--device", "cpu", "--state", str(state)]
-    code, output = run(*command)
+    arguments = ["ladder", "cute/one_asm", "--quick", "--device", "cpu", "--state", str(state)]
+    code, output = run(*arguments)
     assert code == 0, output
     (step,) = read_steps(state).values()
     assert step.on[no_gpu].full_range
@@ -249,7 +255,7 @@ def test_a_rung_is_judged_and_known_afterwards(tmp_path: Path) -> None:
     assert 2.0 < step.counts.instructions < 3.5
     assert 2.0 < step.counts.sectors < 4.0
     before = state.read_bytes()
-    code, output = run(*command, "--json")
+    code, output = run(*arguments, "--json")
     assert code == 0
     assert state.read_bytes() == before
     (row,) = json.loads(output[output.index("{") :])["rungs"]
