@@ -128,7 +128,6 @@ warning_codes = {
     "unverified": "Counts are what the submission's own process says, or there were few calls.",
     "strict": "`--strict` found nothing, and some findings are the submission's own word.",
     "dropped": "There was no room for all that was told; the verdict does not depend on it.",
-    "extrapolated": "Counts were taken on a sample of the thread blocks.",
     "cpu_times": "The times are those of this CPU.",
     "noisy": "The spread of some timings is large.",
 }

@@ -17,7 +17,6 @@ from typing import Any
 
 from nvfp4.capture.cuda import flags
 from nvfp4.capture.cuda.build import SLIM_HEADERS
-from nvfp4.capture.cuda.headers_of_torch import CUDA_FLAGS
 from nvfp4.capture.cuda.toolchain import python_include
 from nvfp4.capture.device import fits
 from nvfp4.retarget.refusals import refusal
@@ -53,8 +52,10 @@ class Early:
 
     def _ptx(self, source: Path, given: list[str], folders: Iterable[str]) -> str | None:
         """None where the slim headers are not enough."""
+        from torch.utils.cpp_extension import COMMON_NVCC_FLAGS
+
         virtual = self.arch.replace("sm_", "compute_")
-        words = [*CUDA_FLAGS, *flags.kept(given)]
+        words = [*COMMON_NVCC_FLAGS, *flags.kept(given)]
         if not any(word.startswith(("-std", "--std")) for word in words):
             words.append("-std=c++17")
         words += [f"-I{folder}" for folder in folders]

@@ -25,7 +25,7 @@ from nvfp4.emulator.execution.schedule import Scheduler, order_dependence
 from nvfp4.emulator.execution.worlds import Worlds
 from nvfp4.emulator.instructions.copy_engine import note_unwaited
 from nvfp4.emulator.instructions.tensor.allocation import require_freed
-from nvfp4.emulator.ptx.program import RESERVED_FOR_GROUPS, SHARED_BASE
+from nvfp4.emulator.ptx.program import RESERVED_FOR_GROUPS, SHARED_BASE, Program
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.report import LaunchReport, noted
 from nvfp4.emulator.state.batch import Batch, ctas_by_cluster
@@ -38,7 +38,7 @@ from nvfp4.emulator.state.special import MULTIPROCESSORS
 from nvfp4.emulator.state.tally import Tally
 from nvfp4.emulator.state.under_way import Footprint, Hazards, UnderWay, footprint
 from nvfp4.emulator.state.watch import Witness
-from nvfp4.records.launch import Buffer, Launch
+from nvfp4.records.launch import Buffer, Dim3, Launch
 
 # Large enough to hide what a call of NumPy costs, small enough that a handful of registers of this
 # many lanes and 4 bytes stay in a core's L2 cache.
@@ -253,6 +253,11 @@ def _takes_over(compiled: CompiledKernel) -> bool:
     return any(each.parts[0] == "clusterlaunchcontrol" for each in compiled.program.code)
 
 
+def cluster_of(asked: Launch, program: Program) -> Dim3:
+    """Of a launch, or of the kernel where the launch names none."""
+    return asked.cluster if asked.cluster != (1, 1, 1) else program.cluster or (1, 1, 1)
+
+
 def state_before(
     module: LoadedModule,
     compiled: CompiledKernel,
@@ -269,7 +274,7 @@ def state_before(
     kernel, grid, block, shared_bytes = asked.kernel, asked.grid, asked.block, asked.shared_bytes
     program = compiled.program
     raw = _parameter_bytes(compiled, asked.parameters)
-    cluster = asked.cluster if asked.cluster != (1, 1, 1) else program.cluster or (1, 1, 1)
+    cluster = cluster_of(asked, program)
     check_cluster(kernel, grid, cluster, program.cluster)
     total_shared = program.dynamic_shared + shared_bytes if shared_bytes else program.shared_end
     check_shape(grid, block, total_shared)
