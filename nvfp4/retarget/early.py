@@ -19,9 +19,8 @@ from nvfp4.capture.cuda import flags
 from nvfp4.capture.cuda.build import SLIM_HEADERS
 from nvfp4.capture.cuda.toolchain import python_include
 from nvfp4.capture.device import fits
-from nvfp4.retarget.refusals import refusal
 from nvfp4.retarget.rewrite import rewrite
-from nvfp4.retarget.targets import Target, target_of
+from nvfp4.retarget.targets import Target, refusal, target_of
 
 _OPCODE = re.compile(r"\b[a-z]\w*(?:(?:\.|::)\w+)+")
 _LONGEST_S = 120.0

@@ -107,8 +107,8 @@ def test_a_pipeline_of_triton_for_a_hopper_is_right(dtype: torch.dtype, tmp_path
         with install_stand_in(arch="sm_90a") as emulation:
             a = torch.randint(-4, 5, (128, 128)).to(dtype)
             b = torch.randint(-4, 5, (128, 64)).to(dtype)
-            c = emulation.adopt(torch.zeros(128, 64))
-            multiply[(2,)](emulation.adopt(a), emulation.adopt(b), c, 128, 64, 64, 32, num_stages=3)
+            c = torch.zeros(128, 64, device="cuda")
+            multiply[(2,)](a.cuda(), b.cuda(), c, 128, 64, 64, 32, num_stages=3)
             report = emulation.launches[-1]
             assert report.findings == [] and report.tensor_instructions > 0
             assert torch.equal(c.cpu(), a.float() @ b.float())
