@@ -28,6 +28,7 @@ from nvfp4.cli.ladder.results import (
     rung_text,
     write_steps,
 )
+from nvfp4.cli.ladder.tables import climb_columns
 from nvfp4.cli.main import main
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict
@@ -187,10 +188,25 @@ def test_tables_show_counts_times_and_the_correlation() -> None:
         "NVIDIA H200": (-1.0, 14),
     }
     text = markdown(climb, steps)
-    row = "| [01_template](cute/01_template.py) | pass | 2.50 | 2.00 | 0 | 40 | 75% | 100.0* |"
+    row = "| [01_template](cute/01_template.py) | pass | 2.50 | 2.00 | 0 | 40 | 75% |  | 100.0* |"
     assert row in text
     assert "NVIDIA H100, us" in text
     assert "correlation of measured and published times 1.00, over 14 rungs." in text
+
+
+def test_tensor_cores_are_counted_where_a_rung_has_them() -> None:
+    one, other = climb[:2]
+    with_cores = replace(
+        counts, tensor_instructions=512, tensor_cycles=17408, tensor_bytes=2_098_176
+    )
+    plain = {one.name: Step(one.name, one.sha256, counts)}
+    steps = plain | {other.name: Step(other.name, other.sha256, with_cores)}
+    cells = {each.heading: each.cells for each in climb_columns([one, other], steps, no_gpu)}
+    assert cells["tensor\ninstr"] == ["", "512"]
+    assert cells["tensor\ncycles"] == ["", "17,408"]
+    assert cells["tensor\nKB"] == ["", "2,098"]
+    assert "tensor\nKB" not in {each.heading for each in climb_columns([one], plain, no_gpu)}
+    assert "| 75% | 512, 17,408, 2,098 |" in markdown([one, other], steps)
 
 
 def test_tables_are_put_between_their_marks() -> None:
