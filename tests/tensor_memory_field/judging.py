@@ -77,7 +77,8 @@ def judge(path: Path) -> Verdict:
     """The verdict on one file, in this process."""
     verdict = Verdict()
     torch.manual_seed(1)
-    with install_stand_in(path) as emulation:
+    emulation = install_stand_in(path)
+    with emulation:
         emulation.begin_call("", time.monotonic() + LIMIT_S)
         try:
             _run(path, emulation, verdict)
