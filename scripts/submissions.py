@@ -51,10 +51,12 @@ def outputs(path: Path, kind: str, arch: str) -> list[torch.Tensor]:
     reference.default_device = lambda: torch.device("cpu")
     if kind == "retargeted":
         from nvfp4 import retargeting
-        from nvfp4.retarget import extensions
+        from nvfp4.retarget import extensions, target_of
+        from nvfp4.retarget.translator import Translator
 
-        extensions.start("always", arch, torch.cuda.get_device_capability)
-        retargeting.install(arch)
+        asked = torch.cuda.get_device_capability
+        extensions.start("always", arch, asked)
+        retargeting.install(Translator(str(target_of(asked()))), arch)
     if kind == "emulated":
         from nvfp4 import emulation
 

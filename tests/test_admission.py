@@ -29,9 +29,7 @@ def admit(body: str, threads: int = 128, version: str = "8.8") -> None:
         f"{body}\nret;\n}}\n"
     )
     launch = Launch(ptx, "k", (1, 1, 1), (threads, 1, 1), [bytes(8)])
-    admission = Admission()
-    admission.begin(launch)
-    admission.require(launch)
+    Admission().require(launch)
 
 
 def test_what_ptxas_takes_is_admitted() -> None:

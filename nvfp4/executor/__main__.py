@@ -233,9 +233,8 @@ class Execution:
             stream=said.stream,
             programmatic=said.programmatic,
         )
-        self._admission.begin(launch)
-        report = emulator.run(launch, request.check, request.orders, self._worlds, self._under_way)
         self._admission.require(launch)
+        report = emulator.run(launch, request.check, request.orders, self._worlds, self._under_way)
         reports.append(report.to_dict())
         prints.append(report.output)
         if request.model:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from concurrent.futures import Future, ThreadPoolExecutor
 
 from nvfp4.emulator import Launch
 from nvfp4.emulator.errors import EmulatorError, NotAdmitted
@@ -16,23 +15,19 @@ _register_unit = 8
 
 
 class Admission:
-    """Has each kernel assembled, while it is emulated. Nothing is refused where NVIDIA's assembler
-    is missing."""
+    """Has each kernel assembled before it is emulated: what no assembler takes shall not reach the
+    emulator. Nothing is refused where NVIDIA's assembler is missing."""
 
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(1)
-        self._kernels: dict[tuple[str, str], Future[MachineCode]] = {}
-
-    def begin(self, launch: Launch) -> None:
-        """Returns before the kernel is assembled."""
-        key = launch.ptx, launch.kernel
-        if key not in self._kernels:
-            self._kernels[key] = self._pool.submit(assemble, *key, False)
+        self._kernels: dict[tuple[str, str], MachineCode] = {}
 
     def require(self, launch: Launch) -> None:
         """Raises NotAdmitted for PTX that the assembler refuses, and for a block with more
         registers than a multiprocessor has; EmulatorError for PTX that no assembler here knows."""
-        code, kernel = self._kernels[launch.ptx, launch.kernel].result(), short_name(launch.kernel)
+        key, kernel = (launch.ptx, launch.kernel), short_name(launch.kernel)
+        if key not in self._kernels:
+            self._kernels[key] = assemble(*key, False)
+        code = self._kernels[key]
         if code.refusal is not None:
             raise NotAdmitted(f"ptxas refuses the PTX of {kernel}: {code.refusal}")
         if code.unknown:

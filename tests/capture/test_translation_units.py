@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from nvfp4.emulation import Emulation
+from nvfp4.records.launch_errors import UnsupportedCall
 
 UNIT = r"""
 #include <torch/extension.h>
@@ -17,7 +18,7 @@ static __global__ void k(float* out) {{ out[threadIdx.x] = own; }}
 void {name}(torch::Tensor t) {{ k<<<1, 4>>>(t.data_ptr<float>()); }}
 """
 FLAGGED = r"""
-#ifdef FROM_THE_ENVIRONMENT
+#if defined(FROM_THE_ENVIRONMENT) && defined(FROM_TORCHS_LIST)
 static __global__ void flagged(float* out) { out[threadIdx.x] = 3.f; }
 #else
 static __global__ void flagged(float* out) {}
@@ -32,7 +33,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
 @pytest.fixture(scope="module")
 def extension(emulated: Emulation, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    from torch.utils.cpp_extension import load
+    from torch.utils import cpp_extension
 
     texts = (UNIT.format(value=1, name="first"), UNIT.format(value=2, name="second") + FLAGGED)
     paths = []
@@ -42,7 +43,8 @@ def extension(emulated: Emulation, tmp_path_factory: pytest.TempPathFactory) -> 
         paths[-1].write_text(text)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NVCC_APPEND_FLAGS", "-DFROM_THE_ENVIRONMENT")
-        return load("units", [str(path) for path in paths])
+        patch.setattr(cpp_extension, "COMMON_NVCC_FLAGS", ["-DFROM_TORCHS_LIST"])
+        return cpp_extension.load("units", [str(path) for path in paths])
 
 
 @pytest.mark.parametrize(("function", "value"), [("first", 1), ("second", 2), ("third", 3)])
@@ -52,3 +54,19 @@ def test_a_kernel_is_that_of_the_source_that_launches_it(
     """Both files are called kernel.cu, and both have a static k and a variable that it reads."""
     getattr(extension, function)(tensor)
     assert tensor[:4].tolist() == [value] * 4
+
+
+def test_a_compiler_of_the_submission_s_own_is_refused(
+    emulated: Emulation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from torch.utils import cpp_extension
+
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "nvcc").touch()
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", str(tmp_path))
+    with pytest.raises(UnsupportedCall, match="the submission chooses the compiler itself"):
+        cpp_extension.load_inline("own", "", "")
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", "/no/toolkit/of/this/machine")
+    monkeypatch.setenv("PYTORCH_NVCC", "nvcc -DMORE")
+    with pytest.raises(UnsupportedCall, match="itself: nvcc -DMORE"):
+        cpp_extension.load_inline("own", "", "")

@@ -219,7 +219,6 @@ class _Compilation:
                 *(f"-gencode=arch={virtual},code={virtual}", "-lineinfo"),
                 *("-Xcompiler", ",".join(self._host_flags())),
                 *("--keep", "--keep-dir", str(kept)),
-                *headers_of_torch.CUDA_FLAGS,
                 *_with_standard(flags.kept(self.request.cuda_cflags), self.slim),
                 *common,
             ]

@@ -89,7 +89,7 @@ _HEADERS = ("CPATH", "CPLUS_INCLUDE_PATH")
 OF_COMPILERS = (*_OF_NVCC, *_HEADERS)
 """Variables of the environment that change what compilers make."""
 # This is loaded before a submission is.
-_inherited = {name: os.environ.get(name) for name in (_ARCH_LIST, *OF_COMPILERS)}
+inherited = dict(os.environ)
 _ONE = re.compile(r"(?:sm|compute)_\d+[af]?")
 _CODE = re.compile(r"code=(?:\[([^\]]*)\]|(.*))")
 
@@ -133,26 +133,26 @@ def made_for(flags: Iterable[str] | str | None, arch_list: str | None) -> tuple[
     return codes if all(_ONE.fullmatch(each) for each in codes) else ()
 
 
-def _own(variable: str) -> str | None:
+def own_variable(name: str) -> str | None:
     """What a submission has set: a shell's is not what it asks for."""
-    given = os.environ.get(variable)
-    return None if given == _inherited[variable] else given
+    given = os.environ.get(name)
+    return None if given == inherited.get(name) else given
 
 
 def own_arch_list() -> str | None:
     """TORCH_CUDA_ARCH_LIST if the submission has set it."""
-    return _own(_ARCH_LIST)
+    return own_variable(_ARCH_LIST)
 
 
 def with_own_flags(words: Iterable[str]) -> tuple[str, ...]:
     """nvcc's arguments with those that the submission hands over by the environment."""
-    before, after = (shlex.split(_own(name) or "") for name in _OF_NVCC)
+    before, after = (shlex.split(own_variable(name) or "") for name in _OF_NVCC)
     return (*before, *words, *after)
 
 
 def own_include_paths() -> list[str]:
     """Folders of headers that the submission names by the environment."""
-    listed = os.pathsep.join(_own(name) or "" for name in _HEADERS)
+    listed = os.pathsep.join(own_variable(name) or "" for name in _HEADERS)
     return [folder for folder in listed.split(os.pathsep) if folder]
 
 

@@ -130,8 +130,6 @@ def _show_counts(console: Console, files: Sequence[File], result: Counted) -> No
     say(console, _bounds, "dim")
     if any(map(any, result.unverified)):
         say(console, "unverified: counts that the file's own process says", "yellow")
-    if any(each and each["extrapolated"] for counts in result.counts for each in counts):
-        say(console, "counts of large grids are scaled from a sample of thread blocks", "dim")
 
 
 def _count_columns(files: Sequence[File], result: Counted, index: int) -> list[Column]:
