@@ -110,6 +110,7 @@ finding_codes = {
     "unwritten_shared": "Shared memory is read that no thread has written.",
     "unwritten_tensor": "Tensor memory is read that nothing has written.",
     "tensor_race": "Tensor memory is touched while an operation nobody has waited for uses it.",
+    "tensor_fence": "Operations on tensor memory cross threads, no tcgen05.fence at the barrier.",
     "tensor_swizzle": "A tensor core reads by another swizzle than a tensor map has written with.",
     "output_dtype": "c has another dtype than float16, which the contest takes.",
     "tolerance": "An error over the limit, which only the contest's rounding lets through.",

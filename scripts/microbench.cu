@@ -11,11 +11,6 @@ extern "C" __global__ void spin(long long cycles) {
   }
 }
 
-// A kernel as short as one can be that reads: a parameter, then memory, then writes.
-extern "C" __global__ void touch(const int* from, int* to) {
-  to[blockIdx.x * 64] = from[blockIdx.x * 4096 + threadIdx.x];
-}
-
 __device__ __forceinline__ uint4 load16(const uint4* at) {
   uint4 v;
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
@@ -51,15 +46,6 @@ READ(8)
 
 // Cycles of a load whose address is the result of the one before.
 extern "C" __global__ void chase(const uint32_t* from, long long* cycles, int steps) {
-  uint32_t at = 0;
-  for (int i = 0; i < steps; ++i) at = from[at];  // brings it into the cache, if it fits
-  const long long begin = clock64();
-  for (int i = 0; i < steps; ++i) at = from[at];
-  cycles[0] = (clock64() - begin) / steps;
-  cycles[1] = at;
-}
-
-extern "C" __global__ void chase_cold(const uint32_t* from, long long* cycles, int steps) {
   uint32_t at = 0;
   const long long begin = clock64();
   for (int i = 0; i < steps; ++i) at = from[at];
@@ -140,35 +126,25 @@ extern "C" __global__ void l1_quads(const uint32_t* from, int stride, int rounds
 
 PIPE(ffma, FLOATS, asm volatile("fma.rn.f32 %0, %0, %1, %1;" : "+f"(x[j]) : "f"(m)),
      __float_as_int(x[j]))
-PIPE(fadd, FLOATS, asm volatile("add.rn.f32 %0, %0, %1;" : "+f"(x[j]) : "f"(m)),
-     __float_as_int(x[j]))
 PIPE(hfma2, WORDS, asm volatile("fma.rn.f16x2 %0, %0, %1, %1;" : "+r"(x[j]) : "r"(m)), x[j])
-PIPE(hadd2, WORDS, asm volatile("add.rn.f16x2 %0, %0, %1;" : "+r"(x[j]) : "r"(m)), x[j])
 PIPE(imad, WORDS, asm volatile("mad.lo.s32 %0, %0, %1, %1;" : "+r"(x[j]) : "r"(m)), x[j])
 PIPE(lop3, WORDS, asm volatile("lop3.b32 %0, %0, %1, %2, 0x6a;" : "+r"(x[j]) : "r"(m), "r"(x[j ^ 1])), x[j])
-PIPE(prmt, WORDS, asm volatile("prmt.b32 %0, %0, %1, %2;" : "+r"(x[j]) : "r"(m), "r"(x[j ^ 1])), x[j])
-PIPE(shf, WORDS, asm volatile("shf.l.wrap.b32 %0, %0, %1, %2;" : "+r"(x[j]) : "r"(m), "r"(x[j ^ 1])), x[j])
 PIPE(iadd, WORDS, asm volatile("add.s32 %0, %0, %1;" : "+r"(x[j]) : "r"(x[j ^ 1])), x[j])
 PIPE(unpack, WORDS, asm volatile("{.reg .b16 l, h; mov.b32 {l, h}, %0; cvt.rn.f16x2.e4m3x2 %0, l;}" : "+r"(x[j])), x[j])
 PIPE(i2f, WORDS, asm volatile("cvt.rn.f32.s32 %0, %0;" : "+r"(x[j])), x[j])
 PIPE(f2f, WORDS, asm volatile("{.reg .b16 l, h; mov.b32 {l, h}, %0; cvt.f32.f16 %0, l;}" : "+r"(x[j])), x[j])
 PIPE(mufu, FLOATS, asm volatile("ex2.approx.ftz.f32 %0, %0;" : "+f"(x[j])), __float_as_int(x[j]))
 PIPE(shfl, WORDS, asm volatile("shfl.sync.bfly.b32 %0, %0, 1, 31, -1;" : "+r"(x[j])), x[j])
-PIPE(lop3_ffma, WORDS; float f[8]; for (int j = 0; j < 8; ++j) f[j] = j,
-     if (i & 1) asm volatile("lop3.b32 %0, %0, %1, %1, 0x6a;" : "+r"(x[j]) : "r"(m));
-     else asm volatile("fma.rn.f32 %0, %0, %0, %0;" : "+f"(f[j])), x[j] ^ __float_as_int(f[j]))
-PIPE(lop3_imad, WORDS,
-     if (i & 1) asm volatile("lop3.b32 %0, %0, %1, %1, 0x6a;" : "+r"(x[j]) : "r"(m));
-     else asm volatile("mad.lo.s32 %0, %0, %1, %1;" : "+r"(x[j]) : "r"(m)), x[j])
-PIPE(imad_ffma, WORDS; float f[8]; for (int j = 0; j < 8; ++j) f[j] = j,
-     if (i & 1) asm volatile("mad.lo.s32 %0, %0, %1, %1;" : "+r"(x[j]) : "r"(m));
-     else asm volatile("fma.rn.f32 %0, %0, %0, %0;" : "+f"(f[j])), x[j] ^ __float_as_int(f[j]))
-PIPE(hfma2_ffma, WORDS; float f[8]; for (int j = 0; j < 8; ++j) f[j] = j,
-     if (i & 1) asm volatile("fma.rn.f16x2 %0, %0, %1, %1;" : "+r"(x[j]) : "r"(m));
-     else asm volatile("fma.rn.f32 %0, %0, %0, %0;" : "+f"(f[j])), x[j] ^ __float_as_int(f[j]))
-PIPE(unpack_lop3, WORDS,
-     if (i & 1) asm volatile("lop3.b32 %0, %0, %1, %1, 0x6a;" : "+r"(x[j]) : "r"(m));
-     else asm volatile("{.reg .b16 l, h; mov.b32 {l, h}, %0; cvt.rn.f16x2.e4m3x2 %0, l;}" : "+r"(x[j])), x[j])
+
+// Stores of a warp to 128 bytes of its own, which L1 writes through to L2.
+extern "C" __global__ void stores(uint32_t* to, int rounds, long long* cycles) {
+  uint32_t* at = to + blockIdx.x * blockDim.x + threadIdx.x;
+  __syncthreads();
+  const long long begin = clock64();
+  for (int r = 0; r < rounds; ++r) asm volatile("st.global.u32 [%0], %1;" ::"l"(at), "r"(r));
+  __syncthreads();
+  if (threadIdx.x == 0) cycles[blockIdx.x] = clock64() - begin;
+}
 
 // Shared memory: words, 16 bytes a lane, and a two-way conflict.
 extern "C" __global__ void shared_loads(int rounds, int lane_bytes, int wide, long long* cycles,
@@ -225,25 +201,6 @@ extern "C" __global__ void branches(int rounds, long long* cycles, int* to) {
   cycles[0] = (clock64() - begin) / rounds;
   if (x == -1) to[0] = x;
 }
-
-// Straight code, once: KIB of it. Cycles of the first warp.
-template <int KIB>
-__device__ void straight(long long* cycles, float* to) {
-  float x = threadIdx.x, y = 1.5f;
-  const long long begin = clock64();
-#pragma unroll
-  for (int i = 0; i < KIB * 64; ++i) asm volatile("fma.rn.f32 %0, %0, %1, %1;" : "+f"(x) : "f"(y));
-  const long long end = clock64();
-  if (threadIdx.x == 0) cycles[blockIdx.x] = end - begin;
-  if (x == 0.125f) to[0] = x;
-}
-#define STRAIGHT(KIB)                                                        \
-  extern "C" __global__ void straight_##KIB(long long* cycles, float* to) {  \
-    straight<KIB>(cycles, to);                                               \
-  }
-STRAIGHT(2)
-STRAIGHT(8)
-STRAIGHT(24)
 
 // Time that the device's two clocks say of the same cycles.
 extern "C" __global__ void clocks(long long cycles, unsigned long long* to) {

@@ -9,7 +9,6 @@ which number here.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import re
 import statistics
@@ -30,9 +29,9 @@ from nvfp4.worker.timing import CudaTimer, flushes
 
 SOURCE = Path(__file__).with_suffix(".cu")
 PARAMETERS = {
-    "empty": "", "spin": "q", "touch": "pp", "read": "pqp", "chase": "ppi", "chase_cold": "ppi",
-    "l1_words": "piipp", "l1_quads": "piipp", "pipe": "ipp", "shared_loads": "iiipp",
-    "shared_chase": "ip", "barriers": "ip", "branches": "ipp", "straight": "pp", "clocks": "qp",
+    "empty": "", "spin": "q", "read": "pqp", "chase": "ppi", "l1_words": "piipp",
+    "l1_quads": "piipp", "pipe": "ipp", "stores": "pip", "shared_loads": "iiipp",
+    "shared_chase": "ip", "barriers": "ip", "branches": "ipp", "clocks": "qp",
 }  # fmt: skip
 """Of each kernel, or all that begin like it: p a pointer, q eight bytes, i four."""
 
@@ -147,7 +146,6 @@ def launches(bench: Bench) -> dict[str, float]:
         timer = CudaTimer(bench.device, flushes[flush])
         for name, call in {
             "empty": partial(bench.run, "empty", bench.sms, 128),
-            "touch": partial(bench.run, "touch", bench.sms, 128, bench.large, bench.sink),
             "two": partial(bench.repeat, 2, "empty", bench.sms, 128),
         }.items():
             taken = [timer.time(call)[1] for _ in range(25)][5:]
@@ -219,27 +217,18 @@ def cached_bandwidths(bench: Bench) -> dict[str, float]:
 
 
 def latencies(bench: Bench) -> dict[str, float]:
-    """Cycles of dependent loads in L1, L2 and memory, and of shared memory."""
-    found = {}
-    for name, kernel, nbytes, stride in (
-        ("l1", "chase", 16 << 10, 128),
-        ("l2_1", "chase", 2 * MIB, 128),
-        ("l2_2", "chase", 16 * MIB, 128),
-        ("memory", "chase_cold", 1 << 30, 4096),
-    ):
-        steps = min(nbytes // stride, 2048)
-        order = torch.randperm(nbytes // stride, device=bench.device)
-        order[order == 0] = order[0].clone()
-        order[0] = 0
-        order = order[:steps]
-        words = bench.large[:nbytes].view(torch.int32)
-        words[order * (stride // 4)] = (order.roll(-1) * (stride // 4)).to(torch.int32)
-        torch.cuda.synchronize()
-        if kernel == "chase_cold":  # out of the L2
-            bench.large[1 << 30 :].fill_(1)
-        bench.run(kernel, 1, 1, bench.large, bench.numbers, steps - 1)
-        torch.cuda.synchronize()
-        found[name] = float(bench.numbers[0])
+    """Cycles of dependent loads from memory and from shared memory, of barriers and branches."""
+    steps, stride = 2048, 4096
+    order = torch.randperm((1 << 30) // stride, device=bench.device)[:steps]
+    order[order == 0] = order[0].clone()
+    order[0] = 0  # where the chase begins
+    words = bench.large.view(torch.int32)
+    words[order * (stride // 4)] = (order.roll(-1) * (stride // 4)).to(torch.int32)
+    torch.cuda.synchronize()
+    bench.large[1 << 30 :].fill_(1)  # what was written leaves the L2
+    bench.run("chase", 1, 1, bench.large, bench.numbers, steps - 1)
+    torch.cuda.synchronize()
+    found = {"memory": float(bench.numbers[0])}
     found["shared"] = bench.cycles("shared_chase", 1, 32, 512, bench.numbers)
     for warps in (1, 2, 4, 8, 16, 32):
         found[f"barrier_{warps}"] = bench.cycles("barriers", 1, 32 * warps, 256, bench.numbers)
@@ -248,16 +237,14 @@ def latencies(bench: Bench) -> dict[str, float]:
 
 
 def pipes(bench: Bench) -> dict[str, float]:
-    """Cycles of one scheduler for an instruction of a warp, of 1, 4 and 8 warps a scheduler."""
+    """Cycles of one scheduler for an instruction of a warp, with 8 warps a scheduler."""
     names = re.findall(r"^PIPE\((\w+),", SOURCE.read_text(), re.MULTILINE)
-    rounds = 64
+    rounds, warps = 64, 8
     found = {}
     for name in names:
-        for warps in (1, 4, 8):
-            taken = bench.cycles(
-                f"pipe_{name}", 1, 128 * warps, rounds, bench.numbers, bench.sink, count=32
-            )
-            found[f"{name}_{warps}"] = round(taken / (32 * rounds * warps), 3)
+        values = (rounds, bench.numbers, bench.sink)
+        taken = bench.cycles(f"pipe_{name}", 1, 128 * warps, *values, count=32)
+        found[f"{name}_{warps}"] = round(taken / (32 * rounds * warps), 3)
     return found
 
 
@@ -281,34 +268,14 @@ def l1_passes(bench: Bench) -> dict[str, float]:
     return found
 
 
-def code(bench: Bench) -> dict[str, float]:
-    """Cycles of straight code after a flush and once more, for the slowest of all SMs."""
+def stores(bench: Bench) -> dict[str, float]:
+    """Cycles of an SM for 128 bytes that a warp stores: of one SM that works, and of all."""
+    rounds = 256
     found = {}
-    for flush in flushes:
-        timer = CudaTimer(bench.device, flushes[flush])
-        for kib in (2, 8, 24):
-            call = partial(bench.run, f"straight_{kib}", bench.sms, 32, bench.numbers, bench.sink)
-            cold, warm = [], []
-            for _ in range(8):
-                timer.time(call)
-                cold.append(float(bench.numbers[: bench.sms].double().mean()))
-                call()
-                torch.cuda.synchronize()
-                warm.append(float(bench.numbers[: bench.sms].double().mean()))
-            found[f"{kib}_kib_{flush}_cold"] = statistics.median(cold)
-            found[f"{kib}_kib_{flush}_again"] = statistics.median(warm)
-        del timer
-        torch.cuda.empty_cache()
-    return found
-
-
-def limits() -> dict[str, int]:
-    """What the driver says of the device."""
-    library, found = ctypes.CDLL("libcuda.so.1"), {}
-    for name, number in {"clock_khz": 13, "memory_khz": 36, "bus_bits": 37, "l2_bytes": 38}.items():
-        value = ctypes.c_int()
-        library.cuDeviceGetAttribute(ctypes.byref(value), number, 0)
-        found[name] = value.value
+    for blocks in (1, bench.sms):
+        values = (bench.sink, rounds, bench.numbers)
+        taken = bench.cycles("stores", blocks, 1024, *values, count=blocks)
+        found[f"{blocks}_blocks"] = round(taken / (32 * rounds), 3)
     return found
 
 
@@ -321,7 +288,6 @@ def main() -> int:
     found: dict[str, Any] = {
         "device": torch.cuda.get_device_name(),
         "sms": bench.sms,
-        "limits": limits(),
     }
     parts: dict[str, Callable[[Bench], Any]] = {
         "clock_mhz": clock_mhz,
@@ -330,7 +296,7 @@ def main() -> int:
         "pipe_cycles": pipes,
         "latency_cycles": latencies,
         "l1_cycles": l1_passes,
-        "code_cycles": code,
+        "store_cycles": stores,
         "l2_gbps": cached_bandwidths,
         "cold_read_us": cold_reads,
     }

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import functools
+import importlib
 import json
 import math
 import os
@@ -27,6 +28,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,7 @@ CALLS = 60
 WARM_UP = 5
 JOBS = 12
 LIMIT_S = 420
+PUBLISHED = "as_published:"
 TRITON = "benchmarks/triton_gemv.py"
 TILING = 4
 """Of its tilings, for all shapes."""
@@ -52,7 +55,14 @@ def files() -> list[str]:
     """What is measured, by its path in the repository."""
     ladder = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("ladder/*/*.py"))
     own = ["submission.py", TRITON]
-    return [*own, *ladder, *(f"tests/field/{name}.py" for name in FIELD)]
+    described = [PUBLISHED + rung for rung in as_published().SOURCES]
+    return [*own, *ladder, *described, *(f"tests/field/{name}.py" for name in FIELD)]
+
+
+def as_published() -> Any:
+    """The module of the tests."""
+    sys.path.insert(0, str(ROOT / "tests" / "model"))
+    return importlib.import_module("as_published")
 
 
 def shape_name(shape: tuple[int, int, int]) -> str:
@@ -66,6 +76,8 @@ def load(path: str) -> Any:
         from benchmarks.triton_gemv import prepare, tilings
 
         return lambda data: prepare(data, tilings[TILING])()
+    if path.startswith(PUBLISHED):
+        return as_published().build(path.removeprefix(PUBLISHED))
     from nvfp4.tuner.space import load_submission
 
     return load_submission(ROOT / path).custom_kernel
@@ -125,7 +137,8 @@ def count(folder: Path, jobs: int) -> None:
 
 def counts_of(folder: Path, path: str, arch: str) -> Path:
     """Where they are kept."""
-    return folder / f"{path.replace('/', '_').removesuffix('.py')}.{arch}.pickle"
+    name = path.removesuffix(".py").replace("/", "_").replace(":", "_")
+    return folder / f"{name}.{arch}.pickle"
 
 
 # Measuring, on a GPU
@@ -274,6 +287,20 @@ def device_name() -> str:
 # Comparing
 
 
+@dataclass(frozen=True)
+class Case:
+    """A predicted and a measured time. kernel: whose it is."""
+
+    kernel: str
+    us: float
+    measured_us: float
+
+    @property
+    def ratio(self) -> float:
+        """Measured over predicted."""
+        return self.measured_us / self.us
+
+
 def predicted(folder: Path, model: str, path: str, arch: str, clean: bool) -> dict[str, Any]:
     """By shape, from what was counted; empty where nothing was."""
     from nvfp4.model.prediction import GPUS, NoMachineCode, predict
@@ -295,9 +322,7 @@ def table(folder: Path, measured: list[Path]) -> None:
     for source in measured:
         results = json.loads(source.read_text())
         model = next(name for name in ("B200", "H200", "H100") if name in results["device"])
-        errors: list[float] = []
-        inside: list[bool] = []
-        pairs: list[tuple[float, float]] = []
+        cases: list[Case] = []
         print(f"{results['device']}, predicted / measured us (ratio)")
         for path, found in results["files"].items():
             if "times_us" not in found:
@@ -312,12 +337,10 @@ def table(folder: Path, measured: list[Path]) -> None:
                         cells.append("-")
                         continue
                     us, truth = said[shape].us, taken["median"]
-                    errors.append(math.log(us / truth))
-                    inside.append(said[shape].low_us <= truth <= said[shape].high_us)
-                    pairs.append((us, truth))
+                    cases.append(Case(path, us, truth))
                     cells.append(f"{us:.1f}/{truth:.1f} ({us / truth:.2f}) {said[shape].bound}")
                 print(f"{path:40} {flush:8} {'  '.join(cells)}")
-        summary(errors, inside, pairs)
+        summary(cases)
         show_twins(model, results.get("twins_us"))
 
 
@@ -335,46 +358,62 @@ def show_twins(model: str, measured: Any) -> None:
         print(f"{name:20} {times}  worse by {worse[0]:.2f}, measured {worse[1]:.2f}")
 
 
-def summary(errors: list[float], inside: list[bool], pairs: list[tuple[float, float]]) -> None:
-    """Prints the errors over all cases."""
-    if not errors:
+def decile(values: list[float], which: int) -> float:
+    """The first or the ninth."""
+    return statistics.quantiles(values, n=10, method="inclusive")[which - 1]
+
+
+def held_back(cases: list[Case]) -> float:
+    """The share of cases that lie between the deciles of all other kernels' cases."""
+    inside = 0
+    for kernel in {case.kernel for case in cases}:
+        others = [case.ratio for case in cases if case.kernel != kernel]
+        low, high = decile(others, 1), decile(others, 9)
+        inside += sum(low <= case.ratio <= high for case in cases if case.kernel == kernel)
+    return inside / len(cases)
+
+
+def summary(cases: list[Case]) -> None:
+    """Prints the errors over all cases, and what nvfp4/model has as `low` and `high` of a GPU."""
+    if not cases:
         return
     from scripts.ladder_page import spearman
 
-    sizes = sorted(math.expm1(abs(each)) for each in errors)
-    cases = len(sizes)
-    ranks = spearman(*zip(*pairs, strict=True))
+    sizes = sorted(math.expm1(abs(math.log(case.ratio))) for case in cases)
+    ranks = spearman([case.us for case in cases], [case.measured_us for case in cases])
+    ratios = [case.ratio for case in cases]
     print(
-        f"{cases} cases: median error {statistics.median(sizes):.1%}, nine in ten within "
-        f"{sizes[int(0.9 * (cases - 1))]:.1%}, bias {math.expm1(statistics.median(errors)):+.1%}, "
-        f"Spearman {ranks or math.nan:.3f}, inside the interval {sum(inside) / cases:.0%}"
+        f"{len(cases)} cases: median error {statistics.median(sizes):.1%}, nine in ten within "
+        f"{sizes[math.ceil(0.9 * len(sizes)) - 1]:.1%}, Spearman {ranks or math.nan:.3f}; measured "
+        f"over predicted {statistics.median(ratios):.2f}, first and last decile "
+        f"{decile(ratios, 1):.2f} to {decile(ratios, 9):.2f}, which of the other kernels hold "
+        f"{held_back(cases):.0%}"
     )
 
 
 def published(folder: Path) -> None:
-    """Geometric means of the ladder's rungs on a B200 against what write-ups report."""
+    """Geometric means on a B200 against what write-ups report: of the ladder's files, and of the
+    kernels that a write-up describes where those differ."""
     from nvfp4.cli.ladder.results import all_rungs
 
-    errors: list[float] = []
-    inside: list[bool] = []
-    pairs: list[tuple[float, float]] = []
+    files: list[Case] = []
+    described: list[Case] = []
     for rung in all_rungs():
-        path = f"ladder/{rung.name}.py"
-        said = predicted(folder, "B200", path, "sm_100a", clean=False)
-        if not said or rung.published_us is None:
+        if rung.published_us is None:
             continue
-        us, low, high = (
-            math.exp(statistics.fmean(math.log(getattr(each, name)) for each in said.values()))
-            for name in ("us", "low_us", "high_us")
-        )
-        truth = rung.published_us
-        errors.append(math.log(us / truth))
-        inside.append(low <= truth <= high)
-        pairs.append((us, truth))
-        each = "  ".join(f"{one.us:.1f} {one.bound}" for one in said.values())
-        said_us = f"{us:8.2f} ({low:.1f} to {high:.1f})"
-        print(f"{rung.name:28} {said_us}  {truth:8.2f}  {us / truth:.2f}  {each}")
-    summary(errors, inside, pairs)
+        written = as_published().DESCRIBED.get(rung.name)
+        for path in (f"ladder/{rung.name}.py", PUBLISHED + written if written else ""):
+            said = predicted(folder, "B200", path, "sm_100a", clean=False)
+            if not said:
+                continue
+            us = statistics.geometric_mean(each.us for each in said.values())
+            case = Case(rung.name, us, rung.published_us)
+            (files if path.startswith("ladder") else described).append(case)
+            each = "  ".join(f"{one.us:.1f} {one.bound}" for one in said.values())
+            print(f"{path:34} {us:7.1f} {rung.published_us:7.1f}  {1 / case.ratio:.2f}  {each}")
+    summary(files)
+    anew = {case.kernel for case in described}
+    summary([case for case in files if case.kernel not in anew] + described)
 
 
 def main() -> int:

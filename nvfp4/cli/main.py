@@ -31,6 +31,7 @@ from nvfp4.cli.parameters import (
     submission_argument,
     watch_option,
 )
+from nvfp4.records.prediction import GPUS
 
 bench_seed = 1111
 
@@ -270,7 +271,7 @@ def selftest(
 
 
 @main.command(
-    epilog="nvfp4 tune mine.py --shape 7168,16384,1 --calls 200\nnvfp4 tune mine.py --write"
+    epilog="nvfp4 tune mine.py --shape 7168,16384,1 --write\nnvfp4 tune mine.py --model B200"
 )
 @submission_argument
 @shapes_option("tune for")
@@ -287,7 +288,16 @@ def selftest(
     type=click.Path(dir_okay=False, path_type=Path),
     help="Keep timings in this file and go on from those it has.",
 )
-@click.option("--write", is_flag=True, help="Put the fastest into SUBMISSION's table.")
+@click.option(
+    "--write",
+    is_flag=True,
+    help="Put the fastest into SUBMISSION's table; with --model only beyond the model's error.",
+)
+@click.option(
+    "--model",
+    type=click.Choice(GPUS),
+    help="Predict times on this GPU instead of measuring; needs none.",
+)
 def tune(
     submission: Path,
     shapes: tuple[tuple[int, int, int], ...],
@@ -295,21 +305,23 @@ def tune(
     calls: int,
     state: Path | None,
     write: bool,
+    model: str | None,
 ) -> None:
-    """Searches the space that SUBMISSION declares for the fastest configurations on this GPU.
+    """Searches the space that SUBMISSION declares for the fastest configurations on a GPU.
 
     SUBMISSION must have configurations(m, k, l, capability), gemv(data, configuration) and tables.
-    Every configuration is checked first, then they take turns on a cold L2 cache. SUBMISSION runs
-    unconfined: tune only what you trust. Exit 1: no configuration of a shape is right.
+    Every configuration is checked first, then they take turns on a cold L2 cache; with --model all
+    are predicted and the best ones checked. SUBMISSION runs unconfined: tune only what you trust.
+    Exit 1: no configuration of a shape is right.
     """
     from nvfp4.cli.problem import load_problem
     from nvfp4.cli.tuning import tune as run_tuner
 
-    if device in ("cpu", "emulate"):
-        raise SetupError("only a GPU can say what is fast", "Use --device auto, cuda or cuda:N.")
+    if device in ("cpu", "emulate") and not model:
+        raise SetupError("only a GPU can say what is fast", "Predict with --model B200.")
     if not submission.is_file():
         raise SetupError(f"{submission} does not exist", "Name the submission to tune.")
-    sys.exit(run_tuner(load_problem(), submission, shapes, device, calls, state, write))
+    sys.exit(run_tuner(load_problem(), submission, shapes, device, calls, state, write, model))
 
 
 @main.command(epilog="nvfp4 ladder --state climb.json\nnvfp4 ladder cute/split_k_warp cuda")

@@ -17,11 +17,13 @@ def tune(
     calls: int,
     state: Path | None,
     write: bool,
+    model: str | None = None,
 ) -> int:
     """The tuner's exit code: 0 ranked, 1 no right configuration for a shape, 2 it could not start.
 
-    shapes: (m, k, l); the benchmarks' if there are none. device: auto, cuda or cuda:N. The tuner
-    shares this process's output. Raises SetupError.
+    shapes: (m, k, l); the benchmarks' if there are none. device: auto, cuda or cuda:N. model: the
+    GPU to predict for instead of timing on one. The tuner shares this process's output. Raises
+    SetupError.
     """
     wanted = [Shape(*shape) for shape in shapes] or [shape_of(each) for each in problem.benchmarks]
     command = [
@@ -38,6 +40,8 @@ def tune(
         command += ["--state", str(state.resolve())]
     if write:
         command.append("--write")
+    if model is not None:
+        command += ["--model", model]
     process = subprocess.Popen(command, cwd="/", env=_environment(device), stdin=subprocess.DEVNULL)
     while True:
         try:

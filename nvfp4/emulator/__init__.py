@@ -101,9 +101,9 @@ def cost_of(launch: Launch, most_instructions: int) -> KernelCost:
         return run_for_costs(load_module(launch.ptx), launch, most_instructions)
 
 
-def sample(launch: Launch, ctas: Sequence[int], tally: Callable[[int], Tally]) -> None:
-    """Run some CTAs of a launch, counted in what `tally` makes of the number of basic blocks, and
-    leave memory as it was. Raises EmulatorError.
+def sample(launch: Launch, ctas: Sequence[int], tally: Callable[[int, int], Tally]) -> None:
+    """Run some CTAs of a launch, with all of their clusters, and leave memory as it was. tally:
+    makes what counts, given how many basic blocks and CTAs there are. Raises EmulatorError.
     """
     from nvfp4.emulator.execution.costs import sample as run_some
     from nvfp4.emulator.execution.module import load_module

@@ -19,8 +19,10 @@ import numpy as np
 
 from nvfp4 import emulator
 from nvfp4.emulator import Buffer, EmulatorError, Launch, ListedMemory, Note, UnderWay, View, Worlds
+from nvfp4.emulator.errors import NotAdmitted
 from nvfp4.emulator.rendering import annotated_ptx, keep_listing
 from nvfp4.emulator.source import show_as
+from nvfp4.executor.admission import Admission
 from nvfp4.executor.mapped_memory import MappedMemory, NotMappable, contents, pages_of
 from nvfp4.model.counting import counted
 from nvfp4.model.prediction import GPUS, Counted, NoMachineCode, no_prediction, predict
@@ -54,7 +56,7 @@ def _tells_all(error: EmulatorError) -> bool:
     long for other orders to be tried."""
     if error.code == "runaway_kernel":
         return bool(error.arguments)
-    return error.code == "order_dependent"
+    return isinstance(error, NotAdmitted) or error.code == "order_dependent"
 
 
 def _predicted(request: Execute, counts: list[Counted]) -> dict[str, Any]:
@@ -80,6 +82,7 @@ class Execution:
         self._buffers: list[Buffer] = []
         self._worlds = Worlds()
         self._under_way = UnderWay()
+        self._admission = Admission()
         self._submission, self._name = Path(), ""
 
     def open(self, request: OpenSession, fd: int | None) -> Opened:
@@ -91,6 +94,7 @@ class Execution:
         os.close(fd)
         self._texts, self._text_bytes, self._regions = [], 0, ()
         self._worlds = Worlds()
+        self._admission = Admission()
         self._submission, self._name = Path(request.path), request.name
         if request.path:
             show_as(request.path, request.name, request.text)
@@ -229,6 +233,7 @@ class Execution:
             stream=said.stream,
             programmatic=said.programmatic,
         )
+        self._admission.require(launch)
         report = emulator.run(launch, request.check, request.orders, self._worlds, self._under_way)
         reports.append(report.to_dict())
         prints.append(report.output)

@@ -1,8 +1,9 @@
 """A B200, by what others have measured; nothing here comes from a kernel of ours.
 
 Sources: SA, SemiAnalysisAI/microbench-blackwell; MP, a published measurement of a B200 (latencies,
-L2); EX, Hha21/execbench-test; XLA, its throughput table; QR, ademeure/QuickRunCUDA (B300); BTG,
-NVIDIA's Blackwell Tuning Guide. H100 stands where only our own measurement of that GPU is known.
+L2); EX, Hha21/execbench-test; KH, a run log of Kernel-Harness (spans by CUPTI at 1965 MHz); XLA,
+its throughput table; QR, ademeure/QuickRunCUDA (B300); BTG, NVIDIA's Blackwell Tuning Guide. H100
+stands where only our own measurement of that GPU is known.
 """
 
 from nvfp4.model.gpu import Gpu
@@ -14,7 +15,7 @@ B200 = Gpu(
     arch="sm_100a",
     sms=148,  # two dies (SA)
     clock_mhz=1965,  # under load (SA)
-    launch_us=2.5,  # intercept of time over bytes, at 1965 MHz (EX)
+    launch_us=3.3,  # H100: spans from the first to the last cycle, 1.3 to 2.0 (KH), lack the events
     kernel_gap_us=2.5,  # H100
     cta_dispatch_ns=0.6,  # 0.55 to 0.65 (EX)
     cta_start=515,  # H100
@@ -34,7 +35,7 @@ B200 = Gpu(
     ),
     # After a fill no read is faster than this (EX)
     dirty=((8 * _KIB, 2680), (12 * _KIB, 3780), (16 * _KIB, 4790), (24 * _KIB, 5350)),
-    dirty_us=0,  # part of that
+    dirty_us=0.4,  # an empty kernel's span after a zero-fill less without, 0.3 to 0.5 (KH)
     dram_latency_ns=388,  # 762 cycles (MP)
     l2_latency=303,  # MP
     l1_latency=39,  # MP
@@ -54,5 +55,7 @@ B200 = Gpu(
     unpack=2,  # F2FP from e2m1x2 and e4m3x2, together with LOP3 (QR)
     xu=8,  # 16 lanes a cycle and SM (CUDA C++ Programming Guide, arithmetic throughput)
     tensor=16,  # mma.sync
-    uncertainty=0.22,
+    tcgen05=48,  # throughput with N = 64; smaller N have not been measured (SA)
+    low=0.89,  # H100
+    high=1.36,  # H100's, times the 1.12 by which the median of 13 published times is longer
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nvfp4.emulator import EmulatorError, Launch, LaunchReport
+from nvfp4.emulator.cost import KernelCost
 from nvfp4.emulator.rendering import by_ptx_line
 from nvfp4.model.prediction import Counted
 from nvfp4.model.traffic import Access, accesses
@@ -18,6 +19,19 @@ def counted(launch: Launch, report: LaunchReport) -> Counted:
         shared_bytes=report.shared_bytes,
         runs=by_ptx_line(report),
         accesses=accesses_of(launch),
+    )
+
+
+def sampled(cost: KernelCost, asked: dict[int, Access]) -> Counted:
+    """The same of a launch of which some CTAs ran for their costs. asked: see `accesses_of`."""
+    return Counted(
+        ptx=cost.ptx,
+        kernel=cost.entry,
+        grid=cost.grid,
+        block=cost.block,
+        shared_bytes=cost.shared_bytes,
+        runs={number: count // cost.launches for number, (count, *_) in cost.ptx_lines.items()},
+        accesses=asked,
     )
 
 

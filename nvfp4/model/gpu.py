@@ -21,8 +21,11 @@ class Gpu:
     the last warp's arrival. branch: beyond its own stall, if it is taken.
 
     The rest: for how many cycles a warp instruction keeps a pipe of a scheduler busy. half: f16x2;
-    widen: f16 to f32; packed: f32x2; unpack: FP4 or FP8 to f16x2; xu: special functions.
-    uncertainty: half of the interval that is printed, as a natural logarithm.
+    widen: f16 to f32; packed: f32x2; unpack: FP4 or FP8 to f16x2; xu: special functions; tensor:
+    mma.sync. tcgen05: how many cycles an NVFP4 product of 128 x 64 x 64 takes an SM.
+
+    low, high: the first and last decile of measured over predicted times, the interval that is
+    printed.
     """
 
     name: str
@@ -60,7 +63,9 @@ class Gpu:
     unpack: float
     xu: float
     tensor: float
-    uncertainty: float
+    tcgen05: float
+    low: float
+    high: float
 
     @property
     def cycles_per_ns(self) -> float:

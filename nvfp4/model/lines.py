@@ -7,7 +7,8 @@ from typing import Any
 
 from nvfp4.emulator.cost import KernelCost
 from nvfp4.model.assembly import NoMachineCode
-from nvfp4.model.prediction import GPUS, Counted, kernel_time, no_prediction, predict
+from nvfp4.model.counting import sampled
+from nvfp4.model.prediction import GPUS, kernel_time, no_prediction, predict
 from nvfp4.model.traffic import Access
 from nvfp4.records.options import Options
 
@@ -21,16 +22,7 @@ def line_times(cost: KernelCost, accesses: dict[int, Access], options: Options) 
     """`predicted`, as of `records.prediction`; `lines`: by (file, line), us that the line is
     answerable for, and the us of the kernel if it cost nothing, None where nobody asked."""
     gpu = GPUS[options.model]
-    runs = {number: count for number, (count, _, _) in cost.ptx_lines.items()}
-    asked = Counted(
-        ptx=cost.ptx,
-        kernel=cost.entry,
-        grid=cost.grid,
-        block=cost.block,
-        shared_bytes=cost.shared_bytes,
-        runs={number: count // cost.launches for number, count in runs.items()},
-        accesses=accesses,
-    )
+    asked = sampled(cost, accesses)
     clean = options.flush == "clean"
     try:
         whole = predict(gpu, [asked], clean)

@@ -31,10 +31,11 @@ _NONE = frozenset(("NOP", "BRA", "EXIT", "BSSY", "BSYNC", "WARPSYNC", "RET", "CA
 _GLOBAL_LOADS = frozenset(("LDG", "LD", "ATOMG", "ATOM"))
 _GLOBAL_STORES = frozenset(("STG", "ST", "RED", "REDG"))
 _SHARED = frozenset(("LDS", "STS", "LDSM", "STSM", "ATOMS"))
-_LOCAL = frozenset(("LDL", "STL"))
 _SLOW_READS = frozenset(("S2R", "S2UR", "CS2R", "LDC", "LDCU", "ULDC", "R2UR"))
 _GROUPS = re.compile(r"SB\d, (0x[0-9a-f]+)")
 _SECTOR_BYTES = 32
+_WARP = 32
+_WORD_BYTES = 4
 _WIDTH = re.compile(r"\.(256|128|64)\b")
 _BULK = frozenset(("UBLKCP", "UTMALDG", "UTMASTG", "UBLKPF"))
 _DEFAULT_LATENCY = 24
@@ -113,6 +114,11 @@ def machine(
     )
 
 
+def reads_memory(code: Code) -> bool:
+    """Whether a kernel has loads from global memory."""
+    return any(each.name in ("LDG", "LDGSTS", *_BULK) for each in code.instructions)
+
+
 def _use(gpu: Gpu, each: Instruction, access: Access, l2_share: float) -> _Use:
     name = each.name
     wide = _WIDTH.search(each.opcode)
@@ -122,8 +128,12 @@ def _use(gpu: Gpu, each: Instruction, access: Access, l2_share: float) -> _Use:
     if name in _SHARED:
         passes = max(access.passes, words) + gpu.shared_passes
         return _Use(SHARED, LSU, 2, gpu.shared_latency, busy=passes)
-    if name in _LOCAL:
+    if name == "LDL":
         return _Use(LOAD, LSU, 2, gpu.l1_latency, busy=words)
+    if name == "STL":
+        # L1 keeps what it writes through to L2 (Khairy et al., Accel-Sim, ISCA 2020: Volta's L1).
+        written = _WARP * _WORD_BYTES * words
+        return _Use(STORE, LSU, 2, gpu.l1_latency, shared=written, busy=words)
     if name == "SHFL":
         return _Use(SHARED, LSU, 2, _DEFAULT_LATENCY, busy=1.0)
     if name in ("BAR", "UCGABAR_WAIT") and "ARV" not in each.opcode:

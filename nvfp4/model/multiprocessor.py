@@ -46,9 +46,9 @@ _LONGEST = 50_000_000
 
 
 @loop
-def _latency(bytes_in_flight, curve_bytes, curve_cycles):  # type: ignore[no-untyped-def]
-    """Cycles that memory takes with so many bytes in flight; beyond the last point the bandwidth
-    stays what it is there."""
+def memory_cycles(bytes_in_flight, curve_bytes, curve_cycles):  # type: ignore[no-untyped-def]
+    """What memory takes with so many bytes in flight on every SM; beyond the last point the
+    bandwidth stays what it is there."""
     last = curve_bytes.shape[0] - 1
     if bytes_in_flight >= curve_bytes[last]:
         return curve_cycles[last] * bytes_in_flight / curve_bytes[last]
@@ -207,7 +207,9 @@ def simulate(  # type: ignore[no-untyped-def]
                 moved += shared[i] / shared_rate[i]
             if moved > 0:
                 port_free = max(port_free, begin) + moved / port_bytes
-                if k != STORE:
+                if k == STORE:
+                    lsu_free = max(lsu_free, port_free - _BACKLOG)
+                else:
                     done = max(done, port_free + l2_latency)
                     reason = WAITS_L2
             if asked > 0:
@@ -217,7 +219,7 @@ def simulate(  # type: ignore[no-untyped-def]
                 in_flight += asked
                 fetched += asked
                 loaded = in_flight * load_share
-                cycles = _latency(loaded, curve_bytes, curve_cycles)
+                cycles = memory_cycles(loaded, curve_bytes, curve_cycles)
                 share = min(1.0, curve_cycles[0] / cycles)
                 done = max(done, begin + cycles)
                 reason = WAITS_MEMORY

@@ -15,9 +15,10 @@ from nvfp4.model.b200 import B200
 from nvfp4.model.gpu import Curve, Gpu
 from nvfp4.model.h100 import H100
 from nvfp4.model.h200 import H200
-from nvfp4.model.machine import Machine, machine
-from nvfp4.model.multiprocessor import REASONS, run
+from nvfp4.model.machine import Machine, machine, reads_memory
+from nvfp4.model.multiprocessor import REASONS, memory_cycles, run
 from nvfp4.model.paths import paths
+from nvfp4.model.pipelined import is_pipelined, slowest
 from nvfp4.model.sass import Code
 from nvfp4.model.traffic import Access
 from nvfp4.records import prediction as records
@@ -123,9 +124,9 @@ def predict(gpu: Gpu, launches: list[Counted], clean: bool = False) -> Predictio
         for reason, us in kernel.parts.items():
             parts[reason] += us
     total = sum(parts.values())
-    width = math.exp(gpu.uncertainty)
     bound = bound_of(gpu, dict(parts), kernels)
-    return Prediction(gpu.name, total, total / width, total * width, bound, dict(parts), kernels)
+    low, high = total * gpu.low, total * gpu.high
+    return Prediction(gpu.name, total, low, high, bound, dict(parts), kernels)
 
 
 _BOUNDS = {
@@ -140,6 +141,7 @@ _BOUNDS = {
     "l1": "L1 and the load units",
     "shared": "shared memory",
     "barrier": "barriers",
+    "tensor": "tensor cores",
     "start": "starting thread blocks",
 }
 
@@ -160,6 +162,8 @@ def kernel_time(
     """One launch from its first thread block to its last. without: lines of the PTX whose machine
     code is left out."""
     code = assembled(asked.ptx, asked.kernel, gpu.arch)
+    if not asked.accesses and reads_memory(code):
+        raise NoMachineCode("the emulator could not run a few thread blocks without the others")
     threads = math.prod(asked.block)
     warps = -(-threads // _WARP)
     ctas = math.prod(asked.grid)
@@ -168,6 +172,8 @@ def kernel_time(
     resident = min(fitting, busiest)
     active = min(ctas, gpu.sms)
     ptx = asked.ptx.split("\n")
+    if is_pipelined(code):
+        return _pipelined_time(gpu, asked, code, clean)
     walked = paths(code, ptx, asked.runs, ctas * warps, warps)
     if without:
         walked = walked.without({n for n, i in enumerate(code.instructions) if i.line in without})
@@ -188,6 +194,42 @@ def kernel_time(
         ctas_a_sm=resident,
         busiest=busiest,
         sms=active,
+    )
+
+
+def _pipelined_time(gpu: Gpu, asked: Counted, code: Code, clean: bool) -> KernelTime:
+    """Of a launch with tcgen05. At most all shared memory of the resident CTAs is in flight. Raises
+    NoMachineCode if it is not known what the CTAs copy."""
+    if not any(access.copied for access in asked.accesses.values()):
+        raise NoMachineCode("a kernel with tcgen05 whose copies are not known")
+    ctas, warps = math.prod(asked.grid), -(-math.prod(asked.block) // _WARP)
+    busiest = -(-ctas // gpu.sms)
+    resident = min(busiest, resident_ctas(gpu, code, warps, asked.shared_bytes))
+    in_flight = resident * asked.shared_bytes
+    curve = _curve(gpu, gpu.clean if clean else gpu.dirty)
+    loaded = float(memory_cycles(in_flight * ctas / gpu.sms / busiest, *curve))
+    reason, cycles = slowest(
+        gpu,
+        asked.ptx.split("\n"),
+        asked.runs,
+        asked.accesses,
+        busiest / ctas,
+        max(loaded / in_flight, 1 / gpu.l2_port_bytes),
+    )
+    spent = {reason: cycles, "memory_latency": float(curve[1][0])}
+    spent["start"] = min(ctas, gpu.sms) * gpu.cta_dispatch_ns * gpu.cycles_per_ns
+    to_us = 1e-3 / gpu.cycles_per_ns
+    return KernelTime(
+        kernel=asked.kernel,
+        us=sum(spent.values()) * to_us,
+        parts={each: taken * to_us for each, taken in spent.items()},
+        lines={},
+        registers=code.registers,
+        spilled_bytes=code.spilled_bytes,
+        instructions=float(sum(asked.runs.values())),
+        ctas_a_sm=resident,
+        busiest=busiest,
+        sms=min(ctas, gpu.sms),
     )
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 _limit_s = 60
 _registers = re.compile(r"Used (\d+) registers")
 _spilled = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
+_error = re.compile(r"(?:error|fatal)\s*: (.*)")
+_too_old = re.compile(r"Unsupported \.version|is not defined for option|0xc000 max")
 _target = re.compile(r"^\s*\.target\s+(sm_\w+)", re.MULTILINE)
 _line = re.compile(r'^\s*//## File "([^"]*)", line (\d+)( inlined at)?')
 _instruction = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(\S.*?)\s*;")
@@ -36,13 +38,16 @@ class SassLine:
 @dataclass(frozen=True)
 class MachineCode:
     """registers, spilled_bytes: of a kernel, None without an assembler. missing: why there is no
-    SASS though it was asked for.
+    SASS though it was asked for. refusal: what the assembler has against the PTX. unknown: whether
+    every assembler here is too old to say.
     """
 
     registers: int | None = None
     spilled_bytes: int | None = None
     sass: list[SassLine] = field(default_factory=list)
     missing: str | None = None
+    refusal: str | None = None
+    unknown: bool = False
 
 
 def tools(name: str) -> list[Path]:
@@ -62,15 +67,17 @@ def assemble(ptx: str, entry: str, with_sass: bool) -> MachineCode:
     """The machine code of a kernel of a PTX text."""
     target = target_of(ptx)
     if target is None:
-        return MachineCode(missing="no SASS: the PTX names no architecture")
+        return MachineCode(missing="no SASS: the PTX names no architecture", unknown=True)
     assemblers = tools("ptxas")
     with tempfile.TemporaryDirectory() as folder:
         source, cubin = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_text(ptx, encoding="utf-8")
+        refusal = None
         for ptxas in assemblers:
             words = [str(ptxas), "-v", "-lineinfo", f"-arch={target}", "-o", str(cubin)]
-            said = ran([*words, str(source)])
-            if said is None or not cubin.is_file():
+            taken, said = ended([*words, str(source)])
+            if not taken:
+                refusal = refusal or _refusal(said)
                 continue
             registers, spilled = of_entry(said, entry)
             code = MachineCode(registers, spilled)
@@ -79,7 +86,8 @@ def assemble(ptx: str, entry: str, with_sass: bool) -> MachineCode:
                 code = MachineCode(registers, spilled, sass, missing)
             return code
     if assemblers:
-        return MachineCode(missing="no SASS: ptxas refuses the PTX; a newer one may know it")
+        missing = "no SASS: ptxas refuses the PTX; a newer one may know it"
+        return MachineCode(missing=missing, refusal=refusal, unknown=refusal is None)
     return MachineCode(missing=missing_assembler)
 
 
@@ -89,13 +97,25 @@ def target_of(ptx: str) -> str | None:
     return found[1] if found else None
 
 
+def ended(words: list[str]) -> tuple[bool, str]:
+    """Whether a program succeeds, and what it prints."""
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=_limit_s)
+    except (OSError, subprocess.TimeoutExpired):
+        return False, ""
+    return not done.returncode, done.stdout + done.stderr
+
+
 def ran(words: list[str]) -> str | None:
     """What a program prints; None if it fails."""
-    try:
-        ended = subprocess.run(words, capture_output=True, text=True, timeout=_limit_s)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return None if ended.returncode else ended.stdout + ended.stderr
+    succeeded, said = ended(words)
+    return said if succeeded else None
+
+
+def _refusal(said: str) -> str | None:
+    """The first error that ptxas prints; None if it is too old to judge the PTX."""
+    errors = _error.findall(said)
+    return None if not errors or _too_old.search(said) else errors[0]
 
 
 def of_entry(said: str, entry: str) -> tuple[int | None, int | None]:

@@ -125,10 +125,15 @@ class _Sample(Tally):
 
 def accesses(launch: Launch) -> dict[int, Access]:
     """By line of the PTX. Runs a few thread blocks once more and leaves memory as it was."""
-    ctas = _spread(launch)
     threads = launch.block[0] * launch.block[1] * launch.block[2]
-    sample = _Sample(0, -(-threads // 32), len(ctas))
-    emulator.sample(launch, ctas, lambda blocks: _with_blocks(sample, blocks))
+    samples: list[_Sample] = []
+
+    def sampled(blocks: int, ctas: int) -> _Sample:
+        samples.append(_Sample(blocks, -(-threads // 32), ctas))
+        return samples[0]
+
+    emulator.sample(launch, _spread(launch), sampled)
+    sample = samples[0]
     found: dict[int, Access] = defaultdict(Access)
     for line, (requests, sectors, lines) in sample.lines.items():
         each = found[line]
@@ -142,11 +147,6 @@ def accesses(launch: Launch) -> dict[int, Access]:
         found[line].requests = requests
         found[line].copied = nbytes / max(requests, 1)
     return dict(found)
-
-
-def _with_blocks(sample: _Sample, blocks: int) -> _Sample:
-    sample.lanes = np.zeros(blocks, np.int64)
-    return sample
 
 
 def _spread(launch: Launch) -> Sequence[int]:

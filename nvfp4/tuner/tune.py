@@ -3,24 +3,30 @@
     nvfp4 tune submission.py --shape 4096,4096,1 --calls 100
     nvfp4 tune submission.py --state tune.json        resumes an interrupted search
     nvfp4 tune submission.py --write                  writes the fastest into the submission
+    nvfp4 tune submission.py --model B200             predicts, without a GPU
 
 `nvfp4 tune` runs this file as a process. A submission declares its space by
 `configurations(m, k, l, capability)`, a list of dataclass instances, runs one of them by
 `gemv(data, configuration)`, and keeps the tuned ones in `tables`. Its keys are the least
 capability, or that and the least GB/s of memory for each multiprocessor; its values map (m, k, l)
 to a configuration. Candidates take turns on a cold L2 cache; those that are clearly slower are
-dropped early, and a wrong one is never ranked. Exit codes: 0, ranked; 1, no configuration of some
-shape is right; 2, the search could not start.
+dropped early, and a wrong one is never ranked. With --model none is timed, and only the best ones
+are checked; see `nvfp4.tuner.predicted`. Exit codes: 0, ranked; 1, no configuration of some shape
+is right; 2, the search could not start.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import pathlib
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from nvfp4.tuner.predicted import ModelBench, climb
+from nvfp4.tuner.predicted import lines_of as predicted_lines
+from nvfp4.tuner.predicted import right_ones as right_ones_predicted
 from nvfp4.tuner.search import Estimate, Search
 from nvfp4.tuner.space import Key, Shape, TuneError, load_submission, name_of, shape_of, table_for
 from nvfp4.tuner.state import State, write_whole
@@ -163,6 +169,48 @@ def search_all(arguments: argparse.Namespace, bench: Bench) -> int:
     return 0 if all_ranked else 1
 
 
+def predict_all(arguments: argparse.Namespace, bench: ModelBench) -> int:
+    """The same without a GPU, as a model says. The table changes only where the gain is larger than
+    the model's error."""
+    path: pathlib.Path = arguments.submission
+    submission = load_submission(path)
+    table = table_for(submission, path, bench.capability, bench.memory_gbps)
+    source = path.read_text(encoding="utf-8")
+    if arguments.write:
+        _check_writable(path, source, table, arguments.shape)
+    state = State(arguments.state, bench.name, fingerprint(source))
+    say = speaker()
+    all_ranked = True
+    for shape in dict.fromkeys(arguments.shape):
+        listed = list(submission.configurations(*shape, bench.capability))
+        present = submission.tables[table].get(shape, listed[0])
+        space = {name_of(each): each for each in [present, *listed]}
+        bench.open(submission, shape)
+        times = state.times(shape)
+        try:
+            climb(bench, space, [name_of(present), name_of(listed[0])], times, say)
+        finally:
+            state.save()
+        ranking = right_ones_predicted(bench, space, times, say)
+        if not ranking:
+            say(f"{shape}: no configuration is right")
+            all_ranked = False
+            continue
+        say(f"{shape} on {bench.name}, times in us")
+        for line in predicted_lines(ranking):
+            say(line)
+        best = ranking[0]
+        us = times.get(name_of(present), [math.inf])[0]
+        gains = best.high_us < bench.ranked("", present, us).low_us
+        if not gains:
+            say(f"  {name_of(present)}, as today: {us:.2f}; the gain is within the error")
+        elif arguments.write:
+            text = path.read_text(encoding="utf-8")
+            write_whole(path, with_entry(text, table, shape, best.configuration))
+            say(f"  {best.name} written to {path}")
+    return 0 if all_ranked else 1
+
+
 def _check_writable(path: pathlib.Path, source: str, table: Key, shapes: list[Shape]) -> None:
     """Raises TuneError before the search if its result could not be written."""
     try:
@@ -181,8 +229,12 @@ def main(arguments: list[str] | None = None, bench: Bench | None = None) -> int:
     parser.add_argument("--calls", type=int, default=50, help="timed calls of a contender")
     parser.add_argument("--state", type=pathlib.Path, help="JSON file that keeps the timings")
     parser.add_argument("--write", action="store_true", help="change the submission's table")
+    parser.add_argument("--model", help="the GPU to predict for, without one")
     parsed = parser.parse_args(arguments)
     try:
+        if parsed.model:
+            with ModelBench(parsed.model, parsed.submission) as model:
+                return predict_all(parsed, model)
         if bench is None:
             from nvfp4.tuner.search import Gpu
 

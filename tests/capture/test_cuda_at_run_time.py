@@ -124,6 +124,20 @@ def test_torch_instantiates_a_template(compile_kernel: Any, tensor: torch.Tensor
     assert double.tolist() == [1.5] * 32
 
 
+def test_a_text_that_asks_for_nvrtc_gets_what_nvrtc_compiles(
+    compile_kernel: Any, tensor: torch.Tensor
+) -> None:
+    source = """
+#if defined(__CUDACC_RTC__) && !defined(__NVCC__)
+extern "C" __global__ void which(float *out) { out[0] = 7; }
+#else
+extern "C" __global__ void which(float *out) {}
+#endif
+"""
+    compile_kernel(source, "which")((1, 1, 1), (1, 1, 1), (tensor,))
+    assert tensor[0] == 7
+
+
 def test_torchs_errors_show_the_line_of_the_python_file(compile_kernel: Any) -> None:
     wrong = 'extern "C" __global__ void k(float *p) { p[0] = undefined_here; }'
     line = 1 + next(i for i, text in enumerate(SOURCE) if "undefined_here; }" in text)

@@ -14,8 +14,8 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from enum import Enum, auto
 from pathlib import Path
 from typing import Any
@@ -77,14 +77,15 @@ class Request:
 
 @dataclass(frozen=True)
 class Built:
-    """library: the shared object. ptx: texts of its modules. resources: of each kernel.
+    """library: the shared object. ptx: texts of its modules, in the order in which they register
+    themselves. resources: of each kernel of each.
 
     headers: "slim", or "torch" where those did not suffice. made_for: as of the request.
     """
 
     library: Path
     ptx: tuple[str, ...]
-    resources: dict[str, Resources] = field(default_factory=dict)
+    resources: tuple[dict[str, Resources], ...] = ()
     headers: str = "slim"
     made_for: tuple[str, ...] = ()
 
@@ -95,7 +96,10 @@ def build(request: Request) -> Built:
     key = _key(request, tools)
     folder, known = remembered(key, lambda folder: _build(request, tools, folder))
     texts = tuple((folder / name).read_text(encoding="utf-8") for name in known["ptx"])
-    used = {name: Resources(**each) for name, each in known["resources"].items()}
+    used = tuple(
+        {name: Resources(**each) for name, each in kernels.items()}
+        for kernels in known["resources"]
+    )
     return Built(folder / known["library"], texts, used, known["headers"], request.made_for)
 
 
@@ -163,12 +167,12 @@ class _Compilation:
         try:
             with ThreadPoolExecutor(max_workers=4) as pool:
                 own = [pool.submit(self._own_object, name) for name in self._own_sources()]
-                compiled = [pool.submit(self._compile, each) for each in self._written()]
-                ptx = self._ptx(compiled)
+                compiled = [pool.submit(self._compile, *each) for each in self._written()]
+                ptx = [path for each in compiled if (path := _ptx_of(each.result())).is_file()]
                 resources = [pool.submit(self._resources, path) for path in ptx]
                 objects = [each.result() for each in compiled + own]
                 library = self._link(objects)
-                used = {name: n for each in resources for name, n in each.result().items()}
+                used = [each.result() for each in resources]
             for path in ptx:
                 os.replace(path, self.folder / path.name)
             os.replace(library, self.folder / library.name)
@@ -184,28 +188,21 @@ class _Compilation:
     def _own_sources(self) -> list[str]:
         return ["runtime.cpp", "slim_torch.cpp" if self.slim else "torch_cuda.cpp"]
 
-    def _written(self) -> list[tuple[Source, Path]]:
-        """Each source and the file that has its text."""
+    def _written(self) -> list[tuple[int, Source, Path]]:
+        """Each source with its number and the file that has its text."""
         files = []
-        for source in self.request.sources:
+        for number, source in enumerate(self.request.sources):
             path = source.path
             if path is None:
                 path = self.work / source.name
                 path.write_text(source.text, encoding="utf-8")
-            files.append((source, path))
+            files.append((number, source, path))
         return files
-
-    def _ptx(self, compiled: Sequence[Future[Path]]) -> list[Path]:
-        for each in compiled:
-            each.result()
-        return sorted(self.work.glob("*.ptx"))
 
     # Steps
 
-    def _compile(self, item: tuple[Source, Path]) -> Path:
-        source, path = item
-        stem = f"{len(source.text)}_{path.stem}" if source.path else path.stem
-        target = self.work / f"{stem}.{'cu' if source.is_cuda else 'cpp'}.o"
+    def _compile(self, number: int, source: Source, path: Path) -> Path:
+        target = self.work / f"{number}_{path.name}.o"  # there may be two of a name
         defines = [
             f"-DTORCH_EXTENSION_NAME={self.request.name}",
             "-DTORCH_API_INCLUDE_EXTENSION_H",
@@ -222,13 +219,12 @@ class _Compilation:
                 *(f"-gencode=arch={virtual},code={virtual}", "-lineinfo"),
                 *("-Xcompiler", ",".join(self._host_flags())),
                 *("--keep", "--keep-dir", str(kept)),
-                *headers_of_torch.CUDA_FLAGS,
                 *_with_standard(flags.kept(self.request.cuda_cflags), self.slim),
                 *common,
             ]
             self._run(command, path.name)
             (text,) = kept.glob("*.ptx")
-            os.replace(text, self.work / f"{stem}.ptx")
+            os.replace(text, _ptx_of(target))
             return target
         own_flags = _with_standard(flags.kept(self.request.cflags), self.slim)
         host = [self.tools.host_compiler, *self._host_flags()]
@@ -307,6 +303,11 @@ class _Compilation:
 
     def _run(self, command: Sequence[str], what: str) -> str:
         return run_compiler(self.tools, command, self.work, what)
+
+
+def _ptx_of(compiled: Path) -> Path:
+    """The PTX that belongs to an object; there is none of C++."""
+    return compiled.with_suffix(".ptx")
 
 
 def _with_standard(given: list[str], slim: bool) -> list[str]:

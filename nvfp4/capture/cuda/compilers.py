@@ -53,10 +53,10 @@ def cache_folder() -> Path:
 
 @functools.cache
 def own_identity(tools: Toolchain) -> bytes:
-    """Of the compilers, of torch and of the C++ beside this file."""
+    """Of the compilers, of torch and of the code beside this file, which calls them."""
     digest = hashlib.sha256(tools.identity.encode() + headers_of_torch.identity().encode())
     for path in sorted(_HERE.rglob("*")):
-        if path.suffix in (".cpp", ".h", ".inl", ".def", ".cuh"):
+        if path.suffix in (".py", ".cpp", ".h", ".inl", ".def", ".cuh"):
             digest.update(path.name.encode() + path.read_bytes())
     return digest.digest()
 

@@ -21,9 +21,10 @@ from typing import Any, TypeAlias
 
 from nvfp4.capture.cuda.build import Built, Request, Source, build
 from nvfp4.capture.cuda.compilers import CompileError
-from nvfp4.capture.cuda.flags import made_for, own_arch_list
+from nvfp4.capture.cuda.flags import made_for, own_arch_list, own_include_paths, with_own_flags
 from nvfp4.capture.cuda.runtime import RUNTIME, checked
 from nvfp4.capture.cuda.source_lines import CXX_IN_PYTHON, SHOWN_AS, in_file
+from nvfp4.capture.cuda.toolchain import refuse_other_compiler
 from nvfp4.capture.frames import users_file
 from nvfp4.records.launch_errors import UnsupportedCall
 
@@ -92,6 +93,13 @@ def taking_what_torch_takes(
 def _request(given: dict[str, Any], sources: list[Source]) -> Request:
     flags = ("cflags", "cuda_cflags", "ldflags", "include_paths")
     words = {each: tuple(_texts(given[f"extra_{each}"])) for each in flags}
+    import torch.utils.cpp_extension as torchs
+
+    refuse_other_compiler(torchs.CUDA_HOME)
+    # With these there are fewer operators on half types than CUDA has, unless a submission says so.
+    cuda_cflags = (*torchs.COMMON_NVCC_FLAGS, *words["cuda_cflags"])
+    words["cuda_cflags"] = with_own_flags(cuda_cflags)
+    words["include_paths"] = (*words["include_paths"], *own_include_paths())
     codes = made_for(words["cuda_cflags"], own_arch_list())
     arch = RUNTIME.device.arch
     return Request(given["name"], tuple(sources), arch, made_for=codes, **words)

@@ -84,7 +84,12 @@ _DEVICE_LINKING = re.compile(
     r"-dc|--device-c|-rdc(=true)?|--relocatable-device-code(=true)?|-dlto|-dw|--device-w"
 )
 _ARCH_LIST = "TORCH_CUDA_ARCH_LIST"
-_inherited_arch_list = os.environ.get(_ARCH_LIST)  # this is loaded before a submission is
+_OF_NVCC = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+_HEADERS = ("CPATH", "CPLUS_INCLUDE_PATH")
+OF_COMPILERS = (*_OF_NVCC, *_HEADERS)
+"""Variables of the environment that change what compilers make."""
+# This is loaded before a submission is.
+inherited = dict(os.environ)
 _ONE = re.compile(r"(?:sm|compute)_\d+[af]?")
 _CODE = re.compile(r"code=(?:\[([^\]]*)\]|(.*))")
 
@@ -128,10 +133,27 @@ def made_for(flags: Iterable[str] | str | None, arch_list: str | None) -> tuple[
     return codes if all(_ONE.fullmatch(each) for each in codes) else ()
 
 
+def own_variable(name: str) -> str | None:
+    """What a submission has set: a shell's is not what it asks for."""
+    given = os.environ.get(name)
+    return None if given == inherited.get(name) else given
+
+
 def own_arch_list() -> str | None:
-    """TORCH_CUDA_ARCH_LIST if the submission has set it: a shell's is not what it asks for."""
-    given = os.environ.get(_ARCH_LIST)
-    return None if given == _inherited_arch_list else given
+    """TORCH_CUDA_ARCH_LIST if the submission has set it."""
+    return own_variable(_ARCH_LIST)
+
+
+def with_own_flags(words: Iterable[str]) -> tuple[str, ...]:
+    """nvcc's arguments with those that the submission hands over by the environment."""
+    before, after = (shlex.split(own_variable(name) or "") for name in _OF_NVCC)
+    return (*before, *words, *after)
+
+
+def own_include_paths() -> list[str]:
+    """Folders of headers that the submission names by the environment."""
+    listed = os.pathsep.join(own_variable(name) or "" for name in _HEADERS)
+    return [folder for folder in listed.split(os.pathsep) if folder]
 
 
 def _listed(arch_list: str) -> tuple[str, ...]:

@@ -7,17 +7,6 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-CUDA_FLAGS = (
-    # What torch gives nvcc: fewer operators on half types than CUDA has, so that code which needs
-    # them fails here as it does there.
-    "-D__CUDA_NO_HALF_OPERATORS__",
-    "-D__CUDA_NO_HALF_CONVERSIONS__",
-    "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
-    "-D__CUDA_NO_HALF2_OPERATORS__",
-    "--expt-relaxed-constexpr",
-)
-
-
 LIBRARY_HEADERS = Path(__file__).parent / "library_headers"
 """Of libraries that the toolkit may lack."""
 

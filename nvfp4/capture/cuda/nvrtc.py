@@ -35,6 +35,9 @@ _DROPPED = re.compile(
 )
 _ALL_ON_DEVICE = re.compile(r"--?(?:default-device|device-as-default-execution-space)")
 _PRE_INCLUDE = re.compile(r"(?:--pre-include|-include)=(.*)")
+_OF_NVRTC = re.compile(r"\b__(?:CUDACC_RTC|NVCC)__\b")
+"""Macros by which a text can tell NVRTC from nvcc: the one has the first only, the other one the
+second only."""
 _NAME = "nvfp4_name_"
 _NAMED = re.compile(
     rf"^[^\n]*\.global [^\n]*\b{_NAME}(\d+) = (?:generic\()?([\w$]+)\)?;\n", re.MULTILINE
@@ -125,6 +128,12 @@ def _one_word(option: str) -> str:
     return f"-I{image_headers.found_instead(option[2:])}" if option.startswith("-I") else option
 
 
+def _as_of_nvrtc(text: str) -> str:
+    """The toolkit's own headers do not find with NVRTC what nvcc includes first, so they keep the
+    macros as they are."""
+    return _OF_NVRTC.sub(r"NVFP4\g<0>", text)
+
+
 @busy("compiling")
 def _compile(program: Program, tools: Toolchain, folder: Path) -> dict[str, object]:
     virtual = program.arch.replace("sm_", "compute_")
@@ -132,7 +141,7 @@ def _compile(program: Program, tools: Toolchain, folder: Path) -> dict[str, obje
         f"__device__ const void *{_NAME}{i} = (const void *)({each});\n"
         for i, each in enumerate(program.expressions)
     )
-    text = f'{program.source}\n#line 1 "name expressions"\n{references}'
+    text = f'{_as_of_nvrtc(program.source)}\n#line 1 "name expressions"\n{references}'
     with tempfile.TemporaryDirectory(prefix="compile-", dir=folder) as name:
         work = Path(name)
         for header, said in program.headers:
@@ -140,13 +149,14 @@ def _compile(program: Program, tools: Toolchain, folder: Path) -> dict[str, obje
             if work not in path.parents:
                 return {"error": f"a header may not be named {header}"}
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(said, encoding="utf-8")
+            path.write_text(_as_of_nvrtc(said), encoding="utf-8")
         source = work / (re.sub(r"[^\w.-]+", "_", program.name).removesuffix(".cu") + ".cu")
         source.write_text(text, encoding="utf-8")
         ptx = work / "program.ptx"
         command = [
             *(str(tools.nvcc), "-ccbin", tools.host_compiler, "-ptx", "-lineinfo"),
             *(f"-gencode=arch={virtual},code={virtual}", f"-I{work}"),
+            "-DNVFP4__CUDACC_RTC__=1",
             *nvcc_options(program.options),
             *(str(source), "-o", str(ptx)),
         ]
@@ -154,6 +164,10 @@ def _compile(program: Program, tools: Toolchain, folder: Path) -> dict[str, obje
             run_compiler(tools, command, work, program.name)
         except CompileError as error:
             image_headers.refuse_if_missing(error.message, tools.include)
+            if _OF_NVRTC.search(program.source):
+                raise UnsupportedCall(
+                    "the text has code for NVRTC alone (__CUDACC_RTC__), which nvcc cannot compile"
+                ) from None
             return {"error": error.message}
         compiled = ptx.read_text(encoding="utf-8")
     lowered = {program.expressions[int(i)]: name for i, name in _NAMED.findall(compiled)}

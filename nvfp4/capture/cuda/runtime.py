@@ -176,14 +176,20 @@ class CudaRuntime(Session):
 
     def loading(self, built: Built | None) -> None:
         """Which build the modules belong to that this thread registers from now on."""
-        self._loading.built = built
+        self._loading.built, self._loading.registered = built, 0
 
     def register_module(self) -> int:
         """A handle for a module of the library that is being loaded."""
         built = getattr(self._loading, "built", None)
         if built is None:
             raise UnsupportedCall("a library with kernels was loaded that was not built here")
-        handle = self.add_module(built.ptx, built.resources)
+        # Each translation unit registers one, in the order in which they were linked. What is not
+        # its own may be another's: it may have been declared there only.
+        at = self._loading.registered
+        self._loading.registered += 1
+        texts = (*built.ptx[at : at + 1], *built.ptx[:at], *built.ptx[at + 1 :])
+        used = {name: n for each in built.resources for name, n in each.items()}
+        handle = self.add_module(texts, used | dict(*built.resources[at : at + 1]))
         self._modules[handle].made_for = built.made_for
         return handle
 

@@ -12,7 +12,8 @@ import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
-from nvfp4.records.launch_errors import NotInstalled
+from nvfp4.capture.cuda.flags import OF_COMPILERS, inherited, own_variable
+from nvfp4.records.launch_errors import NotInstalled, UnsupportedCall
 
 OLDEST_CUDA = (12, 8)
 """The first release that knows sm_100."""
@@ -39,9 +40,9 @@ class Toolchain:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables for nvcc; options from the user's environment would change the code."""
-        unwanted = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH", "CPLUS_INCLUDE_PATH")
-        return {name: value for name, value in os.environ.items() if name not in unwanted}
+        """Variables for nvcc, without those that would change the code: a submission's own stand
+        among the arguments."""
+        return {name: value for name, value in os.environ.items() if name not in OF_COMPILERS}
 
 
 def python_include() -> str:
@@ -50,13 +51,13 @@ def python_include() -> str:
 
 
 def _candidates() -> list[Path]:
-    """Where nvcc can be, best first."""
+    """Where nvcc can be, best first; a submission does not choose it."""
     found = [
-        Path(os.environ[name], "bin/nvcc")
+        Path(inherited[name], "bin/nvcc")
         for name in ("CUDA_HOME", "CUDA_PATH")
-        if name in os.environ
+        if name in inherited
     ]
-    on_path = shutil.which("nvcc")
+    on_path = shutil.which("nvcc", path=inherited.get("PATH"))
     if on_path:
         found.append(Path(on_path))
     found.append(Path("/usr/local/cuda/bin/nvcc"))
@@ -87,7 +88,10 @@ def _version_of(nvcc: Path) -> tuple[int, int] | None:
 def find_toolchain() -> Toolchain:
     """The first complete one. Raises MissingToolchain, which says what to install."""
     hint = "pip install 'nvfp4[cuda]' brings nvcc"
-    host_compiler = shutil.which(os.environ.get("CXX", "")) or shutil.which("g++")
+    path = inherited.get("PATH")
+    host_compiler = shutil.which(inherited.get("CXX", ""), path=path) or shutil.which(
+        "g++", path=path
+    )
     too_old = None
     for nvcc in _candidates():
         include, version = _include_of(nvcc), _version_of(nvcc)
@@ -111,3 +115,19 @@ def find_toolchain() -> Toolchain:
             hint=hint,
         )
     raise MissingToolchain("CUDA C++ cannot be compiled here: nvcc is missing", hint=hint)
+
+
+def refuse_other_compiler(home: str | None) -> None:
+    """Raises UnsupportedCall where torch would run an nvcc that the submission has chosen.
+
+    home: the folder of the toolkit that torch would take.
+    """
+    chosen = own_variable("PYTORCH_NVCC")
+    if chosen is None and home is not None and Path(home, "bin/nvcc").is_file():
+        nvcc = Path(home, "bin/nvcc").resolve()
+        chosen = None if nvcc in [each.resolve() for each in _candidates()] else str(nvcc)
+    if chosen is not None:
+        raise UnsupportedCall(
+            f"the submission chooses the compiler itself: {chosen}",
+            hint="leave PYTORCH_NVCC and CUDA_HOME to the machine",
+        )

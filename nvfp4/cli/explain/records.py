@@ -74,7 +74,9 @@ class Line:
     lanes: int
     registers: int
     divergences: int
+    tensor_products: int
     tensor_cycles: int
+    tensor_bytes: int
     idle: float
     callers: list[int]
     opcodes: dict[str, int]
@@ -132,6 +134,16 @@ class Kernel:
     sass: list[Code]
     no_sass: str | None
     predicted: Prediction | None = None
+
+    @property
+    def tensor_products(self) -> int:
+        """Products of tensor cores."""
+        return sum(line.tensor_products for line in self.lines)
+
+    @property
+    def tensor_bytes(self) -> int:
+        """Bytes to and from tensor memory."""
+        return sum(line.tensor_bytes for line in self.lines)
 
     @property
     def tensor_cycles(self) -> int:

@@ -13,7 +13,7 @@ from nvfp4.emulator.compiler.codegen import CompiledKernel
 from nvfp4.emulator.compiler.lower import Lowered
 from nvfp4.emulator.cost import ADDED, AccessCost, KernelCost, LineCost, ReadCost
 from nvfp4.emulator.execution.experiment import restore
-from nvfp4.emulator.execution.launch import is_starved, run_ctas, state_before
+from nvfp4.emulator.execution.launch import cluster_of, is_starved, run_ctas, state_before
 from nvfp4.emulator.execution.module import LoadedModule
 from nvfp4.emulator.execution.schedule import Scheduler
 from nvfp4.emulator.names import short_name
@@ -21,7 +21,7 @@ from nvfp4.emulator.ptx.flow import Block, live_registers
 from nvfp4.emulator.ptx.program import SHARED_BASE, Instruction
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.source import shown
-from nvfp4.emulator.state.batch import Batch
+from nvfp4.emulator.state.batch import Batch, ctas_by_cluster
 from nvfp4.emulator.state.launch_state import LaunchState
 from nvfp4.emulator.state.tally import SiteTally, Tally, Touched, place_of
 from nvfp4.records.launch import Launch
@@ -80,13 +80,16 @@ def cost_of(module: LoadedModule, asked: Launch, most_instructions: int) -> Kern
 
 
 def sample(
-    module: LoadedModule, asked: Launch, ctas: Sequence[int], tally: Callable[[int], Tally]
+    module: LoadedModule, asked: Launch, ctas: Sequence[int], tally: Callable[[int, int], Tally]
 ) -> None:
     """See emulator.sample."""
     compiled = module.kernel(asked.kernel, check=False)
-    state = state_before(module, compiled, asked, tally=tally(len(compiled.blocks)))
+    clusters = ctas_by_cluster(asked.grid, cluster_of(asked, compiled.program))
+    whole = clusters[np.isin(clusters, ctas).any(axis=1)].reshape(-1)
+    counted = tally(len(compiled.blocks), whole.size)
+    state = state_before(module, compiled, asked, tally=counted)
     try:
-        Scheduler(compiled, Batch(state, np.array(ctas, np.int64))).run()
+        Scheduler(compiled, Batch(state, whole)).run()
     finally:
         restore(state.memory.kept)
 
@@ -140,7 +143,9 @@ class _Lines:
             site = self.tally.site(instruction)
             line = self._line(instruction)
             line.divergences += self._scaled(site.divergences)
+            line.tensor_products += self._scaled(site.tensor_products)
             line.tensor_cycles += self._scaled(site.tensor_cycles)
+            line.tensor_bytes += self._scaled(site.tensor_bytes)
             if site.requests:
                 key = instruction.opcode, site.nbytes, site.stride_bytes
                 by_line[_place(instruction)].setdefault(key, []).append(site)

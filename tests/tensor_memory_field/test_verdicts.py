@@ -1,0 +1,72 @@
+"""Every kernel of the corpus is judged as what it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cutlass")
+pytest.importorskip("cuda.bindings")
+
+from corpus import Submission
+
+from tensor_memory_field.judging import (
+    all_cases,
+    complaint,
+    expectation,
+    judge_apart,
+    name_of,
+    prepare,
+)
+
+NO_FENCE = "a missing tcgen05.fence is not followed"
+
+MISJUDGED: dict[str, str] = {
+    "allocation/load_not_waited": "registers of a load may be used before the wait for it",
+    "allocation/no_fence_after": NO_FENCE,
+    "allocation/no_fence_before": NO_FENCE,
+    "clusters/block_sender_ends": "what a bulk copy to another CTA reads is not followed",
+    "clusters/turns_by_one_lane_alone": "clocks belong to warps, not to lanes",
+    "launches/writes_what_the_first_reads": "only reads of what the launch before writes are",
+    "products/a_in_too_few_columns": "the emulator fails",
+    "products/no_fence_after_the_wait": NO_FENCE,
+}
+"""Names of cases, and what the judge does not see, or blames."""
+
+
+def marks(case: Submission) -> list[pytest.MarkDecorator]:
+    marks = []
+    if "quick" not in case.directives:
+        marks.append(pytest.mark.corpus)
+    if reason := MISJUDGED.get(name_of(case)):
+        marks.append(pytest.mark.xfail(strict=True, reason=reason))
+    return marks
+
+
+ALL = list(all_cases())
+CASES = [pytest.param(case, id=name_of(case), marks=marks(case)) for case in ALL]
+
+
+@pytest.fixture(scope="module")
+def prepared() -> None:
+    prepare()
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.usefixtures("prepared")
+def test_a_kernel_is_judged_as_what_it_is(case: Submission, tmp_path: Path) -> None:
+    said = complaint(case, judge_apart(case.write(tmp_path)))
+    assert said is None, said
+
+
+def test_the_corpus_holds_right_and_wrong_ones_in_both_languages() -> None:
+    for in_cute, least_right, least_wrong in ((True, 8, 12), (False, 32, 48)):
+        cases = [case for case in ALL if (case.folder.name == "cute") == in_cute]
+        right = sum(not expectation(case)[0] for case in cases)
+        assert right >= least_right
+        assert len(cases) - right >= least_wrong
+
+
+def test_what_is_misjudged_is_in_the_corpus() -> None:
+    assert set(MISJUDGED) <= {name_of(case) for case in ALL}
