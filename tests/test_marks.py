@@ -82,7 +82,7 @@ def test_a_comparison_of_counts_marks_the_file(emulated: Verdict) -> None:
     specs = [each.spec for each in emulated.benchmarks]
     marks: list[list[str | None]] = [[None] * len(specs), [why] * len(specs)]
     files = [File(name, Submission(f"{name}.py", "0" * 64), b"") for name in ("A", "B")]
-    result = Counted(specs, counts, marks)
+    result = Counted(specs, counts, marks, [None] * len(counts))
     text = shown(show_result, files, result, 1.0)
     assert "(unverified)" in text
     (compared,) = result.as_json(files)["counts"]
