@@ -10,6 +10,7 @@ pytest.importorskip("cutlass")
 pytest.importorskip("cuda.bindings")
 
 from corpus import Submission
+from judged import prepare
 
 from tensor_memory_field.judging import (
     all_cases,
@@ -17,7 +18,6 @@ from tensor_memory_field.judging import (
     expectation,
     judge_apart,
     name_of,
-    prepare,
 )
 
 NO_FENCE = "a missing tcgen05.fence is not followed"
