@@ -31,9 +31,7 @@ def access(opcode: str = "ld.global.b32", **changes: Any) -> Access:
 
 def line(number: int = 7, **changes: Any) -> Line:
     """A line that a thousand full warps run."""
-    plain = Line(
-        "submission.py", number, 1000, 32000, 20, 0, 0, 0, 0, 0.0, [], {"add.s32": 1000}, [], []
-    )
+    plain = Line("submission.py", number, 1000, 32000, 20, 0, 0, 0.0, [], {"add.s32": 1000}, [], [])
     return replace(plain, **changes)
 
 
@@ -176,6 +174,14 @@ def test_a_sample_is_admitted() -> None:
     heading = "\n".join(kernel_heading(kernel(line(), ctas_run=64, assembled_registers=None)))
     assert "64 of 128 CTAs were run" in heading
     assert "no ptxas" in heading
+
+
+def test_tensor_cores_are_told_with_the_lines_that_use_them() -> None:
+    product = line(7, tensor_products=512, tensor_cycles=17_408)
+    copies = line(6, tensor_bytes=2_097_152)
+    heading = "\n".join(kernel_heading(kernel(product, copies)))
+    assert "512 products of tensor cores, 2,097,152 bytes to and from tensor memory" in heading
+    assert "busy for 17.4k cycles, 0.078 us if all of a B200 work: line 7 100%" in heading
 
 
 def test_sentences_name_callers_and_kernels() -> None:
