@@ -8,7 +8,7 @@ with retargeting.install(translator, "sm_100a"):  # CuTe DSL and Triton run unch
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import ExitStack
 
 import torch
 
@@ -25,7 +25,7 @@ class Retargeting:
         self.arch = arch
         self._translator = translator
         self._capability = device_for(arch).capability
-        self._stop: list[Callable[[], None]] = []
+        self._stop = ExitStack()
 
     def start(self) -> None:
         """Takes over CuTe DSL and Triton once they are imported, and says that the GPU is one of
@@ -36,24 +36,23 @@ class Retargeting:
         def forget() -> None:
             torch.cuda.get_device_capability = asked
 
-        self._stop.append(forget)
+        self._stop.callback(forget)
         # Before user code imports it, so that it compiles for `arch`.
-        self._stop.append(when_imported("cutlass", self._take_cute_dsl))
-        self._stop.append(when_imported("triton", self._take_triton))
+        self._stop.callback(when_imported("cutlass", self._take_cute_dsl))
+        self._stop.callback(when_imported("triton", self._take_triton))
 
     def _take_cute_dsl(self) -> None:
         # Its host code launches as ever, which costs nothing: only what it loads is rewritten.
-        self._stop.append(start_loading(self._translator.translate, self.arch))
+        self._stop.callback(start_loading(self._translator.translate, self.arch))
 
     def _take_triton(self) -> None:
         from nvfp4.capture.triton.loading import start_loading as start
 
-        self._stop.append(start(self._translator.translate, self._translator.explain, self.arch))
+        self._stop.callback(start(self._translator.translate, self._translator.explain, self.arch))
 
     def uninstall(self) -> None:
         """Leaves CuTe DSL, Triton and torch as they were."""
-        while self._stop:
-            self._stop.pop()()
+        self._stop.close()
 
     def __enter__(self) -> Retargeting:
         return self

@@ -91,7 +91,7 @@ def count_one(path: str, arch: str, target: Path) -> None:
     from nvfp4 import emulator
     from nvfp4.contract import reference
     from nvfp4.emulation import install_stand_in
-    from nvfp4.model.counting import counted
+    from nvfp4.model.counting import accesses_of, counted
 
     emulation = install_stand_in(ROOT / path, arch, check=False)
     with emulation:
@@ -100,9 +100,10 @@ def count_one(path: str, arch: str, target: Path) -> None:
         run = emulator.run
 
         def noted(launch: Any, *arguments: Any, **named: Any) -> Any:
+            asked = {} if launch.trial else accesses_of(launch)
             report = run(launch, *arguments, **named)
             if not launch.trial:
-                launches.append(counted(launch, report))
+                launches.append(counted(launch, report, asked))
             return report
 
         emulator.run = noted

@@ -82,9 +82,10 @@ multimem = """asm volatile("{ .reg .b64 a; mov.b64 a, 0; "
             of_cuda("", multimem, "dim3(32, 64)"),
             "multimem.red.relaxed.sys.global.add.u32 is not emulated",
         ),
-        (
+        pytest.param(
             of_cuda("cudaIpcMemHandle_t h; cudaIpcGetMemHandle(&h, c.data_ptr());"),
             "IpcGetMemHandle",
+            marks=pytest.mark.corpus,
         ),
     ],
     ids=["an error code that ends the process", "too many threads of what is not emulated", "IPC"],

@@ -19,7 +19,7 @@ from nvfp4.cli.problem import Problem, case_line
 from nvfp4.cli.verdict import Submission, Verdict
 from nvfp4.records.options import Options
 
-_shared = ("gemv", "kernels", "nothing")
+_shared = ("gemv", "kernels", "nothing", "ptx")
 """Files of the corpus that are put in front of those which import these modules."""
 
 _tests = [

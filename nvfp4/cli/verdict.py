@@ -64,7 +64,8 @@ class Device:
 class TestResult:
     """inputs: contest or full. status: pass, fail, or skipped where it was not judged.
     error_share: the largest error over the allowed one. findings, failure: see docs/json.md; every
-    failed test has a failure. unverified: see BenchmarkResult.
+    failed test has a failure. emulated: whether it launched kernels that were emulated, as its own
+    process says. unverified: see BenchmarkResult.
     """
 
     __test__ = False  # not a pytest class, whatever its name says
@@ -77,6 +78,7 @@ class TestResult:
     findings: list[Finding] = field(default_factory=list)
     failure: Failure | None = None
     output: str | None = None
+    emulated: bool = False
     unverified: str | None = None
     dropped: list[str] = field(default_factory=list)
 
@@ -382,6 +384,7 @@ def read_test(
         spec=line.removesuffix(full_range_suffix),
         inputs="full" if full else "contest",
         status="pass" if status == "pass" else "fail",
+        emulated=values.get(f"{key}.emulated") == "true",
         message=message,
         failure=None if status == "pass" else _failure(values, key, not_judged),
         **_of_any_case(values, key),

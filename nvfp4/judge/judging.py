@@ -27,10 +27,10 @@ def judge_cases(request: Request) -> Exit:
     # The worker starts first: it and the judge import torch side by side.
     with SubmissionProcess(submission, options) as process:
         from nvfp4.judge.clock.device_limits import measure_limits
+        from nvfp4.judge.fresh_process import Repetition
         from nvfp4.judge.modes import Judge
         from nvfp4.judge.observing import Hooks
         from nvfp4.judge.opened_case import CaseSetup
-        from nvfp4.judge.repeat import Repetition
         from nvfp4.worker.timing import flushes
 
         device = _device(options)

@@ -22,6 +22,7 @@ from nvfp4.judge.clock.gated_clock import GatedClock
 from nvfp4.judge.clock.timing_checks import Stats, summarise
 from nvfp4.judge.contents import draw
 from nvfp4.judge.diagnosis import diagnose
+from nvfp4.judge.fresh_process import Repetition
 from nvfp4.judge.later_calls import LaterCalls, make_all
 from nvfp4.judge.observing import Hooks
 from nvfp4.judge.opened_case import (
@@ -34,7 +35,6 @@ from nvfp4.judge.opened_case import (
     seconds_left,
 )
 from nvfp4.judge.protocol import Exit, ResultPipe
-from nvfp4.judge.repeat import Repetition
 from nvfp4.judge.submission_process import CaseFailed, SubmissionFailed, SubmissionProcess
 from nvfp4.records.messages import Profile, Profiled
 from nvfp4.worker.printed import unheard

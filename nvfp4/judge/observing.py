@@ -14,10 +14,10 @@ from nvfp4.judge.clock.device_limits import DeviceLimits
 from nvfp4.judge.clock.gated_clock import GatedClock
 from nvfp4.judge.emulated_counts import refuse_too_few_bytes, total_counts
 from nvfp4.judge.findings import findings_of
+from nvfp4.judge.fresh_process import StateChecks
 from nvfp4.judge.opened_case import OpenCase, OpenedCase
 from nvfp4.judge.protocol import ResultPipe
 from nvfp4.judge.recorded_case import RecordedCase, Recording
-from nvfp4.judge.state_checks import StateChecks
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.failures import Finding
 from nvfp4.records.messages import Called

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import struct
 from typing import Any
 
 import numpy as np
 import pytest
-from ptx_harness import aligned, run
+from ptx_harness import aligned, ptx_of, run
 from tensor_harness import (
     BARRIER,
     COMMIT,
@@ -22,6 +23,7 @@ from tensor_harness import (
     registers,
 )
 
+from nvfp4 import emulator
 from nvfp4.emulator import LaunchReport
 from nvfp4.emulator.errors import (
     Deadlock,
@@ -32,6 +34,7 @@ from nvfp4.emulator.errors import (
     UnsupportedInstruction,
     UnwrittenTensor,
 )
+from nvfp4.records.launch import Buffer, Launch, ListedMemory
 from nvfp4.records.tensormap import DataType, Swizzle, TensorMap
 
 Array = np.ndarray[Any, Any]
@@ -90,6 +93,21 @@ def test_a_product_that_is_waited_for_is_right_and_blamed_for_nothing() -> None:
     assert np.array_equal(out.view(np.float32), a @ b.T)
     assert not report.findings
     assert (report.tensor_instructions, report.tensor_cycles) == (1, 36)
+    assert (report.tensor_bytes_read, report.tensor_bytes_written) == (128 * 16 * 4, 0)
+
+
+def test_an_explanation_counts_products_and_traffic_at_their_lines() -> None:
+    tiles = [core_matrices(each.view(np.uint8).reshape(len(each), -1)) for each in matrices()]
+    data, out = aligned(np.concatenate(tiles)), np.zeros((128, 16), np.uint32)
+    arrays = {"data": data, "out": out}
+    text = ptx_of(kernel(ISSUE + WAIT + read_back(16), 32, data.size // 16), 2)
+    launch = Launch(
+        text, "k", (1, 1, 1), (128, 1, 1), [struct.pack("<Q", x.ctypes.data) for x in (data, out)],
+        TILES + data.size,
+        memory=ListedMemory([Buffer(n, x.ctypes.data, x.nbytes) for n, x in arrays.items()]),
+    )  # fmt: skip
+    (line,) = emulator.cost_of(launch, 10**9).lines
+    assert (line.tensor_products, line.tensor_cycles, line.tensor_bytes) == (1, 36, 128 * 16 * 4)
 
 
 # --- tensor memory that something may still write ---------------------------------------------

@@ -11,10 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import torch
+import triton
+import triton.language as tl
 from ptx_harness import aligned
 
 from nvfp4 import emulator
 from nvfp4.capture.cuda.toolchain import find_toolchain
+from nvfp4.emulation import install_stand_in
 from nvfp4.emulator.errors import EmulatorError
 
 SOURCE = Path(__file__).with_name("warpgroups.cu")
@@ -79,3 +83,32 @@ def test_a_kernel_is_judged_rightly(ptx: str, case: Case) -> None:
     else:
         assert {code for code, _ in found} == {case.code}
         assert {line for _, line in found} & case.here, (found, case.here)
+
+
+@triton.jit
+def multiply(a, b, c, K, M: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    rows, columns = tl.program_id(0) * M + tl.arange(0, M), tl.arange(0, N)
+    sums = tl.zeros((M, N), tl.float32)
+    for start in range(0, K, BLOCK):
+        k = start + tl.arange(0, BLOCK)
+        left = tl.load(a + rows[:, None] * K + k[None, :])
+        right = tl.load(b + k[:, None] * N + columns[None, :])
+        sums = tl.dot(left, right, sums)
+    tl.store(c + rows[:, None] * N + columns[None, :], sums)
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float8_e4m3fn])
+def test_a_pipeline_of_triton_for_a_hopper_is_right(dtype: torch.dtype, tmp_path: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a real CUDA device")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+        with install_stand_in(arch="sm_90a") as emulation:
+            a = torch.randint(-4, 5, (128, 128)).to(dtype)
+            b = torch.randint(-4, 5, (128, 64)).to(dtype)
+            c = torch.zeros(128, 64, device="cuda")
+            multiply[(2,)](a.cuda(), b.cuda(), c, 128, 64, 64, 32, num_stages=3)
+            report = emulation.launches[-1]
+            assert report.findings == [] and report.tensor_instructions > 0
+            assert torch.equal(c.cpu(), a.float() @ b.float())

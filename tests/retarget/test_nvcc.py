@@ -196,8 +196,8 @@ void run(int* a, __half* b) {
 BOTH = "-gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_100a,code=sm_100a"
 
 
-@pytest.mark.parametrize("words", [HOPPER, f"-O3 --use_fast_math -lineinfo {BOTH}"])
-def test_machine_code_is_byte_for_byte_what_nvcc_makes(compiler: Compiler, words: str) -> None:
+def test_machine_code_is_byte_for_byte_what_nvcc_makes(compiler: Compiler) -> None:
+    words = f"-O3 --use_fast_math -lineinfo {BOTH}"
     ended = compiler.run("auto", LOCAL, *words.split())
     assert (ended.returncode, ended.stderr) == (0, "")
     ours = compiler.machine_code()
@@ -265,12 +265,6 @@ def test_what_cannot_be_rewritten_is_refused_by_name_and_line(compiler: Compiler
     assert "k.cu:3" in ended.stderr
     assert not compiler.object.exists()
     assert not compiler.report.exists()
-
-
-def test_where_both_fail_the_first_errors_are_shown(compiler: Compiler) -> None:
-    ended = compiler.run("auto", "void f() { nowhere(); }", HOPPER)
-    assert ended.returncode == 1
-    assert 'identifier "nowhere" is undefined' in ended.stderr
 
 
 def test_device_code_to_be_linked_is_refused(compiler: Compiler) -> None:
@@ -380,9 +374,7 @@ def cuda_source(path: Path) -> str:
     return TORCHS_LINES + text
 
 
-@pytest.mark.parametrize(
-    ("source", "builds"), [("tensor memory", 0), ("rewritten", 1), ("not compiled", 1)]
-)
+@pytest.mark.parametrize(("source", "builds"), [("tensor memory", 0), ("rewritten", 1)])
 def test_what_no_hopper_can_run_is_refused_before_a_build(
     source: str, builds: int, start: Any, tmp_path: Path, toolchain: Toolchain,
     monkeypatch: pytest.MonkeyPatch,
@@ -391,7 +383,6 @@ def test_what_no_hopper_can_run_is_refused_before_a_build(
     text = {
         "tensor memory": cuda_source(RUNG),
         "rewritten": "// like tcgen05.mma\n" + NARROW,
-        "not compiled": "void f() { nowhere(); }  // no tcgen05.mma",
     }[source]
     (tmp_path / "cuda.cu").write_text(text)
     monkeypatch.setattr(TorchS, "CUDA_HOME", str(toolchain.nvcc.parents[1]))

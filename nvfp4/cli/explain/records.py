@@ -74,9 +74,7 @@ class Line:
     lanes: int
     registers: int
     divergences: int
-    tensor_products: int
     tensor_cycles: int
-    tensor_bytes: int
     idle: float
     callers: list[int]
     opcodes: dict[str, int]
@@ -84,6 +82,8 @@ class Line:
     reads: list[Read]
     us: float | None = None
     without_us: float | None = None
+    tensor_products: int = 0
+    tensor_bytes: int = 0
 
     @property
     def sectors(self) -> int:

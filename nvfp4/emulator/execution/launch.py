@@ -281,6 +281,11 @@ def state_before(
     required = program.required_threads
     if required is not None and required != block:
         raise LaunchError(f"{kernel} requires blocks of {required} threads, not {block}")
+    most = program.most_threads
+    if most is not None and math.prod(block) > most:
+        raise LaunchError(
+            f"{kernel} has {math.prod(block)} threads a block, its launch bounds allow {most}"
+        )
     symbols = module.symbols()
     symbols.update((name, raw.ctypes.data) for name, _, _ in program.parameters)
     own = [Buffer(PARAMETERS, raw.ctypes.data, raw.size, writable=False)]

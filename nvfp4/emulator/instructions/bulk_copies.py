@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nvfp4.emulator.errors import BarrierMisuse, Misaligned, OutOfBounds, TensorMapError
-from nvfp4.emulator.instructions import atomics, copy_engine, global_access, tiles
+from nvfp4.emulator.errors import BarrierMisuse, Misaligned, TensorMapError
+from nvfp4.emulator.instructions import atomics, copy_engine, global_access, peers, tiles
 from nvfp4.emulator.instructions.access_shape import Access, is_hint, spaces_of
 from nvfp4.emulator.instructions.action import (
     Action,
@@ -139,24 +139,15 @@ def _deliveries(at: LaneSite, values: list[int], way: Way) -> list[list[int]]:
             _check_mbarrier(at, values[way.target], values[way.mbar])
         return [values]
     assert way.mbar is not None
-    mask, size = values[way.mask], at.batch.cluster_size
-    if mask >> size:
-        at.fault(
-            OutOfBounds,
-            f"multicast to the CTAs {mask:#x}, but the cluster has {size}",
-            hint="bit r of the mask is for the CTA with rank r",
-            arguments={"mask": mask, "ctas": size},
-        )
     pairs = "cta_group::2" in at.site.parts
     found = []
-    for rank in range(size):
-        if mask >> rank & 1:
-            mbar = values[way.mbar]
-            home = rank & ~1 | mbar >> RANK_SHIFT & 1 if pairs else rank
-            each = list(values)
-            each[way.target] = copy_engine.with_rank(values[way.target], rank)
-            each[way.mbar] = copy_engine.with_rank(mbar, home)
-            found.append(each)
+    for rank in peers.ranks_in(at, values[way.mask]):
+        mbar = values[way.mbar]
+        home = rank & ~1 | mbar >> RANK_SHIFT & 1 if pairs else rank
+        each = list(values)
+        each[way.target] = copy_engine.with_rank(values[way.target], rank)
+        each[way.mbar] = copy_engine.with_rank(mbar, home)
+        found.append(each)
     return found
 
 

@@ -37,13 +37,14 @@ def locate(batch: Batch, access: Access, address: Array, lanes: Array, flag: int
         address = address.astype(np.uint64)
     if access.space == "generic" or (address.size and address[0] >= SHARED_WINDOW):
         address = in_window(address)
-    align = min(nbytes, 16)
+    align = min(access.alignment, 16)
     rows, abroad = batch.grid.cta[lanes], access.abroad
     offset, bad = shared.locate_any(address, rows, nbytes, align, abroad)
     if bad >= 0:
         what = f"{verb(flag)} of {nbytes} bytes"
         at = access.site.lane(batch, lanes[bad])
         check_bounds(at, what, int(address[bad]), nbytes, align, abroad)
+        at.fault(OutOfBounds, f"{what} at shared address {int(address[bad]):#x}")
     if abroad:
         peers.visit(batch, access.site, offset, lanes, nbytes=nbytes, flag=flag)
     traffic = batch.traffic

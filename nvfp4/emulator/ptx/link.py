@@ -105,7 +105,10 @@ class _Linker:
     def __init__(self, module: syntax.Module, entry: syntax.Function) -> None:
         self.module = module
         self.program = Program(
-            entry.name, required_threads=entry.required_threads, cluster=entry.cluster
+            entry.name,
+            required_threads=entry.required_threads,
+            most_threads=entry.most_threads,
+            cluster=entry.cluster,
         )
         self.label_count = 0
         self.calls: list[str] = [entry.name]
@@ -142,7 +145,12 @@ class _Linker:
             place = self.shared[variable]
             self.names.bound[variable.name] = SymbolAddress("shared", variable.name, place)
         else:
-            self.program.variables[variable.name] = variable
+            known = self.program.variables.get(variable.name, variable)
+            if known is not variable and not (known.external or variable.external):
+                self.line = variable.line
+                raise self.error(f"two variables are called {variable.name}")
+            if known.external or known is variable:
+                self.program.variables[variable.name] = variable
             self.names.bound[variable.name] = SymbolAddress(variable.space, variable.name, 0)
 
     def place_local(self, variable: syntax.Variable) -> LocalAddress:
@@ -359,7 +367,8 @@ class _Linker:
         if operands and isinstance(operands[0], syntax.Arguments):
             arguments = operands[0].items
         name = syntax.callee(node)
-        if name in _INTRINSIC_CALLS:
+        function = self.module.functions.get(name)
+        if name in _INTRINSIC_CALLS and (function is None or function.body is None):
             self.emit(
                 syntax.Instruction(name, (*results, *arguments), node.guard, node.line, node.text)
             )
@@ -370,7 +379,6 @@ class _Linker:
                 node,
                 hint="call the function by its name, or make it a template parameter",
             )
-        function = self.module.functions.get(name)
         if function is None or function.body is None:
             raise self.unsupported(
                 f"call of {name}, which has no body in this module",

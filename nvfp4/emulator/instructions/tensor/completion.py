@@ -6,8 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from nvfp4.emulator.errors import OutOfBounds
-from nvfp4.emulator.instructions import copy_engine, mbarrier_objects
+from nvfp4.emulator.instructions import copy_engine, mbarrier_objects, peers
 from nvfp4.emulator.instructions.action import (
     Action,
     LaneSite,
@@ -49,7 +48,11 @@ def commit(site: Site) -> Action:
             join(at, group)
             pipes = pipes_of(at)
             count = len(pipes.of_lane(at.lane).issued)
-            for each in _targets(at, mbar, mask[0]) if mask else (mbar,):
+            targets = [mbar]
+            if mask:
+                ranks = peers.ranks_in(at, mask[0])
+                targets = [copy_engine.with_rank(mbar, rank) for rank in ranks]
+            for each in targets:
                 if pipes.late:
                     copy_engine.postpone(at, each, partial(_arrive, at, each, count))
                 else:
@@ -59,19 +62,6 @@ def commit(site: Site) -> Action:
     if multicast:
         sources.append(Source(site.operands[1], "b16"))
     return Action("barrier", sources, [], run)
-
-
-def _targets(at: LaneSite, mbar: int, mask: int) -> list[int]:
-    """The mbarriers at the same place in the CTAs of a mask."""
-    size = at.batch.cluster_size
-    if mask >> size:
-        at.fault(
-            OutOfBounds,
-            f"{at.site.opcode} to the CTAs {mask:#x}, but the cluster has {size}",
-            hint="bit r of the mask is for the CTA with rank r",
-            arguments={"mask": mask, "ctas": size},
-        )
-    return [copy_engine.with_rank(mbar, rank) for rank in range(size) if mask >> rank & 1]
 
 
 def _arrive(at: LaneSite, mbar: int, count: int) -> int:
