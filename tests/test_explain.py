@@ -31,9 +31,7 @@ def access(opcode: str = "ld.global.b32", **changes: Any) -> Access:
 
 def line(number: int = 7, **changes: Any) -> Line:
     """A line that a thousand full warps run."""
-    plain = Line(
-        "submission.py", number, 1000, 32000, 20, 0, 0, 0, 0, 0.0, [], {"add.s32": 1000}, [], []
-    )
+    plain = Line("submission.py", number, 1000, 32000, 20, 0, 0, 0.0, [], {"add.s32": 1000}, [], [])
     return replace(plain, **changes)
 
 

@@ -243,12 +243,7 @@ def test_without_matplotlib_it_says_what_brings_it(
 
 
 def line_of(number: int, instructions: int, file: str = "submission.py") -> Line:
-    return Line(
-        *(file, number, instructions, 0, 8, 0, 0, 0, 0, 0.0, []),
-        {"add.f32": instructions},
-        [],
-        [],
-    )
+    return Line(file, number, instructions, 0, 8, 0, 0, 0.0, [], {"add.f32": instructions}, [], [])
 
 
 def test_costs_and_findings_stand_at_their_lines(
