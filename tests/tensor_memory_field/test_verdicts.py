@@ -20,7 +20,7 @@ from tensor_memory_field.judging import (
     prepare,
 )
 
-NO_FENCE = "a missing tcgen05.fence is not followed"
+NO_FENCE = "what is complete is asked for no fence where waits acquire, as in CUTLASS's kernels"
 WRONG_PLACE = "the result is said to depend on an order, at the line of mbarrier.init"
 SEVERAL_CTAS = "the emulator fails at tensor memory in clusters of several CTAs"
 PAIRS = "pairs of CTAs are not emulated"
