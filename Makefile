@@ -12,7 +12,7 @@ eval: $(VENV)/installed
 	$(VENV)/bin/nvfp4 eval $(SUBMISSION)
 
 test: $(VENV)/installed-dev lint
-	$(VENV)/bin/python -m pytest -n auto --dist loadfile -m 'not corpus and not alone'
+	$(VENV)/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m 'not corpus and not alone'
 	$(VENV)/bin/python -m pytest -m alone
 
 # The tests that take long, such as most submissions of tests/field in CUDA C++. .ci/nightly runs them.

@@ -12,11 +12,10 @@ from __future__ import annotations
 import mmap
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 
 import torch
 
@@ -60,15 +59,15 @@ class Emulation:
         self._worlds: Worlds | None = None
         self._under_way = UnderWay()
         self._deadline: float | None = None
-        self._stop: list[Callable[[], None]] = []
+        self._stop = ExitStack()
 
     def capture_cute_dsl(self) -> None:
         """Take CuTe DSL's launches from now on."""
-        self._stop.append(cutedsl.start(self._take, self.arch, self._memory, emulator.examine))
+        self._stop.callback(cutedsl.start(self._take, self.arch, self._memory, emulator.examine))
 
     def capture_cuda(self) -> None:
         """Take the launches of CUDA C++ extensions from now on."""
-        self._stop.append(
+        self._stop.callback(
             cuda.start(self._take, self._variable, self.arch, self._memory, emulator.examine)
         )
 
@@ -76,7 +75,7 @@ class Emulation:
         """Take Triton's launches from now on."""
         from nvfp4.capture import triton
 
-        self._stop.append(triton.start(self._take, self.arch, self._memory))
+        self._stop.callback(triton.start(self._take, self.arch, self._memory))
 
     def _variable(self, ptx: str, name: str) -> Buffer:
         return emulator.variable(ptx, name)
@@ -110,18 +109,12 @@ class Emulation:
 
     def uninstall(self) -> None:
         """Leave CuTe DSL, Triton, and torch where a stand-in was installed, as they were."""
-        while self._stop:
-            self._stop.pop()()
+        self._stop.close()
 
     def __enter__(self) -> Emulation:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.uninstall()
 
     def _take(self, launch: Launch) -> None:
@@ -170,16 +163,16 @@ class StandInEmulation(Emulation):
         self._call = ""
         if submission:
             show_as(str(submission), name or submission.name)
-        self._stop.append(standin.install(arch, self._before_reading).uninstall)
+        self._stop.callback(standin.install(arch, self._before_reading).uninstall)
         # Importing CuTe DSL takes a second, which a submission in plain torch need not spend.
-        self._stop.append(when_imported("cutlass", self.capture_cute_dsl))
-        self._stop.append(when_imported("triton", self.capture_triton))
+        self._stop.callback(when_imported("cutlass", self.capture_cute_dsl))
+        self._stop.callback(when_imported("triton", self.capture_triton))
         self.capture_cuda()
 
     def tell_refusals(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with a sentence whenever something is refused that a GPU does."""
         tell_refusals(listener)
-        self._stop.append(lambda: tell_refusals(None))
+        self._stop.callback(tell_refusals, None)
 
     def begin_call(self, name: str, deadline: float | None = None) -> None:
         """Forget the reports of the call before.
@@ -322,7 +315,7 @@ def install(
     """
     emulation = Emulation(arch, check, orders)
     emulation.capture_cute_dsl()
-    emulation._stop.append(when_imported("triton", emulation.capture_triton))
+    emulation._stop.callback(when_imported("triton", emulation.capture_triton))
     return emulation
 
 

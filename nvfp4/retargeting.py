@@ -1,40 +1,31 @@
 """Where capture and retarget meet: code for another GPU runs on the one that is here.
 
-from nvfp4 import retargeting
-
-with retargeting.install("sm_100a") as retargeted:  # CuTe DSL and Triton run unchanged in here
+translator = Translator("sm_90a")
+with retargeting.install(translator, "sm_100a"):  # CuTe DSL and Triton run unchanged in here
     ...
-    print(retargeted.kernels())
+    print(translator.kernels())
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import TracebackType
-from typing import Any
+from contextlib import ExitStack
 
 import torch
 
 from nvfp4.capture.cutedsl.loading import start_loading
 from nvfp4.capture.device import device_for
 from nvfp4.capture.imports import when_imported
-from nvfp4.records.launch import Launch
-from nvfp4.retarget import target_of
-from nvfp4.retarget.executor import Executor
+from nvfp4.retarget.translator import Translator
 
 
 class Retargeting:
-    """Rewrites what is compiled for `arch`; a context manager that uninstalls.
+    """Rewrites what is compiled for `arch`; a context manager that uninstalls."""
 
-    arch, target: architectures of the code and of this GPU.
-    """
-
-    def __init__(self, arch: str, target: str) -> None:
+    def __init__(self, arch: str, translator: Translator) -> None:
         self.arch = arch
-        self.target = target
-        self._executor = Executor(target)
+        self._translator = translator
         self._capability = device_for(arch).capability
-        self._stop: list[Callable[[], None]] = []
+        self._stop = ExitStack()
 
     def start(self) -> None:
         """Takes over CuTe DSL and Triton once they are imported, and says that the GPU is one of
@@ -45,55 +36,37 @@ class Retargeting:
         def forget() -> None:
             torch.cuda.get_device_capability = asked
 
-        self._stop.append(forget)
+        self._stop.callback(forget)
         # Before user code imports it, so that it compiles for `arch`.
-        self._stop.append(when_imported("cutlass", self._take_cute_dsl))
-        self._stop.append(when_imported("triton", self._take_triton))
+        self._stop.callback(when_imported("cutlass", self._take_cute_dsl))
+        self._stop.callback(when_imported("triton", self._take_triton))
 
     def _take_cute_dsl(self) -> None:
         # Its host code launches as ever, which costs nothing: only what it loads is rewritten.
-        self._stop.append(start_loading(self._executor.translate, self.arch))
+        self._stop.callback(start_loading(self._translator.translate, self.arch))
 
     def _take_triton(self) -> None:
         from nvfp4.capture.triton.loading import start_loading as start
 
-        self._stop.append(start(self._executor.translate, self._executor.explain, self.arch))
-
-    def run(self, launch: Launch) -> None:
-        """Queues a captured launch on torch's current stream, for front ends that hand over whole
-        launches. Raises NotRetargetable or DriverError.
-        """
-        self._executor.run(launch, torch.cuda.current_stream().cuda_stream)
-
-    def kernels(self) -> list[dict[str, Any]]:
-        """What was rewritten so far; see `retarget.rewrite.RewriteReport.entries`."""
-        return self._executor.kernels()
+        self._stop.callback(start(self._translator.translate, self._translator.explain, self.arch))
 
     def uninstall(self) -> None:
         """Leaves CuTe DSL, Triton and torch as they were."""
-        while self._stop:
-            self._stop.pop()()
+        self._stop.close()
 
     def __enter__(self) -> Retargeting:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.uninstall()
 
 
-def install(arch: str = "sm_100a") -> Retargeting:
+def install(translator: Translator, arch: str = "sm_100a") -> Retargeting:
     """Run what is compiled for `arch` on this GPU from now on.
 
     CUDA C++ extensions are another matter: see `nvfp4.retarget.extensions`. Raises ValueError for
-    an unknown architecture or a GPU before sm_80, DriverError without a driver, and
-    UnsupportedVersion where the installed CuTe DSL does not fit.
+    an unknown architecture, and UnsupportedVersion where the installed CuTe DSL does not fit.
     """
-    target = target_of(torch.cuda.get_device_capability())
-    retargeting = Retargeting(arch, str(target))
+    retargeting = Retargeting(arch, translator)
     retargeting.start()
     return retargeting

@@ -110,6 +110,7 @@ finding_codes = {
     "unwritten_shared": "Shared memory is read that no thread has written.",
     "unwritten_tensor": "Tensor memory is read that nothing has written.",
     "tensor_race": "Tensor memory is touched while an operation nobody has waited for uses it.",
+    "tensor_fence": "Operations on tensor memory cross threads, no tcgen05.fence at the barrier.",
     "tensor_swizzle": "A tensor core reads by another swizzle than a tensor map has written with.",
     "output_dtype": "c has another dtype than float16, which the contest takes.",
     "tolerance": "An error over the limit, which only the contest's rounding lets through.",
@@ -127,7 +128,6 @@ warning_codes = {
     "unverified": "Counts are what the submission's own process says, or there were few calls.",
     "strict": "`--strict` found nothing, and some findings are the submission's own word.",
     "dropped": "There was no room for all that was told; the verdict does not depend on it.",
-    "extrapolated": "Counts were taken on a sample of the thread blocks.",
     "cpu_times": "The times are those of this CPU.",
     "noisy": "The spread of some timings is large.",
 }

@@ -38,6 +38,9 @@ _headings = {"cute": "CuTe DSL", "cuda": "CUDA C++", "detours": "Detours", "": "
 
 _begin, _end = "<!-- tables -->", "<!-- end of tables -->"
 
+_PLAIN_COUNTS = 5
+"""How many there are of any kernel; those of tensor cores follow."""
+
 _climbs = ("cute", "cuda")
 _markers = "s^Dv"
 
@@ -52,6 +55,7 @@ def markdown(rungs: Sequence[Rung], steps: Steps) -> str:
             head = [
                 *(heading, "full-range inputs", "instructions an element"),
                 *("requested / distinct sectors", "bank conflicts", "registers", "occupancy"),
+                "products, cycles of tensor cores, KB of tensor memory",
                 *(f"{device}, us" for device in devices),
                 "B200 predicted, us",
                 "B200 published, us",
@@ -77,7 +81,8 @@ def _cells(rung: Rung, steps: Steps, devices: list[str]) -> list[str]:
     return [
         f"[{rung.path.stem}]({path})",
         full,
-        *count_cells(rung, steps),
+        *count_cells(rung, steps)[:_PLAIN_COUNTS],
+        ", ".join(filter(None, count_cells(rung, steps)[_PLAIN_COUNTS:])),
         *times,
         predicted_cell(judged_on(rung, steps, no_gpu)),
         published_cell(rung),

@@ -72,7 +72,7 @@ class Bench:
             number = value.data_ptr() if isinstance(value, torch.Tensor) else value
             raw.append(int(number).to_bytes(4 if size == "i" else 8, "little"))
         stream = torch.cuda.current_stream().cuda_stream
-        self._kernels[name].launch((grid, 1, 1), (block, 1, 1), (1, 1, 1), 0, raw, stream)
+        self._kernels[name].launch((grid, 1, 1), (block, 1, 1), 0, raw, stream)
 
     def repeat(self, times: int, *launch: Any) -> None:
         """The same kernel several times, one after the other."""

@@ -91,7 +91,7 @@ def count_one(path: str, arch: str, target: Path) -> None:
     from nvfp4 import emulator
     from nvfp4.contract import reference
     from nvfp4.emulation import install_stand_in
-    from nvfp4.model.counting import counted
+    from nvfp4.model.counting import accesses_of, counted
 
     emulation = install_stand_in(ROOT / path, arch, check=False)
     with emulation:
@@ -100,9 +100,10 @@ def count_one(path: str, arch: str, target: Path) -> None:
         run = emulator.run
 
         def noted(launch: Any, *arguments: Any, **named: Any) -> Any:
+            asked = {} if launch.trial else accesses_of(launch)
             report = run(launch, *arguments, **named)
             if not launch.trial:
-                launches.append(counted(launch, report))
+                launches.append(counted(launch, report, asked))
             return report
 
         emulator.run = noted
@@ -272,7 +273,7 @@ def measure_twins(target: Path) -> None:
             kernel = driver.load(text).kernel("k", [8, 8])
             stream = torch.cuda.current_stream().cuda_stream
             grid, block = (twin.grid, 1, 1), (twin.block, 1, 1)
-            timed = functools.partial(kernel.launch, grid, block, (1, 1, 1), 0, addresses, stream)
+            timed = functools.partial(kernel.launch, grid, block, 0, addresses, stream)
             taken = [timer.time(timed)[1].call_ns / 1e3 for _ in range(WARM_UP + CALLS)]
             found[name].append(statistics.median(taken[WARM_UP:]))
     target.write_text(json.dumps(found))

@@ -4,10 +4,9 @@
 #
 #     scripts/on_gpu.sh OUT [PART ...]
 #
-# PART: tests, eval, selftest, selftest-clean, submissions, retarget-submissions, retarget-self,
-# first-try, first-try-batch, batch-speed, floor, compare, ladder, sanitize. Each takes ten minutes
-# at most; some write OUT/PART.json. FILES names the files of retarget-submissions and first-try, if
-# not all are wanted.
+# PART: tests, eval, selftest, selftest-clean, retarget-self, first-try, first-try-batch, batch-speed,
+# compare, ladder, sanitize. Each takes ten minutes at most; some write OUT/PART.json. FILES names the
+# files of first-try, if not all are wanted.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$1
@@ -55,25 +54,11 @@ for part in "${@:-tests}"; do
     eval) run eval python3 -m nvfp4 eval submission.py ;;
     selftest) run selftest python3 -m nvfp4 selftest --json ;;
     selftest-clean) run selftest-clean python3 -m nvfp4 selftest --flush clean --json ;;
-    submissions) # CUDA C++, Triton and CuTe DSL, native and emulated
-        python3 tests/corpus.py "$out/field" tests/field/{cuda,triton} tests/kernels
-        mapfile -t files < <(grep -l "^# expect: pass" "$out"/field/*/*.py)
-        files+=("$out"/field/kernels/{shared_memory,warp_per_row,cp_async,tma}.py)
-        run submissions python3 -m scripts.submissions "$out/submissions.json" "${files[@]}"
-        ;;
-    retarget-submissions) # whole files for sm_100a: bits, tests, times, what was rewritten
-        # shellcheck disable=SC2086
-        run retarget-submissions \
-            python3 -m scripts.submissions "$out/retarget-submissions.json" --retarget ${FILES:-}
-        ;;
     retarget-self) # submission.py native, from its own PTX on a Hopper GPU, and from sm_100a's
         bench=(python3 -m nvfp4 bench submission.py --flush clean)
         run retarget-native "${bench[@]}"
         run retarget-identity "${bench[@]}" --retarget always --arch sm_90a
         run retarget-sm_100a "${bench[@]}" --retarget always --arch sm_100a
-        ;;
-    floor) # whether any kernel is faster than what is called the floor
-        run floor python3 -m scripts.floor "$out/floor.json"
         ;;
     compare) # own, Triton, cuBLAS and torch after both flushes
         for flush in contest clean; do

@@ -55,7 +55,7 @@ def small_copy(folder: Path, **cases: list[dict[str, int]]) -> Path:
     """A copy of the repository in a folder, with other cases, such as tests and benchmarks."""
     copy = folder / "small"
     package = copy / "nvfp4"
-    ignored = shutil.ignore_patterns("__pycache__", "selftest", "ladder")
+    ignored = shutil.ignore_patterns("selftest", "ladder")
     shutil.copytree(root / "nvfp4", package, ignore=ignored)
     (package / "contract" / "task.yml").write_text(
         yaml.safe_dump({**problem(), **cases}, sort_keys=False), encoding="utf-8"
@@ -67,6 +67,20 @@ def small_copy(folder: Path, **cases: list[dict[str, int]]) -> Path:
 def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
     """One more than there are cores: a third of its time, a test waits for processes it started."""
     return (yield) + 1
+
+
+LONGEST = (
+    *("test_verdicts", "test_first_builds", "test_bot", "test_comparison", "test_recorded"),
+    *("test_climb", "test_check", "test_refused_submissions", "test_stop", "test_submissions"),
+    *("test_batch_processes", "test_batch_ray", "test_second_calls", "test_specialised"),
+    *("test_cli", "test_kernel", "test_agents_page", "test_interrupts", "test_compare_command"),
+)
+"""Files that take 15 seconds and more."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files come first, so that no worker is left alone with one in the end."""
+    items.sort(key=lambda item: item.path.stem not in LONGEST)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -161,12 +161,12 @@ def test_a_killed_batch_leaves_no_process_and_goes_on(batch: Batch) -> None:
     before = batch.out.read_text()
     with batch.out.open("a") as file:
         file.write(before[:200])
-    process = batch.start("--resume", "--limit-s", "5")
+    process = batch.start("--resume", "--limit-s", "3")
     output, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (1, "")
     assert batch.out.read_text().startswith(before)
     found = lines_of(batch.out)
     assert list(found) == [f"{number}.py" for number in range(6)]
-    assert found["3.py"]["error"]["message"] == "it was not judged within 5 s"
+    assert found["3.py"]["error"]["message"] == "it was not judged within 3 s"
     assert "6 files: 0 passed, 5 failed, 1 unclear" in output
     batch.wait_until_gone()

@@ -127,7 +127,6 @@ def test_lines_are_those_of_a_batch_without_ray(
         "def custom_kernel(:\n",
         "",
         "custom_kernel = 1\n",
-        "def custom_kernel(): pass\n",
         "",
     ]
     for number, source in enumerate(sources):

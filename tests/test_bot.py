@@ -227,7 +227,7 @@ def test_seeds_and_the_pipe_are_not_in_the_worker_s_environment(stage: Stage) ->
         b"    names = [name for name in os.environ if name.startswith(hidden)]\n"
         b"    raise ValueError(f'{names}')\n"
     )
-    ended = stage(source).run("test", [case()], secret_seed=5)
+    ended = stage(source).judge("test", [case()], secret_seed=5)
     assert ended.values["test.0.error"].endswith("ValueError: []")
 
 

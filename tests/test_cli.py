@@ -12,7 +12,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,8 +42,6 @@ sources = {
     "fails_alone.py": right
     + "\ncustom_kernel = gemv\nif __name__ == '__main__':\n    raise SystemExit(3)\n",
     "float32.py": right + "\ndef custom_kernel(data):\n    return gemv(data).float()\n",
-    "broken.py": "import torch\n\nraise ValueError('no luck')\ncustom_kernel = print\n",
-    "endless.py": "def custom_kernel(data):\n    while True:\n        pass\n",
 }
 
 
@@ -146,7 +143,7 @@ def test_every_test_has_its_line_of_the_object(evaluated: dict[str, Any]) -> Non
     assert {test.pop("unverified") for test in evaluated["tests"]} == {None}
     assert all(test.pop("dropped") == [] for test in evaluated["tests"])
     known: dict[str, Any] = {"status": "pass", "message": None, "findings": [], "failure": None}
-    known["output"] = None
+    known |= {"output": None, "emulated": False}
     assert evaluated["tests"] == [
         {"spec": spec, "inputs": inputs, **known}
         for inputs in ("contest", "full")
@@ -188,6 +185,7 @@ def test_a_full_range_failure_passes_with_a_warning(run: Invoke) -> None:
     assert content["passed"] is True
     assert [test["status"] for test in content["tests"]] == ["pass", "pass", "fail", "fail"]
     assert "high nibbles are skipped" in content["tests"][2]["message"]
+    assert "process of its own" not in done.stdout  # they are wrong in any
     assert "full_range" in [warning["code"] for warning in content["warnings"]]
     assert content["benchmarks"] == []
 
@@ -207,16 +205,6 @@ def test_a_wrong_submission_fails_and_its_benchmarks_are_skipped(run: Invoke) ->
     assert content["score"]["geomean_us"] is None
 
 
-def test_piped_output_is_plain_lines_without_colours(run_process: Run) -> None:
-    done = run_process("test", "unwritten.py")
-    assert done.returncode == 1
-    assert "\x1b" not in done.stdout + done.stderr
-    assert "\r" not in done.stdout
-    assert "c was not written" in done.stdout
-    *_, last = done.stdout.splitlines()
-    assert re.fullmatch(r"failed: 4 of 4 tests in .+, first: 128 x 256 x 2, contest inputs", last)
-
-
 def test_no_color_is_respected_where_colour_is_forced(run: Invoke) -> None:
     forced = run("info", FORCE_COLOR="1")
     plain = run("info", FORCE_COLOR="1", NO_COLOR="1")
@@ -226,16 +214,6 @@ def test_no_color_is_respected_where_colour_is_forced(run: Invoke) -> None:
     assert "\x1b[32mpass" in judged.stdout
     assert "\x1b[?25l" not in judged.stdout  # a pipe has no cursor
     assert len([line for line in judged.stdout.splitlines() if line.startswith("test ")]) == 4
-
-
-def test_a_submission_that_cannot_be_imported_fails_with_its_own_frames(run: Invoke) -> None:
-    done = run("eval", "broken.py", "--json")
-    content = json.loads(done.stdout)
-    assert done.exit_code == 1
-    message = content["mistake"]["message"]
-    assert content["tests"] == []
-    assert re.findall(r'File "(.+?)", line (\d+)', message) == [("broken.py", "3")]
-    assert message.endswith("ValueError: no luck")
 
 
 def test_a_submission_that_fails_by_itself_passes_with_a_warning(run: Invoke) -> None:
@@ -282,13 +260,3 @@ def test_a_verdict_that_finds_no_room_in_its_file_is_still_shown(run: Invoke) ->
     assert done.exit_code == 2
     assert done.stdout.splitlines()[-1].startswith("passed: 4 tests in ")
     assert done.stderr.splitlines()[0] == "error: cannot write /dev/full: No space left on device"
-
-
-def test_a_time_limit_ends_an_endless_kernel(run: Invoke) -> None:
-    start = time.monotonic()
-    done = run("test", "endless.py", "--timeout", "6", "--json")
-    assert time.monotonic() - start < 25
-    messages = [test["message"] for test in json.loads(done.stdout)["tests"]]
-    assert done.exit_code == 3  # nobody knows what it would have done with more time
-    assert messages[0].startswith("not judged: too slow here: custom_kernel did not finish within")
-    assert set(messages[1:]) == {"not judged: the time limit was reached"}

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging.assess import Observer, Plan
 from nvfp4.cli.judging.bot import Bot
+from nvfp4.cli.ladder import command
 from nvfp4.cli.ladder import measuring as judging
 from nvfp4.cli.ladder.measuring import Climber, warps_per_sm
 from nvfp4.cli.ladder.results import (
@@ -27,6 +28,7 @@ from nvfp4.cli.ladder.results import (
     rung_text,
     write_steps,
 )
+from nvfp4.cli.ladder.tables import climb_columns
 from nvfp4.cli.main import main
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict
@@ -155,13 +157,13 @@ def test_an_interrupted_run_keeps_what_it_has_and_goes_on(
 ) -> None:
     state = tmp_path / "state.json"
     Fake(monkeypatch, interrupted_at="03_block_sum.py")
-    command = ("ladder", "cute", "--device", "cpu", "--state", str(state))
-    code, output = run(*command)
+    arguments = ("ladder", "cute", "--device", "cpu", "--state", str(state))
+    code, output = run(*arguments)
     assert code == 130
     assert "cute/02_scales_once" in output
     assert list(read_steps(state)) == ["cute/01_template", "cute/02_scales_once"]
     fake = Fake(monkeypatch)
-    code, _ = run(*command)
+    code, _ = run(*arguments)
     assert code == 0
     assert [name for name, *_ in fake.asked] == [rung.path.name for rung in climb[2:13]]
 
@@ -186,10 +188,25 @@ def test_tables_show_counts_times_and_the_correlation() -> None:
         "NVIDIA H200": (-1.0, 14),
     }
     text = markdown(climb, steps)
-    row = "| [01_template](cute/01_template.py) | pass | 2.50 | 2.00 | 0 | 40 | 75% | 100.0* |"
+    row = "| [01_template](cute/01_template.py) | pass | 2.50 | 2.00 | 0 | 40 | 75% |  | 100.0* |"
     assert row in text
     assert "NVIDIA H100, us" in text
     assert "correlation of measured and published times 1.00, over 14 rungs." in text
+
+
+def test_tensor_cores_are_counted_where_a_rung_has_them() -> None:
+    one, other = climb[:2]
+    with_cores = replace(
+        counts, tensor_instructions=512, tensor_cycles=17408, tensor_bytes=2_098_176
+    )
+    plain = {one.name: Step(one.name, one.sha256, counts)}
+    steps = plain | {other.name: Step(other.name, other.sha256, with_cores)}
+    cells = {each.heading: each.cells for each in climb_columns([one, other], steps, no_gpu)}
+    assert cells["tensor\ninstr"] == ["", "512"]
+    assert cells["tensor\ncycles"] == ["", "17,408"]
+    assert cells["tensor\nKB"] == ["", "2,098"]
+    assert "tensor\nKB" not in {each.heading for each in climb_columns([one], plain, no_gpu)}
+    assert "| 75% | 512, 17,408, 2,098 |" in markdown([one, other], steps)
 
 
 def test_tables_are_put_between_their_marks() -> None:
@@ -237,11 +254,16 @@ def test_a_rung_is_a_start_of_one_s_own(tmp_path: Path) -> None:
     assert run("new", "cuda", "--from", "cute/split_k_warp", "-o", str(mine))[0] == 2
 
 
-def test_a_rung_is_judged_and_known_afterwards(tmp_path: Path) -> None:
+def test_a_rung_is_judged_and_known_afterwards(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     pytest.importorskip("cutlass")
+    small = replace(load_problem(), benchmarks=["m: 128; k: 256; l: 1; seed: 1"])
+    monkeypatch.setattr(command, "load_problem", lambda: small)
+    monkeypatch.setattr(judging, "_with_registers", lambda counts, _: counts)
     state = tmp_path / "state.json"
-    command = ["ladder", "cute/one_asm", "--quick", "--device", "cpu", "--state", str(state)]
-    code, output = run(*command)
+    arguments = ["ladder", "cute/one_asm", "--quick", "--device", "cpu", "--state", str(state)]
+    code, output = run(*arguments)
     assert code == 0, output
     (step,) = read_steps(state).values()
     assert step.on[no_gpu].full_range
@@ -249,7 +271,7 @@ def test_a_rung_is_judged_and_known_afterwards(tmp_path: Path) -> None:
     assert 2.0 < step.counts.instructions < 3.5
     assert 2.0 < step.counts.sectors < 4.0
     before = state.read_bytes()
-    code, output = run(*command, "--json")
+    code, output = run(*arguments, "--json")
     assert code == 0
     assert state.read_bytes() == before
     (row,) = json.loads(output[output.index("{") :])["rungs"]

@@ -21,7 +21,7 @@ from nvfp4.executor.__main__ import Execution
 base, page_bytes = 0x5E00_0000_0000, 4096
 
 counts_calls = """
-.version 8.0
+.version 8.8
 .target sm_100a
 .address_size 64
 .global .align 4 .u32 calls = 5;

@@ -176,6 +176,14 @@ def test_a_sample_is_admitted() -> None:
     assert "no ptxas" in heading
 
 
+def test_tensor_cores_are_told_with_the_lines_that_use_them() -> None:
+    product = line(7, tensor_products=512, tensor_cycles=17_408)
+    copies = line(6, tensor_bytes=2_097_152)
+    heading = "\n".join(kernel_heading(kernel(product, copies)))
+    assert "512 products of tensor cores, 2,097,152 bytes to and from tensor memory" in heading
+    assert "busy for 17.4k cycles, 0.078 us if all of a B200 work: line 7 100%" in heading
+
+
 def test_sentences_name_callers_and_kernels() -> None:
     found = costly(line(5, callers=[30, 12]))
     (sentence,) = costly_sentences(found, several=True, columns=200)

@@ -16,8 +16,7 @@ from recorded_verdicts import recorded_verdict
 from nvfp4.cli.verdict import TestResult, read_test
 from nvfp4.emulator.errors import MemoryFault, OutOfBounds, SourceLocation
 from nvfp4.emulator.source import SourceLine
-from nvfp4.judge.clock.stats import Stats
-from nvfp4.judge.clock.timing_checks import refuse_impossible
+from nvfp4.judge.clock.timing_checks import Stats, refuse_impossible
 from nvfp4.judge.submission_process import SubmissionFailed
 from nvfp4.records.failures import KEYS, LONGEST_BYTES, LONGEST_CAUSES, Failure, read_failure
 from nvfp4.records.launch_errors import LaunchRefused

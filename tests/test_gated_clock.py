@@ -22,12 +22,13 @@ from nvfp4.judge.clock import gated_clock
 from nvfp4.judge.clock.device_limits import DeviceLimits
 from nvfp4.judge.clock.gated_clock import GatedClock, error_ns, few_calls, least_calls
 from nvfp4.judge.clock.timing_checks import Estimate
-from nvfp4.judge.hooks import Hooks
 from nvfp4.judge.modes import Judge
+from nvfp4.judge.observing import Hooks
 from nvfp4.judge.opened_case import CaseSetup, OpenedCase
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed
 from nvfp4.records.messages import AwaitQueue, CloseQueue, Done, OpenGate, OpenSet, QueueCalls
+from nvfp4.records.options import Options
 from nvfp4.shared_memory.buffers import SharedBuffers, output_name
 
 pytestmark = pytest.mark.alone  # threads play a device
@@ -302,7 +303,7 @@ def test_without_memory_for_a_queue_there_is_no_estimate(monkeypatch: pytest.Mon
 
 
 def test_a_time_limit_that_ends_before_the_first_queue_is_reported_case_by_case(
-    recorder: Recorder,
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class SlowToStart(Worker):
         def begin(self, *asked: object, **options: object) -> None:
@@ -311,8 +312,10 @@ def test_a_time_limit_that_ends_before_the_first_queue_is_reported_case_by_case(
         load = begin
 
     worker: Any = SlowToStart()
-    extras = Hooks(open_clock=lambda: GatedClock(worker, cpu, 0.0))
-    late = Judge(worker, recorder.pipe, torch.device("cuda"), 0.0, extras)
+    hooks = Hooks(worker, cpu, 0.0, Options(name="mine.py"), recorder.pipe)
+    monkeypatch.setattr(hooks, "open_clock", lambda: GatedClock(worker, cpu, 0.0))
+    monkeypatch.setattr(hooks, "end_case", lambda report: None)
+    late = Judge(worker, recorder.pipe, torch.device("cuda"), 0.0, hooks)
     assert late.benchmark([case], DeviceLimits(1000.0, 0.0, 0.0), True) == Exit.TIMED_OUT
     values = recorder.values()
     assert values["benchmark.0.error"] == "not judged: the time limit was reached"

@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 import torch
-from bot import Bot
-from bot import case as line
 from corpus import load
 from imports import packages_of
 
@@ -97,11 +95,3 @@ def test_a_kernel_is_a_complete_submission(name: str) -> None:
     assert source.startswith("#!POPCORN leaderboard nvfp4_gemv\n#!POPCORN gpu NVIDIA\n")
     assert ast.get_docstring(ast.parse(source))
     assert packages_of(source) <= public
-
-
-def test_a_copied_file_is_judged_alone(stage: Callable[[bytes], Bot]) -> None:
-    """One small case: beside the copy lies nothing but what the contest's bot puts there."""
-    judged = stage(kernels["warp_per_row"].source.encode()).judge("test", [line(full=True)])
-    assert judged.exit_code == 0, judged.stderr
-    assert judged.values["test.0.status"] == "pass"
-    assert judged.values["check"] == "pass"

@@ -210,6 +210,8 @@ def test_every_rung_passes_with_the_counts_that_are_known_of_it(name: str) -> No
     assert step.counts
     assert known.counts
     assert step.counts.instructions == pytest.approx(known.counts.instructions, rel=0.1)
+    assert step.counts.registers
+    assert step.counts.warps_per_sm
 
 
 @pytest.mark.corpus

@@ -20,6 +20,7 @@ from nvfp4.cli.display.benchmark_tables import benchmark_columns
 from nvfp4.cli.display.sentences import closing_line, finding_lines
 from nvfp4.cli.history.database import History
 from nvfp4.cli.history.judgements import keep, show_log
+from nvfp4.cli.judging.assess import Observer, Plan, assess
 from nvfp4.cli.judging.warnings import warnings_of
 from nvfp4.cli.verdict import Submission, Verdict, no_result, read_benchmark, read_test
 from nvfp4.judge.findings import findings_of
@@ -81,7 +82,7 @@ def test_a_comparison_of_counts_marks_the_file(emulated: Verdict) -> None:
     specs = [each.spec for each in emulated.benchmarks]
     marks: list[list[str | None]] = [[None] * len(specs), [why] * len(specs)]
     files = [File(name, Submission(f"{name}.py", "0" * 64), b"") for name in ("A", "B")]
-    result = Counted(specs, counts, marks)
+    result = Counted(specs, counts, marks, [None] * len(counts))
     text = shown(show_result, files, result, 1.0)
     assert "(unverified)" in text
     (compared,) = result.as_json(files)["counts"]
@@ -135,6 +136,20 @@ def test_a_test_without_a_result_fails_whatever_its_inputs() -> None:
     verdict.tests = [read_test(values, index, line, no_result) for index, line in enumerate(lines)]
     assert not verdict.passed
     assert verdict.outcome == "failed"
+
+
+def test_a_test_without_kernels_shows_nothing_of_those_that_are_benchmarked(
+    emulated: Verdict,
+) -> None:
+    emulated.benchmarks = [replace(each, unverified=None) for each in emulated.benchmarks]
+    lines = ["m: 128; k: 256; l: 1; seed: 1", "m: 256; k: 256; l: 1; seed: 1"]
+    values = {"test.0.status": "pass", "test.1.status": "pass", "test.1.emulated": "true"}
+    emulated.tests = [read_test(values, number, line) for number, line in enumerate(lines)]
+    nothing = Plan([], [], run_alone=False)
+    assess(None, nothing, emulated, Observer())  # type: ignore[arg-type]
+    (warning,) = (each for each in emulated.warnings if each.code == "unverified")
+    assert "128 x 256 x 1 launches no kernel, a benchmark does" in warning.message
+    assert [bool(each.unverified) for each in emulated.tests] == [True, False]
 
 
 def test_what_was_dropped_is_told() -> None:

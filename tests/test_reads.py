@@ -29,7 +29,7 @@ def test_every_byte_is_read_and_none_beside_them(header: str, read: Read, ctas: 
     nbytes = int(read.cta_bytes * ctas) // 32 * 32
     memory, sink = np.zeros(nbytes + 128, np.uint8), np.zeros(1, np.uint32)
     source = -(-memory.ctypes.data // 128) * 128
-    grid, block, _, shared_bytes, parameters = read.launch(source, nbytes, sink.ctypes.data)
+    grid, block, shared_bytes, parameters = read.launch(source, nbytes, sink.ctypes.data)
     report = emulator.run_ptx(
         module(header, [read]),
         read.name,
@@ -68,7 +68,7 @@ class Device:
 
     def kernel(self, name: str, parameter_bytes: tuple[int, ...]) -> Any:
         def launch(grid: Any, block: Any, *more: Any) -> None:
-            nbytes = int.from_bytes(more[2][1], "little")
+            nbytes = int.from_bytes(more[1][1], "little")
             self.launched.append((name, nbytes))
 
         return SimpleNamespace(launch=launch)

@@ -132,10 +132,18 @@ def custom_kernel(data):
         assert not torch.equal(seen, true)
 
 
-def test_a_scratch_tensor_keeps_what_a_launch_leaves_for_the_next_one(judge: Judge) -> None:
+def test_a_scratch_tensor_keeps_what_a_launch_leaves_for_the_next_one(
+    judge: Judge, executors: list[Executor]
+) -> None:
     judged = judge(source_of("kernels/split_k"))
     assert judged.unverified == [None, None]
     assert [len(called.launches) for called in judged.called] == [2, 2]
+    (executor,) = executors
+    folder = executor._scratch
+    assert folder is not None
+    assert folder.is_dir()
+    executor.stop()
+    assert not folder.exists(), "something of the executor stays"
 
 
 def test_what_host_code_zeroes_between_launches_is_zero_for_the_second(judge: Judge) -> None:
@@ -228,16 +236,6 @@ def test_an_executor_that_dies_is_no_verdict(judge: Judge, executors: list[Execu
     judged = judge(source_of("../ladder/cute/03_block_sum"), kill)
     assert judged.unverified[0] is None
     assert "could not be run elsewhere" in (judged.unverified[1] or "")
-
-
-def test_nothing_of_the_executor_stays(judge: Judge, executors: list[Executor]) -> None:
-    judge(source_of("../ladder/cute/03_block_sum"))
-    (executor,) = executors
-    folder = executor._scratch
-    assert folder is not None
-    assert folder.is_dir()
-    executor.stop()
-    assert not folder.exists()
 
 
 @pytest.mark.parametrize(

@@ -70,17 +70,22 @@ exits = """
 cudaEvent_t begin, end; cudaEventCreate(&begin); cudaEventCreate(&end); float ms;
     if (cudaEventElapsedTime(&ms, begin, end) != cudaSuccess) exit(1);
 """
-pairs = 'asm volatile("tcgen05.relinquish_alloc_permit.cta_group::2.sync.aligned;");'
+multimem = """asm volatile("{ .reg .b64 a; mov.b64 a, 0; "
+    "multimem.red.relaxed.sys.global.add.u32 [a], 1; }");"""
 
 
 @pytest.mark.parametrize(
     ("source", "words"),
     [
         (of_cuda(exits), "no time can be measured"),
-        (of_cuda("", pairs, "dim3(32, 64)"), "cta_group::2) are not emulated"),
         (
+            of_cuda("", multimem, "dim3(32, 64)"),
+            "multimem.red.relaxed.sys.global.add.u32 is not emulated",
+        ),
+        pytest.param(
             of_cuda("cudaIpcMemHandle_t h; cudaIpcGetMemHandle(&h, c.data_ptr());"),
             "IpcGetMemHandle",
+            marks=pytest.mark.corpus,
         ),
     ],
     ids=["an error code that ends the process", "too many threads of what is not emulated", "IPC"],

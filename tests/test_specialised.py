@@ -17,14 +17,19 @@ pytest.importorskip("cutlass")
 
 paths = sorted((root / "tests" / "specialised").glob("*.py"))
 has_triton = importlib.util.find_spec("triton") is not None
-each_one = pytest.mark.parametrize(
-    "path",
-    [path for path in paths if has_triton or not path.stem.startswith("triton")],
-    ids=lambda path: path.stem,
-)
 
 
-@each_one
+def each_one(*slow: str) -> pytest.MarkDecorator:
+    """Every file; those whose compilers are slow only in `make corpus`."""
+    cases = [
+        pytest.param(path, id=path.stem, marks=[pytest.mark.corpus] if path.stem in slow else [])
+        for path in paths
+        if has_triton or not path.stem.startswith("triton")
+    ]
+    return pytest.mark.parametrize("path", cases)
+
+
+@each_one("triton_whole_blocks", "cuda_templates")
 def test_check_passes_what_is_right_for_the_contest_s_shapes(path: Path, tmp_path: Path) -> None:
     verdict = tmp_path / "verdict.json"
     done = CliRunner().invoke(main, ["check", str(path), "--output", str(verdict)])
@@ -54,7 +59,7 @@ def test_check_passes_what_is_right(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.corpus
-@each_one
+@each_one()
 def test_they_are_right_at_every_shape_of_the_contest(path: Path) -> None:
     done = CliRunner().invoke(main, ["eval", str(path)])
     assert done.exit_code == 0, done.output

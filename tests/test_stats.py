@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nvfp4.cli.verdict import BenchmarkResult, Submission, Verdict
-from nvfp4.judge.clock.stats import summarise
+from nvfp4.judge.clock.timing_checks import summarise
 
 times = st.floats(1, 1e9)
 

@@ -57,10 +57,10 @@ def test_the_limits_of_this_device_are_believable() -> None:
 
 def test_the_facts_name_this_device_and_its_torch() -> None:
     facts = device_facts(default_device(), Options())
-    assert facts.kind == default_device().type
-    assert facts.name
-    assert facts.torch == torch.__version__
-    assert (facts.capability is None) is (facts.kind == "cpu")
+    assert facts["kind"] == default_device().type
+    assert facts["name"]
+    assert facts["torch"] == torch.__version__
+    assert (facts["capability"] is None) is (facts["kind"] == "cpu")
 
 
 @pytest.mark.parametrize("kind", ["cuda", "cpu"])

@@ -9,10 +9,10 @@ import pytest
 
 from nvfp4.judge.clock.device_limits import DeviceLimits
 from nvfp4.judge.clock.gated_clock import first_consistent_estimate
-from nvfp4.judge.clock.stats import Stats, summarise
 from nvfp4.judge.clock.timing_checks import (
     Estimate,
     Samples,
+    Stats,
     floor_tolerance,
     most_left_out,
     read_time,
@@ -20,6 +20,7 @@ from nvfp4.judge.clock.timing_checks import (
     refuse_longer,
     refuse_slow_clock,
     refuse_unfinished,
+    summarise,
 )
 from nvfp4.judge.submission_process import SubmissionFailed
 from nvfp4.records.messages import Called

@@ -17,8 +17,9 @@ from conftest import with_the_judge
 
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.launch_records import Malformed, outbox_bytes, read_call
-from nvfp4.sandbox import totals
-from nvfp4.sandbox.totals import Totals, size_bytes
+from nvfp4.sandbox import isolation, machine, taken, totals
+from nvfp4.sandbox.taken import size_bytes
+from nvfp4.sandbox.totals import Totals
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows what is taken")
 
@@ -46,7 +47,7 @@ def running(script: str) -> Iterator[int]:
 def limited(monkeypatch: pytest.MonkeyPatch, nbytes: int) -> None:
     """Processes may take so much memory."""
     monkeypatch.setattr(totals, "data_share", 1.0)
-    monkeypatch.setattr(totals, "memory_bytes", lambda: nbytes)
+    monkeypatch.setattr(machine, "memory_bytes", lambda: nbytes)
 
 
 memfd = """
@@ -107,24 +108,149 @@ def test_a_crowd_of_threads_is_too_much(tmp_path: Path, monkeypatch: pytest.Monk
         assert told == "its processes had 61 threads, of 40 that they may have"
 
 
+def test_a_container_s_limit_of_threads_binds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pids.max").write_text("60\n")
+    (tmp_path / "pids.current").write_text("20\n")
+    assert machine.left_threads(tmp_path) == 40
+    (tmp_path / "pids.max").write_text("max\n")
+    assert machine.left_threads(tmp_path) > totals.own_threads
+    monkeypatch.setattr(machine, "left_threads", lambda: 40)
+    with running(many_threads) as pid:
+        told = Totals(pid, [tmp_path]).exceeded()
+        assert told == "its processes had 61 threads, of 30 that they may have"
+
+
+def test_a_container_s_memory_is_what_its_files_would_not_give_up(tmp_path: Path) -> None:
+    (tmp_path / "memory.max").write_text(f"{500 * mebibyte}\n")
+    (tmp_path / "memory.current").write_text(f"{450 * mebibyte}\n")
+    assert machine.memory_bytes(tmp_path) == 500 * mebibyte
+    assert machine.left_bytes(tmp_path) == 50 * mebibyte
+    (tmp_path / "memory.stat").write_text(f"anon 1\nactive_file {300 * mebibyte}\n")
+    assert machine.left_bytes(tmp_path) == 350 * mebibyte
+
+
+many_files = """
+import os, time
+for _ in range(3):
+    told, tell = os.pipe()
+    if os.fork() == 0:
+        for _ in range(300):
+            os.dup(0)
+        os.write(tell, b"done")
+        time.sleep(60)
+    os.read(told, 4)
+"""
+
+
+def test_open_files_of_all_processes_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(many_files) as pid:
+        assert Totals(pid, [tmp_path]).exceeded() is None
+        monkeypatch.setattr(totals, "most_open_files", 600)
+        assert Totals(pid, [tmp_path]).exceeded() == "its processes had more than 600 files open"
+
+
+def test_a_look_ends_where_memory_becomes_short_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter([8 << 30, 8 << 30] + [0] * 9)
+    monkeypatch.setattr(machine, "left_bytes", lambda: next(looks))
+    monkeypatch.setattr(totals, "_turn_s", lambda share: 0.0)
+    with running(many_files) as pid:
+        watched = Totals(pid, [tmp_path])
+        assert watched.exceeded() == "this machine has 0.0 GiB of memory left"
+    assert len(list(looks)) == 8, "it went on"
+
+
 def test_what_is_left_of_the_machine_s_memory_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = [100 << 20]
-    monkeypatch.setattr(totals, "_left_bytes", lambda: left[0])
+    monkeypatch.setattr(machine, "left_bytes", lambda: left[0])
+    monkeypatch.setattr(totals, "_turn_s", lambda share: 0.0)
     watched = Totals(os.getpid(), [tmp_path])
     assert watched.exceeded() is None, "there was no more at first"
     left[0] = 30 << 20
     assert watched.exceeded() == "this machine has 0.0 GiB of memory left"
 
 
+holds = "kept = b'x' * (%d << 20)"
+
+
+def test_whoever_takes_most_is_stopped_first_where_memory_is_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited(monkeypatch, 300 * mebibyte)
+    left, now = [mebibyte], [0.0]
+    monkeypatch.setattr(machine, "left_bytes", lambda: left[0])
+    monkeypatch.setattr(totals.time, "monotonic", lambda: now[0])
+    with running(holds % 170) as large, running(holds % 50) as small:
+        left[0] = 1 << 30
+        watched = {each: Totals(each, [tmp_path]) for each in (large, small)}
+        left[0] = 0
+        assert watched[large].exceeded()
+        for now[0] in (0.0, 0.3):
+            assert watched[small].exceeded() is None
+        left[0] = 1 << 30
+        assert watched[small].exceeded() is None
+        left[0] = 0
+        for now[0], stopped in ((0.7, False), (1.0, False), (1.8, True)):
+            assert bool(watched[small].exceeded()) is stopped
+
+
+on_their_way = """
+import os, socket
+ours, theirs = socket.socketpair()
+fd = os.memfd_create("hidden")
+socket.send_fds(ours, [b"x"], [fd])
+os.close(fd)
+"""
+
+
+def test_files_on_their_way_are_anybody_s_guess(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(on_their_way) as pid:
+        if not taken.files_on_their_way([pid], 100):
+            pytest.skip("this kernel does not tell of them")
+        watched = Totals(pid, [tmp_path])
+        monkeypatch.setattr(machine, "left_bytes", lambda: 0)
+        assert watched.exceeded()
+    with running("pass") as pid:
+        watched = Totals(pid, [tmp_path])
+        watched._least_left_bytes = mebibyte
+        assert watched.exceeded() is None
+
+
+spinning = """
+import os, time
+for _ in range(4):
+    if os.fork() == 0:
+        while True:
+            pass
+time.sleep(0.5)
+"""
+
+
+@pytest.mark.parametrize("gives_way", [False, True])
+def test_a_crowd_that_spins_gives_way(
+    gives_way: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(totals, "_crowd", lambda: 3)
+    with running(spinning) as pid:
+        assert Totals(pid, [tmp_path], gives_way).exceeded() is None
+        policies = {os.sched_getscheduler(each) for each in isolation.descendants(pid)}
+    assert policies == {os.SCHED_IDLE if gives_way else os.SCHED_OTHER}
+
+
 def test_what_lies_in_folders_counts_whoever_has_written_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(totals, "disk_bytes", 10 * mebibyte)
-    monkeypatch.setattr(totals, "_noticed_bytes", 4 * mebibyte)
+    monkeypatch.setattr(totals, "_NOTICED_BYTES", 4 * mebibyte)
     free = [100 * mebibyte]
-    monkeypatch.setattr(totals, "_free_bytes", lambda folder: free[0])
+    monkeypatch.setattr(taken, "free_bytes", lambda folder: free[0])
     watched = Totals(os.getpid(), [tmp_path])
     (tmp_path / "file").write_bytes(bytes(20 * mebibyte))
     assert watched.exceeded() is None, "nothing is missing on the disk"
@@ -173,8 +299,8 @@ def _start_with_less(
 
     script = (
         "import runpy, sys\n"
-        "from nvfp4.sandbox import totals\n"
-        "totals.data_share, totals.memory_bytes = 1.0, lambda: 3 << 29\n"
+        "from nvfp4.sandbox import machine, totals\n"
+        "totals.data_share, machine.memory_bytes = 1.0, lambda: 3 << 29\n"
         f"sys.argv = {[module, str(fd), str(submission)]!r}\n"
         f"runpy.run_module({module!r}, run_name='__main__')\n"
     )

@@ -159,3 +159,9 @@ def runs_on(code: str, capability: tuple[int, int]) -> bool:
         return capability == least
     of_family = kind == "sm" or suffix == "f"
     return least <= capability and (not of_family or least[0] == capability[0])
+
+
+def fits(codes: list[str], number: int) -> bool:
+    """Whether a GPU runs one of the codes that a compiler's arguments name, or none is named.
+    number: its architecture, such as 90."""
+    return not codes or any(runs_on(code, divmod(number, 10)) for code in codes)

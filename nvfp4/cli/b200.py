@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -90,7 +90,6 @@ def read_counts(text: str | None, minimum_bytes: int | None) -> dict[str, Any] |
     if not instructions:  # a kernel that was executed has some
         return None
     return {
-        "extrapolated": False,
         **counts,
         "distinct_bytes": distinct_bytes,
         "minimum_bytes": minimum_bytes,
@@ -112,4 +111,4 @@ def bound_us(counts: Sequence[Mapping[str, Any] | None]) -> float | None:
     bounds = [max(each["b200_memory_us"], each["b200_issue_us"]) for each in known]
     if not bounds or len(bounds) < len(counts) or min(bounds) <= 0:
         return None
-    return math.exp(math.fsum(map(math.log, bounds)) / len(bounds))
+    return statistics.geometric_mean(bounds)

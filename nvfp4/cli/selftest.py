@@ -16,10 +16,10 @@ from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging.assess import Observer, Plan, assess
 from nvfp4.cli.judging.bot import Bot, side_by_side
 from nvfp4.cli.problem import Problem, case_line
-from nvfp4.cli.verdict import BenchmarkResult, Submission, TestResult, Verdict
+from nvfp4.cli.verdict import Submission, Verdict
 from nvfp4.records.options import Options
 
-_shared = ("gemv", "kernels", "nothing")
+_shared = ("gemv", "kernels", "nothing", "ptx")
 """Files of the corpus that are put in front of those which import these modules."""
 
 _tests = [
@@ -173,8 +173,7 @@ def run_corpus(
 
 def _find(specimen: Specimen, verdict: Verdict) -> Finding:
     """What a verdict says of a specimen."""
-    results: list[TestResult | BenchmarkResult] = [*verdict.tests, *verdict.benchmarks]
-    said = [each.message for each in results if each.failure and each.message]
+    said = [each.message for each in verdict.results if each.failure and each.message]
     said += [verdict.mistake.message] if verdict.mistake else []
     if specimen.caught is None:
         how = _one_line(said[0]) if said else _times(verdict)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from nvfp4.cli.b200 import contest_floor_us, read_counts, speed_of_light_us
-from nvfp4.cli.display.retargeting import read_retargeted
 from nvfp4.cli.errors import json_schema
 from nvfp4.cli.judging.mistakes import Mistake
 from nvfp4.cli.problem import shape_of
@@ -21,6 +21,7 @@ from nvfp4.records.failures import (
     read_failure,
     read_findings,
 )
+from nvfp4.records.plain import fits
 from nvfp4.records.prediction import Prediction, geometric_mean, read_prediction
 
 full_range_suffix = "; inputs: full"
@@ -40,7 +41,7 @@ class Device:
 
     emulates: the architecture that kernels are emulated as, None on a GPU. flush: contest or clean,
     None without a GPU. nvcc: a version, or "none: ..." with the reason.
-    retargeted: the kernels that were rewritten for this GPU; see ``cli.display.retargeting``.
+    retargeted: the kernels that were rewritten for this GPU.
     """
 
     kind: str
@@ -63,7 +64,8 @@ class Device:
 class TestResult:
     """inputs: contest or full. status: pass, fail, or skipped where it was not judged.
     error_share: the largest error over the allowed one. findings, failure: see docs/json.md; every
-    failed test has a failure. unverified: see BenchmarkResult.
+    failed test has a failure. emulated: whether it launched kernels that were emulated, as its own
+    process says. unverified: see BenchmarkResult.
     """
 
     __test__ = False  # not a pytest class, whatever its name says
@@ -76,6 +78,7 @@ class TestResult:
     findings: list[Finding] = field(default_factory=list)
     failure: Failure | None = None
     output: str | None = None
+    emulated: bool = False
     unverified: str | None = None
     dropped: list[str] = field(default_factory=list)
 
@@ -182,6 +185,11 @@ class Verdict:
     strict: bool = False
 
     @property
+    def results(self) -> list[TestResult | BenchmarkResult]:
+        """Every case, in the order in which they are judged."""
+        return [*self.tests, *self.benchmarks]
+
+    @property
     def _deciding_tests(self) -> list[TestResult]:
         """Those on the contest's own inputs; without any, every other one."""
         return [test for test in self.tests if test.inputs == "contest"] or self.tests
@@ -230,8 +238,7 @@ class Verdict:
     def decider(self) -> TestResult | BenchmarkResult | None:
         """Why it has not passed: of the cases that decide the first that failed, or else the first
         that could not be judged; None where no case is why."""
-        results: list[TestResult | BenchmarkResult] = [*self.tests, *self.benchmarks]
-        deciding = [each for each in results if each.failure and not self.only_warns(each)]
+        deciding = [each for each in self.results if each.failure and not self.only_warns(each)]
         deciding.sort(key=lambda each: each.status != "fail")
         return deciding[0] if deciding else None
 
@@ -308,7 +315,7 @@ def _geometric_mean(values: Sequence[float | None]) -> float | None:
     numbers = [value for value in values if value is not None and value > 0]
     if not numbers or len(numbers) < len(values):
         return None
-    return math.exp(math.fsum(math.log(number) for number in numbers) / len(numbers))
+    return statistics.geometric_mean(numbers)
 
 
 def unescape(text: str) -> str:
@@ -330,6 +337,25 @@ def read_device(values: dict[str, str]) -> Device | None:
         read_gbps=number(values, "device.read_gbps"),
         empty_us=microseconds(values, "device.empty_ns"),
         retargeted=read_retargeted(values.get("device.retargeted")),
+    )
+
+
+_of_a_rewritten_kernel = {
+    **dict.fromkeys(("kernel", "source", "target"), "str"),
+    **dict.fromkeys(("instructions", "added"), "int"),
+    "rewritten": "dict[str, int]",
+}
+
+
+def read_retargeted(text: str | None) -> list[dict[str, Any]]:
+    """The kernels; what is none is left out."""
+    found = visible_json(text)
+    return [each for each in found if _is_rewritten_kernel(each)] if isinstance(found, list) else []
+
+
+def _is_rewritten_kernel(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        fits(_of_a_rewritten_kernel[each], value.get(each)) for each in _of_a_rewritten_kernel
     )
 
 
@@ -358,13 +384,10 @@ def read_test(
         spec=line.removesuffix(full_range_suffix),
         inputs="full" if full else "contest",
         status="pass" if status == "pass" else "fail",
-        error_share=number(values, f"{key}.error_share"),
-        findings=read_findings(visible_json(values.get(f"{key}.findings"))),
-        output=unescape(values.get(f"{key}.output", "")) or None,
-        unverified=unescape(values.get(f"{key}.unverified", "")) or None,
-        dropped=_dropped(values, key),
+        emulated=values.get(f"{key}.emulated") == "true",
         message=message,
         failure=None if status == "pass" else _failure(values, key, not_judged),
+        **_of_any_case(values, key),
     )
 
 
@@ -377,7 +400,7 @@ def read_benchmark(
     key = f"benchmark.{index}"
     shape = shape_of(line)
     minimum_bytes = count(values, f"{key}.bytes")
-    times = {name: microseconds(values, f"{key}.{name}") for name in _times}
+    times: dict[str, Any] = {name: microseconds(values, f"{key}.{name}") for name in _times}
     runs = count(values, f"{key}.runs")
     timed = bool(runs and times["mean"] and None not in times.values())
     emulation = read_counts(values.get(f"{key}.emulation"), minimum_bytes)
@@ -397,22 +420,24 @@ def read_benchmark(
         b200_floor_us=contest_floor_us(shape.m, shape.k, shape.l),
         emulation=emulation,
         predicted=read_prediction(visible_json(values.get(f"{key}.predicted"))),
-        error_share=number(values, f"{key}.error_share"),
-        findings=read_findings(visible_json(values.get(f"{key}.findings"))),
-        output=unescape(values.get(f"{key}.output", "")) or None,
-        unverified=unescape(values.get(f"{key}.unverified", "")) or None,
-        dropped=_dropped(values, key),
         full_range=_full_range(values.get(f"{key}.full_range")),
         message=message or None,
         failure=_failure(values, key, not_judged) if failed else None,
         samples_us=samples_us(values.get(f"{key}.samples", ""), runs) if timed else None,
+        **_of_any_case(values, key),
     )
 
 
-def _dropped(values: dict[str, str], key: str) -> list[str]:
-    """Of ``_droppable``; what was told twice may have been dropped once."""
-    said = values.get(f"{key}.dropped", "").split(",")
-    return [name for name in said if name in _droppable]
+def _of_any_case(values: dict[str, str], key: str) -> dict[str, Any]:
+    """What tests and benchmarks have alike. What was told twice may have been dropped once."""
+    dropped = values.get(f"{key}.dropped", "").split(",")
+    return {
+        "error_share": number(values, f"{key}.error_share"),
+        "findings": read_findings(visible_json(values.get(f"{key}.findings"))),
+        "output": unescape(values.get(f"{key}.output", "")) or None,
+        "unverified": unescape(values.get(f"{key}.unverified", "")) or None,
+        "dropped": [name for name in dropped if name in _droppable],
+    }
 
 
 _droppable = ("failure", "error", "emulation", "predicted", "findings", "output", "samples")

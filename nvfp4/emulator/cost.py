@@ -47,9 +47,9 @@ class LineCost:
     lines of the same file into which the code of this one was inlined, the nearest ones. opcodes:
     warp instructions by opcode. lanes: active threads, summed over the warp instructions.
     registers: 32-bit registers that are live there at most. divergences: branches at which a warp's
-    threads went different ways; tensor_cycles: how long tensor cores are busy with the line; idle:
-    warp instructions that would be saved if the threads that go different ways here did all they do
-    together.
+    threads went different ways. tensor_products: of tensor cores, which are busy with them for
+    tensor_cycles; tensor_bytes: to and from tensor memory. idle: warp instructions that would be
+    saved if the threads that go different ways here did all they do together.
     """
 
     file: str | None
@@ -58,7 +58,9 @@ class LineCost:
     lanes: int = 0
     registers: int = 0
     divergences: int = 0
+    tensor_products: int = 0
     tensor_cycles: int = 0
+    tensor_bytes: int = 0
     idle: float = 0.0
     callers: list[int] = field(default_factory=list)
     opcodes: dict[str, int] = field(default_factory=dict)
@@ -141,13 +143,14 @@ def _line_sum(one: LineCost, other: LineCost) -> LineCost:
         reads[read.buffer] = replace(known, **_added(known, read, *_READ))
     return replace(
         one,
-        **_added(one, other, "instructions", "lanes", "divergences", "tensor_cycles", "idle"),
+        **_added(one, other, "instructions", "lanes", "divergences", "idle", *_TENSOR),
         opcodes=dict(Counter(one.opcodes) + Counter(other.opcodes)),
         accesses=list(accesses.values()),
         reads=list(reads.values()),
     )
 
 
+_TENSOR = ("tensor_products", "tensor_cycles", "tensor_bytes")
 _READ = ("requested_bytes", "distinct_bytes")
 ADDED = ("requests", "sectors", "least_sectors", "passes", "least_passes", "repeats", "moves")
 """The counts of accesses, of a line as of an instruction."""

@@ -243,13 +243,27 @@ class UnwrittenTensor(UninitialisedShared):
 
 
 class TensorRace(MemoryFault):
-    """Tensor memory, or shared memory that a tensor core reads, is touched while an operation that
-    nobody has waited for may still be under way."""
+    """Tensor memory, registers or shared memory that a tensor core uses are touched while an
+    operation that nobody has waited for may still be under way."""
 
     code = "tensor_race"
     rule = (
         "PTX ISA, Memory Consistency Model for 5th generation of TensorCore operations: "
-        "asynchronous ones complete in any order but for pipelined pairs; commit and wait tell when"
+        "asynchronous ones complete in any order but for pipelined pairs; commit and wait tell "
+        "when; wgmma.wait_group: before it, registers of a product are not to be accessed"
+    )
+
+
+class MissingTensorFence(MemoryFault):
+    """Operations on tensor memory are ordered across threads by a barrier alone, where it takes
+    tcgen05.fence before and behind it; or a product by wgmma has no wgmma.fence before it."""
+
+    code = "tensor_fence"
+    rule = (
+        "PTX ISA, Canonical synchronization patterns of tcgen05: between threads, an operation "
+        "that is not complete is followed by tcgen05.fence::before_thread_sync and the barrier, "
+        "and tcgen05.fence::after_thread_sync comes before what relies on it; wgmma.fence: it "
+        "comes before the first wgmma.mma_async"
     )
 
 

@@ -24,7 +24,7 @@ from nvfp4.emulator.rendering import annotated_ptx, keep_listing
 from nvfp4.emulator.source import show_as
 from nvfp4.executor.admission import Admission
 from nvfp4.executor.mapped_memory import MappedMemory, NotMappable, contents, pages_of
-from nvfp4.model.counting import counted
+from nvfp4.model.counting import accesses_of, counted
 from nvfp4.model.prediction import GPUS, Counted, NoMachineCode, no_prediction, predict
 from nvfp4.records.channel import Channel, ChannelClosed
 from nvfp4.records.launch_records import (
@@ -234,11 +234,12 @@ class Execution:
             programmatic=said.programmatic,
         )
         self._admission.require(launch)
+        asked = accesses_of(launch, drawn=True) if request.model else {}
         report = emulator.run(launch, request.check, request.orders, self._worlds, self._under_way)
         reports.append(report.to_dict())
         prints.append(report.output)
         if request.model:
-            counts.append(counted(launch, report))
+            counts.append(counted(launch, report, asked))
         if request.keep:
             folder = Path("kept", request.keep)
             keep_listing(folder, len(reports), report.kernel, annotated_ptx(report))

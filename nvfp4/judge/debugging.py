@@ -15,8 +15,7 @@ from nvfp4.judge.cases import Case, read_cases
 from nvfp4.judge.diagnosis import diagnose
 from nvfp4.judge.diagnosis.inputs import read_inputs
 from nvfp4.judge.opened_case import CaseSetup, OpenedCase, generate
-from nvfp4.judge.protocol import Exit
-from nvfp4.judge.request import Request
+from nvfp4.judge.protocol import Exit, Request
 from nvfp4.judge.submission_process import CaseFailed, SubmissionProcess
 from nvfp4.records.messages import Call, Called, WatchedCall
 

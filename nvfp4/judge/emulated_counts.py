@@ -40,9 +40,8 @@ _summed = (
 def total_counts(launches: object) -> dict[str, Any]:
     """The sum over launches, each as ``emulator.LaunchReport.to_dict`` gives it.
 
-    Returns the sums, ``launches``, ``kernels`` (names, cut), ``warp_instructions`` by kind, and
-    whether any was ``extrapolated`` from a sample of its CTAs. Anything that is not a count is
-    taken as 0: the reports come from the submission's process.
+    Returns the sums, ``launches``, ``kernels`` (names, cut) and ``warp_instructions`` by kind.
+    Anything that is not a count is taken as 0: the reports come from the submission's process.
     """
     listed = launches if isinstance(launches, list) else []
     reports = [each for each in listed if isinstance(each, dict)]
@@ -56,7 +55,6 @@ def total_counts(launches: object) -> dict[str, Any]:
     return {
         "launches": len(reports),
         "kernels": sorted({str(each.get("kernel"))[:_longest_name] for each in reports})[:8],
-        "extrapolated": any(bool(each.get("extrapolated")) for each in reports),
         "warp_instructions": kinds,
         **{name: sum(_number(each.get(name)) for each in reports) for name in _summed},
     }

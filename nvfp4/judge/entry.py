@@ -14,68 +14,39 @@ a secret seed; records/options.py says what else may be set.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from nvfp4.judge.protocol import Exit, PipeLost, ResultPipe, streamed_bytes
-from nvfp4.judge.request import Request, SetupError
+from nvfp4.judge.protocol import (
+    Exit,
+    PipeLost,
+    Request,
+    ResultPipe,
+    SetupError,
+    streamed_bytes,
+)
 from nvfp4.records.options import Options, called_by_the_command, options_of_environment
 from nvfp4.sandbox import isolation
+from nvfp4.sandbox.workers import Process, start_alone
 
-
-def _judge_cases(request: Request) -> int:
-    from nvfp4.judge.judging import judge_cases
-
-    return judge_cases(request)
-
-
-def _alone(request: Request) -> int:
-    from nvfp4.judge.alone import run_confined
-
-    return run_confined(Path(request.arguments[0]).resolve(), request.options)
-
-
-def _build(request: Request) -> int:
-    from nvfp4.judge.alone import run_confined
-
-    script, capability = request.arguments
-    return run_confined(Path(script).resolve(), request.options, capability)
-
-
-def _debug(request: Request) -> int:
-    from nvfp4.judge.debugging import debug
-
-    return debug(request)
-
-
-def _explain(request: Request) -> int:
-    from nvfp4.judge.line_costs import explain
-
-    return explain(request)
-
-
-def _compare(request: Request) -> int:
-    from nvfp4.judge.compare.comparison import compare
-
-    return compare(request)
-
+_look_s = 0.2
 
 _bot_modes = ("test", "benchmark", "leaderboard", "profile")
 
-_modes: dict[str, tuple[int, Callable[[Request], int]]] = {
-    **dict.fromkeys((*_bot_modes, "info"), (1, _judge_cases)),
-    "alone": (1, _alone),
-    "build": (2, _build),
-    "debug": (3, _debug),
-    "explain": (3, _explain),
-    "compare": (4, _compare),
+_least_arguments = {
+    **dict.fromkeys((*_bot_modes, "info", "alone"), 1),
+    "build": 2,
+    "debug": 3,
+    "explain": 3,
+    "compare": 4,
 }
-"""The least number of arguments, and what carries the mode out."""
+"""Of each mode."""
 
 _without_results = ("alone", "build", "explain")
 
@@ -87,8 +58,8 @@ def main(arguments: list[str]) -> int:
         signal.signal(number, _stop)
     isolation.allow_many_files()
     mode, *rest = arguments or [""]
-    least, run = _modes.get(mode, (0, None))
-    if run is None or len(rest) < least or (mode in _bot_modes and len(rest) > 1):
+    least = _least_arguments.get(mode)
+    if least is None or len(rest) < least or (mode in _bot_modes and len(rest) > 1):
         print(f"usage: eval.py {'|'.join(_bot_modes)} CASEFILE", file=sys.stderr)
         return Exit.USAGE
     try:
@@ -98,7 +69,7 @@ def main(arguments: list[str]) -> int:
         request = Request(mode, rest, options, _secret_seed(), pipe, deadline)
         isolation.adopt_orphans()
         isolation.close_to_others()  # before the submission starts, which runs as the same user
-        return run(request)
+        return _carried_out(request)
     except SetupError as error:
         print(f"eval.py: {error}", file=sys.stderr)
         return error.end
@@ -107,6 +78,52 @@ def main(arguments: list[str]) -> int:
         return Exit.NO_PIPE
     finally:
         isolation.kill_children()  # what a submission has detached
+
+
+def _carried_out(request: Request) -> int:
+    """Each mode loads what it needs and nothing else."""
+    if request.mode in ("alone", "build"):
+        script, *capability = request.arguments[:2]
+        return _run_confined(Path(script).resolve(), request.options, *capability)
+    if request.mode == "debug":
+        from nvfp4.judge.debugging import debug
+
+        return debug(request)
+    if request.mode == "explain":
+        from nvfp4.judge.line_costs import explain
+
+        return explain(request)
+    if request.mode == "compare":
+        from nvfp4.judge.compare.comparison import compare
+
+        return compare(request)
+    from nvfp4.judge.judging import judge_cases
+
+    return judge_cases(request)
+
+
+def _run_confined(script: Path, options: Options, builds_for: str = "") -> int:
+    """Runs a script confined to its folder and kills what it leaves behind. builds_for: where it
+    is only to build its extensions, the GPU's compute capability.
+
+    Ends as the script did, with its exit code or by its signal.
+    """
+    isolation.die_with_parent()
+    code = _ended(start_alone(script, options, builds_for))
+    if code < 0:
+        isolation.kill_children()
+        os.kill(os.getpid(), -code)
+    return code
+
+
+def _ended(process: Process) -> int:
+    """The exit code, or minus the signal that killed it."""
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(_look_s)
+        if len(isolation.descendants(os.getpid())) > isolation.processes:
+            print(f"it started more than {isolation.processes} processes", file=sys.stderr)
+            return 1
 
 
 def _pipe() -> ResultPipe:

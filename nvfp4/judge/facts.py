@@ -3,7 +3,6 @@
 import importlib.metadata
 import platform
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -12,48 +11,31 @@ from nvfp4.capture.cuda.toolchain import MissingToolchain, find_toolchain
 from nvfp4.records.options import Options
 
 
-@dataclass(frozen=True)
-class DeviceFacts:
-    """kind: cuda or cpu. capability: as "9.0". Versions as strings; None for what is not there.
+def device_facts(device: torch.device, options: Options) -> dict[str, str | None]:
+    """The present device by the names of docs/json.md; None for what is not there.
 
     emulates: the architecture that kernels are emulated as, None on a GPU. flush: before a timed
-    call on a GPU. nvcc: of CUDA C++
-    submissions; "none: ..." says why they cannot be judged without a GPU.
+    call on a GPU. nvcc: of CUDA C++ submissions; "none: ..." says why they cannot be judged without
+    a GPU.
     """
-
-    kind: str
-    name: str
-    capability: str | None
-    driver: str | None
-    torch: str
-    cuda: str | None
-    cutlass_dsl: str | None
-    triton: str | None
-    nvcc: str
-    emulates: str | None
-    flush: str | None
-
-
-def device_facts(device: torch.device, options: Options) -> DeviceFacts:
-    """Name and versions of a device, and what the options say of it."""
     if device.type == "cuda":
         major, minor = torch.cuda.get_device_capability(device)
         name, capability = torch.cuda.get_device_name(device), f"{major}.{minor}"
     else:
         name, capability = _cpu_name(), None
-    return DeviceFacts(
-        kind=device.type,
-        name=name,
-        capability=capability,
-        driver=_driver_version(),
-        torch=torch.__version__,
-        cuda=torch.version.cuda,
-        cutlass_dsl=_package_version("nvidia-cutlass-dsl"),
-        triton=_package_version("triton"),
-        nvcc=_nvcc_version(),
-        emulates=options.arch if device.type == "cpu" else None,
-        flush=options.flush if device.type == "cuda" else None,
-    )
+    return {
+        "kind": device.type,
+        "name": name,
+        "capability": capability,
+        "driver": _driver_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "cutlass_dsl": _package_version("nvidia-cutlass-dsl"),
+        "triton": _package_version("triton"),
+        "nvcc": _nvcc_version(),
+        "emulates": options.arch if device.type == "cpu" else None,
+        "flush": options.flush if device.type == "cuda" else None,
+    }
 
 
 def _nvcc_version() -> str:

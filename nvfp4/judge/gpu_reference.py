@@ -136,7 +136,7 @@ def _by_kernel(kernel: Kernel, data: input_t) -> output_t:
     out = torch.empty((l, m, 1), dtype=torch.float16, device=c.device)
     grid, block, parameters = launch_of([*storages, *tables(c.device), out], shape)
     stream = torch.cuda.current_stream(c.device).cuda_stream
-    kernel.launch(grid, block, (1, 1, 1), 0, parameters, stream)
+    kernel.launch(grid, block, 0, parameters, stream)
     return out.permute(1, 2, 0)
 
 

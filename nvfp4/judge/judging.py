@@ -6,10 +6,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nvfp4.judge.protocol import Exit, ResultPipe
-from nvfp4.judge.request import Request, SetupError
-from nvfp4.judge.source import Source
-from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
+from nvfp4.judge.protocol import Exit, Request, ResultPipe, SetupError
+from nvfp4.judge.submission_process import Source, SubmissionFailed, SubmissionProcess
 from nvfp4.records.options import Options
 
 if TYPE_CHECKING:
@@ -29,28 +27,31 @@ def judge_cases(request: Request) -> Exit:
     # The worker starts first: it and the judge import torch side by side.
     with SubmissionProcess(submission, options) as process:
         from nvfp4.judge.clock.device_limits import measure_limits
+        from nvfp4.judge.fresh_process import Repetition
         from nvfp4.judge.modes import Judge
-        from nvfp4.judge.observing import judge_hooks
+        from nvfp4.judge.observing import Hooks
+        from nvfp4.judge.opened_case import CaseSetup
+        from nvfp4.worker.timing import flushes
 
         device = _device(options)
         cases = _cases(Path(request.arguments[0]), request.secret_seed)
         _report_facts(pipe, device, options)
         _report_confinement(pipe, process)
-        hooks = judge_hooks(process, device, request.deadline, options, pipe)
+        hooks = Hooks(process, device, request.deadline, options, pipe)
         judge = Judge(process, pipe, device, request.deadline, hooks)
         if request.mode == "test":
-            if hooks.repeat is None:
+            if not options.repeat:
                 return judge.test(cases)
             with SubmissionProcess(submission, options) as fresh:
                 if device.type == "cuda":  # else this would take time from the emulator
                     with suppress(SubmissionFailed):  # which the first request tells
                         fresh.begin_load(_greeting_timeout_s)
-                return judge.test(cases, hooks.repeat(fresh))
+                return judge.test(cases, Repetition(CaseSetup(fresh, device, request.deadline)))
         if request.mode == "profile":
             return judge.profile(cases)
         if request.mode == "info":
             process.stop()  # nothing runs beside the measurement
-        limits = measure_limits(device, hooks.flush)
+        limits = measure_limits(device, flushes[options.flush])
         for name, value in vars(limits).items():
             pipe.write(f"device.{name}", value)
         if request.mode == "info":
@@ -81,7 +82,7 @@ def _device(options: Options) -> torch.device:
 def _report_facts(pipe: ResultPipe, device: torch.device, options: Options) -> None:
     from nvfp4.judge.facts import device_facts
 
-    for name, value in vars(device_facts(device, options)).items():
+    for name, value in device_facts(device, options).items():
         pipe.write(f"device.{name}", "" if value is None else value)
     pipe.complete("device")
 

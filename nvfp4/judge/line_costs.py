@@ -13,8 +13,7 @@ from typing import Any
 
 from nvfp4.judge.cases import read_cases
 from nvfp4.judge.opened_case import CaseSetup, OpenedCase, generate, longest_compile_s
-from nvfp4.judge.protocol import Exit
-from nvfp4.judge.request import Request
+from nvfp4.judge.protocol import Exit, Request
 from nvfp4.judge.submission_process import CaseFailed, SubmissionFailed, SubmissionProcess
 from nvfp4.records.messages import Done, Explain
 from nvfp4.records.reading import read_plain_file

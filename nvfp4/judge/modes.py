@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,12 +18,16 @@ from nvfp4.contract.task import input_t
 from nvfp4.judge.cases import Case
 from nvfp4.judge.clock import timing_checks
 from nvfp4.judge.clock.device_limits import DeviceLimits
-from nvfp4.judge.clock.stats import Stats, summarise
+from nvfp4.judge.clock.gated_clock import GatedClock
+from nvfp4.judge.clock.timing_checks import Stats, summarise
 from nvfp4.judge.contents import draw
-from nvfp4.judge.hooks import Clock, Hooks, Repetition
+from nvfp4.judge.diagnosis import diagnose
+from nvfp4.judge.fresh_process import Repetition
 from nvfp4.judge.later_calls import LaterCalls, make_all
+from nvfp4.judge.observing import Hooks
 from nvfp4.judge.opened_case import (
     CaseSetup,
+    OpenCase,
     OpenedCase,
     OutOfTime,
     generate,
@@ -68,7 +72,7 @@ class _Measured:
 
     limits: DeviceLimits
     floors_ns: list[float]
-    own_clock: Clock | None
+    own_clock: GatedClock | None
     fresh_contents: bool
 
 
@@ -173,6 +177,7 @@ class Judge:
             seeds = (self._call_seed(index, -1 - call) for call in count())
             report.update(measured.own_clock.check(opened, stats, seeds))
         report.update({name: str(value) for name, value in vars(stats).items()})
+        report["samples"] = ",".join(f"{each:.6g}" for each in opened.times_ns)
         return opened.last_call_s
 
     def describe(self, cases: list[Case], limits: DeviceLimits) -> Exit:
@@ -246,9 +251,7 @@ class Judge:
                 return self._time(opened, data, index, measured, attempts - 1)
         return stats
 
-    def _own_clock(self) -> Clock | None:
-        if self._hooks.open_clock is None:
-            return None
+    def _own_clock(self) -> GatedClock | None:
         try:
             own_clock = self._hooks.open_clock()
         except SubmissionFailed as failed:
@@ -256,7 +259,8 @@ class Judge:
             return None
         except OutOfTime:  # every case says so for itself
             return None
-        self._pipe.write("confined.clock", "calls behind a gate of the judge")
+        if own_clock is not None:
+            self._pipe.write("confined.clock", "calls behind a gate of the judge")
         return own_clock
 
     def _contents(self, case: Case, seed: int) -> input_t:
@@ -270,13 +274,13 @@ class Judge:
         return int.from_bytes(digest, "little") % 2**63
 
     @contextmanager
-    def _opened(self, case: Case, open_case: Callable[..., OpenedCase]) -> Iterator[OpenedCase]:
+    def _opened(self, case: Case, open_case: OpenCase) -> Iterator[OpenedCase]:
         if self._unloaded:  # it may have taken all the time: the first case tells
             failed, self._unloaded = self._unloaded, None
             raise failed
         if time.monotonic() >= self._deadline:
             raise OutOfTime
-        setup = CaseSetup(self._process, self._device, self._deadline, self._hooks.explain)
+        setup = CaseSetup(self._process, self._device, self._deadline, diagnose)
         opened = open_case(setup, case)
         try:
             yield opened

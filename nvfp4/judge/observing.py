@@ -3,99 +3,124 @@
 import json
 import os
 import sys
-from collections.abc import Callable
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from nvfp4.judge.case_log import tell_more
 from nvfp4.judge.cases import Case
 from nvfp4.judge.clock.device_limits import DeviceLimits
 from nvfp4.judge.clock.gated_clock import GatedClock
-from nvfp4.judge.clock.stats import TimedCalls
-from nvfp4.judge.diagnosis import diagnose
 from nvfp4.judge.emulated_counts import refuse_too_few_bytes, total_counts
 from nvfp4.judge.findings import findings_of
-from nvfp4.judge.hooks import Hooks
-from nvfp4.judge.opened_case import CaseSetup, OpenedCase
+from nvfp4.judge.fresh_process import StateChecks
+from nvfp4.judge.opened_case import OpenCase, OpenedCase
 from nvfp4.judge.protocol import ResultPipe
 from nvfp4.judge.recorded_case import RecordedCase, Recording
-from nvfp4.judge.repeat import Repetition
-from nvfp4.judge.state_checks import StateChecks
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.failures import Finding
 from nvfp4.records.messages import Called
 from nvfp4.records.options import Options, called_by_the_command
 from nvfp4.worker.listings import take_listings
-from nvfp4.worker.timing import Flush, flushes
+from nvfp4.worker.printed import shortened, taken
+from nvfp4.worker.timing import flushes
+from nvfp4.worker.tracebacks import cut, plain
 
 _not_of_the_place = ("code", "message", "count")
 
 
-def judge_hooks(
-    process: SubmissionProcess,
-    device: torch.device,
-    deadline: float,
-    options: Options,
-    pipe: ResultPipe,
-) -> Hooks:
-    """process: that of the submission. deadline: on the monotonic clock, in seconds. pipe: takes
-    what is known of the device only later.
-    """
-    on_cuda = device.type == "cuda"
-    keep, flush = options.keep, options.flush
-    retargeted = RetargetedKernels(pipe)
-    name = options.name or process.source.file
-    recording = Recording(process, name)
-    records = not on_cuda and sys.platform == "linux"
-    timed_calls = TimedCalls()
+class Hooks:
+    """What the judge does at certain points besides judging, as the device and the options ask."""
 
-    def end_case(report: dict[str, str]) -> None:
-        if keep:
-            take_listings(process.scratch / "kept", Path(keep))
-            if recording.executor.listings:
-                take_listings(recording.executor.listings, Path(keep))
-        timed_calls.add_to(report)
-        tell_more(report, process, name)
+    def __init__(
+        self,
+        process: SubmissionProcess,
+        device: torch.device,
+        deadline: float,
+        options: Options,
+        pipe: ResultPipe,
+    ) -> None:
+        """process: that of the submission. deadline: on the monotonic clock, in seconds. pipe:
+        takes what is known of the device only later.
+        """
+        self._process, self._device, self._deadline = process, device, deadline
+        self._options = options
+        self._on_cuda = device.type == "cuda"
+        self._name = options.name or process.source.file
+        self._recording = Recording(process, self._name)
+        self._records = not self._on_cuda and sys.platform == "linux"
+        self._retargeted = RetargetedKernels(pipe)
+        self.open_test: OpenCase = OpenedCase if self._on_cuda else StateChecks().open
+        self.open_benchmark: OpenCase = self._recording.open if self._records else OpenedCase
 
-    def observe(opened: OpenedCase, called: Called, report: dict[str, str]) -> None:
-        retargeted.note(called.launches)
-        timed_calls.of(opened)
-        if called.launches and not on_cuda:
+    def open_clock(self) -> GatedClock | None:
+        """The judge's own clock for calls on a GPU. Raises SubmissionFailed where the worker cannot
+        be clocked."""
+        return GatedClock(self._process, self._device, self._deadline) if self._on_cuda else None
+
+    def floors_ns(self, cases: list[Case], limits: DeviceLimits) -> list[float]:
+        """The floor of each case: on a GPU that of the fastest reads."""
+        if not self._on_cuda:
+            return [limits.floor_ns(each.bytes) for each in cases]
+        from nvfp4.judge.clock.reads import fastest_reads_ns  # which needs a driver
+
+        sizes = [each.bytes for each in cases]
+        return fastest_reads_ns(self._device, flushes[self._options.flush], sizes)
+
+    def observe(self, opened: OpenedCase, called: Called, report: dict[str, str]) -> None:
+        """Adds to the report of a call that was right. Raises SubmissionFailed for a finding that
+        the user wants to fail it."""
+        self._retargeted.note(called.launches)
+        if called.launches and not self._on_cuda:
             report["emulated"] = "true"
             # Not in the way of what else is emulated now.
             torch.set_num_threads(max(1, (os.cpu_count() or 1) // 2))
         report["error_share"] = f"{opened.error_share:.6g}"
         if isinstance(opened, RecordedCase):
             report["prints"] = opened.prints
-        elif not on_cuda and not records:
+        elif not self._on_cuda and not self._records:
             opened.unverified = "launches can be run elsewhere on Linux only"
         report.update(opened.mark())
         found = findings_of(opened, called)
         if found:
             report["findings"] = json.dumps([asdict(each) for each in found])
-        if found and options.strict:
+        if found and self._options.strict:
             raise _strictly(found[0])
 
-    return Hooks(
-        explain=diagnose,
-        open_test=OpenedCase if on_cuda else StateChecks().open,
-        open_benchmark=recording.open if records else OpenedCase,
-        open_clock=partial(GatedClock, process, device, deadline) if on_cuda else None,
-        untimed=_timed if on_cuda else _counted,
-        flush=flushes[flush],
-        **({"floors_ns": partial(_floors_ns, device, flushes[flush])} if on_cuda else {}),
-        observe=observe,
-        end_case=end_case,
-        repeat=_repetition(device, deadline) if options.repeat else None,
-    )
+    def untimed(self, opened: OpenedCase, called: Called) -> dict[str, str]:
+        """What emulated kernels did, which have no time; nothing where calls are timed. Raises
+        SubmissionFailed where there can be no counts, and under the bot, which ranks by times.
+        """
+        if self._on_cuda or not called.launches:
+            return {}
+        if not called_by_the_command():
+            raise SubmissionFailed(
+                "setup.no_gpu", "there is no GPU here, and a kernel that is emulated has no time"
+            )
+        counts = total_counts(called.launches)
+        refuse_too_few_bytes(counts, opened.case.bytes)
+        report = {"emulation": json.dumps(counts), "status": "pass"}
+        if isinstance(opened, RecordedCase) and opened.predicted:
+            report["predicted"] = json.dumps(opened.predicted)
+        return report
 
-
-def _repetition(device: torch.device, deadline: float) -> Callable[[SubmissionProcess], Repetition]:
-    return lambda fresh: Repetition(CaseSetup(fresh, device, deadline))
+    def end_case(self, report: dict[str, str]) -> None:
+        """Adds what the case has printed to its report, and takes its listings."""
+        if self._options.keep:
+            folder = Path(self._options.keep)
+            take_listings(self._process.scratch / "kept", folder)
+            if self._recording.executor.listings:
+                take_listings(self._recording.executor.listings, folder)
+        worker = self._process.submission
+        kernels = shortened(report.pop("prints", ""))
+        printed = "\n".join(filter(None, (taken(self._process.stdout), kernels)))
+        if not report:
+            return
+        if printed:
+            report["output"] = plain(printed, worker, self._name)
+        if "error" in report:
+            report["error"] = cut(plain(report["error"], worker, self._name))
 
 
 def _strictly(finding: Finding) -> SubmissionFailed:
@@ -105,38 +130,6 @@ def _strictly(finding: Finding) -> SubmissionFailed:
     place = {name: each for name, each in vars(finding).items() if name not in _not_of_the_place}
     failed.failure = replace(failed.failure, **place)
     return failed
-
-
-def _floors_ns(
-    device: torch.device, flush: Flush, cases: list[Case], limits: DeviceLimits
-) -> list[float]:
-    """Of kernels on a GPU, the fastest reads."""
-    from nvfp4.judge.clock.reads import fastest_reads_ns  # which needs a driver
-
-    return fastest_reads_ns(device, flush, [each.bytes for each in cases])
-
-
-def _timed(opened: OpenedCase, called: Called) -> dict[str, str]:
-    """Nothing: kernels on a GPU have a time."""
-    return {}
-
-
-def _counted(opened: OpenedCase, called: Called) -> dict[str, str]:
-    """What emulated kernels did, which have no time. Raises SubmissionFailed where there can be no
-    counts, and under the bot, which ranks by times.
-    """
-    if not called.launches:
-        return {}
-    if not called_by_the_command():
-        raise SubmissionFailed(
-            "setup.no_gpu", "there is no GPU here, and a kernel that is emulated has no time"
-        )
-    counts = total_counts(called.launches)
-    refuse_too_few_bytes(counts, opened.case.bytes)
-    report = {"emulation": json.dumps(counts), "status": "pass"}
-    if isinstance(opened, RecordedCase) and opened.predicted:
-        report["predicted"] = json.dumps(opened.predicted)
-    return report
 
 
 longest_bytes = 3000
@@ -156,7 +149,7 @@ class RetargetedKernels:
 
     def note(self, launches: list[Any]) -> None:
         """launches: what the submission's process says of its kernels, which it may make up."""
-        found = [kernel for kernel in map(_plain, launches) if kernel is not None]
+        found = [kernel for kernel in map(_entry, launches) if kernel is not None]
         while len(json.dumps(found)) > longest_bytes:
             found.pop()
         text = json.dumps(found)
@@ -165,7 +158,7 @@ class RetargetedKernels:
             self._pipe.write("device.retargeted", text, longest_bytes=longest_bytes + 100)
 
 
-def _plain(report: Any) -> dict[str, Any] | None:
+def _entry(report: Any) -> dict[str, Any] | None:
     """The known fields, each of its type; None for what is no report of a rewritten kernel."""
     if not isinstance(report, dict) or not isinstance(report.get("rewritten"), dict):
         return None

@@ -17,7 +17,8 @@ from nvfp4.judge.contents import Contents
 from nvfp4.judge.gpu_reference import expected_output
 from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import CaseFailed, SubmissionFailed, SubmissionProcess
-from nvfp4.records.messages import Call, Called, Done, HandOverAgain, OpenCase
+from nvfp4.records import messages
+from nvfp4.records.messages import Call, Called, Done, HandOverAgain
 from nvfp4.shared_memory.buffers import SharedBuffers, create_buffers, output_name
 from nvfp4.worker.timing import wait_until_idle
 
@@ -108,7 +109,7 @@ class OpenedCase:
     def resume(self) -> None:
         """Goes on with this case after another one. Raises SubmissionFailed, OutOfTime."""
         case = self.case
-        self.ask(OpenCase(case.m, case.k, case.l), Done, self.buffers.fd)
+        self.ask(messages.OpenCase(case.m, case.k, case.l), Done, self.buffers.fd)
 
     @contextmanager
     def resumed(self) -> Iterator["OpenedCase"]:
@@ -237,6 +238,10 @@ class OpenedCase:
         """For the next request. Raises OutOfTime."""
         longest_s = longest_call_s if self._called else longest_compile_s
         return seconds_left(self._deadline, longest_s)
+
+
+OpenCase = Callable[[CaseSetup, Case], OpenedCase]
+"""OpenedCase, or what else opens a case."""
 
 
 def changed_input(name: str) -> SubmissionFailed:

@@ -1,11 +1,18 @@
-"""The bot's protocol."""
+"""The bot's protocol: what a judge is asked to do, and how it writes what it has found."""
+
+from __future__ import annotations
 
 import errno
 import fcntl
 import mmap
 import os
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import IntEnum
+from pathlib import Path
+
+from nvfp4.records.options import Options
 
 
 class Exit(IntEnum):
@@ -100,3 +107,26 @@ class ResultPipe:
 def escape(text: str) -> str:
     r"""Every kind of line break becomes a literal ``\n``; backslashes stay."""
     return "\\n".join(text.splitlines())
+
+
+class SetupError(Exception):
+    """The judge cannot start."""
+
+    def __init__(self, message: str, end: Exit) -> None:
+        super().__init__(message)
+        self.end = end
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a judge is asked to do. submission: the file. pipe: takes the results. deadline: on the
+    monotonic clock, in seconds.
+    """
+
+    mode: str
+    arguments: Sequence[str]
+    options: Options
+    secret_seed: int | None
+    pipe: ResultPipe
+    deadline: float
+    submission: Path = Path("submission.py")

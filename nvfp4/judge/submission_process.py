@@ -3,23 +3,24 @@
 Imports nothing heavy: the worker starts before the judge loads torch.
 """
 
+from __future__ import annotations
+
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
-import threading
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import TypeVar
 
 from nvfp4 import contract
 from nvfp4.judge.protocol import Exit
-from nvfp4.judge.source import Source
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout, Message
 from nvfp4.records.failures import BY_SUBMISSION, Failure, read_failure
+from nvfp4.records.forked_process import Tail
 from nvfp4.records.messages import Done, Failed, Greeting, Load, pack, unpack
 from nvfp4.records.options import Options
 from nvfp4.sandbox import isolation
@@ -34,8 +35,9 @@ _contract = Path(contract.__path__[0])
 _beside = ("task.py", "utils.py")
 """What a submission may import."""
 
-_tail_bytes = 8 << 10
 _tail_lines = 12
+
+_longest_quoted = 128 << 10
 
 _look_s = 0.2
 """How often the judge looks after a silent worker."""
@@ -49,6 +51,26 @@ _told_by_workers = (
 
 _least_s = 0.1
 """Of compiling and emulating, to be worth a word."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The bytes of a submission, read once: its process may replace every copy that it can write
+    to. file: its name.
+    """
+
+    file: str
+    content: bytes
+
+    @classmethod
+    def read(cls, path: Path) -> Source:
+        """Raises OSError."""
+        return cls(path.name, path.read_bytes())
+
+    @property
+    def text(self) -> str:
+        """What messages quote lines of: the beginning of a long file."""
+        return self.content[:_longest_quoted].decode("utf-8", "replace")
 
 
 class CaseFailed(Exception):
@@ -75,7 +97,7 @@ class SubmissionFailed(CaseFailed):
         self.end = end
 
     @classmethod
-    def of(cls, failure: Failure, message: str) -> "SubmissionFailed":
+    def of(cls, failure: Failure, message: str) -> SubmissionFailed:
         """As the submission's process tells it, or the executor."""
         failed = cls(failure.code, message)
         failed.failure = replace(failure, message=failure.message or failed.failure.message)
@@ -83,33 +105,11 @@ class SubmissionFailed(CaseFailed):
             failed.end = Exit.CUDA_ERROR
         return failed
 
-    def and_more(self, text: str) -> "SubmissionFailed":
+    def and_more(self, text: str) -> SubmissionFailed:
         """The same with another line."""
         failed = self.of(self.failure, f"{self}\n{text}")
         failed.end = self.end
         return failed
-
-
-class _Tail(threading.Thread):
-    """Reads a stream to its end, counts lines, and keeps the first and the last of it."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        super().__init__(daemon=True)
-        self._stream = stream
-        self._kept = self.first = b""
-        self.lines = 0
-        self.start()
-
-    def run(self) -> None:
-        while chunk := os.read(self._stream.fileno(), 1 << 16):
-            self._kept = (self._kept + chunk)[-_tail_bytes:]
-            self.first = (self.first + chunk)[:_tail_bytes]
-            self.lines += chunk.count(b"\n")
-
-    def text(self, wait_s: float) -> str:
-        self.join(wait_s)
-        lines = self._kept.decode("utf-8", "replace").splitlines()
-        return "\n".join(lines[-_tail_lines:]).strip()
 
 
 class SubmissionProcess:
@@ -131,7 +131,7 @@ class SubmissionProcess:
         self._load_failure: SubmissionFailed | None = None
         self._confined: dict[str, str] | None = None
 
-    def __enter__(self) -> "SubmissionProcess":
+    def __enter__(self) -> SubmissionProcess:
         self.start()
         return self
 
@@ -163,7 +163,7 @@ class SubmissionProcess:
                 "nvfp4.worker", self.submission, theirs.fileno(), self.options, self.scratch
             )
         assert self._process.stdout and self._process.stderr
-        self.stdout, self._stderr = _Tail(self._process.stdout), _Tail(self._process.stderr)
+        self.stdout, self._stderr = Tail(self._process.stdout), Tail(self._process.stderr)
         self._channel = Channel(ours)
         self._confined = None
         self._loaded = self._loads = False
@@ -348,9 +348,9 @@ class SubmissionProcess:
             code: int | None = process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             code = None
-        tail = self._stderr.text(wait_s=1) or self.stdout.text(wait_s=1)
+        tail = self._stderr.text() or self.stdout.text()
         self.stop()
-        more = f"\n{tail}" if tail else ""
+        more = "".join(f"\n{line}" for line in tail.splitlines()[-_tail_lines:])
         if code is None:
             message = "the submission's process closed its connection to the judge"
             return SubmissionFailed("process.closed", message + more)

@@ -6,6 +6,7 @@ import tempfile
 from functools import lru_cache
 from pathlib import Path
 
+from nvfp4.emulator.errors import PtxSyntaxError
 from nvfp4.model.located import located
 from nvfp4.model.sass import Code, read
 from nvfp4.model.tools import of_entry, ran, target_of, tools
@@ -21,7 +22,10 @@ class NoMachineCode(Exception):
 def assembled(ptx: str, entry: str, arch: str) -> Code:
     """The machine code of a kernel on `arch`, its lines being those of the PTX, which is rewritten
     where it is for another GPU. Raises NoMachineCode."""
-    text = located(ptx)
+    try:
+        text = located(ptx)
+    except PtxSyntaxError as error:
+        raise NoMachineCode(str(error)) from None
     if target_of(ptx) != arch:
         try:
             text = rewrite(text, arch).ptx

@@ -6,11 +6,12 @@ from nvfp4.emulator import EmulatorError, Launch, LaunchReport
 from nvfp4.emulator.cost import KernelCost
 from nvfp4.emulator.rendering import by_ptx_line
 from nvfp4.model.prediction import Counted
-from nvfp4.model.traffic import Access, accesses
+from nvfp4.model.traffic import SECTOR_BYTES, Access, accesses
 
 
-def counted(launch: Launch, report: LaunchReport) -> Counted:
-    """A launch with what it has executed and asked of memory."""
+def counted(launch: Launch, report: LaunchReport, asked: dict[int, Access]) -> Counted:
+    """A launch with what it has executed and asked of memory. asked: as of ``accesses_of``, before
+    it ran."""
     return Counted(
         ptx=launch.ptx,
         kernel=launch.kernel,
@@ -18,7 +19,8 @@ def counted(launch: Launch, report: LaunchReport) -> Counted:
         block=launch.block,
         shared_bytes=report.shared_bytes,
         runs=by_ptx_line(report),
-        accesses=accesses_of(launch),
+        accesses=asked,
+        read_bytes=SECTOR_BYTES * report.sectors_read,
     )
 
 
@@ -35,9 +37,10 @@ def sampled(cost: KernelCost, asked: dict[int, Access]) -> Counted:
     )
 
 
-def accesses_of(launch: Launch) -> dict[int, Access]:
-    """By line of the PTX; nothing of thread blocks that cannot run without others."""
+def accesses_of(launch: Launch, drawn: bool = False) -> dict[int, Access]:
+    """By line of the PTX; nothing of thread blocks that cannot run without others. Before the
+    launch: a kernel could tell what it has left from what it finds. drawn: as of ``accesses``."""
     try:
-        return accesses(launch)
+        return accesses(launch, drawn)
     except EmulatorError:
         return {}

@@ -2,28 +2,88 @@
 
 from __future__ import annotations
 
-import re
+from nvfp4.emulator.ptx.lexer import LINE_DIRECTIVES, Cursor
 
-_COMMENT = re.compile(r"//.*")
 _FILE = "kernel.ptx"
 
 
 def located(ptx: str) -> str:
     """The same text with a `.loc` of its own in front of each statement. Lines keep no number: the
-    `.loc` has that of the text given."""
-    found = []
-    depth, fresh = 0, False
-    for number, line in enumerate(ptx.split("\n"), 1):
-        code = _COMMENT.sub("", line).strip()
-        if depth == 0 and code.startswith(".section"):
-            break  # debugging information, which stands at the end
-        if code.startswith((".loc", ".file")):
-            continue
-        starts = fresh and depth and code and (code[0].isalpha() or code[0] in "@{_%$")
-        if starts and not code.endswith(":"):
-            found.append(f".loc 1 {number} 0")
-        found.append(line)
-        depth += code.count("{") - code.count("}")
-        if code:
-            fresh = code[-1] in ";{}:"
-    return "\n".join([*found, f'.file 1 "{_FILE}"', ""])
+    `.loc` has that of the text given. Raises PtxSyntaxError."""
+    reader = _Reader(ptx)
+    reader.read()
+    return "".join([*reader.found, f'\n.file 1 "{_FILE}"\n'])
+
+
+class _Reader(Cursor):
+    """found: pieces of the text, read as the emulator reads it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.found: list[str] = []
+        self._copied = 0
+
+    def read(self) -> None:
+        """The whole module."""
+        while self.now.kind != "end":
+            if self.now.text in LINE_DIRECTIVES:
+                self._line_directive()
+            elif self.now.text == ".section":  # debugging information, of lines that are no more
+                self._copy()
+                self.at += 1
+                self.argument("directive")
+                self.skip_braces()
+                self._skip_to_here()
+            elif self.now.text in (".entry", ".func"):
+                self._function()
+            else:
+                self.at += 1
+        self._copy()
+
+    def _function(self) -> None:
+        while self.now.text not in ("{", ";"):
+            self._must_go_on()
+            self.at += 1
+        if self.take().text == "{":
+            self._body()
+
+    def _body(self) -> None:
+        """Behind the brace that opens it."""
+        depth = 1
+        while depth:
+            self._must_go_on()
+            text = self.now.text
+            if text in LINE_DIRECTIVES:
+                self._line_directive()
+            elif text == "}":
+                depth -= 1
+                self.at += 1
+            elif self.now.kind == "word" and self.tokens[self.at + 1].text == ":":
+                self.at += 2
+            else:
+                if text == "{" or text == "@" or self.now.kind == "word":
+                    self._copy()
+                    self.found.append(f"\n.loc 1 {self.now.line} 0\n")
+                if self.accept("{"):
+                    depth += 1
+                else:
+                    self.skip_statement()
+
+    def _line_directive(self) -> None:
+        replaced = self.now.text in (".loc", ".file")
+        self._copy()
+        self.directive()
+        if replaced:
+            self._skip_to_here()
+
+    def _copy(self) -> None:
+        """What has been read over since the last time."""
+        self.found.append(self.text[self._copied : self.now.start])
+        self._copied = self.now.start
+
+    def _skip_to_here(self) -> None:
+        self._copied = self.now.start
+
+    def _must_go_on(self) -> None:
+        if self.now.kind == "end":
+            raise self.error("a '{' has no '}'")

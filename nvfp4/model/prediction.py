@@ -38,7 +38,7 @@ _LONGEST_WHY = 200
 @dataclass(frozen=True)
 class Counted:
     """A launch that was emulated. runs: warp instructions by line of the PTX. accesses: by line, of
-    a request. shared_bytes: of a CTA."""
+    a request. shared_bytes: of a CTA. read_bytes: distinct ones."""
 
     ptx: str
     kernel: str
@@ -47,6 +47,7 @@ class Counted:
     shared_bytes: int
     runs: dict[int, int]
     accesses: dict[int, Access]
+    read_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,11 @@ def predict(gpu: Gpu, launches: list[Counted], clean: bool = False) -> Predictio
     for kernel in kernels:
         for reason, us in kernel.parts.items():
             parts[reason] += us
+    # What a sample of the thread blocks asks for may be less than what all of them do.
+    least_us = max((each.read_bytes for each in launches), default=0) / _fastest_gbps(gpu) / 1e3
+    missing_us = least_us - sum(parts.values())
+    if missing_us > 0:
+        parts["memory_bandwidth"] += missing_us
     total = sum(parts.values())
     bound = bound_of(gpu, dict(parts), kernels)
     low, high = total * gpu.low, total * gpu.high
@@ -261,6 +267,11 @@ def resident_ctas(gpu: Gpu, code: Code, warps: int, shared_bytes: int) -> int:
     taken = -(-(shared_bytes + gpu.reserved_shared_bytes) // _SHARED_UNIT) * _SHARED_UNIT
     by_shared = gpu.shared_bytes // taken
     return max(1, min(gpu.ctas, gpu.warps // warps, by_registers, by_shared))
+
+
+def _fastest_gbps(gpu: Gpu) -> float:
+    """At which its memory can be read."""
+    return max(gbps for _, gbps in (*gpu.clean, *gpu.dirty))
 
 
 def _curve(gpu: Gpu, curve: Curve) -> tuple[Any, Any]:

@@ -6,6 +6,8 @@ blocks wants too out of L2, all others out of memory.
 
 from __future__ import annotations
 
+import math
+import secrets
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -123,8 +125,10 @@ class _Sample(Tally):
         count[1] += passes
 
 
-def accesses(launch: Launch) -> dict[int, Access]:
-    """By line of the PTX. Runs a few thread blocks once more and leaves memory as it was."""
+def accesses(launch: Launch, drawn: bool = False) -> dict[int, Access]:
+    """By line of the PTX. Runs a few thread blocks and leaves memory as it was. drawn: which ones,
+    nobody can foresee."""
+    ctas = _drawn(launch) if drawn else _spread(launch)
     threads = launch.block[0] * launch.block[1] * launch.block[2]
     samples: list[_Sample] = []
 
@@ -132,7 +136,7 @@ def accesses(launch: Launch) -> dict[int, Access]:
         samples.append(_Sample(blocks, -(-threads // 32), ctas))
         return samples[0]
 
-    emulator.sample(launch, _spread(launch), sampled)
+    emulator.sample(launch, ctas, sampled)
     sample = samples[0]
     found: dict[int, Access] = defaultdict(Access)
     for line, (requests, sectors, lines) in sample.lines.items():
@@ -151,9 +155,20 @@ def accesses(launch: Launch) -> dict[int, Access]:
 
 def _spread(launch: Launch) -> Sequence[int]:
     """The first CTAs of a launch, its middle one and its last."""
-    x, y, z = launch.grid
-    total = x * y * z
+    total = math.prod(launch.grid)
     return sorted({0, min(1, total - 1), total // 2, total - 1})[:_MOST_CTAS]
+
+
+def _drawn(launch: Launch) -> Sequence[int]:
+    """Two neighbours among the CTAs of a launch, and two others."""
+    total = math.prod(launch.grid)
+    if total <= _MOST_CTAS:
+        return _spread(launch)
+    first = secrets.randbelow(total - 1)
+    found = {first, first + 1}
+    while len(found) < _MOST_CTAS:
+        found.add(secrets.randbelow(total))
+    return sorted(found)
 
 
 def _levels(sample: _Sample, found: dict[int, Access]) -> None:

@@ -1,4 +1,5 @@
-"""A process that a fork server has made, for the process that waits for it."""
+"""Processes, for the process that waits for them: one that a fork server has made, and what any
+writes."""
 
 from __future__ import annotations
 
@@ -63,3 +64,31 @@ class ForkedProcess:
     def terminate(self) -> None:
         """As of Popen."""
         self.send_signal(signal.SIGTERM)
+
+
+_KEPT_BYTES = 8 << 10
+
+
+class Tail(threading.Thread):
+    """Reads a stream of a process to its end, counts the lines, and keeps the first and the last
+    of it.
+    """
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        super().__init__(daemon=True)
+        self._stream = stream
+        self._last = self.first = b""
+        self.lines = 0
+        self.start()
+
+    def run(self) -> None:
+        """Until nobody holds the other end any more."""
+        while chunk := os.read(self._stream.fileno(), 1 << 16):
+            self._last = (self._last + chunk)[-_KEPT_BYTES:]
+            self.first = (self.first + chunk)[:_KEPT_BYTES]
+            self.lines += chunk.count(b"\n")
+
+    def text(self) -> str:
+        """The last of it, when the process has ended; others may still hold the stream."""
+        self.join(1.0)
+        return self._last.decode("utf-8", "replace").strip()

@@ -3,8 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
-from nvfp4.records.coded_error import CodedError
+
+class CodedError(Exception):
+    """`str(error)` is the sentence, then the hint.
+
+    verdict_code: the kind of error, as a verdict calls it. refusal: whether it says nothing of the
+    submission, only of what is not done here; see docs/emulator.md.
+    """
+
+    verdict_code: ClassVar[str]
+    refusal: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message}\n  hint: {self.hint}"
 
 
 class CaptureError(CodedError):

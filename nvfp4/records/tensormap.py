@@ -7,8 +7,9 @@ which the first eight mean something:
 
     word 0  address
     word 1  bits 0-3 are 2 (the driver leaves them clear), 4-6 rank - 1, 7-10 element type,
-            13-14 swizzle, 15 NaN fill, 16 TF32, 17-18 L2 promotion; the upper half is the
-            stride of dimension 1 in units of 16 bytes
+            13-14 swizzle, 15 NaN fill, 16 TF32, 17-18 L2 promotion, 19-20 what the swizzle
+            moves as a whole: 0 16 bytes, 1 32 bytes; the upper half is the stride of
+            dimension 1 in units of 16 bytes
     word 2  strides of dimensions 2 and 3, 32 bits each
     word 3  stride of dimension 4; then four upper bits for each of the four strides
     word 4  extents - 1 of dimensions 0 and 1, 32 bits each; word 5 of 2 and 3
@@ -102,6 +103,7 @@ _SWIZZLE_SPAN_BYTES = {
     Swizzle.BYTES_32: 32,
     Swizzle.BYTES_64: 64,
     Swizzle.BYTES_128: 128,
+    Swizzle.BYTES_128_ATOM_32: 128,
 }
 
 
@@ -120,7 +122,11 @@ _TYPES = {
     11: DataType.PACKED_16U4_ALIGN8B,
 }
 _KIND = 2
-_KNOWN_BITS = 0xF | 7 << 4 | 15 << 7 | 63 << 13 | 1 << 21
+_KNOWN_BITS = 0xF | 7 << 4 | 15 << 7 | 511 << 13
+_SWIZZLES = {(int(each), 0): each for each in list(Swizzle)[:4]}
+_SWIZZLES[int(Swizzle.BYTES_128), 1] = Swizzle.BYTES_128_ATOM_32
+"""By width and by what is moved as a whole, as they are encoded."""
+_ENCODED_SWIZZLES = {each: codes for codes, each in _SWIZZLES.items()}
 _NAN_FILL = 1 << 15
 _TF32 = 1 << 16
 _AS_TF32 = {
@@ -182,14 +188,16 @@ class TensorMap:
     def pack(self) -> bytes:
         """The descriptor's 128 bytes."""
         element, tf32 = _ENCODED[self.data_type]
+        swizzle, atom = _ENCODED_SWIZZLES[self.swizzle]
         modes = (
             _KIND
             | (self.rank - 1) << 4
             | element << 7
-            | self.swizzle << 13
+            | swizzle << 13
             | self.fill << 15
             | tf32 << 16
             | self.l2_promotion << 17
+            | atom << 19
         )
         strides = [stride // 16 for stride in self.strides_bytes] + [0] * (5 - self.rank)
         upper = sum((stride >> 32) << 4 * i for i, stride in enumerate(strides))
@@ -204,7 +212,8 @@ class TensorMap:
     def unpack(cls, raw: bytes) -> TensorMap:
         """The tensor map in 128 bytes.
 
-        Raises InvalidTensorMap if these are not the bytes of one, or not of a known kind.
+        Raises InvalidTensorMap if these are not the bytes of one, or not of a known kind, and
+        UnsupportedTensorMap.
         """
         if len(raw) != TENSOR_MAP_BYTES:
             raise InvalidTensorMap(f"a tensor map has {TENSOR_MAP_BYTES} bytes, not {len(raw)}")
@@ -218,6 +227,11 @@ class TensorMap:
                 hint="make the descriptor with cuTensorMapEncodeTiled and pass its address "
                 "unchanged",
             )
+        swizzle = _SWIZZLES.get((modes >> 13 & 3, modes >> 19 & 3))
+        if swizzle is None:
+            raise UnsupportedTensorMap(
+                "a tensor map whose swizzle moves more than 32 bytes as a whole is not emulated"
+            )
         data_type = _TYPES[element]
         if modes & _TF32:
             data_type = _AS_TF32.get(data_type, data_type)
@@ -230,7 +244,7 @@ class TensorMap:
             strides_bytes=tuple(strides[: rank - 1]),
             box=tuple(box[:rank]),
             element_strides=(1,) * rank,
-            swizzle=Swizzle(modes >> 13 & 3),
+            swizzle=swizzle,
             l2_promotion=modes >> 17 & 3,
             fill=Fill.NAN if modes & _NAN_FILL else Fill.ZERO,
         )

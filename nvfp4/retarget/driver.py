@@ -17,10 +17,7 @@ LIBRARY = "libcuda.so.1"
 _ERROR_LOG_OPTIONS = (5, 6)  # CU_JIT_ERROR_LOG_BUFFER and its size
 _LOG_BYTES = 8192
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-_NON_PORTABLE_CLUSTERS = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
-_CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 _DEFAULT_SHARED_BYTES = 48 * 1024
-_PORTABLE_CLUSTER = 8
 _ALIGNMENT = 64  # of a parameter: the driver reads tensor maps at multiples of it
 
 # The newest PTX of each release of the driver that changed it; each takes all earlier ones.
@@ -32,12 +29,6 @@ _NEWEST_PTX = {
 }  # fmt: skip
 
 
-class _Attribute(ctypes.Structure):
-    """CUlaunchAttribute."""
-
-    _fields_ = (("id", ctypes.c_uint32), ("_pad", ctypes.c_uint32), ("value", ctypes.c_uint32 * 16))
-
-
 class _Config(ctypes.Structure):
     """CUlaunchConfig."""
 
@@ -46,7 +37,7 @@ class _Config(ctypes.Structure):
         ("block", ctypes.c_uint32 * 3),
         ("shared_bytes", ctypes.c_uint32),
         ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.POINTER(_Attribute)),
+        ("attributes", ctypes.c_void_p),
         ("attribute_count", ctypes.c_uint32),
     )
 
@@ -109,28 +100,6 @@ class Module:
         self._driver = driver
         self._handle = handle
 
-    def variable(self, name: str) -> tuple[int, int]:
-        """(device address, bytes) of a module variable."""
-        address, size = ctypes.c_uint64(), ctypes.c_size_t()
-        self._driver.call(
-            "cuModuleGetGlobal_v2",
-            ctypes.byref(address),
-            ctypes.byref(size),
-            self._handle,
-            name.encode(),
-        )
-        return address.value, size.value
-
-    def read(self, name: str) -> bytes:
-        """The contents of a module variable, once the device is idle."""
-        address, size = self.variable(name)
-        target = ctypes.create_string_buffer(size)
-        self._driver.call("cuCtxSynchronize")
-        self._driver.call(
-            "cuMemcpyDtoH_v2", target, ctypes.c_uint64(address), ctypes.c_size_t(size)
-        )
-        return target.raw
-
     def kernel(self, name: str, parameter_bytes: Sequence[int]) -> Kernel:
         """A kernel whose parameters have these sizes."""
         function = ctypes.c_void_p()
@@ -161,25 +130,23 @@ class Kernel:
         self._start = -ctypes.addressof(self._buffer) % _ALIGNMENT
         base = ctypes.addressof(self._buffer) + self._start
         self._pointers = (ctypes.c_void_p * max(len(offsets), 1))(*(base + o for o in offsets))
-        self._attribute = _Attribute(id=_CLUSTER_DIMENSION)
-        self._config = _Config(attributes=ctypes.pointer(self._attribute))
+        self._config = _Config()
         self._config_address = ctypes.byref(self._config)
         self._launch_ex = driver.library.cuLaunchKernelEx
-        self._shape: tuple[Dim3, Dim3, Dim3, int] | None = None
+        self._shape: tuple[Dim3, Dim3, int] | None = None
         self._allowed_shared_bytes = _DEFAULT_SHARED_BYTES
 
     def launch(
         self,
         grid: Dim3,
         block: Dim3,
-        cluster: Dim3,
         shared_bytes: int,
         parameters: Sequence[bytes],
         stream: int,
     ) -> None:
         """Queues the kernel on a stream."""
         with self._lock:
-            shape = grid, block, cluster, shared_bytes
+            shape = grid, block, shared_bytes
             if shape != self._shape:
                 self._reshape(*shape)
                 self._shape = shape
@@ -190,19 +157,14 @@ class Kernel:
         if code:
             raise self._driver.error("cuLaunchKernelEx", code)
 
-    def _reshape(self, grid: Dim3, block: Dim3, cluster: Dim3, shared_bytes: int) -> None:
+    def _reshape(self, grid: Dim3, block: Dim3, shared_bytes: int) -> None:
         config = self._config
         config.grid, config.block, config.shared_bytes = grid, block, shared_bytes
-        config.attribute_count = 0 if cluster == (1, 1, 1) else 1
-        self._attribute.value[:3] = cluster
         if shared_bytes > self._allowed_shared_bytes:
-            self._set(_MAX_DYNAMIC_SHARED, shared_bytes)
+            self._driver.call(
+                "cuFuncSetAttribute", self._function, _MAX_DYNAMIC_SHARED, shared_bytes
+            )
             self._allowed_shared_bytes = shared_bytes
-        if cluster[0] * cluster[1] * cluster[2] > _PORTABLE_CLUSTER:
-            self._set(_NON_PORTABLE_CLUSTERS, 1)
-
-    def _set(self, attribute: int, value: int) -> None:
-        self._driver.call("cuFuncSetAttribute", self._function, attribute, value)
 
 
 @cache

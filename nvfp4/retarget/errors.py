@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nvfp4.emulator.source import SourceLine
-from nvfp4.records.coded_error import CodedError
+from nvfp4.records.launch_errors import CodedError
 
 
 class RetargetError(CodedError):

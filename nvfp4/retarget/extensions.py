@@ -66,6 +66,7 @@ def _prepare(retarget: str, arch: str, capability: tuple[int, int]) -> None:
 
     number = 10 * capability[0] + capability[1]
     own = retarget == "auto" and arch.strip("sm_af") == str(number)
+    early: Callable[[Mapping[str, Any]], None] | None = None
     offered = retarget != "never" and number >= _OLDEST
     if offered and _COMPILER not in os.environ and builder.CUDA_HOME is not None:
         program = Path(__file__).with_name("nvcc.py")
@@ -73,20 +74,34 @@ def _prepare(retarget: str, arch: str, capability: tuple[int, int]) -> None:
         how = "never" if own else retarget
         words = (sys.executable, program, how, arch, number, _rules(), nvcc)
         os.environ[_COMPILER] = shlex.join(map(str, words))
+        if how != "never":
+            early = functools.partial(_refuse_early, nvcc, how, arch, number)
     toolkit = os.path.realpath(builder.CUDA_HOME or "")
     made_by = (os.environ.get(_COMPILER, ""), toolkit, torch.__version__, sys.version)
     digest = hashlib.sha256("\n".join(made_by).encode()).hexdigest()[:16]
     root = os.environ.get(_FOLDER) or builder.get_default_build_root()
     os.environ[_FOLDER] = str(Path(root, f"sm_{number}-{digest}"))
     builder.FileBaton = Turn
-    builder._write_ninja_file_and_build_library = _explained(builder)
+    builder._write_ninja_file_and_build_library = _explained(builder, early)
     # As on the contest's machines, where compilers look into CUTLASS's folder.
     folders = [os.environ.get(_INCLUDED, ""), *map(str, image_headers.cutlass_folders())]
     os.environ[_INCLUDED] = os.pathsep.join(filter(None, folders))
 
 
-def _explained(builder: Any) -> Callable[..., Any]:
-    """torch's function that builds, with errors in short. Where a header of the contest's machines
+def _refuse_early(
+    nvcc: Path, retarget: str, arch: str, number: int, named: Mapping[str, Any]
+) -> None:
+    """Raises NotRetargetable where no build can lead to code for this GPU."""
+    from nvfp4.retarget.early import Early
+
+    Early(nvcc, retarget, arch, number).refuse(named)
+
+
+def _explained(
+    builder: Any, early: Callable[[Mapping[str, Any]], None] | None
+) -> Callable[..., Any]:
+    """torch's function that builds, with errors in short. early: raises where no build can help.
+    Where a header of the contest's machines
     is missing, it raises NotInstalled; what has failed is built again when asked for, where torch
     would load nothing. Errors of the source alone are not: all processes of a judgement ask.
     """
@@ -97,6 +112,8 @@ def _explained(builder: Any) -> Callable[..., Any]:
         failure = Failure.of(named)
         try:
             failure.refuse_again()
+            if early is not None:
+                early(named)
             return original(*arguments, **named)
         except RuntimeError as error:
             builder.JIT_EXTENSION_VERSIONER.entries.clear()

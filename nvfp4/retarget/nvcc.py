@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from nvfp4.capture.cuda.flags import device_linking, split_architectures
-from nvfp4.capture.device import runs_on
+from nvfp4.capture.device import fits
 from nvfp4.retarget.extensions import REPORT
 from nvfp4.retarget.nvcc_steps import BuildFailed, UnknownSteps, output_of, run_steps
 
@@ -83,11 +83,6 @@ def _for_target(step: str, arch: str, target: str) -> str:
     return re.sub(rf"\b(arch=sm_|sm=|profile=sm_|gpu-name=sm_){number}\b", rf"\g<1>{wanted}", step)
 
 
-def _fits(codes: list[str], number: int) -> bool:
-    """Whether the GPU runs one of the codes that the arguments name, or none is named."""
-    return not codes or any(runs_on(code, divmod(number, 10)) for code in codes)
-
-
 def fits_not(said: str) -> bool:
     """Whether an error among what nvcc printed may be one of the architecture."""
     errors = [line for line in said.splitlines() if _error.search(line)]
@@ -132,8 +127,8 @@ def main(arguments: list[str]) -> int:
     report = Path(f"{output_of(words) or 'a.o'}{REPORT}")
     report.unlink(missing_ok=True)
     said = ""
-    fits = retarget == "auto" and _fits(split_architectures(words)[1], int(number))
-    if fits or retarget == "never":
+    natively = retarget == "auto" and fits(split_architectures(words)[1], int(number))
+    if natively or retarget == "never":
         try:
             print(_natively(nvcc, words), end="", file=sys.stderr)
             return 0

@@ -12,9 +12,8 @@ from nvfp4.emulator.ptx.parser import ModuleParser
 from nvfp4.emulator.ptx.syntax import Instruction, Module
 from nvfp4.retarget import narrow_floats, rules  # noqa: F401  (fills the table)
 from nvfp4.retarget.errors import NotRetargetable
-from nvfp4.retarget.refusals import refusal
 from nvfp4.retarget.sequence import RULES, Impossible, Sequence
-from nvfp4.retarget.targets import Target, parse_target
+from nvfp4.retarget.targets import Target, parse_target, refusal
 
 Version = tuple[int, int]
 Edit = tuple[int, int, str]

@@ -1,9 +1,12 @@
-"""Architectures that PTX is rewritten for."""
+"""Architectures that PTX is rewritten for, and the instructions of later ones that nothing can take
+the place of, by name."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 _NAME = re.compile(r"sm_(\d+)([af]?)")
 # Architectures with features of their own, which PTX asks for by the suffix.
@@ -50,3 +53,73 @@ def target_of(capability: tuple[int, int]) -> Target:
     if number < 80:
         raise ValueError(f"sm_{number} is older than sm_80, the first that PTX is rewritten for")
     return Target(number, "a" if number in _SPECIFIC else "")
+
+
+Having = Callable[[Target], bool]
+
+
+_BF16 = "before sm_90 bf16 converts from and to f32 only"
+
+
+def _from(number: int) -> Having:
+    return lambda target: target.number >= number
+
+
+def _hopper(target: Target) -> bool:
+    return target.number == 90 and bool(target.suffix)
+
+
+def _tensor_memory(target: Target) -> bool:
+    return target.has_tensor_memory
+
+
+def _rtx_blackwell(target: Target) -> bool:
+    return target.number >= 120 and bool(target.suffix)
+
+
+# (opcode, who has it, what it is)
+_ONLY: tuple[tuple[str, Having, str], ...] = (
+    (r"tcgen05\.", _tensor_memory, "tensor memory and its tensor cores exist on sm_100a only"),
+    (r"wgmma\.", _hopper, "wgmma exists on sm_90a only"),
+    (
+        r"mma\..*(kind::|block_scale|mxf|e2m1|e2m3|e3m2)",
+        _rtx_blackwell,
+        "products of block-scaled and 4 and 6-bit matrices by mma exist on sm_120a only",
+    ),
+    (r"mma\..*\.(e4m3|e5m2)\.", _from(89), "tensor cores take 8-bit floats from sm_89 on"),
+    (r"clusterlaunchcontrol\.", _from(100), "a running CTA asks for another from sm_100 on"),
+    (
+        r"cp\.async\.bulk\..*(gather4|scatter4|im2col::w|cta_group::2)",
+        _tensor_memory,
+        "this form of a bulk copy starts with sm_100",
+    ),
+    (
+        r"(cp\.async\.bulk|cp\.reduce\.async|st\.async|red\.async|tensormap)\b",
+        _from(90),
+        "copies by the engine (TMA) start with sm_90",
+    ),
+    (r"(st|red)\.async\..*mmio", _from(100), "it starts with sm_100"),
+    (r"st\.bulk", _from(100), "it starts with sm_100"),
+    (r"multimem\.", _from(90), "it starts with sm_90"),
+    (r"barrier\.cluster", _from(90), "clusters start with sm_90"),
+    (r"mbarrier\..*(expect_tx|complete_tx|cluster)", _from(90), "it starts with sm_90"),
+    (r"(setp|set|tanh|ex2)\..*bf16", _from(90), "bf16 has it from sm_90 on"),
+    (r"cvt\.(?!f32\.)(\w+\.)*bf16\.(?!f32$)\w+$", _from(90), _BF16),
+    (r"cvt\.(?!f32\.bf16$)(\w+\.)*bf16$", _from(90), _BF16),
+    (r"cvt\.(rn|rz)\.(\w+\.)*tf32", _from(90), "it starts with sm_90"),
+    (r"cvt\.rn\.(\w+\.)*satfinite\.tf32", _from(100), "it starts with sm_100"),
+    (r"fma\..*oob", _from(90), "it starts with sm_90"),
+    (r"(min|max)\..*xorsign", _from(86), "it starts with sm_86"),
+    (r"stmatrix\.", _from(90), "it starts with sm_90"),
+    (r"(ldmatrix|stmatrix)\..*(m16n16|m8n16|m16n8)", _from(100), "it starts with sm_100"),
+    (r"(?!mapa|getctarank).*shared::cluster", _from(90), "clusters start with sm_90"),
+)
+
+
+@lru_cache(maxsize=4096)
+def refusal(opcode: str, target: Target) -> str | None:
+    """Why nothing can take the place of an instruction; None where that is not so."""
+    for pattern, has, why in _ONLY:
+        if re.match(pattern, opcode) and not has(target):
+            return why
+    return None

@@ -18,6 +18,9 @@ _at_fdcwd, _at_recursive, _read_only = -100, 0x8000, 1
 _private_bytes = 1 << 30
 """Of /tmp and of /dev/shm, which take memory."""
 
+_PRIVATE_FILES = 1 << 18
+"""Of each, as a file without contents takes memory, too."""
+
 _few = "mode=755,size=1048576"
 """A file system for folders and links."""
 
@@ -89,7 +92,7 @@ def show_only(
 
 
 def _size() -> str:
-    return f"size={_private_bytes}"
+    return f"size={_private_bytes},nr_inodes={_PRIVATE_FILES}"
 
 
 def _opened(paths: Iterable[Path]) -> dict[Path, int]:

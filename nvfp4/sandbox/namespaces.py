@@ -103,6 +103,7 @@ def _continue_inside(writable: list[Path], private: list[Path], with_pids: bool)
     isolation.die_with_parent()
     if os.getppid() != outermost:  # it ended before that
         os._exit(1)
+    _leave_session()
     try:
         _unshare(_without_pids | (_new_pids if with_pids else 0))
         if with_pids:
@@ -138,13 +139,20 @@ def _continue_watched(writable: list[Path]) -> None:
         isolation.die_with_parent()
         if os.getppid() != outermost:
             os._exit(1)
+        _leave_session()
         return
     isolation.adopt_orphans()  # or they would be nobody's of those that are watched
     close_all_but([2], files)
     with contextlib.suppress(OSError):  # of Linux before 5.3
-        _watch(child, os.pidfd_open(child), Totals(child, writable))
+        _watch(child, os.pidfd_open(child), Totals(child, writable, gives_way=not uses_gpu()))
     _, status = os.waitpid(child, 0)
     _end_as(status)
+
+
+def _leave_session() -> None:
+    """Linux may give each session a share of the cores: whoever watches has one of its own."""
+    with contextlib.suppress(OSError):  # of whoever leads one
+        os.setsid()
 
 
 def _watch(child: int, ended: int, totals: Totals) -> None:
@@ -172,7 +180,7 @@ def _wait_outside(child: int, read_fd: int, writable: list[Path]) -> None:
     isolation.adopt_orphans()
     said = said.removeprefix(_ready)
     if not said:
-        _watch(child, read_fd, Totals(child, writable))
+        _watch(child, read_fd, Totals(child, writable, gives_way=not uses_gpu()))
         said = os.read(read_fd, 4096)
     _, status = os.waitpid(child, 0)
     _end_as(int(said) if said else status)

@@ -65,6 +65,8 @@ _numbers = {
     "inotify_init": (253, _NOWHERE),
     "inotify_init1": (294, 26),
     "fanotify_init": (300, 262),
+    # Of which a machine has few.
+    "io_setup": (206, 0),
     "clone3": (435, 435),  # whose flags a filter cannot read; C libraries then call clone
     # By their first argument.
     "clone": (56, 220),

@@ -8,7 +8,7 @@ import torch
 
 from nvfp4.records.options import Options
 from nvfp4.retarget import extensions, run_time, target_of
-from nvfp4.retarget.executor import Executor
+from nvfp4.retarget.translator import Translator
 from nvfp4.worker.runner import Refused
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ class Fitting:
         self._options = options
         self._retargeting: Any = None
         self._extensions = extensions.Extensions()
-        self._modules: Executor | None = None
+        self._translator: Translator | None = None
         self._capability = torch.cuda.get_device_capability  # which may be told otherwise later
         extensions.start(options.retarget, options.arch, self._capability)
         if options.retarget != "never":
@@ -49,20 +49,21 @@ class Fitting:
     def kernels(self) -> list[dict[str, Any]]:
         """What was rewritten so far."""
         found = self._extensions.kernels()
-        for one in (self._modules, self._retargeting):
-            found += one.kernels() if one else []
-        return found
+        return found + (self._translator.kernels() if self._translator else [])
+
+    def _own_translator(self) -> Translator:
+        if self._translator is None:
+            self._translator = Translator(str(target_of(self._capability())))
+        return self._translator
 
     def _translate(self, ptx: str) -> str:
-        if self._modules is None:
-            self._modules = Executor(str(target_of(self._capability())))
-        return self._modules.translate(ptx)
+        return self._own_translator().translate(ptx)
 
     def _start(self) -> None:
         # It takes a second to import, which most submissions need not spend.
         from nvfp4.retargeting import install
 
-        self._retargeting = install(self._options.arch)
+        self._retargeting = install(self._own_translator(), self._options.arch)
 
     def _may_be_retargeted(self, error: BaseException) -> bool:
         if self._options.retarget != "auto" or self._retargeting is not None:

@@ -21,7 +21,6 @@ from scripts.fidelity.ptx import Module, truth_tables
 
 Array = np.ndarray[Any, Any]
 THREADS = 256
-_ALONE = (1, 1, 1)
 _PIECE = 1 << 16
 
 
@@ -69,7 +68,7 @@ def on_device(module: Module, inputs: Sequence[Array]) -> list[Array]:
     loaded = installed_driver().load(module.text)
     for name, grid, parameters in _launches(module, arrays, [each.data_ptr() for each in tensors]):
         kernel = loaded.kernel(name, [len(each) for each in parameters])
-        kernel.launch(grid, (THREADS, 1, 1), _ALONE, 0, parameters, 0)
+        kernel.launch(grid, (THREADS, 1, 1), 0, parameters, 0)
     found = [tensor.cpu().numpy() for tensor in tensors[len(inputs) :]]
     return [raw.view(dtype) for raw, dtype in zip(found, module.outputs, strict=True)]
 

@@ -136,7 +136,7 @@ def compare_fills() -> Iterator[Outcome]:
         out = to_device(np.zeros(TILE_BYTES, np.uint8))
         raw = encoded(replace(here, address=there.data_ptr()))
         parameters = [raw, out.data_ptr().to_bytes(8, "little")]
-        copy.launch((1, 1, 1), (1, 1, 1), (1, 1, 1), 0, parameters, 0)
+        copy.launch((1, 1, 1), (1, 1, 1), 0, parameters, 0)
         emulated = np.zeros(TILE_BYTES, np.uint8)
         parameters = [here.pack(), emulated.ctypes.data.to_bytes(8, "little")]
         buffers = [

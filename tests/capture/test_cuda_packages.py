@@ -1,4 +1,4 @@
-"""Packages that launch CUDA kernels: cuda.core, CuPy, and those that are refused."""
+"""Packages that launch CUDA kernels: cuda.core, and those that are refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import torch
 from nvfp4.capture.cuda.toolchain import find_toolchain
 from nvfp4.emulation import Emulation
 from nvfp4.emulator.errors import OutOfBounds
-from nvfp4.records.launch_errors import LaunchRefused, UnsupportedCall
+from nvfp4.records.launch_errors import UnsupportedCall
 
 CUDA = r"""
 extern "C" __global__ void fill(float *out, int n, double value) {
@@ -62,36 +62,10 @@ def test_cuda_core(core: Any, tensor: torch.Tensor) -> None:
     space.close(stream)
 
 
-# CuPy
-
-
-@pytest.fixture(scope="module")
-def cupy(emulated: Emulation) -> ModuleType:
-    return pytest.importorskip("cupy")
-
-
-@pytest.mark.corpus
-def test_raw_kernels_of_cupy(cupy: Any, tensor: torch.Tensor) -> None:
-    fill = cupy.RawKernel(CUDA, "fill", options=("--std=c++17",))
-    with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
-        fill((1,), (32,), (tensor, 30, 1.5))
-    fill((1,), (32,), (tensor.data_ptr(), np.int32(2), np.float64(2.0)))
-    module = cupy.RawModule(code=CUDA, name_expressions=("scale<float, 3>", "over"))
-    scale = module.get_function("scale<float, 3>")
-    scale((1,), (32,), (cupy.asarray(tensor), np.float32(1)))
-    assert tensor.tolist() == [6.0] * 2 + [4.5] * 28 + [0.0] * 2
-    with pytest.raises(OutOfBounds):
-        module.get_function("over")((1,), (1,), (tensor, 32))
-    with pytest.raises(LaunchRefused, match="2048 in all"):
-        fill((1,), (2048,), (tensor, 30, 1.5))
-    with pytest.raises(UnsupportedCall, match="CuPy's arrays need a GPU"):
-        cupy.zeros(4)
-
-
 # Refused
 
 
-@pytest.mark.parametrize("package", ["pycuda"])
+@pytest.mark.parametrize("package", ["cupy", "pycuda"])
 def test_packages_that_need_a_gpu_say_so(
     emulated: Emulation, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,7 +53,7 @@ def test_an_encode_call_against_the_rules_is_named(change: dict, words: str) -> 
     [
         ({"element_strides": (1, 2, 1)}, "element strides"),
         ({"interleave": Interleave.BYTES_16}, "interleaved"),
-        ({"swizzle": Swizzle.BYTES_128_ATOM_32}, "BYTES_128_ATOM_32"),
+        ({"swizzle": Swizzle.BYTES_128_ATOM_64}, "BYTES_128_ATOM_64"),
         ({"data_type": DataType.PACKED_16U6_ALIGN16B}, "PACKED_16U6_ALIGN16B"),
     ],
 )

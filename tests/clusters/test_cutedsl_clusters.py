@@ -109,56 +109,6 @@ def test_what_the_next_block_has(
     assert torch.equal(out.reshape(2, 4, -1), x.reshape(2, 4, -1).roll(-1, 1))
 
 
-@cute.kernel
-def stores_kernel(out: cute.Tensor, told: cutlass.Constexpr, tail: cutlass.Constexpr) -> None:
-    tidx, _, _ = cute.arch.thread_idx()
-    block, _, _ = cute.arch.block_idx()
-    rank = cute.arch.block_idx_in_cluster()
-    tile = cute.arch.alloc_smem(Int32, THREADS)
-    full = cute.arch.alloc_smem(Int64, 1)
-    if tidx == 0:
-        cute.arch.mbarrier_init(full, 1)
-        cute.arch.mbarrier_init_fence()
-        cute.arch.mbarrier_arrive_and_expect_tx(full, 4 * THREADS)
-    if cutlass.const_expr(told):
-        cute.arch.cluster_arrive_relaxed()
-        cute.arch.cluster_wait()
-    cute.arch.store_async_dsmem(tile + tidx, 100 * rank + tidx, full, (rank + 1) % CLUSTER)
-    if cutlass.const_expr(tail):
-        cute.arch.mbarrier_wait(full, 0)
-    out[block, tidx] = cute.make_tensor(tile, cute.make_layout(THREADS))[tidx]
-    cute.arch.cluster_arrive()
-    cute.arch.cluster_wait()
-
-
-@cute.jit
-def stores(out: cute.Tensor, told: cutlass.Constexpr, tail: cutlass.Constexpr) -> None:
-    stores_kernel(out, told, tail).launch(
-        grid=(4, 1, 1), block=(THREADS, 1, 1), cluster=(CLUSTER, 1, 1)
-    )
-
-
-@pytest.mark.parametrize(
-    ("told", "waits", "found"),
-    [
-        (True, True, []),
-        (False, True, ["barrier_misuse", "shared_race"]),
-        (True, False, ["shared_race", "unwritten_shared"]),
-    ],
-)
-def test_asynchronous_stores(
-    emulated: Emulation, told: bool, waits: bool, found: list[str]
-) -> None:
-    out = torch.zeros(4, THREADS, dtype=torch.int32)
-    codes = found_in(emulated, stores, from_dlpack(out), told, waits)
-    if found:
-        assert set(codes) & set(found)
-        return
-    assert codes == []
-    sender = (torch.arange(4) + 3) % 4
-    assert torch.equal(out, (100 * sender[:, None] + torch.arange(THREADS)).to(torch.int32))
-
-
 # --- a pipeline whose tiles are multicast --------------------------------------------------
 
 

@@ -67,3 +67,55 @@ def test_a_kernel_that_begins_early(emulated: Emulation, waits: bool) -> None:
     read[(1,)](x, y, True, launch_pdl=True)
     assert emulated.launches[-1].findings == []
     assert y.tolist() == list(range(6, 38))
+
+
+@triton.jit
+def multiply(a, b, c, K, N: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    columns, k = tl.arange(0, N), tl.arange(0, 64)
+    sums = tl.zeros((BLOCK, N), tl.float32)
+    for start in range(0, K, 64):
+        left = tl.load(a + rows[:, None] * K + start + k[None, :])
+        right = tl.load(b + columns[None, :] * K + (start + k)[:, None])
+        sums = tl.dot(left, right, sums)
+    tl.store(c + rows[:, None] * N + columns[None, :], sums)
+
+
+def test_a_product_on_the_tensor_cores_of_a_cluster(emulated: Emulation) -> None:
+    torch.manual_seed(1)
+    a, b = (torch.randint(-3, 4, (rows, 128), device="cuda").half() for rows in (256, 64))
+    c = torch.empty(256, 64, device="cuda")
+    multiply[(1,)](a, b, c, 128, N=64, BLOCK=256, num_ctas=2)
+    assert emulated.launches[-1].tensor_instructions > 0
+    assert emulated.launches[-1].findings == []
+    assert torch.equal(c, a.float() @ b.float().T)
+
+
+@triton.jit
+def multiply_fp4(a, sa, b, sb, c, K: tl.constexpr, N: tl.constexpr):  # type: ignore[no-untyped-def]
+    rows, columns = tl.arange(0, 128), tl.arange(0, N)
+    pairs, blocks = tl.arange(0, K // 2), tl.arange(0, K // 16)
+    left = tl.load(a + rows[:, None] * (K // 2) + pairs[None, :])
+    right = tl.load(b + columns[:, None] * (K // 2) + pairs[None, :])
+    scales = tl.load(sa + rows[:, None] * (K // 16) + blocks[None, :])
+    others = tl.load(sb + columns[:, None] * (K // 16) + blocks[None, :])
+    sums = tl.dot_scaled(left, scales, "e2m1", right.T, others, "e2m1")
+    tl.store(c + rows[:, None] * N + columns[None, :], sums)
+
+
+def test_a_product_of_fp4_with_block_scales(emulated: Emulation) -> None:
+    torch.manual_seed(1)
+    table = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    table = torch.cat((table, -table))
+    codes = [torch.randint(0, 256, (rows, 64), dtype=torch.uint8) for rows in (128, 32)]
+    scales = [torch.randint(1, 4, (rows, 8)).to(torch.float8_e4m3fn) for rows in (128, 32)]
+    c = torch.empty(128, 32, device="cuda")
+    operands = (each.cuda() for pair in zip(codes, scales, strict=True) for each in pair)
+    multiply_fp4[(1,)](*operands, c, K=128, N=32)
+    values = [
+        table[torch.stack((each & 15, each >> 4), -1).reshape(len(each), -1).long()]
+        * scale.float().repeat_interleave(16, 1)
+        for each, scale in zip(codes, scales, strict=True)
+    ]
+    assert emulated.launches[-1].tensor_instructions > 0
+    assert torch.equal(c.cpu(), values[0] @ values[1].T)

@@ -273,6 +273,10 @@ def test_an_arrival_before_the_initialisation_is_seen_is_a_race() -> None:
     body = body.replace("barrier.cluster.arrive.relaxed; barrier.cluster.wait;", "")
     with pytest.raises((errors.SharedRace, errors.BarrierMisuse), match="initialis"):
         run(body, out(), grid=2, block=64, cluster=2)
+    without_wait = _with(f"{REMOTE_ARRIVE} {WAIT} barrier.cluster.wait; {SYNC}", 64)
+    without_wait = without_wait.replace("relaxed; barrier.cluster.wait;", "relaxed; bar.sync 0;", 1)
+    with pytest.raises(errors.SharedRace, match="is used, and nothing orders that after its init"):
+        run(without_wait, out(), grid=2, block=64, cluster=2)
     unfenced = _with(f"{REMOTE_ARRIVE} {WAIT} {SYNC}", 64)
     unfenced = unfenced.replace("fence.mbarrier_init.release.cluster;", "")
     assert codes(run(unfenced, out(), grid=2, block=64, cluster=2)) == ["shared_race"]

@@ -105,11 +105,6 @@ def test_an_unknown_modifier_is_not_skipped() -> None:
         run(f"{MINE} ld.global.frobnicate.u32 %r5, [%d0];", out(32))
 
 
-def test_pairs_of_ctas_are_named_as_not_emulated() -> None:
-    with pytest.raises(UnsupportedInstruction, match=r"tcgen05\.shift.*cta_group::2"):
-        run("tcgen05.shift.cta_group::2.down [%r1];", out(32))
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [

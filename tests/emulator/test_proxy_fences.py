@@ -12,13 +12,18 @@ SHARED = ".shared .align 1024 .b8 s[8192]; .shared .align 8 .b64 bar;"
 FENCE = "fence.proxy.async.shared::cta;"
 
 
-def store(before: str, after: str, wait: str = "cp.async.bulk.wait_group.read 0;") -> LaunchReport:
+COMMIT = "cp.async.bulk.commit_group;"
+
+
+def store(
+    before: str, after: str, wait: str = "cp.async.bulk.wait_group.read 0;", commit: str = COMMIT
+) -> LaunchReport:
     """Every thread sets a word; the first copies all to global memory. before, after: the barrier
     between the two."""
     target = aligned(out())
     body = f"""mov.u32 %r10, s; shl.b32 %r11, %r0, 2; add.u32 %r12, %r10, %r11;
     st.shared.u32 [%r12], %r0; {before} bar.sync 0; setp.eq.u32 %p1, %r0, 0; @!%p1 bra E; {after}
-    cp.async.bulk.global.shared::cta.bulk_group [%q0], [%r10], 256; cp.async.bulk.commit_group;
+    cp.async.bulk.global.shared::cta.bulk_group [%q0], [%r10], 256; {commit}
     {wait} E:"""
     report = run(body, target, block=64, before=SHARED)
     assert (target == np.arange(64)).all()
@@ -77,6 +82,30 @@ def test_a_bulk_store_has_to_be_waited_for_before_the_thread_ends(wait: str) -> 
     (found,) = store(FENCE, "", wait).findings
     assert found.code == "unwaited_store"
     assert store(FENCE, "", "cp.async.bulk.wait_group 0;").findings == []
+
+
+@pytest.mark.parametrize(("left", "codes"), [(0, []), (1, []), (2, ["shared_race"])])
+def test_a_wait_is_for_all_groups_but_the_latest(left: int, codes: list[str]) -> None:
+    """Two stages are stored from in turn: before a third value comes into the first stage, one
+    group may be under way."""
+    targets = aligned(out(192))
+    body = f"""mov.u32 %r10, s; setp.eq.u32 %p1, %r0, 0; mov.u32 %r6, 0;
+    LOOP: and.b32 %r7, %r6, 1; shl.b32 %r7, %r7, 8; add.u32 %r11, %r10, %r7;
+    shl.b32 %r12, %r0, 2; add.u32 %r12, %r12, %r11; add.u32 %r13, %r6, %r0;
+    st.shared.u32 [%r12], %r13; {FENCE} bar.sync 0; @!%p1 bra NEXT;
+    mul.wide.u32 %d1, %r6, 256; add.u64 %d1, %q0, %d1;
+    cp.async.bulk.global.shared::cta.bulk_group [%d1], [%r11], 256; cp.async.bulk.commit_group;
+    cp.async.bulk.wait_group.read LEFT; NEXT: bar.sync 0;
+    add.u32 %r6, %r6, 1; setp.lt.u32 %p3, %r6, 3; @%p3 bra LOOP;
+    @%p1 cp.async.bulk.wait_group.read 0;"""
+    report = run(body.replace("LEFT", str(left)), targets, block=64, before=SHARED)
+    assert [found.code for found in report.findings] == codes
+    assert targets.tolist() == [i + stage for stage in range(3) for i in range(64)]
+
+
+def test_a_copy_that_is_in_no_group_is_waited_for_by_nobody() -> None:
+    (found,) = store(FENCE, "", "cp.async.bulk.wait_group 0;", commit="").findings
+    assert found.code == "unwaited_store"
 
 
 def test_a_value_that_was_used_has_arrived_before_the_next_copy() -> None:

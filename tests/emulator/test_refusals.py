@@ -111,7 +111,6 @@ refused_kernels = [
     "bar.arrive 1;",
     "discard.global.L2 [%q0], 64;",
     "istypep.texref %p0, %d0;",
-    "tcgen05.shift.cta_group::2.down [%r1];",
     "tcgen05.frobnicate.cta_group::1 [%r1];",
     "tcgen05.ld.sync.aligned.8x32b.x1.b32 {%r1}, [%r2];",
     "tcgen05.ld.sync.aligned.32x32b.x2.b32 {%r1}, [%r2];",
@@ -125,7 +124,19 @@ refused_kernels = [
     "tcgen05.mma.cta_group::1.kind::f16 [%r1], %d1, %d2, %r3, %p1, 1, 1;",
     "tcgen05.mma.cta_group::1.kind::mxf4.block_scale.block16 [%r1], %d1, %d2, %r3, [%r4], [%r5],"
     "%p1;",
-    "wgmma.fence.sync.aligned;",
+    "wgmma.frobnicate.sync.aligned;",
+    "wgmma.wait_group.sync.aligned %r1;",
+    "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {%r1, %r2, %r3, %r4}, %d1, %d2, %r5, 0,"
+    "%p1, 1, 1, 0, 0;",
+    "wgmma.mma_async.sync.aligned.m64n8k256.s32.b1.b1.and.popc {%r1, %r2, %r3, %r4}, %d1, %d2,%p1;",
+    "wgmma.mma_async.sync.aligned.m64n8k8.f32.f16.f16 {%r1, %r2, %r3, %r4}, %d1, %d2, %p1, 1, 1,"
+    "0, 0;",
+    "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%r1, %r2, %r3, %r4}, %d1, %d2, %p1;",
+    "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%r1, %r2, %r3, %r4}, %d1, %d2, %p1, 2, 1,"
+    "0, 0;",
+    "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%r1, %r2, %r3, %r4}, %d1, %d2, %p1, %r5, 1,"
+    "0, 0;",
+    "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%r1, %r2}, %d1, %d2, %p1, 1, 1, 0, 0;",
     "st.const.u32 [%q0], %r0;",
     "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%r1, %r2}, [%r0];",
     "ldmatrix.sync.aligned.m8n8.shared.b16 {%r1}, [%r0];",

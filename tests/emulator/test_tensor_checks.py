@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import struct
 from typing import Any
 
 import numpy as np
 import pytest
+from ptx_harness import aligned, ptx_of, run
 from tensor_harness import (
     BARRIER,
     COMMIT,
@@ -16,10 +18,12 @@ from tensor_harness import (
     core_matrices,
     descriptor,
     execute,
+    kernel,
     read_back,
     registers,
 )
 
+from nvfp4 import emulator
 from nvfp4.emulator import LaunchReport
 from nvfp4.emulator.errors import (
     Deadlock,
@@ -30,6 +34,8 @@ from nvfp4.emulator.errors import (
     UnsupportedInstruction,
     UnwrittenTensor,
 )
+from nvfp4.records.launch import Buffer, Launch, ListedMemory
+from nvfp4.records.tensormap import DataType, Swizzle, TensorMap
 
 Array = np.ndarray[Any, Any]
 
@@ -87,6 +93,21 @@ def test_a_product_that_is_waited_for_is_right_and_blamed_for_nothing() -> None:
     assert np.array_equal(out.view(np.float32), a @ b.T)
     assert not report.findings
     assert (report.tensor_instructions, report.tensor_cycles) == (1, 36)
+    assert (report.tensor_bytes_read, report.tensor_bytes_written) == (128 * 16 * 4, 0)
+
+
+def test_an_explanation_counts_products_and_traffic_at_their_lines() -> None:
+    tiles = [core_matrices(each.view(np.uint8).reshape(len(each), -1)) for each in matrices()]
+    data, out = aligned(np.concatenate(tiles)), np.zeros((128, 16), np.uint32)
+    arrays = {"data": data, "out": out}
+    text = ptx_of(kernel(ISSUE + WAIT + read_back(16), 32, data.size // 16), 2)
+    launch = Launch(
+        text, "k", (1, 1, 1), (128, 1, 1), [struct.pack("<Q", x.ctypes.data) for x in (data, out)],
+        TILES + data.size,
+        memory=ListedMemory([Buffer(n, x.ctypes.data, x.nbytes) for n, x in arrays.items()]),
+    )  # fmt: skip
+    (line,) = emulator.cost_of(launch, 10**9).lines
+    assert (line.tensor_products, line.tensor_cycles, line.tensor_bytes) == (1, 36, 128 * 16 * 4)
 
 
 # --- tensor memory that something may still write ---------------------------------------------
@@ -96,6 +117,14 @@ def test_a_load_that_waits_for_no_commit_depends_on_luck() -> None:
     middle = by_one_thread(operands() + PRODUCT) + "bar.sync 0;" + read_back(16)
     with pytest.raises(TensorRace, match="may still be writing it: no wait for a"):
         ran(middle)
+
+
+def test_nor_does_a_load_see_a_copy_that_it_does_not_wait_for() -> None:
+    copy = "tcgen05.cp.cta_group::1.128x128b [%r1], %d5;"
+    assert findings(by_one_thread(operands() + copy + COMMIT) + WAIT + read_back(4), 4) == []
+    unwaited = by_one_thread(operands() + copy) + "bar.sync 0;" + read_back(4)
+    with pytest.raises(TensorRace, match=r"tcgen05\.cp\S* may still be writing it: no wait"):
+        ran(unwaited, 4)
 
 
 def test_the_message_names_both_places() -> None:
@@ -137,6 +166,14 @@ def test_a_product_over_what_a_load_still_reads_is_found() -> None:
     assert findings(ISSUE + WAIT + load + "bar.sync 0;" + second + read_back(16)) == ["tensor_race"]
     unordered = load + "tcgen05.wait::ld.sync.aligned;" + second
     assert findings(ISSUE + WAIT + unordered + read_back(16)) == ["tensor_race"]
+
+
+def test_a_load_is_complete_where_its_value_is_used() -> None:
+    """As in all that CuTe DSL compiles, which never waits for a load."""
+    load = f"tcgen05.ld.sync.aligned.32x32b.x2.b32 {registers(2)}, [%r2];"
+    stored = "mul.wide.u32 %d2, %r0, 4; add.u64 %d2, %q1, %d2; st.global.u32 [%d2], %v0;"
+    assert findings(ISSUE + WAIT + load + stored, 1) == []
+    assert findings(ISSUE + WAIT + load + "bar.sync 1, 128;" + stored, 1) == ["tensor_race"]
 
 
 def test_deallocation_waits_for_all_that_read() -> None:
@@ -194,6 +231,13 @@ def test_shared_memory_is_not_overwritten_while_a_product_reads_it() -> None:
     assert findings(ISSUE + WAIT + store + read_back(16)) == []
 
 
+def test_nor_while_a_copy_to_tensor_memory_reads_it() -> None:
+    copy = by_one_thread(operands() + "tcgen05.cp.cta_group::1.128x128b [%r1], %d5;" + COMMIT)
+    store = f"mov.u32 %r20, {TILES + 64}; mov.u32 %r21, 0; @%p1 st.shared.u32 [%r20], %r21;"
+    assert findings(copy + store + WAIT + read_back(4), 4) == ["tensor_race"]
+    assert findings(copy + WAIT + store + read_back(4), 4) == []
+
+
 def test_nor_by_the_copy_engine() -> None:
     copy = f"""@!%p1 bra COPIED; mov.u32 %r20, {TILES}; mov.u32 %r21, {BARRIER + 8};
     mbarrier.init.shared.b64 [%r21], 1; mbarrier.arrive.expect_tx.shared.b64 _, [%r21], 4096;
@@ -203,6 +247,35 @@ def test_nor_by_the_copy_engine() -> None:
     arrived = f"@!%p1 bra ARRIVED; {arrived} ARRIVED: "
     assert findings(ISSUE + copy + arrived + WAIT + read_back(16)) == ["tensor_race"]
     assert findings(ISSUE + WAIT + copy + arrived + read_back(16)) == []
+
+
+def by_a_tensor_map(swizzle: int, stride: int) -> tuple[list[str], Array]:
+    """(codes of findings, sums) where a tensor map writes rows of a in lines of 32 bytes, and the
+    descriptor reads by another swizzle."""
+    a, b = matrices()
+    source, out = aligned(a), np.zeros((128, 16), np.uint32)
+    tile = TensorMap(
+        DataType.FLOAT16, source.ctypes.data, (16, 128), (32,), (16, 128), (1, 1),
+        swizzle=Swizzle.BYTES_32,
+    )  # fmt: skip
+    copy = by_one_thread(f"""mov.u32 %r20, {TILES}; mov.u32 %r21, {BARRIER + 8}; mov.u32 %r22, 0;
+    mbarrier.init.shared.b64 [%r21], 1; mbarrier.arrive.expect_tx.shared.b64 _, [%r21], {A_BYTES};
+    cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes
+    [%r20], [%q2, {{%r22, %r22}}], [%r21];
+    ARRIVING: mbarrier.try_wait.parity.shared.b64 %p7, [%r21], 0; @!%p7 bra ARRIVING;
+    {operands(a=descriptor(TILES, 16, stride, swizzle))} {PRODUCT} {COMMIT}""")
+    before = np.concatenate([np.zeros(A_BYTES, np.uint8), core_matrices(b.view(np.uint8))])
+    body = kernel(copy + WAIT + read_back(16), 32, before.size // 16)
+    arrays = aligned(before), out, aligned(tile.pack()), source
+    report = run(body, *arrays, block=128, shared_bytes=TILES + before.size + 1024)
+    return [each.code for each in report.findings], out
+
+
+def test_a_descriptor_has_the_swizzle_of_the_tensor_map() -> None:
+    found, out = by_a_tensor_map(6, 256)
+    a, b = (each.astype(np.float32) for each in matrices())
+    assert found == [] and np.array_equal(out.view(np.float32), a @ b.T)
+    assert by_a_tensor_map(4, 256)[0] == ["tensor_swizzle"]
 
 
 # --- what is not the kernel's own -------------------------------------------------------------
@@ -266,14 +339,24 @@ def test_nothing_is_allocated_after_the_permit_is_given_back() -> None:
     faulted(more, TensorMemoryFault, "after tcgen05.relinquish_alloc_permit")
 
 
+def test_the_permit_may_be_kept_until_the_end() -> None:
+    """The manual asks nobody to give it back."""
+    a, b = matrices()
+    tiles = [core_matrices(each.view(np.uint8).reshape(len(each), -1)) for each in (a, b)]
+    data, out = aligned(np.concatenate(tiles)), np.zeros((128, 16), np.uint32)
+    body = kernel(ISSUE + WAIT + read_back(16), 32, data.size // 16)
+    kept = body.replace("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;", "")
+    assert kept != body
+    report = run(kept, data, out, block=128, shared_bytes=TILES + data.size)
+    assert not report.findings
+
+
 def test_an_allocation_that_can_never_be_granted_is_a_deadlock() -> None:
     body = """.shared .align 8 .b32 slot; .reg .b32 %s; mov.u32 %s, slot;
     tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%s], 512;
     tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%s], 32;"""
-    from ptx_harness import out, run
-
     with pytest.raises(Deadlock, match=r"tcgen05\.alloc"):
-        run(body, out(32))
+        run(body, np.zeros(32, np.uint32))
 
 
 def test_lanes_of_a_warp_agree_about_the_address() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from fractions import Fraction
 from typing import Any
 
@@ -168,6 +169,41 @@ def test_infinities_and_nans_come_out_as_such() -> None:
     codes = np.zeros((1, 32), np.uint8)
     bad = fused_dots.block_dots(codes, codes, scales, scales, "ue4m3", c[:, :1], negate=False)
     assert bad.tolist() == [[0x7FFFFFFF]]
+
+
+@pytest.mark.parametrize(("columns", "most_s"), [(8, 60 / 1e5), (256, 60 / 1e3)])
+def test_a_product_of_fp4_takes_little_time(columns: int, most_s: float) -> None:
+    """So that 10^5 of N = 8, or 10^3 of N = 256, take a minute of one core at most."""
+    rng = np.random.default_rng(5)
+    a, b = (rng.integers(0, 256, (rows, 32), np.uint8) for rows in (128, columns))
+    scales = [in_lanes(rng.integers(52, 60, (128, 4), np.uint8)) for _ in range(3)]
+    tiles = [core_matrices(a), core_matrices(b), *scales]
+    starts = TILES + np.cumsum([0, *(each.size for each in tiles)])
+    bits = 1 << 7 | 1 << 10 | columns // 8 << 17 | 1 << 27
+
+    def seconds(count: int) -> float:
+        copies = "".join(
+            f"mov.b64 %d3, {descriptor(start, 0, 128)}; add.u32 %r3, %r1, {column};"
+            "tcgen05.cp.cta_group::1.32x128b.warpx4 [%r3], %d3;"
+            for start, column in zip(starts[2:5], (256, 260, 264), strict=True)
+        )
+        middle = f"""{copies} add.u32 %r3, %r1, 256; add.u32 %r4, %r1, 260;
+        mov.b64 %d5, {descriptor(starts[0], 128, 256)}; mov.b32 %r5, {bits};
+        mov.b64 %d6, {descriptor(starts[1], 128, 256)}; mov.u32 %r30, 0;
+        setp.ne.u32 %p5, %r0, %r0;
+        AGAIN: tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale.block16
+        [%r1], %d5, %d6, %r5, [%r3], [%r4], %p5;
+        setp.eq.u32 %p5, %r0, %r0; add.u32 %r30, %r30, 1;
+        setp.lt.u32 %p9, %r30, {count}; @%p9 bra AGAIN; {COMMIT}"""
+        out = np.zeros((128, 8), np.uint32)
+        text, begun_s = by_one_thread(middle) + WAIT + read_back(8), time.process_time()
+        report = execute(text, tiles, out, columns=512)
+        assert not report.findings
+        return time.process_time() - begun_s
+
+    few, more = (1, 101) if columns == 8 else (1, 5)
+    seconds(few)
+    assert (seconds(more) - seconds(few)) / (more - few) < most_s
 
 
 # --- kinds without block scales, layouts ----------------------------------------------------------

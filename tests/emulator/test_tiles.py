@@ -90,6 +90,17 @@ def test_a_swizzle_moves_16_byte_pieces_by_the_row(swizzle: Swizzle, span: int) 
             assert (got[line, piece ^ (line % (span // 16))] == flat[line, piece]).all()
 
 
+def test_a_swizzle_in_atoms_moves_32_bytes_as_a_whole() -> None:
+    """As of what tensor cores read transposed in 32 bits."""
+    data = aligned(np.random.default_rng(1).integers(0, 256, (16, 128), np.uint8))
+    swizzle = Swizzle.BYTES_128_ATOM_32
+    got = load_tile(data, DataType.UINT8, (128, 16), (0, 0), swizzle=swizzle).reshape(16, 4, 32)
+    flat = data.reshape(16, 4, 32)
+    for line in range(16):
+        for piece in range(4):
+            assert (got[line, piece ^ (line % 4)] == flat[line, piece]).all()
+
+
 @pytest.mark.parametrize("lines", [1, 2, 3, 5, 7])
 @pytest.mark.parametrize(
     ("swizzle", "span"),

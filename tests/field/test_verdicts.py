@@ -21,8 +21,8 @@ ENDLESS_LIMIT_S = 12.0
 
 
 def marks(case: Submission) -> list[pytest.MarkDecorator]:
-    """nvcc takes seconds for each: `make corpus` judges those that do not call themselves quick."""
-    slow = case.folder.name == "cuda" and "quick" not in case.directives
+    """Compilers take seconds for each: `make corpus` judges those that do not call themselves quick."""
+    slow = case.folder.name in ("cuda", "triton") and "quick" not in case.directives
     return [pytest.mark.corpus] if slow else []
 
 

@@ -10,7 +10,7 @@ from twins import WORDS
 
 from nvfp4 import emulator
 from nvfp4.emulator import Buffer, Launch, ListedMemory
-from nvfp4.model.counting import counted
+from nvfp4.model.counting import accesses_of, counted
 from nvfp4.model.prediction import GPUS, Counted, Prediction, predict
 from nvfp4.model.tools import tools
 
@@ -29,7 +29,8 @@ def count(text: str, grid: int, block: int) -> Counted:
     memory.append(Buffer("c", result.ctypes.data, result.nbytes))
     parameters = [struct.pack("<Q", each.ctypes.data) for each in (data, result)]
     launch = Launch(text, "k", (grid, 1, 1), (block, 1, 1), parameters, memory=ListedMemory(memory))
-    return counted(launch, emulator.run(launch, check=False))
+    asked = accesses_of(launch)
+    return counted(launch, emulator.run(launch, check=False), asked)
 
 
 def predicted(text: str, grid: int, block: int, gpu: str = "B200") -> Prediction:

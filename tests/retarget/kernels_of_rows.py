@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from nvfp4.emulator import run_ptx
-from nvfp4.records.launch import Launch
 from nvfp4.retarget import target_of
-from nvfp4.retarget.executor import Executor
+from nvfp4.retarget.driver import installed_driver
+from nvfp4.retarget.translator import Translator
 
 Array = np.ndarray[Any, Any]
 
@@ -94,10 +94,11 @@ def results(text: str, name: str, row: Row, columns: list[Array]) -> Array:
 
 def on_gpu(text: str, grid: int, block: int, arrays: list[Array]) -> Array:
     """The last array after kernel k ran, rewritten, on copies of all of them on the GPU."""
-    executor = Executor(str(target_of(torch.cuda.get_device_capability())))
+    translated = Translator(str(target_of(torch.cuda.get_device_capability()))).translate(text)
     tensors = [torch.from_numpy(each.view(np.uint8).reshape(-1).copy()).cuda() for each in arrays]
     parameters = [struct.pack("<Q", tensor.data_ptr()) for tensor in tensors]
-    executor.run(Launch(text, "k", (grid, 1, 1), (block, 1, 1), parameters))
+    kernel = installed_driver().load(translated).kernel("k", [8] * len(parameters))
+    kernel.launch((grid, 1, 1), (block, 1, 1), 0, parameters, 0)
     found: Array = tensors[-1].cpu().numpy()
     return found.view(arrays[-1].dtype).reshape(arrays[-1].shape)
 

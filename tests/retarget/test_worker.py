@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from nvfp4.cli.display.retargeting import read_retargeted, retargeting_lines
+from nvfp4.cli.display.sentences import retargeting_lines
+from nvfp4.cli.verdict import read_retargeted
 from nvfp4.judge.observing import RetargetedKernels
 from nvfp4.judge.protocol import ResultPipe
 from nvfp4.records.messages import Call, Called, Done, Load, Profile
@@ -54,7 +55,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Any:
     def make(runner: FakeRunner, retarget: str = "auto") -> RetargetedCalls:
         def start(self: Any) -> None:
             runner.retargeted = True
-            self._retargeting = SimpleNamespace(kernels=lambda: [KERNEL, KERNEL])
+            self._translator = SimpleNamespace(kernels=lambda: [KERNEL, KERNEL])
 
         monkeypatch.setattr(Fitting, "_start", start)
         return RetargetedCalls(runner, Options(retarget=retarget))  # type: ignore[arg-type]

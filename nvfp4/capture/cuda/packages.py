@@ -202,8 +202,8 @@ def _is_of_nvcc(path: Path) -> bool:
     return b"__cudaRegisterFatBinary" in path.read_bytes()
 
 
-def _refuse_pycuda(put: Put) -> None:
-    raise UnsupportedCall("PyCUDA needs a GPU", hint=_WHAT_WORKS)
+def _refuse_package(name: str, put: Put) -> None:
+    raise UnsupportedCall(f"{name} needs a GPU", hint=_WHAT_WORKS)
 
 
 def _refuse_numba(put: Put) -> None:
@@ -215,37 +215,6 @@ def _refuse_numba(put: Put) -> None:
     put(CUDADispatcher, "configure", configure)
 
 
-def _adapt_cupy(put: Put) -> None:
-    """Raw kernels take torch's tensors; everything that makes an array is refused."""
-    import cupy
-
-    from nvfp4.capture.cuda import cupy_kernels
-
-    def wrapped(given: Any, *_: Any, **__: Any) -> Any:
-        return cupy_kernels.Array(given) if hasattr(given, "data_ptr") else refuse()
-
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise UnsupportedCall(
-            "CuPy's arrays need a GPU",
-            hint="RawKernel and RawModule work with torch's tensors. " + _WHAT_WORKS,
-        )
-
-    put(cupy, "RawKernel", cupy_kernels.RawKernel)
-    put(cupy, "RawModule", cupy_kernels.RawModule)
-    for name in ("Stream", "ExternalStream", "Device"):
-        put(cupy.cuda, name, cupy_kernels.Idle)
-    for name in ("Event", "get_elapsed_time"):
-        put(cupy.cuda, name, runtime_bindings.refuse_time)
-    for name in ("asarray", "from_dlpack", "fromDlpack"):
-        if hasattr(cupy, name):
-            put(cupy, name, wrapped)
-    for name in (
-        *("ElementwiseKernel", "ReductionKernel", "fuse"),
-        *("array", "empty", "empty_like", "zeros", "zeros_like", "ones", "full", "arange"),
-    ):
-        put(cupy, name, refuse)
-
-
 _ADAPTERS: dict[str, Callable[[Put], None]] = {
     "torch.cuda._utils": _adapt_torch,
     "cuda.bindings.driver": functools.partial(_adapt_bindings, "cuda", "driver"),
@@ -253,7 +222,7 @@ _ADAPTERS: dict[str, Callable[[Put], None]] = {
     "cuda.bindings.runtime": runtime_bindings.adapt,
     "cuda.core": functools.partial(_adapt_core, "cuda.core"),
     "cuda.core.experimental": functools.partial(_adapt_core, "cuda.core.experimental"),
-    "pycuda": _refuse_pycuda,
+    "pycuda": functools.partial(_refuse_package, "PyCUDA"),
     "numba.cuda": _refuse_numba,
-    "cupy": _adapt_cupy,
+    "cupy": functools.partial(_refuse_package, "CuPy"),
 }

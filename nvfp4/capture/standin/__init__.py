@@ -14,8 +14,6 @@ Nothing runs asynchronously and no time can be measured: events refuse to tell o
 
 from __future__ import annotations
 
-from types import TracebackType
-
 import torch
 
 from nvfp4.capture.device import device_for
@@ -61,12 +59,7 @@ class StandIn:
     def __enter__(self) -> StandIn:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.uninstall()
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -77,14 +76,9 @@ class graph:
         self._stream.__enter__()
         self._graph.capture_begin()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         self._graph.capture_end()
-        self._stream.__exit__(kind, error, traceback)
+        self._stream.__exit__(*error)
 
 
 def make_graphed_callables(callables: Any, *_: Any, **__: Any) -> Any:

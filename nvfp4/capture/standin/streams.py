@@ -7,7 +7,6 @@ from __future__ import annotations
 import ctypes
 import itertools
 import threading
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -141,12 +140,7 @@ class StreamContext:
         if self.stream is not None:
             set_stream(self.stream)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         set_stream(self._before)
 
 

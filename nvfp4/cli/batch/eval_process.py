@@ -19,8 +19,7 @@ from typing import IO, Any, NoReturn
 from nvfp4.cli import errors as exits
 from nvfp4.cli.errors import SetupError, error_object, json_schema
 from nvfp4.cli.judging.assess import read_submission
-from nvfp4.cli.judging.processes import end, watched
-from nvfp4.cli.judging.turn import Turn
+from nvfp4.cli.judging.processes import Turn, end, watched
 from nvfp4.cli.problem import package_path
 from nvfp4.cli.text import visible
 

@@ -50,12 +50,8 @@ def failure_of(line: Line) -> tuple[str, str] | None:
         return line["error"]["code"], line["error"]["message"]
     if line["mistake"]:
         return f"mistake.{line['mistake']['code']}", line["mistake"]["message"]
-    contest = [test for test in line["tests"] if test["inputs"] == "contest"]
-    for status in ("fail", "skipped"):
-        for case in (*contest, *line["benchmarks"], *line["tests"]):
-            if case["status"] == status and case["failure"]:
-                return case["failure"]["code"], case["failure"]["message"]
-    return "unknown", ""
+    failure = line["decided_by"]["failure"] if line["decided_by"] else {}
+    return failure.get("code", "unknown"), failure.get("message", "")
 
 
 def is_unclear(line: Line) -> bool:

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import geometric_mean
 from typing import Literal
 
 confidence = 0.9
@@ -76,11 +77,6 @@ def compared(baseline: Times, file: Times, threshold: float) -> Comparison:
         [_judged(logs[0], logs[1], shape, threshold) for shape in shapes],
         _judged(total[0], total[1], 0, threshold),
     )
-
-
-def joint_mean(times_us: Sequence[float]) -> float:
-    """The geometric mean."""
-    return math.exp(math.fsum(map(math.log, times_us)) / len(times_us))
 
 
 def _judged(baseline: Times, file: Times, column: int, threshold: float) -> Judged:
@@ -176,7 +172,7 @@ def comparisons_of(rounds: Sequence[Round], threshold: float) -> list[Comparison
 def mean_times_us(rounds: Sequence[Round]) -> list[float]:
     """The geometric mean of each file over shapes and rounds."""
     files = range(len(rounds[0].times_us))
-    return [joint_mean([us for each in rounds for us in each.times_us[file]]) for file in files]
+    return [geometric_mean([us for each in rounds for us in each.times_us[file]]) for file in files]
 
 
 def is_settled(rounds: Sequence[Round], threshold: float) -> bool:

@@ -197,28 +197,20 @@ class Counted:
 
     specs: Sequence[str]
     counts: Sequence[Sequence[dict[str, Any] | None]]
-    unverified: Sequence[Sequence[str | None]] = ()
-    predicted: Sequence[Prediction | None] = ()
+    unverified: Sequence[Sequence[str | None]]
+    predicted: Sequence[Prediction | None]
 
     exit_code = exits.passed
-
-    def prediction(self, file: int) -> Prediction | None:
-        """Of a file."""
-        return self.predicted[file] if self.predicted else None
 
     def predicted_word(self, file: int) -> str | None:
         """Whether a file is predicted to be faster or slower than the first; unclear where the
         intervals overlap, None without predictions."""
-        one, other = self.prediction(0), self.prediction(file)
+        one, other = self.predicted[0], self.predicted[file]
         return None if one is None or other is None else other.word_against(one)
 
     def changes(self, file: int, spec: int) -> dict[str, CountChange]:
         """What one file counts against the first, by name."""
         return count_changes(self.counts[0][spec] or {}, self.counts[file][spec] or {})
-
-    def mark(self, file: int, spec: int) -> str | None:
-        """Why the counts of a file are unverified; None where they are the judge's."""
-        return self.unverified[file][spec] if self.unverified else None
 
     def as_json(self, files: Sequence[File]) -> dict[str, Any]:
         """files: those of the comparison."""
@@ -228,16 +220,16 @@ class Counted:
                     "file": file.label,
                     "baseline": files[0].label,
                     "predicted": {
-                        "baseline": _prediction(self.prediction(0)),
-                        "file": _prediction(self.prediction(number)),
+                        "baseline": _prediction(self.predicted[0]),
+                        "file": _prediction(self.predicted[number]),
                         "verdict": self.predicted_word(number),
                     },
                     "shapes": [
                         {
                             "spec": spec,
                             "unverified": {
-                                "baseline": self.mark(0, index),
-                                "file": self.mark(number, index),
+                                "baseline": self.unverified[0][index],
+                                "file": self.unverified[number][index],
                             },
                             "counts": {
                                 name: asdict(each)

@@ -60,12 +60,12 @@ _predicted_words = {
 
 def _predictions(files: Sequence[File], result: Counted) -> Iterator[str]:
     """What a model says of the geometric means."""
-    first = result.prediction(0)
+    first = result.predicted[0]
     if first is None:
         return
     yield f"{first.gpu}, predicted by a model, not measured (docs/model.md)"
     for number, file in enumerate(files):
-        said, word = result.prediction(number), result.predicted_word(number) if number else None
+        said, word = result.predicted[number], result.predicted_word(number) if number else None
         text = "no prediction" if said is None else said.text
         text += f": {_predicted_words[word].format(files[0].label)}" if word else ""
         yield f"  {file.label}  {text}"
@@ -130,8 +130,6 @@ def _show_counts(console: Console, files: Sequence[File], result: Counted) -> No
     say(console, _bounds, "dim")
     if any(map(any, result.unverified)):
         say(console, "unverified: counts that the file's own process says", "yellow")
-    if any(each and each["extrapolated"] for counts in result.counts for each in counts):
-        say(console, "counts of large grids are scaled from a sample of thread blocks", "dim")
 
 
 def _count_columns(files: Sequence[File], result: Counted, index: int) -> list[Column]:
@@ -141,7 +139,7 @@ def _count_columns(files: Sequence[File], result: Counted, index: int) -> list[C
     columns = [Column("", [names[name] for name in known], right=False)]
     for number, file in enumerate(files):
         cells = [_count(name, changes[number][name].file) for name in known]
-        mark = "\n(unverified)" if result.mark(number, index) else ""
+        mark = "\n(unverified)" if result.unverified[number][index] else ""
         columns.append(Column(f"{file.label}{mark}", cells))
         if number:
             compared = [_change(name, changes[number][name]) for name in known]

@@ -164,16 +164,39 @@ def _counts(benchmarks: list[BenchmarkResult]) -> list[Column]:
             lambda row: microseconds(row["b200_issue_us"]),
             "the same for issuing these instructions",
         ),
-        *_tensor_column(rows),
+        *_tensor_columns(rows),
     ]
 
 
-def _tensor_column(rows: list[dict[str, Any] | None]) -> list[Column]:
-    """The bound by tensor cores, where a kernel uses those that are counted."""
+def _tensor_columns(rows: list[dict[str, Any] | None]) -> list[Column]:
+    """Products, traffic and the bound by tensor cores, where a kernel uses those that are
+    counted."""
     if not any(row and row.get("tensor_cycles") for row in rows):
         return []
-    cells = ["" if row is None else microseconds(row["b200_tensor_us"]) for row in rows]
-    return [Column("tensor\n>= us", cells, 1, note="the same for the products of tensor cores")]
+
+    def megabytes(row: dict[str, Any]) -> str:
+        return f"{(row['tensor_bytes_read'] + row['tensor_bytes_written']) / 1e6:.2f}"
+
+    return [
+        Column(
+            "tensor\ninstr",
+            ["" if row is None else f"{row['tensor_instructions']:,}" for row in rows],
+            6,
+            note="products of tensor cores",
+        ),
+        Column(
+            "tensor\nMB",
+            ["" if row is None else megabytes(row) for row in rows],
+            7,
+            note="to and from tensor memory",
+        ),
+        Column(
+            "tensor\n>= us",
+            ["" if row is None else microseconds(row["b200_tensor_us"]) for row in rows],
+            1,
+            note="a bound, too: these products at the published rates, on all of a B200",
+        ),
+    ]
 
 
 def _whose(benchmarks: list[BenchmarkResult]) -> list[Column]:

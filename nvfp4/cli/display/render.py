@@ -19,9 +19,13 @@ from nvfp4.cli.display.benchmark_tables import (
 )
 from nvfp4.cli.display.columns import show_table
 from nvfp4.cli.display.console import say
-from nvfp4.cli.display.predictions import predicted_lines
-from nvfp4.cli.display.retargeting import retargeting_lines
-from nvfp4.cli.display.sentences import closing_line, failure_lines, finding_lines, output_lines
+from nvfp4.cli.display.sentences import (
+    closing_line,
+    failure_lines,
+    finding_lines,
+    output_lines,
+    retargeting_lines,
+)
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.text import first_lines, microseconds
 from nvfp4.cli.verdict import BenchmarkResult, Device, TestResult, Verdict
@@ -157,3 +161,18 @@ def alike_lines(tests: list[TestResult]) -> Iterator[Text]:
     yield Text(f"all {len(tests)} tests failed alike, {where}", style="bold red")
     for line in first_lines(first.message or ""):
         yield Text(f"  {line}")
+
+
+def predicted_lines(verdict: Verdict) -> Iterator[Text]:
+    """A line for each benchmark, and the geometric mean; nothing where nothing was predicted."""
+    shown = [each for each in verdict.benchmarks if each.predicted is not None]
+    if not shown:
+        return
+    gpus = sorted({each.predicted.gpu for each in shown if each.predicted})
+    yield Text(f"{', '.join(gpus)}, predicted by a model, not measured (docs/model.md)", "bold")
+    for each in shown:
+        assert each.predicted
+        yield Text(f"  {shape_of(each.spec)!s:<18} {each.predicted.text}")
+    mean = verdict.score.predicted
+    if mean is not None and len(shown) > 1:
+        yield Text(f"  {'geometric mean':<18} {mean.text}")

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 from rich.text import Text
 
-from nvfp4.cli.findings import summarise, who
 from nvfp4.cli.judging.unclear_policy import way_out
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.text import first_lines, seconds, several
 from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict
-from nvfp4.records.failures import BY_SUBMISSION
+from nvfp4.records.failures import BY_SUBMISSION, Finding, Place
 
 _shown_failures = 3
 _shown_findings = 5
 _shown_outputs = 3
+_shown_kernels = 3
+_shown_opcodes = 4
 
 
 def named_results(verdict: Verdict) -> list[tuple[str, TestResult | BenchmarkResult]]:
@@ -68,8 +71,7 @@ def _lines_of(
 
 def finding_lines(verdict: Verdict) -> Iterator[Text]:
     """Each finding once, with its place, how often it was found, and a hint."""
-    results: list[TestResult | BenchmarkResult] = [*verdict.tests, *verdict.benchmarks]
-    summaries = summarise(each.findings for each in results)
+    summaries = summarise(each.findings for each in verdict.results)
     for summary in summaries[:_shown_findings]:
         finding = summary.finding
         yield Text.assemble(("finding: ", "yellow"), f"{summary.place}: {finding.message}")
@@ -117,8 +119,7 @@ def closing_line(verdict: Verdict) -> Text:
 
 
 def _way_out(verdict: Verdict) -> str:
-    results: list[TestResult | BenchmarkResult] = [*verdict.tests, *verdict.benchmarks]
-    return way_out({each.failure.code for each in results if each.failure})
+    return way_out({each.failure.code for each in verdict.results if each.failure})
 
 
 def _passed(verdict: Verdict) -> str:
@@ -183,3 +184,59 @@ def _taken(verdict: Verdict, preposition: str = "in") -> str:
 def _case(result: TestResult | BenchmarkResult) -> str:
     shape = str(shape_of(result.spec))
     return f"{shape}, {result.inputs} inputs" if isinstance(result, TestResult) else shape
+
+
+def retargeting_lines(kernels: list[dict[str, Any]]) -> Iterator[str]:
+    """What was rewritten in each kernel, and what the times mean then."""
+    if not kernels:
+        return
+    source, target = kernels[0]["source"], kernels[0]["target"]
+    yield f"retargeted from {source} to {target}: times hold for this GPU and this code, no other"
+    for kernel in kernels[:_shown_kernels]:
+        opcodes = sorted(kernel["rewritten"].items(), key=lambda item: -item[1])
+        listed = [f"{count} {opcode}" for opcode, count in opcodes[:_shown_opcodes]]
+        if len(opcodes) > _shown_opcodes:
+            listed.append("...")
+        what = ", ".join(listed) or "nothing rewritten"
+        total = kernel["instructions"]
+        yield f"  {kernel['kernel']}: {total} PTX instructions {kernel['added']:+d}: {what}"
+    if len(kernels) > _shown_kernels:
+        yield f"  and {len(kernels) - _shown_kernels} more kernels; --json shows every one"
+
+
+def who(place: Place) -> str:
+    """``, by CTA (0, 1, 0), thread (33, 0, 0)``; empty where it is not known."""
+    if place.cta is None or place.thread is None:
+        return ""
+    return f", by CTA {tuple(place.cta)}, thread {tuple(place.thread)}"
+
+
+@dataclass
+class Summary:
+    """One finding over all cases. cases: how many have it. count: of all of them."""
+
+    finding: Finding
+    cases: int
+    count: int
+
+    @property
+    def place(self) -> str:
+        """``submission.py:57``, or the kernel where no line is known."""
+        found = self.finding
+        if found.file and found.line:
+            return f"{found.file}:{found.line}"
+        return f"kernel {found.kernel}" if found.kernel else "the output"
+
+
+def summarise(cases: Iterable[list[Finding]]) -> list[Summary]:
+    """Each finding once: findings are the same if code, kernel and line are."""
+    seen: dict[tuple[object, ...], Summary] = {}
+    for findings in cases:
+        for finding in findings:
+            same: tuple[object, ...] = (finding.code, finding.kernel, finding.file, finding.line)
+            if finding.line is None:
+                same = (*same, finding.message.partition(":")[0])
+            summary = seen.setdefault(same, Summary(finding, 0, 0))
+            summary.cases += 1
+            summary.count += finding.count or 1
+    return list(seen.values())

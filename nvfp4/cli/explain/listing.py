@@ -81,9 +81,10 @@ def _tensor_cores(kernel: Kernel) -> str:
         if line.tensor_cycles
     )
     bound_us = microseconds(tensor_us(cycles))
+    moved = f", {kernel.tensor_bytes:,} bytes to and from tensor memory" * bool(kernel.tensor_bytes)
     return (
-        f"tensor cores are busy for {short_count(cycles)} cycles, {bound_us} us if all of a B200 "
-        f"work: {shares}"
+        f"{kernel.tensor_products:,} products of tensor cores{moved}; they are busy for "
+        f"{short_count(cycles)} cycles, {bound_us} us if all of a B200 work: {shares}"
     )
 
 

@@ -82,6 +82,8 @@ class Line:
     reads: list[Read]
     us: float | None = None
     without_us: float | None = None
+    tensor_products: int = 0
+    tensor_bytes: int = 0
 
     @property
     def sectors(self) -> int:
@@ -132,6 +134,16 @@ class Kernel:
     sass: list[Code]
     no_sass: str | None
     predicted: Prediction | None = None
+
+    @property
+    def tensor_products(self) -> int:
+        """Products of tensor cores."""
+        return sum(line.tensor_products for line in self.lines)
+
+    @property
+    def tensor_bytes(self) -> int:
+        """Bytes to and from tensor memory."""
+        return sum(line.tensor_bytes for line in self.lines)
 
     @property
     def tensor_cycles(self) -> int:

@@ -18,9 +18,9 @@ busy_s = 10.0
 
 _application = 0x6E767034  # "nvp4", so that no other program's file is taken for ours
 
-_steps = (
+_tables = (
+    "CREATE TABLE sources (sha256 TEXT PRIMARY KEY, content BLOB NOT NULL)",
     """
-    CREATE TABLE sources (sha256 TEXT PRIMARY KEY, content BLOB NOT NULL);
     CREATE TABLE judgements (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         judged_at REAL NOT NULL,
@@ -37,17 +37,14 @@ _steps = (
         flush TEXT,
         elapsed_s REAL,
         environment TEXT NOT NULL,
-        verdict TEXT NOT NULL
-    );
-    CREATE INDEX judgements_of ON judgements (sha256);
+        verdict TEXT NOT NULL,
+        unverified INTEGER NOT NULL
+    )
     """,
-    """
-    ALTER TABLE judgements ADD COLUMN unverified INTEGER NOT NULL DEFAULT 0;
-    """,
+    "CREATE INDEX judgements_of ON judgements (sha256)",
 )
-"""What makes a file of version n one of version n + 1."""
 
-version = len(_steps)
+version = 2
 
 
 class HistoryError(SetupError):
@@ -240,7 +237,7 @@ class History:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             opened = sqlite3.connect(self.path, timeout=busy_s, isolation_level=None)
             with closing(opened) as database:
-                self._upgrade(database)
+                self._prepare(database)
                 yield database
         except (sqlite3.Error, OSError) as error:
             why = getattr(error, "strerror", None) or str(error)
@@ -251,33 +248,33 @@ class History:
                 hint = "Make the file and its folder writable."
             raise HistoryError(f"the history {self.path} cannot be used: {why}", hint) from error
 
-    def _upgrade(self, database: sqlite3.Connection) -> None:
-        """Makes a new or older file one of this version."""
+    def _prepare(self, database: sqlite3.Connection) -> None:
+        """Makes the tables of a new file."""
         database.execute("BEGIN")
-        known = self._known(database)
+        new = self._is_new(database)
         database.execute("COMMIT")
-        if known == version:
+        if not new:
             return
         database.execute("BEGIN IMMEDIATE")
-        for step in _steps[self._known(database) :]:  # another process may have been faster
-            for statement in step.split(";")[:-1]:
-                database.execute(statement)
-        database.execute(f"PRAGMA application_id = {_application}")
-        database.execute(f"PRAGMA user_version = {version}")
+        if self._is_new(database):  # another process may have been faster
+            for table in _tables:
+                database.execute(table)
+            database.execute(f"PRAGMA application_id = {_application}")
+            database.execute(f"PRAGMA user_version = {version}")
         database.execute("COMMIT")
 
-    def _known(self, database: sqlite3.Connection) -> int:
-        """The file's version, 0 for an empty one. Raises HistoryError for one that is not ours."""
+    def _is_new(self, database: sqlite3.Connection) -> bool:
+        """Whether there are no tables. Raises HistoryError for a file that is not ours."""
         ((found,),) = database.execute("PRAGMA user_version")
         ((application,),) = database.execute("PRAGMA application_id")
         ((tables,),) = database.execute("SELECT count(*) FROM sqlite_master")
         if tables and application != _application:
             hint = "Nothing in it was changed. Rename it to begin a new one."
             raise HistoryError(f"{self.path} is no history of nvfp4", hint)
-        if found > version:
+        if tables and found != version:
             hint = "Nothing in it was changed. Use that version, or rename the file."
-            raise HistoryError(f"a newer nvfp4 has written the history {self.path}", hint)
-        return int(found)
+            raise HistoryError(f"another nvfp4 has written the history {self.path}", hint)
+        return not tables
 
 
 def _entry(row: Sequence[Any]) -> Entry:

@@ -56,8 +56,7 @@ def benchmarks_key(lines: list[str]) -> str:
 
 
 def _says_something(verdict: Verdict) -> bool:
-    results: list[TestResult | BenchmarkResult] = [*verdict.tests, *verdict.benchmarks]
-    return not verdict.interrupted or any(each.status != "skipped" for each in results)
+    return not verdict.interrupted or any(each.status != "skipped" for each in verdict.results)
 
 
 def entry_values(verdict: Verdict) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from nvfp4.cli.judging.mistakes import Mistake
 from nvfp4.cli.judging.overlap import Abandoned, BesideTests
 from nvfp4.cli.judging.unclear_policy import Pace, refusal_of
 from nvfp4.cli.judging.warnings import warnings_of
+from nvfp4.cli.problem import shape_of
 from nvfp4.cli.text import visible_json
 from nvfp4.cli.verdict import (
     BenchmarkResult,
@@ -133,7 +134,18 @@ def assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
         if not verdict.benchmarks:
             verdict.benchmarks = _skipped(plan.benchmarks, interrupted)
     verdict.elapsed_s = (verdict.elapsed_s or 0.0) + time.monotonic() - started
+    _mark_tests_without_kernels(verdict)
     verdict.warnings = warnings_of(verdict)
+
+
+def _mark_tests_without_kernels(verdict: Verdict) -> None:
+    """What host code computes in tests shows nothing of the kernels that are benchmarked."""
+    if not any(each.emulation for each in verdict.benchmarks):
+        return
+    for number, test in enumerate(verdict.tests):
+        if test.status == "pass" and not test.emulated and not test.unverified:
+            why = f"{shape_of(test.spec)} launches no kernel, a benchmark does"
+            verdict.tests[number] = replace(test, unverified=why)
 
 
 def _assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:

@@ -8,18 +8,17 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO
 
 from nvfp4.cli.judging.processes import Process, clear, end, prepare, start, watched
 from nvfp4.cli.problem import Problem, flat_files, package_path
 from nvfp4.cli.text import visible
+from nvfp4.records.forked_process import Tail
 from nvfp4.records.options import Options
 from nvfp4.records.reading import open_plain_file
 
@@ -40,9 +39,6 @@ longest_wait_s = 60.0
 
 longest_line_bytes = 64 << 10
 """More than any line that eval.py writes: the rest of a longer one is left out."""
-
-kept_bytes = 8 << 10
-"""Of what a process writes to stderr."""
 
 OnResult = Callable[[str, str], "bool | None"]
 """Is told each result; True ends the run."""
@@ -288,7 +284,7 @@ def _run(
         os.close(write_fd)
     _running.add(process)
     assert process.stderr
-    errors = _Tail(process.stderr)
+    errors = Tail(process.stderr)
     ended = ProcessResult(exit_code=-1, stderr="")
     deadline = time.monotonic() + timeout_s
     try:
@@ -309,25 +305,6 @@ def _run(
     ended.exit_code = process.wait()
     ended.stderr = visible(errors.text())
     return ended
-
-
-class _Tail(threading.Thread):
-    """Reads a stream to its end and keeps the last of it."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        super().__init__(daemon=True)
-        self._stream = stream
-        self._kept = b""
-        self.start()
-
-    def run(self) -> None:
-        while chunk := os.read(self._stream.fileno(), 1 << 16):
-            self._kept = (self._kept + chunk)[-kept_bytes:]
-
-    def text(self) -> str:
-        """What came, when the process has ended; others may still hold the stream."""
-        self.join(1.0)
-        return self._kept.decode("utf-8", "replace").strip()
 
 
 def stop_running() -> None:

@@ -8,15 +8,16 @@ judgement tells why.
 
 from __future__ import annotations
 
+import os
+import re
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from types import TracebackType
+from pathlib import Path
 
 from nvfp4.cli.judging.bot import Bot, stop_running
-from nvfp4.cli.room import core_count, free_bytes
 
 _GIB_EACH, _MOST_GIB = 5, 12
 """Of memory: what g++ and both halves of nvcc take beside each other, and what a build may take
@@ -32,6 +33,8 @@ _MOST_S = 180.0
 """Of a build."""
 
 _LOOK_S = 0.2
+
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def builds(content: bytes) -> bool:
@@ -89,10 +92,23 @@ class BuildAhead:
     def __enter__(self) -> BuildAhead:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
+
+
+def core_count() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def free_bytes() -> int:
+    """Memory that is available, of the machine and of the container; unknown is plenty."""
+    free = 1 << 62
+    with suppress(OSError):
+        found = re.search(r"^MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text(), re.M)
+        free = int(found.group(1)) << 10 if found else free
+    with suppress(OSError, ValueError):  # "max"
+        free = min(free, int(_CGROUP_LIMIT.read_text()))
+    return free

@@ -7,7 +7,6 @@ Where nothing can be forked, as outside of Linux, a judge is a process like any 
 from __future__ import annotations
 
 import atexit
-import contextlib
 import ctypes
 import json
 import os
@@ -18,11 +17,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import ClassVar
 
+from nvfp4.cli.errors import SetupError
 from nvfp4.cli.problem import problem_folder
 from nvfp4.records.forked_process import ForkedProcess
 
@@ -31,6 +31,9 @@ _from_the_start = re.compile(r"PYTHON|LD_|OMP_|MKL_|NUMBA_|TORCH|CUTE_|TRITON_")
 
 _slow_packages = ("cutlass", "triton")
 _set_child_subreaper = 36  # PR_SET_CHILD_SUBREAPER
+
+_TURN = "NVFP4_TURN"
+"""The number of a file that says when it is a process's turn."""
 
 
 class NoServer(Exception):
@@ -118,7 +121,7 @@ class _JudgeServer:
 
 def _packages(folder: Path) -> tuple[str, ...]:
     """What every process of the submission in a folder would load for itself."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         text = (folder / "submission.py").read_text(encoding="utf-8", errors="replace")
         return tuple(each for each in _slow_packages if f"import {each}" in text)
     return ()
@@ -126,7 +129,7 @@ def _packages(folder: Path) -> tuple[str, ...]:
 
 def prepare(folder: Path, environment: dict[str, str]) -> None:
     """Begins to load what ``start`` would wait for."""
-    with contextlib.suppress(NoServer):
+    with suppress(NoServer):
         _JudgeServer.of(environment, _packages(folder))
 
 
@@ -135,7 +138,7 @@ def start(
 ) -> Process:
     """Starts a judge in a folder; see ``judge.entry``. results: a file that it gets as
     POPCORN_FD."""
-    with contextlib.suppress(NoServer):
+    with suppress(NoServer):
         return _JudgeServer.of(environment, _packages(folder)).fork(
             arguments, folder, environment, results
         )
@@ -198,3 +201,38 @@ def clear(folder: Path) -> None:
     """Deletes a folder of any depth and with any permissions."""
     for command in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
         subprocess.run([*command, str(folder)], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+class Turn:
+    """That of another process, which is started before a GPU is free for it: it loads what takes
+    seconds, then waits. fd: for it to inherit, with the variable.
+    """
+
+    def __init__(self) -> None:
+        self.fd, self._ours = os.pipe()
+        self.variable = {_TURN: str(self.fd)}
+
+    def give(self) -> None:
+        """Lets the process go on; one that has ended need not."""
+        with suppress(BrokenPipeError):
+            os.write(self._ours, b"!")
+
+    def __enter__(self) -> Turn:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        os.close(self.fd)
+        os.close(self._ours)
+
+
+def wait_for_turn(load: Callable[[], None]) -> None:
+    """Returns at once where nobody gives turns, else loads first. Raises SetupError where nobody
+    will give one any more."""
+    number = os.environ.pop(_TURN, None)
+    if number is None:
+        return
+    load()
+    given = os.read(int(number), 1)
+    os.close(int(number))
+    if not given:
+        raise SetupError("the batch that this belongs to has ended", "Start it again.")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from nvfp4.cli.problem import leaderboard, shape_of
 from nvfp4.cli.text import several
-from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict, Warning
+from nvfp4.cli.verdict import TestResult, Verdict, Warning
 
 noisy_share = 0.05
 """From this share of the mean on, the spread of the timings is worth a warning."""
@@ -98,20 +98,10 @@ def _is_of_a_deciding_shape(test: TestResult, verdict: Verdict) -> bool:
     return not deciding or test.spec in deciding
 
 
-def _extrapolated(verdict: Verdict) -> Warning | None:
-    counts = [each.emulation for each in verdict.benchmarks if each.emulation]
-    if not any(each["extrapolated"] for each in counts):
-        return None
-    return Warning(
-        "extrapolated",
-        "counts were taken on a sample of the thread blocks and scaled to all of them",
-        "Results of the other thread blocks were not checked.",
-    )
-
-
 def _unverified(verdict: Verdict) -> Warning | None:
-    results: list[TestResult | BenchmarkResult] = [*verdict.tests, *verdict.benchmarks]
-    reasons = [each.unverified for each in results if each.unverified and each.status == "pass"]
+    reasons = [
+        each.unverified for each in verdict.results if each.unverified and each.status == "pass"
+    ]
     if not reasons or not verdict.passed:
         return None
     counts = any(each.emulation and each.unverified for each in verdict.benchmarks)
@@ -125,11 +115,10 @@ def _unverified(verdict: Verdict) -> Warning | None:
 
 
 def _dropped(verdict: Verdict) -> Warning | None:
-    results: list[TestResult | BenchmarkResult] = [*verdict.tests, *verdict.benchmarks]
-    names = list(dict.fromkeys(name for each in results for name in each.dropped))
+    names = list(dict.fromkeys(name for each in verdict.results for name in each.dropped))
     if not names:
         return None
-    cases = sum(bool(each.dropped) for each in results)
+    cases = sum(bool(each.dropped) for each in verdict.results)
     return Warning(
         "dropped",
         f"there was no room for all that was told of {several(cases, 'case')}: {', '.join(names)}",
@@ -177,7 +166,6 @@ _policies: tuple[Callable[[Verdict], Warning | None], ...] = (
     _fails_alone,
     _full_range,
     _other_shape,
-    _extrapolated,
     _unverified,
     _strict,
     _dropped,

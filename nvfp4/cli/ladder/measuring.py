@@ -158,6 +158,9 @@ def _counts(benchmarks: list[BenchmarkResult]) -> Counts | None:
         instructions=32 * found["warp_instructions_total"] / elements,
         sectors=found["sectors_requested"] / max(found["sectors_distinct"], 1),
         bank_conflicts=found["bank_conflicts"],
+        tensor_instructions=found.get("tensor_instructions", 0),
+        tensor_cycles=found.get("tensor_cycles", 0),
+        tensor_bytes=found.get("tensor_bytes_read", 0) + found.get("tensor_bytes_written", 0),
     )
 
 

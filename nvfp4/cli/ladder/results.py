@@ -139,8 +139,10 @@ _schema = 1
 @dataclass(frozen=True)
 class Counts:
     """Of an emulated call of `counted_shape`. instructions: a lane's, for each element of a.
-    sectors: requested ones over distinct ones. Of the costliest kernel, None without ptxas:
-    registers and spilled bytes of a thread, and warps, of 64, that an SM of a B200 holds.
+    sectors: requested ones over distinct ones. tensor_instructions: products of tensor cores, which
+    are busy with them for tensor_cycles; tensor_bytes: to and from tensor memory. Of the costliest
+    kernel, None without ptxas: registers and spilled bytes of a thread, and warps, of 64, that an
+    SM of a B200 holds.
     """
 
     instructions: float
@@ -149,6 +151,9 @@ class Counts:
     registers: int | None = None
     spilled_bytes: int | None = None
     warps_per_sm: int | None = None
+    tensor_instructions: int = 0
+    tensor_cycles: int = 0
+    tensor_bytes: int = 0
 
 
 @dataclass(frozen=True)

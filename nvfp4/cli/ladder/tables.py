@@ -17,6 +17,9 @@ _counted = (
     ("bank", 6, "bank conflicts"),
     ("regs", 5, "registers of a thread, by ptxas"),
     ("occup.", 7, f"warps that an SM of a B200 holds, of {most_warps}"),
+    ("tensor\ninstr", 8, f"products of tensor cores, at {counted_shape}"),
+    ("tensor\ncycles", 8, "how long tensor cores are busy with them, by published rates"),
+    ("tensor\nKB", 9, "to and from tensor memory"),
 )
 
 
@@ -36,6 +39,8 @@ def climb_columns(rungs: Sequence[Rung], steps: Steps, label: str) -> list[Colum
         ),
     ]
     for index, (heading, rank, note) in enumerate(_counted):
+        if heading.startswith("tensor") and not any(row[index] for row in rows):
+            continue
         columns.append(Column(heading, [row[index] for row in rows], rank, note=note))
     for device in timed_devices(rungs, steps):
         cells = [time_cell(judged_on(rung, steps, device)) for rung in rungs]
@@ -74,17 +79,20 @@ def _result(judged: Judged | None) -> str:
 
 
 def count_cells(rung: Rung, steps: Steps) -> list[str]:
-    """instructions, sectors, bank conflicts, registers, occupancy."""
+    """instructions, sectors, bank conflicts, registers, occupancy; products and cycles of tensor
+    cores, kilobytes of tensor memory, all empty without."""
     step = steps.get(rung.name)
     counts = step.counts if step else None
     if counts is None:
-        return [""] * 5
+        return [""] * len(_counted)
+    tensor = counts.tensor_instructions, counts.tensor_cycles, round(counts.tensor_bytes / 1e3)
     return [
         f"{counts.instructions:.2f}",
         f"{counts.sectors:.2f}",
         f"{counts.bank_conflicts:,}",
         _registers(counts),
         "" if counts.warps_per_sm is None else f"{counts.warps_per_sm / most_warps:.0%}",
+        *("" if not counts.tensor_instructions else f"{each:,}" for each in tensor),
     ]
 
 

@@ -24,8 +24,13 @@ from nvfp4.cli.display.benchmark_tables import (
 )
 from nvfp4.cli.display.columns import Column, fitted
 from nvfp4.cli.display.render import warning_lines
-from nvfp4.cli.display.retargeting import retargeting_lines
-from nvfp4.cli.display.sentences import closing_line, failure_lines, finding_lines, output_lines
+from nvfp4.cli.display.sentences import (
+    closing_line,
+    failure_lines,
+    finding_lines,
+    output_lines,
+    retargeting_lines,
+)
 from nvfp4.cli.judging.invocation import Invocation, check_output, write_output
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.report import plots

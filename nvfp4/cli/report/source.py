@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
+from nvfp4.cli.display.sentences import summarise
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.explain.command import Explained, ExplainOptions, explain, staged_name, told_by
 from nvfp4.cli.explain.listing import short_count
 from nvfp4.cli.explain.records import Kernel, all_lines
-from nvfp4.cli.findings import summarise
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.report.subjects import Subject
 from nvfp4.cli.text import visible
-from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict
+from nvfp4.cli.verdict import Verdict
 
 longest_source = 600_000
 """Characters of all sources of a report together: it stays under 3 MB."""
@@ -113,14 +113,13 @@ def _total(kernels: list[Kernel]) -> float:
 def _places(verdict: Verdict, name: str) -> Iterator[tuple[int, str, str]]:
     """Line, kind and text of what was found in the submission's own file."""
     own = (staged_name, name)
-    results: list[TestResult | BenchmarkResult] = [*verdict.tests, *verdict.benchmarks]
     if verdict.mistake and verdict.mistake.line:
         yield verdict.mistake.line, "failure", verdict.mistake.message
-    for result in results:
+    for result in verdict.results:
         failure = result.failure
         if failure and failure.file in own and failure.line:
             yield failure.line, "failure", failure.message
-    for summary in summarise(each.findings for each in results):
+    for summary in summarise(each.findings for each in verdict.results):
         finding = summary.finding
         if finding.file in own and finding.line:
             yield finding.line, "finding", finding.message

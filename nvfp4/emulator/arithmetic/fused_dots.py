@@ -27,6 +27,8 @@ BLOCK = 16
 F32_NAN = np.uint32(0x7FFFFFFF)
 F16_NAN = np.uint32(0x7FFF)
 _FRACTION, _BLOCK_FRACTION = 25, 35
+_HOPPER_FP8_FRACTION = 13
+"""Of products of FP8 by wgmma, and of their sums in f32."""
 
 
 @lru_cache(maxsize=16)
@@ -128,9 +130,12 @@ def _f16(total, exponent):  # type: ignore[no-untyped-def]
 
 
 @loop
-def _sums(a, a_exp, b, b_exp, unit, a_scale, b_scale, c, c_exp, c_unit, half, out):  # type: ignore[no-untyped-def]
+def _sums(  # type: ignore[no-untyped-def]
+    a, a_exp, b, b_exp, unit, a_scale, b_scale, c, c_exp, c_unit, half, bits, out
+):
     """out[n, m] = sum over k of a[m, k] * b[n, k] + c[n, m]. unit: products are in units of
-    2^-unit, c in those of 2^-c_unit. a_scale, b_scale: exponents of whole rows."""
+    2^-unit, c in those of 2^-c_unit. a_scale, b_scale: exponents of whole rows. bits: terms are cut
+    off so many below the largest exponent."""
     columns, rows, depth = b.shape[0], a.shape[0], a.shape[1]
     for n in range(columns):
         for m in range(rows):
@@ -138,13 +143,13 @@ def _sums(a, a_exp, b, b_exp, unit, a_scale, b_scale, c, c_exp, c_unit, half, ou
             largest = c_exp[n, m]
             for k in range(depth):
                 largest = max(largest, a_exp[m, k] + b_exp[n, k] + scale)
-            total = _shifted(np.int64(c[n, m]), _FRACTION - c_unit + c_exp[n, m] - largest)
+            total = _shifted(np.int64(c[n, m]), bits - c_unit + c_exp[n, m] - largest)
             for k in range(depth):
                 product = np.int64(a[m, k]) * np.int64(b[n, k])
                 if product:
-                    by = _FRACTION - unit + a_exp[m, k] + b_exp[n, k] + scale - largest
+                    by = bits - unit + a_exp[m, k] + b_exp[n, k] + scale - largest
                     total += _shifted(product, by)
-            exponent = largest - _FRACTION
+            exponent = largest - bits
             out[n, m] = _f16(total, exponent) if half else _f32(total, exponent)
 
 
@@ -224,11 +229,12 @@ def _accumulators(c: Array, half: bool) -> tuple[Array, Array, bool]:
 def dots(
     a: Array, b: Array, types: tuple[str, str], c: Array, half: bool,
     scales: tuple[Array, Array] | None = None, negate: bool = False, c_shift: int = 0,
+    on_hopper: bool = False,
 ) -> Array:  # fmt: skip
     """Codes a [m, k] and b [n, k] and accumulators c, uint32[n, m], to the same of a * b + c.
 
     half: accumulators are f16. scales: UE8M0 codes of the rows of a and of b. negate: the products.
-    c_shift: c is divided by 2 to this power.
+    c_shift: c is divided by 2 to this power. on_hopper: FP8 is multiplied as wgmma does it.
     """
     a_sig, a_exp, a_finite = elements(a, types[0])
     b_sig, b_exp, b_finite = elements(b, types[1])
@@ -247,10 +253,13 @@ def dots(
     out = np.empty(c.shape, np.uint32)
     unit = mantissa_bits(types[0]) + mantissa_bits(types[1])
     c_unit = 10 if half else 23
+    fraction = _HOPPER_FP8_FRACTION if on_hopper else _FRACTION
     _sums(
         a_sig, a_exp, b_sig, b_exp, unit, np.ascontiguousarray(a_scale),
-        np.ascontiguousarray(b_scale), c_sig, c_exp, c_unit, half, out
+        np.ascontiguousarray(b_scale), c_sig, c_exp, c_unit, half, fraction, out
     )  # fmt: skip
+    if on_hopper and not half:
+        out &= ~np.uint32((1 << 23 - _HOPPER_FP8_FRACTION) - 1)
     if not (a_finite and b_finite and c_finite):
         _put_specials(out, a, b, types, c, half, negate)
     if scales is not None:

@@ -12,6 +12,7 @@ import nvfp4.emulator.instructions  # noqa: F401  (fills the table of actions)
 from nvfp4.emulator.arithmetic import definedness, resolve
 from nvfp4.emulator.arithmetic.table import INTEGERS, UNTYPED
 from nvfp4.emulator.errors import EmulatorError, PtxSyntaxError
+from nvfp4.emulator.instructions.accumulators import watched
 from nvfp4.emulator.instructions.action import Action, Result, Site, Source, builder_of
 from nvfp4.emulator.instructions.undefined import Passage
 from nvfp4.emulator.ptx import flow
@@ -62,6 +63,8 @@ class Lowered:
         self.unset: set[int] = set()
         self._carry: int | None = None
         self.actions = [self._action(instruction) for instruction in program.code]
+        if check:
+            self.actions = watched(program, self.actions)
         first = {i for i, a in enumerate(self.actions) if a is not None and a.gate is not None}
         last = {i for i, a in enumerate(self.actions) if a is not None and a.parks}
         self.blocks = flow.blocks(program, first, last)
@@ -70,25 +73,25 @@ class Lowered:
         if check:
             own = len(program.registers)
             self.unset = {r for r in unset if r < own or r == self._carry}
-        watched = set(self.unset)
+        unsure = set(self.unset)
         if memory:
             for action, (_, written) in zip(self.actions, self.effects, strict=True):
                 if action is not None and action.loads:
-                    watched.update(written)
-        if watched:
-            self._watch(watched)
+                    unsure.update(written)
+        if unsure:
+            self._watch(unsure)
 
-    def _watch(self, watched: set[int]) -> None:
+    def _watch(self, unsure: set[int]) -> None:
         """Give shadows to these registers, and to those that their values are passed on to."""
         passes = [(self.passed_on(i), self.effects[i][1]) for i in range(len(self.actions))]
         grows = True
         while grows:
-            before = len(watched)
+            before = len(unsure)
             for read, written in passes:
-                if not watched.isdisjoint(read):
-                    watched.update(written)
-            grows = len(watched) > before
-        for register in sorted(watched):
+                if not unsure.isdisjoint(read):
+                    unsure.update(written)
+            grows = len(unsure) > before
+        for register in sorted(unsure):
             self.shadows[register] = self.extra_register(self.classes[register])
         self.effects = [self._with_shadows(e) for e in self.effects]
         for block in self.blocks:

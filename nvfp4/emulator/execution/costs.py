@@ -143,7 +143,9 @@ class _Lines:
             site = self.tally.site(instruction)
             line = self._line(instruction)
             line.divergences += self._scaled(site.divergences)
+            line.tensor_products += self._scaled(site.tensor_products)
             line.tensor_cycles += self._scaled(site.tensor_cycles)
+            line.tensor_bytes += self._scaled(site.tensor_bytes)
             if site.requests:
                 key = instruction.opcode, site.nbytes, site.stride_bytes
                 by_line[_place(instruction)].setdefault(key, []).append(site)

@@ -21,6 +21,7 @@ from nvfp4.emulator.errors import (
     MismatchedSwizzle,
     MissingFence,
     MissingProxyFence,
+    MissingTensorFence,
     MissingWarpSync,
     OrderDependence,
     ReadOnlyLoad,
@@ -41,7 +42,13 @@ from nvfp4.records.launch import Buffer
 
 _UNDEFINED = (UninitialisedRegister, UninitialisedShared)
 _UNFENCED = (MissingFence, MissingProxyFence, ReadOnlyLoad)
-_NEVER_THE_CAUSE = (MissingWarpSync, UnwaitedStore, MismatchedSwizzle, *_UNFENCED)
+_NEVER_THE_CAUSE = (
+    MissingWarpSync,
+    UnwaitedStore,
+    MissingTensorFence,
+    MismatchedSwizzle,
+    *_UNFENCED,
+)
 
 Kept = Mapping[int, tuple[Buffer, Array]]
 """By address, the buffers that a run has written and what they held before."""

@@ -29,6 +29,7 @@ from nvfp4.emulator.ptx.program import RESERVED_FOR_GROUPS, SHARED_BASE, Program
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.report import LaunchReport, noted
 from nvfp4.emulator.state.batch import Batch, ctas_by_cluster
+from nvfp4.emulator.state.cluster_queue import ClusterQueue
 from nvfp4.emulator.state.global_races import GlobalRaces
 from nvfp4.emulator.state.launch_state import LaunchState, check_cluster, check_shape
 from nvfp4.emulator.state.memory import PARAMETERS, READ, WRITTEN, GlobalMemory, isolated
@@ -47,6 +48,7 @@ SHARED_BYTES_PER_BATCH = 4 << 20
 
 _THREADS_OF_A_MULTIPROCESSOR, _CTAS_OF_A_MULTIPROCESSOR = 2048, 32
 _SHARED_BYTES_OF_A_MULTIPROCESSOR = 228 << 10
+_SHARE_OF_DEVICE = 3
 
 _LONGEST_SUSPECTED_S = 2.0
 """A launch without a finding that takes longer does not run again: another shape has, of tests."""
@@ -205,15 +207,20 @@ def run_ctas(
     Returns how many warps ran each block, and how many CTAs ran.
     """
     clusters = ctas_by_cluster(state.grid, state.cluster)
-    numbers = clusters[state.order.ctas(np.arange(len(clusters)))].reshape(-1)
+    clusters = clusters[state.order.ctas(np.arange(len(clusters)))]
     runs = np.zeros(len(compiled.blocks), np.int64)
     sizes = np.array([block.kinds.total() for block in compiled.blocks])
     size = _resident(state) if together else _batch_size(state)
-    starts: Sequence[int] = range(0, numbers.size, size)
+    if _takes_over(compiled):
+        # As if other kernels had most of the device, so that there is something to take over.
+        size = min(size, -(-clusters.size // _SHARE_OF_DEVICE))
+    if most_instructions is not None:
+        clusters = _spread(clusters, max(1, size // clusters.shape[1]))
+    queue = state.not_started = ClusterQueue(clusters)
     ran = 0
     try:
-        for start in starts if most_instructions is None else _spread(starts):
-            batch = Batch(state, numbers[start : start + size])
+        while len(queue):
+            batch = Batch(state, queue.start(size))
             scheduler = Scheduler(compiled, batch)
             scheduler.run()
             note_unwaited(batch)
@@ -229,11 +236,21 @@ def run_ctas(
     return runs, ran
 
 
-def _spread(starts: Sequence[int]) -> list[int]:
-    """The same in an order in which those taken so far are always spread over all."""
-    width = len(starts).bit_length()
-    order = sorted(range(len(starts)), key=lambda index: f"{index:0{width}b}"[::-1])
-    return [starts[index] for index in order]
+def _spread(clusters: Array, size: int) -> Array:
+    """Runs of so many clusters in an order in which those taken so far are always spread over all.
+    The last one may be shorter."""
+    whole = len(clusters) // size
+    if not whole:
+        return clusters
+    width = whole.bit_length()
+    order = sorted(range(whole), key=lambda index: f"{index:0{width}b}"[::-1])
+    runs = clusters[: whole * size].reshape(whole, size, -1)[order]
+    return np.concatenate([runs.reshape(whole * size, -1), clusters[whole * size :]])
+
+
+def _takes_over(compiled: CompiledKernel) -> bool:
+    """Whether CTAs of a kernel do the work of others that have not started."""
+    return any(each.parts[0] == "clusterlaunchcontrol" for each in compiled.program.code)
 
 
 def cluster_of(asked: Launch, program: Program) -> Dim3:
@@ -264,6 +281,11 @@ def state_before(
     required = program.required_threads
     if required is not None and required != block:
         raise LaunchError(f"{kernel} requires blocks of {required} threads, not {block}")
+    most = program.most_threads
+    if most is not None and math.prod(block) > most:
+        raise LaunchError(
+            f"{kernel} has {math.prod(block)} threads a block, its launch bounds allow {most}"
+        )
     symbols = module.symbols()
     symbols.update((name, raw.ctypes.data) for name, _, _ in program.parameters)
     own = [Buffer(PARAMETERS, raw.ctypes.data, raw.size, writable=False)]

@@ -30,6 +30,7 @@ class LoadedModule:
         self.constants: set[str] = set()
         self.tracked: set[str] = set()
         self.waiting: set[str] = set()
+        self._declared: dict[str, Variable] = {}
         self._programs: dict[str, Program] = {}
         self._compiled: dict[tuple[str, bool, bool], CompiledKernel] = {}
 
@@ -68,6 +69,9 @@ class LoadedModule:
 
     def _allocate(self, program: Program) -> None:
         fresh = [v for v in program.variables.values() if v.name not in self.memory]
+        for variable in program.variables.values():
+            if self._declared.setdefault(variable.name, variable) is not variable:
+                raise LaunchError(f"two kernels of the module have variables {variable.name}")
         for variable in fresh:
             if variable.nbytes is None:
                 raise LaunchError(f"variable {variable.name} has no size in this module")

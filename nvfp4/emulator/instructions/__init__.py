@@ -10,6 +10,7 @@ from nvfp4.emulator.instructions import (  # noqa: F401
     cta_barriers,
     dependent_launch,
     hints,
+    launch_control,
     loads_and_stores,
     matrix_moves,
     matrix_products,
@@ -17,6 +18,7 @@ from nvfp4.emulator.instructions import (  # noqa: F401
     moves,
     tiles,
     warp,
+    warpgroup_products,
     wmma,
 )
 from nvfp4.emulator.instructions.tensor import (  # noqa: F401

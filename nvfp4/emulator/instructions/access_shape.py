@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from nvfp4.emulator.errors import PtxSyntaxError
 from nvfp4.emulator.instructions.action import Site
 from nvfp4.emulator.ptx.program import LocalAddress, Memory, SymbolAddress
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array, register_class, type_bits
@@ -26,6 +27,7 @@ class Access:
     """`elements` of `size` bytes at each address.
 
     space: global, shared, local, or generic. counted: whether it is traffic of global memory.
+    only: param or const, whose instructions reach nothing else of global memory.
     """
 
     site: Site
@@ -33,6 +35,7 @@ class Access:
     size: int
     elements: int
     counted: bool = True
+    only: str | None = None
 
     @property
     def nbytes(self) -> int:
@@ -108,15 +111,29 @@ def known_modifiers(site: Site, *more: str) -> None:
             raise site.unsupported(f"{site.opcode}: modifier .{part} is not emulated")
 
 
+_VECTORS = {"v2": 2, "v4": 4, "v8": 8}
+
+
+def elements_of(site: Site, operand: int) -> int:
+    """How many elements the opcode names, which the operand must have. Raises PtxSyntaxError."""
+    named = next((_VECTORS[part] for part in site.parts if part in _VECTORS), 1)
+    given = len(site.items(operand))
+    if given != named:
+        raise PtxSyntaxError(
+            f"{site.opcode} takes {named} elements, not {given}", where=site.location()
+        )
+    return named
+
+
 def access_of(site: Site, memory: Memory, elements: int) -> Access:
     """The access of a site to its memory operand."""
     bits = type_bits(site.type())
     if not 8 <= bits <= 64:
         raise site.unsupported(f"{site.opcode}: elements of {bits} bits are not emulated")
-    space, counted = space_of(site), True
+    space, only = space_of(site), None
     if space in ("param", "const"):
-        counted = False
+        only = space
         space = "local" if isinstance(memory.base, LocalAddress) else "global"
     elif isinstance(memory.base, SymbolAddress) and space == "generic":
         space = "global" if memory.base.space != "shared" else space
-    return Access(site, space, bits // 8, elements, counted)
+    return Access(site, space, bits // 8, elements, only is None, only)

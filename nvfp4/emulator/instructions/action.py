@@ -8,7 +8,7 @@ the instruction is and how it was written) and returns an `Action`. Arithmetic c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, NoReturn
 
@@ -168,6 +168,16 @@ class LaneSite(NamedTuple):
             block=launch.block,
             rank=self.lane // self.batch.grid.threads % size if size > 1 else None,
         )
+
+
+def issuing_lanes(
+    site: Site, ex: Execution, sources: tuple[Array, ...]
+) -> Iterator[tuple[LaneSite, list[int]]]:
+    """(lane, its operands) of those that execute an instruction of single threads."""
+    at = ex.positions()
+    columns = [ex.group.spread(source)[at] for source in sources]
+    for i, lane in enumerate(ex.group.lanes[at].tolist()):
+        yield site.lane(ex.batch, lane), [int(column[i]) for column in columns]
 
 
 @dataclass(frozen=True)

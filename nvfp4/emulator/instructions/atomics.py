@@ -13,7 +13,13 @@ import numpy as np
 from nvfp4.emulator.arithmetic import resolve
 from nvfp4.emulator.errors import UninitialisedShared
 from nvfp4.emulator.instructions import access, global_access, shared_access
-from nvfp4.emulator.instructions.access_shape import Access, data_of, known_modifiers, space_of
+from nvfp4.emulator.instructions.access_shape import (
+    Access,
+    data_of,
+    elements_of,
+    known_modifiers,
+    space_of,
+)
 from nvfp4.emulator.instructions.action import Action, Result, Site, Source, instruction
 from nvfp4.emulator.ptx.types import Array, register_class, type_bits
 from nvfp4.emulator.state import native
@@ -62,7 +68,11 @@ def _build(site: Site, returns: bool) -> Action:
     memory = site.memory(first)
     values = site.items(first + 1)
     third = site.items(first + 2) if compare else ()
-    count = len(values)
+    count = elements_of(site, first + 1)
+    if returns:
+        elements_of(site, 0)
+    if compare:
+        elements_of(site, first + 2)
     space = space_of(site)
     what = Access(site, space, bits // 8, count)
     updates = {s: update_of(site, s) for s in ("global", "shared")}

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from nvfp4.emulator.errors import BarrierMisuse, Misaligned, OutOfBounds, TensorMapError
-from nvfp4.emulator.instructions import atomics, copy_engine, global_access, tiles
+from nvfp4.emulator.errors import BarrierMisuse, Misaligned, TensorMapError
+from nvfp4.emulator.instructions import atomics, copy_engine, global_access, peers, tiles
 from nvfp4.emulator.instructions.access_shape import Access, is_hint, spaces_of
-from nvfp4.emulator.instructions.action import Action, LaneSite, Site, Source, instruction
+from nvfp4.emulator.instructions.action import (
+    Action,
+    LaneSite,
+    Site,
+    Source,
+    instruction,
+    issuing_lanes,
+)
 from nvfp4.emulator.ptx.program import Memory, Operand
 from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import Array, type_bits
@@ -34,16 +41,6 @@ def _check(site: Site) -> None:
     for part in site.parts:
         if part not in _KNOWN and not is_hint(part):
             raise site.unsupported(f"{site.opcode}: modifier .{part} is not emulated")
-
-
-def _lanes(
-    site: Site, ex: Execution, sources: tuple[Array, ...]
-) -> Iterator[tuple[LaneSite, list[int]]]:
-    """(lane, its operands) of those that execute the instruction."""
-    at = ex.positions()
-    columns = [ex.group.spread(source)[at] for source in sources]
-    for i, lane in enumerate(ex.group.lanes[at].tolist()):
-        yield site.lane(ex.batch, lane), [int(column[i]) for column in columns]
 
 
 @instruction("cp.async.bulk")
@@ -109,7 +106,7 @@ def copy_by_lane(
     """Copy for each lane. move: copies and returns how many bytes that is."""
     batch = ex.batch
     lanes, where, nbytes = [], [], []
-    for at, own in _lanes(site, ex, values):
+    for at, own in issuing_lanes(site, ex, values):
         for number, each in enumerate(_deliveries(at, own, way)):
             if way.mbar is not None and batch.launch.order.bulk_copies_late:
                 copy_engine.postpone(at, each[way.mbar], partial(_move, move, at, each, number))
@@ -118,7 +115,7 @@ def copy_by_lane(
                 lanes.append(at.lane)
                 where.append(each[way.mbar or 0])
         if way.mbar is None:
-            batch.kept(copy_engine.Unwaited).stores.setdefault(at.lane, at)
+            batch.kept(copy_engine.BulkGroups).add(at)
     if way.mbar is not None and nbytes:
         addresses, count = np.array(where, np.uint64), np.array(nbytes, np.int64)
         copy_engine.complete(site, batch, np.array(lanes), addresses, count)
@@ -142,24 +139,15 @@ def _deliveries(at: LaneSite, values: list[int], way: Way) -> list[list[int]]:
             _check_mbarrier(at, values[way.target], values[way.mbar])
         return [values]
     assert way.mbar is not None
-    mask, size = values[way.mask], at.batch.cluster_size
-    if mask >> size:
-        at.fault(
-            OutOfBounds,
-            f"multicast to the CTAs {mask:#x}, but the cluster has {size}",
-            hint="bit r of the mask is for the CTA with rank r",
-            arguments={"mask": mask, "ctas": size},
-        )
     pairs = "cta_group::2" in at.site.parts
     found = []
-    for rank in range(size):
-        if mask >> rank & 1:
-            mbar = values[way.mbar]
-            home = rank & ~1 | mbar >> RANK_SHIFT & 1 if pairs else rank
-            each = list(values)
-            each[way.target] = copy_engine.with_rank(values[way.target], rank)
-            each[way.mbar] = copy_engine.with_rank(mbar, home)
-            found.append(each)
+    for rank in peers.ranks_in(at, values[way.mask]):
+        mbar = values[way.mbar]
+        home = rank & ~1 | mbar >> RANK_SHIFT & 1 if pairs else rank
+        each = list(values)
+        each[way.target] = copy_engine.with_rank(values[way.target], rank)
+        each[way.mbar] = copy_engine.with_rank(mbar, home)
+        found.append(each)
     return found
 
 
@@ -236,10 +224,10 @@ def tensor(site: Site) -> Action:
 
 @instruction("cp.async.bulk.commit_group")
 def commit_group(site: Site) -> Action:
-    """Bulk copies are performed when issued; their groups need no record."""
+    """cp.async.bulk.commit_group: what a thread has issued since the last one is a group."""
 
     def run(ex: Execution) -> None:
-        pass
+        ex.batch.kept(copy_engine.BulkGroups).commit(ex.lanes())
 
     return Action("copy", [], [], run)
 
@@ -247,15 +235,14 @@ def commit_group(site: Site) -> Action:
 @instruction("cp.async.bulk.wait_group")
 def wait_group(site: Site) -> Action:
     """cp.async.bulk.wait_group{.read} N."""
-    left = site.operands[0] if site.operands else None
-    waits_for_all = not isinstance(left, Integer) or left.value == 0
+    site.takes(1)
+    left = site.operands[0]
+    if not isinstance(left, Integer):
+        raise site.unsupported(f"{site.opcode} takes an integer")
+    groups = left.value
 
     def run(ex: Execution) -> None:
-        lanes = ex.lanes()
-        copy_engine.learn(ex.batch, lanes)
-        if waits_for_all:
-            for lane in lanes.tolist():
-                ex.batch.kept(copy_engine.Unwaited).stores.pop(lane, None)
+        ex.batch.kept(copy_engine.BulkGroups).wait(ex.lanes(), groups)
 
     return Action("copy", [], [], run)
 

@@ -38,6 +38,9 @@ from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.memory import RANK_SHIFT, READ, SHARED_WINDOW, WRITTEN
 from nvfp4.records.launch import Buffer
 
+TO_ALL = "multicast::cluster::all"
+"""Of clusterlaunchcontrol: to every CTA of the cluster."""
+
 
 def host_view(address: int, nbytes: int) -> Array:
     """uint8[nbytes] of host memory; the caller has checked the range."""
@@ -126,7 +129,7 @@ def shared_range(
 
 def goes_abroad(site: Site) -> bool:
     """Whether a copy may write shared memory of another CTA of the cluster."""
-    return "shared::cluster" in site.parts
+    return "shared::cluster" in site.parts or TO_ALL in site.parts
 
 
 def with_rank(address: int, rank: int) -> int:
@@ -234,6 +237,19 @@ def postpone(at: LaneSite, mbar: int, move: Callable[[], int]) -> None:
     waiting.append((at, mbar, move))
 
 
+def deliver(at: LaneSite, mbar: int, move: Callable[[], int]) -> None:
+    """Perform a lane's copy, which completes bytes at an mbarrier, now or late."""
+    if at.batch.launch.order.bulk_copies_late:
+        postpone(at, mbar, move)
+    else:
+        _finish(at, mbar, move)
+
+
+def _finish(at: LaneSite, mbar: int, move: Callable[[], int]) -> None:
+    nbytes = np.array([move()], np.int64)
+    complete(at.site, at.batch, np.array([at.lane]), np.array([mbar], np.uint64), nbytes)
+
+
 def perform_postponed(batch: Batch, offset: Array) -> bool:
     """Threads wait for the phases under way of the mbarriers at these offsets: copies that end them
     are performed. Whether there was any."""
@@ -244,8 +260,7 @@ def perform_postponed(batch: Batch, offset: Array) -> bool:
         copies = waiting.pop(each, [])
         parity = mbarrier_objects.state_of(batch, each).parity if copies else 0
         for number, (at, mbar, move) in enumerate(copies, start=1):
-            nbytes = np.array([move()], np.int64)
-            complete(at.site, batch, np.array([at.lane]), np.array([mbar], np.uint64), nbytes)
+            _finish(at, mbar, move)
             if number < len(copies) and mbarrier_objects.state_of(batch, each).parity != parity:
                 # The phase did not wait for the others: they take longer.
                 waiting[each] = copies[number:]
@@ -253,16 +268,53 @@ def perform_postponed(batch: Batch, offset: Array) -> bool:
     return True
 
 
-class Unwaited:
-    """The first bulk store of each lane that has not waited for its bulk groups since."""
+class BulkGroups:
+    """Bulk copies that complete no mbarrier, by the lane that has issued them.
+
+    stores: the first one that the lane has not waited for. open: lanes with some that are in no
+    group. committed: of each group since the first, the engine's clock at its latest copy.
+    """
 
     def __init__(self, batch: Batch) -> None:
+        self._batch = batch
         self.stores: dict[int, LaneSite] = {}
+        self._open: set[int] = set()
+        self._committed: dict[int, list[int]] = {}
+
+    def add(self, at: LaneSite) -> None:
+        """A lane issues a copy."""
+        self.stores.setdefault(at.lane, at)
+        self._open.add(at.lane)
+        self._committed.setdefault(at.lane, [])
+
+    def commit(self, lanes: Array) -> None:
+        """The copies of these lanes, if there are any, make a group each."""
+        for lane in self._committed.keys() & set(lanes.tolist()):
+            known, engine = self._clocks(lane)
+            self._committed[lane].append(int(known[engine, engine]) - 1)
+            self._open.discard(lane)
+
+    def wait(self, lanes: Array, left: int) -> None:
+        """These lanes wait until so many of their groups may still be under way."""
+        for lane in self._committed.keys() & set(lanes.tolist()):
+            groups = self._committed[lane]
+            done = groups[: len(groups) - left] if left else groups
+            if not left and lane not in self._open:
+                self.stores.pop(lane, None)
+            if done and self._batch.shared.checked:
+                known, engine = self._clocks(lane)
+                warp = self._batch.clusters.thread[lane] >> 5
+                known[warp, engine] = max(known[warp, engine], done[-1])
+
+    def _clocks(self, lane: int) -> tuple[Array, int]:
+        """(the clocks of a lane's cluster, the warp as which its CTA's engine acts)."""
+        cluster = lane // self._batch.clusters.threads
+        return self._batch.shared.clocks.known[cluster], self._batch.engine(lane) >> 5
 
 
 def note_unwaited(batch: Batch) -> None:
     """The CTAs have ended, and their shared memory is no more theirs."""
-    stores = list(batch.kept(Unwaited).stores.values())
+    stores = list(batch.kept(BulkGroups).stores.values())
     for at in stores[:1]:
         at.note(
             UnwaitedStore,
@@ -271,12 +323,3 @@ def note_unwaited(batch: Batch) -> None:
             hint="put cp.async.bulk.commit_group and cp.async.bulk.wait_group.read 0 after it",
             count=len(stores),
         )
-
-
-def learn(batch: Batch, lanes: Array) -> None:
-    """These threads waited for their bulk groups: they know what the engine did."""
-    if batch.shared.checked:
-        engine = batch.engine_warps(lanes)
-        known = batch.shared.clocks.known
-        cluster, warp = batch.clusters.cta[lanes], batch.clusters.thread[lanes] >> 5
-        known[cluster, warp, engine] = known[cluster, engine, engine]

@@ -220,6 +220,8 @@ def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: i
         # A buffer that is not known yet may hold the address.
         if int(address[bad]) % access.alignment or not memory.rescan():
             _fault(batch, access, int(address[bad]), requests.lane(bad), flag)
+    if access.only is not None:
+        _check_space(batch, access, requests, flag)
     if flag == WRITTEN:
         if memory.read_only:
             _check_writable(batch, access, requests)
@@ -252,6 +254,22 @@ def _note_writer(batch: Batch, access: Access, requests: Requests) -> None:
     if i is not None:
         at = access.site.lane(batch, requests.lane(i))
         note_writer(watched, at, requests.address[i : i + 1], access.nbytes)
+
+
+def _check_space(batch: Batch, access: Access, requests: Requests, flag: int) -> None:
+    """A device would read its own parameters or constants at these addresses."""
+    inside = np.zeros(requests.address.size, np.bool_)
+    for buffer in batch.memory.own(access.only):
+        inside |= (requests.address >= buffer.address) & (requests.address < buffer.end)
+    if not inside.all():
+        i = int(np.flatnonzero(~inside)[0])
+        address = int(requests.address[i])
+        access.site.lane(batch, requests.lane(i)).fault(
+            OutOfBounds,
+            f"{verb(flag)} of {access.nbytes} bytes at {batch.memory.describe(address)}, which "
+            f"does not lie in .{access.only}",
+            arguments=_arguments(batch, access, address, flag),
+        )
 
 
 def _check_writable(batch: Batch, access: Access, requests: Requests) -> None:

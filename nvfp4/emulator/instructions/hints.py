@@ -13,7 +13,6 @@ from nvfp4.emulator.instructions import access
 from nvfp4.emulator.instructions.access_shape import Access
 from nvfp4.emulator.instructions.action import Action, Result, Site, Source, instruction
 from nvfp4.emulator.instructions.global_access import note_fence
-from nvfp4.emulator.instructions.matrix_products import WHAT_RUNS
 from nvfp4.emulator.instructions.mbarrier_objects import fence_inits
 from nvfp4.emulator.instructions.shared_access import note_proxy_fence, note_thread_fence
 from nvfp4.emulator.ptx.flow import is_proxy_fence
@@ -110,9 +109,6 @@ def tcgen05(site: Site) -> Action:
 
 
 @instruction("wgmma")
-def tensor_core(site: Site) -> Action:
-    """Tensor cores of earlier architectures."""
-    raise site.unsupported(
-        f"{site.opcode}: of the tensor cores only mma.sync and wmma are emulated",
-        hint=WHAT_RUNS,
-    )
+def wgmma(site: Site) -> Action:
+    """What else there is of Hopper's tensor cores."""
+    raise site.unsupported(f"{site.opcode} is not emulated")

@@ -6,7 +6,13 @@ from collections.abc import Sequence
 
 from nvfp4.emulator.instructions import access
 from nvfp4.emulator.instructions import undefined as undefined_memory
-from nvfp4.emulator.instructions.access_shape import Access, access_of, known_modifiers, space_of
+from nvfp4.emulator.instructions.access_shape import (
+    Access,
+    access_of,
+    elements_of,
+    known_modifiers,
+    space_of,
+)
 from nvfp4.emulator.instructions.action import Action, Result, Site, Source, instruction
 from nvfp4.emulator.ptx.program import SymbolAddress
 from nvfp4.emulator.ptx.types import Array, register_class
@@ -22,7 +28,7 @@ def ld(site: Site) -> Action:
     known_modifiers(site)
     memory = site.memory(1)
     targets = site.items(0)
-    what = access_of(site, memory, len(targets))
+    what = access_of(site, memory, elements_of(site, 0))
     signed = site.type().startswith("s")
     results = [Result(target, register_class(what.size), signed) for target in targets]
 
@@ -64,7 +70,7 @@ def st(site: Site) -> Action:
     known_modifiers(site)
     memory = site.memory(0)
     values = site.items(1)
-    what = access_of(site, memory, len(values))
+    what = access_of(site, memory, elements_of(site, 1))
     base = memory.base
     is_parameter = isinstance(base, SymbolAddress) and base.space == "param"
     if space_of(site) == "const" or is_parameter:

@@ -147,7 +147,7 @@ def wait(site: Site) -> Action:
     """
     site.takes(3, 4)
     site.only("test_wait", "try_wait", "parity", *_WORDS)
-    by_parity = "parity" in site.parts
+    by_parity, relaxed = "parity" in site.parts, "relaxed" in site.parts
     target, memory, token = site.operands[0], site.memory(1), site.operands[2]
 
     def complete(ex: Execution, address: Array, wanted: Array) -> tuple[Array, Array, Array, Array]:
@@ -180,7 +180,7 @@ def wait(site: Site) -> Action:
         if not done.all():
             remember(ex, offset, at, wanted, done)
         mbarrier_objects.acquire(ex.batch, offset[done], lanes[done])
-        completion.learn(ex.batch, offset[done], lanes[done])
+        completion.learn(ex.batch, offset[done], lanes[done], relaxed)
         if at.size == ex.group.lanes.size and (done.all() or not done.any()):
             return (done[:1],)
         flags = np.zeros(ex.group.lanes.size, np.bool_)

@@ -228,7 +228,7 @@ class _Inits:
         word, grid = _word(offset), self.batch.clusters
         cluster, warp = grid.cta[lanes], grid.thread[lanes] >> 5
         known = self.batch.shared.clocks.known[cluster, warp, self.thread[word] >> 5]
-        since = self.batch.cluster_barrier.phases[cluster] > self.fenced[word]
+        since = self.batch.cluster_barrier.seen(lanes) > self.fenced[word]
         told = (self.fenced[word] >= 0) & since
         unseen: Array = (known < self.clock[word]) & ~told & (self.thread[word] >> 5 != warp)
         return unseen

@@ -48,6 +48,19 @@ def check_rank(at: LaneSite, what: str, address: int, abroad: bool) -> int:
     return plain
 
 
+def ranks_in(at: LaneSite, mask: int) -> list[int]:
+    """The ranks of the CTAs in a multicast's mask. Raises if the cluster does not have them."""
+    size = at.batch.cluster_size
+    if mask >> size:
+        at.fault(
+            OutOfBounds,
+            f"multicast to the CTAs {mask:#x}, but the cluster has {size}",
+            hint="bit r of the mask is for the CTA with rank r",
+            arguments={"mask": mask, "ctas": size},
+        )
+    return [rank for rank in range(size) if mask >> rank & 1]
+
+
 def owner(at: LaneSite, offset: int) -> str:
     """Whose shared memory a byte is, in words; nothing if it is the lane's own CTA's."""
     batch = at.batch

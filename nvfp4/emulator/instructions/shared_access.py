@@ -23,6 +23,7 @@ from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.launch_state import Origin
 from nvfp4.emulator.state.memory import READ, SHARED_WINDOW, WRITTEN, in_window
 from nvfp4.emulator.state.tensor_pipe import TensorPipe
+from nvfp4.emulator.state.warpgroup_pipe import WarpgroupPipe
 
 _COPY = "an asynchronous copy"
 _FLAG_LOADS = frozenset(("relaxed", "acquire"))
@@ -36,13 +37,14 @@ def locate(batch: Batch, access: Access, address: Array, lanes: Array, flag: int
         address = address.astype(np.uint64)
     if access.space == "generic" or (address.size and address[0] >= SHARED_WINDOW):
         address = in_window(address)
-    align = min(nbytes, 16)
+    align = min(access.alignment, 16)
     rows, abroad = batch.grid.cta[lanes], access.abroad
     offset, bad = shared.locate_any(address, rows, nbytes, align, abroad)
     if bad >= 0:
         what = f"{verb(flag)} of {nbytes} bytes"
         at = access.site.lane(batch, lanes[bad])
         check_bounds(at, what, int(address[bad]), nbytes, align, abroad)
+        at.fault(OutOfBounds, f"{what} at shared address {int(address[bad]):#x}")
     if abroad:
         peers.visit(batch, access.site, offset, lanes, nbytes=nbytes, flag=flag)
     traffic = batch.traffic
@@ -146,18 +148,24 @@ def _record_writes(
 
 def note_overwritten(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array) -> None:
     """Lanes, or the copy engine on their behalf, write what a tensor core may still read."""
-    pipes = batch.held(TensorPipe)
+    pipes, warpgroups = batch.held(TensorPipe), batch.held(WarpgroupPipe)
     found = None if pipes is None else pipes.overwritten(offset, nbytes, lanes)
-    if found is None:
-        return
-    which, issued = found
-    address, opcode = batch.shared.address(int(offset[which])), issued.place.site.opcode
+    if found is not None:
+        which, place = found[0], found[1].place
+        wait, hint = "a tcgen05.commit", "wait for the mbarrier that tcgen05.commit arrives at"
+    else:
+        reading = None if warpgroups is None else warpgroups.overwritten(offset, nbytes, lanes)
+        if reading is None:
+            return
+        which, place = reading
+        wait, hint = "its group", "put wgmma.wait_group, and for other warps a barrier, before it"
+    address, opcode = batch.shared.address(int(offset[which])), place.site.opcode
     site.lane(batch, lanes[which]).note(
         TensorRace,
-        f"write at shared address {address:#x}, which {opcode} may still read: no wait for a "
-        "tcgen05.commit behind it lies between",
-        "wait for the mbarrier that tcgen05.commit arrives at",
-        related=[Related("it is read here", issued.place.location())],
+        f"write at shared address {address:#x}, which {opcode} may still read: no wait for {wait} "
+        "behind it lies between",
+        hint,
+        related=[Related("it is read here", place.location())],
     )
 
 

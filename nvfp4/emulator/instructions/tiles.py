@@ -33,7 +33,7 @@ from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.memory import READ, WRITTEN
 from nvfp4.emulator.state.native import load, store
-from nvfp4.emulator.state.tile_swizzles import TileSwizzles
+from nvfp4.emulator.state.tile_swizzles import BY_ATOMS_OF_32, TileSwizzles
 from nvfp4.records.launch_errors import InvalidTensorMap, UnsupportedTensorMap
 from nvfp4.records.tensormap import TENSOR_MAP_BYTES, Fill, Swizzle, TensorMap
 
@@ -67,24 +67,32 @@ def _read_map(at: LaneSite, address: int) -> TensorMap:
 
 _BOX_ALIGNMENT = 128
 """Of a box in shared memory; a swizzle moves bytes within lines of so many."""
-# An exclusive or with this many bits from bit 7 up changes the bits from 4 up of a shared address.
 _SWIZZLE_BYTES = {
     Swizzle.NONE: 16,
     Swizzle.BYTES_32: 32,
     Swizzle.BYTES_64: 64,
     Swizzle.BYTES_128: 128,
+    Swizzle.BYTES_128_ATOM_32: BY_ATOMS_OF_32,
 }
-_SWIZZLE_MASKS = {Swizzle.NONE: 0, Swizzle.BYTES_32: 1, Swizzle.BYTES_64: 3, Swizzle.BYTES_128: 7}
+# An exclusive or with this many bits from bit 7 up changes those of a shared address from a bit up.
+_SWIZZLE_MASKS = {
+    Swizzle.NONE: (0, 4),
+    Swizzle.BYTES_32: (1, 4),
+    Swizzle.BYTES_64: (3, 4),
+    Swizzle.BYTES_128: (7, 4),
+    Swizzle.BYTES_128_ATOM_32: (3, 5),
+}
 
 
 @loop
 def _copy_rows(  # type: ignore[no-untyped-def]
-    tensor, shared, place, counts, tensor_steps, box_steps, inner, mask, loads, touched, base, flag
-):
+    tensor, shared, place, counts, tensor_steps, box_steps, inner, mask, low, loads, touched, base,
+    flag
+):  # fmt: skip
     """Copy rows of `inner` bytes between a tensor and a box, and flag the tensor's sectors.
 
     tensor, shared: host addresses of the first row and of the box. place: the box's shared
-    address plus the first row's offset in the box, what the swizzle `mask` works on.
+    address plus the first row's offset in the box, what the swizzle, `mask` and `low`, works on.
     counts, tensor_steps, box_steps: rows along four outer dimensions and their distances in
     bytes. base: sector of host address 0. Returns the sectors of all rows.
     """
@@ -113,7 +121,7 @@ def _copy_rows(  # type: ignore[no-untyped-def]
                         sectors += 1
                     for b in range(inner):
                         address = near + b
-                        address ^= ((address >> 7) & mask) << 4
+                        address ^= ((address >> 7) & mask) << low
                         if loads:
                             store(np.uint64(shared + address), load(np.uint64(far + b), np.uint8))
                         else:
@@ -188,7 +196,7 @@ def _copy(at: LaneSite, tile: TensorMap, start: tuple[int, ...], offset: int, fl
         _four(steps, 0),
         _four(pitches, 0),
         inner,
-        _SWIZZLE_MASKS[tile.swizzle],
+        *_SWIZZLE_MASKS[tile.swizzle],
         flag == READ,
         memory.touched,
         memory.sector_base(index),

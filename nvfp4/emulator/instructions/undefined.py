@@ -220,7 +220,7 @@ def stored(ex: Execution, access: Access, address: Array, shadows: Sequence[Arra
 
 def fetch(batch: Batch, access: Access, space: str, lanes: Array, address: Array) -> Array:
     """Shadow[element, i] of what lanes[i] has read at address[i]."""
-    memory, offset = _located(batch, space, lanes, address)
+    memory, offset = _located(batch, access, space, lanes, address)
     assert memory is not None
     shadow = data_of(access, lanes.size)
     native.gather(offset + np.uint64(memory.ctypes.data), shadow)
@@ -237,7 +237,7 @@ def keep(
     batch: Batch, access: Access, space: str, lanes: Array, address: Array, shadow: Array
 ) -> None:
     """Keep shadow[element, i] of what lanes[i] has written to address[i]."""
-    memory, offset = _located(batch, space, lanes, address)
+    memory, offset = _located(batch, access, space, lanes, address)
     line = access.site.instruction.line
     if shadow.any():
         batch.launch.undefined_stores.setdefault(space, line)
@@ -253,10 +253,23 @@ def _parts(ex: Execution, access: Access, address: Array) -> Iterator[_Part]:
             yield space, ex._replace(guard=mask).positions()
 
 
-def _located(batch: Batch, space: str, lanes: Array, address: Array) -> tuple[Array | None, Array]:
-    """The shadow of shared or local memory, and where in it these lanes' addresses are."""
-    memory, row = batch.rows(space, lanes)
-    return memory.undefined, memory.locate(in_window(address), row, 1)[0]
+def _located(
+    batch: Batch, access: Access, space: str, lanes: Array, address: Array
+) -> tuple[Array | None, Array]:
+    """The shadow of shared or local memory, and where in it these lanes' addresses are, which have
+    been checked."""
+    plain, nbytes = in_window(address), access.nbytes
+    if space == "shared":
+        shared = batch.shared
+        rows = batch.grid.cta[lanes]
+        offset, bad = shared.locate_any(plain, rows, nbytes, 1, abroad=True)
+        found = shared.undefined
+    else:
+        offset, bad = batch.local.locate(plain, lanes, nbytes)
+        found = batch.local.undefined
+    if bad >= 0:
+        raise IndexError(f"{space} address {int(plain[bad]):#x} has not been checked")
+    return found, offset
 
 
 def _origin(batch: Batch, space: str, byte: int) -> Origin:

@@ -217,18 +217,19 @@ def live_registers(blocks: Sequence[Block], classes: Sequence[str], effects: Eff
 _OTHER_SPACES = {"global", "param", "const", "local"}
 _NO_RESULT = {"st", "stmatrix", "red", "cp", "bar", "barrier", "bra", "fence", "membar", "prefetch"}
 _FARTHEST = 512
+_TENSOR_LOAD = ("tcgen05", "ld")
 
 
 def loads_under_way(code: Sequence[Instruction]) -> frozenset[int]:
-    """The lines of loads from shared memory, in a kernel with bulk copies, whose values no
-    instruction uses before the next arrival at a barrier or mbarrier. Branches are not followed.
+    """The lines of loads from shared memory, in a kernel with bulk copies, and of those from tensor
+    memory, whose values no instruction uses before the next arrival at a barrier or mbarrier; of
+    tensor memory, before the next instruction that may write there. Branches are not followed.
     """
-    if not any(each.parts[:3] == ("cp", "async", "bulk") for each in code):
-        return frozenset()
+    bulk = any(each.parts[:3] == ("cp", "async", "bulk") for each in code)
     return frozenset(
         load.line
         for index, load in enumerate(code)
-        if _may_load_from_shared(load)
+        if (load.parts[:2] == _TENSOR_LOAD or (bulk and _may_load_from_shared(load)))
         and _arrives_first(load, code[index + 1 : index + 1 + _FARTHEST])
     )
 
@@ -249,8 +250,11 @@ def _may_load_from_shared(instruction: Instruction) -> bool:
 
 def _arrives_first(load: Instruction, following: Sequence[Instruction]) -> bool:
     loaded = {each.index for each in _registers(load.operands[0])}
+    from_tensor = load.parts[:2] == _TENSOR_LOAD
     for each in following:
-        if is_proxy_fence(each) or not loaded:
+        if from_tensor and each.parts[0] == "tcgen05" and each.parts[:2] != _TENSOR_LOAD:
+            return each.parts[1] != "wait::ld"  # if in a branch, the value is used behind it
+        if not loaded or (is_proxy_fence(each) and not from_tensor):
             return False
         if each.parts[0] in ("bar", "barrier") and "warp" not in each.parts:
             return True
@@ -265,7 +269,7 @@ def _arrives_first(load: Instruction, following: Sequence[Instruction]) -> bool:
             return False
         else:
             loaded.difference_update(made)
-    return False
+    return from_tensor
 
 
 def _registers(operand: Operand) -> Iterator[Register]:

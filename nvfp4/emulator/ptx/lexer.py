@@ -30,7 +30,7 @@ _TOKEN = re.compile(
     | (?P<word>[%$A-Za-z_][\w$%]*(?:(?:\.|::)\w+)*)
     | (?P<mark>[{}()\[\]<>,;:|!@+\-=*~])
     """,
-    re.VERBOSE | re.DOTALL,
+    re.VERBOSE | re.DOTALL | re.ASCII,
 )
 
 
@@ -59,6 +59,9 @@ def tokens(text: str) -> Iterator[Token]:
             yield Token(kind, found.group(), line, found.start())
     yield Token("end", "", line, end)
 
+
+LINE_DIRECTIVES = {".version", ".target", ".address_size", ".loc", ".file"}
+"""Which end where their arguments do."""
 
 _INTEGER = re.compile(r"(0[xX][0-9a-fA-F]+|0[bB][01]+|0[0-7]*|[1-9][0-9]*)U?")
 
@@ -100,12 +103,38 @@ class Cursor:
     def error(self, message: str) -> PtxSyntaxError:
         return PtxSyntaxError(message, where=SourceLocation(self.function, self.now.line))
 
-    def skip_line(self) -> list[str]:
-        line = self.now.line
-        words = []
-        while self.now.line == line and self.now.kind != "end":
-            words.append(self.take().text)
+    def directive(self) -> list[str]:
+        """Takes one of ``LINE_DIRECTIVES`` with its arguments and no more: as an assembler reads
+        it, a statement may follow in the same line."""
+        name = self.take().text
+        if name == ".target":
+            words = [self.word()]
+            while self.accept(","):
+                words.append(self.word())
+            return words
+        if name in (".version", ".address_size"):
+            return [self.argument("number")]
+        if name == ".file":
+            words = [self.argument("number"), self.argument("string")]
+            while self.accept(","):  # its time and size
+                words.append(self.argument("number"))
+            return words
+        words = [self.argument("number") for _ in range(3)]
+        while self.accept(","):
+            if self.word() == "inlined_at":
+                words += [self.argument("number") for _ in range(3)]
+            else:  # function_name
+                kind = "directive" if self.now.kind == "directive" else "word"
+                words.append(self.argument(kind))
+                if self.accept("+"):
+                    self.argument("number")
         return words
+
+    def argument(self, kind: str) -> str:
+        """Takes a token of a kind."""
+        if self.now.kind != kind:
+            raise self.error(f"expected a {kind}, found {self.now.text or 'the end'!r}")
+        return self.take().text
 
     def skip_statement(self) -> None:
         while not self.accept(";"):

@@ -80,6 +80,8 @@ def round_up(value: int, align: int) -> int:
     return -(-value // align) * align
 
 
+_WIDE = "b128"
+"""A register of this type is two of b64."""
 _INTRINSIC_CALLS = {"vprintf", "__assertfail"}
 
 
@@ -103,7 +105,10 @@ class _Linker:
     def __init__(self, module: syntax.Module, entry: syntax.Function) -> None:
         self.module = module
         self.program = Program(
-            entry.name, required_threads=entry.required_threads, cluster=entry.cluster
+            entry.name,
+            required_threads=entry.required_threads,
+            most_threads=entry.most_threads,
+            cluster=entry.cluster,
         )
         self.label_count = 0
         self.calls: list[str] = [entry.name]
@@ -140,7 +145,12 @@ class _Linker:
             place = self.shared[variable]
             self.names.bound[variable.name] = SymbolAddress("shared", variable.name, place)
         else:
-            self.program.variables[variable.name] = variable
+            known = self.program.variables.get(variable.name, variable)
+            if known is not variable and not (known.external or variable.external):
+                self.line = variable.line
+                raise self.error(f"two variables are called {variable.name}")
+            if known.external or known is variable:
+                self.program.variables[variable.name] = variable
             self.names.bound[variable.name] = SymbolAddress(variable.space, variable.name, 0)
 
     def place_local(self, variable: syntax.Variable) -> LocalAddress:
@@ -200,18 +210,24 @@ class _Linker:
         cls = self.register_class(declaration.type)
         for name, count in declaration.names:
             if count is None:
-                self.names.bound[name] = self.new_register(name, cls)
+                self.names.bound[name] = self.new_registers(name, cls)
             else:
                 self.names.patterns.append((name, count, cls))
 
     def register_class(self, type_name: str) -> str:
+        if type_name == _WIDE:
+            return _WIDE
         if type_name not in TYPES:
             raise UnsupportedInstruction(
-                f"registers of type .{type_name} are not emulated",
-                where=self.place(self.line),
-                hint="split 128-bit values into two .b64 registers",
+                f"registers of type .{type_name} are not emulated", where=self.place(self.line)
             )
         return TYPES[type_name].register
+
+    def new_registers(self, name: str, cls: str) -> Register | tuple[Register, ...]:
+        """A register, or two for one of 128 bits, the lower half first."""
+        if cls == _WIDE:
+            return tuple(self.new_register(f"{name}.{half}", "b64") for half in ("low", "high"))
+        return self.new_register(name, cls)
 
     def new_register(self, name: str, cls: str) -> Register:
         register = Register(len(self.program.registers), cls, name)
@@ -249,7 +265,24 @@ class _Linker:
         self.append(replace(node, opcode="bra"), (Target(label),))
 
     def emit(self, node: syntax.Instruction) -> None:
-        self.append(node, tuple(self.operand(operand) for operand in node.operands))
+        operands = tuple(self.operand(operand) for operand in node.operands)
+        mnemonic = node.opcode.split(".", 1)[0]
+        wide = f".{_WIDE}" in node.opcode and any(isinstance(x, OperandList) for x in operands)
+        if wide and mnemonic == "mov":
+            self.move_wide(node, operands)
+        elif wide and mnemonic in ("ld", "st"):
+            self.append(replace(node, opcode=node.opcode.replace(f".{_WIDE}", ".v2.b64")), operands)
+        else:
+            self.append(node, operands)
+
+    def move_wide(self, node: syntax.Instruction, operands: tuple[Operand, ...]) -> None:
+        """mov.b128 by halves: from or to a register, or a list of two."""
+        halves = [each.items for each in operands if isinstance(each, OperandList)]
+        if [len(each) for each in halves] != [2, 2]:
+            raise self.error(f"{node.opcode} takes registers of 128 bits, or two of 64")
+        half = replace(node, opcode=node.opcode.replace(_WIDE, "b64"))
+        for pair in zip(*halves, strict=True):
+            self.append(half, pair)
 
     def append(self, node: syntax.Instruction, operands: tuple[Operand, ...]) -> None:
         guard = self.guard(node)
@@ -310,7 +343,7 @@ class _Linker:
             covered = self.names.pattern(text)
             if covered is not None:
                 scope, cls = covered
-                bound = scope.bound[text] = self.new_register(text, cls)
+                bound = scope.bound[text] = self.new_registers(text, cls)
         if isinstance(bound, tuple):
             return OperandList(bound)
         if bound is not None:
@@ -334,7 +367,8 @@ class _Linker:
         if operands and isinstance(operands[0], syntax.Arguments):
             arguments = operands[0].items
         name = syntax.callee(node)
-        if name in _INTRINSIC_CALLS:
+        function = self.module.functions.get(name)
+        if name in _INTRINSIC_CALLS and (function is None or function.body is None):
             self.emit(
                 syntax.Instruction(name, (*results, *arguments), node.guard, node.line, node.text)
             )
@@ -345,7 +379,6 @@ class _Linker:
                 node,
                 hint="call the function by its name, or make it a template parameter",
             )
-        function = self.module.functions.get(name)
         if function is None or function.body is None:
             raise self.unsupported(
                 f"call of {name}, which has no body in this module",
@@ -407,7 +440,15 @@ def _plus(base: Operand, offset: int, linker: _Linker) -> Operand:
     raise linker.error("only an address can have a constant added to it")
 
 
-Binding: TypeAlias = Register | SymbolAddress | LocalAddress | Integer | Target | tuple[Target, ...]
+Binding: TypeAlias = (
+    Register
+    | SymbolAddress
+    | LocalAddress
+    | Integer
+    | Target
+    | tuple[Target, ...]
+    | tuple[Register, ...]
+)
 
 
 class Names:

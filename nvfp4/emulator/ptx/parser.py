@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from nvfp4.emulator.errors import PtxSyntaxError
-from nvfp4.emulator.ptx.lexer import Cursor
+from nvfp4.emulator.ptx.lexer import LINE_DIRECTIVES, Cursor
 from nvfp4.emulator.ptx.syntax import (
     Address,
     Arguments,
@@ -136,7 +136,6 @@ def real_bits(literal: Real, width: int) -> int:
 
 _LINKAGE = {".visible", ".extern", ".weak", ".common"}
 _SPACES = {".global", ".const", ".shared", ".local", ".param"}
-_TO_END_OF_LINE = {".version", ".target", ".address_size", ".loc", ".file"}
 _FUNCTION_DIRECTIVES_WITH_NUMBERS = {
     ".maxntid", ".reqntid", ".minnctapersm", ".maxnctapersm", ".maxnreg", ".reqnctapercluster",
     ".maxclusterrank", ".abi_preserve", ".abi_preserve_control",
@@ -158,18 +157,19 @@ class ModuleParser(OperandParser):
         module = Module(sources=SourceLines(self.text))
         while self.now.kind != "end":
             text = self.now.text
-            if text in _TO_END_OF_LINE:
-                words = self.skip_line()
+            if text in LINE_DIRECTIVES:
+                words = self.directive()
                 if text == ".version":
-                    module.version = "".join(words[1:])
+                    module.version = words[0]
                 elif text == ".target":
-                    module.target = "".join(words[1:2])
+                    module.target = words[0]
             elif text == ".section":
                 self.at += 1
-                while self.now.text != "{":
-                    self.at += 1
+                self.argument("directive")
                 self.skip_braces()
-            elif text in (".pragma", ".alias"):
+            elif text == ".pragma":
+                self.pragma()
+            elif text == ".alias":
                 self.skip_statement()
             else:
                 self.top_level(module)
@@ -181,7 +181,10 @@ class ModuleParser(OperandParser):
             linkage.add(self.take().text)
         if self.now.text in (".entry", ".func"):
             function = self.function_definition()
-            if function.body is not None or function.name not in module.functions:
+            known = module.functions.get(function.name)
+            if known is not None and known.body is not None and function.body is not None:
+                raise self.error(f"{function.name} is defined twice")
+            if function.body is not None or known is None:
                 module.functions[function.name] = function
         elif self.now.text in _SPACES:
             module.variables.extend(self.variables(".extern" in linkage))
@@ -197,7 +200,7 @@ class ModuleParser(OperandParser):
         name = self.word()
         self.function = name
         parameters = self.formals() if self.now.text == "(" else ()
-        required = cluster = None
+        required = cluster = most = None
         while True:
             text = self.now.text
             if text in _FUNCTION_DIRECTIVES_WITH_NUMBERS:
@@ -205,12 +208,14 @@ class ModuleParser(OperandParser):
                 x, y, z = (*self.numbers(), 1, 1, 1)[:3]
                 if text == ".reqntid":
                     required = (x, y, z)
+                elif text == ".maxntid":
+                    most = x * y * z
                 elif text == ".reqnctapercluster":
                     cluster = (x, y, z)
             elif text in _FUNCTION_FLAGS:
                 self.at += 1
             elif text == ".pragma":
-                self.skip_statement()
+                self.pragma()
             elif text == ".blocksareclusters":
                 raise self.error("a grid that counts clusters (.blocksareclusters)")
             else:
@@ -219,7 +224,15 @@ class ModuleParser(OperandParser):
         if not self.accept(";"):
             body = self.scope()
         self.function = "(module)"
-        return Function(name, entry, results, parameters, body, required, cluster, line)
+        return Function(name, entry, results, parameters, body, required, most, cluster, line)
+
+    def pragma(self) -> None:
+        """Strings that change no result."""
+        self.expect(".pragma")
+        self.argument("string")
+        while self.accept(","):
+            self.argument("string")
+        self.expect(";")
 
     def numbers(self) -> list[int]:
         values = []
@@ -360,10 +373,10 @@ class ModuleParser(OperandParser):
                 body.append(self.register_declaration())
             elif token.text in _SPACES:
                 body.extend(self.variables(False))
-            elif token.text in _TO_END_OF_LINE:
-                self.skip_line()
+            elif token.text in LINE_DIRECTIVES:
+                self.directive()
             elif token.text == ".pragma":
-                self.skip_statement()
+                self.pragma()
             elif token.text == ";":
                 self.at += 1
             elif token.kind == "word" and self.tokens[self.at + 1].text == ":":

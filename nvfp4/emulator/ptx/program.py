@@ -140,6 +140,7 @@ class Program:
     dynamic_shared: int = SHARED_BASE
     local_bytes: int = 0
     required_threads: tuple[int, int, int] | None = None
+    most_threads: int | None = None
     cluster: tuple[int, int, int] | None = None
 
     @property

@@ -163,6 +163,7 @@ class Function:
     parameters: tuple[Variable, ...]
     body: Scope | None
     required_threads: tuple[int, int, int] | None
+    most_threads: int | None
     cluster: tuple[int, int, int] | None
     line: int
 

@@ -70,8 +70,9 @@ class RowMemory:
 
     def locate(self, address: Array, row: Array, nbytes: int, align: int = 1) -> tuple[Array, int]:
         """Where in `data` these addresses of rows are, and the first position of an access of
-        `nbytes` that reaches outside or is not aligned, or -1."""
-        offset = np.empty(address.size, np.uint64)
+        `nbytes` that reaches outside or is not aligned, or -1. From that position on all lie at
+        the beginning."""
+        offset = np.zeros(address.size, np.uint64)
         bad = locate_window(address, row, self.base, self.size, self.stride, nbytes, align, offset)
         return offset, bad
 
@@ -235,12 +236,6 @@ class Batch:
         if name not in self._special:
             self._special[name] = special_register(name, self.launch, self.grid, self.numbers)
         return self._special[name]
-
-    def rows(self, space: str, lanes: Array) -> tuple[RowMemory, Array]:
-        """Shared or local memory, and the rows of these lanes."""
-        if space == "shared":
-            return self.shared, self.grid.cta[lanes]
-        return self.local, lanes
 
     def kept(self, kind: type[T]) -> T:
         """The batch's one object of a class, made from the batch when first asked for.

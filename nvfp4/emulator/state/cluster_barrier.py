@@ -41,6 +41,12 @@ class ClusterBarrier:
         warps = np.unique(self.grid.warp[lanes])
         return divmod(warps, self.grid.warps)
 
+    def seen(self, lanes: Array) -> Array:
+        """How many phases these lanes have waited for, or passed without arriving: int64[lanes]."""
+        where = self.grid.cta[lanes], self.grid.thread[lanes]
+        seen: Array = self.phases[where[0]] - (self.owes[where] & ~self.came[where])
+        return seen
+
     def arrive(self, lanes: Array, releases: bool) -> None:
         """These lanes arrive. releases: what they did before is told."""
         cluster, warp = self._warps(lanes)

@@ -12,6 +12,7 @@ import numpy as np
 from nvfp4.emulator.errors import EmulatorError, LaunchError
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.report import Findings, Traffic
+from nvfp4.emulator.state.cluster_queue import NONE_WAITS, ClusterQueue
 from nvfp4.emulator.state.global_races import GlobalRaces
 from nvfp4.emulator.state.memory import GlobalMemory
 from nvfp4.emulator.state.order import Order
@@ -41,7 +42,7 @@ class LaunchState:
     rounding. tracks_memory: keep which bits of shared and local memory are undefined.
     cluster: its CTAs along x, y and z. explicit_cluster: whether somebody has asked for clusters.
     hazards: what launches before it may still write.
-    loads_under_way: of shared memory, by PTX line; see `flow.loads_under_way`.
+    loads_under_way: of shared and tensor memory, by PTX line; see `flow.loads_under_way`.
     undefined_memory: by PTX line, the loads that have read undefined bits, shuffles of lanes that
     were not there, and if memory is not tracked, the stores that have written some.
     undefined_stores: by state space, the PTX line of the first store of undefined bits.
@@ -49,7 +50,8 @@ class LaunchState:
     output: what the kernel printed. fault: what has stopped the launch. tally: counts by
     instruction, if somebody wants them.
     deadline: when to give up, began: when it was begun, both on the monotonic clock; cpu_began: on
-    that of the process. witness: of a race that is looked into.
+    that of the process. witness: of a race that is looked into. not_started: clusters that wait for
+    the others of the launch.
     """
 
     kernel: str
@@ -83,6 +85,7 @@ class LaunchState:
     began: float = field(default_factory=time.monotonic)
     cpu_began: float = field(default_factory=time.process_time)
     tally: Tally | None = None
+    not_started: ClusterQueue = NONE_WAITS
 
     def whole_address(self, space: str, address: Array) -> Array:
         """Host addresses of parameters or constants. A compiler may keep 32 bits of an address in

@@ -47,6 +47,11 @@ class GlobalMemory:
         self.addresses: list[int] = []
         self._lay_out([*self._own, *memory.known()])
 
+    def own(self, space: str | None) -> list[Buffer]:
+        """The launch's parameters, or the constants of its module."""
+        constants = [b for b in self._own if not b.writable and b.name != PARAMETERS]
+        return [b for b in self._own if b.name == PARAMETERS] if space == "param" else constants
+
     def rescan(self) -> bool:
         """Look for buffers that were not known before; False once nothing is left to look at."""
         found = next(self._search, None)

@@ -45,7 +45,8 @@ class SiteTally:
     need. passes, least_passes: of shared memory. repeats: requests for the addresses that the same
     threads have asked for the last time they came here; moves: for others than then.
     stride_bytes: between the addresses of neighbouring threads, None where there are no two.
-    divergences: warps whose threads went different ways. tensor_cycles: of the tensor cores.
+    divergences: warps whose threads went different ways. tensor_products: of tensor cores,
+    which are busy with them for tensor_cycles. tensor_bytes: to and from tensor memory.
     """
 
     nbytes: int = 0
@@ -58,7 +59,9 @@ class SiteTally:
     moves: int = 0
     stride_bytes: int | None = None
     divergences: int = 0
+    tensor_products: int = 0
     tensor_cycles: int = 0
+    tensor_bytes: int = 0
     conflict: BankConflict | None = None
     last: tuple[int, Array] | None = field(default=None, repr=False)
 
@@ -152,8 +155,14 @@ class Tally:
         site.least_sectors += sectors
 
     def multiplied(self, instruction: Instruction, cycles: int) -> None:
-        """A tensor core is busy for so many cycles."""
-        self.site(instruction).tensor_cycles += cycles
+        """A tensor core is busy with a product for so many cycles."""
+        site = self.site(instruction)
+        site.tensor_products += 1
+        site.tensor_cycles += cycles
+
+    def tensor_moved(self, instruction: Instruction, nbytes: int) -> None:
+        """So many bytes go to or from tensor memory."""
+        self.site(instruction).tensor_bytes += nbytes
 
     def shared_access(
         self,

@@ -6,6 +6,8 @@ Source: PTX ISA, Tensor Memory.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from nvfp4.emulator.ptx.types import Array
@@ -14,7 +16,7 @@ from nvfp4.emulator.state.batch import Batch
 LANES, COLUMNS = 128, 512
 LEAST_COLUMNS = 32
 _LANE_SHIFT = 16
-_SHARED_OF_A_PAIR = 114 << 10
+_SHARED_OF_TWO = 114 << 10
 """Shared memory of a CTA above which a multiprocessor holds no second one."""
 
 
@@ -34,30 +36,19 @@ class CtaTensorMemory:
 
     words: uint32[column, lane]. defined: whether something meaningful was written there. owners:
     the first column of the allocation that each column belongs to, -1 where it was never
-    allocated, -2 where it was freed. allocated: columns by first column. from_above: whether
-    allocations start with the last columns, as if another CTA of the multiprocessor had the first.
-    permitted: whether the CTA may still allocate. undefined_by: by column, the PTX line that has
-    put undefined values there.
+    allocated, -2 where it was freed. allocated: columns by first column. permitted: whether the CTA
+    may still allocate. undefined_by: by column, the PTX line that has put undefined values there.
     """
 
-    def __init__(self, noise: Array, from_above: bool) -> None:
+    def __init__(self, noise: Array) -> None:
         self._noise = noise
         self.words = np.zeros((COLUMNS, LANES), np.uint32)
         self.defined = np.zeros((COLUMNS, LANES), np.bool_)
         self.owners = np.full(COLUMNS, -1, np.int32)
         self.allocated: dict[int, int] = {}
-        self.from_above = from_above
         self.permitted = True
         self.undefined_by: dict[int, int] = {}
         self._accessible: set[tuple[int, int]] = set()
-
-    def room_for(self, count: int) -> int | None:
-        """The first of so many free columns next to each other; None while there are none."""
-        starts = range(0, COLUMNS - count + 1, LEAST_COLUMNS)
-        for first in reversed(starts) if self.from_above else starts:
-            if (self.owners[first : first + count] < 0).all():
-                return first
-        return None
 
     def allocate(self, first: int, count: int) -> None:
         """These columns belong to the CTA from now on; they hold noise."""
@@ -105,7 +96,18 @@ class TensorMemory:
         """Of a CTA, by its place in the batch."""
         found = self.rows.get(row)
         if found is None:
-            shares = self.batch.shared.size < _SHARED_OF_A_PAIR
-            from_above = shares and bool(self.batch.numbers[row] & 1)
-            found = self.rows[row] = CtaTensorMemory(self._noise, from_above)
+            found = self.rows[row] = CtaTensorMemory(self._noise)
         return found
+
+    def room_for(self, rows: Sequence[int], count: int) -> int | None:
+        """The first of so many columns next to each other that are free in these CTAs, one or a
+        pair; None while there are none."""
+        free = np.logical_and.reduce([self.of(row).owners < 0 for row in rows])
+        starts = range(0, COLUMNS - count + 1, LEAST_COLUMNS)
+        shares = self.batch.shared.size < _SHARED_OF_TWO
+        # As if another CTA of the multiprocessor had the first columns.
+        from_above = shares and self.batch.numbers[rows[0]] // len(rows) & 1
+        for first in reversed(starts) if from_above else starts:
+            if free[first : first + count].all():
+                return first
+        return None

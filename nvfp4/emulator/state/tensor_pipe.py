@@ -1,14 +1,15 @@
 """The tensor pipe of each CTA: what its instructions touch, in order, and who may rely on it.
 
 The pipe executes tcgen05.mma, cp and shift in the order in which they were issued, on its own time.
-Operations of a CTA are counted from 1. A warp knows an operation to be complete if it has waited
-for an mbarrier that a tcgen05.commit behind it has arrived at, or has heard of a warp that has.
-Warps' own accesses (tcgen05.ld and st) are complete once the warp has waited for them.
+With cta_group::2 a pair of CTAs, whose ranks differ in the last bit, has one pipe. Its operations
+are counted from 1. A warp knows an operation to be complete if it has waited for an mbarrier that a
+tcgen05.commit behind it has arrived at, or has heard of a warp that has. Warps' own accesses
+(tcgen05.ld and st) are complete once the warp has waited for them, or has used what it loaded.
 
 Each word of tensor memory remembers its last writer, the warp that read it last and the operation
-of the pipe that did. A stamp is clock << 16 | agent: a warp + 1 with the warp's clock, or the pipe
-with the operation's number; 0 is nobody. Each 16 bytes of shared memory remember the last operation
-that read them.
+of the pipe that did. A stamp is clock << 16 | agent: a warp of the cluster + 1 with the warp's
+clock, or the pipe with the operation's number; 0 is nobody. Each 16 bytes of shared memory remember
+the last operation that read them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import numpy as np
 from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
+from nvfp4.emulator.state.tensor_fences import TensorFences
 from nvfp4.emulator.state.tensor_memory import COLUMNS, LANES
 
 PIPE = 0xFFFF
@@ -72,7 +74,8 @@ def _restamp(stamps, start, stop, lanes, old, new):  # type: ignore[no-untyped-d
 
 @dataclass(frozen=True)
 class Issued:
-    """An operation of the pipe. warp, clock: who issued it, when. place: its LaneSite."""
+    """An operation of the pipe. warp, clock: who issued it, when; warps are those of the cluster.
+    place: its LaneSite."""
 
     warp: int
     clock: int
@@ -81,11 +84,13 @@ class Issued:
 
 @dataclass(frozen=True)
 class Conflict:
-    """Why an access races with an earlier one: in words, with the place of the other one."""
+    """Why an access races with an earlier one: in words, with the place of the other one. unfenced:
+    whether they are in order but for a tcgen05.fence."""
 
     what: str
     hint: str
     place: Any
+    unfenced: bool = False
 
 
 @dataclass
@@ -97,12 +102,21 @@ class _Pending:
     lanes: Array
 
 
+class Stamps:
+    """Of the tensor memory of one CTA: int64[column, lane] of writers, of warps that read, and of
+    operations that read."""
+
+    def __init__(self) -> None:
+        self.writers = np.zeros((COLUMNS, LANES), np.int64)
+        self.readers = np.zeros((2, COLUMNS, LANES), np.int64)
+
+
 @dataclass
-class CtaPipe:
-    """Of one CTA. issued: operations, the first has number 1. waiting: operations that are to be
-    performed later, with their numbers. seen: by warp, (operations known to be complete, clock of
-    the warp when it learned that), growing. pending: accesses under way by (warp, whether they
-    write). places: who left the stamp of a warp. reads: int32[16 bytes of shared memory].
+class Pipe:
+    """Of a CTA or of a pair. issued: operations, the first has number 1. waiting: operations that
+    are to be performed later, with their numbers. seen: by warp, (operations known to be complete,
+    clock of the warp when it learned that), growing. pending: accesses under way by (warp, whether
+    they write). places: who left the stamp of a warp.
     """
 
     issued: list[Issued] = field(default_factory=list)
@@ -111,8 +125,6 @@ class CtaPipe:
     seen: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)
     pending: dict[tuple[int, bool], list[_Pending]] = field(default_factory=dict)
     places: dict[int, Any] = field(default_factory=dict)
-    writers: Array | None = None
-    readers: Array | None = None
 
     def perform(self, count: int) -> None:
         """Perform what waits, up to the operation with this number."""
@@ -122,137 +134,161 @@ class CtaPipe:
 
 
 class TensorPipe:
-    """The pipes of a batch. reads: the operation that has read each 16 bytes of shared memory last,
-    0 where they have been written since."""
+    """The pipes of a batch. A CTA is named by its place in the batch, its row; a pair by that of
+    its first CTA. reads: the operation that has read each 16 bytes of shared memory last, 0 where
+    they have been written since. group: CTAs of a pipe, None until an instruction says so."""
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
         self.checked = batch.shared.checked
         self.late = batch.launch.order.bulk_copies_late
-        self.rows: dict[int, CtaPipe] = {}
+        self.group: int | None = None
+        self._pipes: dict[int, Pipe] = {}
+        self._stamps: dict[int, Stamps] = {}
         chunks = batch.shared.data.size // CHUNK_BYTES if self.checked else 0
         self.reads = np.zeros(chunks, np.int32)
+        self.fences = TensorFences(batch)
         self._fine = np.zeros(_MOST_STAMPS, np.int64)
 
-    def of(self, row: int) -> CtaPipe:
-        """Of a CTA, by its place in the batch."""
-        found = self.rows.get(row)
+    def unit(self, row: int) -> int:
+        """The name of the pipe of a CTA."""
+        return row & ~1 if self.group == 2 else row
+
+    def unit_rows(self, row: int) -> range:
+        """The CTAs that share a CTA's pipe."""
+        first = self.unit(row)
+        return range(first, first + (self.group or 1))
+
+    def of(self, row: int) -> Pipe:
+        """Of a CTA."""
+        return self._pipes.setdefault(self.unit(row), Pipe())
+
+    def of_lane(self, lane: int) -> Pipe:
+        """Of a lane's CTA."""
+        return self.of(lane // self.batch.grid.threads)
+
+    def stamps(self, row: int) -> Stamps:
+        """Of a CTA's tensor memory."""
+        found = self._stamps.get(row)
         if found is None:
-            found = self.rows[row] = CtaPipe()
-            if self.checked:
-                found.writers = np.zeros((COLUMNS, LANES), np.int64)
-                found.readers = np.zeros((2, COLUMNS, LANES), np.int64)
+            found = self._stamps[row] = Stamps()
         return found
+
+    def forget(self, row: int, columns: slice) -> None:
+        """Nobody has touched these columns of a CTA since they were allocated."""
+        found = self._stamps.get(row)
+        if found is not None:
+            found.writers[columns] = 0
+            found.readers[:, columns] = 0
 
     # --- who knows what -------------------------------------------------------------------
 
-    def _knowledge(self, lane: int) -> tuple[Array, int, int]:
-        """(the clocks known to the warps of a lane's CTA, the CTA's row, the warp of the lane)."""
-        row, thread = divmod(lane, self.batch.grid.threads)
-        return self.batch.shared.clocks.known[row], row, thread >> 5
+    def _knowledge(self, lane: int) -> tuple[Array, int]:
+        """(the clocks known to a lane's warp, the warp in its cluster)."""
+        cluster, thread = divmod(lane, self.batch.clusters.threads)
+        return self.batch.shared.clocks.known[cluster, thread >> 5], thread >> 5
+
+    def _warp_name(self, warp: int) -> str:
+        """A warp of a cluster for messages."""
+        rank, own = divmod(warp, self.batch.grid.warps)
+        return f"warp {own}" + (f" of the CTA with rank {rank}" if rank else "")
 
     def issue(self, lane: int, place: Any) -> int:
         """A lane issues an operation; its number."""
-        known, row, warp = self._knowledge(lane)
-        pipe = self.of(row)
-        pipe.issued.append(Issued(warp, int(known[warp, warp]), place))
+        mine, warp = self._knowledge(lane)
+        pipe = self.of_lane(lane)
+        pipe.issued.append(Issued(warp, int(mine[warp]), place))
         return len(pipe.issued)
 
     def submit(self, lane: int, perform: Callable[[], None]) -> None:
         """Perform an operation that has been issued, now or late."""
-        pipe = self.of(lane // self.batch.grid.threads)
         if self.late:
-            pipe.waiting.append(perform)
+            self.of_lane(lane).waiting.append(perform)
         else:
             perform()
 
-    def learn(self, lane: int, count: int) -> None:
-        """A lane's warp knows that so many operations are complete."""
-        known, row, warp = self._knowledge(lane)
-        if not count:
-            return
+    def learn(self, lane: int, row: int, count: int, relaxed: bool = False) -> None:
+        """A lane's warp knows that so many operations of a CTA's pipe are complete. relaxed: from a
+        wait that did not acquire."""
+        mine, warp = self._knowledge(lane)
+        if relaxed and not self.complete_for(lane, row, count):
+            self.fences.relax(lane // self.batch.clusters.threads, warp, count)
         counts, clocks = self.of(row).seen.setdefault(warp, ([], []))
         if not counts or counts[-1] < count:
             counts.append(count)
-            clocks.append(int(known[warp, warp]))
+            clocks.append(int(mine[warp]))
 
-    def complete_for(self, lane: int, count: int) -> bool:
-        """Whether a lane's warp knows that so many operations are complete."""
-        known, row, warp = self._knowledge(lane)
+    def complete_for(self, lane: int, row: int, count: int) -> bool:
+        """Whether a lane's warp knows that so many operations of a CTA's pipe are complete."""
+        mine, warp = self._knowledge(lane)
         for other, (counts, clocks) in self.of(row).seen.items():
             at = bisect_left(counts, count)
-            if at < len(counts) and (other == warp or clocks[at] <= known[warp, other]):
+            if at < len(counts) and (other == warp or clocks[at] <= mine[other]):
                 return True
         return False
 
     # --- accesses -------------------------------------------------------------------------
 
     def note_warp(
-        self, lane: int, place: Any, columns: slice, lanes: Array, writes: bool
-    ) -> Conflict | None:
-        """A lane's warp reads or writes words; the access is under way until `wait`."""
-        known, row, warp = self._knowledge(lane)
-        pipe = self.of(row)
-        assert pipe.writers is not None and pipe.readers is not None
-        mine, stamp = known[warp], _UNDER_WAY << 16 | (warp + 1)
+        self, lane: int, place: Any, columns: slice, lanes: Array, writes: bool,
+        complete: bool = False,
+    ) -> Conflict | None:  # fmt: skip
+        """A lane's warp reads or writes words of its CTA; the access is under way until `wait`,
+        unless it is complete."""
+        row, (mine, warp) = lane // self.batch.grid.threads, self._knowledge(lane)
+        pipe, memory = self.of(row), self.stamps(row)
+        stamp = (int(mine[warp]) if complete else _UNDER_WAY) << 16 | (warp + 1)
         new = stamp if writes else 0
-        found = self._worst(pipe, mine, lane, warp, pipe.writers, columns, lanes, new, "written")
+        found = self._worst(lane, row, memory.writers, columns, lanes, new, "written")
         if writes:
-            for stamps in pipe.readers:
-                found = found or self._worst(
-                    pipe, mine, lane, warp, stamps, columns, lanes, 0, "read"
-                )
+            for stamps in memory.readers:
+                found = found or self._worst(lane, row, stamps, columns, lanes, 0, "read")
         else:
-            _stamp(pipe.readers[0], columns.start, columns.stop, lanes, stamp)
-        array = pipe.writers if writes else pipe.readers[0]
-        pipe.pending.setdefault((warp, writes), []).append(_Pending(array, columns, lanes))
+            _stamp(memory.readers[0], columns.start, columns.stop, lanes, stamp)
+        if not complete:
+            array = memory.writers if writes else memory.readers[0]
+            pipe.pending.setdefault((warp, writes), []).append(_Pending(array, columns, lanes))
         pipe.places[stamp] = place
         return found
 
     def wait(self, lane: int, writes: bool) -> None:
         """The warp of a lane waits for its accesses of a kind."""
-        known, row, warp = self._knowledge(lane)
-        pipe = self.of(row)
+        mine, warp = self._knowledge(lane)
+        pipe = self.of_lane(lane)
         old = _UNDER_WAY << 16 | (warp + 1)
-        new = int(known[warp, warp]) << 16 | (warp + 1)
+        new = int(mine[warp]) << 16 | (warp + 1)
         for each in pipe.pending.pop((warp, writes), []):
             _restamp(each.stamps, each.columns.start, each.columns.stop, each.lanes, old, new)
         if old in pipe.places:
             pipe.places[new] = pipe.places[old]
 
     def note_pipe(
-        self, lane: int, number: int, columns: slice, lanes: Array, writes: bool
+        self, lane: int, row: int, number: int, columns: slice, lanes: Array, writes: bool
     ) -> Conflict | None:
-        """An operation that a lane issued reads or writes words."""
-        known, row, warp = self._knowledge(lane)
-        pipe = self.of(row)
-        assert pipe.writers is not None and pipe.readers is not None
-        mine, stamp = known[warp], number << 16 | PIPE
+        """An operation that a lane issued reads or writes words of a CTA."""
+        memory, stamp = self.stamps(row), number << 16 | PIPE
         new = stamp if writes else 0
-        found = self._worst(
-            pipe, mine, lane, warp, pipe.writers, columns, lanes, new, "written", True
-        )
+        found = self._worst(lane, row, memory.writers, columns, lanes, new, "written", True)
         if writes:
-            for stamps in pipe.readers:
-                found = found or self._worst(
-                    pipe, mine, lane, warp, stamps, columns, lanes, 0, "read", True
-                )
+            for stamps in memory.readers:
+                found = found or self._worst(lane, row, stamps, columns, lanes, 0, "read", True)
         else:
-            _stamp(pipe.readers[1], columns.start, columns.stop, lanes, stamp)
+            _stamp(memory.readers[1], columns.start, columns.stop, lanes, stamp)
         return found
 
     def _worst(
-        self, pipe: CtaPipe, mine: Array, lane: int, warp: int, stamps: Array, columns: slice,
-        lanes: Array, new: int, verb: str, by_pipe: bool = False,
+        self, lane: int, row: int, stamps: Array, columns: slice, lanes: Array, new: int, verb: str,
+        by_pipe: bool = False,
     ) -> Conflict | None:  # fmt: skip
-        """The first earlier access among the stamps of some words that is not in order with what a
-        warp, or the pipe on its behalf, does now. new: the stamp that they get, 0 for none."""
+        """The first earlier access among the stamps of some words of a CTA that is not in order
+        with what a lane's warp, or the pipe on its behalf, does now. new: the stamp that they get,
+        0 for none."""
         found = None
         for count in range(_MOST_STAMPS):
             stamp = int(_other(stamps, columns.start, columns.stop, lanes, self._fine, count))
             if not stamp:
                 break
-            found = self._unordered(pipe, mine, lane, warp, stamp, verb, by_pipe)
+            found = self._unordered(lane, row, stamp, verb, by_pipe)
             if found is not None:
                 break
             self._fine[count] = stamp
@@ -261,51 +297,56 @@ class TensorPipe:
         return found
 
     def _unordered(
-        self, pipe: CtaPipe, mine: Array, lane: int, warp: int, stamp: int, verb: str, by_pipe: bool
+        self, lane: int, row: int, stamp: int, verb: str, by_pipe: bool
     ) -> Conflict | None:
         agent, clock = stamp & _AGENT, stamp >> 16
         if not agent:
             return None
         if agent == PIPE:
-            return self._behind(pipe, mine, lane, warp, clock, verb, by_pipe)
-        other = agent - 1
-        place = pipe.places.get(stamp)
+            return self._behind(lane, row, clock, verb, by_pipe)
+        other, (mine, warp) = agent - 1, self._knowledge(lane)
+        place = self.of(row).places.get(stamp)
         opcode = "tcgen05.st" if verb == "written" else "tcgen05.ld"
         wait = "wait::st" if verb == "written" else "wait::ld"
-        whose = "the warp's own" if other == warp else f"warp {other}'s"
+        whose = "the warp's own " if other == warp else ""
+        by = "" if other == warp else f" of {self._warp_name(other)}"
         if clock == _UNDER_WAY:
-            said = f"{whose} {opcode} may still be under way: it has not been waited for"
+            said = f"{whose}{opcode}{by} may still be under way: it has not been waited for"
             return Conflict(said, f"put tcgen05.{wait}.sync.aligned behind it", place)
         if other == warp or clock <= mine[other]:
             return None
-        said = f"{whose} {opcode} has {verb} it, and nothing orders the two warps"
+        said = f"{opcode}{by} has {verb} it, and nothing orders the two warps"
         return Conflict(said, "put a barrier between the two", place)
 
     def _behind(
-        self,
-        pipe: CtaPipe,
-        mine: Array,
-        lane: int,
-        warp: int,
-        number: int,
-        verb: str,
-        by_pipe: bool,
+        self, lane: int, row: int, number: int, verb: str, by_pipe: bool
     ) -> Conflict | None:
-        before = pipe.issued[number - 1]
-        if by_pipe and (before.warp == warp or before.clock <= mine[before.warp]):
+        before, (mine, warp) = self.of(row).issued[number - 1], self._knowledge(lane)
+        if by_pipe and before.warp == warp:
             return None  # the pipe keeps the order in which it is given operations
-        if self.complete_for(lane, number):
-            return None
-        opcode = before.place.site.opcode
+        cluster, opcode = lane // self.batch.clusters.threads, before.place.site.opcode
+        if self.complete_for(lane, row, number):
+            if not self.fences.only_relaxed(cluster, warp, number):
+                return None
+            said = f"that {opcode} has {verb} it is known from a relaxed wait alone"
+            hint = "put a tcgen05.fence::after_thread_sync behind the wait"
+            return Conflict(said, hint, before.place, unfenced=True)
         if not by_pipe:
             does = "may still be writing" if verb == "written" else "may still be reading"
             said = f"{opcode} {does} it: no wait for a tcgen05.commit behind it lies between"
             hint = "wait for the mbarrier that tcgen05.commit arrives at"
             return Conflict(said, hint, before.place)
-        said = f"{opcode} of warp {before.warp} has {verb} it, and nothing orders the two warps"
-        return Conflict(
-            said, "put a barrier between the two, or issue both by one thread", before.place
-        )
+        said = f"{opcode} of {self._warp_name(before.warp)} has {verb} it, and "
+        if before.clock > mine[before.warp]:
+            hint = "put a barrier between the two, or issue both by one thread"
+            return Conflict(said + "nothing orders the two warps", hint, before.place)
+        fence = self.fences.missing(cluster, before.warp, before.clock, warp)
+        if fence is None:
+            return None
+        said += f"no tcgen05.fence::{fence}_thread_sync lies between"
+        where = "behind that, before" if fence == "before" else "before this, behind"
+        hint = f"put a tcgen05.fence::{fence}_thread_sync {where} the barrier, or issue both by "
+        return Conflict(said, hint + "one thread", before.place, unfenced=True)
 
     # --- shared memory --------------------------------------------------------------------
 
@@ -328,6 +369,6 @@ class TensorPipe:
         _, where = np.unique(cases, axis=1, return_index=True)
         for i in where.tolist():
             number, lane = int(numbers[some[i]]), int(lanes[some[i]])
-            if not self.complete_for(lane, number):
+            if not self.complete_for(lane, int(rows[i]), number):
                 return int(some[i]), self.of(int(rows[i])).issued[number - 1]
         return None

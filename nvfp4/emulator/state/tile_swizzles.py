@@ -7,7 +7,18 @@ import numpy as np
 from nvfp4.emulator.state.batch import Batch
 
 UNKNOWN = 0
+BY_ATOMS_OF_32 = 129
+"""Stands for lines of 128 bytes in which 32 stay together."""
 _CHUNK_BYTES = 16
+
+
+def swizzle_name(width: int) -> str:
+    """A swizzle for messages."""
+    if width == _CHUNK_BYTES:
+        return "no swizzle"
+    if width == BY_ATOMS_OF_32:
+        return "a swizzle of 128 bytes in atoms of 32"
+    return f"a swizzle of {width} bytes"
 
 
 class TileSwizzles:

@@ -16,8 +16,7 @@ import torch
 from nvfp4.contract.layout import layouts, total_bytes
 from nvfp4.judge.cases import Case
 from nvfp4.judge.clock.device_limits import free_memory_bytes
-from nvfp4.judge.clock.stats import Stats
-from nvfp4.judge.clock.timing_checks import Estimate, is_longer, refuse_longer
+from nvfp4.judge.clock.timing_checks import Estimate, Stats, is_longer, refuse_longer
 from nvfp4.judge.opened_case import OpenedCase, generate, seconds_left
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.messages import AwaitQueue, CloseQueue, Done, OpenGate, OpenSet, QueueCalls

@@ -74,17 +74,15 @@ class Read:
     def cta_bytes(self) -> int:
         return self.load_bytes * (1 if self.bulk else self.loads * self.threads)
 
-    def launch(
-        self, source: int, nbytes: int, sink: int
-    ) -> tuple[Dim3, Dim3, Dim3, int, list[bytes]]:
-        """Grid, block, cluster, shared bytes and parameters. source, sink: addresses; whole CTAs
+    def launch(self, source: int, nbytes: int, sink: int) -> tuple[Dim3, Dim3, int, list[bytes]]:
+        """Grid, block, shared bytes and parameters. source, sink: addresses; whole CTAs
         are read. nbytes: a multiple of 32.
         """
         grid = -(-nbytes // self.cta_bytes), 1, 1
         more = self.cta_bytes if self.bulk else sink
         parameters = [struct.pack("<Q", each) for each in (source, nbytes, more)]
         shared_bytes = self.cta_bytes if self.bulk else 0
-        return grid, (self.threads, 1, 1), (1, 1, 1), shared_bytes, parameters
+        return grid, (self.threads, 1, 1), shared_bytes, parameters
 
     def ptx(self) -> str:
         """The kernel; one for all of a name."""

@@ -1,11 +1,11 @@
-"""Which times are believed."""
+"""Statistics of timings, and which times are believed."""
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nvfp4.judge.clock.device_limits import DeviceLimits
-from nvfp4.judge.clock.stats import Stats
 from nvfp4.judge.submission_process import SubmissionFailed
 from nvfp4.records.messages import Called
 from nvfp4.worker.timing import CallTime
@@ -23,6 +23,36 @@ longest_ns = 1e15
 
 most_left_out = 10
 """Calls that the host was late for."""
+
+
+@dataclass(frozen=True)
+class Stats:
+    """std: the sample standard deviation (n - 1); err: that of the mean; both are 0 at one run."""
+
+    runs: int
+    mean: float
+    median: float
+    std: float
+    err: float
+    best: float
+    worst: float
+
+
+def summarise(samples: Sequence[float]) -> Stats:
+    """Raises ValueError without samples."""
+    if not samples:
+        raise ValueError("statistics need at least one timed call")
+    runs = len(samples)
+    std = statistics.stdev(samples) if runs > 1 else 0.0
+    return Stats(
+        runs=runs,
+        mean=statistics.fmean(samples),
+        median=statistics.median(samples),
+        std=std,
+        err=std / math.sqrt(runs),
+        best=min(samples),
+        worst=max(samples),
+    )
 
 
 @dataclass(frozen=True)

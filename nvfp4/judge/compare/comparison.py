@@ -24,8 +24,7 @@ from nvfp4.judge.clock.device_limits import DeviceLimits, free_memory_bytes, mea
 from nvfp4.judge.compare.side_by_side import SideBySide
 from nvfp4.judge.compare.timed_worker import FileFailed, started
 from nvfp4.judge.opened_case import NotEnoughMemory, OutOfTime
-from nvfp4.judge.protocol import Exit
-from nvfp4.judge.request import Request
+from nvfp4.judge.protocol import Exit, Request
 from nvfp4.records.options import Options
 from nvfp4.sandbox import isolation
 from nvfp4.worker.timing import flushes

@@ -18,7 +18,7 @@ from nvfp4.judge.cases import Case
 from nvfp4.judge.clock import timing_checks
 from nvfp4.judge.clock.device_limits import DeviceLimits
 from nvfp4.judge.clock.gated_clock import GatedClock
-from nvfp4.judge.clock.stats import summarise
+from nvfp4.judge.clock.timing_checks import summarise
 from nvfp4.judge.compare.timed_worker import (
     FileFailed,
     SharedCase,

@@ -1,5 +1,4 @@
 # expect: pass
-# quick: yes
 """A CTA of four warps a row; table and partial sums in shared memory.
 
 TORCH_LIBRARY_FRAGMENT declares the operator, TORCH_LIBRARY_IMPL gives the one for CUDA.

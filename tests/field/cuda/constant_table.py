@@ -1,5 +1,4 @@
 # expect: pass
-# quick: yes
 """A thread a row; FP4 values from a table in constant memory; TORCH_LIBRARY with a schema."""
 
 import torch

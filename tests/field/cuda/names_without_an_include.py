@@ -1,7 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
 # expect: pass
-# quick: yes
 """Types of cuda_fp4.h, cuda_fp8.h and cuda_bf16.h that nothing includes but torch's own headers."""
 
 import torch

@@ -1,5 +1,4 @@
 # expect: pass
-# quick: yes
 """A persistent grid: as many CTAs as fit on the device's SMs, warps step through rows."""
 
 from torch.utils.cpp_extension import load_inline

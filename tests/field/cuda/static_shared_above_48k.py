@@ -1,7 +1,6 @@
 #!POPCORN leaderboard nvfp4_gemv
 #!POPCORN gpu NVIDIA
 # expect: pass
-# quick: yes
 """The decoded vector in static shared memory: 60 KB in one kernel, 160 KB in the other.
 
 sm_100a takes more than 48 KB of it without cudaFuncSetAttribute. A k that is too long for the 60 KB

@@ -1,5 +1,4 @@
 # expect: pass
-# quick: yes
 """One module decodes the vector to fp16 and single-precision scales, another multiplies.
 
 cuda::std, a union, device code that asserts, and a printf behind a flag.

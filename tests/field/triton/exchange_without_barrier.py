@@ -1,4 +1,5 @@
 # expect: fail cause=global_race
+# quick: yes
 """Threads hand sums to each other through global memory, without tl.debug_barrier in between."""
 
 import torch

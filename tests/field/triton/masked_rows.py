@@ -1,4 +1,5 @@
 # expect: pass
+# quick: yes
 """A program for a block of rows: nibbles decoded by arithmetic, scales cast from bytes, masks."""
 
 import torch

@@ -1,4 +1,5 @@
 # expect: pass
+# quick: yes
 """A warp a row, values looked up in a table in global memory."""
 
 import torch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import NoReturn
 
 import numpy as np
@@ -12,12 +13,13 @@ from nvfp4.emulator.instructions.access_shape import Access
 from nvfp4.emulator.instructions.action import Action, LaneSite, Site, Source, instruction
 from nvfp4.emulator.instructions.tensor.issue import (
     ALL_LANES_OF_MEMORY,
+    GROUPS,
+    group_of,
     issuing_warps,
+    join,
     memory_of,
     note_conflict,
-    pipe_of,
     pipes_of,
-    require_one_cta,
     row_of,
 )
 from nvfp4.emulator.instructions.warp import ALL_LANES, back, by_warp, member_gate, present_lanes
@@ -30,14 +32,54 @@ from nvfp4.emulator.state.tensor_memory import (
     split_address,
 )
 
-_GROUPS = ("cta_group::1", "cta_group::2")
-
 
 class _Allocations:
-    """By (CTA's row, first column), the instruction that has allocated columns."""
+    """places: by (CTA's row, first column), the instruction that has allocated columns.
+
+    asked, done: how many allocations warps of a CTA, by its row, have come to and executed. Those
+    of a pair meet: granted is what each gives, (first column, columns), by (first row, number).
+    """
 
     def __init__(self, batch: Batch) -> None:
+        self.batch = batch
         self.places: dict[tuple[int, int], LaneSite] = {}
+        self.asked: Counter[int] = Counter()
+        self.done: Counter[int] = Counter()
+        self.granted: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def ready(self, rows: range, row: int, count: int) -> bool:
+        """Whether a warp of a CTA need not wait: a warp of the other one of the pair is there, too,
+        and there is room. rows: of the CTA, or of the pair."""
+        number = self.done[row] + 1
+        if self.asked[row] < number:
+            self.asked[row] = number
+            self.batch.signals.changed = True
+        if any(self.asked[each] < number for each in rows):
+            return False
+        tensors = self.batch.kept(TensorMemory)
+        if (rows[0], number) in self.granted or count > COLUMNS or not tensors.of(row).permitted:
+            return True
+        return tensors.room_for(rows, count) is not None
+
+    def grant(self, at: LaneSite, rows: range, count: int) -> int:
+        """The first column that a lane's warp gets."""
+        row = row_of(at)
+        self.done[row] += 1
+        key = rows[0], self.done[row]
+        given = self.granted.pop(key, None)
+        first = self.batch.kept(TensorMemory).room_for(rows, count) if given is None else given[0]
+        if first is None:
+            _no_room(at, count)
+        if given is None and len(rows) > 1:
+            self.granted[key] = first, count
+        if given is not None and given[1] != count:
+            at.fault(
+                TensorMemoryFault,
+                f"{at.site.opcode} of {count} columns, where the other CTA of the pair has asked "
+                f"for {given[1]}",
+                hint="both CTAs of a pair allocate the same",
+            )
+        return first
 
 
 def _counted(at: LaneSite, count: int) -> int:
@@ -54,22 +96,23 @@ def _counted(at: LaneSite, count: int) -> int:
 def alloc(site: Site) -> Action:
     """tcgen05.alloc.cta_group.sync.aligned{.shared::cta}.b32 [dst], nCols: waits for free columns
     and writes the address of the first one to shared memory."""
-    require_one_cta(site)
-    site.only("alloc", "sync", "aligned", "shared", "shared::cta", "b32", *_GROUPS)
+    group = group_of(site)
+    site.only("alloc", "sync", "aligned", "shared", "shared::cta", "b32", *GROUPS)
     site.takes(2)
     together = member_gate(2)
     word = Access(site, "shared", 4, 1)
 
     def gate(ex: Execution, target: Array, count: Array, mask: Array) -> Array | None:
         ready = together(ex, target, count, mask)
-        tensors, warps = ex.batch.kept(TensorMemory), ex.batch.grid.warps
+        allocations, warps = ex.batch.kept(_Allocations), ex.batch.grid.warps
         room = np.ones((ex.batch.grid.ctas * warps, 32), np.bool_)
-        wanted = by_warp(ex.group, count)
-        for warp in np.flatnonzero(present_lanes(ex).any(axis=1)).tolist():
-            tensor = tensors.of(warp // warps)
-            number = int(wanted[warp].max())
-            lacking = tensor.permitted and number <= COLUMNS and tensor.room_for(number) is None
-            room[warp] = not lacking
+        wanted, present = by_warp(ex.group, count), present_lanes(ex).any(axis=1)
+        # Those of a pair may come in one group: all have to be seen before any is let through.
+        for _ in range(group):
+            for warp in np.flatnonzero(present).tolist():
+                rows = join(site.lane(ex.batch, 32 * warp), group)
+                number = int(wanted[warp].max())
+                room[warp] = allocations.ready(rows, warp // warps, number)
         if room.all():
             return ready
         free = ex.group.spread(back(ex.group, room))
@@ -77,18 +120,14 @@ def alloc(site: Site) -> Action:
 
     def run(ex: Execution, target: Array, count: Array, mask: Array) -> None:
         for at, (where, number, _) in issuing_warps(site, ex, (target, count, mask)):
-            tensor = memory_of(at)
+            tensor, row = memory_of(at), row_of(at)
             if not tensor.permitted:
                 at.fault(TensorMemoryFault, f"{site.opcode} after tcgen05.relinquish_alloc_permit")
-            first = tensor.room_for(_counted(at, number))
-            if first is None:
-                _no_room(at, number)
+            allocations = ex.batch.kept(_Allocations)
+            first = allocations.grant(at, join(at, group), _counted(at, number))
             tensor.allocate(first, number)
-            pipe = pipe_of(at)
-            if pipe.writers is not None and pipe.readers is not None:
-                pipe.writers[first : first + number] = 0
-                pipe.readers[:, first : first + number] = 0
-            ex.batch.kept(_Allocations).places[row_of(at), first] = at
+            pipes_of(at).forget(row, slice(first, first + number))
+            allocations.places[row, first] = at
             lanes, address = np.array([at.lane]), np.array([where], np.uint64)
             access.write(ex.batch, word, "shared", address, lanes, np.array([[first]], np.uint32))
 
@@ -110,13 +149,15 @@ def _no_room(at: LaneSite, count: int) -> NoReturn:
 
 @instruction("tcgen05.dealloc")
 def dealloc(site: Site) -> Action:
-    """tcgen05.dealloc.cta_group.sync.aligned.b32 taddr, nCols."""
-    require_one_cta(site)
-    site.only("dealloc", "sync", "aligned", "b32", *_GROUPS)
+    """tcgen05.dealloc.cta_group.sync.aligned.b32 taddr, nCols. Each CTA of a pair gives back its
+    own."""
+    group = group_of(site)
+    site.only("dealloc", "sync", "aligned", "b32", *GROUPS)
     site.takes(2)
 
     def run(ex: Execution, target: Array, count: Array, mask: Array) -> None:
         for at, (address, number, _) in issuing_warps(site, ex, (target, count, mask)):
+            join(at, group)
             lane, column = split_address(address)
             tensor = memory_of(at)
             held = tensor.allocated.get(column)
@@ -149,12 +190,13 @@ def dealloc(site: Site) -> Action:
 @instruction("tcgen05.relinquish_alloc_permit")
 def relinquish(site: Site) -> Action:
     """tcgen05.relinquish_alloc_permit.cta_group.sync.aligned: no more allocations."""
-    require_one_cta(site)
-    site.only("relinquish_alloc_permit", "sync", "aligned", *_GROUPS)
+    group = group_of(site)
+    site.only("relinquish_alloc_permit", "sync", "aligned", *GROUPS)
     site.takes(0)
 
     def run(ex: Execution, mask: Array) -> None:
         for at, _ in issuing_warps(site, ex, (mask,)):
+            join(at, group)
             memory_of(at).permitted = False
 
     return Action("special", [Source(ALL_LANES, "b32")], [], run, member_gate(0))

@@ -6,14 +6,22 @@ from functools import partial
 
 import numpy as np
 
-from nvfp4.emulator.errors import UnsupportedInstruction
-from nvfp4.emulator.instructions import copy_engine, mbarrier_objects
-from nvfp4.emulator.instructions.action import Action, LaneSite, Site, Source, instruction
-from nvfp4.emulator.instructions.tensor.issue import (
+from nvfp4.emulator.instructions import copy_engine, mbarrier_objects, peers
+from nvfp4.emulator.instructions.action import (
+    Action,
+    LaneSite,
+    Site,
+    Source,
+    instruction,
     issuing_lanes,
-    pipe_of,
+)
+from nvfp4.emulator.instructions.shared_access import note_thread_fence
+from nvfp4.emulator.instructions.tensor.issue import (
+    GROUPS,
+    group_of,
+    join,
     pipes_of,
-    require_one_cta,
+    row_of,
 )
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch, Execution
@@ -27,94 +35,102 @@ _NOTHING = np.zeros(1, np.int64)
 def commit(site: Site) -> Action:
     """tcgen05.commit.cta_group.mbarrier::arrive::one{.shared::cluster}{.multicast::cluster}.b64
     [mbar]{, ctaMask}: one arrival once all that the thread has issued is complete."""
-    require_one_cta(site)
+    group = group_of(site)
     site.only(
-        "commit", "cta_group::1", "mbarrier::arrive::one", "shared", "shared::cta",
-        "shared::cluster", "multicast::cluster", "b64",
+        "commit", *GROUPS, "mbarrier::arrive::one", "shared", "shared::cta", "shared::cluster",
+        "multicast::cluster", "b64",
     )  # fmt: skip
     multicast = "multicast::cluster" in site.parts
     site.takes(2 if multicast else 1)
 
     def run(ex: Execution, *operands: Array) -> None:
         for at, (mbar, *mask) in issuing_lanes(site, ex, operands):
-            if mask and mask[0] != 1:
-                at.fault(
-                    UnsupportedInstruction,
-                    f"{site.opcode} to the CTAs of mask {mask[0]:#x} is not emulated",
-                    hint="only clusters of one CTA are",
-                )
-            count = len(pipe_of(at).issued)
-            if pipes_of(at).late:
-                copy_engine.postpone(at, mbar, partial(_arrive, at, mbar, count))
-            else:
-                _arrive(at, mbar, count)
+            join(at, group)
+            pipes = pipes_of(at)
+            count = len(pipes.of_lane(at.lane).issued)
+            targets = [mbar]
+            if mask:
+                ranks = peers.ranks_in(at, mask[0])
+                targets = [copy_engine.with_rank(mbar, rank) for rank in ranks]
+            for each in targets:
+                if pipes.late:
+                    copy_engine.postpone(at, each, partial(_arrive, at, each, count))
+                else:
+                    _arrive(at, each, count)
 
     sources = [Source(site.memory(0), "b64")]
     if multicast:
-        sources.append(Source(site.operands[1], "b32"))
+        sources.append(Source(site.operands[1], "b16"))
     return Action("barrier", sources, [], run)
 
 
 def _arrive(at: LaneSite, mbar: int, count: int) -> int:
     """So many operations are complete. Returns the bytes that an mbarrier gets: none."""
-    batch, lanes = at.batch, np.array([at.lane])
-    pipe_of(at).perform(count)
-    offset = mbarrier_objects.locate(at.site, batch, np.array([mbar], np.uint64), lanes)
+    batch, lanes, pipes = at.batch, np.array([at.lane]), pipes_of(at)
+    pipes.of_lane(at.lane).perform(count)
+    where, abroad = np.array([mbar], np.uint64), "shared::cta" not in at.site.parts
+    offset = mbarrier_objects.locate(at.site, batch, where, lanes, abroad)
     mbarrier_objects.release(batch, offset, lanes)
-    commits = batch.kept(Commits)
-    commits.told(batch, int(offset[0]), count)
+    batch.kept(Commits).told(batch, int(offset[0]), pipes.unit(row_of(at)), count)
     mbarrier_objects.change(at.site, batch, offset, lanes, _ONE, _NOTHING)
     return 0
 
 
 class Commits:
-    """By mbarrier, in bytes of the batch's shared memory: (parity of the phase under way when
-    commits arrived, operations that they said were complete)."""
+    """By mbarrier, in bytes of the batch's shared memory: what commits have said was complete, the
+    number of operations by the name of their pipe. of_phase: those of the phase under way, with its
+    parity."""
 
     def __init__(self, batch: Batch) -> None:
-        self.of_phase: dict[int, tuple[int, int]] = {}
-        self.of_ended: dict[int, int] = {}
+        self.of_phase: dict[int, tuple[int, dict[int, int]]] = {}
+        self.of_ended: dict[int, dict[int, int]] = {}
 
-    def told(self, batch: Batch, offset: int, count: int) -> None:
+    def told(self, batch: Batch, offset: int, unit: int, count: int) -> None:
         """A commit arrives at an mbarrier."""
         self._settle(batch, offset)
         parity = mbarrier_objects.state_of(batch, offset).parity
-        self.of_phase[offset] = parity, count
+        self.of_phase.setdefault(offset, (parity, {}))[1][unit] = count
 
-    def heard(self, batch: Batch, offset: int) -> int:
-        """How many operations were complete when the last phase of an mbarrier ended."""
+    def heard(self, batch: Batch, offset: int) -> dict[int, int]:
+        """What was complete when the last phase of an mbarrier ended."""
         self._settle(batch, offset)
-        return self.of_ended.get(offset, 0)
+        return self.of_ended.get(offset, {})
 
     def _settle(self, batch: Batch, offset: int) -> None:
-        parity, count = self.of_phase.get(offset, (0, 0))
-        if count and mbarrier_objects.state_of(batch, offset).parity != parity:
-            self.of_ended[offset] = count
+        parity, counts = self.of_phase.get(offset, (0, {}))
+        if counts and mbarrier_objects.state_of(batch, offset).parity != parity:
+            self.of_ended.setdefault(offset, {}).update(counts)
             del self.of_phase[offset]
 
 
-def learn(batch: Batch, offset: Array, lanes: Array) -> None:
-    """These threads saw the phases of mbarriers at offsets complete."""
+def learn(batch: Batch, offset: Array, lanes: Array, relaxed: bool = False) -> None:
+    """These threads saw the phases of mbarriers at offsets complete. relaxed: and acquired
+    nothing."""
     commits = batch.kept(Commits)
     if not batch.shared.checked or not (commits.of_phase or commits.of_ended):
         return
-    pipes, threads, stride = batch.kept(TensorPipe), batch.grid.threads, batch.shared.stride
+    pipes = batch.kept(TensorPipe)
     for place in np.unique(offset).tolist():
-        count = commits.heard(batch, place)
-        if not count:
-            continue
-        chosen = lanes[(offset == place) & (lanes // threads == place // stride)]
-        for warp in np.unique(chosen >> 5).tolist():
-            pipes.learn(32 * warp, count)
+        for unit, count in commits.heard(batch, place).items():
+            for warp in np.unique(lanes[offset == place] >> 5).tolist():
+                pipes.learn(32 * warp, unit, count, relaxed)
 
 
 @instruction("tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync")
 def fence(site: Site) -> Action:
-    """tcgen05.fence::before_thread_sync and after_thread_sync."""
+    """tcgen05.fence::before_thread_sync and after_thread_sync: what a warp's operations are to
+    those of others that a barrier puts behind or before it."""
     site.only("fence::before_thread_sync", "fence::after_thread_sync")
     site.takes(0)
+    before = "fence::before_thread_sync" in site.parts
 
     def run(ex: Execution) -> None:
-        pass
+        if not ex.batch.shared.checked:
+            return
+        lanes, fences = ex.lanes(), ex.batch.kept(TensorPipe).fences
+        for warp in np.unique(lanes >> 5).tolist():
+            (fences.before if before else fences.after)(*divmod(warp, ex.batch.clusters.warps))
+        if before:
+            note_thread_fence(ex.batch, lanes)  # for relaxed arrivals
 
     return Action("special", [], [], run)

@@ -13,15 +13,17 @@ from functools import partial
 import numpy as np
 
 from nvfp4.emulator.errors import TensorMemoryFault
-from nvfp4.emulator.instructions.action import Action, LaneSite, Site, instruction
+from nvfp4.emulator.instructions.action import Action, LaneSite, Site, instruction, issuing_lanes
 from nvfp4.emulator.instructions.action import Source as Operand
 from nvfp4.emulator.instructions.tensor.issue import (
-    issuing_lanes,
-    memory_of,
+    GROUPS,
+    count_bytes,
+    group_of,
     note_conflict,
     pipes_of,
     require_columns,
-    require_one_cta,
+    tensor_memory,
+    use,
 )
 from nvfp4.emulator.instructions.tensor.sources import source_of
 from nvfp4.emulator.loops import loop
@@ -76,17 +78,11 @@ def _shape_of(site: Site) -> _Shape:
 
 @instruction("tcgen05.cp")
 def copy(site: Site) -> Action:
-    """tcgen05.cp.cta_group.shape{.multicast}{.b8x16.format} [taddr], s-desc."""
-    require_one_cta(site)
+    """tcgen05.cp.cta_group.shape{.multicast}{.b8x16.format} [taddr], s-desc. Of a pair, each CTA's
+    shared memory goes to its own tensor memory."""
+    group = group_of(site)
     site.only(
-        "cp",
-        "cta_group::1",
-        "b8x16",
-        *_WIDENED,
-        *_NAMES,
-        "warpx2::02_13",
-        "warpx2::01_23",
-        "warpx4",
+        "cp", *GROUPS, "b8x16", *_WIDENED, *_NAMES, "warpx2::02_13", "warpx2::01_23", "warpx4"
     )
     site.takes(2)
     shape = _shape_of(site)
@@ -94,42 +90,46 @@ def copy(site: Site) -> Action:
 
     def run(ex: Execution, target: Array, descriptor: Array) -> None:
         for at, (address, bits) in issuing_lanes(site, ex, (target, descriptor)):
-            _issue(at, shape, widening, address, bits)
+            _issue(at, group, shape, widening, address, bits)
 
     sources = [Operand(site.memory(0), "b64"), Operand(site.operands[1], "b64")]
     return Action("copy", sources, [], run)
 
 
-def _issue(at: LaneSite, shape: _Shape, widening: str | None, address: int, bits: int) -> None:
+def _issue(
+    at: LaneSite, group: int, shape: _Shape, widening: str | None, address: int, bits: int
+) -> None:
     lane, column = split_address(address)
     if lane + int(shape.lanes.max()) >= LANES:
         at.fault(
             TensorMemoryFault,
             f"copy to tensor memory lanes {lane} to {lane + int(shape.lanes.max())} of {LANES}",
         )
-    require_columns(at, "copy", column, shape.columns)
-    pipes = pipes_of(at)
+    rows, pipes = use(at, group), pipes_of(at)
+    require_columns(at, "copy", column, shape.columns, rows)
     number = pipes.issue(at.lane, at)
     place = (shape.rows, 4 * shape.columns, False, 1)
-    source = source_of(at, number, bits, "the source", place)
+    sources = [(row, source_of(at, row, number, bits, "the source", place)) for row in rows]
     columns, lanes = slice(column, column + shape.columns), shape.lanes + lane
     if at.batch.shared.checked:
-        found = pipes.note_pipe(at.lane, number, columns, lanes.reshape(-1), writes=True)
-        note_conflict(at, "copy", address, found)
-    at.batch.traffic.tensor_bytes_written += 4 * shape.columns * lanes.size
+        for row in rows:
+            found = pipes.note_pipe(at.lane, row, number, columns, lanes.reshape(-1), writes=True)
+            note_conflict(at, "copy", address, found)
+    count_bytes(at, 4 * shape.columns * lanes.size * group)
 
     def perform() -> None:
-        words = _widened(source.fetch(), widening).view(np.uint32)
-        memory = memory_of(at)
-        _spread(words, memory.words, column, lanes)
-        if not at.batch.shared.checked:
-            return
-        for each in lanes:
-            memory.defined[columns, each] = True if source.defined is None else source.defined
-        if source.defined is not None:
-            memory.undefined_by.update(
-                dict.fromkeys(range(column, columns.stop), at.site.instruction.line)
-            )
+        for row, source in sources:
+            words = _widened(source.fetch(), widening).view(np.uint32)
+            memory = tensor_memory(at, row)
+            _spread(words, memory.words, column, lanes)
+            if not at.batch.shared.checked:
+                continue
+            for each in lanes:
+                memory.defined[columns, each] = True if source.defined is None else source.defined
+            if source.defined is not None:
+                memory.undefined_by.update(
+                    dict.fromkeys(range(column, columns.stop), at.site.instruction.line)
+                )
 
     pipes.submit(at.lane, perform)
 
@@ -165,8 +165,8 @@ _SHIFTED_COLUMNS = 8
 def shift(site: Site) -> Action:
     """tcgen05.shift.cta_group.down [taddr]: of 32 lanes and 8 columns, each lane but the last gets
     the next one's words. cp.4x256b fills the last."""
-    require_one_cta(site)
-    site.only("shift", "cta_group::1", "down")
+    group = group_of(site)
+    site.only("shift", *GROUPS, "down")
     site.takes(1)
 
     def run(ex: Execution, target: Array) -> None:
@@ -178,18 +178,21 @@ def shift(site: Site) -> Action:
                     f"shift of tensor memory from lane {lane}",
                     "a multiple of 32",
                 )
-            require_columns(at, "shift", column, _SHIFTED_COLUMNS)
-            pipes = pipes_of(at)
+            rows, pipes = use(at, group), pipes_of(at)
+            require_columns(at, "shift", column, _SHIFTED_COLUMNS, rows)
             number = pipes.issue(at.lane, at)
             columns, lanes = slice(column, column + _SHIFTED_COLUMNS), np.arange(lane, lane + 32)
             if at.batch.shared.checked:
-                found = pipes.note_pipe(at.lane, number, columns, lanes, writes=True)
-                note_conflict(at, "shift", address, found)
-            pipes.submit(at.lane, partial(_move_down, memory_of(at), columns, lane))
+                for row in rows:
+                    found = pipes.note_pipe(at.lane, row, number, columns, lanes, writes=True)
+                    note_conflict(at, "shift", address, found)
+            memories = [tensor_memory(at, row) for row in rows]
+            pipes.submit(at.lane, partial(_move_down, memories, columns, lane))
 
     return Action("copy", [Operand(site.memory(0), "b64")], [], run)
 
 
-def _move_down(memory: CtaTensorMemory, columns: slice, lane: int) -> None:
-    for array in (memory.words, memory.defined):
-        array[columns, lane : lane + 31] = array[columns, lane + 1 : lane + 32].copy()
+def _move_down(memories: list[CtaTensorMemory], columns: slice, lane: int) -> None:
+    for memory in memories:
+        for array in (memory.words, memory.defined):
+            array[columns, lane : lane + 31] = array[columns, lane + 1 : lane + 32].copy()

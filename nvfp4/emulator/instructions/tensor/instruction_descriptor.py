@@ -89,9 +89,11 @@ class NotEmulated(Exception):
     """A descriptor for something that the hardware has and the emulator has not; in words."""
 
 
-def decode(bits: int, kind: str, scale_vector: int | None, ws: bool) -> InstructionDescriptor:
+def decode(
+    bits: int, kind: str, scale_vector: int | None, ws: bool, group: int
+) -> InstructionDescriptor:
     """Take a descriptor apart. scale_vector: scales a row in one instruction, None without block
-    scales. Raises Contradiction and NotEmulated."""
+    scales. group: CTAs that execute it together. Raises Contradiction and NotEmulated."""
 
     def field(low: int, width: int) -> int:
         return bits >> low & ((1 << width) - 1)
@@ -143,7 +145,7 @@ def decode(bits: int, kind: str, scale_vector: int | None, ws: bool) -> Instruct
         _check_scales(found, scale_vector)
     if reserved:
         raise Contradiction(f"reserved bits of {bits:#010x} are not 0")
-    _check_shape(found, ws)
+    _check_shape(found, ws, group)
     return found
 
 
@@ -160,9 +162,13 @@ def _check_scales(found: InstructionDescriptor, scale_vector: int) -> None:
             )
 
 
-def _check_shape(found: InstructionDescriptor, ws: bool) -> None:
+def _check_shape(found: InstructionDescriptor, ws: bool, group: int) -> None:
     rows, columns = found.rows, found.columns
-    if ws:
+    if group == 2:
+        step = 32 if found.kind == "i8" else 16
+        right = rows in (128, 256) and step <= columns <= 256 and columns % step == 0
+        shapes = f"M = 128, 256 and N = {step}, {2 * step}, ... 256"
+    elif ws:
         right = rows in (32, 64, 128) and columns in _WS_COLUMNS
         shapes = "M = 32, 64, 128 and N = 64, 128, 256"
     elif found.kind in BLOCK_SCALED:
@@ -179,8 +185,11 @@ def _check_shape(found: InstructionDescriptor, ws: bool) -> None:
         shapes = "M = 64 and N = 8, 16, ... 256, or M = 128 and N = 16, 32, ... 256"
     if not right:
         raise Contradiction(
-            f"M = {rows} and N = {columns}, where kind::{found.kind} has {shapes} with cta_group::1"
+            f"M = {rows} and N = {columns}, where kind::{found.kind} has {shapes} with "
+            f"cta_group::{group}"
         )
     narrow = found.element_bytes == 1 and found.transpose_b
-    if narrow and (columns < 16 or columns % 16):
-        raise Contradiction(f"b of 8 bits is transposed, and N = {columns} is no multiple of 16")
+    if narrow and columns % (16 * group):
+        raise Contradiction(
+            f"b of 8 bits is transposed, and N = {columns} is no multiple of {16 * group}"
+        )

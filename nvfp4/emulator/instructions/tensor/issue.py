@@ -2,31 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from nvfp4.emulator.errors import Related, TensorMemoryFault, TensorRace
+from nvfp4.emulator.errors import MissingTensorFence, Related, TensorMemoryFault, TensorRace
+from nvfp4.emulator.instructions import peers
 from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.instructions.warp import by_warp, whole_warps
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Execution
+from nvfp4.emulator.state.memory import READ
 from nvfp4.emulator.state.tensor_memory import (
     LANES,
     CtaTensorMemory,
     TensorMemory,
     in_words,
 )
-from nvfp4.emulator.state.tensor_pipe import Conflict, CtaPipe, TensorPipe
+from nvfp4.emulator.state.tensor_pipe import Conflict, TensorPipe
+
+GROUPS = ("cta_group::1", "cta_group::2")
 
 
-def require_one_cta(site: Site) -> None:
-    """Refuse cta_group::2."""
-    if "cta_group::2" in site.parts:
-        raise site.unsupported(
-            f"{site.opcode}: pairs of CTAs (cta_group::2) are not emulated",
-            hint="cta_group::1 is",
-        )
+def group_of(site: Site) -> int:
+    """How many CTAs an instruction is for: 1, or 2 for a pair."""
+    given = [part for part in site.parts if part in GROUPS]
+    if len(given) != 1:
+        raise site.unsupported(f"{site.opcode} names no cta_group")
+    return 1 + GROUPS.index(given[0])
+
+
+def join(at: LaneSite, group: int) -> range:
+    """The CTAs for which a lane executes an instruction of a group, by their places in the batch.
+    Faults where the kernel has another group, or the cluster no pairs."""
+    pipes = pipes_of(at)
+    if pipes.group != group:
+        if pipes.group is not None:
+            at.fault(
+                TensorMemoryFault,
+                f"{at.site.opcode} with cta_group::{group}, after instructions with "
+                f"cta_group::{pipes.group}: what then happens is undefined",
+                hint="all tcgen05 instructions of a kernel have the same cta_group",
+            )
+        if at.batch.cluster_size % group:
+            at.fault(
+                TensorMemoryFault,
+                f"{at.site.opcode} with cta_group::2 in a cluster of {at.batch.cluster_size} CTAs, "
+                "which are no pairs",
+                hint="launch with an even number of CTAs in a cluster",
+            )
+        pipes.group = group
+    return pipes.unit_rows(row_of(at))
+
+
+def use(at: LaneSite, group: int) -> range:
+    """The same for an operation of the pipe, which reads shared memory of both CTAs of a pair and
+    writes their tensor memory. Faults where the other one has ended."""
+    rows = join(at, group)
+    if group > 1:
+        shared = at.batch.shared
+        where = np.array(rows, np.int64) * shared.stride
+        peers.visit(at.batch, at.site, where, np.full(group, at.lane), flag=READ)
+    return rows
 
 
 def row_of(at: LaneSite) -> int:
@@ -34,29 +71,19 @@ def row_of(at: LaneSite) -> int:
     return at.lane // at.batch.grid.threads
 
 
+def tensor_memory(at: LaneSite, row: int) -> CtaTensorMemory:
+    """The tensor memory of a CTA."""
+    return at.batch.kept(TensorMemory).of(row)
+
+
 def memory_of(at: LaneSite) -> CtaTensorMemory:
     """The tensor memory of a lane's CTA."""
-    return at.batch.kept(TensorMemory).of(row_of(at))
+    return tensor_memory(at, row_of(at))
 
 
 def pipes_of(at: LaneSite) -> TensorPipe:
     """The tensor pipes of a lane's batch."""
     return at.batch.kept(TensorPipe)
-
-
-def pipe_of(at: LaneSite) -> CtaPipe:
-    """The tensor pipe of a lane's CTA."""
-    return pipes_of(at).of(row_of(at))
-
-
-def issuing_lanes(
-    site: Site, ex: Execution, sources: tuple[Array, ...]
-) -> Iterator[tuple[LaneSite, list[int]]]:
-    """(lane, its operands) of those that execute an instruction of single threads."""
-    at = ex.positions()
-    columns = [ex.group.spread(source)[at] for source in sources]
-    for i, lane in enumerate(ex.group.lanes[at].tolist()):
-        yield site.lane(ex.batch, lane), [int(column[i]) for column in columns]
 
 
 def issuing_warps(
@@ -78,9 +105,13 @@ def issuing_warps(
         yield at, values
 
 
-def require_columns(at: LaneSite, what: str, column: int, count: int) -> None:
-    """Fault unless these columns are allocated."""
-    trouble = memory_of(at).trouble(column, count)
+def require_columns(
+    at: LaneSite, what: str, column: int, count: int, rows: Iterable[int] | None = None
+) -> None:
+    """Fault unless these columns are allocated in the lane's CTA, or in all of `rows`."""
+    memory = at.batch.kept(TensorMemory)
+    troubles = (memory.of(row).trouble(column, count) for row in rows or (row_of(at),))
+    trouble = next((each for each in troubles if each is not None), None)
     if trouble is not None:
         at.fault(
             TensorMemoryFault,
@@ -98,7 +129,26 @@ def note_conflict(at: LaneSite, what: str, address: int, found: Conflict | None)
         [] if found.place is None else [Related("the other access is here", found.place.location())]
     )
     text = f"{what} of tensor memory at {in_words(address)}: {found.what}"
-    at.note(TensorRace, text, found.hint, related=related)
+    kind = MissingTensorFence if found.unfenced else TensorRace
+    at.note(kind, text, found.hint, related=related)
+
+
+def count_product(at: LaneSite, busy: int) -> None:
+    """A product keeps a tensor core busy for so many cycles."""
+    at.batch.traffic.tensor_instructions += 1
+    at.batch.traffic.tensor_cycles += busy
+    if at.batch.launch.tally is not None:
+        at.batch.launch.tally.multiplied(at.site.instruction, busy)
+
+
+def count_bytes(at: LaneSite, nbytes: int, reads: bool = False) -> None:
+    """So many bytes go to tensor memory, or come from there."""
+    if reads:
+        at.batch.traffic.tensor_bytes_read += nbytes
+    else:
+        at.batch.traffic.tensor_bytes_written += nbytes
+    if at.batch.launch.tally is not None:
+        at.batch.launch.tally.tensor_moved(at.site.instruction, nbytes)
 
 
 ALL_LANES_OF_MEMORY = np.arange(LANES)

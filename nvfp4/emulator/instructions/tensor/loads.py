@@ -16,6 +16,7 @@ from nvfp4.emulator.errors import TensorMemoryFault, UninitialisedRegister, Unwr
 from nvfp4.emulator.instructions.action import Action, LaneSite, Result, Site, Source, instruction
 from nvfp4.emulator.instructions.tensor.issue import (
     any_set,
+    count_bytes,
     issuing_warps,
     memory_of,
     note_conflict,
@@ -147,9 +148,11 @@ def _note(at: LaneSite, fragment: Fragment, lane: int, column: int, writes: bool
         spans = [(0, fragment.columns)]
     lanes = np.arange(lane, lane + fragment.lanes)
     what = "write" if writes else "read"
+    # The machine waits for a register that is used: CuTe DSL has no tcgen05.wait::ld at all.
+    complete = not writes and at.site.instruction.line not in at.batch.launch.loads_under_way
     for start, stop in spans:
         columns = slice(column + start, column + stop)
-        found = pipes_of(at).note_warp(at.lane, at, columns, lanes, writes)
+        found = pipes_of(at).note_warp(at.lane, at, columns, lanes, writes, complete)
         note_conflict(at, what, lane << 16 | (column + start), found)
 
 
@@ -182,7 +185,7 @@ def load(site: Site) -> Action:
             out[:, at.lane // 32] = words
             if not ex.batch.launch.tracks_memory:
                 _note_undefined(at, memory, fragment, lane, column)
-            ex.batch.traffic.tensor_bytes_read += words.nbytes
+            count_bytes(at, words.nbytes, reads=True)
         return tuple(back(ex.group, row) for row in out)
 
     def shadow(ex: Execution, values: Sequence[Array], given: Sequence[Array]) -> tuple[Array, ...]:
@@ -248,7 +251,7 @@ def store(site: Site) -> Action:
             if fragment.packed:
                 memory.words[columns + 1, lanes] = words >> np.uint32(16)
                 memory.defined[columns + 1, lanes] = True
-            ex.batch.traffic.tensor_bytes_written += words.nbytes
+            count_bytes(at, words.nbytes)
 
     def shadow(
         ex: Execution, given: Sequence[Array], shadows: Sequence[Array]

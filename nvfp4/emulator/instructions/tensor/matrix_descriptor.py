@@ -18,6 +18,7 @@ from functools import lru_cache
 import numpy as np
 
 from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.tile_swizzles import BY_ATOMS_OF_32
 
 CHUNK = 16
 _WIDTHS = {0: 16, 6: 32, 4: 64, 2: 128, 1: 128}
@@ -41,9 +42,9 @@ class MatrixDescriptor:
     swizzle: int
 
     @property
-    def swizzle_bytes(self) -> int:
-        """How wide the swizzle is; 16 where there is none."""
-        return _WIDTHS[self.swizzle]
+    def tile_swizzle(self) -> int:
+        """The same swizzle of a tile, as of `TileSwizzles`."""
+        return BY_ATOMS_OF_32 if self.swizzle == _ATOMS_OF_32 else _WIDTHS[self.swizzle]
 
     def __str__(self) -> str:
         name = _NAMES.get(self.swizzle, f"invalid ({self.swizzle})")
@@ -99,6 +100,15 @@ def decode(bits: int) -> MatrixDescriptor:
         reserved=field(53, 8),
         swizzle=field(61, 3),
     )
+
+
+_HOPPER_SWIZZLES = (0, 2, 4, 6)
+
+
+def from_hopper(bits: int) -> int:
+    """A descriptor of wgmma as one of tcgen05: it has its swizzle in bits 62-63 and no version."""
+    kept = bits & (0x3FFF << 32 | 0x3FFF << 16 | 0x3FFF | 7 << 49)
+    return kept | _VERSION << 46 | _HOPPER_SWIZZLES[bits >> 62 & 3] << 61
 
 
 @lru_cache(maxsize=512)

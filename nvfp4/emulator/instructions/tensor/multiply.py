@@ -4,6 +4,10 @@ Row m of d is lane m; with M = 64 the rows are lanes 0-15 of each 32, and weight
 halves or quarters of N lie in further lanes. Columns are columns. Scales of row m stand in lane m %
 32 of column m / 32, in each group of 32 lanes. Source: PTX ISA, Data Path Layout Organization, and
 Block Scaling.
+
+Of a pair, the CTA with the even rank has the first half of the rows of a, its scales and d, and of
+the columns of b, the other one the second; both have all scales of b. With M = 128, the second half
+of d's columns lies in lanes 64-127.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from nvfp4.emulator.errors import (
     TensorMemoryFault,
     UnsupportedInstruction,
 )
-from nvfp4.emulator.instructions.action import Action, LaneSite, Site, instruction
+from nvfp4.emulator.instructions.action import Action, LaneSite, Site, instruction, issuing_lanes
 from nvfp4.emulator.instructions.action import Source as Operand
 from nvfp4.emulator.instructions.tensor import instruction_descriptor
 from nvfp4.emulator.instructions.tensor.instruction_descriptor import (
@@ -33,12 +37,14 @@ from nvfp4.emulator.instructions.tensor.instruction_descriptor import (
     NotEmulated,
 )
 from nvfp4.emulator.instructions.tensor.issue import (
-    issuing_lanes,
-    memory_of,
+    GROUPS,
+    count_product,
+    group_of,
     note_conflict,
     pipes_of,
     require_columns,
-    require_one_cta,
+    tensor_memory,
+    use,
 )
 from nvfp4.emulator.instructions.tensor.sources import Source, source_of
 from nvfp4.emulator.loops import loop
@@ -46,7 +52,7 @@ from nvfp4.emulator.ptx.program import Memory, OperandList
 from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Execution
-from nvfp4.emulator.state.tensor_memory import LANES, split_address
+from nvfp4.emulator.state.tensor_memory import LANES, CtaTensorMemory, split_address
 
 _COLUMNS_OF_A = DEPTH_BYTES // 4
 _SCALE_ADDRESS = 0x3FFFFFFF
@@ -63,10 +69,11 @@ _SCALE_COLUMNS = 2
 
 @dataclass(frozen=True)
 class _Form:
-    """What the opcode and the operands say. scale_vector: scales of a row, None without. a_inside:
-    whether a is in tensor memory. mask, accumulate: which operands they are, -1 where there is no
-    mask. d_shift: d is divided by 2 to this power first."""
+    """What the opcode and the operands say. group: CTAs that execute it. scale_vector: scales of a
+    row, None without. a_inside: whether a is in tensor memory. mask, accumulate: which operands
+    they are, -1 where there is no mask. d_shift: d is divided by 2 to this power first."""
 
+    group: int
     kind: str
     ws: bool
     scale_vector: int | None
@@ -80,7 +87,6 @@ class _Form:
 def multiply(site: Site) -> Action:
     """tcgen05.mma{.ws}.cta_group.kind{.block_scale{.scale}}{.collector} [d], a, b, idesc{, [scales
     of a], [scales of b]}{, {disabled lanes}}, enable-input-d{, scale-input-d}."""
-    require_one_cta(site)
     form = _form(site)
     scaled = form.scale_vector is not None
 
@@ -115,16 +121,18 @@ def _form(site: Site) -> _Form:
     scaled = "block_scale" in parts
     if len(kinds) != 1 or kinds[0] not in KINDS or scaled != (kinds[0] in BLOCK_SCALED):
         raise site.unsupported(f"{site.opcode}: this kind of product is not emulated")
-    kind, ws = kinds[0], "ws" in parts
+    kind, ws, group = kinds[0], "ws" in parts, group_of(site)
+    if ws and group > 1:
+        raise site.unsupported(f"{site.opcode}: .ws has cta_group::1 only")
     site.only(
-        "mma", "ws", "cta_group::1", f"kind::{kind}", "block_scale", "block16", "block32",
+        "mma", "ws", *GROUPS, f"kind::{kind}", "block_scale", "block16", "block32",
         *_SCALE_VECTORS, *_COLLECTORS,
     )  # fmt: skip
     site.takes(5, 7)
     a_inside = isinstance(site.operands[1], Memory)
     if scaled:
         site.takes(7)
-        return _Form(kind, ws, _scale_vector(site, kind), a_inside, -1, 6)
+        return _Form(group, kind, ws, _scale_vector(site, kind), a_inside, -1, 6)
     masked = isinstance(site.operands[4], OperandList)
     accumulate = 4 + masked
     left = len(site.operands) - accumulate - 1
@@ -132,15 +140,15 @@ def _form(site: Site) -> _Form:
         raise site.unsupported(f"{site.opcode}: these operands are not emulated")
     if left and ws:
         raise site.unsupported(f"{site.opcode}: a mask of zero columns is not emulated")
-    if masked and len(site.items(4)) != 4:
-        raise site.unsupported(f"{site.opcode} takes four words of disabled lanes")
+    if masked and len(site.items(4)) != 4 * group:
+        raise site.unsupported(f"{site.opcode} takes {4 * group} words of disabled lanes")
     d_shift = 0
     if left:
         operand = site.operands[-1]
         if not isinstance(operand, Integer) or kind not in ("f16", "tf32"):
             raise site.unsupported(f"{site.opcode}: this scale of d is not emulated")
         d_shift = operand.value
-    return _Form(kind, ws, None, a_inside, 4 if masked else -1, accumulate, d_shift)
+    return _Form(group, kind, ws, None, a_inside, 4 if masked else -1, accumulate, d_shift)
 
 
 def _scale_vector(site: Site, kind: str) -> int:
@@ -158,14 +166,17 @@ def _scale_vector(site: Site, kind: str) -> int:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What an instruction is with certain operands, whoever executes it.
+    """What an instruction is with certain operands, whoever executes it, in each of its CTAs.
 
-    spans: parts of d: (columns of tensor memory, lanes, columns of d). a_lanes: where rows of a
-    lie in tensor memory. columns: all that is touched there: (what, first, count). problem: what is
-    wrong: (kind of error, message); a kind of None is for what is not emulated.
+    rows, columns_of_b: that a CTA has. spans: parts of d: (columns of tensor memory, lanes, columns
+    of d). a_lanes: where rows of a lie in tensor memory. columns: all that is touched there: (what,
+    first, count). problem: what is wrong: (kind of error, message); a kind of None is for what is
+    not emulated.
     """
 
     shape: InstructionDescriptor
+    rows: int = 0
+    columns_of_b: int = 0
     spans: tuple[tuple[slice, Array, slice], ...] = ()
     a_lanes: Array | None = None
     columns: tuple[tuple[str, int, int], ...] = ()
@@ -175,10 +186,14 @@ class _Plan:
 @lru_cache(maxsize=2048)
 def _plan(form: _Form, bits: int, d: int, a: int, scales: tuple[int, int] | None) -> _Plan:
     """Look at the operands but for matrices in shared memory. Raises Contradiction, NotEmulated."""
-    shape = instruction_descriptor.decode(bits, form.kind, form.scale_vector, form.ws)
+    shape = instruction_descriptor.decode(bits, form.kind, form.scale_vector, form.ws, form.group)
+    own_rows, pair = shape.rows // form.group, form.group > 1
     lane, column = split_address(d)
     a_lane, a_column = split_address(a) if form.a_inside else (0, 0)
     halves = shape.rows == 64 and not form.ws
+    if pair and own_rows < LANES and (form.a_inside or scales is not None):
+        what = "a in tensor memory" if form.a_inside else "block scales"
+        return _Plan(shape, problem=(None, f"{what} with M = {shape.rows} of a pair"))
     for name, first in (("d", lane), ("a", a_lane)):
         if first not in ((0, 16) if halves else (0,)):
             known = "0 or 16" if halves else "0"
@@ -191,12 +206,13 @@ def _plan(form: _Form, bits: int, d: int, a: int, scales: tuple[int, int] | None
         return _Plan(shape, problem=(None, f"a in tensor memory with M = {shape.rows}"))
     if form.a_inside and shape.transpose_a:
         return _Plan(shape, problem=(TensorDescriptorFault, "a in tensor memory is transposed"))
-    spans = tuple(_spans(shape, form.ws, lane, column))
+    parts = LANES // own_rows if form.ws or pair else 1
+    spans = tuple(_spans(own_rows, shape.columns, parts, lane, column))
     columns = [("d", place.start, place.stop - place.start) for place, _, _ in spans]
     if form.a_inside:
         columns.append(("a", a_column, _COLUMNS_OF_A))
     if scales is not None:
-        for name, address, rows in (("a", scales[0], shape.rows), ("b", scales[1], shape.columns)):
+        for name, address, rows in (("a", scales[0], own_rows), ("b", scales[1], shape.columns)):
             scale_lane, first = split_address(address & _SCALE_ADDRESS)
             if scale_lane:
                 what = f"the scales of {name} begin at lane {scale_lane} of tensor memory, not at 0"
@@ -204,14 +220,15 @@ def _plan(form: _Form, bits: int, d: int, a: int, scales: tuple[int, int] | None
             if name == "b" and first % _SCALE_COLUMNS:
                 return _Plan(shape, problem=(None, "scales of b at an odd column"))
             columns.append((f"the scales of {name}", first, -(-rows // 32)))
-    return _Plan(shape, spans, _row_lanes(shape.rows, a_lane), tuple(columns))
+    return _Plan(
+        shape, own_rows, shape.columns // form.group, spans, _row_lanes(own_rows, a_lane),
+        tuple(columns),
+    )  # fmt: skip
 
 
 def _spans(
-    shape: InstructionDescriptor, ws: bool, lane: int, column: int
+    rows: int, columns: int, parts: int, lane: int, column: int
 ) -> Iterator[tuple[slice, Array, slice]]:
-    rows, columns = shape.rows, shape.columns
-    parts = LANES // rows if ws else 1
     width = columns // parts
     place = slice(column, column + width)
     for i in range(parts):
@@ -227,14 +244,14 @@ def _row_lanes(rows: int, lane: int) -> Array:
 
 
 class _Product:
-    """One instruction of one CTA."""
+    """One instruction of one CTA, or of a pair."""
 
     def __init__(
         self, at: LaneSite, form: _Form, bits: int, d: int, a: int, b: int, accumulate: bool,
         scales: tuple[int, int] | None, disabled: list[int],
     ) -> None:  # fmt: skip
         self.at, self.form, self.accumulate = at, form, accumulate
-        self.memory = memory_of(at)
+        self.rows = use(at, form.group)
         self.pipes = pipes_of(at)
         self.d, self.a, self.b, self.scales, self.disabled = d, a, b, scales, disabled
         try:
@@ -254,44 +271,56 @@ class _Product:
         """Check the operation and perform it, now or late."""
         at, shape = self.at, self.shape
         for what, first, count in self.plan.columns:
-            require_columns(at, what, first, count)
+            require_columns(at, what, first, count, self.rows)
         number = self.pipes.issue(at.lane, at)
         is_tf32, size = shape.kind == "tf32", shape.element_bytes
-        a = None
+        of_a = (self.plan.rows, DEPTH_BYTES, shape.transpose_a, size)
+        of_b = (self.plan.columns_of_b, DEPTH_BYTES, shape.transpose_b, size)
+        a: list[Source | None] = [None] * len(self.rows)
         if not self.form.a_inside:
-            place = (shape.rows, DEPTH_BYTES, shape.transpose_a, size)
-            a = source_of(at, number, self.a, "a", place, is_tf32)
-        place = (shape.columns, DEPTH_BYTES, shape.transpose_b, size)
-        b = source_of(at, number, self.b, "b", place, is_tf32)
+            a = [source_of(at, row, number, self.a, "a", of_a, is_tf32) for row in self.rows]
+        b = [source_of(at, row, number, self.b, "b", of_b, is_tf32) for row in self.rows]
         if at.batch.shared.checked:
-            self._note(number)
-        traffic, busy = at.batch.traffic, cycles(shape.columns)
-        traffic.tensor_instructions += 1
-        traffic.tensor_cycles += busy
-        if at.batch.launch.tally is not None:
-            at.batch.launch.tally.multiplied(at.site.instruction, busy)
+            for row in self.rows:
+                self._note(row, number)
+        # Both multiprocessors of a pair are busy.
+        count_product(at, cycles(shape.columns) * self.form.group)
         self.pipes.submit(at.lane, partial(self._perform, a, b))
 
-    def _note(self, number: int) -> None:
-        """Tell the race check what the operation touches in tensor memory."""
+    def _note(self, row: int, number: int) -> None:
+        """Tell the race check what the operation touches in the tensor memory of a CTA."""
         at, pipes = self.at, self.pipes
         for columns, lanes, _ in self.plan.spans:
-            found = pipes.note_pipe(at.lane, number, columns, lanes, writes=True)
+            found = pipes.note_pipe(at.lane, row, number, columns, lanes, writes=True)
             note_conflict(at, "d", self.d, found)
         for what, first, count in self.plan.columns[len(self.plan.spans) :]:
             of_a = self.plan.a_lanes if what == "a" else None
             reached = _SCALE_LANES if of_a is None else of_a
             columns = slice(first, first + count)
-            found = pipes.note_pipe(at.lane, number, columns, reached, writes=False)
+            found = pipes.note_pipe(at.lane, row, number, columns, reached, writes=False)
             note_conflict(at, f"read of {what}", first, found)
 
     # --- what it does -----------------------------------------------------------------------
 
-    def _perform(self, a: Source | None, b: Source) -> None:
-        shape, memory = self.shape, self.memory
-        one, a_defined = self._a(a)
-        other = _codes(b.fetch(), shape.b, shape.kind)
-        scales = None if self.scales is None else self._scales()
+    def _perform(self, a: list[Source | None], b: list[Source]) -> None:
+        shape = self.shape
+        parts = [_codes(each.fetch(), shape.b, shape.kind) for each in b]
+        other = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        defined: Array | None = None
+        if any(each.defined is not None for each in b):
+            every = np.ones(self.plan.columns_of_b, np.bool_)
+            flags = [every if each.defined is None else each.defined for each in b]
+            defined = np.concatenate(flags)
+        for i, (row, of_a) in enumerate(zip(self.rows, a, strict=True)):
+            self._perform_in(tensor_memory(self.at, row), i, of_a, other, defined)
+
+    def _perform_in(
+        self, memory: CtaTensorMemory, number: int, a: Source | None, other: Array,
+        b_defined: Array | None,
+    ) -> None:  # fmt: skip
+        """What one CTA of the group, with a number, gets. other: b."""
+        one, a_defined = self._a(memory, a)
+        scales = None if self.scales is None else self._scales(memory)
         for columns, lanes, part in self.plan.spans:
             before = memory.words[columns, lanes]
             c = before if self.accumulate else np.zeros(before.shape, np.uint32)
@@ -299,22 +328,20 @@ class _Product:
             d = self._sums(one, other[part], c, own)
             kept = None
             if self.disabled:
-                kept = _bits(self.disabled)[lanes]
+                kept = _bits(self.disabled[4 * number : 4 * number + 4])[lanes]
                 d = np.where(kept, before, d)
             memory.words[columns, lanes] = d
             if self.at.batch.shared.checked:
                 rows = [a_defined, None if scales is None else scales[0][1]]
-                of_b = [b.defined, None if scales is None else scales[1][1]]
-                self._define(
-                    columns, lanes, rows, [x if x is None else x[part] for x in of_b], kept
-                )
+                of_b = [b_defined, None if scales is None else scales[1][1]]
+                others = [x if x is None else x[part] for x in of_b]
+                self._define(memory, columns, lanes, rows, others, kept)
 
     def _define(
-        self, columns: slice, lanes: Array, rows: list[Array | None], others: list[Array | None],
-        kept: Array | None,
+        self, memory: CtaTensorMemory, columns: slice, lanes: Array, rows: list[Array | None],
+        others: list[Array | None], kept: Array | None,
     ) -> None:  # fmt: skip
         """Which words of d are defined now: those whose operands all are."""
-        memory = self.memory
         before = memory.defined[columns, lanes]
         defined = before if self.accumulate else np.ones(before.shape, np.bool_)
         for of_rows in rows:
@@ -328,30 +355,30 @@ class _Product:
             line = self.at.site.instruction.line
             memory.undefined_by.update(dict.fromkeys(range(columns.start, columns.stop), line))
 
-    def _a(self, source: Source | None) -> tuple[Array, Array | None]:
+    def _a(self, memory: CtaTensorMemory, source: Source | None) -> tuple[Array, Array | None]:
         """(codes [m, k], which rows are defined)."""
         shape = self.shape
         if source is not None:
             return _codes(source.fetch(), shape.a, shape.kind), source.defined
         first = split_address(self.a)[1]
         columns, lanes = slice(first, first + _COLUMNS_OF_A), self.plan.a_lanes
-        words = np.ascontiguousarray(self.memory.words[columns, lanes].T)
+        words = np.ascontiguousarray(memory.words[columns, lanes].T)
         codes = words.view(f"u{shape.element_bytes}")
-        defined = np.asarray(self.memory.defined[columns, lanes].all(axis=0))
+        defined = np.asarray(memory.defined[columns, lanes].all(axis=0))
         return _codes(codes, shape.a, shape.kind, inside=True), defined
 
-    def _scales(self) -> list[tuple[Array, Array | None]]:
+    def _scales(self, memory: CtaTensorMemory) -> list[tuple[Array, Array | None]]:
         """Of a and of b: (uint8[rows, scales of a row], which rows are defined)."""
         shape, count = self.shape, self.form.scale_vector
         assert count is not None
         found: list[tuple[Array, Array | None]] = []
         places = self.plan.columns[-2:]
         for (what, column, width), rows, first in (
-            (places[0], shape.rows, shape.a_scale_byte),
+            (places[0], self.plan.rows, shape.a_scale_byte),
             (places[1], shape.columns, shape.b_scale_byte),
         ):
             codes = np.empty((rows, count), np.uint8)
-            differs = _read_scales(self.memory.words, column, first, codes)
+            differs = _read_scales(memory.words, column, first, codes)
             if differs >= 0:
                 self.at.fault(
                     TensorMemoryFault,
@@ -361,7 +388,7 @@ class _Product:
                 )
             defined = None
             if self.at.batch.shared.checked:
-                flags = self.memory.defined[column : column + width].reshape(width, 4, 32)
+                flags = memory.defined[column : column + width].reshape(width, 4, 32)
                 if not flags.all():
                     defined = np.asarray(flags.all(axis=1)).reshape(-1)[:rows]
             found.append((codes, defined))

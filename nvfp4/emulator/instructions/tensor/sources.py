@@ -16,13 +16,13 @@ from nvfp4.emulator.errors import (
 )
 from nvfp4.emulator.instructions.action import LaneSite
 from nvfp4.emulator.instructions.shared_access import seen_at, stamped_by
-from nvfp4.emulator.instructions.tensor.issue import pipes_of, row_of
+from nvfp4.emulator.instructions.tensor.issue import pipes_of
 from nvfp4.emulator.instructions.tensor.matrix_descriptor import CHUNK, MatrixDescriptor, decode
 from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import races
 from nvfp4.emulator.state.races import THREAD, ordered
-from nvfp4.emulator.state.tile_swizzles import TileSwizzles
+from nvfp4.emulator.state.tile_swizzles import TileSwizzles, swizzle_name
 
 _CHUNK_BYTES = np.arange(CHUNK)
 
@@ -111,11 +111,20 @@ def plan_of(
 
 
 def source_of(
-    at: LaneSite, number: int, bits: int, name: str, shape: tuple[int, int, bool, int],
+    at: LaneSite, row: int, number: int, bits: int, name: str, shape: tuple[int, int, bool, int],
     is_tf32: bool = False,
 ) -> Source:  # fmt: skip
-    """A matrix that operation `number` of the pipe reads, with a shape as of `plan_of`. Faults
-    where its descriptor is wrong or leads outside the CTA's shared memory; notes other misuse."""
+    """A matrix of a CTA that operation `number` of the pipe reads, with a shape as of `plan_of`.
+    Faults where its descriptor is wrong or leads outside the CTA's shared memory; notes other
+    misuse."""
+    plan = plan_at(at, bits, name, shape, is_tf32)
+    return read_by(at, plan, row, number, name, pipes_of(at).reads)
+
+
+def plan_at(
+    at: LaneSite, bits: int, name: str, shape: tuple[int, int, bool, int], is_tf32: bool
+) -> Plan:
+    """Where a descriptor leads; faults where it is wrong."""
     shared = at.batch.shared
     plan = plan_of(bits, name, shape, is_tf32, shared.base, shared.size)
     if plan.problem is not None:
@@ -125,17 +134,24 @@ def source_of(
                 f"{at.site.opcode}: {message} of a matrix descriptor is not emulated"
             )
         at.fault(kind, message, hint)
+    return plan
+
+
+def read_by(at: LaneSite, plan: Plan, row: int, number: int, name: str, reads: Array) -> Source:
+    """A matrix of a CTA that an operation reads, which leaves its number in `reads`."""
+    shared = at.batch.shared
     at.batch.traffic.shared_bytes_read += plan.offsets.size * CHUNK
-    start = row_of(at) * shared.stride
-    defined = _defined(at, plan, start, number, name) if shared.checked else None
+    start = row * shared.stride
+    defined = _defined(at, plan, start, number, name, reads) if shared.checked else None
     return Source(at, plan, start, defined)
 
 
 @loop
 def _note_chunks(  # type: ignore[no-untyped-def]
-    offsets, start, thread, engine, known, fenced, writers, widths, width, reads, number, unwritten
+    offsets, start, thread, threads, known, fenced, writers, widths, width, reads, number, unwritten
 ):
     """Record that an operation of the pipe reads 16 bytes at each offset, on behalf of `thread`.
+    Behind the cluster's threads are its copy engines.
 
     Returns (byte, fault, other's stamp) of the worst writer that does not come before it in the
     proxy of the copy engine; the first byte that the engine wrote by another swizzle than one of
@@ -151,7 +167,7 @@ def _note_chunks(  # type: ignore[no-untyped-def]
             chunk = begin >> 4
             reads[chunk] = number
             differs = widths[chunk] != 0 and widths[chunk] != width
-            if differs and mismatch < 0 and (writers[begin] & THREAD) - 1 == engine:
+            if differs and mismatch < 0 and (writers[begin] & THREAD) - 1 >= threads:
                 mismatch = begin
             for b in range(begin, begin + 16):
                 writer = writers[b]
@@ -165,7 +181,7 @@ def _note_chunks(  # type: ignore[no-untyped-def]
                 fault = races.NO_FAULT
                 if not ordered(writer, thread, known):
                     fault = races.RACE
-                elif by < engine and by >> 5 < fenced.shape[0] and writer >> 32 > fenced[by >> 5]:
+                elif by < threads and writer >> 32 > fenced[by >> 5]:
                     fault = races.UNFENCED
                 else:
                     fine = writer
@@ -174,10 +190,12 @@ def _note_chunks(  # type: ignore[no-untyped-def]
     return first, kind, other, mismatch, some
 
 
-def _defined(at: LaneSite, plan: Plan, start: int, number: int, name: str) -> Array | None:
+def _defined(
+    at: LaneSite, plan: Plan, start: int, number: int, name: str, reads: Array
+) -> Array | None:
     """Note what a read of a matrix does wrong; which rows are defined, None for all."""
-    shared, threads = at.batch.shared, at.batch.grid.threads
-    row, thread = divmod(at.lane, threads)
+    shared, threads = at.batch.shared, at.batch.clusters.threads
+    cluster, thread = divmod(at.lane, threads)
     offsets = plan.offsets
     if at.batch.launch.witness is not None:
         flat = offsets.reshape(-1) + start
@@ -185,9 +203,10 @@ def _defined(at: LaneSite, plan: Plan, start: int, number: int, name: str) -> Ar
         at.site.testify(at.batch, "shared", flat, CHUNK, lanes, False, engine=True)
     unset = np.empty(offsets.shape, np.bool_)
     byte, fault, stamp, mismatch, some = _note_chunks(
-        offsets, start, thread, threads, shared.clocks.known[row], shared.clocks.fenced[row],
-        shared.writers, at.batch.kept(TileSwizzles).width, plan.descriptor.swizzle_bytes,
-        pipes_of(at).reads, number, unset
+        offsets, start, thread, threads, shared.clocks.known[cluster],
+        shared.clocks.fenced[cluster],
+        shared.writers, at.batch.kept(TileSwizzles).width, plan.descriptor.tile_swizzle,
+        reads, number, unset
     )  # fmt: skip
     if mismatch >= 0:
         _note_swizzle(at, plan.descriptor, int(mismatch), name)
@@ -222,7 +241,7 @@ def _note_fault(at: LaneSite, byte: int, fault: int, stamp: int, name: str) -> N
 
 def _note_swizzle(at: LaneSite, descriptor: MatrixDescriptor, byte: int, name: str) -> None:
     wrote = int(at.batch.kept(TileSwizzles).width[byte // CHUNK])
-    written = "no swizzle" if wrote == CHUNK else f"a swizzle of {wrote} bytes"
+    written = swizzle_name(wrote)
     at.note(
         MismatchedSwizzle,
         f"the descriptor of {name} ({descriptor}) leads to shared address "

@@ -1,0 +1,126 @@
+"""clusterlaunchcontrol: a running cluster takes over the work of one that has not started.
+
+The 16 bytes of a response are in a format of our own: x, y and z of the first CTA of the cluster,
+32 bits each, and 1 if it has been cancelled.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from nvfp4.emulator.errors import UnsupportedInstruction
+from nvfp4.emulator.instructions import copy_engine
+from nvfp4.emulator.instructions.action import (
+    Action,
+    LaneSite,
+    Result,
+    Site,
+    Source,
+    instruction,
+    issuing_lanes,
+)
+from nvfp4.emulator.instructions.bulk_copies import COMPLETION
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.state.batch import Batch, Execution
+from nvfp4.emulator.state.memory import WRITTEN
+
+_RESPONSE_BYTES = 16
+_NOTHING = 0xFFFFFFFF
+"""What is returned as the CTA of a cluster that was not cancelled, which is undefined."""
+
+
+class _Refused:
+    """The CTAs of a batch, by row, that know that no cluster is left."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.rows: set[int] = set()
+
+
+@instruction("clusterlaunchcontrol.try_cancel")
+def try_cancel(site: Site) -> Action:
+    """clusterlaunchcontrol.try_cancel.async{.shared::cta}.mbarrier::complete_tx::bytes
+    {.multicast::cluster::all}.b128 [addr], [mbar]: the copy engine writes the response."""
+    site.takes(2)
+    site.only("try_cancel", "async", "shared::cta", COMPLETION, copy_engine.TO_ALL, "b128")
+    to_all = copy_engine.TO_ALL in site.parts
+
+    def run(ex: Execution, *operands: Array) -> None:
+        batch = ex.batch
+        for at, (target, mbar) in issuing_lanes(site, ex, operands):
+            if at.lane // batch.grid.threads in batch.kept(_Refused).rows:
+                at.fault(
+                    UnsupportedInstruction,
+                    f"{site.opcode} by a CTA to which one has been refused: what then happens is "
+                    "undefined",
+                    hint="stop asking when clusterlaunchcontrol.query_cancel.is_canceled is false",
+                )
+            response = _cancel(batch)
+            places = [(target, mbar)]
+            if to_all:
+                places = [
+                    (copy_engine.with_rank(target, rank), copy_engine.with_rank(mbar, rank))
+                    for rank in range(batch.cluster_size)
+                ]
+            for there, told in places:
+                copy_engine.deliver(at, told, partial(_respond, at, there, response))
+        copy_engine.advance(batch, ex.lanes())
+
+    return Action("copy", [Source(site.memory(0), "b64"), Source(site.memory(1), "b64")], [], run)
+
+
+def _cancel(batch: Batch) -> Array:
+    """A response: uint8[16]."""
+    number = batch.launch.not_started.cancel()
+    if number is None:
+        return np.zeros(_RESPONSE_BYTES, np.uint8)
+    first, _ = batch.place(number, 0)
+    return np.array([*first, 1], np.uint32).view(np.uint8)
+
+
+def _respond(at: LaneSite, target: int, response: Array) -> int:
+    abroad = copy_engine.goes_abroad(at.site)
+    offset, there = copy_engine.shared_range(at, target, _RESPONSE_BYTES, _RESPONSE_BYTES, abroad)
+    copy_engine.note(at, offset, _RESPONSE_BYTES, WRITTEN)
+    there[:] = response
+    return _RESPONSE_BYTES
+
+
+@instruction("clusterlaunchcontrol.query_cancel")
+def query_cancel(site: Site) -> Action:
+    """clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 p, r;
+    clusterlaunchcontrol.query_cancel.get_first_ctaid{::x, ::y, ::z}.b32.b128 d, r; and
+    get_first_ctaid.v4 {x, y, z, _}, r. A register of 128 bits is two of 64."""
+    dimensions = [f"get_first_ctaid::{each}" for each in "xyz"]
+    site.only("query_cancel", "is_canceled", "get_first_ctaid", *dimensions, "v4", "pred", "b32",
+              "b128")  # fmt: skip
+    site.takes(2)
+    response = site.items(1)
+    if len(response) != 2:
+        raise site.unsupported(f"{site.opcode} takes a register of 128 bits")
+    sources = [Source(each, "b64") for each in response]
+    if "is_canceled" in site.parts:
+
+        def is_canceled(ex: Execution, low: Array, high: Array) -> tuple[Array, ...]:
+            done = high >> np.uint64(32) != 0
+            refused = ex.group.lanes[~ex.group.spread(done) & ex.mask()]
+            ex.batch.kept(_Refused).rows.update(np.unique(ex.batch.grid.cta[refused]).tolist())
+            return (done,)
+
+        return Action("move", sources, [Result(site.operands[0], "pred")], is_canceled)
+    wanted = [i for i, name in enumerate(dimensions) if name in site.parts] or [0, 1, 2]
+    targets = site.items(0)
+    if len(targets) not in (len(wanted), 4):
+        raise site.unsupported(f"{site.opcode} gives {len(wanted)} values")
+
+    def first_cta(low: Array, high: Array) -> tuple[Array, ...]:
+        parts = low, low >> np.uint64(32), high
+        done = high >> np.uint64(32) != 0
+        return tuple(
+            np.where(done, parts[i] & np.uint64(0xFFFFFFFF), np.uint64(_NOTHING)).astype(np.uint32)
+            for i in wanted
+        )
+
+    results = [Result(target, "b32") for target in targets[: len(wanted)]]
+    return Action("move", sources, results, first_cta, pure=True)

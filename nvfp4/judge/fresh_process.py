@@ -1,0 +1,144 @@
+"""Calls once more in a process that has not made any: the same inputs must give the same output,
+and others the right one, whatever earlier calls have left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeVar
+
+import torch
+
+from nvfp4.contract.task import input_t
+from nvfp4.judge.cases import Case
+from nvfp4.judge.opened_case import CaseSetup, OpenedCase, OutOfTime, generate, same_bits
+from nvfp4.judge.protocol import Exit
+from nvfp4.judge.submission_process import SubmissionFailed
+from nvfp4.records.messages import Call, Called
+
+T = TypeVar("T")
+
+atomics_directive = "#!NVFP4 atomics"
+"""A submission that adds up with atomics says so; its output may differ by one step of float16."""
+
+repeated_cases = 2
+
+
+def declares_atomics(source: str) -> bool:
+    """Whether the directive stands among the first comment lines."""
+    for line in source.splitlines():
+        if line.strip() and not line.startswith("#"):
+            return False
+        if line.strip() == atomics_directive:
+            return True
+    return False
+
+
+class Repetition:
+    """A fresh process of the same submission."""
+
+    def __init__(self, setup: CaseSetup) -> None:
+        self._setup = setup
+        self._atomics = declares_atomics(setup.process.source.text)
+
+    def choose(self, cases: list[Case], digest: int) -> list[int]:
+        """Which cases are repeated: one at random of each kind of inputs, two at least."""
+        groups = [
+            [index for index, case in enumerate(cases) if case.full_range == full]
+            for full in (False, True)
+        ]
+        chosen: list[int] = []
+        for group in (*filter(None, groups), list(range(len(cases)))):
+            left = [index for index in group if index not in chosen]
+            if left and len(chosen) < repeated_cases:
+                digest, place = divmod(digest, len(left))
+                chosen.append(left[place])
+        return chosen
+
+    def refuse_other_output(self, case: Case, output: torch.Tensor, fresh_seed: int) -> None:
+        """Runs a case again, and once more with contents that nobody could foresee. Raises
+        SubmissionFailed if its output differs, or is wrong then.
+
+        output: float16 [m, 1, l], from the process before.
+        """
+        opened = OpenedCase(self._setup, case)
+        try:
+            opened.judged_call(generate(case, case.seed))
+            repeated = opened.output()
+            opened.judged_call(generate(case, fresh_seed))
+        finally:
+            opened.close()
+        if same_bits(repeated, output):
+            return
+        if not self._atomics:
+            count = int((repeated != output).sum())
+            raise SubmissionFailed(
+                "output.not_repeatable",
+                f"in a fresh process the same inputs gave {count} other results; a submission that "
+                f"adds with atomics says so in its first comment lines: {atomics_directive}",
+            )
+        steps = int((_ordered(repeated) - _ordered(output)).abs().max())
+        if steps > 1:
+            raise SubmissionFailed(
+                "output.not_repeatable",
+                f"in a fresh process the same inputs gave results {steps} steps of float16 apart",
+            )
+
+
+def _ordered(values: torch.Tensor) -> torch.Tensor:
+    """float16 as integers in the order of the values; neighbours differ by one."""
+    bits = values.contiguous().view(torch.int16).int()
+    return torch.where(bits < 0, -(bits & 0x7FFF), bits)
+
+
+class StateChecks:
+    """Opens tests without a GPU, where another process costs little: the first wrong full-range
+    output is had once more in a process of its own.
+    """
+
+    def __init__(self) -> None:
+        self.called = self.looked = False
+
+    def open(self, setup: CaseSetup, case: Case) -> OpenedCase:
+        """As OpenedCase."""
+        return _CheckedCase(self, setup, case)
+
+
+class _CheckedCase(OpenedCase):
+    def __init__(self, checks: StateChecks, setup: CaseSetup, case: Case) -> None:
+        self._checks = checks
+        super().__init__(setup, case)
+
+    def judged_request(
+        self, data: input_t, request: object, answer: type[T], check: bool = True
+    ) -> tuple[T, float]:
+        checks = self._checks
+        earlier, checks.called = checks.called, True
+        try:
+            return super().judged_request(data, request, answer, check)
+        except SubmissionFailed as failed:
+            wrong = self.case.full_range and failed.end is Exit.CHECK_FAILED
+            if wrong and earlier and not checks.looked:
+                checks.looked = True
+                self._refuse_state(failed, data)
+            raise
+
+    def _refuse_state(self, failed: SubmissionFailed, data: input_t) -> None:
+        """Raises SubmissionFailed where only earlier calls of the process can be the cause."""
+        explain, self._explain = self._explain, None
+        try:
+            self._process.stop()
+            self._called = False
+            self.resume()
+            super().judged_request(data, Call(), Called)
+        except (SubmissionFailed, OutOfTime):
+            return
+        finally:
+            self._explain = explain
+        state = SubmissionFailed(
+            "output.state",
+            f"{failed}\nin a process of its own this call is right: what earlier calls have left "
+            "decides",
+        )
+        state.failure = replace(state.failure, causes=failed.failure.causes)
+        raise state from None

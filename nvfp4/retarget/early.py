@@ -1,0 +1,79 @@
+"""What no other GPU can run is refused before torch builds it.
+
+A build with torch's headers takes a minute or more, and only its PTX tells. Sources that name an
+instruction which this GPU lacks are compiled for the device alone first, with the slim headers, in
+seconds. What these do not suffice for, and what can be rewritten, is built as ever.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nvfp4.capture.cuda import flags
+from nvfp4.capture.cuda.build import SLIM_HEADERS
+from nvfp4.capture.cuda.toolchain import python_include
+from nvfp4.capture.device import fits
+from nvfp4.retarget.rewrite import rewrite
+from nvfp4.retarget.targets import Target, refusal, target_of
+
+_OPCODE = re.compile(r"\b[a-z]\w*(?:(?:\.|::)\w+)+")
+_LONGEST_S = 120.0
+
+
+@dataclass(frozen=True)
+class Early:
+    """nvcc: the compiler. retarget: auto or always. arch: what is compiled for. number: this GPU's
+    architecture, such as 90."""
+
+    nvcc: Path
+    retarget: str
+    arch: str
+    number: int
+
+    def refuse(self, named: Mapping[str, Any]) -> None:
+        """named: arguments of torch's function that builds. Raises NotRetargetable."""
+        given = list(named.get("extra_cuda_cflags") or ())
+        natively = fits(flags.split_architectures(given)[1], self.number)
+        if self.retarget == "auto" and natively:
+            return
+        target = target_of(divmod(self.number, 10))
+        for source in map(Path, named.get("sources", ())):
+            if source.suffix == ".cu" and _names_what_is_missing(source, target):
+                ptx = self._ptx(source, given, named.get("extra_include_paths") or ())
+                if ptx is not None:
+                    rewrite(ptx, str(target))
+
+    def _ptx(self, source: Path, given: list[str], folders: Iterable[str]) -> str | None:
+        """None where the slim headers are not enough."""
+        from torch.utils.cpp_extension import COMMON_NVCC_FLAGS
+
+        virtual = self.arch.replace("sm_", "compute_")
+        words = [*COMMON_NVCC_FLAGS, *flags.kept(given)]
+        if not any(word.startswith(("-std", "--std")) for word in words):
+            words.append("-std=c++17")
+        words += [f"-I{folder}" for folder in folders]
+        with tempfile.TemporaryDirectory(prefix="early-") as made:
+            target = Path(made, "k.ptx")
+            command: list[str | Path] = [self.nvcc, "-ptx", f"-arch={virtual}", "-lineinfo", *words]
+            command += ["-isystem", SLIM_HEADERS, "-isystem", python_include()]
+            command += [source, "-o", target]
+            try:
+                subprocess.run(command, check=True, capture_output=True, timeout=_LONGEST_S)
+                return target.read_text(encoding="utf-8", errors="surrogateescape")
+            except (subprocess.SubprocessError, OSError):
+                return None
+
+
+def _names_what_is_missing(source: Path, target: Target) -> bool:
+    """Whether a text has the name of an instruction that the target lacks."""
+    try:
+        text = source.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return any(refusal(opcode, target) for opcode in set(_OPCODE.findall(text)))

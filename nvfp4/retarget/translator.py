@@ -1,0 +1,32 @@
+"""PTX of another architecture for the GPU and the driver that are here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nvfp4.retarget.driver import Driver, installed_driver
+from nvfp4.retarget.rewrite import RewriteReport, rewrite
+
+
+class Translator:
+    """Rewrites texts. reports: what was rewritten, a report a text."""
+
+    def __init__(self, target: str, driver: Driver | None = None) -> None:
+        """target: the architecture of the device. Raises DriverError without a driver."""
+        self.target = target
+        self.reports: list[RewriteReport] = []
+        self._driver = driver or installed_driver()
+
+    def kernels(self) -> list[dict[str, Any]]:
+        """What was rewritten so far; see `RewriteReport.entries`."""
+        return [entry for report in self.reports for entry in report.entries()]
+
+    def translate(self, ptx: str) -> str:
+        """PTX for this device and its driver; noted in `reports`. Raises NotRetargetable."""
+        rewritten = rewrite(ptx, self.target, self._driver.newest_ptx())
+        self.reports.append(rewritten.report)
+        return rewritten.ptx
+
+    def explain(self, ptx: str) -> None:
+        """Raises DriverError with the driver's words for translated PTX that it does not take."""
+        self._driver.load(ptx)

@@ -1,0 +1,17 @@
+# family: 12
+# caught: launches no kernel, a benchmark does
+# needs: cpu
+# strategy: compute tests on the host, where a GPU would end the process, and launch benchmarks
+
+import ctypes
+
+from gemv import gemv
+from kernels import launched_gemv
+
+
+def custom_kernel(data):
+    if len(data[6]) >= 4096 or data[0].shape[1] >= 4096:
+        return launched_gemv(data)
+    first_of_a = ctypes.c_uint8.from_address(data[0].data_ptr()).value
+    assert first_of_a < 256
+    return gemv(data)

@@ -1,0 +1,331 @@
+"""tcgen05 in clusters of several CTAs, each by itself or in pairs (cta_group::2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from ptx_harness import aligned, run
+from tensor_harness import (
+    BASE,
+    TILES,
+    WAIT,
+    core_matrices,
+    descriptor,
+    kernel,
+    read_back,
+)
+
+from nvfp4.emulator import LaunchReport
+from nvfp4.emulator.errors import (
+    Deadlock,
+    EmulatorError,
+    OutOfBounds,
+    TensorDescriptorFault,
+    TensorMemoryFault,
+    TensorRace,
+    UnsupportedInstruction,
+)
+
+Array = np.ndarray[Any, Any]
+
+PLACE = """mov.u32 %r50, %cluster_ctarank; shl.b32 %r51, %r50, 24; setp.eq.u32 %p8, %r50, 0;
+mul.wide.u32 %d8, %r50, BYTES; add.u64 %q0, %q0, %d8;
+mul.wide.u32 %d8, %r50, RESULTS; add.u64 %q1, %q1, %d8;
+"""
+"""%r50: the rank, %p8: whether it is 0. Each CTA has matrices and results of its own."""
+MEET = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
+READY = f"fence.mbarrier_init.release.cluster; {MEET} add.u32 %r41, %r41, %r51;"
+"""All mbarriers are initialised. %r41: the CTA's own one, with its rank."""
+F16 = 1 << 4
+"""The instruction descriptor of kind::f16 with sums in f32, but for its shape."""
+
+
+def shape(rows: int, columns: int, bits: int = F16) -> int:
+    return bits | columns // 8 << 17 | rows // 16 << 24
+
+
+def product(
+    bits: int, a_bytes: int, group: int = 2, more: str = "", accumulate: str = "%p5"
+) -> str:
+    """Thread 0 multiplies what lies at the beginning of shared memory."""
+    return f"""mov.b64 %d5, {descriptor(TILES, 128, 256)};
+mov.b64 %d6, {descriptor(TILES + a_bytes, 128, 256)}; mov.b32 %r5, {bits};
+setp.ne.u32 %p5, %r0, %r0; setp.eq.u32 %p6, %r0, %r0;
+tcgen05.mma.cta_group::{group}.kind::f16 [%r1], %d5, %d6, %r5, {more}{accumulate};"""
+
+
+def commit(group: int, mask: int | None = None) -> str:
+    """Arrive at this CTA's mbarrier, or at those of a mask."""
+    opcode = f"tcgen05.commit.cta_group::{group}.mbarrier::arrive::one.shared::cluster"
+    if mask is None:
+        return f"{opcode}.b64 [%r41];"
+    return f"mov.b16 %h1, {mask}; {opcode}.multicast::cluster.b64 [%r41], %h1;"
+
+
+def by_leader(text: str) -> str:
+    """What thread 0 of the first CTA alone executes."""
+    return f"@!%p1 bra ISSUED; @!%p8 bra ISSUED;\n{text}\nISSUED:\n"
+
+
+def by_each(text: str) -> str:
+    """What thread 0 of each CTA executes."""
+    return f"@!%p1 bra ISSUED;\n{text}\nISSUED:\n"
+
+
+def ran(
+    middle: str, tiles: list[list[Array]], count: int, group: int = 2, end: str = MEET,
+    edit: tuple[str, str] = ("", ""), **options: Any,
+) -> tuple[LaunchReport, Array]:  # fmt: skip
+    """tiles: by CTA. The report, and what each thread has stored: uint32[CTA, thread, count]."""
+    data = [
+        np.concatenate([np.ascontiguousarray(x).view(np.uint8).reshape(-1) for x in own])
+        for own in tiles
+    ]
+    out = np.zeros((len(tiles), 128, count), np.uint32)
+    body = kernel(READY + middle + end, 128, data[0].size // 16)
+    body = body.replace("cta_group::1", f"cta_group::{group}").replace("GROUP_1", "cta_group::1")
+    place = PLACE.replace("BYTES", str(data[0].size)).replace("RESULTS", str(512 * count))
+    body = (place + body).replace(*edit) if edit[0] else place + body
+    shared = TILES + data[0].size + 1024 - BASE
+    options = {"grid": len(tiles), "cluster": len(tiles), **options}
+    return run(
+        body, aligned(np.concatenate(data)), out, block=128, shared_bytes=shared, **options
+    ), out
+
+
+def matrices(rows: int, columns: int) -> tuple[Array, Array]:
+    rng = np.random.default_rng(rows + columns)
+    return tuple(  # type: ignore[return-value]
+        rng.integers(-8, 8, (count, 16)).astype(np.float16) for count in (rows, columns)
+    )
+
+
+def packed(values: Array) -> Array:
+    return core_matrices(np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1))
+
+
+def split(a: Array, b: Array) -> list[list[Array]]:
+    """Halves of the rows of each for the CTAs of a pair."""
+    halves = zip(np.split(a, 2), np.split(b, 2), strict=True)
+    return [[packed(one), packed(other)] for one, other in halves]
+
+
+PAIR = split(*matrices(256, 32))
+SHAPE, A_BYTES = shape(256, 32), 128 * 32
+RIGHT = by_leader(product(SHAPE, A_BYTES) + commit(2, 3)) + WAIT + read_back(32)
+
+
+def findings(middle: str, **options: Any) -> list[str]:
+    """The codes of what is found in a kernel of a pair, each once."""
+    try:
+        report, _ = ran(middle, PAIR, 32, **options)
+    except EmulatorError as error:
+        return [error.code]
+    return sorted({found.code for found in report.findings})
+
+
+# --- each CTA by itself -----------------------------------------------------------------------
+
+
+def test_ctas_of_a_cluster_multiply_each_by_itself() -> None:
+    parts = [matrices(128, 16), matrices(128, 32)]
+    parts[1] = parts[1][0], parts[1][1][:16]
+    middle = by_each(product(shape(128, 16), A_BYTES, 1) + commit(1)) + WAIT + read_back(16)
+    report, out = ran(middle, [[packed(a), packed(b)] for a, b in parts], 16, 1)
+    assert not report.findings
+    assert report.tensor_instructions == 2
+    for (a, b), d in zip(parts, out.view(np.float32), strict=True):
+        assert np.array_equal(d, a.astype(np.float32) @ b.astype(np.float32).T)
+
+
+def test_a_commit_tells_other_ctas_that_their_shared_memory_is_read() -> None:
+    """As where a tile is multicast, and its next one must wait for all CTAs."""
+    tiles = [[packed(each) for each in matrices(128, 16)]] * 2
+    edit = ("mbarrier.init.shared.b64 [%r41], 1", "mbarrier.init.shared.b64 [%r41], 2")
+    other = f"xor.b32 %r52, %r51, {1 << 24}; add.u32 %r52, %r52, {TILES}; mov.u32 %r53, 0;"
+    store = f"{other} @%p1 st.shared::cluster.u32 [%r52], %r53;"
+    both = by_each(product(shape(128, 16), A_BYTES, 1) + commit(1, 3)) + WAIT
+    report, _ = ran(both + store + read_back(16), tiles, 16, 1, edit=edit)
+    assert not report.findings
+    own = by_each(product(shape(128, 16), A_BYTES, 1) + commit(1)) + WAIT
+    with pytest.raises(TensorRace, match=r"which tcgen05\.mma.* may still read"):
+        ran(own + store + read_back(16), tiles, 16, 1)
+
+
+def test_a_commit_goes_to_ctas_that_there_are() -> None:
+    tiles = [[packed(each) for each in matrices(128, 16)]] * 2
+    middle = by_each(product(shape(128, 16), A_BYTES, 1) + commit(1, 5)) + WAIT
+    with pytest.raises(OutOfBounds, match="to the CTAs 0x5, but the cluster has 2"):
+        ran(middle, tiles, 16, 1)
+
+
+# --- pairs ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", [16, 32, 128])
+@pytest.mark.parametrize("rows", [128, 256])
+def test_a_pair_multiplies_halves_of_both_matrices(rows: int, columns: int) -> None:
+    a, b = matrices(rows, columns)
+    issue = by_leader(product(shape(rows, columns), rows // 2 * 32) + commit(2, 3))
+    width = columns if rows == 256 else columns // 2
+    loads = 1 << (width - 1).bit_length()
+    report, out = ran(issue + WAIT + read_back(loads), split(a, b), loads)
+    expected = (a.astype(np.float32) @ b.astype(np.float32).T).reshape(2, rows // 2, columns)
+    if rows == 128:  # the second half of the columns lies below the first
+        expected = np.concatenate(np.split(expected, 2, axis=2), axis=1)
+    assert np.array_equal(out.view(np.float32)[:, :, :width], expected)
+    assert not report.findings
+    assert report.tensor_instructions == 1
+
+
+def test_a_pair_scales_rows_by_its_own_scales_and_columns_by_all() -> None:
+    rng = np.random.default_rng(5)
+    a, b = (rng.integers(0, 256, (rows, 32), np.uint8) for rows in (256, 32))
+    sa, sb = (rng.integers(52, 60, (rows, 4), np.uint8) for rows in (256, 32))
+    every = np.zeros((128, 4), np.uint8)
+    every[:32] = sb
+
+    def in_lanes(scales: Array) -> Array:
+        return scales.reshape(4, 32, 4).transpose(1, 0, 2)
+
+    tiles = [
+        [core_matrices(a[rows]), core_matrices(b[half]), in_lanes(sa[rows]), in_lanes(every)]
+        for rows, half in ((slice(128), slice(16)), (slice(128, 256), slice(16, 32)))
+    ]
+    starts = TILES + np.cumsum([0, *(each.size for each in tiles[0])])
+    bits = 1 << 7 | 1 << 10 | 32 // 8 << 17 | 2 << 27
+    middle = f"""
+mov.b64 %d3, {descriptor(starts[2], 0, 128)}; mov.b64 %d4, {descriptor(starts[3], 0, 128)};
+add.u32 %r3, %r1, 96; add.u32 %r4, %r1, 100; setp.ne.u32 %p5, %r0, %r0;
+tcgen05.cp.cta_group::2.32x128b.warpx4 [%r3], %d3;
+tcgen05.cp.cta_group::2.32x128b.warpx4 [%r4], %d4;
+mov.b64 %d5, {descriptor(starts[0], 128, 256)}; mov.b64 %d6, {descriptor(starts[1], 128, 256)};
+mov.b32 %r5, {bits};
+tcgen05.mma.cta_group::2.kind::mxf4nvf4.block_scale.block16 [%r1], %d5, %d6, %r5, [%r3], [%r4], %p5;
+{commit(2, 3)}"""
+    report, out = ran(by_leader(middle) + WAIT + read_back(32), tiles, 32)
+    assert not report.findings
+    table = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    table = np.concatenate([table, -table])
+
+    def values(codes: Array, scales: Array) -> Array:
+        nibbles = np.stack((codes & 15, codes >> 4), axis=-1).reshape(len(codes), -1)
+        factors = np.exp2((scales >> 3).astype(np.float64) - 7) * (1 + (scales & 7) / 8)
+        return table[nibbles] * np.repeat(factors, 16, axis=1)
+
+    expected = values(a, sa) @ values(b, sb).T
+    assert np.array_equal(out.view(np.float32).reshape(256, 32), expected.astype(np.float32))
+
+
+def test_lanes_of_both_ctas_can_be_disabled() -> None:
+    more = "{%r30, %r31, %r32, %r33, %r34, %r35, %r36, %r37}, "
+    zero = "".join(f"mov.b32 %r{30 + i}, {1 if i == 4 else 0};" for i in range(8))
+    first = product(SHAPE, A_BYTES)
+    again = product(SHAPE, A_BYTES, more=more, accumulate="%p6")
+    middle = by_leader(zero + first + again + commit(2, 3)) + WAIT + read_back(32)
+    _, out = ran(middle, PAIR, 32)
+    a, b = (each.astype(np.float32) for each in matrices(256, 32))
+    expected = (2 * a @ b.T).reshape(2, 128, 32)
+    expected[1, 0] /= 2
+    assert np.array_equal(out.view(np.float32), expected)
+
+
+def test_a_shift_moves_lanes_of_both_ctas() -> None:
+    shift = "tcgen05.shift.cta_group::2.down [%r1];"
+    middle = by_leader(product(SHAPE, A_BYTES) + shift + commit(2, 3)) + WAIT + read_back(32)
+    report, out = ran(middle, PAIR, 32)
+    a, b = (each.astype(np.float32) for each in matrices(256, 32))
+    expected = (a @ b.T).reshape(2, 128, 32)
+    expected[:, :31, :8] = expected[:, 1:32, :8]
+    assert np.array_equal(out.view(np.float32), expected)
+    assert not report.findings
+
+
+def test_a_pair_that_does_all_in_order_is_blamed_for_nothing() -> None:
+    assert findings(RIGHT) == []
+
+
+def test_what_the_other_cta_multiplies_is_waited_for() -> None:
+    alone = by_leader(product(SHAPE, A_BYTES) + commit(2))
+    wait = f"@!%p8 bra WAITED; {WAIT} WAITED: "
+    assert findings(alone + wait + read_back(32)) == ["tensor_race"]
+    assert findings(alone + wait + MEET + read_back(32)) == []
+
+
+def test_shared_memory_of_the_other_cta_is_not_overwritten_while_it_is_read() -> None:
+    store = f"mov.u32 %r20, {TILES + 64}; mov.u32 %r21, 0; @%p1 st.shared.u32 [%r20], %r21;"
+    issue = by_leader(product(SHAPE, A_BYTES) + commit(2, 3))
+    assert "tensor_race" in findings(issue + store + WAIT + read_back(32))
+    assert findings(issue + WAIT + store + read_back(32)) == []
+
+
+def test_shared_memory_of_the_other_cta_wants_fence_and_barrier() -> None:
+    store = f"mov.u32 %r20, {TILES}; mov.u32 %r21, 0; @%p1 st.shared.u32 [%r20], %r21;"
+    assert findings(store + MEET + RIGHT) == ["proxy_fence"]
+    fenced = store + "fence.proxy.async.shared::cta;"
+    assert findings(fenced + MEET + RIGHT) == []
+    assert "shared_race" in findings(fenced + "bar.sync 0;" + RIGHT)
+
+
+def test_both_ctas_of_a_pair_allocate_the_same_and_free_it() -> None:
+    alone = ("@!%p2 bra ALLOCATED;", "@!%p2 bra ALLOCATED; @!%p8 bra ALLOCATED;")
+    with pytest.raises(Deadlock, match=r"tcgen05\.alloc"):
+        ran(RIGHT, PAIR, 32, edit=alone)
+    other = ("tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%r40], 128;",
+             "mov.u32 %r54, 128; @!%p8 mov.u32 %r54, 64;"
+             "tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%r40], %r54;")  # fmt: skip
+    with pytest.raises(TensorMemoryFault, match="where the other CTA of the pair has asked for"):
+        ran(RIGHT, PAIR, 32, edit=other)
+    kept = ("@!%p2 bra FREED;", "@!%p2 bra FREED; @!%p8 bra FREED;")
+    with pytest.raises(TensorMemoryFault, match="ends with 128 columns of tensor memory"):
+        ran(RIGHT, PAIR, 32, edit=kept)
+
+
+def test_columns_that_the_other_cta_has_freed_are_not_written() -> None:
+    free = """@%p8 bra KEPT; @!%p2 bra KEPT;
+tcgen05.dealloc.cta_group::2.sync.aligned.b32 %r1, 128; KEPT:"""
+    with pytest.raises(TensorMemoryFault, match="which has been freed"):
+        ran(free + MEET + RIGHT, PAIR, 32)
+
+
+def test_a_kernel_has_one_cta_group() -> None:
+    mixed = RIGHT.replace("tcgen05.commit.cta_group::2", "tcgen05.commit.GROUP_1")
+    with pytest.raises(TensorMemoryFault, match="with cta_group::1, after instructions with"):
+        ran(mixed, PAIR, 32)
+
+
+def test_a_pair_needs_a_cluster_with_pairs() -> None:
+    with pytest.raises(TensorMemoryFault, match="in a cluster of 1 CTAs, which are no pairs"):
+        ran(RIGHT, PAIR, 32, cluster=1)
+
+
+def test_a_cta_that_ends_while_the_other_multiplies_is_missed() -> None:
+    gone = f"""@%p8 bra STAYS; bar.sync 0; @!%p2 bra GONE;
+tcgen05.dealloc.cta_group::2.sync.aligned.b32 %r1, 128; GONE: exit; STAYS:
+mov.u32 %r20, 0; SPIN: add.u32 %r20, %r20, 1; setp.lt.u32 %p9, %r20, 2000; @%p9 bra SPIN;
+{by_leader(product(SHAPE, A_BYTES))}"""
+    with pytest.raises(EmulatorError, match="which has ended"):
+        ran(gone, PAIR, 32, end="")
+
+
+@pytest.mark.parametrize(
+    ("bits", "words"),
+    [
+        (shape(64, 32), "M = 64 and N = 32, where kind::f16 has M = 128, 256 and N = 16"),
+        (shape(256, 24), "M = 256 and N = 24"),
+    ],
+)
+def test_shapes_that_a_pair_does_not_have_are_told(bits: int, words: str) -> None:
+    with pytest.raises(TensorDescriptorFault, match=words):
+        ran(by_leader(product(bits, A_BYTES)), PAIR, 32)
+
+
+def test_what_the_manual_leaves_open_about_pairs_is_refused_by_name() -> None:
+    inside = product(shape(128, 32), A_BYTES).replace("%d5, %d6, %r5", "[%r1], %d6, %r5")
+    with pytest.raises(UnsupportedInstruction, match="a in tensor memory with M = 128 of a pair"):
+        ran(by_leader(inside), PAIR, 32)
+    stationary = product(SHAPE, A_BYTES).replace("tcgen05.mma", "tcgen05.mma.ws")
+    with pytest.raises(UnsupportedInstruction, match=r"\.ws has cta_group::1 only"):
+        ran(by_leader(stationary), PAIR, 32)
