@@ -3,14 +3,16 @@ bits that its responses are read into."""
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import numpy as np
 import pytest
-from ptx_harness import MINE, out, run
+from ptx_harness import MINE, aligned, out, ptx_of, run
 
-from nvfp4.emulator import LaunchReport
+from nvfp4.emulator import LaunchReport, cost_of
 from nvfp4.emulator.errors import EmulatorError, UnsupportedInstruction
+from nvfp4.records.launch import Buffer, Launch, ListedMemory
 
 Array = np.ndarray[Any, Any]
 
@@ -105,8 +107,6 @@ def test_registers_of_128_bits_are_loaded_moved_and_stored() -> None:
     body = """.reg .b128 %w<2>; ld.global.b128 %w0, [%q0]; ld.global.b128 %w1, [%q0+16];
     mov.b128 {%d1, %d2}, %w0; mov.b128 %w0, {%d2, %d1};
     setp.eq.u32 %p1, %r0, 0; @%p1 st.global.b128 [%q1], %w1; @%p1 st.global.b128 [%q1+16], %w0;"""
-    from ptx_harness import aligned
-
     result = aligned(result)
     run(body, aligned(values), result)
     assert result.tolist() == [5, 6, 7, 8, 3, 4, 1, 2]
@@ -115,3 +115,13 @@ def test_registers_of_128_bits_are_loaded_moved_and_stored() -> None:
 def test_a_register_of_128_bits_is_not_moved_from_one_of_64() -> None:
     with pytest.raises(EmulatorError, match="takes registers of 128 bits, or two of 64"):
         run(f".reg .b128 %w; {MINE} mov.b128 %w, {{%r1, %r2, %r3, %r4}};", out(32))
+
+
+def test_the_cost_has_the_work_of_cancelled_ctas_once() -> None:
+    by = out(CTAS)
+    memory = ListedMemory([Buffer("by", by.ctypes.data, by.nbytes)])
+    pointer = struct.pack("<Q", by.ctypes.data)
+    launch = Launch(ptx_of(requests(), 1), "k", (CTAS, 1, 1), (32, 1, 1), [pointer], memory=memory)
+    found = cost_of(launch, 10**9)
+    assert not found.extrapolated
+    assert found.lines[0].opcodes["st.global.u32"] == CTAS

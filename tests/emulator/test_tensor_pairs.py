@@ -31,13 +31,18 @@ from nvfp4.emulator.errors import (
 Array = np.ndarray[Any, Any]
 
 PLACE = """mov.u32 %r50, %cluster_ctarank; shl.b32 %r51, %r50, 24; setp.eq.u32 %p8, %r50, 0;
-mul.wide.u32 %d8, %r50, BYTES; add.u64 %q0, %q0, %d8;
-mul.wide.u32 %d8, %r50, RESULTS; add.u64 %q1, %q1, %d8;
+mov.u32 %r55, %ctaid.x; mul.wide.u32 %d8, %r55, BYTES; add.u64 %q0, %q0, %d8;
+mul.wide.u32 %d8, %r55, RESULTS; add.u64 %q1, %q1, %d8;
 """
 """%r50: the rank, %p8: whether it is 0. Each CTA has matrices and results of its own."""
 MEET = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
 READY = f"fence.mbarrier_init.release.cluster; {MEET} add.u32 %r41, %r41, %r51;"
 """All mbarriers are initialised. %r41: the CTA's own one, with its rank."""
+LEADS_A_PAIR = "and.b32 %r56, %r50, 1; setp.eq.u32 %p8, %r56, 0;"
+OF_THE_PAIR = (
+    "and.b32 %r56, %r50, 2; mov.u32 %r57, 3; shl.b32 %r57, %r57, %r56; cvt.u16.u32 %h1, %r57;"
+)
+"""A mask of the CTAs of the pair, in %h1."""
 F16 = 1 << 4
 """The instruction descriptor of kind::f16 with sums in f32, but for its shape."""
 
@@ -178,6 +183,19 @@ def test_a_pair_multiplies_halves_of_both_matrices(rows: int, columns: int) -> N
     assert np.array_equal(out.view(np.float32)[:, :, :width], expected)
     assert not report.findings
     assert report.tensor_instructions == 1
+
+
+def test_pairs_do_not_touch_each_other() -> None:
+    a, b = matrices(512, 64)
+    tiles = [*split(a[:256], b[:32]), *split(a[256:], b[32:])]
+    for cluster in (2, 4):
+        to_pair = commit(2, 3).replace("mov.b16 %h1, 3;", OF_THE_PAIR)
+        issue = LEADS_A_PAIR + by_leader(product(SHAPE, A_BYTES) + to_pair)
+        report, out = ran(issue + WAIT + read_back(32), tiles, 32, cluster=cluster)
+        assert not report.findings
+        halves = zip(np.split(a, 2), np.split(b, 2), strict=True)
+        expected = [x.astype(np.float32) @ y.astype(np.float32).T for x, y in halves]
+        assert np.array_equal(out.view(np.float32).reshape(512, 32), np.concatenate(expected))
 
 
 def test_a_pair_scales_rows_by_its_own_scales_and_columns_by_all() -> None:

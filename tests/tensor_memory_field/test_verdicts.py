@@ -10,6 +10,7 @@ pytest.importorskip("cutlass")
 pytest.importorskip("cuda.bindings")
 
 from corpus import Submission
+from judged import prepare
 
 from tensor_memory_field.judging import (
     all_cases,
@@ -17,51 +18,26 @@ from tensor_memory_field.judging import (
     expectation,
     judge_apart,
     name_of,
-    prepare,
 )
 
-NO_FENCE = "a missing tcgen05.fence is not followed"
 WRONG_PLACE = "the result is said to depend on an order, at the line of mbarrier.init"
-SEVERAL_CTAS = "the emulator fails at tensor memory in clusters of several CTAs"
-PAIRS = "pairs of CTAs are not emulated"
 
 MISJUDGED = {
     "allocation/allocated_again": "an allocation is said to race with reads of its own warp",
     "allocation/load_not_waited": "registers of a load may be used before the wait for it",
-    "allocation/no_fence_after": NO_FENCE,
-    "allocation/no_fence_before": NO_FENCE,
     "allocation/written_again_then_read": "the emulator fails",
     "clusters/block_sender_ends": "what a bulk copy to another CTA reads is not followed",
     "clusters/flag_not_cleared": "in the order of the first run the flag is set before it is read",
     "clusters/flag_relaxed": "any store of a flag counts as a release",
     "clusters/turns_by_one_lane_alone": "clocks belong to warps, not to lanes",
     "clusters/turns_with_a_relaxed_wait": "a relaxed wait counts as an acquire",
-    "copies/b_by_early_enders": SEVERAL_CTAS,
-    "copies/b_emptied_by_itself": SEVERAL_CTAS,
-    "copies/b_emptied_for_itself": SEVERAL_CTAS,
-    "copies/b_in_the_same_half": SEVERAL_CTAS,
-    "copies/b_of_rank_zero": SEVERAL_CTAS,
-    "copies/b_to_barriers_of_nobody": SEVERAL_CTAS,
     "copies/barrier_not_invalidated": "a barrier that is overwritten counts as invalidated",
-    "copies/shared_b": SEVERAL_CTAS,
     "launches/writes_what_the_first_reads": "only reads of what the launch before writes are",
     "products/a_in_too_few_columns": "the emulator fails",
     "products/committed_by_another_thread": "a commit tells of what other threads have issued",
     "products/fence_before_the_stores": "a proxy fence counts for stores that come later",
-    "products/no_fence_after_the_wait": NO_FENCE,
-    "products/no_fence_before_the_release": NO_FENCE,
     "products/of_two_kinds": "products of other kinds and shapes count as ordered",
     "products/of_two_shapes": "products of other kinds and shapes count as ordered",
-    "products/pair": PAIRS,
-    "products/pair_freed_by_one": PAIRS,
-    "products/pair_issued_by_both": PAIRS,
-    "products/pair_not_awaited": PAIRS,
-    "products/pair_not_met": PAIRS,
-    "products/pair_of_128_rows_told": PAIRS,
-    "products/pair_of_64_rows_each": PAIRS,
-    "products/pair_told_to_the_leader": PAIRS,
-    "products/pair_with_all_of_b": PAIRS,
-    "products/pair_without_proxy_fence": PAIRS,
     "products/two_issuers_one_commit": WRONG_PLACE,
     "products/two_issuers_wait_for_the_first": WRONG_PLACE,
     "products/wait_tested_once": WRONG_PLACE,

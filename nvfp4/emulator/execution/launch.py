@@ -204,7 +204,7 @@ def run_ctas(
 
     together: as many at once as a device holds, for CTAs that wait for each other.
     most_instructions: batches spread over the grid, until that many warp instructions are executed.
-    Returns how many warps ran each block, and how many CTAs ran.
+    Returns how many warps ran each block, and of how many CTAs the work is done.
     """
     clusters = ctas_by_cluster(state.grid, state.cluster)
     clusters = clusters[state.order.ctas(np.arange(len(clusters)))]
@@ -226,7 +226,7 @@ def run_ctas(
             note_unwaited(batch)
             require_freed(batch)
             runs += scheduler.runs
-            ran += batch.numbers.size
+            ran = clusters.size - len(queue) * clusters.shape[1]
             if most_instructions is not None and int(runs @ sizes) >= most_instructions:
                 break
     except EmulatorError as error:
