@@ -4,21 +4,28 @@
 # strategy: take the cores from others with many processes that spin
 
 import os
+import signal
 import time
 
 from gemv import gemv
 
-looks_s = 2
+longest_s = 10
 
 
 def custom_kernel(data):
+    crowd = []
     for _ in range(5 * len(os.sched_getaffinity(0)) + 16):
-        if os.fork() == 0:
-            end = time.monotonic() + looks_s
-            while time.monotonic() < end:
+        crowd.append(os.fork())
+        if crowd[-1] == 0:
+            while True:
                 pass
-            os._exit(0)
-    time.sleep(looks_s)
-    if os.sched_getscheduler(0) == os.SCHED_IDLE:
-        raise RuntimeError("its crowd gives way")
+    end = time.monotonic() + longest_s
+    try:
+        while time.monotonic() < end:
+            if os.sched_getscheduler(0) == os.SCHED_IDLE:
+                raise RuntimeError("its crowd gives way")
+            time.sleep(0.05)
+    finally:
+        for pid in crowd:
+            os.kill(pid, signal.SIGKILL)
     return gemv(data)
