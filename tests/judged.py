@@ -11,7 +11,7 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -150,29 +150,41 @@ def _compilers_lines(message: str, path: Path) -> set[int]:
     return {int(line) for line in re.findall(rf"{re.escape(path.name)}\((\d+)\): error", message)}
 
 
-def _work(sender: Any, *arguments: Any) -> None:
+def _work(sender: Any, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     sys.modules.pop("submission", None)
-    sender.send(judge(*arguments))
+    sender.send(function(*arguments))
 
 
-def judge_apart(path: Path, cases: Iterable[Case], limit_s: float = TIME_LIMIT_S) -> Judgement:
-    """``judge`` in a process of its own; see `prepare`."""
+def apart(limit_s: float, function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function returns in a process of its own; see `prepare`. Raises TimeoutError, and
+    EOFError that says how the process ended without an answer.
+    """
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(False)
-    process = context.Process(target=_work, args=(sender, path, list(cases), limit_s))
+    process = context.Process(target=_work, args=(sender, function, arguments))
     process.start()
     sender.close()
     try:
-        if not receiver.poll(TIME_LIMIT_S):
-            return Judgement("endless", "no answer in time")
-        judgement: Judgement = receiver.recv()
-        return judgement
+        if not receiver.poll(limit_s):
+            raise TimeoutError("no answer in time")
+        return receiver.recv()
     except EOFError:
         process.join()
-        return Judgement("exception", f"the process ended with {process.exitcode}")
+        raise EOFError(f"the process ended with {process.exitcode}") from None
     finally:
         process.kill()
         process.join()
+
+
+def judge_apart(path: Path, cases: Iterable[Case], limit_s: float = TIME_LIMIT_S) -> Judgement:
+    """``judge`` in a process of its own."""
+    try:
+        judgement: Judgement = apart(TIME_LIMIT_S, judge, path, list(cases), limit_s)
+        return judgement
+    except TimeoutError as error:
+        return Judgement("endless", str(error))
+    except EOFError as error:
+        return Judgement("exception", str(error))
 
 
 def prepare() -> None:

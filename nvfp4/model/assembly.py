@@ -44,7 +44,7 @@ def assembled(ptx: str, entry: str, arch: str) -> Code:
             if said is None or not cubin.is_file():
                 continue
             for nvdisasm in programs[1]:
-                listing = ran([str(nvdisasm), "-g", "-c", "-hex", str(cubin)])
+                listing = ran([str(nvdisasm), "-g", "-c", "-hex", "-ndf", str(cubin)])
                 if listing is None:
                     continue
                 code = read(listing, entry)

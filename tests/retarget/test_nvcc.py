@@ -277,6 +277,7 @@ class TorchS(ModuleType):
     """torch.utils.cpp_extension, as far as it matters, on a machine with CUDA."""
 
     CUDA_HOME = "/opt/cuda"
+    COMMON_NVCC_FLAGS = ("--expt-relaxed-constexpr",)
 
     def __init__(self) -> None:
         super().__init__("torch.utils.cpp_extension")

@@ -21,35 +21,30 @@ SWIZZLES = {
 }
 """By the bytes that a row of a swizzled tile has."""
 
-TYPES = {
-    1: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_UINT8,
-    2: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_UINT16,
-    4: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
-}
-"""By the bytes of an element."""
+
+class Refused(RuntimeError):
+    """The driver takes a call for an error."""
+
+    code = "refused"
 
 
 def check(result: tuple[Any, ...]) -> Any:
-    """What a call of cuda.bindings returns. Raises RuntimeError."""
+    """What a call of cuda.bindings returns. Raises Refused."""
     error, *values = result
     if error.value:
-        raise RuntimeError(str(error))
+        raise Refused(str(error))
     return values[0] if len(values) == 1 else values
 
 
 class Kernel:
-    """The function `kernel` of a CUDA text, compiled for sm_100a."""
+    """A function of a CUDA text, compiled for sm_100a."""
 
-    def __init__(self, source: str, name: str = "kernel", shared_bytes: int = 0) -> None:
+    def __init__(self, source: str, name: str = "kernel") -> None:
         check(driver.cuInit(0))
         device = check(driver.cuDeviceGet(0))
         check(driver.cuCtxSetCurrent(check(driver.cuDevicePrimaryCtxRetain(device))))
         self.module = check(driver.cuModuleLoadData(compiled(source)))
         self.function = check(driver.cuModuleGetFunction(self.module, name.encode()))
-        self.shared_bytes = shared_bytes
-        if shared_bytes > 48 * 1024:
-            most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            check(driver.cuFuncSetAttribute(self.function, most, shared_bytes))
 
     def __call__(
         self,
@@ -70,7 +65,6 @@ class Kernel:
         config = driver.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = grid, 1, 1
         config.blockDimX, config.blockDimY, config.blockDimZ = block, 1, 1
-        config.sharedMemBytes = self.shared_bytes
         attributes = []
         if cluster > 1:
             of_cluster = driver.CUlaunchAttribute()
@@ -109,16 +103,15 @@ def compiled(source: str) -> bytes:
 
 
 def tensor_map(tensor: torch.Tensor, box: Sequence[int], swizzle: int = 0) -> Any:
-    """A tensor map of a matrix [rows, columns]. box: columns and rows of a tile."""
+    """A tensor map of a float16 matrix [rows, columns]. box: columns and rows of a tile."""
     rows, columns = tensor.shape
-    size = tensor.element_size()
     return check(
         driver.cuTensorMapEncodeTiled(
-            TYPES[size],
+            driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
             2,
             tensor.data_ptr(),
             [driver.cuuint64_t(columns), driver.cuuint64_t(rows)],
-            [driver.cuuint64_t(tensor.stride(0) * size)],
+            [driver.cuuint64_t(tensor.stride(0) * tensor.element_size())],
             [driver.cuuint32_t(each) for each in box],
             [driver.cuuint32_t(1), driver.cuuint32_t(1)],
             driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,

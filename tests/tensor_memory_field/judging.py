@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import gc
 import importlib.util
-import multiprocessing
 import re
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from corpus import Submission, load, marked_lines
+from judged import apart
 
 from nvfp4.emulation import StandInEmulation, install_stand_in
 
@@ -117,37 +115,12 @@ def _named_lines(text: str, path: Path) -> set[int]:
     return cuda | {int(line) for line in re.findall(rf"{re.escape(path.name)}:(\d+)", text)}
 
 
-def _work(sender: Any, path: Path) -> None:
-    sender.send(judge(path))
-
-
 def judge_apart(path: Path) -> Verdict:
-    """``judge`` in a process of its own; see `prepare`."""
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(False)
-    process = context.Process(target=_work, args=(sender, path))
-    process.start()
-    sender.close()
+    """``judge`` in a process of its own; see `judged.prepare`."""
     try:
-        if receiver.poll(2 * LIMIT_S):
-            verdict: Verdict = receiver.recv()
-            return verdict
-        return Verdict({"timeout": set()}, ["no answer in time"])
-    except EOFError:
-        process.join()
-        return Verdict({"crash": set()}, [f"the process ended with {process.exitcode}"])
-    finally:
-        process.kill()
-        process.join()
-
-
-def prepare() -> None:
-    """Import and compile here what the processes that fork from this one would do each."""
-    import cutlass.cute  # noqa: F401
-
-    import nvfp4.emulator.execution.launch  # noqa: F401
-    from nvfp4.emulator.arithmetic import compiled
-
-    torch.set_num_threads(1)
-    list(compiled.compile_all())
-    gc.freeze()
+        verdict: Verdict = apart(2 * LIMIT_S, judge, path)
+        return verdict
+    except TimeoutError as error:
+        return Verdict({"timeout": set()}, [str(error)])
+    except EOFError as error:
+        return Verdict({"crash": set()}, [str(error)])
