@@ -140,6 +140,12 @@ def test_a_commit_before_the_product_tells_nothing_of_it() -> None:
     assert findings(middle + WAIT + read_back(16)) == ["tensor_race"]
 
 
+def test_a_commit_tells_of_what_its_own_thread_has_issued() -> None:
+    other = "setp.eq.u32 %p7, %r0, 32; bar.sync 0; @!%p7 bra TOLD;" + COMMIT + "TOLD:"
+    middle = by_one_thread(operands() + PRODUCT) + other
+    assert findings(middle + WAIT + read_back(16)) == ["tensor_race"]
+
+
 def test_one_warp_may_wait_for_another() -> None:
     wait = (
         f"@%p2 bra WAITING; bra WAITED; {WAIT.replace('WAITING:', 'WAITING: ')} WAITED: bar.sync 0;"

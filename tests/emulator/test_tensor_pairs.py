@@ -25,6 +25,7 @@ from nvfp4.emulator.errors import (
     TensorDescriptorFault,
     TensorMemoryFault,
     TensorRace,
+    UninitialisedRegister,
     UnsupportedInstruction,
 )
 
@@ -157,6 +158,13 @@ def test_a_commit_tells_other_ctas_that_their_shared_memory_is_read() -> None:
     own = by_each(product(shape(128, 16), A_BYTES, 1) + commit(1)) + WAIT
     with pytest.raises(TensorRace, match=r"which tcgen05\.mma.* may still read"):
         ran(own + store + read_back(16), tiles, 16, 1)
+
+
+def test_undefined_words_are_kept_in_every_cta() -> None:
+    store = ".reg .b32 %unset; tcgen05.st.sync.aligned.32x32b.x1.b32 [%r2], {%unset};"
+    middle = store + "tcgen05.wait::st.sync.aligned;" + read_back(1)
+    with pytest.raises(UninitialisedRegister, match="has put what nothing has set"):
+        ran(middle, PAIR, 1)
 
 
 def test_a_commit_goes_to_ctas_that_there_are() -> None:

@@ -113,13 +113,15 @@ class Stamps:
 
 @dataclass
 class Pipe:
-    """Of a CTA or of a pair. issued: operations, the first has number 1. waiting: operations that
+    """Of a CTA or of a pair. issued: operations, the first has number 1. latest: by lane, the
+    number of the one that it has issued last. waiting: operations that
     are to be performed later, with their numbers. seen: by warp, (operations known to be complete,
     clock of the warp when it learned that), growing. pending: accesses under way by (warp, whether
     they write). places: who left the stamp of a warp.
     """
 
     issued: list[Issued] = field(default_factory=list)
+    latest: dict[int, int] = field(default_factory=dict)
     performed: int = 0
     waiting: list[Callable[[], None]] = field(default_factory=list)
     seen: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)
@@ -198,6 +200,7 @@ class TensorPipe:
         mine, warp = self._knowledge(lane)
         pipe = self.of_lane(lane)
         pipe.issued.append(Issued(warp, int(mine[warp]), place))
+        pipe.latest[lane] = len(pipe.issued)
         return len(pipe.issued)
 
     def submit(self, lane: int, perform: Callable[[], None]) -> None:

@@ -22,7 +22,14 @@ from nvfp4.emulator.instructions.tensor.issue import (
     pipes_of,
     row_of,
 )
-from nvfp4.emulator.instructions.warp import ALL_LANES, back, by_warp, member_gate, present_lanes
+from nvfp4.emulator.instructions.warp import (
+    ALL_LANES,
+    back,
+    by_warp,
+    member_gate,
+    present_lanes,
+    synchronised,
+)
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.tensor_memory import (
@@ -119,6 +126,7 @@ def alloc(site: Site) -> Action:
         return free if ready is None else free & ready
 
     def run(ex: Execution, target: Array, count: Array, mask: Array) -> None:
+        synchronised(ex.batch, present_lanes(ex))
         for at, (where, number, _) in issuing_warps(site, ex, (target, count, mask)):
             tensor, row = memory_of(at), row_of(at)
             if not tensor.permitted:

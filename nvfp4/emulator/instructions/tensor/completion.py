@@ -47,7 +47,7 @@ def commit(site: Site) -> Action:
         for at, (mbar, *mask) in issuing_lanes(site, ex, operands):
             join(at, group)
             pipes = pipes_of(at)
-            count = len(pipes.of_lane(at.lane).issued)
+            count = pipes.of_lane(at.lane).latest.get(at.lane, 0)
             targets = [mbar]
             if mask:
                 ranks = peers.ranks_in(at, mask[0])

@@ -259,7 +259,7 @@ def store(site: Site) -> Action:
         nobody = np.zeros(ex.group.lanes.size, np.bool_)
         if any(any_set(each) for each in shadows[2:]):
             _keep_undefined(site, ex, fragment, given, shadows[2:])
-        return ex.group.fold(nobody)  # type: ignore[return-value]
+        return (ex.group.fold(nobody),)
 
     sources = [Source(site.memory(0), "b64"), Source(ALL_LANES, "b32")]
     sources += [Source(value, "b32") for value in values]
