@@ -98,13 +98,13 @@ def make(folder: Path, nbytes: int, age_s: float) -> Path:
 
 
 def test_old_caches_and_those_that_are_too_much_are_deleted(tmp_path: Path) -> None:
-    new, second, third = (make(tmp_path / f"{i}", 100_000, 10.0 * i) for i in range(3))
+    new, second, third = (make(tmp_path / f"{i}", 1_000_000, 10.0 * i) for i in range(3))
     old = make(tmp_path / "old", 1, 1000.0)
-    prune(tmp_path, 500.0, 250_000)
+    prune(tmp_path, 500.0, 2_500_000)
     assert [path.exists() for path in (new, second, third, old)] == [True, True, False, False]
     prune(tmp_path, 500.0, 10)
     assert [path.exists() for path in (new, second)] == [True, False], "the newest is in use"
-    assert 100_000 <= size_bytes(tmp_path) < 120_000
+    assert 1_000_000 <= size_bytes(tmp_path) < 1_200_000
 
 
 def nested(folder: Path, depth: int) -> None:

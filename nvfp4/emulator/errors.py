@@ -248,9 +248,8 @@ class TensorRace(MemoryFault):
 
     code = "tensor_race"
     rule = (
-        "PTX ISA, Memory Consistency Model for 5th generation of TensorCore operations: "
-        "asynchronous ones complete in any order but for pipelined pairs; commit and wait tell "
-        "when; wgmma.wait_group: before it, registers of a product are not to be accessed"
+        "PTX ISA, Memory Consistency Model for 5th generation of TensorCore operations, and "
+        "wgmma.wait_group: asynchronous operations are complete when a wait has told so"
     )
 
 
@@ -260,10 +259,8 @@ class MissingTensorFence(MemoryFault):
 
     code = "tensor_fence"
     rule = (
-        "PTX ISA, Canonical synchronization patterns of tcgen05: between threads, an operation "
-        "that is not complete is followed by tcgen05.fence::before_thread_sync and the barrier, "
-        "and tcgen05.fence::after_thread_sync comes before what relies on it; wgmma.fence: it "
-        "comes before the first wgmma.mma_async"
+        "PTX ISA, Canonical synchronization patterns of tcgen05, and wgmma.fence: a barrier "
+        "orders operations of other threads between fences only, products only behind one"
     )
 
 
