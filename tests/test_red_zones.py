@@ -109,6 +109,16 @@ def test_a_registered_buffer_ends_where_it_ends_even_inside_a_tensor() -> None:
         launch(memory, READ, start - 1)
 
 
+def test_a_tensor_that_is_gone_is_not_named_where_its_memory_is_registered_since() -> None:
+    gone = torch.zeros(1 << 20, dtype=torch.uint8)
+    torch_memory.remember(gone)
+    start, memory = gone.data_ptr(), ProcessMemory()
+    del gone
+    assert start in [each.address for each in memory.freed()]
+    memory.register(Buffer("part", start + 1024, 512))
+    assert start not in [each.address for each in memory.freed()]
+
+
 def test_buffers_that_touch_are_not_taken_as_one() -> None:
     whole = torch.zeros(1024, dtype=torch.uint8)
     memory = ProcessMemory()

@@ -125,7 +125,7 @@ class ProcessMemory:
 
     def freed(self) -> list[Buffer]:
         """Tensors seen by earlier searches that are gone, the latest first."""
-        return _live_tensors.freed()
+        return self._outside_registered(_live_tensors.freed())
 
     def known(self) -> list[Buffer]:
         """What is registered, and the tensors seen by earlier searches."""
@@ -137,8 +137,11 @@ class ProcessMemory:
             yield self._beside_registered(found)
 
     def _beside_registered(self, found: list[Buffer]) -> list[Buffer]:
-        registered = list(self._registered.values())
-        return registered + [
+        return [*self._registered.values(), *self._outside_registered(found)]
+
+    def _outside_registered(self, found: list[Buffer]) -> list[Buffer]:
+        registered = self._registered.values()
+        return [
             b for b in found if all(b.end <= r.address or r.end <= b.address for r in registered)
         ]
 
