@@ -140,7 +140,8 @@ def run_corpus(
     GPU, where they would disturb each other. quick: no benchmarks.
     """
     benchmarks = _cuda_benchmarks if on_cuda else _cpu_benchmarks
-    at_once = min(_most_at_once, os.cpu_count() or 1)
+    # One more than there are cores: a judgement often waits for processes that it has started.
+    at_once = min(_most_at_once, (os.cpu_count() or 1) + 1)
 
     def judge(verdict: Verdict, specimen: Specimen, plan: Plan) -> Verdict:
         options = Options(
