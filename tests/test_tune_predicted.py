@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import nvfp4.tuner.tune
+import nvfp4.tuner.predicted
 from nvfp4.tuner.predicted import Ranked, climb, neighbours
 from nvfp4.tuner.space import load_submission, name_of
 from nvfp4.tuner.tune import main as tuner
@@ -85,7 +85,7 @@ def submission(tmp_path: Path) -> Path:
 def tune(
     monkeypatch: pytest.MonkeyPatch, submission: Path, bench: Pretended, *arguments: str
 ) -> int:
-    monkeypatch.setattr(nvfp4.tuner.tune, "ModelBench", lambda *_: bench)
+    monkeypatch.setattr(nvfp4.tuner.predicted, "ModelBench", lambda *_: bench)
     return tuner([str(submission), "--shape", "64,64,1", "--model", "B200", *arguments])
 
 

@@ -170,47 +170,47 @@ def kernel_time(
     code = assembled(asked.ptx, asked.kernel, gpu.arch)
     if not asked.accesses and reads_memory(code):
         raise NoMachineCode("the emulator could not run a few thread blocks without the others")
-    threads = math.prod(asked.block)
-    warps = -(-threads // _WARP)
-    ctas = math.prod(asked.grid)
-    fitting = resident_ctas(gpu, code, warps, asked.shared_bytes)
-    busiest = -(-ctas // gpu.sms)
-    resident = min(fitting, busiest)
-    active = min(ctas, gpu.sms)
-    ptx = asked.ptx.split("\n")
-    if is_pipelined(code):
-        return _pipelined_time(gpu, asked, code, clean)
-    walked = paths(code, ptx, asked.runs, ctas * warps, warps)
-    if without:
-        walked = walked.without({n for n, i in enumerate(code.instructions) if i.line in without})
-    parts = machine(gpu, code, walked, asked.accesses, 1 / resident)
-    cycles, by_code, by_reason = simulated(gpu, parts, ctas, busiest, resident, clean)
-    to_us = 1e-3 / gpu.cycles_per_ns
-    lines: dict[int, float] = defaultdict(float)
-    for each, spent in zip(code.instructions, by_code.tolist(), strict=True):
-        lines[each.line] += spent * to_us
-    return KernelTime(
-        kernel=asked.kernel,
-        us=cycles * to_us,
-        parts={r: us * to_us for r, us in zip(REASONS, by_reason.tolist(), strict=True) if us},
-        lines=dict(lines),
-        registers=code.registers,
-        spilled_bytes=code.spilled_bytes,
-        instructions=float(sum(walked.executions)) * ctas,
-        ctas_a_sm=resident,
-        busiest=busiest,
-        sms=active,
-    )
-
-
-def _pipelined_time(gpu: Gpu, asked: Counted, code: Code, clean: bool) -> KernelTime:
-    """Of a launch with tcgen05. At most all shared memory of the resident CTAs is in flight. Raises
-    NoMachineCode if it is not known what the CTAs copy."""
-    if not any(access.copied for access in asked.accesses.values()):
-        raise NoMachineCode("a kernel with tcgen05 whose copies are not known")
     ctas, warps = math.prod(asked.grid), -(-math.prod(asked.block) // _WARP)
     busiest = -(-ctas // gpu.sms)
     resident = min(busiest, resident_ctas(gpu, code, warps, asked.shared_bytes))
+    to_us = 1e-3 / gpu.cycles_per_ns
+    lines: dict[int, float] = defaultdict(float)
+    if is_pipelined(code):
+        spent = _pipelined(gpu, asked, busiest, resident, clean)
+        cycles, instructions = sum(spent.values()), float(sum(asked.runs.values()))
+    else:
+        walked = paths(code, asked.ptx.split("\n"), asked.runs, ctas * warps, warps)
+        if without:
+            left_out = {n for n, i in enumerate(code.instructions) if i.line in without}
+            walked = walked.without(left_out)
+        parts = machine(gpu, code, walked, asked.accesses, 1 / resident)
+        cycles, by_code, by_reason = simulated(gpu, parts, ctas, busiest, resident, clean)
+        spent = {r: each for r, each in zip(REASONS, by_reason.tolist(), strict=True) if each}
+        for instruction, each in zip(code.instructions, by_code.tolist(), strict=True):
+            lines[instruction.line] += each * to_us
+        instructions = float(sum(walked.executions)) * ctas
+    return KernelTime(
+        kernel=asked.kernel,
+        us=cycles * to_us,
+        parts={reason: each * to_us for reason, each in spent.items()},
+        lines=dict(lines),
+        registers=code.registers,
+        spilled_bytes=code.spilled_bytes,
+        instructions=instructions,
+        ctas_a_sm=resident,
+        busiest=busiest,
+        sms=min(ctas, gpu.sms),
+    )
+
+
+def _pipelined(
+    gpu: Gpu, asked: Counted, busiest: int, resident: int, clean: bool
+) -> dict[str, float]:
+    """What the cycles of a launch with tcgen05 are spent on. At most all shared memory of the
+    resident CTAs is in flight. Raises NoMachineCode if it is not known what the CTAs copy."""
+    if not any(access.copied for access in asked.accesses.values()):
+        raise NoMachineCode("a kernel with tcgen05 whose copies are not known")
+    ctas = math.prod(asked.grid)
     in_flight = resident * asked.shared_bytes
     curve = _curve(gpu, gpu.clean if clean else gpu.dirty)
     loaded = float(memory_cycles(in_flight * ctas / gpu.sms / busiest, *curve))
@@ -222,21 +222,8 @@ def _pipelined_time(gpu: Gpu, asked: Counted, code: Code, clean: bool) -> Kernel
         busiest / ctas,
         max(loaded / in_flight, 1 / gpu.l2_port_bytes),
     )
-    spent = {reason: cycles, "memory_latency": float(curve[1][0])}
-    spent["start"] = min(ctas, gpu.sms) * gpu.cta_dispatch_ns * gpu.cycles_per_ns
-    to_us = 1e-3 / gpu.cycles_per_ns
-    return KernelTime(
-        kernel=asked.kernel,
-        us=sum(spent.values()) * to_us,
-        parts={each: taken * to_us for each, taken in spent.items()},
-        lines={},
-        registers=code.registers,
-        spilled_bytes=code.spilled_bytes,
-        instructions=float(sum(asked.runs.values())),
-        ctas_a_sm=resident,
-        busiest=busiest,
-        sms=min(ctas, gpu.sms),
-    )
+    starting = min(ctas, gpu.sms) * gpu.cta_dispatch_ns * gpu.cycles_per_ns
+    return {reason: cycles, "memory_latency": float(curve[1][0]), "start": starting}
 
 
 def simulated(

@@ -101,9 +101,9 @@ def _explained(
     builder: Any, early: Callable[[Mapping[str, Any]], None] | None
 ) -> Callable[..., Any]:
     """torch's function that builds, with errors in short. early: raises where no build can help.
-    Where a header of the contest's machines
-    is missing, it raises NotInstalled; what has failed is built again when asked for, where torch
-    would load nothing. Errors of the source alone are not: all processes of a judgement ask.
+    Where a header of the contest's machines is missing, it raises NotInstalled; what has failed is
+    built again when asked for, where torch would load nothing. Errors of the source alone are not:
+    all processes of a judgement ask.
     """
     original = builder._write_ninja_file_and_build_library
 

@@ -7,6 +7,7 @@ configuration to those that differ in one field, until none is better.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,9 @@ from nvfp4.emulator import Launch
 from nvfp4.model.counting import accesses_of, sampled
 from nvfp4.model.prediction import GPUS, predict
 from nvfp4.model.traffic import Access
-from nvfp4.tuner.space import Shape, sentence
+from nvfp4.tuner.space import Key, Shape, name_of, sentence
+from nvfp4.tuner.state import State
+from nvfp4.tuner.table import Choice
 
 _SEED = 1111
 _WARP_INSTRUCTIONS = 50_000
@@ -175,3 +178,33 @@ def lines_of(ranking: list[Ranked]) -> list[str]:
         ratio = each.us / best.us
         lines.append(f"  {each.name:{width}}  {each.us:9.2f}  {interval:>21}  x {ratio:.3f}{tied}")
     return lines
+
+
+def choose(
+    bench: ModelBench,
+    submission: Any,
+    table: Key,
+    shape: Shape,
+    state: State,
+    say: Callable[..., None],
+) -> Choice | None:
+    """What the model says of one shape. None if no configuration is right. The table should change
+    only where the gain is larger than the model's error."""
+    listed = list(submission.configurations(*shape, bench.capability))
+    present = submission.tables[table].get(shape, listed[0])
+    space = {name_of(each): each for each in [present, *listed]}
+    bench.open(submission, shape)
+    times = state.times(shape)
+    try:
+        climb(bench, space, [name_of(present), name_of(listed[0])], times, say)
+    finally:
+        state.save()
+    ranking = right_ones(bench, space, times, say)
+    if not ranking:
+        return None
+    best, lines = ranking[0], lines_of(ranking)
+    us = times.get(name_of(present), [math.inf])[0]
+    gains = best.high_us < bench.ranked("", present, us).low_us
+    if not gains:
+        lines.append(f"  {name_of(present)}, as today: {us:.2f}; the gain is within the error")
+    return Choice(lines, best.name, best.configuration, gains)

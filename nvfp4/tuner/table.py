@@ -5,9 +5,19 @@ from __future__ import annotations
 import ast
 import dataclasses
 import hashlib
-from typing import Any
+from typing import Any, NamedTuple
 
 from nvfp4.tuner.space import Key
+
+
+class Choice(NamedTuple):
+    """What a search says of a shape. lines: of its ranking, for people. name, configuration: of the
+    best. better: whether the table should have it."""
+
+    lines: list[str]
+    name: str
+    configuration: Any
+    better: bool = True
 
 
 def _is_tables(node: ast.stmt) -> bool:

@@ -18,33 +18,34 @@ is right; 2, the search could not start.
 from __future__ import annotations
 
 import argparse
-import math
 import pathlib
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
-from nvfp4.tuner.predicted import ModelBench, climb
-from nvfp4.tuner.predicted import lines_of as predicted_lines
-from nvfp4.tuner.predicted import right_ones as right_ones_predicted
 from nvfp4.tuner.search import Estimate, Search
 from nvfp4.tuner.space import Key, Shape, TuneError, load_submission, name_of, shape_of, table_for
 from nvfp4.tuner.state import State, write_whole
-from nvfp4.tuner.table import fingerprint, with_entry
+from nvfp4.tuner.table import Choice, fingerprint, with_entry
+
+Say = Callable[..., None]
 
 _shown = 8
 """Lines of the ranking that are printed."""
 
 
-class Bench(Protocol):
-    """Where candidates run: a GPU, see ``nvfp4.tuner.search``.
-
-    memory_gbps: of its memory for each multiprocessor.
-    """
+class Place(Protocol):
+    """A GPU that is tuned for, or what a model knows of one. memory_gbps: of its memory for each
+    multiprocessor."""
 
     name: str
     capability: int
     memory_gbps: float
+
+
+class Bench(Place, Protocol):
+    """Where candidates run: a GPU, see ``nvfp4.tuner.search``."""
 
     def open(self, submission: Any, shape: Shape) -> None:
         """Makes inputs for the calls that follow."""
@@ -56,7 +57,7 @@ class Bench(Protocol):
         """One timed call."""
 
 
-def right_ones(bench: Bench, shape: Shape, space: list[Any], say: Callable[..., None]) -> list[Any]:
+def right_ones(bench: Bench, shape: Shape, space: list[Any], say: Say) -> list[Any]:
     """The configurations that compile and give the right output."""
     found = []
     for number, configuration in enumerate(space, 1):
@@ -75,7 +76,7 @@ def tune(
     shape: Shape,
     state: State,
     calls: int,
-    say: Callable[..., None],
+    say: Say,
 ) -> tuple[list[Estimate], dict[str, Any]]:
     """The ranking of one shape's configurations, empty if none is right, and the configurations
     by name.
@@ -119,7 +120,18 @@ def lines_of(ranking: list[Estimate]) -> list[str]:
     return lines
 
 
-def speaker() -> Callable[..., None]:
+def timed(
+    bench: Bench, calls: int, submission: Any, table: Key, shape: Shape, state: State, say: Say
+) -> Choice | None:
+    """What the calls of one shape say. None if no configuration is right."""
+    ranking, by_name = tune(bench, submission, shape, state, calls, say)
+    if not ranking:
+        return None
+    best = ranking[0].candidate
+    return Choice(lines_of(ranking), best, by_name[best])
+
+
+def speaker() -> Say:
     """A function that prints lines. Transient ones replace each other on a terminal; elsewhere one
     in 25 is printed.
     """
@@ -141,73 +153,35 @@ def speaker() -> Callable[..., None]:
     return say
 
 
-def search_all(arguments: argparse.Namespace, bench: Bench) -> int:
-    """Tunes for every shape; the exit code. Raises TuneError."""
+def search_all(
+    arguments: argparse.Namespace,
+    place: Place,
+    choose: Callable[[Any, Key, Shape, State, Say], Choice | None],
+) -> int:
+    """Tunes for every shape; the exit code. choose: by submission, table, shape, the state to save
+    and who prints. Raises TuneError."""
     path: pathlib.Path = arguments.submission
     submission = load_submission(path)
-    table = table_for(submission, path, bench.capability, bench.memory_gbps)
+    table = table_for(submission, path, place.capability, place.memory_gbps)
     source = path.read_text(encoding="utf-8")
     if arguments.write:
         _check_writable(path, source, table, arguments.shape)
-    state = State(arguments.state, bench.name, fingerprint(source))
+    state = State(arguments.state, place.name, fingerprint(source))
     say = speaker()
     all_ranked = True
     for shape in dict.fromkeys(arguments.shape):
-        ranking, by_name = tune(bench, submission, shape, state, arguments.calls, say)
-        if not ranking:
+        choice = choose(submission, table, shape, state, say)
+        if choice is None:
             say(f"{shape}: no configuration is right")
             all_ranked = False
             continue
-        say(f"{shape} on {bench.name}, times in us")
-        for line in lines_of(ranking):
+        say(f"{shape} on {place.name}, times in us")
+        for line in choice.lines:
             say(line)
-        if arguments.write:
-            best = ranking[0].candidate
+        if arguments.write and choice.better:
             text = path.read_text(encoding="utf-8")
-            write_whole(path, with_entry(text, table, shape, by_name[best]))
-            say(f"  {best} written to {path}")
-    return 0 if all_ranked else 1
-
-
-def predict_all(arguments: argparse.Namespace, bench: ModelBench) -> int:
-    """The same without a GPU, as a model says. The table changes only where the gain is larger than
-    the model's error."""
-    path: pathlib.Path = arguments.submission
-    submission = load_submission(path)
-    table = table_for(submission, path, bench.capability, bench.memory_gbps)
-    source = path.read_text(encoding="utf-8")
-    if arguments.write:
-        _check_writable(path, source, table, arguments.shape)
-    state = State(arguments.state, bench.name, fingerprint(source))
-    say = speaker()
-    all_ranked = True
-    for shape in dict.fromkeys(arguments.shape):
-        listed = list(submission.configurations(*shape, bench.capability))
-        present = submission.tables[table].get(shape, listed[0])
-        space = {name_of(each): each for each in [present, *listed]}
-        bench.open(submission, shape)
-        times = state.times(shape)
-        try:
-            climb(bench, space, [name_of(present), name_of(listed[0])], times, say)
-        finally:
-            state.save()
-        ranking = right_ones_predicted(bench, space, times, say)
-        if not ranking:
-            say(f"{shape}: no configuration is right")
-            all_ranked = False
-            continue
-        say(f"{shape} on {bench.name}, times in us")
-        for line in predicted_lines(ranking):
-            say(line)
-        best = ranking[0]
-        us = times.get(name_of(present), [math.inf])[0]
-        gains = best.high_us < bench.ranked("", present, us).low_us
-        if not gains:
-            say(f"  {name_of(present)}, as today: {us:.2f}; the gain is within the error")
-        elif arguments.write:
-            text = path.read_text(encoding="utf-8")
-            write_whole(path, with_entry(text, table, shape, best.configuration))
-            say(f"  {best.name} written to {path}")
+            write_whole(path, with_entry(text, table, shape, choice.configuration))
+            say(f"  {choice.name} written to {path}")
     return 0 if all_ranked else 1
 
 
@@ -233,13 +207,15 @@ def main(arguments: list[str] | None = None, bench: Bench | None = None) -> int:
     parsed = parser.parse_args(arguments)
     try:
         if parsed.model:
-            with ModelBench(parsed.model, parsed.submission) as model:
-                return predict_all(parsed, model)
+            from nvfp4.tuner import predicted
+
+            with predicted.ModelBench(parsed.model, parsed.submission) as model:
+                return search_all(parsed, model, partial(predicted.choose, model))
         if bench is None:
             from nvfp4.tuner.search import Gpu
 
             bench = Gpu()
-        return search_all(parsed, bench)
+        return search_all(parsed, bench, partial(timed, bench, parsed.calls))
     except TuneError as error:
         print(f"error: {error}\nhint: {error.hint}", file=sys.stderr)
         return 2

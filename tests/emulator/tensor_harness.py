@@ -34,7 +34,7 @@ ALLOCATED:
 mbarrier.init.shared.b64 [%r41], 1;
 READY:
 """
-FILL = f"""
+FILL_TILES = f"""
 mov.u32 %r42, %r0;
 FILLING: setp.ge.u32 %p3, %r42, WORDS; @%p3 bra FILLED;
 mul.wide.u32 %d1, %r42, 16; add.u64 %d1, %q0, %d1;
@@ -43,6 +43,8 @@ shl.b32 %r47, %r42, 4;
 st.shared.v4.u32 [%r47+{TILES}], {{%r43, %r44, %r45, %r46}};
 add.u32 %r42, %r42, 128; bra FILLING;
 FILLED: fence.proxy.async.shared::cta; bar.sync 0;
+"""
+FILL = f"""{FILL_TILES}
 ld.shared.u32 %r1, [%r40];
 shr.u32 %r2, %r0, 5; shl.b32 %r2, %r2, 21; add.u32 %r2, %r2, %r1;
 """

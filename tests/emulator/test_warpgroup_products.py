@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from ptx_harness import aligned, run
-from tensor_harness import BARRIER, TILES, core_matrices, registers
+from tensor_harness import BARRIER, FILL_TILES, TILES, core_matrices, registers
 from test_tensor_products import KINDS, WIDTHS, drawn, swizzled
 
 from nvfp4.emulator import LaunchReport
@@ -18,15 +18,7 @@ from nvfp4.emulator.errors import BarrierMisuse, EmulatorError, TensorRace, Unsu
 
 Array = np.ndarray[Any, Any]
 
-FILL = f"""
-mov.u32 %r42, %r0;
-FILLING: setp.ge.u32 %p3, %r42, WORDS; @%p3 bra FILLED;
-mul.wide.u32 %d1, %r42, 16; add.u64 %d1, %q0, %d1;
-ld.global.v4.u32 {{%r43, %r44, %r45, %r46}}, [%d1];
-shl.b32 %r47, %r42, 4;
-st.shared.v4.u32 [%r47+{TILES}], {{%r43, %r44, %r45, %r46}};
-add.u32 %r42, %r42, 128; bra FILLING;
-FILLED: fence.proxy.async.shared::cta; bar.sync 0;
+FILL = f"""{FILL_TILES}
 setp.ne.u32 %p5, %r0, %r0; setp.eq.u32 %p6, %r0, %r0; setp.eq.u32 %p1, %r0, 0;
 """
 FENCE, COMMIT = "wgmma.fence.sync.aligned;", "wgmma.commit_group.sync.aligned;"
