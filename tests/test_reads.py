@@ -126,6 +126,13 @@ def test_more_than_the_buffer_takes_as_much_longer(device: Device) -> None:
     assert max(nbytes for _, nbytes in device.launched) == 4 << 20
 
 
+class Uuid:
+    """Another object each time, as torch's; only its text stays."""
+
+    def __str__(self) -> str:
+        return "GPU-1"
+
+
 class Kept:
     """Calibrates the device, one process after another, with what is kept in a folder."""
 
@@ -133,8 +140,11 @@ class Kept:
         self._made = made
         self.limits: list[float | None] = []
         monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
-        named = SimpleNamespace(uuid="GPU-1")
-        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda *_: named)
+
+        def properties(*_: object) -> Any:
+            return SimpleNamespace(uuid=Uuid())
+
+        monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
         monkeypatch.setattr(calibration, "CudaTimer", lambda *_: made)
         monkeypatch.setattr(calibration, "measure_limits", self._measure_limits)
         monkeypatch.setattr(calibration, "Reads", lambda _, *more: Reads(cpu, *more))

@@ -91,7 +91,8 @@ def _still_ns(
 
 def _path(device: torch.device, flush: str) -> Path:
     """One file for all that is measured under the same circumstances."""
-    same = torch.cuda.get_device_properties(device).uuid, driver_version(), torch.__version__, flush
+    uuid = str(torch.cuda.get_device_properties(device).uuid)
+    same = uuid, driver_version(), torch.__version__, flush
     name = hashlib.sha256(repr(same).encode()).hexdigest()[:32]
     return cache_root() / "calibration" / f"{name}.json"
 
