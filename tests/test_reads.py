@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 import time
@@ -93,6 +94,7 @@ class Device:
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     made = Device()
+    monkeypatch.setattr(random, "sample", lambda found, _: found)
     monkeypatch.setattr(reads_module, "installed_driver", lambda: made)
     monkeypatch.setattr(reads_module, "_buffer_bytes", 4 << 20)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
