@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nvfp4.judge.protocol import Exit, Request, ResultPipe, SetupError
 from nvfp4.judge.submission_process import Source, SubmissionFailed, SubmissionProcess
 from nvfp4.records.options import Options
+from nvfp4.records.turn import wait_for_turn
 
 if TYPE_CHECKING:
     import torch
@@ -32,6 +36,10 @@ def judge_cases(request: Request) -> Exit:
         from nvfp4.judge.observing import Hooks
         from nvfp4.judge.opened_case import CaseSetup
 
+        waited_since = time.monotonic()
+        if not wait_for_turn(partial(process.greet, _greeting_timeout_s)):
+            raise SetupError("nobody waits for this judgement any more", Exit.USAGE)
+        request = replace(request, deadline=request.deadline + time.monotonic() - waited_since)
         device = _device(options)
         cases = _cases(Path(request.arguments[0]), request.secret_seed)
         _report_facts(pipe, device, options)
