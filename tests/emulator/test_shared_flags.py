@@ -28,10 +28,19 @@ def handed_over(store: str, load: str) -> list[str]:
     return [finding.code for finding in report.findings]
 
 
-@pytest.mark.parametrize("store", ["st.release.cta.shared.u32", "st.relaxed.cta.shared.u32"])
+RELAXED = "st.relaxed.cta.shared.u32"
+
+
+@pytest.mark.parametrize("store", ["st.release.cta.shared.u32", f"fence.acq_rel.cta; @%p1 {RELAXED}"])
 @pytest.mark.parametrize("load", ["ld.acquire.cta.shared.u32", "ld.relaxed.cta.shared.u32"])
 def test_a_flag_orders_what_comes_before_and_after(store: str, load: str) -> None:
     assert handed_over(store, load) == []
+
+
+def test_a_relaxed_store_tells_only_what_a_fence_has_ordered() -> None:
+    assert handed_over(RELAXED, "ld.acquire.cta.shared.u32") == ["shared_race"]
+    late = f"{RELAXED} [%r10+132], 1; fence.acq_rel.cta; @%p1 {RELAXED}"
+    assert handed_over(late, "ld.acquire.cta.shared.u32") == []
 
 
 def test_an_atomic_tells_whoever_loads_the_flag() -> None:

@@ -298,11 +298,12 @@ def release(batch: Batch, offset: Array, lanes: Array, relaxed: bool = False) ->
         known[cluster, warp, warp] += 1
 
 
-def acquire(batch: Batch, offset: Array, lanes: Array) -> None:
-    """These threads saw a phase complete: what came before it is known to them."""
+def acquire(batch: Batch, offset: Array, lanes: Array, relaxed: bool = False) -> None:
+    """These threads saw a phase complete: what came before it is known to them; relaxed: from their
+    next fence on."""
     if batch.shared.checked and lanes.size:
         word, cluster, warp = _warps(batch, offset, lanes)
-        known = batch.shared.clocks.known
+        known = batch.shared.clocks.seen if relaxed else batch.shared.clocks.known
         heard = batch.kept(_Heard).of_ended[word]
         rows = np.maximum(known[cluster, warp], heard)
         np.maximum.at(known, (cluster, warp), rows)

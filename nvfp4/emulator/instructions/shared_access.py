@@ -174,13 +174,15 @@ def note_flags(
 ) -> None:
     """Stores that others may look at meanwhile: as atomics, of which nobody gets a result."""
     note_writes(batch, site, nbytes, offset, lanes, data, atomic=True)
-    meet_by_atomics(batch, offset, lanes, hears=False)
+    meet_by_atomics(batch, offset, lanes, hears=False, relaxed="relaxed" in site.parts)
 
 
-def meet_by_atomics(batch: Batch, offset: Array, lanes: Array, hears: bool) -> None:
+def meet_by_atomics(
+    batch: Batch, offset: Array, lanes: Array, hears: bool, relaxed: bool = False
+) -> None:
     """As of Clocks, for lanes."""
-    team = batch.clusters
-    batch.shared.clocks.meet_by_atomics(offset, team.cta[lanes], team.thread[lanes] >> 5, hears)
+    cluster, warp = batch.clusters.cta[lanes], batch.clusters.thread[lanes] >> 5
+    batch.shared.clocks.meet_by_atomics(offset, cluster, warp, hears, relaxed)
 
 
 def note_issue(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array) -> None:

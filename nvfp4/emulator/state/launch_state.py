@@ -43,6 +43,7 @@ class LaunchState:
     cluster: its CTAs along x, y and z. explicit_cluster: whether somebody has asked for clusters.
     hazards: what launches before it may still write.
     loads_under_way: of shared and tensor memory, by PTX line; see `flow.loads_under_way`.
+    waits_not_looked_at: for mbarriers, by PTX line; see `flow.waits_not_looked_at`.
     undefined_memory: by PTX line, the loads that have read undefined bits, shuffles of lanes that
     were not there, and if memory is not tracked, the stores that have written some.
     undefined_stores: by state space, the PTX line of the first store of undefined bits.
@@ -72,6 +73,7 @@ class LaunchState:
     rounds: bool = False
     tracks_memory: bool = False
     loads_under_way: frozenset[int] = frozenset()
+    waits_not_looked_at: frozenset[int] = frozenset()
     order: Order = field(default_factory=Order)
     undefined_memory: dict[int, Origin] = field(default_factory=dict)
     undefined_results: set[int] = field(default_factory=set)

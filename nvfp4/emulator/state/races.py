@@ -305,8 +305,21 @@ class Clocks:
         """What a fence of each warp has ordered before its later relaxed arrivals: as `known`."""
         return np.zeros_like(self.known[:, : self.warps])
 
+    @cached_property
+    def seen(self) -> Array:
+        """What relaxed waits have told each warp, which knows it from its next fence on."""
+        return np.zeros_like(self.known[:, : self.warps])
+
+    def learn_seen(self, cluster: Array, warp: Array) -> None:
+        """These warps executed a fence behind their relaxed waits."""
+        if "seen" in self.__dict__:
+            self.known[cluster, warp] = np.maximum(
+                self.known[cluster, warp], self.seen[cluster, warp]
+            )
+
     def order(self, cluster: Array, warp: Array) -> None:
         """These warps executed a fence, which orders all that they know of."""
+        self.learn_seen(cluster, warp)
         self.ordered[cluster, warp] = self.known[cluster, warp]
 
     def _by_cta(self) -> Array:
@@ -340,9 +353,12 @@ class Clocks:
         self.known[cluster, warp] = np.where(stay[:, :, None], heard, known)
         self.known[cluster, warp, warp] += came
 
-    def meet_by_atomics(self, offset: Array, cluster: Array, warp: Array, hears: bool) -> None:
+    def meet_by_atomics(
+        self, offset: Array, cluster: Array, warp: Array, hears: bool, relaxed: bool = False
+    ) -> None:
         """Warps execute atomics at places of shared memory, one after the other: each tells those
-        that come later what it knows. hears: not if nothing is returned.
+        that come later what it knows. hears: not if nothing is returned. relaxed: each tells only
+        what a fence has ordered.
         """
         places = np.unique(np.stack([offset.astype(np.int64), cluster, warp]), axis=1)
         for place, row, number in places.T.tolist():
@@ -350,7 +366,8 @@ class Clocks:
             told = self._told.get(place)
             if told is not None and hears:
                 np.maximum(mine, told, out=mine)
-            self._told[place] = mine.copy() if told is None else np.maximum(mine, told)
+            tells = self.ordered[row, number] if relaxed else mine
+            self._told[place] = tells.copy() if told is None else np.maximum(tells, told)
             mine[number] += 1
 
     def hear(self, offset: Array, cluster: Array, warp: Array) -> None:

@@ -272,7 +272,7 @@ class _Product:
         at, shape = self.at, self.shape
         for what, first, count in self.plan.columns:
             require_columns(at, what, first, count, self.rows)
-        number = self.pipes.issue(at.lane, at)
+        number = self.pipes.issue(at.lane, at, (shape.rows, shape.columns, shape.depth))
         is_tf32, size = shape.kind == "tf32", shape.element_bytes
         of_a = (self.plan.rows, DEPTH_BYTES, shape.transpose_a, size)
         of_b = (self.plan.columns_of_b, DEPTH_BYTES, shape.transpose_b, size)
