@@ -31,7 +31,9 @@ def handed_over(store: str, load: str) -> list[str]:
 RELAXED = "st.relaxed.cta.shared.u32"
 
 
-@pytest.mark.parametrize("store", ["st.release.cta.shared.u32", f"fence.acq_rel.cta; @%p1 {RELAXED}"])
+@pytest.mark.parametrize(
+    "store", ["st.release.cta.shared.u32", f"fence.acq_rel.cta; @%p1 {RELAXED}"]
+)
 @pytest.mark.parametrize("load", ["ld.acquire.cta.shared.u32", "ld.relaxed.cta.shared.u32"])
 def test_a_flag_orders_what_comes_before_and_after(store: str, load: str) -> None:
     assert handed_over(store, load) == []

@@ -131,7 +131,7 @@ def visit(
 
 
 def send(at: LaneSite) -> None:
-    """The copy engine of a lane's CTA reads its shared memory, and tells an mbarrier when it has."""
+    """The copy engine of a lane's CTA reads its shared memory, and tells an mbarrier of that."""
     batch = at.batch
     if batch.cluster_size == 1 or not batch.shared.checked:
         return
@@ -154,10 +154,10 @@ def leave(batch: Batch, lanes: Array) -> None:
         known = batch.shared.clocks.of_cta(row)[: visits.clock.shape[1]]
         for warp in np.flatnonzero(visits.clock[row] > known).tolist():
             at = visits.last[row, warp]
-            own = at.lane // batch.grid.threads == row
+            what = "copy out of" if at.lane // batch.grid.threads == row else "access to"
             at.note(
                 ExitedPeer,
-                f"{'copy out of' if own else 'access to'} shared memory of {_cta(batch, row)}, which "
-                "may have ended by then: it does not wait for this",
+                f"{what} shared memory of {_cta(batch, row)}, which may have ended by then: it "
+                "does not wait for this",
                 hint=_NEEDED,
             )

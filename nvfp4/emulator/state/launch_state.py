@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nvfp4.emulator.errors import EmulatorError, LaunchError
+from nvfp4.emulator.errors import EmulatorError, LaunchError, Related
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.report import Findings, Traffic
 from nvfp4.emulator.state.cluster_queue import NONE_WAITS, ClusterQueue
@@ -23,12 +23,13 @@ from nvfp4.records.launch import Dim3
 
 
 class Origin(NamedTuple):
-    """Where undefined bits come from: a kind of finding, the place in words, and advice if it is
-    not the kind's own."""
+    """Where undefined bits come from: a kind of finding, the place in words, advice if it is not
+    the kind's own, and further places."""
 
     kind: type[EmulatorError]
     place: str
     hint: str | None = None
+    related: tuple[Related, ...] = ()
 
 
 @dataclass

@@ -96,7 +96,7 @@ def worse(stamp, than, thread):  # type: ignore[no-untyped-def]
 
 @loop
 def note_reads(  # type: ignore[no-untyped-def]
-    offset, nbytes, cluster, thread, known, writers, readers, under_way, flag
+    offset, nbytes, cluster, thread, known, touched, writers, readers, under_way, flag
 ):
     """Record reads of `nbytes` at each offset. under_way: whether their threads arrive at a barrier
     before they use the values. flag: whether atomics may write at the same time. Returns the first
@@ -107,6 +107,7 @@ def note_reads(  # type: ignore[no-untyped-def]
     count = 0
     for i in range(offset.shape[0]):
         c, t = cluster[i], thread[i]
+        touched[c, t >> 5] = known[c, t >> 5, t >> 5]
         stamp = (np.int64(known[c, t >> 5, t >> 5]) << 32) | (t + 1)
         if under_way:
             stamp |= _UNDER_WAY_READ
@@ -155,7 +156,7 @@ def _in_one_instruction(i, byte, writer, offset, nbytes, cluster, thread):  # ty
 
 @loop
 def note_writes(  # type: ignore[no-untyped-def]
-    offset, nbytes, cluster, thread, known, writers, readers, atomic, engine, memory, new
+    offset, nbytes, cluster, thread, known, touched, writers, readers, atomic, engine, memory, new
 ):
     """Write, and record it; new[lane, byte] against memory tells repeated writes of one value
     apart, which are no race. Atomics are recorded only. So are copies that these threads issue,
@@ -167,6 +168,7 @@ def note_writes(  # type: ignore[no-untyped-def]
     count = 0
     for i in range(offset.shape[0]):
         c, t = cluster[i], thread[i]
+        touched[c, t >> 5] = known[c, t >> 5, t >> 5]
         stamp = (np.int64(known[c, t >> 5, t >> 5]) << 32) | (t + 1)
         if atomic:
             stamp |= ATOMIC
@@ -273,10 +275,11 @@ def note_engine(  # type: ignore[no-untyped-def]
 
 
 @loop
-def note_landing(offset, nbytes, cluster, thread, known, writers):  # type: ignore[no-untyped-def]
+def note_landing(offset, nbytes, cluster, thread, known, touched, writers):  # type: ignore[no-untyped-def]
     """Stamp bytes that copies of these threads have written."""
     for i in range(offset.shape[0]):
         t = thread[i]
+        touched[cluster[i], t >> 5] = known[cluster[i], t >> 5, t >> 5]
         stamp = (np.int64(known[cluster[i], t >> 5, t >> 5]) << 32) | (t + 1)
         for b in range(np.int64(offset[i]), np.int64(offset[i]) + nbytes):
             writers[b] = stamp
@@ -284,8 +287,9 @@ def note_landing(offset, nbytes, cluster, thread, known, writers):  # type: igno
 
 class Clocks:
     """The clocks of a batch of clusters: known[cluster, warp, warp], int32; the copy engines are
-    the last warps, and CHANNELS more columns follow. fenced[cluster, warp], int32, and published,
-    the same for fences that order accesses before those of other clusters."""
+    the last warps, and CHANNELS more columns follow. touched[cluster, warp], int32: the clock of
+    the warp's latest access to shared memory. fenced[cluster, warp], int32, and published, the same
+    for fences that order accesses before those of other clusters."""
 
     def __init__(self, clusters: int, ctas: int, warps: int) -> None:
         """ctas: of a cluster. warps: of a CTA."""
@@ -297,6 +301,7 @@ class Clocks:
         self.known = np.zeros((clusters, self.columns, self.columns + CHANNELS), np.int32)
         own = np.arange(self.columns)
         self.known[:, own, own] = 1
+        self.touched = np.zeros((clusters, self.warps), np.int32)
         self.fenced = np.zeros((clusters, self.warps), np.int32)
         self.published = np.zeros((clusters, self.columns), np.int32)
 
@@ -379,8 +384,11 @@ class Clocks:
                 np.maximum(self.known[row, number], told, out=self.known[row, number])
 
     def fence_proxies(self, cluster: Array, warp: Array) -> None:
-        """These warps executed a proxy fence, which covers all that they know of."""
-        np.maximum.at(self.fenced, cluster, self.known[cluster, warp, : self.warps])
+        """These warps executed a proxy fence, which covers all that they know of, but not what they
+        will do until their clocks move on."""
+        covered = self.known[cluster, warp, : self.warps]
+        covered[np.arange(warp.size), warp] = self.touched[cluster, warp]
+        np.maximum.at(self.fenced, cluster, covered)
 
     def publish(self, cluster: Array, warp: Array) -> None:
         """These warps executed a fence for other clusters, which covers all that they know of."""

@@ -367,7 +367,8 @@ class TensorPipe:
             return None
         shapes = [" x ".join(map(str, shape)) for shape in (before.shape, now.shape) if shape]
         said = f"{before.place.site.opcode} of shape {shapes[0]} has written it and may still be "
-        said += f"under way: only products of one shape are in order, and this is one of {shapes[1]}"
+        said += f"under way: this one of shape {shapes[1]} may overtake it, as products of one "
+        said += "shape alone are in order"
         hint = "wait for the mbarrier that tcgen05.commit behind the first arrives at"
         return Conflict(said, hint, before.place)
 
