@@ -24,10 +24,8 @@ NOT_WAITED = "a load counts as waited for where its value is used, as CUTLASS re
 
 MISJUDGED = {
     "allocation/load_not_waited": NOT_WAITED,
-    "clusters/flag_not_cleared": "in the order of the first run the flag is set before it is read",
     "clusters/turns_by_one_lane_alone": "clocks belong to warps, not to lanes",
     "cute/load_not_waited": NOT_WAITED,
-    "launches/writes_what_the_first_reads": "only reads of what the launch before writes are",
 }
 """Names of cases, and what the judge does not see, or blames."""
 

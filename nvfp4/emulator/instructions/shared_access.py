@@ -92,6 +92,7 @@ def note_reads(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Arra
     clocks = shared.clocks
     flag = not _FLAG_LOADS.isdisjoint(site.parts)
     if flag:
+        _note_unwritten_flag(batch, site, nbytes, offset, lanes)
         clocks.hear(offset, team.cta[lanes], team.thread[lanes] >> 5)
     site.testify(batch, "shared", offset, nbytes, lanes, writes=False)
     bad, fault, stamp, count, unwritten = races.note_reads(
@@ -106,6 +107,22 @@ def note_reads(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Arra
         )
     if fault:
         _note(site.lane(batch, lanes[bad]), READ, nbytes, int(offset[bad]), fault, stamp, count)
+
+
+def _note_unwritten_flag(
+    batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array
+) -> None:
+    shared, team = batch.shared, batch.clusters
+    early = races.unwritten_flag(
+        offset, nbytes, team.cta[lanes], team.thread[lanes], shared.clocks.known, shared.writers
+    )
+    if early >= 0:
+        site.lane(batch, lanes[early]).note(
+            UninitialisedShared,
+            f"read of a flag at shared address {shared.address(offset[early]):#x}, which may come "
+            "before anything is written there: nothing orders it behind the first store",
+            "clear the flag, and let a barrier of all who use it pass before it is set",
+        )
 
 
 def stores_flags(site: Site) -> bool:

@@ -13,7 +13,7 @@ clock << 32 | atomic << 31 | age << 21 | lane << 16 | thread + 1, and 0 is nobod
 counted through the cluster, and the copy engine of a CTA acts as a warp behind them. age and lane
 tell of the plain write that an atomic of the same warp follows, if there is one: 1 + the clock's
 steps since then, and the lane that wrote. Other atomics are in order with the atomic anyway, but
-not with the plain write. A read whose value may still be under way has the same bit as an atomic.
+not with the plain write. An age of _OLDEST is that of an atomic which follows no write at all. A read whose value may still be under way has the same bit as an atomic.
 
 What the copy engine does is besides in another proxy than what threads do: `fenced[cluster, w]` is
 the latest clock of warp w that a proxy fence of any warp has covered.
@@ -69,7 +69,7 @@ def in_warp(stamp, thread):  # type: ignore[no-untyped-def]
 def plain_before(stamp):  # type: ignore[no-untyped-def]
     """The stamp of the plain write that a warp's atomic has followed, or 0."""
     age = (stamp >> _AGE) & _OLDEST
-    if age == 0:
+    if age == 0 or age == _OLDEST:
         return np.int64(0)
     thread = (((stamp & THREAD) - 1) & ~31) | ((stamp >> _LANE) & 31)
     return (((stamp >> 32) - (age - 1)) << 32) | (thread + 1)
@@ -78,12 +78,14 @@ def plain_before(stamp):  # type: ignore[no-untyped-def]
 @loop
 def _followed(writer, stamp):  # type: ignore[no-untyped-def]
     """The stamp of an atomic, with the plain write of its own warp that it follows."""
+    if writer == 0:
+        return stamp | (_OLDEST << _AGE)
     thread = (stamp & THREAD) - 1
     plain = plain_before(writer) if writer & ATOMIC != 0 else writer
     if not in_warp(plain, thread):
         return stamp
     age = (stamp >> 32) - (plain >> 32) + 1
-    if age > _OLDEST:
+    if age >= _OLDEST:
         return stamp
     return stamp | (age << _AGE) | ((((plain & THREAD) - 1) & 31) << _LANE)
 
@@ -139,6 +141,18 @@ def note_reads(  # type: ignore[no-untyped-def]
         if fault != NO_FAULT:
             count += 1
     return first, kind, other, count, unwritten
+
+
+@loop
+def unwritten_flag(offset, nbytes, cluster, thread, known, writers):  # type: ignore[no-untyped-def]
+    """The first of these lanes whose read of a flag may come before its first write, or -1."""
+    for i in range(offset.shape[0]):
+        for b in range(np.int64(offset[i]), np.int64(offset[i]) + nbytes):
+            writer = writers[b]
+            first = writer & ATOMIC != 0 and (writer >> _AGE) & _OLDEST == _OLDEST
+            if first and not ordered(writer, thread[i], known[cluster[i]]):
+                return i
+    return -1
 
 
 @loop
