@@ -20,11 +20,15 @@ from tensor_memory_field.judging import (
     name_of,
 )
 
-NOT_WAITED = "a load counts as waited for where its value is used, as CUTLASS relies on it"
+NOT_WAITED = (
+    "a load counts as waited for where its value is used: CUTLASS's epilogues, in C++ and in CuTe "
+    "DSL, have tcgen05.wait::ld behind their last load alone"
+)
 
 MISJUDGED = {
     "allocation/load_not_waited": NOT_WAITED,
-    "clusters/turns_by_one_lane_alone": "clocks belong to warps, not to lanes",
+    "clusters/turns_by_one_lane_alone": "clocks belong to warps, so that a lane arrives for all that "
+    "its warp has done",
     "cute/load_not_waited": NOT_WAITED,
 }
 """Names of cases, and what the judge does not see, or blames."""

@@ -13,7 +13,8 @@ clock << 32 | atomic << 31 | age << 21 | lane << 16 | thread + 1, and 0 is nobod
 counted through the cluster, and the copy engine of a CTA acts as a warp behind them. age and lane
 tell of the plain write that an atomic of the same warp follows, if there is one: 1 + the clock's
 steps since then, and the lane that wrote. Other atomics are in order with the atomic anyway, but
-not with the plain write. An age of _OLDEST is that of an atomic which follows no write at all. A read whose value may still be under way has the same bit as an atomic.
+not with the plain write. An age of _OLDEST is that of an atomic before which nobody has written. A
+read whose value may still be under way has the same bit as an atomic.
 
 What the copy engine does is besides in another proxy than what threads do: `fenced[cluster, w]` is
 the latest clock of warp w that a proxy fence of any warp has covered.
