@@ -234,19 +234,20 @@ def loads_under_way(code: Sequence[Instruction]) -> frozenset[int]:
     )
 
 
+_WAITS = ("test_wait", "try_wait")
 _PASSES_ON = {"mov", "selp", "setp", "and", "or", "xor", "not", "cvt"}
-"""Instructions that do nothing but set a register; others count as uses."""
+"""Instructions that do nothing but set their first operand; others use what they name."""
 
 
 def waits_not_looked_at(code: Sequence[Instruction]) -> frozenset[int]:
     """The lines of mbarrier.test_wait and try_wait on whose results nothing depends: whether the
     phase is complete, the threads do not know."""
-    waits = [each for each in code if each.parts[0] == "mbarrier" and each.parts[1] in _WAITS]
+    waits = [each for each in code if _is_wait(each)]
     if not waits:
         return frozenset()
     readers: dict[int, list[Instruction]] = {}
     for each in code:
-        results = 0 if each.parts[0] in _NO_RESULT else 1
+        results = 1 if each.parts[0] in _PASSES_ON or _is_wait(each) else 0
         given = [r for operand in each.operands[results:] for r in _registers(operand)]
         for register in {*given, *([each.guard] if each.guard else [])}:
             readers.setdefault(register.index, []).append(each)
@@ -254,7 +255,8 @@ def waits_not_looked_at(code: Sequence[Instruction]) -> frozenset[int]:
     return frozenset(each.line for each in waits) - looked_at
 
 
-_WAITS = ("test_wait", "try_wait")
+def _is_wait(instruction: Instruction) -> bool:
+    return instruction.parts[0] == "mbarrier" and instruction.parts[1] in _WAITS
 
 
 def _matters(wait: Instruction, readers: Mapping[int, Sequence[Instruction]]) -> bool:
