@@ -70,8 +70,8 @@ class LineCost:
 
 @dataclass
 class KernelCost:
-    """A launch. extrapolated: only some CTAs ran, and the counts are scaled by ctas_total /
-    ctas_run. Bytes that are read more than once are counted in those CTAs.
+    """A launch. ctas_run: of ctas_total, to which the counts are scaled. Bytes that are read more
+    than once are counted in those that ran.
 
     ptx_lines: by line of the PTX text that has instructions, (warp instructions, file, line).
     """
@@ -93,16 +93,11 @@ class KernelCost:
         repr=False, default_factory=dict
     )
 
-    @property
-    def extrapolated(self) -> bool:
-        """Whether CTAs were left out."""
-        return self.ctas_run < self.ctas_total
-
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, without the PTX."""
         plain = {name: value for name, value in vars(self).items() if not name.startswith("ptx")}
         plain["lines"] = [asdict(line) for line in self.lines]
-        return plain | {"extrapolated": self.extrapolated}
+        return plain
 
 
 def merged(costs: list[KernelCost]) -> list[KernelCost]:

@@ -139,3 +139,13 @@ def test_generic_atomics_reach_both_spaces_in_one_instruction() -> None:
     run(body, a, word, before=SHARED)
     assert (a == 10).all()
     assert word[0] == 22
+
+
+@pytest.mark.parametrize("atomic", ["atom.add.u32 %r5, [%d1], 1;", "red.add.u32 [%d1], 1;"])
+def test_an_atomic_does_not_reach_local_memory(atomic: str) -> None:
+    body = ".local .align 8 .b8 mine[8]; mov.u64 %d2, mine; cvta.local.u64 %d1, %d2;"
+    body += "setp.ne.u32 %p1, %r0, 5; @%p1 mov.u64 %d1, %q0;"
+    with pytest.raises(errors.OutOfBounds, match="in the thread's local memory") as caught:
+        run(f"{body} {atomic}", np.zeros(1, np.uint32))
+    assert caught.value.where is not None
+    assert caught.value.where.thread == (5, 0, 0)

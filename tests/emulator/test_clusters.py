@@ -338,20 +338,28 @@ BULK = (
 )
 
 
+SENT = f"""mapa.shared::cluster.u32 %r31, %r30, %r11;
+st.shared.u32 [%r12 + 128], %r14; fence.proxy.async; bar.sync 0;
+@%p8 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r30], 128;
+mov.u32 %r34, tile; mapa.shared::cluster.u32 %r33, %r34, %r11; add.u32 %r34, %r34, 128;
+@%p8 {BULK} {WAIT} {STORE_RESULT}"""
+
+
 def test_a_bulk_copy_from_one_cta_to_the_next() -> None:
     found = out(64)
-    body = _with(
-        f"""mapa.shared::cluster.u32 %r31, %r30, %r11;
-        st.shared.u32 [%r12 + 128], %r14; fence.proxy.async; bar.sync 0;
-        @%p8 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r30], 128;
-        mov.u32 %r34, tile; mapa.shared::cluster.u32 %r33, %r34, %r11; add.u32 %r34, %r34, 128;
-        @%p8 {BULK} {WAIT} {STORE_RESULT}"""
-    )
+    body = _with(SENT)
     report = run(body, found, grid=2, block=32, cluster=2)
     assert (found.reshape(2, 32) == _previous(2, 32)).all()
     assert codes(report) == []
     with pytest.raises(errors.BarrierMisuse, match="its mbarrier is in the one with rank"):
         run(body.replace("128, [%r31]", "128, [%r30]"), found, grid=2, block=32, cluster=2)
+
+
+def test_a_cta_that_may_end_before_its_bulk_copy_has_left() -> None:
+    body, _, _ = _with(SENT).rpartition(SYNC)
+    report = run(body, out(64), grid=2, block=32, cluster=2)
+    assert codes(report) == ["exited_peer"]
+    assert "copy out of shared memory of CTA" in report.findings[0].message
 
 
 MULTICAST = (

@@ -184,6 +184,18 @@ def test_an_mbarrier_must_be_initialised() -> None:
         run("mov.u32 %r20, bar; mbarrier.arrive.shared.b64 %d1, [%r20];", out(), before=SHARED)
 
 
+@pytest.mark.parametrize(("end", "codes"), [("", ["barrier_misuse"]), ("inval", [])])
+def test_an_mbarrier_is_invalidated_before_it_is_initialised_again(
+    end: str, codes: list[str]
+) -> None:
+    init = "mbarrier.init.shared.b64 [%r20], 1;"
+    ended = f"mbarrier.{end}.shared.b64 [%r20];" if end else ""
+    report = run(
+        f"mov.u32 %r20, bar; {ELECT0} @!%p1 bra E; {init} {ended} {init} E:", out(), before=SHARED
+    )
+    assert [found.code for found in report.findings] == codes
+
+
 def test_states_and_parities_tell_the_phases_apart() -> None:
     body = f"""mov.u32 %r20, bar; {ELECT0} @%p1 mbarrier.init.shared.b64 [%r20], 32; bar.sync 0;
     mbarrier.test_wait.parity.shared.b64 %p2, [%r20], 1; selp.u32 %r5, 1, 0, %p2;

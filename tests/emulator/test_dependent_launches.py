@@ -103,6 +103,28 @@ def test_the_bytes_that_a_launch_has_written_are_known_exactly() -> None:
         chain.run(f"{LOAD} {WAIT} {STORE}", programmatic=True)
 
 
+READER = f"{{}} {LOAD} {{}} {STORE}"
+OVERWRITE = f"{MINE_IN_GRID} {{}} st.global.u32 [%d0], 7;"
+
+
+def test_a_write_of_what_the_launch_before_may_still_read() -> None:
+    chain = Chain()
+    chain.run(READER.format(TRIGGER, ""))
+    (found,) = chain.run(OVERWRITE.format(""), programmatic=True).findings
+    assert found.code == "early_access"
+    assert "launched before this in the stream, reads: that may still run" in found.message
+    for trigger, wait in ((TRIGGER, WAIT), ("", "")):
+        chain = Chain()
+        chain.run(READER.format(trigger, ""))
+        assert codes(chain.run(OVERWRITE.format(wait), programmatic=True)) == []
+
+
+def test_what_is_read_before_the_trigger_may_be_overwritten() -> None:
+    chain = Chain()
+    chain.run(READER.format("", TRIGGER))
+    assert codes(chain.run(OVERWRITE.format(""), programmatic=True)) == []
+
+
 def test_one_thread_may_wait_for_its_block() -> None:
     chain = Chain()
     chain.run(FIRST.format(TRIGGER))

@@ -123,5 +123,5 @@ def test_the_cost_has_the_work_of_cancelled_ctas_once() -> None:
     pointer = struct.pack("<Q", by.ctypes.data)
     launch = Launch(ptx_of(requests(), 1), "k", (CTAS, 1, 1), (32, 1, 1), [pointer], memory=memory)
     found = cost_of(launch, 10**9)
-    assert not found.extrapolated
+    assert found.ctas_run == found.ctas_total
     assert found.lines[0].opcodes["st.global.u32"] == CTAS

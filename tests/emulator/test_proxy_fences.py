@@ -72,9 +72,11 @@ def test_a_bulk_store_of_what_threads_have_written_needs_a_proxy_fence(before: s
 
 
 def test_a_fence_before_the_write_covers_nothing() -> None:
-    body = "fence.proxy.async.shared::cta; bar.sync 0; st.shared.u32 [%r12], %r0;"
-    (found,) = store(body, "").findings
-    assert found.code == "proxy_fence"
+    written = "st.shared.u32 [%r12], %r0;"
+    for fence in (f"{FENCE} bar.sync 0;", f"bar.sync 0; {FENCE}"):
+        (found,) = store(f"{fence} {written}", "").findings
+        assert found.code == "proxy_fence"
+        assert store(f"{fence} {written} {FENCE}", "").findings == []
 
 
 @pytest.mark.parametrize("wait", ["", "cp.async.bulk.wait_group.read 1;"])

@@ -11,12 +11,13 @@ from nvfp4.emulator import errors
 SHARED = ".shared .align 8 .b8 s[256];"
 
 
-def handed_over(store: str, load: str) -> list[str]:
-    """Warp 0 writes words and raises a flag, warp 1 waits for it and takes them; the findings."""
+def handed_over(store: str, load: str, clear: str = "st.shared.u32") -> list[str]:
+    """Warp 0 writes words and raises a flag, warp 1 waits for it and takes them; the findings.
+    clear: how thread 0 has cleared the flag."""
     out = np.zeros(32, np.uint32)
     body = f"""mov.u32 %r10, s; and.b32 %r11, %r0, 31;
     shl.b32 %r12, %r11, 2; add.u32 %r12, %r10, %r12;
-    setp.eq.u32 %p1, %r0, 0; @%p1 st.shared.u32 [%r10+128], 0; bar.sync 0;
+    setp.eq.u32 %p1, %r0, 0; @%p1 {clear} [%r10+128], 0; bar.sync 0;
     setp.ge.u32 %p2, %r0, 32; @%p2 bra TAKE;
     add.u32 %r13, %r0, 7; st.shared.u32 [%r12], %r13; bar.warp.sync -1;
     @%p1 {store} [%r10+128], 1; bra END;
@@ -28,10 +29,26 @@ def handed_over(store: str, load: str) -> list[str]:
     return [finding.code for finding in report.findings]
 
 
-@pytest.mark.parametrize("store", ["st.release.cta.shared.u32", "st.relaxed.cta.shared.u32"])
+RELAXED = "st.relaxed.cta.shared.u32"
+
+
+@pytest.mark.parametrize(
+    "store", ["st.release.cta.shared.u32", f"fence.acq_rel.cta; @%p1 {RELAXED}"]
+)
 @pytest.mark.parametrize("load", ["ld.acquire.cta.shared.u32", "ld.relaxed.cta.shared.u32"])
 def test_a_flag_orders_what_comes_before_and_after(store: str, load: str) -> None:
     assert handed_over(store, load) == []
+
+
+def test_a_relaxed_store_tells_only_what_a_fence_has_ordered() -> None:
+    assert handed_over(RELAXED, "ld.acquire.cta.shared.u32") == ["shared_race"]
+    late = f"{RELAXED} [%r10+132], 1; fence.acq_rel.cta; @%p1 {RELAXED}"
+    assert handed_over(late, "ld.acquire.cta.shared.u32") == []
+
+
+def test_a_flag_may_be_cleared_by_a_store_of_its_kind() -> None:
+    store = "st.release.cta.shared.u32"
+    assert handed_over(store, "ld.acquire.cta.shared.u32", clear=store) == []
 
 
 def test_an_atomic_tells_whoever_loads_the_flag() -> None:

@@ -146,6 +146,29 @@ def test_a_commit_tells_of_what_its_own_thread_has_issued() -> None:
     assert findings(middle + WAIT + read_back(16)) == ["tensor_race"]
 
 
+@pytest.mark.parametrize("kind", ["try_wait", "test_wait"])
+def test_a_wait_at_whose_result_nobody_looks_tells_nothing(kind: str) -> None:
+    once = f"mbarrier.{kind}.parity.shared.b64 %p4, [%r41], 0; selp.u32 %r9, 1, 0, %p4;"
+    with pytest.raises(TensorRace, match="may still be writing it: no wait for a"):
+        ran(ISSUE + once + read_back(16))
+    assert findings(ISSUE + once + WAIT + read_back(16)) == []
+
+
+def test_products_of_one_shape_alone_are_in_order() -> None:
+    """A product of another kind is 32 deep, not 16."""
+    deeper = SUM.replace("kind::f16", "kind::f8f6f4")
+    first = operands() + PRODUCT
+    assert findings(by_one_thread(first + SUM + COMMIT) + WAIT + read_back(16)) == []
+    report, _ = ran(by_one_thread(first + deeper + COMMIT) + WAIT + read_back(16))
+    (found,) = report.findings
+    assert found.code == "tensor_race"
+    assert "f16 of shape 128 x 16 x 16 has written it and may still be under way" in found.message
+    second = f"@!%p1 bra ISSUED2; {deeper} {COMMIT} ISSUED2:"
+    again = WAIT.replace("WAITING", "AGAIN").replace(", 0;", ", 1;")
+    waited = by_one_thread(first + COMMIT) + WAIT + second + again
+    assert findings(waited + read_back(16)) == []
+
+
 def test_one_warp_may_wait_for_another() -> None:
     wait = (
         f"@%p2 bra WAITING; bra WAITED; {WAIT.replace('WAITING:', 'WAITING: ')} WAITED: bar.sync 0;"
@@ -201,7 +224,9 @@ def test_tensor_memory_that_nothing_has_written_is_noticed_where_it_matters() ->
 
 def test_a_sum_with_unwritten_tensor_memory_is_unwritten() -> None:
     issue = by_one_thread(operands() + SUM + COMMIT)
-    assert findings(issue + WAIT + read_back(16)) == ["unset_register"]
+    with pytest.raises(UnwrittenTensor, match="a product with lane 0, column 0, which") as caught:
+        ran(issue + WAIT + read_back(16))
+    assert "tcgen05.mma" in str(caught.value.related[0].where)
 
 
 def test_rows_of_b_that_nothing_has_written_spoil_their_columns_alone() -> None:

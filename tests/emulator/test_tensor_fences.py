@@ -84,7 +84,7 @@ def test_relaxed_arrivals_tell_what_a_fence_has_ordered() -> None:
     assert findings(whole) == []
     assert findings(whole.replace(BEFORE, "")) == ["tensor_race"]
     without = setup + "bar.sync 0;" + product + rest.replace(AFTER, "") + SECOND + WAIT
-    assert findings(without + read_back(16)) == ["tensor_fence"]
+    assert findings(without + read_back(16)) == ["tensor_race"]
 
 
 def test_what_a_commit_tells_wants_no_fence_unless_the_wait_is_relaxed() -> None:

@@ -20,25 +20,16 @@ from tensor_memory_field.judging import (
     name_of,
 )
 
-NOT_WAITED = "a load counts as waited for where its value is used, as CUTLASS relies on it"
-WRONG_PLACE = "the result is said to depend on an order, at the line of mbarrier.init"
+NOT_WAITED = (
+    "a load counts as waited for where its value is used: CUTLASS's epilogues, in C++ and in CuTe "
+    "DSL, have tcgen05.wait::ld behind their last load alone"
+)
 
 MISJUDGED = {
     "allocation/load_not_waited": NOT_WAITED,
-    "clusters/block_sender_ends": "what a bulk copy to another CTA reads is not followed",
-    "clusters/flag_not_cleared": "in the order of the first run the flag is set before it is read",
-    "clusters/flag_relaxed": "any store of a flag counts as a release",
-    "clusters/turns_by_one_lane_alone": "clocks belong to warps, not to lanes",
-    "clusters/turns_with_a_relaxed_wait": "a relaxed wait counts as an acquire",
-    "copies/barrier_not_invalidated": "a barrier that is overwritten counts as invalidated",
+    "clusters/turns_by_one_lane_alone": "clocks belong to warps, so that a lane arrives for all that "
+    "its warp has done",
     "cute/load_not_waited": NOT_WAITED,
-    "launches/writes_what_the_first_reads": "only reads of what the launch before writes are",
-    "products/a_in_too_few_columns": "what is stored is said to come from an unset register",
-    "products/fence_before_the_stores": "a proxy fence counts for stores that come later",
-    "products/of_two_kinds": "products of other kinds and shapes count as ordered",
-    "products/of_two_shapes": "products of other kinds and shapes count as ordered",
-    "products/wait_tested_once": WRONG_PLACE,
-    "products/wait_tried_once": "mbarrier.try_wait waits until the phase is complete",
 }
 """Names of cases, and what the judge does not see, or blames."""
 

@@ -22,7 +22,6 @@ from nvfp4.emulator.errors import EmulatorError, PtxSyntaxError, UnsupportedInst
 from nvfp4.emulator.instructions import control
 from nvfp4.emulator.instructions.action import Action, Site, Source
 from nvfp4.emulator.ptx import flow
-from nvfp4.emulator.ptx.flow import loads_under_way
 from nvfp4.emulator.ptx.program import Instruction, Program, Register, Sink, SymbolAddress
 from nvfp4.emulator.ptx.types import REGISTER_DTYPES, Array
 from nvfp4.emulator.state.batch import Batch, Execution
@@ -76,7 +75,12 @@ class CompiledKernel:
     @cached_property
     def loads_under_way(self) -> frozenset[int]:
         """As of `flow.loads_under_way`."""
-        return loads_under_way(self.program.code)
+        return flow.loads_under_way(self.program.code)
+
+    @cached_property
+    def waits_not_looked_at(self) -> frozenset[int]:
+        """As of `flow.waits_not_looked_at`."""
+        return flow.waits_not_looked_at(self.program.code)
 
     def first_values(self, batch: Batch) -> list[Array]:
         """Registers when the kernel starts: special registers, symbol addresses, else noise."""

@@ -4,7 +4,7 @@ What comes out bit for bit the same in all runs was not harmed by what was found
 differs, the first finding that can be the cause is to blame if anybody uses that memory: it is kept
 as a world of its own (`worlds`), in which later launches that touch it run, too. Missing warp
 synchronisation is never the cause: the lanes of a warp run together in every order. Nor is a
-missing fence: all see one memory here.
+missing fence: all see one memory here. Nor is a live mbarrier that is initialised again.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from dataclasses import replace
 import numpy as np
 
 from nvfp4.emulator.errors import (
+    BarrierMisuse,
     EarlyAccess,
     EmulatorError,
     MismatchedSwizzle,
     MissingFence,
     MissingProxyFence,
     MissingTensorFence,
-    MissingWarpSync,
     OrderDependence,
     ReadOnlyLoad,
     Related,
@@ -43,7 +43,7 @@ from nvfp4.records.launch import Buffer
 _UNDEFINED = (UninitialisedRegister, UninitialisedShared)
 _UNFENCED = (MissingFence, MissingProxyFence, ReadOnlyLoad)
 _NEVER_THE_CAUSE = (
-    MissingWarpSync,
+    BarrierMisuse,
     UnwaitedStore,
     MissingTensorFence,
     MismatchedSwizzle,

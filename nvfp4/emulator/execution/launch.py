@@ -314,6 +314,7 @@ def state_before(
         races=races,
         tracks_memory=compiled.tracks_memory,
         loads_under_way=compiled.loads_under_way,
+        waits_not_looked_at=compiled.waits_not_looked_at,
         order=order,
         deadline=asked.deadline,
         tally=tally,

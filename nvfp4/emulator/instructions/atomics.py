@@ -7,11 +7,12 @@ by the lane function that the same arithmetic instruction uses.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NoReturn
 
 import numpy as np
 
 from nvfp4.emulator.arithmetic import resolve
-from nvfp4.emulator.errors import UninitialisedShared
+from nvfp4.emulator.errors import OutOfBounds, UninitialisedShared
 from nvfp4.emulator.instructions import access, global_access, shared_access
 from nvfp4.emulator.instructions.access_shape import (
     Access,
@@ -91,6 +92,8 @@ def _build(site: Site, returns: bool) -> Action:
             spaces = [(space, None)] if space != "generic" else access.split_windows(flat)
             for part, mask in spaces:
                 some = np.arange(at.size) if mask is None else np.flatnonzero(mask)
+                if part == "local":
+                    _fault_local(site, ex.batch, int(lanes[some[0]]))
                 operands = [v[some] for v in b], [v[some] for v in c]
                 before = apply(
                     ex.batch, what, part, updates[part], flat[some], lanes[some], *operands
@@ -99,6 +102,17 @@ def _build(site: Site, returns: bool) -> Action:
         return tuple(group.fold(row) for row in old)
 
     return Action("atomic", sources, results, run)
+
+
+def _fault_local(site: Site, batch: Batch, lane: int) -> NoReturn:
+    """As a GPU, which ends with cudaErrorInvalidAddressSpace."""
+    site.lane(batch, lane).fault(
+        OutOfBounds,
+        f"{site.parts[0]} at a generic address in the thread's local memory: atomics reach global "
+        "and shared memory alone",
+        hint="a variable that the thread alone has needs no atomic; put what threads share in "
+        "shared or global memory",
+    )
 
 
 def apply(

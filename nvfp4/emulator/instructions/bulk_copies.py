@@ -170,6 +170,8 @@ def _side(at: LaneSite, space: str, address: int, nbytes: int, flag: int) -> Arr
         abroad = flag == WRITTEN and copy_engine.goes_abroad(at.site)
         offset, data = copy_engine.shared_range(at, address, nbytes, 16, abroad)
         copy_engine.note(at, offset, nbytes, flag)
+        if flag == READ and COMPLETION in at.site.parts:
+            peers.send(at)
         if flag == WRITTEN:
             at.batch.kept(TileSwizzles).note(offset, nbytes, UNKNOWN)
         return data

@@ -12,7 +12,7 @@ from nvfp4.emulator.instructions.action import Action, LaneSite, Site, instructi
 from nvfp4.emulator.names import short_name
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch, Execution
-from nvfp4.emulator.state.memory import READ
+from nvfp4.emulator.state.memory import READ, WRITTEN
 
 
 class _Waits:
@@ -21,6 +21,13 @@ class _Waits:
     def __init__(self, batch: Batch) -> None:
         self.lanes = np.zeros(batch.grid.lane.size, np.bool_)
         self.clocks = np.zeros((batch.clusters.ctas, batch.clusters.warps), np.int32)
+
+
+class _Triggers:
+    """Which CTAs have told that the next launch may begin: bool[CTAs]."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.ctas = np.zeros(batch.grid.ctas, np.bool_)
 
 
 @instruction("griddepcontrol")
@@ -46,8 +53,12 @@ def griddepcontrol(site: Site) -> Action:
             clocks.step_warps(cluster, warp)
 
     def trigger(ex: Execution) -> None:
-        if ex.lanes().size:
-            ex.batch.launch.hazards.triggered = True
+        lanes, batch = ex.lanes(), ex.batch
+        if lanes.size:
+            batch.launch.hazards.triggered = True
+            ctas = batch.kept(_Triggers).ctas
+            ctas[batch.grid.cta[lanes]] = True
+            batch.triggered = bool(ctas.all())
 
     return Action("special", [], [], wait if waits else trigger)
 
@@ -55,21 +66,25 @@ def griddepcontrol(site: Site) -> Action:
 def check(
     batch: Batch, site: Site, address: Array, nbytes: int, lane: Callable[[int], int], flag: int
 ) -> None:
-    """Note an access to what an earlier launch may still write. lane: by position."""
+    """Note an access to what an earlier launch may still write, or a write of what it may still
+    read. lane: by position."""
     hazards = batch.launch.hazards
     if not hazards or not batch.launch.check:
         return
     lanes = np.array([lane(i) for i in range(address.size)], np.int64)
-    found = hazards.find(address, nbytes, _waited(batch, lanes))
+    waited = _waited(batch, lanes)
+    found, its = hazards.find(address, nbytes, waited), "writes"
+    does = "reads" if flag == READ else "also writes"
+    if found is None and flag == WRITTEN:
+        found, its, does = hazards.find_read(address, nbytes, waited), "reads", "writes"
     if found is None:
         return
     first, kernel = found
     at: LaneSite = site.lane(batch, lanes[first])
-    does = "reads" if flag == READ else "also writes"
     at.note(
         EarlyAccess,
         f"{verb(flag)} of {nbytes} bytes at {batch.memory.describe(int(address[first]))}, which "
-        f"{short_name(kernel)}, launched before this in the stream, writes: that may still run, as "
+        f"{short_name(kernel)}, launched before this in the stream, {its}: that may still run, as "
         f"this launch may begin early and {does} it with no griddepcontrol.wait before",
         "put cudaGridDependencySynchronize() (griddepcontrol.wait) before the access, in each "
         "launch of the chain",

@@ -26,7 +26,7 @@ from nvfp4.emulator.state import native, watch
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.global_races import FENCES, Found, GlobalRaces, Who, channels, who_left
 from nvfp4.emulator.state.group import Group
-from nvfp4.emulator.state.memory import NULL_PAGE_BYTES, READ, WINDOW_SHIFT, WRITTEN
+from nvfp4.emulator.state.memory import NULL_PAGE_BYTES, READ, READ_LATE, WINDOW_SHIFT, WRITTEN
 from nvfp4.emulator.state.tally import Requests
 
 _RELEASES = frozenset(("release", "acq_rel", "seq_cst", "sc"))
@@ -203,6 +203,7 @@ def load_by_all(batch: Batch, group: Group, access: Access, address: Array) -> l
 
 def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: int) -> None:
     memory, nbytes, address = batch.memory, access.nbytes, requests.address
+    mark = flag | READ_LATE if flag == READ and batch.triggered else flag
     while True:
         bad, sectors = native.visit_global(
             address,
@@ -213,7 +214,7 @@ def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: i
             memory.ends,
             memory.sector0,
             memory.touched,
-            flag if access.counted else 0,
+            mark if access.counted else 0,
         )
         if bad < 0:
             break

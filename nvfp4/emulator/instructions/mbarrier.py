@@ -143,19 +143,22 @@ def wait(site: Site) -> Action:
     """mbarrier.{test,try}_wait{.parity} p, [addr], state or parity{, time hint}.
 
     try_wait may suspend the thread: it is held until the phase completes, or until nobody else
-    can run, when it times out.
+    can run, when it times out. Where nobody looks at the result, the wait tells nothing.
     """
     site.takes(3, 4)
     site.only("test_wait", "try_wait", "parity", *_WORDS)
     by_parity, relaxed = "parity" in site.parts, "relaxed" in site.parts
     target, memory, token = site.operands[0], site.memory(1), site.operands[2]
 
+    def heeded(ex: Execution) -> bool:
+        return site.instruction.line not in ex.batch.launch.waits_not_looked_at
+
     def complete(ex: Execution, address: Array, wanted: Array) -> tuple[Array, Array, Array, Array]:
         at, offset, lanes = _objects(site, ex, address)
         current = mbarrier_objects.phases(site, ex.batch, offset, lanes)
         asked = ex.group.spread(wanted)[at].astype(np.uint64)
         parity = asked & np.uint64(1) if by_parity else asked >> np.uint64(63)
-        if copy_engine.perform_postponed(ex.batch, offset[current == parity]):
+        if heeded(ex) and copy_engine.perform_postponed(ex.batch, offset[current == parity]):
             current = mbarrier_objects.phases(site, ex.batch, offset, lanes)
         return current != parity, at, offset, lanes
 
@@ -165,7 +168,8 @@ def wait(site: Site) -> Action:
         ex.batch.kept(Waits).latest[site.instruction.line] = Wait(int(offset[first]), parity)
 
     def gate(ex: Execution, address: Array, wanted: Array) -> Array | None:
-        if ex.group.excused:
+        late = ex.batch.launch.order.bulk_copies_late
+        if ex.group.excused or (late and not heeded(ex)):
             return None
         done, at, offset, _ = complete(ex, address, wanted)
         if done.all():
@@ -179,8 +183,9 @@ def wait(site: Site) -> Action:
         done, at, offset, lanes = complete(ex, address, wanted)
         if not done.all():
             remember(ex, offset, at, wanted, done)
-        mbarrier_objects.acquire(ex.batch, offset[done], lanes[done])
-        completion.learn(ex.batch, offset[done], lanes[done], relaxed)
+        if heeded(ex):
+            mbarrier_objects.acquire(ex.batch, offset[done], lanes[done], relaxed)
+            completion.learn(ex.batch, offset[done], lanes[done], relaxed)
         if at.size == ex.group.lanes.size and (done.all() or not done.any()):
             return (done[:1],)
         flags = np.zeros(ex.group.lanes.size, np.bool_)

@@ -95,7 +95,19 @@ def initialise(site: Site, batch: Batch, offset: Array, lanes: Array, count: Arr
             hint=f"the count is 1 to {MOST}",
         )
     bias = np.uint64(1 << 60)
-    batch.kept(_Live).words[_word(offset)] = True
+    live = batch.kept(_Live).words
+    again = np.flatnonzero(live[_word(offset)])
+    if again.size:
+        where = batch.shared.address(int(offset[again[0]]))
+        site.lane(batch, lanes[again[0]]).note(
+            BarrierMisuse,
+            f"the mbarrier at shared address {where:#x} is initialised again, and no "
+            "mbarrier.inval has ended it before",
+            hint="put mbarrier.inval behind its last use, before its memory is used for anything "
+            "else, be it another mbarrier",
+            count=again.size,
+        )
+    live[_word(offset)] = True
     batch.kept(_Inits).note(offset, lanes)
     batch.shared.words()[_word(offset)] = count | (count << np.uint64(20)) | bias | LIVE
 
@@ -298,11 +310,12 @@ def release(batch: Batch, offset: Array, lanes: Array, relaxed: bool = False) ->
         known[cluster, warp, warp] += 1
 
 
-def acquire(batch: Batch, offset: Array, lanes: Array) -> None:
-    """These threads saw a phase complete: what came before it is known to them."""
+def acquire(batch: Batch, offset: Array, lanes: Array, relaxed: bool = False) -> None:
+    """These threads saw a phase complete: what came before it is known to them; relaxed: from their
+    next fence on."""
     if batch.shared.checked and lanes.size:
         word, cluster, warp = _warps(batch, offset, lanes)
-        known = batch.shared.clocks.known
+        known = batch.shared.clocks.seen if relaxed else batch.shared.clocks.known
         heard = batch.kept(_Heard).of_ended[word]
         rows = np.maximum(known[cluster, warp], heard)
         np.maximum.at(known, (cluster, warp), rows)

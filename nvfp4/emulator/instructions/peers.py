@@ -76,7 +76,8 @@ def _cta(batch: Batch, row: int) -> str:
 
 
 class _Visits:
-    """The latest access to the memory of each CTA by each warp, or copy engine, of its cluster.
+    """The latest access to the memory of each CTA by each warp, or copy engine, of its cluster; of
+    the CTA's own engine, the latest copy of that memory to a CTA.
 
     clock: int32[CTAs, warps and engines], 0 for none. last: its instruction and lane, by
     (CTA, warp).
@@ -129,6 +130,17 @@ def visit(
         visits.last[int(rows[i]), int(warps[i])] = site.lane(batch, lanes[i])
 
 
+def send(at: LaneSite) -> None:
+    """The copy engine of a lane's CTA reads its shared memory, and tells an mbarrier of that."""
+    batch = at.batch
+    if batch.cluster_size == 1 or not batch.shared.checked:
+        return
+    visits, row, engine = batch.kept(_Visits), at.lane // batch.grid.threads, batch.engine(at.lane)
+    cluster, warp = at.lane // batch.clusters.threads, engine >> 5
+    visits.clock[row, warp] = batch.shared.clocks.known[cluster, warp, warp]
+    visits.last[row, warp] = at
+
+
 def leave(batch: Batch, lanes: Array) -> None:
     """These lanes have ended. Note accesses to the memory of their CTAs that need not have come
     before that."""
@@ -142,9 +154,10 @@ def leave(batch: Batch, lanes: Array) -> None:
         known = batch.shared.clocks.of_cta(row)[: visits.clock.shape[1]]
         for warp in np.flatnonzero(visits.clock[row] > known).tolist():
             at = visits.last[row, warp]
+            what = "copy out of" if at.lane // batch.grid.threads == row else "access to"
             at.note(
                 ExitedPeer,
-                f"access to shared memory of {_cta(batch, row)}, which may have ended by then: it "
+                f"{what} shared memory of {_cta(batch, row)}, which may have ended by then: it "
                 "does not wait for this",
                 hint=_NEEDED,
             )

@@ -89,13 +89,15 @@ def note_reads(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Arra
     """Note bytes that others write with no barrier in between; remember a read of bytes that
     nothing has written. A load of a flag hears what was told by atomics there."""
     shared, team = batch.shared, batch.clusters
+    clocks = shared.clocks
     flag = not _FLAG_LOADS.isdisjoint(site.parts)
     if flag:
-        shared.clocks.hear(offset, team.cta[lanes], team.thread[lanes] >> 5)
+        _note_unwritten_flag(batch, site, nbytes, offset, lanes)
+        clocks.hear(offset, team.cta[lanes], team.thread[lanes] >> 5)
     site.testify(batch, "shared", offset, nbytes, lanes, writes=False)
     bad, fault, stamp, count, unwritten = races.note_reads(
-        offset, nbytes, team.cta[lanes], team.thread[lanes], shared.clocks.known, shared.writers,
-        shared.readers, site.instruction.line in batch.launch.loads_under_way, flag
+        offset, nbytes, team.cta[lanes], team.thread[lanes], clocks.known, clocks.touched,
+        shared.writers, shared.readers, site.instruction.line in batch.launch.loads_under_way, flag
     )  # fmt: skip
     if unwritten >= 0 and not batch.launch.tracks_memory:
         origin = f"shared address {shared.address(offset[unwritten]):#x}"
@@ -105,6 +107,22 @@ def note_reads(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Arra
         )
     if fault:
         _note(site.lane(batch, lanes[bad]), READ, nbytes, int(offset[bad]), fault, stamp, count)
+
+
+def _note_unwritten_flag(
+    batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array
+) -> None:
+    shared, team = batch.shared, batch.clusters
+    early = races.unwritten_flag(
+        offset, nbytes, team.cta[lanes], team.thread[lanes], shared.clocks.known, shared.writers
+    )
+    if early >= 0:
+        site.lane(batch, lanes[early]).note(
+            UninitialisedShared,
+            f"read of a flag at shared address {shared.address(offset[early]):#x}, which may come "
+            "before anything is written there: nothing orders it behind the first store",
+            "clear the flag, and let a barrier of all who use it pass before it is set",
+        )
 
 
 def stores_flags(site: Site) -> bool:
@@ -134,12 +152,12 @@ def _record_writes(
     atomic: bool = False, issued: bool = False,
 ) -> None:  # fmt: skip
     """As races.note_writes. issued: the copy engine writes later."""
-    shared, team = batch.shared, batch.clusters
+    shared, team, clocks = batch.shared, batch.clusters, batch.shared.clocks
     site.testify(batch, "shared", offset, nbytes, lanes, True, atomic, engine=issued)
     note_overwritten(batch, site, nbytes, offset, lanes)
     bad, fault, stamp, count = races.note_writes(
-        offset, nbytes, team.cta[lanes], team.thread[lanes], shared.clocks.known, shared.writers,
-        shared.readers, atomic, team.threads if issued else 0, shared.data, new
+        offset, nbytes, team.cta[lanes], team.thread[lanes], clocks.known, clocks.touched,
+        shared.writers, shared.readers, atomic, team.threads if issued else 0, shared.data, new
     )  # fmt: skip
     if fault:
         at = site.lane(batch, lanes[bad])
@@ -174,13 +192,15 @@ def note_flags(
 ) -> None:
     """Stores that others may look at meanwhile: as atomics, of which nobody gets a result."""
     note_writes(batch, site, nbytes, offset, lanes, data, atomic=True)
-    meet_by_atomics(batch, offset, lanes, hears=False)
+    meet_by_atomics(batch, offset, lanes, hears=False, relaxed="relaxed" in site.parts)
 
 
-def meet_by_atomics(batch: Batch, offset: Array, lanes: Array, hears: bool) -> None:
+def meet_by_atomics(
+    batch: Batch, offset: Array, lanes: Array, hears: bool, relaxed: bool = False
+) -> None:
     """As of Clocks, for lanes."""
-    team = batch.clusters
-    batch.shared.clocks.meet_by_atomics(offset, team.cta[lanes], team.thread[lanes] >> 5, hears)
+    cluster, warp = batch.clusters.cta[lanes], batch.clusters.thread[lanes] >> 5
+    batch.shared.clocks.meet_by_atomics(offset, cluster, warp, hears, relaxed)
 
 
 def note_issue(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array) -> None:
@@ -192,13 +212,14 @@ def note_issue(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Arra
 
 def note_landing(batch: Batch, nbytes: int, offset: Array, lanes: Array) -> None:
     """The lanes waited for their copies: from now on these are writes of theirs."""
-    shared, team = batch.shared, batch.clusters
+    shared, team, clocks = batch.shared, batch.clusters, batch.shared.clocks
     if shared.undefined is not None:
         shared.undefined[offset.astype(np.int64)[:, None] + np.arange(nbytes)] = 0
     if shared.checked:
         races.note_landing(
-            offset, nbytes, team.cta[lanes], team.thread[lanes], shared.clocks.known, shared.writers
-        )
+            offset, nbytes, team.cta[lanes], team.thread[lanes], clocks.known, clocks.touched,
+            shared.writers
+        )  # fmt: skip
 
 
 def note_proxy_fence(batch: Batch, lanes: Array) -> None:

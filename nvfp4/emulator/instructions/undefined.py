@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from nvfp4.emulator.errors import (
-    EmulatorError,
     Related,
     UninitialisedRegister,
     UninitialisedShared,
@@ -100,10 +99,11 @@ class Use:
         bad = np.flatnonzero((flat != 0) & ex.mask())
         if bad.size:
             bits = _in_words(int(flat[bad[0]]), 8 * flat.itemsize if flat.dtype != bool else 1)
-            kind, cause, hint = self._cause(ex, bits)
+            kind, cause, hint, related = self._cause(ex, bits)
             at = self.site.lane(ex.batch, ex.group.lanes[bad[0]])
             what = _REGISTER.sub("a value", self.what) if self.site.instruction.user else self.what
-            related = list(self._first_reads(ex)) if issubclass(kind, UninitialisedRegister) else []
+            if issubclass(kind, UninitialisedRegister):
+                related = tuple(self._first_reads(ex))
             at.note(kind, f"{what}, but {cause}", hint, bad.size, related=related)
 
     def _first_reads(self, ex: Execution) -> Iterator[Related]:
@@ -121,7 +121,8 @@ class Use:
             if len(seen) == _NAMES:
                 return
 
-    def _cause(self, ex: Execution, bits: str) -> tuple[type[EmulatorError], str, str]:
+    def _cause(self, ex: Execution, bits: str) -> Origin:
+        """Where the bits come from; the place is a clause."""
         launch = ex.batch.launch
         unset, lines = self.origins.of(self.register, launch.undefined_results)
         origins = launch.undefined_memory
@@ -129,18 +130,19 @@ class Use:
         plural = bits.startswith("bits")
         whose = f"its {bits} {'come' if plural else 'comes'} from" if bits else "it comes from"
         if loaded:
-            kind, place, hint = loaded[0]
+            kind, place, hint, related = loaded[0]
             if hint is None:
-                hint = _SHARED_HINT if kind is UninitialisedShared else _REGISTER_HINT
-            return kind, f"{whose} {place}", hint
+                hint = _SHARED_HINT if issubclass(kind, UninitialisedShared) else _REGISTER_HINT
+            return Origin(kind, f"{whose} {place}", hint, related)
         if unset in ([], [self.register]):
             cause = f"nothing has set {'its ' + bits if bits else 'it'}"
         else:
             names = [self.origins.unset[r] for r in unset if r != self.register]
             if self.site.instruction.user:
-                return UninitialisedRegister, f"{whose} what nothing has set", _REGISTER_HINT
+                text = f"{whose} what nothing has set"
+                return Origin(UninitialisedRegister, text, _REGISTER_HINT)
             cause = f"{whose} {' or '.join(names[:_NAMES])}, which nothing has set"
-        return UninitialisedRegister, cause, _REGISTER_HINT
+        return Origin(UninitialisedRegister, cause, _REGISTER_HINT)
 
 
 def _in_words(shadow: int, width: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nvfp4.emulator.errors import PtxSyntaxError, SourceLocation
@@ -232,6 +232,47 @@ def loads_under_way(code: Sequence[Instruction]) -> frozenset[int]:
         if (load.parts[:2] == _TENSOR_LOAD or (bulk and _may_load_from_shared(load)))
         and _arrives_first(load, code[index + 1 : index + 1 + _FARTHEST])
     )
+
+
+_WAITS = ("test_wait", "try_wait")
+_PASSES_ON = {"mov", "selp", "setp", "and", "or", "xor", "not", "cvt"}
+"""Instructions that do nothing but set their first operand; others use what they name."""
+
+
+def waits_not_looked_at(code: Sequence[Instruction]) -> frozenset[int]:
+    """The lines of mbarrier.test_wait and try_wait on whose results nothing depends: whether the
+    phase is complete, the threads do not know."""
+    waits = [each for each in code if _is_wait(each)]
+    if not waits:
+        return frozenset()
+    readers: dict[int, list[Instruction]] = {}
+    for each in code:
+        results = 1 if each.parts[0] in _PASSES_ON or _is_wait(each) else 0
+        given = [r for operand in each.operands[results:] for r in _registers(operand)]
+        for register in {*given, *([each.guard] if each.guard else [])}:
+            readers.setdefault(register.index, []).append(each)
+    looked_at = {each.line for each in waits if _matters(each, readers)}
+    return frozenset(each.line for each in waits) - looked_at
+
+
+def _is_wait(instruction: Instruction) -> bool:
+    return instruction.parts[0] == "mbarrier" and instruction.parts[1] in _WAITS
+
+
+def _matters(wait: Instruction, readers: Mapping[int, Sequence[Instruction]]) -> bool:
+    """Whether a guard, a branch or memory depends on the first result of an instruction."""
+    work = [each.index for each in _registers(wait.operands[0])]
+    found = set(work)
+    while work:
+        register = work.pop()
+        for reader in readers.get(register, ()):
+            guards = reader.guard is not None and reader.guard.index == register
+            if guards or reader.parts[0] not in _PASSES_ON:
+                return True
+            made = {each.index for each in _registers(reader.operands[0])} - found
+            found |= made
+            work += made
+    return False
 
 
 def is_proxy_fence(instruction: Instruction) -> bool:

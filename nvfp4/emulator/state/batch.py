@@ -145,7 +145,8 @@ class Batch:
 
     The CTAs of a cluster stand next to each other, in the order of their ranks. clusters: the
     shape of the batch with each cluster in the place of a CTA; lanes have the same numbers in it.
-    alive: bool[lanes], threads that have not exited.
+    alive: bool[lanes], threads that have not exited. triggered: whether all CTAs have told that the
+    next launch may begin.
     """
 
     def __init__(self, launch: LaunchState, numbers: Array) -> None:
@@ -160,6 +161,7 @@ class Batch:
             self.clusters = Grid(numbers.size // size, self.grid.threads * size)
         self.thread_count = count
         self.alive = self.grid.thread < count
+        self.triggered = False
         self.shared = SharedMemory(numbers.size, launch, self.grid.warps)
         stride = max(launch.local_bytes, 1)
         held = launch.order.bytes(self.grid.lane.size * stride, salt=2)

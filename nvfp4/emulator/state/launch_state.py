@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nvfp4.emulator.errors import EmulatorError, LaunchError
+from nvfp4.emulator.errors import EmulatorError, LaunchError, Related
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.report import Findings, Traffic
 from nvfp4.emulator.state.cluster_queue import NONE_WAITS, ClusterQueue
@@ -23,12 +23,13 @@ from nvfp4.records.launch import Dim3
 
 
 class Origin(NamedTuple):
-    """Where undefined bits come from: a kind of finding, the place in words, and advice if it is
-    not the kind's own."""
+    """Where undefined bits come from: a kind of finding, the place in words, advice if it is not
+    the kind's own, and further places."""
 
     kind: type[EmulatorError]
     place: str
     hint: str | None = None
+    related: tuple[Related, ...] = ()
 
 
 @dataclass
@@ -43,6 +44,7 @@ class LaunchState:
     cluster: its CTAs along x, y and z. explicit_cluster: whether somebody has asked for clusters.
     hazards: what launches before it may still write.
     loads_under_way: of shared and tensor memory, by PTX line; see `flow.loads_under_way`.
+    waits_not_looked_at: for mbarriers, by PTX line; see `flow.waits_not_looked_at`.
     undefined_memory: by PTX line, the loads that have read undefined bits, shuffles of lanes that
     were not there, and if memory is not tracked, the stores that have written some.
     undefined_stores: by state space, the PTX line of the first store of undefined bits.
@@ -72,6 +74,7 @@ class LaunchState:
     rounds: bool = False
     tracks_memory: bool = False
     loads_under_way: frozenset[int] = frozenset()
+    waits_not_looked_at: frozenset[int] = frozenset()
     order: Order = field(default_factory=Order)
     undefined_memory: dict[int, Origin] = field(default_factory=dict)
     undefined_results: set[int] = field(default_factory=set)

@@ -23,14 +23,14 @@ NULL_PAGE_BYTES = 1 << 16
 """No memory lies below."""
 _NEAR_BYTES = 1 << 20
 PARAMETERS = "the kernel's parameters"
-# How a sector was touched.
-READ, WRITTEN = 1, 2
+# How a sector was touched; READ_LATE: besides, when the next launch might have begun.
+READ, WRITTEN, READ_LATE = 1, 2, 4
 
 
 class GlobalMemory:
     """The buffers a launch may touch, sorted, and a flag for each of their 32-byte sectors.
 
-    touched: READ, WRITTEN or both. kept: by address, the buffers that the launch writes and what
+    touched: READ, WRITTEN, READ_LATE. kept: by address, the buffers that the launch writes and what
     they held before.
     """
 

@@ -13,7 +13,8 @@ clock << 32 | atomic << 31 | age << 21 | lane << 16 | thread + 1, and 0 is nobod
 counted through the cluster, and the copy engine of a CTA acts as a warp behind them. age and lane
 tell of the plain write that an atomic of the same warp follows, if there is one: 1 + the clock's
 steps since then, and the lane that wrote. Other atomics are in order with the atomic anyway, but
-not with the plain write. A read whose value may still be under way has the same bit as an atomic.
+not with the plain write. An age of _OLDEST is that of an atomic before which nobody has written. A
+read whose value may still be under way has the same bit as an atomic.
 
 What the copy engine does is besides in another proxy than what threads do: `fenced[cluster, w]` is
 the latest clock of warp w that a proxy fence of any warp has covered.
@@ -69,7 +70,7 @@ def in_warp(stamp, thread):  # type: ignore[no-untyped-def]
 def plain_before(stamp):  # type: ignore[no-untyped-def]
     """The stamp of the plain write that a warp's atomic has followed, or 0."""
     age = (stamp >> _AGE) & _OLDEST
-    if age == 0:
+    if age == 0 or age == _OLDEST:
         return np.int64(0)
     thread = (((stamp & THREAD) - 1) & ~31) | ((stamp >> _LANE) & 31)
     return (((stamp >> 32) - (age - 1)) << 32) | (thread + 1)
@@ -78,12 +79,14 @@ def plain_before(stamp):  # type: ignore[no-untyped-def]
 @loop
 def _followed(writer, stamp):  # type: ignore[no-untyped-def]
     """The stamp of an atomic, with the plain write of its own warp that it follows."""
+    if writer == 0:
+        return stamp | (_OLDEST << _AGE)
     thread = (stamp & THREAD) - 1
     plain = plain_before(writer) if writer & ATOMIC != 0 else writer
     if not in_warp(plain, thread):
         return stamp
     age = (stamp >> 32) - (plain >> 32) + 1
-    if age > _OLDEST:
+    if age >= _OLDEST:
         return stamp
     return stamp | (age << _AGE) | ((((plain & THREAD) - 1) & 31) << _LANE)
 
@@ -96,7 +99,7 @@ def worse(stamp, than, thread):  # type: ignore[no-untyped-def]
 
 @loop
 def note_reads(  # type: ignore[no-untyped-def]
-    offset, nbytes, cluster, thread, known, writers, readers, under_way, flag
+    offset, nbytes, cluster, thread, known, touched, writers, readers, under_way, flag
 ):
     """Record reads of `nbytes` at each offset. under_way: whether their threads arrive at a barrier
     before they use the values. flag: whether atomics may write at the same time. Returns the first
@@ -107,6 +110,7 @@ def note_reads(  # type: ignore[no-untyped-def]
     count = 0
     for i in range(offset.shape[0]):
         c, t = cluster[i], thread[i]
+        touched[c, t >> 5] = known[c, t >> 5, t >> 5]
         stamp = (np.int64(known[c, t >> 5, t >> 5]) << 32) | (t + 1)
         if under_way:
             stamp |= _UNDER_WAY_READ
@@ -141,6 +145,18 @@ def note_reads(  # type: ignore[no-untyped-def]
 
 
 @loop
+def unwritten_flag(offset, nbytes, cluster, thread, known, writers):  # type: ignore[no-untyped-def]
+    """The first of these lanes whose read of a flag may come before its first write, or -1."""
+    for i in range(offset.shape[0]):
+        for b in range(np.int64(offset[i]), np.int64(offset[i]) + nbytes):
+            writer = writers[b]
+            first = writer & ATOMIC != 0 and (writer >> _AGE) & _OLDEST == _OLDEST
+            if first and not ordered(writer, thread[i], known[cluster[i]]):
+                return i
+    return -1
+
+
+@loop
 def _in_one_instruction(i, byte, writer, offset, nbytes, cluster, thread):  # type: ignore[no-untyped-def]
     """Whether lane i's instruction is also what left the stamp at a byte, by another lane of its
     warp: one of the lanes writes then, and it is not said which. No synchronisation is missing."""
@@ -155,7 +171,7 @@ def _in_one_instruction(i, byte, writer, offset, nbytes, cluster, thread):  # ty
 
 @loop
 def note_writes(  # type: ignore[no-untyped-def]
-    offset, nbytes, cluster, thread, known, writers, readers, atomic, engine, memory, new
+    offset, nbytes, cluster, thread, known, touched, writers, readers, atomic, engine, memory, new
 ):
     """Write, and record it; new[lane, byte] against memory tells repeated writes of one value
     apart, which are no race. Atomics are recorded only. So are copies that these threads issue,
@@ -167,6 +183,7 @@ def note_writes(  # type: ignore[no-untyped-def]
     count = 0
     for i in range(offset.shape[0]):
         c, t = cluster[i], thread[i]
+        touched[c, t >> 5] = known[c, t >> 5, t >> 5]
         stamp = (np.int64(known[c, t >> 5, t >> 5]) << 32) | (t + 1)
         if atomic:
             stamp |= ATOMIC
@@ -273,10 +290,11 @@ def note_engine(  # type: ignore[no-untyped-def]
 
 
 @loop
-def note_landing(offset, nbytes, cluster, thread, known, writers):  # type: ignore[no-untyped-def]
+def note_landing(offset, nbytes, cluster, thread, known, touched, writers):  # type: ignore[no-untyped-def]
     """Stamp bytes that copies of these threads have written."""
     for i in range(offset.shape[0]):
         t = thread[i]
+        touched[cluster[i], t >> 5] = known[cluster[i], t >> 5, t >> 5]
         stamp = (np.int64(known[cluster[i], t >> 5, t >> 5]) << 32) | (t + 1)
         for b in range(np.int64(offset[i]), np.int64(offset[i]) + nbytes):
             writers[b] = stamp
@@ -284,8 +302,9 @@ def note_landing(offset, nbytes, cluster, thread, known, writers):  # type: igno
 
 class Clocks:
     """The clocks of a batch of clusters: known[cluster, warp, warp], int32; the copy engines are
-    the last warps, and CHANNELS more columns follow. fenced[cluster, warp], int32, and published,
-    the same for fences that order accesses before those of other clusters."""
+    the last warps, and CHANNELS more columns follow. touched[cluster, warp], int32: the clock of
+    the warp's latest access to shared memory. fenced[cluster, warp], int32, and published, the same
+    for fences that order accesses before those of other clusters."""
 
     def __init__(self, clusters: int, ctas: int, warps: int) -> None:
         """ctas: of a cluster. warps: of a CTA."""
@@ -297,6 +316,7 @@ class Clocks:
         self.known = np.zeros((clusters, self.columns, self.columns + CHANNELS), np.int32)
         own = np.arange(self.columns)
         self.known[:, own, own] = 1
+        self.touched = np.zeros((clusters, self.warps), np.int32)
         self.fenced = np.zeros((clusters, self.warps), np.int32)
         self.published = np.zeros((clusters, self.columns), np.int32)
 
@@ -305,8 +325,21 @@ class Clocks:
         """What a fence of each warp has ordered before its later relaxed arrivals: as `known`."""
         return np.zeros_like(self.known[:, : self.warps])
 
+    @cached_property
+    def seen(self) -> Array:
+        """What relaxed waits have told each warp, which knows it from its next fence on."""
+        return np.zeros_like(self.known[:, : self.warps])
+
+    def learn_seen(self, cluster: Array, warp: Array) -> None:
+        """These warps executed a fence behind their relaxed waits."""
+        if "seen" in self.__dict__:
+            self.known[cluster, warp] = np.maximum(
+                self.known[cluster, warp], self.seen[cluster, warp]
+            )
+
     def order(self, cluster: Array, warp: Array) -> None:
         """These warps executed a fence, which orders all that they know of."""
+        self.learn_seen(cluster, warp)
         self.ordered[cluster, warp] = self.known[cluster, warp]
 
     def _by_cta(self) -> Array:
@@ -340,9 +373,12 @@ class Clocks:
         self.known[cluster, warp] = np.where(stay[:, :, None], heard, known)
         self.known[cluster, warp, warp] += came
 
-    def meet_by_atomics(self, offset: Array, cluster: Array, warp: Array, hears: bool) -> None:
+    def meet_by_atomics(
+        self, offset: Array, cluster: Array, warp: Array, hears: bool, relaxed: bool = False
+    ) -> None:
         """Warps execute atomics at places of shared memory, one after the other: each tells those
-        that come later what it knows. hears: not if nothing is returned.
+        that come later what it knows. hears: not if nothing is returned. relaxed: each tells only
+        what a fence has ordered.
         """
         places = np.unique(np.stack([offset.astype(np.int64), cluster, warp]), axis=1)
         for place, row, number in places.T.tolist():
@@ -350,7 +386,8 @@ class Clocks:
             told = self._told.get(place)
             if told is not None and hears:
                 np.maximum(mine, told, out=mine)
-            self._told[place] = mine.copy() if told is None else np.maximum(mine, told)
+            tells = self.ordered[row, number] if relaxed else mine
+            self._told[place] = tells.copy() if told is None else np.maximum(tells, told)
             mine[number] += 1
 
     def hear(self, offset: Array, cluster: Array, warp: Array) -> None:
@@ -362,8 +399,11 @@ class Clocks:
                 np.maximum(self.known[row, number], told, out=self.known[row, number])
 
     def fence_proxies(self, cluster: Array, warp: Array) -> None:
-        """These warps executed a proxy fence, which covers all that they know of."""
-        np.maximum.at(self.fenced, cluster, self.known[cluster, warp, : self.warps])
+        """These warps executed a proxy fence, which covers all that they know of, but not what they
+        will do until their clocks move on."""
+        covered = self.known[cluster, warp, : self.warps]
+        covered[np.arange(warp.size), warp] = self.touched[cluster, warp]
+        np.maximum.at(self.fenced, cluster, covered)
 
     def publish(self, cluster: Array, warp: Array) -> None:
         """These warps executed a fence for other clusters, which covers all that they know of."""

@@ -6,12 +6,14 @@ Source: PTX ISA, Tensor Memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from nvfp4.emulator.errors import UninitialisedRegister
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
+from nvfp4.emulator.state.launch_state import Origin
 
 LANES, COLUMNS = 128, 512
 LEAST_COLUMNS = 32
@@ -37,7 +39,8 @@ class CtaTensorMemory:
     words: uint32[column, lane]. defined: whether something meaningful was written there. owners:
     the first column of the allocation that each column belongs to, -1 where it was never
     allocated, -2 where it was freed. allocated: columns by first column. permitted: whether the CTA
-    may still allocate. undefined_by: by column, the PTX line that has put undefined values there.
+    may still allocate. origins: by column, where undefined values come from that were put there;
+    the place is a clause.
     """
 
     def __init__(self, noise: Array) -> None:
@@ -47,7 +50,7 @@ class CtaTensorMemory:
         self.owners = np.full(COLUMNS, -1, np.int32)
         self.allocated: dict[int, int] = {}
         self.permitted = True
-        self.undefined_by: dict[int, int] = {}
+        self.origins: dict[int, Origin] = {}
         self._accessible: set[tuple[int, int]] = set()
 
     def allocate(self, first: int, count: int) -> None:
@@ -63,6 +66,15 @@ class CtaTensorMemory:
         count = self.allocated.pop(first)
         self.owners[first : first + count] = -2
         self._accessible.clear()
+
+    def put_undefined(
+        self, columns: Iterable[int], line: int, origin: Origin | None = None
+    ) -> None:
+        """A PTX line writes undefined values to columns. origin: where they come from, if it is not
+        a register or shared memory."""
+        text = f"where PTX line {line} has put what nothing has set"
+        origin = origin or Origin(UninitialisedRegister, text)
+        self.origins.update(dict.fromkeys(columns, origin))
 
     def trouble(self, column: int, count: int) -> str | None:
         """Why so many columns from one on cannot be accessed, in words."""

@@ -1,6 +1,7 @@
 """The tensor pipe of each CTA: what its instructions touch, in order, and who may rely on it.
 
-The pipe executes tcgen05.mma, cp and shift in the order in which they were issued, on its own time.
+The pipe executes tcgen05.mma, cp and shift in the order in which they were issued, on its own time;
+products of different shapes (M, N, K) only if the first is complete when the second is issued.
 With cta_group::2 a pair of CTAs, whose ranks differ in the last bit, has one pipe. Its operations
 are counted from 1. A warp knows an operation to be complete if it has waited for an mbarrier that a
 tcgen05.commit behind it has arrived at, or has heard of a warp that has. Warps' own accesses
@@ -72,14 +73,18 @@ def _restamp(stamps, start, stop, lanes, old, new):  # type: ignore[no-untyped-d
                 stamps[column, lanes[i]] = new
 
 
+Shape = tuple[int, int, int]
+
+
 @dataclass(frozen=True)
 class Issued:
     """An operation of the pipe. warp, clock: who issued it, when; warps are those of the cluster.
-    place: its LaneSite."""
+    place: its LaneSite. shape: M, N and K of a product, None of others."""
 
     warp: int
     clock: int
     place: Any
+    shape: Shape | None = None
 
 
 @dataclass(frozen=True)
@@ -195,11 +200,11 @@ class TensorPipe:
         rank, own = divmod(warp, self.batch.grid.warps)
         return f"warp {own}" + (f" of the CTA with rank {rank}" if rank else "")
 
-    def issue(self, lane: int, place: Any) -> int:
-        """A lane issues an operation; its number."""
+    def issue(self, lane: int, place: Any, shape: Shape | None = None) -> int:
+        """A lane issues an operation; its number. shape: of a product."""
         mine, warp = self._knowledge(lane)
         pipe = self.of_lane(lane)
-        pipe.issued.append(Issued(warp, int(mine[warp]), place))
+        pipe.issued.append(Issued(warp, int(mine[warp]), place, shape))
         pipe.latest[lane] = len(pipe.issued)
         return len(pipe.issued)
 
@@ -326,7 +331,7 @@ class TensorPipe:
     ) -> Conflict | None:
         before, (mine, warp) = self.of(row).issued[number - 1], self._knowledge(lane)
         if by_pipe and before.warp == warp:
-            return None  # the pipe keeps the order in which it is given operations
+            return self._of_other_shape(lane, row, number) if verb == "written" else None
         cluster, opcode = lane // self.batch.clusters.threads, before.place.site.opcode
         if self.complete_for(lane, row, number):
             if not self.fences.only_relaxed(cluster, warp, number):
@@ -345,11 +350,27 @@ class TensorPipe:
             return Conflict(said + "nothing orders the two warps", hint, before.place)
         fence = self.fences.missing(cluster, before.warp, before.clock, warp)
         if fence is None:
-            return None
+            return self._of_other_shape(lane, row, number) if verb == "written" else None
         said += f"no tcgen05.fence::{fence}_thread_sync lies between"
         where = "behind that, before" if fence == "before" else "before this, behind"
         hint = f"put a tcgen05.fence::{fence}_thread_sync {where} the barrier, or issue both by "
         return Conflict(said, hint + "one thread", before.place, unfenced=True)
+
+    def _of_other_shape(self, lane: int, row: int, number: int) -> Conflict | None:
+        """The latest operation uses what an earlier one has written, and both are products, of
+        different shapes: the pipe does not keep their order."""
+        issued = self.of(row).issued
+        before, now = issued[number - 1], issued[-1]
+        if None in (before.shape, now.shape) or before.shape == now.shape:
+            return None
+        if self.complete_for(lane, row, number):
+            return None
+        shapes = [" x ".join(map(str, shape)) for shape in (before.shape, now.shape) if shape]
+        said = f"{before.place.site.opcode} of shape {shapes[0]} has written it and may still be "
+        said += f"under way: this one of shape {shapes[1]} may overtake it, as products of one "
+        said += "shape alone are in order"
+        hint = "wait for the mbarrier that tcgen05.commit behind the first arrives at"
+        return Conflict(said, hint, before.place)
 
     # --- shared memory --------------------------------------------------------------------
 

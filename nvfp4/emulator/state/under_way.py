@@ -2,7 +2,7 @@
 
 A programmatic launch need not wait for the one before it. Until a thread has executed
 griddepcontrol.wait, what that one writes may not be there yet, and may come later than what the
-thread writes itself.
+thread writes itself. What that one reads behind its trigger, it may still have to read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import numpy as np
 
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.global_races import GlobalRaces
-from nvfp4.emulator.state.memory import GlobalMemory, contents
+from nvfp4.emulator.state.memory import READ_LATE, GlobalMemory, contents
+from nvfp4.emulator.state.native import SECTOR_BYTES
 from nvfp4.records.launch import Buffer
 
 
@@ -29,12 +30,14 @@ class Written:
 
 @dataclass
 class Footprint:
-    """What a launch leaves that may still run. triggers: whether it has told that the next one may
-    begin, which otherwise does once its CTAs have ended. waits: whether it has waited for those
+    """What a launch leaves that may still run. read: by buffer, the sectors that it has read when
+    the next one might have begun, bool[sectors]. triggers: whether it has told that the next one
+    may begin, which otherwise does once its CTAs have ended. waits: whether it has waited for those
     before it."""
 
     kernel: str
     written: list[Written]
+    read: list[tuple[Buffer, Array]]
     triggers: bool
     waits: bool
 
@@ -65,7 +68,10 @@ def footprint(
             buffer, before = memory.kept[address]
             seen = before if triggers else None
             written.append(Written(buffer, where[: buffer.nbytes], seen))
-    return Footprint(kernel, written, triggers, waits)
+    buffers = memory.buffers if triggers else []
+    flags = ((buffer, memory.flags(buffer) & READ_LATE != 0) for buffer in buffers)
+    read = [(buffer, late) for buffer, late in flags if late.any()]
+    return Footprint(kernel, written, read, triggers, waits)
 
 
 class Hazards:
@@ -85,6 +91,12 @@ class Hazards:
             for part in launch.written
             if (part.buffer.address, part.buffer.nbytes) in alive
         ]
+        self._read = [
+            (launch, buffer, late)
+            for launch in met
+            for buffer, late in launch.read
+            if (buffer.address, buffer.nbytes) in alive
+        ]
         self._landing: list[tuple[Footprint, Written, Array]] = []
         if early:
             for launch, part in self._parts:
@@ -95,7 +107,7 @@ class Hazards:
                     now[part.where] = part.before[part.where]
 
     def __bool__(self) -> bool:
-        return bool(self._parts)
+        return bool(self._parts or self._read)
 
     def land(self, all_of_them: bool = False) -> None:
         """The launch before this one has ended, or all before it."""
@@ -121,4 +133,19 @@ class Hazards:
             for i in np.flatnonzero(near).tolist():
                 if part.where[max(0, low[i]) : low[i] + nbytes].any():
                     return i, launch.kernel
+        return None
+
+    def find_read(self, address: Array, nbytes: int, waited: Array) -> tuple[int, str] | None:
+        """The first of these writes of what may still be read, and by which kernel. Of a sector it
+        is not known which bytes are read, so that all of them have to be written."""
+        for launch, buffer, late in self._read:
+            inside = (address >= buffer.address) & (address < buffer.end)
+            if launch is self._last:
+                inside &= ~waited
+            some = np.flatnonzero(inside)
+            each = address[some].astype(np.int64)[:, None] + np.arange(nbytes)
+            sectors, count = np.unique(np.unique(each) >> 5, return_counts=True)
+            whole = sectors[count == SECTOR_BYTES] - (buffer.address >> 5)
+            if late[whole[whole < late.size]].any():
+                return int(some[0]), launch.kernel
         return None

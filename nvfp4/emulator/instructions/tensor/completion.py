@@ -128,7 +128,10 @@ def fence(site: Site) -> Action:
         if not ex.batch.shared.checked:
             return
         lanes, fences = ex.lanes(), ex.batch.kept(TensorPipe).fences
-        for warp in np.unique(lanes >> 5).tolist():
+        warps = np.unique(lanes >> 5)
+        if not before:
+            ex.batch.shared.clocks.learn_seen(*divmod(warps, ex.batch.clusters.warps))
+        for warp in warps.tolist():
             (fences.before if before else fences.after)(*divmod(warp, ex.batch.clusters.warps))
         if before:
             note_thread_fence(ex.batch, lanes)  # for relaxed arrivals

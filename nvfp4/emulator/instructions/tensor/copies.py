@@ -127,9 +127,7 @@ def _issue(
             for each in lanes:
                 memory.defined[columns, each] = True if source.defined is None else source.defined
             if source.defined is not None:
-                memory.undefined_by.update(
-                    dict.fromkeys(range(column, columns.stop), at.site.instruction.line)
-                )
+                memory.put_undefined(range(column, columns.stop), at.site.instruction.line)
 
     pipes.submit(at.lane, perform)
 

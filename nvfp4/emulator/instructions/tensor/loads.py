@@ -222,10 +222,9 @@ def _note_undefined(
         )
         place = f"lane {where[1]}, column {where[0]} of tensor memory"
         origin = Origin(UnwrittenTensor, f"{place}, which nothing has written")
-        by = memory.undefined_by.get(where[0])
+        by = memory.origins.get(where[0])
         if by is not None:
-            text = f"{place}, where PTX line {by} has put what nothing has set"
-            origin = Origin(UninitialisedRegister, text)
+            origin = by._replace(place=f"{place}, {by.place}")
         at.batch.launch.undefined_memory.setdefault(at.site.instruction.line, origin)
     return shadow
 
@@ -281,7 +280,7 @@ def _keep_undefined(
         for behind in range(1 + fragment.packed):
             columns = (fragment.column + column + behind)[bad]
             memory.defined[columns, (fragment.lane + lane)[bad]] = False
-            memory.undefined_by.update(dict.fromkeys(columns.tolist(), line))
+            memory.put_undefined(columns.tolist(), line)
     if not launch.tracks_memory:
         text = f"tensor memory, where PTX line {line} has put what nothing has set"
         launch.undefined_memory.setdefault(line, Origin(UninitialisedRegister, text))

@@ -21,9 +21,11 @@ import numpy as np
 from nvfp4.emulator.arithmetic import fused_dots
 from nvfp4.emulator.errors import (
     EmulatorError,
+    Related,
     TensorDescriptorFault,
     TensorMemoryFault,
     UnsupportedInstruction,
+    UnwrittenTensor,
 )
 from nvfp4.emulator.instructions.action import Action, LaneSite, Site, instruction, issuing_lanes
 from nvfp4.emulator.instructions.action import Source as Operand
@@ -52,6 +54,7 @@ from nvfp4.emulator.ptx.program import Memory, OperandList
 from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Execution
+from nvfp4.emulator.state.launch_state import Origin
 from nvfp4.emulator.state.tensor_memory import LANES, CtaTensorMemory, split_address
 
 _COLUMNS_OF_A = DEPTH_BYTES // 4
@@ -254,6 +257,7 @@ class _Product:
         self.rows = use(at, form.group)
         self.pipes = pipes_of(at)
         self.d, self.a, self.b, self.scales, self.disabled = d, a, b, scales, disabled
+        self.origin: Origin | None = None
         try:
             self.plan = _plan(form, bits, d, a if form.a_inside else 0, scales)
         except Contradiction as error:
@@ -272,7 +276,7 @@ class _Product:
         at, shape = self.at, self.shape
         for what, first, count in self.plan.columns:
             require_columns(at, what, first, count, self.rows)
-        number = self.pipes.issue(at.lane, at)
+        number = self.pipes.issue(at.lane, at, (shape.rows, shape.columns, shape.depth))
         is_tf32, size = shape.kind == "tf32", shape.element_bytes
         of_a = (self.plan.rows, DEPTH_BYTES, shape.transpose_a, size)
         of_b = (self.plan.columns_of_b, DEPTH_BYTES, shape.transpose_b, size)
@@ -319,6 +323,7 @@ class _Product:
         b_defined: Array | None,
     ) -> None:  # fmt: skip
         """What one CTA of the group, with a number, gets. other: b."""
+        self.origin = None
         one, a_defined = self._a(memory, a)
         scales = None if self.scales is None else self._scales(memory)
         for columns, lanes, part in self.plan.spans:
@@ -343,6 +348,8 @@ class _Product:
     ) -> None:  # fmt: skip
         """Which words of d are defined now: those whose operands all are."""
         before = memory.defined[columns, lanes]
+        if self.accumulate:
+            self._trace(memory, columns.start, lanes, before)
         defined = before if self.accumulate else np.ones(before.shape, np.bool_)
         for of_rows in rows:
             defined = defined if of_rows is None else defined & of_rows[None, :]
@@ -353,7 +360,7 @@ class _Product:
         memory.defined[columns, lanes] = defined
         if not defined.all():
             line = self.at.site.instruction.line
-            memory.undefined_by.update(dict.fromkeys(range(columns.start, columns.stop), line))
+            memory.put_undefined(range(columns.start, columns.stop), line, self.origin)
 
     def _a(self, memory: CtaTensorMemory, source: Source | None) -> tuple[Array, Array | None]:
         """(codes [m, k], which rows are defined)."""
@@ -362,10 +369,25 @@ class _Product:
             return _codes(source.fetch(), shape.a, shape.kind), source.defined
         first = split_address(self.a)[1]
         columns, lanes = slice(first, first + _COLUMNS_OF_A), self.plan.a_lanes
+        assert lanes is not None
         words = np.ascontiguousarray(memory.words[columns, lanes].T)
         codes = words.view(f"u{shape.element_bytes}")
-        defined = np.asarray(memory.defined[columns, lanes].all(axis=0))
-        return _codes(codes, shape.a, shape.kind, inside=True), defined
+        flags = memory.defined[columns, lanes]
+        self._trace(memory, first, lanes, flags)
+        return _codes(codes, shape.a, shape.kind, inside=True), np.asarray(flags.all(axis=0))
+
+    def _trace(self, memory: CtaTensorMemory, first: int, lanes: Array, defined: Array) -> None:
+        """The operation reads words of tensor memory, [column from the first on, lane], of which
+        some may be undefined: remember where those come from."""
+        if self.origin is not None or defined.all():
+            return
+        column, i = (int(each[0]) for each in np.nonzero(~defined))
+        self.origin = memory.origins.get(first + column)
+        if self.origin is None:
+            text = f"where PTX line {self.at.site.instruction.line} has put a product with lane "
+            text += f"{int(lanes[i])}, column {first + column}, which nothing has written"
+            related = Related("that product is here", self.at.location())
+            self.origin = Origin(UnwrittenTensor, text, related=(related,))
 
     def _scales(self, memory: CtaTensorMemory) -> list[tuple[Array, Array | None]]:
         """Of a and of b: (uint8[rows, scales of a row], which rows are defined)."""
@@ -390,6 +412,7 @@ class _Product:
             if self.at.batch.shared.checked:
                 flags = memory.defined[column : column + width].reshape(width, 4, 32)
                 if not flags.all():
+                    self._trace(memory, column, np.arange(LANES), flags.reshape(width, LANES))
                     defined = np.asarray(flags.all(axis=1)).reshape(-1)[:rows]
             found.append((codes, defined))
         return found
