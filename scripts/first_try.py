@@ -40,15 +40,21 @@ ROOT = Path(__file__).resolve().parent.parent
 
 JUDGE = """
 import fcntl, sys
+from contextlib import contextmanager, nullcontext
 from nvfp4.cli.judging import assess
 from nvfp4.cli.main import main
 
 timed = assess._run_benchmarks
 
-def in_turn(*arguments):
-    with open(sys.argv[1], "w") as lock:
+@contextmanager
+def alone(turn):
+    with turn or nullcontext(), open(sys.argv[1], "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        timed(*arguments)
+        yield
+
+def in_turn(*arguments):
+    *others, turn = arguments
+    timed(*others, alone(turn))
 
 assess._run_benchmarks = in_turn
 main(sys.argv[2:])

@@ -36,11 +36,11 @@ def judge_cases(request: Request) -> Exit:
         from nvfp4.judge.observing import Hooks
         from nvfp4.judge.opened_case import CaseSetup
 
+        device = _device(options)
         waited_since = time.monotonic()
-        if not wait_for_turn(partial(process.greet, _greeting_timeout_s)):
+        if not wait_for_turn(partial(_get_ready, process, device)):
             raise SetupError("nobody waits for this judgement any more", Exit.USAGE)
         request = replace(request, deadline=request.deadline + time.monotonic() - waited_since)
-        device = _device(options)
         cases = _cases(Path(request.arguments[0]), request.secret_seed)
         _report_facts(pipe, device, options)
         _report_confinement(pipe, process)
@@ -92,10 +92,22 @@ def _report_facts(pipe: ResultPipe, device: torch.device, options: Options) -> N
     pipe.complete("device")
 
 
-def _report_confinement(pipe: ResultPipe, process: SubmissionProcess) -> None:
+def _get_ready(process: SubmissionProcess, device: torch.device) -> None:
+    """What takes time before anything is judged: the worker's start, and a context on a GPU."""
+    from nvfp4.worker.timing import wait_until_idle
+
+    _greeted(process)
+    wait_until_idle(device)
+
+
+def _greeted(process: SubmissionProcess) -> dict[str, str]:
+    """How the worker is confined. Raises SetupError where it does not start."""
     try:
-        confined = process.greet(_greeting_timeout_s)
+        return process.greet(_greeting_timeout_s)
     except SubmissionFailed as error:
         raise SetupError(str(error), Exit.USAGE) from None
-    for mechanism, how in confined.items():
+
+
+def _report_confinement(pipe: ResultPipe, process: SubmissionProcess) -> None:
+    for mechanism, how in _greeted(process).items():
         pipe.write(f"confined.{mechanism}", how)
