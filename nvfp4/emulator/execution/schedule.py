@@ -9,7 +9,7 @@ is held there, as the instruction's gate says; threads at a CTA barrier wait in 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -29,6 +29,9 @@ TURN_STEPS = 256
 IDLE_WAKES = 64
 PATIENCE = 64
 STEP_LIMIT = 5_000_000
+
+_CHANGES = frozenset(("and", "or", "xor", "add", "inc", "dec", "min", "max"))
+"""What atomics do to a value."""
 
 
 class Scheduler:
@@ -59,6 +62,7 @@ class Scheduler:
         self._vain_polls = 0
         # Where warps have turns, one that reads what others wrote is not to wait for them.
         self._patience = 0 if batch.launch.order.number == 0 else PATIENCE
+        self._ahead = batch.launch.order.ahead
         self._favoured = False
         self._standstill = Standstill(kernel, batch)
         self._changed_at = 0
@@ -94,13 +98,21 @@ class Scheduler:
         if len(self.groups) == 1:
             self._turn_began = self._steps  # nobody else can run, and nobody has to wait for it
             return next(iter(self.groups))
-        place = min(self.groups)
+        place = self._first()
         if self._steps - self._turn_began > TURN_STEPS or self._polls_in_vain(place):
             self._turn_began = self._steps
             place = min(self.groups, key=lambda p: self._last_run.get(p, -1))
             self._favoured = True
         self._last_run[place] = self._steps
         return place
+
+    def _first(self) -> int:
+        """The place whose group is to run."""
+        return max(self.groups) if self._ahead else min(self.groups)
+
+    def _comes_first(self, place: int) -> bool:
+        """Whether one that is not among the groups would."""
+        return place > max(self.groups) if self._ahead else place < min(self.groups)
 
     def _polls_in_vain(self, place: int) -> bool:
         """Whether this group has polled since memory changed last, so that others are to go on."""
@@ -150,7 +162,7 @@ class Scheduler:
             polled = polled and self._vain_polls > self._patience
             number = following
             place = turn + number
-            alone = not self.groups or place < min(self.groups)
+            alone = not self.groups or self._comes_first(place)
             goes_on = alone or (self._favoured and place not in self.groups)
             goes_on = goes_on and not polled
             if not goes_on or place in self.held or self._stirred or spent >= TURN_STEPS:
@@ -309,17 +321,45 @@ def order_dependence(kernel: CompiledKernel, runs: Array) -> OrderDependence | N
     """What there is to say if a launch turns out to depend on the order of its threads; None if no
     instruction was executed that can be the cause. runs: of each basic block.
     """
-    for instructions, count in zip(kernel.instructions, runs.tolist(), strict=True):
-        for instruction in instructions if count else ():
-            if _orders_arrivals(instruction):
-                return OrderDependence(
-                    "the result depends on the order in which warps and CTAs run, and here it "
-                    "matters who comes first",
-                    where=Site(kernel.program.kernel, instruction).location(),
-                    hint="a barrier goes before what one thread announces for others; initialise "
-                    "before one, too, and take each part by the thread's index or its ticket",
-                )
+    for instruction in _executed(kernel, runs):
+        if _orders_arrivals(instruction):
+            return OrderDependence(
+                "the result depends on the order in which warps and CTAs run, and here it "
+                "matters who comes first",
+                where=Site(kernel.program.kernel, instruction).location(),
+                hint="a barrier goes before what one thread announces for others; initialise "
+                "before one, too, and take each part by the thread's index or its ticket",
+            )
     return None
+
+
+def overwriting(kernel: CompiledKernel, runs: Array) -> OrderDependence | None:
+    """The same of an atomic that keeps nothing of what others did, in a kernel with some that do
+    something to what they find; None if there are no such two."""
+    executed = list(_executed(kernel, runs))
+    if not any(_changes_what_it_finds(each) for each in executed):
+        return None
+    for instruction in executed:
+        if _orders_arrivals(instruction) and (
+            instruction.parts[0] == "st" or "exch" in instruction.parts
+        ):
+            return OrderDependence(
+                "the result depends on whether other threads' atomics come before this one, which "
+                "keeps nothing of what they did",
+                where=Site(kernel.program.kernel, instruction).location(),
+                hint="set the memory in front of the launch, and let every thread add to it; a "
+                "ticket that is drawn before says nothing of what comes behind it",
+            )
+    return None
+
+
+def _executed(kernel: CompiledKernel, runs: Array) -> Iterator[Instruction]:
+    for instructions, count in zip(kernel.instructions, runs.tolist(), strict=True):
+        yield from instructions if count else ()
+
+
+def _changes_what_it_finds(instruction: Instruction) -> bool:
+    return instruction.parts[0] in ("atom", "red") and not _CHANGES.isdisjoint(instruction.parts)
 
 
 def _orders_arrivals(instruction: Instruction) -> bool:
