@@ -68,7 +68,7 @@ def test_trusted_code_compiles_what_executors_were_missing(trusted: Path) -> Non
         env={**with_the_judge, "NUMBA_CACHE_DIR": str(trusted)},
         input="\n".join(lines),
         text=True,
-        timeout=60,
+        timeout=120,
     )
     assert ended.returncode == 0
     names = [path.name.split("-")[0] for path in trusted.glob("*/*.nbc")]
@@ -78,7 +78,7 @@ def test_trusted_code_compiles_what_executors_were_missing(trusted: Path) -> Non
 def test_the_judge_has_compiled_what_an_executor_tells(
     trusted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executor, "_fill_s", 60.0)
+    monkeypatch.setattr(executor, "_fill_s", 120.0)
     for itemsize in (8, 16):
         executor._TrustedCode.add([f"{GATHER} uint64[1] uint{itemsize}[2]"])
     executor._TrustedCode.end()

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import os
 import pkgutil
 import sys
 from itertools import islice
@@ -65,7 +64,6 @@ def compile_line(line: str) -> None:
 def main() -> None:
     """Until there are no more lines, or the judge ends."""
     isolation.die_with_parent()
-    os.nice(19)
     find_loops()
     for line in islice(sys.stdin, _MOST_LINES):
         compile_line(line)

@@ -61,16 +61,9 @@ class Executor:
         environment["TMPDIR"] = str(self._scratch)
         environment |= copy_of_trusted(self._scratch) | private_variable()
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "nvfp4.executor", str(theirs.fileno())],
-                cwd=self._scratch,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
+            fd, silent = theirs.fileno(), subprocess.DEVNULL
+            command = [sys.executable, "-m", "nvfp4.executor", str(fd)]
+            self._process = isolation.start_worker(command, self._scratch, fd, environment, silent)
         self._channel = Channel(ours)
         self._greeted = False
         atexit.register(self.stop)

@@ -131,16 +131,9 @@ class _ForkServer:
 def _started(environment: dict[str, str]) -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        subprocess.Popen(
-            [sys.executable, "-m", "nvfp4.sandbox.fork_server", str(theirs.fileno())],
-            cwd="/",
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
-            start_new_session=True,
-        )
+        command = [sys.executable, "-m", "nvfp4.sandbox.fork_server", str(theirs.fileno())]
+        fd, silent = theirs.fileno(), subprocess.DEVNULL
+        isolation.start_worker(command, Path("/"), fd, environment, silent)
     return ours
 
 
