@@ -114,7 +114,7 @@ class Bot:
         self, arguments: list[str], timeout_s: float, environment: dict[str, str]
     ) -> Ended:
         read_fd, write_fd = os.pipe()
-        process = start(arguments, self.folder, _environment(environment), write_fd)
+        process = start(arguments, self.folder, _environment(environment), {"POPCORN_FD": write_fd})
         killed = _wait(process, timeout_s)
         os.close(write_fd)
         assert process.stderr

@@ -19,6 +19,7 @@ from conftest import Recorder, make_case
 from nvfp4.contract import reference
 from nvfp4.contract.layout import layouts, output_view
 from nvfp4.judge.clock import gated_clock
+from nvfp4.judge.clock.calibration import Calibration
 from nvfp4.judge.clock.device_limits import DeviceLimits
 from nvfp4.judge.clock.gated_clock import GatedClock, error_ns, few_calls, least_calls
 from nvfp4.judge.clock.timing_checks import Estimate
@@ -316,7 +317,8 @@ def test_a_time_limit_that_ends_before_the_first_queue_is_reported_case_by_case(
     monkeypatch.setattr(hooks, "open_clock", lambda: GatedClock(worker, cpu, 0.0))
     monkeypatch.setattr(hooks, "end_case", lambda report: None)
     late = Judge(worker, recorder.pipe, torch.device("cuda"), 0.0, hooks)
-    assert late.benchmark([case], DeviceLimits(1000.0, 0.0, 0.0), True) == Exit.TIMED_OUT
+    calibration = Calibration(DeviceLimits(1000.0, 0.0, 0.0), [0.0])
+    assert late.benchmark([case], calibration, True) == Exit.TIMED_OUT
     values = recorder.values()
     assert values["benchmark.0.error"] == "not judged: the time limit was reached"
     assert values["check"] == "fail"

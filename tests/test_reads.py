@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,9 +19,14 @@ from bot import root
 from conftest import with_the_judge
 
 from nvfp4 import emulator
+from nvfp4.judge.clock import calibration
 from nvfp4.judge.clock import reads as reads_module
+from nvfp4.judge.clock.calibration import calibrate
+from nvfp4.judge.clock.device_limits import DeviceLimits
 from nvfp4.judge.clock.reads import Read, Reads, module, ways
 from nvfp4.worker.timing import CallTime, flushes
+
+cpu = torch.device("cpu")
 
 EVERY = [(header, read) for header, reads in ways((10, 0), (9, 0)).items() for read in reads]
 
@@ -59,6 +67,7 @@ class Device:
         self.hiccups: Callable[[int], float] = lambda call: 0.0
         self.late: Callable[[int], bool] = lambda call: False
         self.calls = 0
+        self.share = 1.0
 
     def newest_ptx(self) -> tuple[int, int]:
         return 9, 0
@@ -77,7 +86,7 @@ class Device:
         call()
         name, nbytes = self.launched[-1]
         self.calls += 1
-        slower = 1.0 if name == "read_2x16" else 1.5
+        slower = self.share if name == "read_2x16" else 1.5
         call_ns = slower * nbytes / 1024 + self.hiccups(self.calls)
         return None, CallTime(call_ns, call_ns, late=self.late(self.calls))
 
@@ -85,6 +94,7 @@ class Device:
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     made = Device()
+    monkeypatch.setattr(random, "sample", lambda found, _: found)
     monkeypatch.setattr(reads_module, "installed_driver", lambda: made)
     monkeypatch.setattr(reads_module, "_buffer_bytes", 4 << 20)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
@@ -95,7 +105,8 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
 
 
 def floors(device: Device, *sizes: int) -> list[float]:
-    return Reads(torch.device("cpu")).fastest_ns(sizes, device)  # type: ignore[arg-type]
+    found = Reads(cpu).fastest(sizes, device)  # type: ignore[arg-type]
+    return [floor_ns for _, floor_ns in found]
 
 
 def test_the_floor_is_the_shortest_read_of_all_ways(device: Device) -> None:
@@ -115,6 +126,110 @@ def test_a_call_that_the_host_was_late_for_counts_only_alone(device: Device) -> 
 def test_more_than_the_buffer_takes_as_much_longer(device: Device) -> None:
     assert floors(device, 16 << 20) == [16 << 10]
     assert max(nbytes for _, nbytes in device.launched) == 4 << 20
+
+
+class Uuid:
+    """Another object each time, as torch's; only its text stays."""
+
+    def __str__(self) -> str:
+        return "GPU-1"
+
+
+class Kept:
+    """Calibrates the device, one process after another, with what is kept in a folder."""
+
+    def __init__(self, made: Device, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self._made = made
+        self.limits: list[float | None] = []
+        monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+
+        def properties(*_: object) -> Any:
+            return SimpleNamespace(uuid=Uuid())
+
+        monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
+        monkeypatch.setattr(calibration, "CudaTimer", lambda *_: made)
+        monkeypatch.setattr(calibration, "measure_limits", self._measure_limits)
+        monkeypatch.setattr(calibration, "Reads", lambda _, *more: Reads(cpu, *more))
+
+    def _measure_limits(self, device: Any, flush: Any, known: float | None = None) -> DeviceLimits:
+        self.limits.append(known)
+        return DeviceLimits(known or 2000.0, 1000.0, 500.0)
+
+    def again(self, *sizes: int, flush: str = "clean", anew: bool = False) -> tuple[Any, int]:
+        """The calibration, and how many reads it took."""
+        before = self._made.calls
+        found = calibrate(torch.device("cuda", 0), flush, sizes, anew)
+        return found, self._made.calls - before
+
+
+@pytest.fixture
+def kept(device: Device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Kept:
+    return Kept(device, monkeypatch, tmp_path)
+
+
+def test_a_calibration_is_kept_and_a_few_reads_show_that_it_holds(kept: Kept) -> None:
+    found, reads = kept.again(1 << 20, 2 << 20)
+    assert found.floors_ns == [1024, 2048]
+    again, few = kept.again(2 << 20)
+    assert again.floors_ns == [2048]
+    assert again.limits == found.limits
+    assert kept.limits == [None, 2000.0]
+    assert few < reads / 4
+
+
+@pytest.mark.parametrize("share", [0.9, 1.1])
+def test_a_device_that_reads_otherwise_now_is_calibrated_anew(
+    kept: Kept, device: Device, share: float
+) -> None:
+    kept.again(1 << 20)
+    device.share = share
+    assert kept.again(1 << 20)[0].floors_ns == [pytest.approx(share * 1024)]
+    assert kept.limits == [None, None]
+
+
+def test_a_floor_that_is_seen_a_little_lower_is_lower(kept: Kept, device: Device) -> None:
+    kept.again(1 << 20)
+    device.share = 0.99
+    assert kept.again(1 << 20)[0].floors_ns == [pytest.approx(0.99 * 1024)]
+    device.share = 1.01
+    assert kept.again(1 << 20)[0].floors_ns == [1024]
+    assert kept.limits == [None, 2000.0, 2000.0]
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        lambda kept: kept.again(4 << 20),
+        lambda kept: kept.again(1 << 20, flush="contest"),
+        lambda kept: kept.again(1 << 20, anew=True),
+    ],
+    ids=["a size", "a flush", "on demand"],
+)
+def test_other_sizes_and_flushes_are_calibrated_anew(
+    kept: Kept, again: Callable[[Kept], object]
+) -> None:
+    kept.again(1 << 20)
+    again(kept)
+    assert kept.limits == [None, None]
+
+
+def test_what_is_kept_is_believed_for_an_hour(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept.again(1 << 20)
+    now_s = time.time()
+    for later_s in (0.9 * calibration.KEPT_S, 1.1 * calibration.KEPT_S, -60.0):
+        monkeypatch.setattr(time, "time", lambda later_s=later_s: now_s + later_s)
+        kept.again(1 << 20)
+    assert kept.limits == [None, 2000.0, None, None]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"at_s": 0, "read_gbps": 1, "floors": [[1]]}'])
+def test_a_broken_file_is_measured_over(kept: Kept, tmp_path: Path, text: str) -> None:
+    kept.again(1 << 20)
+    (file,) = tmp_path.rglob("calibration/*")
+    file.write_text(text)
+    kept.again(1 << 20)
+    kept.again(1 << 20)
+    assert kept.limits == [None, None, 2000.0]
 
 
 def said(*arguments: str) -> Any:

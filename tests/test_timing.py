@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from nvfp4.contract.reference import default_device
+from nvfp4.judge.clock.calibration import calibrate
 from nvfp4.judge.clock.device_limits import DeviceLimits, measure_limits
-from nvfp4.judge.clock.reads import fastest_reads_ns
 from nvfp4.judge.facts import device_facts
 from nvfp4.judge.modes import schedules
 from nvfp4.records.options import Options
@@ -112,7 +112,7 @@ def test_a_timed_call_finds_a_cold_cache(flush: str) -> None:
 @pytest.mark.gpu
 def test_the_contest_s_flush_leaves_something_to_write_back() -> None:
     device, size = torch.device("cuda", 0), 64 << 20
-    contest, clean = (fastest_reads_ns(device, flushes[name], [size])[0] for name in flushes)
+    contest, clean = (calibrate(device, name, [size], True).floors_ns[0] for name in flushes)
     assert 100 < contest - clean < 50e3
 
 

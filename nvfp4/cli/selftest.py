@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +35,9 @@ _cuda_benchmarks = [case_line({"m": 7168, "k": 16384, "l": 1, "seed": 1111})]
 """On a GPU the corpus' plain torch must be bound by the device, not by the host."""
 
 _most_at_once = 12
+
+_loaded = 2
+"""Judgements on a GPU at once: one has its turn while another is started."""
 
 _catching = ("full_range", "unverified", "strict")
 """Warnings that catch a cheat which passes; none of them is had by plain torch."""
@@ -143,12 +148,19 @@ def run_corpus(
     # One more than there are cores: a judgement often waits for processes that it has started.
     at_once = min(_most_at_once, (os.cpu_count() or 1) + 1)
 
-    def judge(verdict: Verdict, specimen: Specimen, plan: Plan) -> Verdict:
+    gpu = threading.Lock()
+
+    @contextmanager
+    def turn() -> Iterator[None]:
+        with gpu:
+            yield
+
+    def judge(verdict: Verdict, specimen: Specimen, plan: Plan, alone: bool = False) -> Verdict:
         options = Options(
             device=device, flush=flush, strict=specimen.strict, limit_gib=specimen.limit_gib
         )
         verdict.strict = specimen.strict
-        bot = Bot(problem, specimen.source.encode(), options)
+        bot = Bot(problem, specimen.source.encode(), options, turn=turn() if alone else None)
         assess(bot, plan, verdict, Observer())
         return verdict
 
@@ -163,12 +175,12 @@ def run_corpus(
             what = "a CUDA device" if specimen.needs == "cuda" else "a CPU that emulates"
             return Finding(specimen, "skipped", f"needs {what}")
         if verdict.passed and not quick:
-            judge(verdict, specimen, Plan([], benchmarks, run_alone=False))
+            judge(verdict, specimen, Plan([], benchmarks, run_alone=False), alone=on_cuda)
         return _find(specimen, verdict)
 
     with side_by_side(at_once) as pool:
         verdicts = list(pool.map(test, specimens))
-    with side_by_side(1 if on_cuda else at_once) as pool:
+    with side_by_side(_loaded if on_cuda else at_once) as pool:
         yield from pool.map(benchmark, specimens, verdicts)
 
 

@@ -27,7 +27,7 @@ def device_facts(device: torch.device, options: Options) -> dict[str, str | None
         "kind": device.type,
         "name": name,
         "capability": capability,
-        "driver": _driver_version(),
+        "driver": driver_version(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "cutlass_dsl": _package_version("nvidia-cutlass-dsl"),
@@ -53,7 +53,8 @@ def _package_version(name: str) -> str | None:
         return None
 
 
-def _driver_version() -> str | None:
+def driver_version() -> str | None:
+    """Of the GPU, None where there is none."""
     try:
         text = Path("/proc/driver/nvidia/version").read_text()
     except OSError:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nvfp4.judge.protocol import Exit, Request, ResultPipe, SetupError
 from nvfp4.judge.submission_process import Source, SubmissionFailed, SubmissionProcess
 from nvfp4.records.options import Options
+from nvfp4.records.turn import wait_for_turn
 
 if TYPE_CHECKING:
     import torch
@@ -26,13 +30,16 @@ def judge_cases(request: Request) -> Exit:
     submission = Source.read(request.submission)
     # The worker starts first: it and the judge import torch side by side.
     with SubmissionProcess(submission, options) as process:
-        from nvfp4.judge.clock.device_limits import measure_limits
+        from nvfp4.judge.clock.calibration import calibrate
         from nvfp4.judge.fresh_process import Repetition
         from nvfp4.judge.modes import Judge
         from nvfp4.judge.observing import Hooks
         from nvfp4.judge.opened_case import CaseSetup
-        from nvfp4.worker.timing import flushes
 
+        waited_since = time.monotonic()
+        if not wait_for_turn(partial(process.greet, _greeting_timeout_s)):
+            raise SetupError("nobody waits for this judgement any more", Exit.USAGE)
+        request = replace(request, deadline=request.deadline + time.monotonic() - waited_since)
         device = _device(options)
         cases = _cases(Path(request.arguments[0]), request.secret_seed)
         _report_facts(pipe, device, options)
@@ -51,12 +58,13 @@ def judge_cases(request: Request) -> Exit:
             return judge.profile(cases)
         if request.mode == "info":
             process.stop()  # nothing runs beside the measurement
-        limits = measure_limits(device, flushes[options.flush])
-        for name, value in vars(limits).items():
+        anew, sizes = request.mode == "info", [each.bytes for each in cases]
+        calibration = calibrate(device, options.flush, sizes, anew)
+        for name, value in vars(calibration.limits).items():
             pipe.write(f"device.{name}", value)
         if request.mode == "info":
-            return judge.describe(cases, limits)
-        return judge.benchmark(cases, limits, fresh_contents=request.mode == "leaderboard")
+            return judge.describe(cases, calibration)
+        return judge.benchmark(cases, calibration, fresh_contents=request.mode == "leaderboard")
 
 
 def _cases(case_file: Path, secret_seed: int | None) -> list[Case]:

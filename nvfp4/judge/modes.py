@@ -17,7 +17,7 @@ import torch
 from nvfp4.contract.task import input_t
 from nvfp4.judge.cases import Case
 from nvfp4.judge.clock import timing_checks
-from nvfp4.judge.clock.device_limits import DeviceLimits
+from nvfp4.judge.clock.calibration import Calibration
 from nvfp4.judge.clock.gated_clock import GatedClock
 from nvfp4.judge.clock.timing_checks import Stats, summarise
 from nvfp4.judge.contents import draw
@@ -70,8 +70,7 @@ class _Measured:
     """Of the device before the submission is loaded. fresh_contents: whether every call sees new
     contents."""
 
-    limits: DeviceLimits
-    floors_ns: list[float]
+    calibration: Calibration
     own_clock: GatedClock | None
     fresh_contents: bool
 
@@ -130,15 +129,14 @@ class Judge:
                     repetition.refuse_other_output(cases[index], outputs[index], fresh_seed)
         return self._end()
 
-    def benchmark(self, cases: list[Case], limits: DeviceLimits, fresh_contents: bool) -> Exit:
-        """Each case on its schedule.
+    def benchmark(self, cases: list[Case], calibration: Calibration, fresh_contents: bool) -> Exit:
+        """Each case on its schedule, whose floors the calibration has.
 
         fresh_contents: every call sees new contents and every output is checked; otherwise the
         first and the last.
         """
-        floors = self._hooks.floors_ns(cases, limits)
-        own_clock = self._own_clock()  # all before the submission is loaded
-        measured = _Measured(limits, floors, own_clock, fresh_contents)
+        own_clock = self._own_clock()  # before the submission is loaded
+        measured = _Measured(calibration, own_clock, fresh_contents)
         self._load()
         self._pipe.write("benchmark-count", len(cases))
         self._pipe.reserve(len(cases), benchmark_bytes)
@@ -147,7 +145,7 @@ class Judge:
                 later: dict[int, LaterCalls] = {}
                 for index, case in list(enumerate(cases))[start : start + cases_at_once]:
                     key = f"benchmark.{index}"
-                    self._write_floor(key, case, floors[index])
+                    self._write_floor(key, case, calibration.floors_ns[index])
                     with self._reported(key) as report:
                         opening = self._opened(case, self._hooks.open_benchmark)
                         opened = open_cases.enter_context(opening)
@@ -171,7 +169,8 @@ class Judge:
             report.update(untimed)
             return call_s
         stats = self._time(opened, data, index, measured)
-        floor_ns = min(measured.floors_ns[index], measured.limits.floor_ns(case.bytes))
+        limits, floors_ns = measured.calibration.limits, measured.calibration.floors_ns
+        floor_ns = min(floors_ns[index], limits.floor_ns(case.bytes))
         timing_checks.refuse_impossible(stats, floor_ns)
         if measured.own_clock is not None:
             seeds = (self._call_seed(index, -1 - call) for call in count())
@@ -180,9 +179,9 @@ class Judge:
         report["samples"] = ",".join(f"{each:.6g}" for each in opened.times_ns)
         return opened.last_call_s
 
-    def describe(self, cases: list[Case], limits: DeviceLimits) -> Exit:
+    def describe(self, cases: list[Case], calibration: Calibration) -> Exit:
         """The floor of each case, without a call."""
-        for index, floor_ns in enumerate(self._hooks.floors_ns(cases, limits)):
+        for index, floor_ns in enumerate(calibration.floors_ns):
             self._write_floor(f"benchmark.{index}", cases[index], floor_ns)
         return self._end()
 
@@ -241,7 +240,7 @@ class Judge:
         times = samples.times
         opened.times_ns = [each.call_ns for each in times]
         stats = summarise(opened.times_ns)
-        timing_checks.refuse_unfinished(stats, times, measured.limits)
+        timing_checks.refuse_unfinished(stats, times, measured.calibration.limits)
         if self._device.type == "cpu":
             try:
                 timing_checks.refuse_slow_clock(stats, times, 9 // attempts**2)

@@ -9,8 +9,6 @@ from typing import Any
 
 import torch
 
-from nvfp4.judge.cases import Case
-from nvfp4.judge.clock.device_limits import DeviceLimits
 from nvfp4.judge.clock.gated_clock import GatedClock
 from nvfp4.judge.emulated_counts import refuse_too_few_bytes, total_counts
 from nvfp4.judge.findings import findings_of
@@ -24,7 +22,6 @@ from nvfp4.records.messages import Called
 from nvfp4.records.options import Options, called_by_the_command
 from nvfp4.worker.listings import take_listings
 from nvfp4.worker.printed import shortened, taken
-from nvfp4.worker.timing import flushes
 from nvfp4.worker.tracebacks import cut, plain
 
 _not_of_the_place = ("code", "message", "count")
@@ -58,15 +55,6 @@ class Hooks:
         """The judge's own clock for calls on a GPU. Raises SubmissionFailed where the worker cannot
         be clocked."""
         return GatedClock(self._process, self._device, self._deadline) if self._on_cuda else None
-
-    def floors_ns(self, cases: list[Case], limits: DeviceLimits) -> list[float]:
-        """The floor of each case: on a GPU that of the fastest reads."""
-        if not self._on_cuda:
-            return [limits.floor_ns(each.bytes) for each in cases]
-        from nvfp4.judge.clock.reads import fastest_reads_ns  # which needs a driver
-
-        sizes = [each.bytes for each in cases]
-        return fastest_reads_ns(self._device, flushes[self._options.flush], sizes)
 
     def observe(self, opened: OpenedCase, called: Called, report: dict[str, str]) -> None:
         """Adds to the report of a call that was right. Raises SubmissionFailed for a finding that

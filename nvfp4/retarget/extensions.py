@@ -16,7 +16,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -101,9 +101,9 @@ def _explained(
     builder: Any, early: Callable[[Mapping[str, Any]], None] | None
 ) -> Callable[..., Any]:
     """torch's function that builds, with errors in short. early: raises where no build can help.
-    Where a header of the contest's machines is missing, it raises NotInstalled; what has failed is
-    built again when asked for, where torch would load nothing. Errors of the source alone are not:
-    all processes of a judgement ask.
+    Where a header of the contest's machines is missing, it raises NotInstalled. What has failed is
+    built again when asked for; errors of the source alone are not: all processes of a judgement
+    ask.
     """
     original = builder._write_ninja_file_and_build_library
 
@@ -111,12 +111,12 @@ def _explained(
     def build(*arguments: Any, **named: Any) -> Any:
         failure = Failure.of(named)
         try:
-            failure.refuse_again()
-            if early is not None:
-                early(named)
-            return original(*arguments, **named)
+            with _forgotten_if_it_fails(builder):
+                failure.refuse_again()
+                if early is not None:
+                    early(named)
+                return original(*arguments, **named)
         except RuntimeError as error:
-            builder.JIT_EXTENSION_VERSIONER.entries.clear()
             said = str(error)
             image_headers.refuse_if_missing(said, Path(builder.CUDA_HOME or "", "include"))
             # Behind the command lines are the compiler's words.
@@ -127,6 +127,17 @@ def _explained(
             raise
 
     return build
+
+
+@contextlib.contextmanager
+def _forgotten_if_it_fails(builder: Any) -> Iterator[None]:
+    """torch takes what was asked for once as built, even if that failed: another import in this
+    process would load what is not there."""
+    try:
+        yield
+    except BaseException:
+        builder.JIT_EXTENSION_VERSIONER.entries.clear()
+        raise
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from nvfp4.sandbox import fork_server, isolation, workers
 from nvfp4.sandbox.caches import passed_on, trusted_variables
 
 _longest_request_bytes = 1 << 20
+_MOST_FILES = 2
 
 
 def main() -> None:
@@ -53,12 +54,11 @@ def _become_judge(channel: int, out: int, err: int) -> None:
     theirs.close()
     workers.use(ours)
     with socket.socket(fileno=channel) as connection:
-        text, fds, _, _ = socket.recv_fds(connection, _longest_request_bytes, 1)
+        text, fds, _, _ = socket.recv_fds(connection, _longest_request_bytes, _MOST_FILES)
     request = json.loads(text)
     os.environ.clear()
     os.environ.update(request["environment"])
-    for fd in fds:
-        os.environ["POPCORN_FD"] = str(fd)
+    os.environ.update(zip(request["files"], map(str, fds), strict=True))
     tempfile.tempdir = None
     _share_cores()
     os.chdir(request["folder"])

@@ -8,6 +8,7 @@ import torch
 
 from nvfp4.records.options import Options
 from nvfp4.retarget import extensions, run_time, target_of
+from nvfp4.retarget.errors import RetargetError
 from nvfp4.retarget.translator import Translator
 from nvfp4.worker.runner import Refused
 
@@ -85,10 +86,13 @@ _of_an_architecture = re.compile(
 def names_an_architecture(error: BaseException | None) -> bool:
     """Whether an error, or one that led to it, says that code and GPU do not fit.
 
-    A failed build of a CUDA C++ extension is none: `retarget/nvcc.py` has tried all there is.
+    A failed build of a CUDA C++ extension is none, for `retarget/nvcc.py` has tried all there is,
+    nor is what was refused by name.
     """
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
+        if isinstance(error, RetargetError):
+            return False
         seen.add(id(error))
         text = f"{type(error).__name__}: {error}"
         if _of_an_architecture.search(text) and not extensions.is_of_a_build(error):

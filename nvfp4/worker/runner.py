@@ -29,6 +29,7 @@ from nvfp4.records.messages import (
 )
 from nvfp4.records.options import Options
 from nvfp4.records.refusals import packages
+from nvfp4.retarget.errors import RetargetError
 from nvfp4.shared_memory.buffers import SharedBuffers, open_buffers, output_name
 from nvfp4.worker.hangs import HangWatch
 from nvfp4.worker.printed import flush_output
@@ -249,9 +250,11 @@ class Runner:
         return Failed(told, failure.as_plain())
 
     def _explain_import(self, error: Exception) -> Failed:
-        lines = [_import_heading, explained(error, self._submission, self.name)]
-        hint = _import_hint(error) if isinstance(error, ModuleNotFoundError) else None
-        text = "\n".join(lines + ([f"hint: {hint}"] if hint else []))
+        text = explained(error, self._submission, self.name)
+        if not isinstance(error, RetargetError):
+            text = f"{_import_heading}\n{text}"
+        if isinstance(error, ModuleNotFoundError) and (hint := _import_hint(error)):
+            text += f"\nhint: {hint}"
         failure = failure_of(error, self._submission, False, self.emulates)
         return Failed(text, failure.as_plain())
 

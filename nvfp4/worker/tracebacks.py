@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from nvfp4.records.refusals import own_refusal
+from nvfp4.retarget.errors import RetargetError
 
 longest_bytes = 2800
 """Of a message: the judge keeps 3,000 bytes."""
@@ -23,7 +24,11 @@ def explained(error: BaseException, submission: Path, name: str) -> str:
     does, without the frames of libraries.
     """
     frames = own_frames(error, submission, name)
-    text = _of_a_kernel(error, frames, submission) or _of_python(error, frames, submission, name)
+    text = (
+        _of_this_gpu(error)
+        or _of_a_kernel(error, frames, submission)
+        or _of_python(error, frames, submission, name)
+    )
     return cut(plain(text, submission, name))
 
 
@@ -54,6 +59,11 @@ def cut(text: str) -> str:
     first = head.decode(errors="ignore").rpartition("\n")[0]
     last = tail.decode(errors="ignore").partition("\n")[2]
     return f"{first}\n... (cut)\n{last}"
+
+
+def _of_this_gpu(error: BaseException) -> str | None:
+    """Why it cannot run what the submission launches, which has a place of its own."""
+    return str(error) if isinstance(error, RetargetError) else None
 
 
 def _of_a_kernel(

@@ -18,9 +18,11 @@ from nvfp4.judge.protocol import ResultPipe
 from nvfp4.records.messages import Call, Called, Done, Load, Profile
 from nvfp4.records.options import Options
 from nvfp4.retarget import extensions
+from nvfp4.retarget.errors import NotRetargetable
 from nvfp4.worker.fitting import Fitting, names_an_architecture
 from nvfp4.worker.retargeted_calls import RetargetedCalls
 from nvfp4.worker.runner import Refused
+from nvfp4.worker.tracebacks import explained
 
 KERNEL = {
     "kernel": "gemv_kernel",
@@ -152,6 +154,17 @@ def test_an_architecture_may_be_named_by_the_cause() -> None:
     assert names_an_architecture(error)
     error.__cause__ = error
     assert not names_an_architecture(error)
+
+
+def test_what_is_refused_by_name_is_not_tried_again_and_told_in_one_sentence(calls: Any) -> None:
+    error = NotRetargetable("tcgen05.mma", "sm_90a", "there is no tensor memory", 7, None)
+    runner = FakeRunner(error, Load)
+    with pytest.raises(NotRetargetable):
+        ask(calls(runner), Load())
+    assert runner.asked == ["Load"]
+    told = explained(error, Path("mine.py"), "mine.py")
+    said = "tcgen05.mma cannot run on sm_90a: there is no tensor memory"
+    assert told.splitlines() == [said, "  PTX line 7"]
 
 
 def written(tmp_path: Path, *reports: list[Any]) -> list[str]:

@@ -19,9 +19,10 @@ from typing import IO, Any, NoReturn
 from nvfp4.cli import errors as exits
 from nvfp4.cli.errors import SetupError, error_object, json_schema
 from nvfp4.cli.judging.assess import read_submission
-from nvfp4.cli.judging.processes import Turn, end, watched
+from nvfp4.cli.judging.processes import end, watched
 from nvfp4.cli.problem import package_path
 from nvfp4.cli.text import visible
+from nvfp4.records.turn import VARIABLE, Turn
 
 Process = subprocess.Popen[bytes]
 
@@ -133,7 +134,7 @@ class EvalProcesses:
                 stdout=output,
                 stderr=errors,
                 cwd="/",  # of files beside a submission none may be imported
-                env={**os.environ, **package_path(), **its_turn.variable, **environment},
+                env={**os.environ, **package_path(), VARIABLE: str(its_turn.fd), **environment},
                 pass_fds=[its_turn.fd],
                 start_new_session=True,
             )

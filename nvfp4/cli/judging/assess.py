@@ -4,6 +4,7 @@ import hashlib
 import stat
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -155,8 +156,8 @@ def _assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
         alone = pool.submit(_run_alone, bot, observer) if plan.run_alone else None
         beside = BesideTests(pool, run_benchmarks, verdict, observer)
         if plan.tests:
-            on_emulated = beside.start if plan.benchmarks else None
-            _run_tests(bot, plan, pace, verdict, observer, on_emulated)
+            on_device = beside.start if plan.benchmarks else None
+            _run_tests(bot, plan, pace, verdict, observer, on_device)
         if alone:
             verdict.alone, verdict.alone_too_long = alone.result()
         right = verdict.full_range_only_warns and not verdict.mistake
@@ -166,7 +167,7 @@ def _assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
         beside.abandon()
     if plan.benchmarks and not verdict.mistake:
         if right:
-            run_benchmarks(verdict, observer)
+            run_benchmarks(verdict, observer, None)
         else:
             reason = "not run: a test on the contest's inputs failed"
             if verdict.unclear:
@@ -216,10 +217,10 @@ class _Listener:
         read: Read[Result],
         pace: Pace,
         stop_at: str | None,
-        on_emulated: Callable[[], None] | None,
+        on_device: Callable[[bool], None] | None,
     ) -> None:
         self._observer = observer
-        self._on_emulated = on_emulated
+        self._on_device = on_device
         self._lines = lines
         self._read: Any = read
         self._pace = pace
@@ -240,8 +241,8 @@ class _Listener:
                 self.import_failure = unescape(value)
                 return True
         self._tell(key, name, last)
-        if last == "emulated" and self._on_emulated:
-            self._on_emulated()
+        if self._on_device and (last == "emulated" or (key, value) == ("device.kind", "cuda")):
+            self._on_device(last == "emulated")
         return self.stopped
 
     def _tell(self, key: str, name: str, last: str) -> None:
@@ -290,18 +291,19 @@ def _run_mode(
     verdict: Verdict,
     observer: Observer,
     stop_at: str | None = None,
-    on_emulated: Callable[[], None] | None = None,
+    on_device: Callable[[bool], None] | None = None,
 ) -> None:
     """Runs eval.py over cases and reads a result for each; notes what it says of the device and of
     the confinement. Results that disagree with how eval.py ended fail. An interrupt, or Abandoned,
-    leaves those that are known so far. on_emulated: called where kernels are emulated.
+    leaves those that are known so far. on_device: called where kernels are emulated, with True, and
+    on a GPU, with False.
     """
 
     def read(values: dict[str, str], index: int, line: str, why: Failure = judge_ended) -> Result:
         result = read_plainly(values, index, line, why)
         return _decided(pace, result, values)
 
-    listener = _Listener(observer, lines, read, pace, stop_at, on_emulated)
+    listener = _Listener(observer, lines, read, pace, stop_at, on_device)
     try:
         ended = bot.run_eval(mode, lines, listener, observer.activity)
         observer.ended()
@@ -346,16 +348,24 @@ def _run_tests(
     pace: Pace,
     verdict: Verdict,
     observer: Observer,
-    on_emulated: Callable[[], None] | None,
+    on_device: Callable[[bool], None] | None,
 ) -> None:
     lines, tests = plan.all_tests, verdict.tests
     observer.phase("tests", lines)
     stop = plan.stop_at
-    _run_mode(bot, "test", lines, read_test, tests, pace, verdict, observer, stop, on_emulated)
+    _run_mode(bot, "test", lines, read_test, tests, pace, verdict, observer, stop, on_device)
 
 
-def _run_benchmarks(bot: Bot, plan: Plan, pace: Pace, verdict: Verdict, observer: Observer) -> None:
+def _run_benchmarks(
+    bot: Bot,
+    plan: Plan,
+    pace: Pace,
+    verdict: Verdict,
+    observer: Observer,
+    turn: AbstractContextManager[None] | None,
+) -> None:
     lines, benchmarks = plan.benchmarks, verdict.benchmarks
+    bot = replace(bot, turn=turn or bot.turn)
     observer.phase("benchmarks", lines)
     _run_mode(bot, "leaderboard", lines, read_benchmark, benchmarks, pace, verdict, observer)
 

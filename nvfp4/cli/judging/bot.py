@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from nvfp4.cli.text import visible
 from nvfp4.records.forked_process import Tail
 from nvfp4.records.options import Options
 from nvfp4.records.reading import open_plain_file
+from nvfp4.records.turn import VARIABLE, Turn
 
 import_timeout_s = 120.0
 """The bot's limit for the one run of the submission by itself."""
@@ -92,7 +93,8 @@ class ProcessResult:
 class Bot:
     """Runs things with the submission, device, seed and time limit the user chose.
 
-    submission: the file's bytes, read once. seed: a secret one. Every run has a freshly staged
+    submission: the file's bytes, read once. seed: a secret one. turn: entered when a judge has
+    loaded everything, and judged in; the time limit begins there. Every run has a freshly staged
     folder, so that nothing a submission leaves behind reaches the next one.
     """
 
@@ -100,6 +102,7 @@ class Bot:
     submission: bytes
     options: Options = field(default_factory=Options)
     seed: int | None = None
+    turn: AbstractContextManager[object] | None = None
 
     def run_submission(self) -> ProcessResult:
         """``python submission.py``, as the bot does once before anything else, but confined."""
@@ -161,7 +164,9 @@ class Bot:
                 if word and on_activity:
                     on_activity(word)
 
-            return _run(command, folder, environment, limit_s, on_result or _ignore, look)
+            return _run(
+                command, folder, environment, limit_s, on_result or _ignore, look, self.turn
+            )
 
     def run_comparison(
         self,
@@ -275,20 +280,26 @@ def _run(
     timeout_s: float,
     on_result: OnResult | None = None,
     look: Callable[[], None] | None = None,
+    turn: AbstractContextManager[object] | None = None,
 ) -> ProcessResult:
-    """Runs a judge with a result pipe where somebody listens; kills it after the time limit."""
+    """Runs a judge with a result pipe where somebody listens; kills it after the time limit. turn:
+    as of a Bot."""
     read_fd, write_fd = os.pipe()
+    its_turn = Turn()
+    files = {"POPCORN_FD": write_fd} if on_result else {}
+    files |= {VARIABLE: its_turn.fd} if turn else {}
     try:
-        process = start(command, folder, environment, write_fd if on_result else None)
+        process = start(command, folder, environment, files)
     finally:
         os.close(write_fd)
     _running.add(process)
     assert process.stderr
     errors = Tail(process.stderr)
     ended = ProcessResult(exit_code=-1, stderr="")
-    deadline = time.monotonic() + timeout_s
     try:
-        with watched(process, folder.parent):
+        with its_turn, watched(process, folder.parent), turn or nullcontext():
+            its_turn.give()
+            deadline = time.monotonic() + timeout_s
             try:
                 if ended.take_all(read_fd, deadline, on_result, look):
                     process.wait(max(0.1, deadline - time.monotonic()))

@@ -22,11 +22,11 @@ from nvfp4.cli.history.judgements import keep
 from nvfp4.cli.judging.assess import Observer, Plan, assess, read_submission
 from nvfp4.cli.judging.bot import Bot
 from nvfp4.cli.judging.mistakes import first_mistake
-from nvfp4.cli.judging.processes import wait_for_turn
 from nvfp4.cli.judging.warnings import warnings_before
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.verdict import Submission, Verdict
 from nvfp4.records.options import Options
+from nvfp4.records.turn import wait_for_turn
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,8 @@ def judge(
     verdict.strict = invocation.options.strict
     if verdict.mistake is None:
         bot = _without_repeats(invocation, plan).bot(content, path.name)
-        wait_for_turn(bot.prepare)
+        if not wait_for_turn(bot.prepare):
+            raise SetupError("the batch that this belongs to has ended", "Start it again.")
         assess(bot, plan, verdict, observer)
     if verdict.mistake is not None:
         verdict.mistake = verdict.mistake.of_file(path.name)

@@ -1,4 +1,5 @@
-"""Benchmarks beside the tests: of emulated kernels nothing is timed that could be disturbed."""
+"""Benchmarks beside the tests: of emulated kernels nothing is timed that could be disturbed. On a
+GPU their judge is only started then, and waits until the tests are over."""
 
 from __future__ import annotations
 
@@ -6,8 +7,9 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import fields
 from typing import Any
 
@@ -61,20 +63,30 @@ class BesideTests:
     def __init__(
         self,
         pool: ThreadPoolExecutor,
-        run: Callable[[Verdict, Any], None],
+        run: Callable[[Verdict, Any, AbstractContextManager[None]], None],
         verdict: Verdict,
         observer: Any,
     ) -> None:
-        """run: benchmarks for a verdict, told to an observer. It may raise Abandoned."""
+        """run: benchmarks for a verdict, told to an observer, in a turn. It may raise Abandoned."""
         self._pool, self._run = pool, run
         self._verdict = Verdict(verdict.submission)
         self._held = Held(observer)
         self._future: Future[None] | None = None
+        self._may_judge = threading.Event()
 
-    def start(self) -> None:
-        """At the first sign that kernels are emulated; where there is a core to spare."""
+    def start(self, judges: bool) -> None:
+        """As soon as it is known what judges; where there is a core to spare. judges: at once, for
+        kernels are emulated."""
+        if judges:
+            self._may_judge.set()
         if self._future is None and (os.cpu_count() or 1) > 1:
-            self._future = self._pool.submit(self._run, self._verdict, self._held.observer())
+            observer = self._held.observer()
+            self._future = self._pool.submit(self._run, self._verdict, observer, self._turn())
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        self._may_judge.wait()
+        yield
 
     @property
     def started(self) -> bool:
@@ -85,6 +97,7 @@ class BesideTests:
         self._held.abandoned = True
         if self._future is not None:
             stop_running()
+            self._may_judge.set()
             with contextlib.suppress(Exception):
                 self._future.result()
 
@@ -92,6 +105,7 @@ class BesideTests:
         """Waits for the results and puts them into the verdict. Raises what it raised."""
         assert self._future, "it has started"
         self._held.release()
+        self._may_judge.set()
         try:
             self._future.result()
         except KeyboardInterrupt:

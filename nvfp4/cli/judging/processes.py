@@ -17,12 +17,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import ClassVar
 
-from nvfp4.cli.errors import SetupError
 from nvfp4.cli.problem import problem_folder
 from nvfp4.records.forked_process import ForkedProcess
 
@@ -31,9 +30,6 @@ _from_the_start = re.compile(r"PYTHON|LD_|OMP_|MKL_|NUMBA_|TORCH|CUTE_|TRITON_")
 
 _slow_packages = ("cutlass", "triton")
 _set_child_subreaper = 36  # PR_SET_CHILD_SUBREAPER
-
-_TURN = "NVFP4_TURN"
-"""The number of a file that says when it is a process's turn."""
 
 
 class NoServer(Exception):
@@ -88,18 +84,26 @@ class _JudgeServer:
         self._process.wait()
 
     def fork(
-        self, arguments: list[str], folder: Path, environment: dict[str, str], results: int | None
+        self,
+        arguments: list[str],
+        folder: Path,
+        environment: dict[str, str],
+        files: Mapping[str, int],
     ) -> ForkedProcess:
-        """A judge with these arguments. results: a file that it gets as POPCORN_FD. Raises
-        NoServer."""
+        """A judge with these arguments. files: that it gets, by the variables that tell it their
+        numbers. Raises NoServer."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         read_fd, write_fd = os.pipe()
         nothing = os.open(os.devnull, os.O_RDWR)
         try:
             pid = self._forked([theirs.fileno(), nothing, write_fd])
-            request = {"arguments": arguments, "folder": str(folder), "environment": environment}
-            text = json.dumps(request).encode()
-            socket.send_fds(ours, [text], [] if results is None else [results])
+            request = {
+                "arguments": arguments,
+                "folder": str(folder),
+                "environment": environment,
+                "files": list(files),
+            }
+            socket.send_fds(ours, [json.dumps(request).encode()], list(files.values()))
         except (OSError, ValueError):
             os.close(read_fd)
             raise NoServer from None
@@ -134,16 +138,15 @@ def prepare(folder: Path, environment: dict[str, str]) -> None:
 
 
 def start(
-    arguments: list[str], folder: Path, environment: dict[str, str], results: int | None
+    arguments: list[str], folder: Path, environment: dict[str, str], files: Mapping[str, int]
 ) -> Process:
-    """Starts a judge in a folder; see ``judge.entry``. results: a file that it gets as
-    POPCORN_FD."""
+    """Starts a judge in a folder; see ``judge.entry``. files: that it gets, by the variables that
+    tell it their numbers, such as POPCORN_FD."""
     with suppress(NoServer):
         return _JudgeServer.of(environment, _packages(folder)).fork(
-            arguments, folder, environment, results
+            arguments, folder, environment, files
         )
-    if results is not None:
-        environment = {**environment, "POPCORN_FD": str(results)}
+    environment = {**environment, **{name: str(fd) for name, fd in files.items()}}
     return subprocess.Popen(
         [sys.executable, str(problem_folder() / "eval.py"), *arguments],
         cwd=folder,
@@ -151,7 +154,7 @@ def start(
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        pass_fds=[] if results is None else [results],
+        pass_fds=list(files.values()),
         start_new_session=True,
     )
 
@@ -201,38 +204,3 @@ def clear(folder: Path) -> None:
     """Deletes a folder of any depth and with any permissions."""
     for command in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
         subprocess.run([*command, str(folder)], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-class Turn:
-    """That of another process, which is started before a GPU is free for it: it loads what takes
-    seconds, then waits. fd: for it to inherit, with the variable.
-    """
-
-    def __init__(self) -> None:
-        self.fd, self._ours = os.pipe()
-        self.variable = {_TURN: str(self.fd)}
-
-    def give(self) -> None:
-        """Lets the process go on; one that has ended need not."""
-        with suppress(BrokenPipeError):
-            os.write(self._ours, b"!")
-
-    def __enter__(self) -> Turn:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        os.close(self.fd)
-        os.close(self._ours)
-
-
-def wait_for_turn(load: Callable[[], None]) -> None:
-    """Returns at once where nobody gives turns, else loads first. Raises SetupError where nobody
-    will give one any more."""
-    number = os.environ.pop(_TURN, None)
-    if number is None:
-        return
-    load()
-    given = os.read(int(number), 1)
-    os.close(int(number))
-    if not given:
-        raise SetupError("the batch that this belongs to has ended", "Start it again.")

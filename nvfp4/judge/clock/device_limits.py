@@ -39,15 +39,17 @@ def free_memory_bytes(device: torch.device) -> int:
     return int(available_kib.group(1)) << 10 if available_kib else 0
 
 
-def measure_limits(device: torch.device, flush: Flush = contest_flush) -> DeviceLimits:
-    """Takes less than a second."""
+def measure_limits(
+    device: torch.device, flush: Flush = contest_flush, read_gbps: float | None = None
+) -> DeviceLimits:
+    """Takes less than a second. read_gbps: where it is known."""
     timer = call_timer(device, flush)
     for _ in range(_warm_up_calls):
         timer.time(lambda: _launch_nothing(device))
     times = [timer.time(lambda: _launch_nothing(device))[1] for _ in range(_empty_calls)]
     empty_ns = statistics.median(each.call_ns for each in times)
     settle_ns = statistics.median(each.settled_ns - each.call_ns for each in times)
-    limits = DeviceLimits(_read_gbps(timer, device, empty_ns), empty_ns, settle_ns)
+    limits = DeviceLimits(read_gbps or _read_gbps(timer, device, empty_ns), empty_ns, settle_ns)
     if device.type == "cuda":
         del timer
         torch.cuda.empty_cache()  # the submission's process needs memory too

@@ -7,14 +7,15 @@ The kernels are PTX that the driver compiles, so that nothing else need be insta
 import math
 import random
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from nvfp4.records.launch import Dim3
 from nvfp4.retarget.driver import installed_driver
-from nvfp4.worker.timing import CudaTimer, Flush
+from nvfp4.worker.timing import CudaTimer
 
 _buffer_bytes = 1 << 30
 _rounds, _best, _best_rounds = 2, 2, 8
@@ -127,8 +128,8 @@ def module(header: str, reads: Sequence[Read]) -> str:
 class Reads:
     """Kernels, loaded, and random bytes for them to read. ways: those that are loaded."""
 
-    def __init__(self, device: torch.device, offered: dict[str, list[Read]] | None = None) -> None:
-        """offered: as of ``ways``, in place of it."""
+    def __init__(self, device: torch.device, wanted: Collection[Read] | None = None) -> None:
+        """wanted: of ``ways``, None for all of them."""
         driver = installed_driver()
         capability = torch.cuda.get_device_capability(device)
         free_bytes = torch.cuda.mem_get_info(device)[0]
@@ -138,8 +139,10 @@ class Reads:
         self._sink = torch.zeros(1, dtype=torch.int64, device=device)
         self._device = device
         self._kernels = {}
-        offered = offered or ways(capability, driver.newest_ptx())
-        for header, reads in offered.items():
+        for header, offered in ways(capability, driver.newest_ptx()).items():
+            reads = [each for each in offered if wanted is None or each in wanted]
+            if not reads:
+                continue
             loaded = driver.load(module(header, reads))
             for read in reads:
                 self._kernels[read] = loaded.kernel(read.name, (8, 8, 8))
@@ -156,9 +159,23 @@ class Reads:
         launch = way.launch(source, nbytes, self._sink.data_ptr())
         self._kernels[way].launch(*launch, stream)
 
-    def fastest_ns(self, sizes: Sequence[int], timer: CudaTimer) -> list[float]:
-        """The shortest time of a read of each of so many bytes: of all ways, and of several places
-        in memory, where it takes more or less time. Sizes and ways take turns.
+    def shortest_ns(self, size: int, way: Read, timer: CudaTimer, times: int) -> float:
+        """The shortest time of a read of so many bytes in one way, at several places."""
+        self.read(size, way)  # loads the kernel
+        found = []
+        for number in range(times):
+            _, taken = timer.time(partial(self.read, size, way, number / times))
+            found.append((taken.late, taken.call_ns))
+        return min(found)[1] * self._longer(size)
+
+    def _longer(self, size: int) -> float:
+        """What is larger than the buffer takes as much longer."""
+        return max(1.0, size / self._buffer.nbytes)
+
+    def fastest(self, sizes: Sequence[int], timer: CudaTimer) -> list[tuple[Read, float]]:
+        """The fastest way to read each of so many bytes and the shortest time of that, in
+        nanoseconds: of all ways, and of several places in memory, where it takes more or less time.
+        Sizes and ways take turns.
         """
         # A call that the host was late for counts only if there is no other.
         found = {(size, way): (True, math.inf) for size in sizes for way in self.ways}
@@ -179,16 +196,9 @@ class Reads:
         for number in range(_best_rounds):
             for size, way in best:
                 time(size, way, number / _best_rounds)
-        # What is larger than the buffer takes as much longer.
-        longer = [max(1.0, size / self._buffer.nbytes) for size in sizes]
-        least = [min(found[size, way] for way in self.ways)[1] for size in sizes]
-        return [each_ns * times for each_ns, times in zip(least, longer, strict=True)]
-
-
-def fastest_reads_ns(device: torch.device, flush: Flush, sizes: Sequence[int]) -> list[float]:
-    """The shortest time of a read of each of so many bytes after a flush."""
-    timer, reads = CudaTimer(device, flush), Reads(device)
-    found = reads.fastest_ns(sizes, timer)
-    del timer, reads
-    torch.cuda.empty_cache()  # the submission's process needs memory too
-    return found
+        shortest = []
+        for size in sizes:
+            taken = {way: found[size, way] for way in self.ways}
+            way = min(taken, key=taken.__getitem__)
+            shortest.append((way, taken[way][1] * self._longer(size)))
+        return shortest

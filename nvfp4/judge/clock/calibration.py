@@ -1,0 +1,119 @@
+"""What a device can do at best, measured before a submission is loaded.
+
+A GPU's bandwidth and floors are kept for an hour. They hold if the reads that were the fastest take
+as long now; otherwise, and for sizes that are not known, all is measured anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from nvfp4.judge.clock.device_limits import DeviceLimits, measure_limits
+from nvfp4.judge.clock.reads import Read, Reads
+from nvfp4.judge.facts import driver_version
+from nvfp4.sandbox.caches import cache_root
+from nvfp4.worker.timing import CudaTimer, flushes
+
+KEPT_S = 3600.0
+
+AS_LONG = 0.03
+"""What a floor may differ by and still hold."""
+
+_reads_each = 6
+"""To see whether a floor holds."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """floors_ns: of each of the sizes that were asked for."""
+
+    limits: DeviceLimits
+    floors_ns: list[float]
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """at_s: by the clock of the system. floors: by size in bytes, the fastest way to read and how
+    long that took, in nanoseconds."""
+
+    at_s: float
+    read_gbps: float
+    floors: dict[int, tuple[Read, float]]
+
+
+def calibrate(
+    device: torch.device, flush: str, sizes: Sequence[int], anew: bool = False
+) -> Calibration:
+    """Limits, and the floor of a read of so many bytes each. flush: of ``worker.timing.flushes``.
+    anew: whatever is kept.
+    """
+    if device.type != "cuda":
+        limits = measure_limits(device)
+        return Calibration(limits, [limits.floor_ns(each) for each in sizes])
+    path = _path(device, flush)
+    kept = None if anew else _kept(path, sizes)
+    floors_ns = _still_ns(kept, device, flush, sizes) if kept else None
+    if kept and floors_ns:
+        return Calibration(measure_limits(device, flushes[flush], kept.read_gbps), floors_ns)
+    limits = measure_limits(device, flushes[flush])
+    floors = Reads(device).fastest(sizes, CudaTimer(device, flushes[flush]))
+    _keep(path, _Measured(time.time(), limits.read_gbps, dict(zip(sizes, floors, strict=True))))
+    torch.cuda.empty_cache()  # the submission's process needs memory too
+    return Calibration(limits, [floor_ns for _, floor_ns in floors])
+
+
+def _still_ns(
+    kept: _Measured, device: torch.device, flush: str, sizes: Sequence[int]
+) -> list[float] | None:
+    """The floors, if each is found again."""
+    timer = CudaTimer(device, flushes[flush])
+    reads = Reads(device, {way for way, _ in kept.floors.values()})
+    floors_ns = []
+    for size in sizes:
+        way, kept_ns = kept.floors[size]
+        if way not in reads.ways:
+            return None
+        seen_ns = reads.shortest_ns(size, way, timer, _reads_each)
+        if abs(seen_ns - kept_ns) > AS_LONG * kept_ns:
+            return None
+        floors_ns.append(min(kept_ns, seen_ns))
+    return floors_ns
+
+
+def _path(device: torch.device, flush: str) -> Path:
+    """One file for all that is measured under the same circumstances."""
+    uuid = str(torch.cuda.get_device_properties(device).uuid)
+    same = uuid, driver_version(), torch.__version__, flush
+    name = hashlib.sha256(repr(same).encode()).hexdigest()[:32]
+    return cache_root() / "calibration" / f"{name}.json"
+
+
+def _kept(path: Path, sizes: Sequence[int]) -> _Measured | None:
+    """What is kept of all these sizes, if it is of the last hour."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        floors = {int(size): (Read(**way), float(ns)) for size, way, ns in found["floors"]}
+        measured = _Measured(float(found["at_s"]), float(found["read_gbps"]), floors)
+        if 0 <= time.time() - measured.at_s < KEPT_S and floors.keys() >= set(sizes):
+            return measured
+    return None
+
+
+def _keep(path: Path, measured: _Measured) -> None:
+    """Replaces what is kept, at once; where nothing can be kept, nothing is."""
+    floors = [[size, asdict(way), ns] for size, (way, ns) in measured.floors.items()]
+    text = json.dumps({"at_s": measured.at_s, "read_gbps": measured.read_gbps, "floors": floors})
+    part = path.with_suffix(f".{os.getpid()}")
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
