@@ -106,7 +106,7 @@ def compare_orders(
         causes, in_turns = [suspected], in_turns[:_SUSPECTED]
     try:
         _try(run, state, in_turns, causes, worlds)
-        _try(run, state, [Order(ahead=True)][: len(in_turns)], late, worlds)
+        _try(run, state, [Order(overwrites_late=True)][: len(in_turns)], late, worlds)
     except EmulatorError:
         _name_both_places(testify, state, causes)
         raise

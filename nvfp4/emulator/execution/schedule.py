@@ -62,7 +62,8 @@ class Scheduler:
         self._vain_polls = 0
         # Where warps have turns, one that reads what others wrote is not to wait for them.
         self._patience = 0 if batch.launch.order.number == 0 else PATIENCE
-        self._ahead = batch.launch.order.ahead
+        late = batch.launch.order.overwrites_late
+        self._late = _overwriting_blocks(kernel) if late else frozenset()
         self._favoured = False
         self._standstill = Standstill(kernel, batch)
         self._changed_at = 0
@@ -108,11 +109,10 @@ class Scheduler:
 
     def _first(self) -> int:
         """The place whose group is to run."""
-        return max(self.groups) if self._ahead else min(self.groups)
+        return min(self.groups, key=self._rank) if self._late else min(self.groups)
 
-    def _comes_first(self, place: int) -> bool:
-        """Whether one that is not among the groups would."""
-        return place > max(self.groups) if self._ahead else place < min(self.groups)
+    def _rank(self, place: int) -> tuple[bool, int]:
+        return place % len(self.kernel.blocks) in self._late, place
 
     def _polls_in_vain(self, place: int) -> bool:
         """Whether this group has polled since memory changed last, so that others are to go on."""
@@ -162,7 +162,7 @@ class Scheduler:
             polled = polled and self._vain_polls > self._patience
             number = following
             place = turn + number
-            alone = not self.groups or self._comes_first(place)
+            alone = not self.groups or self._rank(place) < self._rank(self._first())
             goes_on = alone or (self._favoured and place not in self.groups)
             goes_on = goes_on and not polled
             if not goes_on or place in self.held or self._stirred or spent >= TURN_STEPS:
@@ -340,9 +340,7 @@ def overwriting(kernel: CompiledKernel, runs: Array) -> OrderDependence | None:
     if not any(_changes_what_it_finds(each) for each in executed):
         return None
     for instruction in executed:
-        if _orders_arrivals(instruction) and (
-            instruction.parts[0] == "st" or "exch" in instruction.parts
-        ):
+        if _overwrites(instruction):
             return OrderDependence(
                 "the result depends on whether other threads' atomics come before this one, which "
                 "keeps nothing of what they did",
@@ -356,6 +354,18 @@ def overwriting(kernel: CompiledKernel, runs: Array) -> OrderDependence | None:
 def _executed(kernel: CompiledKernel, runs: Array) -> Iterator[Instruction]:
     for instructions, count in zip(kernel.instructions, runs.tolist(), strict=True):
         yield from instructions if count else ()
+
+
+def _overwriting_blocks(kernel: CompiledKernel) -> frozenset[int]:
+    found = (i for i, each in enumerate(kernel.instructions) if any(map(_overwrites, each)))
+    return frozenset(found)
+
+
+def _overwrites(instruction: Instruction) -> bool:
+    """Whether it is an exchange, or a store that others see at once."""
+    return _orders_arrivals(instruction) and (
+        instruction.parts[0] == "st" or "exch" in instruction.parts
+    )
 
 
 def _changes_what_it_finds(instruction: Instruction) -> bool:

@@ -29,13 +29,13 @@ class Order:
     values: the contents of unset registers and unwritten shared memory: 0 is noise; 1 its
     complement, of which every bit differs; 2 zeros, which hardware often has there.
     early: a programmatic launch begins before the one before it has written anything.
-    ahead: threads that are further on in the program run first; otherwise those behind do.
+    overwrites_late: who stores or exchanges a word that others see at once lets others go first.
     """
 
     number: int = 0
     values: int = 0
     early: bool = False
-    ahead: bool = False
+    overwrites_late: bool = False
 
     def ctas(self, numbers: Array) -> Array:
         """Linear CTA numbers in the order in which their batches run."""
