@@ -93,7 +93,7 @@ mov.u32 %r9, %ctaid.x; shr.u32 %r10, %r9, 1; mul.wide.u32 %d1, %r10, 4;
 add.u64 %d2, %q0, %d1; add.u64 %d3, %q1, %d1; add.u32 %r11, %r9, 100;
 atom.global.add.u32 %r5, [%d2], 1; setp.ne.u32 %p2, %r5, 0; @%p2 bra ADD;
 STORE; bra END;
-ADD: red.global.add.u32 [%d3], %r11;
+ADD: red.global.add.u32 [%d3], %r11; atom.global.exch.b32 %r5, [%d2], 0;
 END:
 """
 

@@ -112,7 +112,8 @@ class Scheduler:
         return min(self.groups, key=self._rank) if self._late else min(self.groups)
 
     def _rank(self, place: int) -> tuple[bool, int]:
-        return place % len(self.kernel.blocks) in self._late, place
+        late = place % len(self.kernel.blocks) in self._late
+        return late, -place if late else place
 
     def _polls_in_vain(self, place: int) -> bool:
         """Whether this group has polled since memory changed last, so that others are to go on."""

@@ -29,7 +29,8 @@ class Order:
     values: the contents of unset registers and unwritten shared memory: 0 is noise; 1 its
     complement, of which every bit differs; 2 zeros, which hardware often has there.
     early: a programmatic launch begins before the one before it has written anything.
-    overwrites_late: who stores or exchanges a word that others see at once lets others go first.
+    overwrites_late: who stores or exchanges a word that others see at once lets others go first,
+    and of several that do, those that are further on.
     """
 
     number: int = 0
