@@ -5,6 +5,7 @@ import difflib
 import importlib.util
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +40,8 @@ from nvfp4.worker.timing import CallTimer, CudaTimer, call_timer, flushes, wait_
 from nvfp4.worker.tracebacks import explained, plain
 
 CustomKernel = Callable[[input_t], output_t]
+
+_longest_error = 4000
 
 _import_heading = "the import failed"
 
@@ -250,13 +253,28 @@ class Runner:
         return Failed(told, failure.as_plain())
 
     def _explain_import(self, error: Exception) -> Failed:
-        text = explained(error, self._submission, self.name)
-        if not isinstance(error, RetargetError):
-            text = f"{_import_heading}\n{text}"
+        text = f"{_import_heading}\n{own_traceback(error, self._submission)}"
         if isinstance(error, ModuleNotFoundError) and (hint := _import_hint(error)):
             text += f"\nhint: {hint}"
+        if isinstance(error, RetargetError):
+            text = explained(error, self._submission, self.name)
         failure = failure_of(error, self._submission, False, self.emulates)
         return Failed(text, failure.as_plain())
+
+
+def own_traceback(error: BaseException, submission: Path) -> str:
+    """The error and the frames of its traceback in the submission."""
+    stack = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in stack if frame.filename == str(submission)]
+    for frame in frames:
+        frame.filename = submission.name
+    with contextlib.suppress(AttributeError):
+        if getattr(error, "filename", None) == str(submission):
+            error.filename = submission.name  # type: ignore[attr-defined]
+    heading = ["Traceback, the submission's frames:\n"] if frames else []
+    lines = heading + traceback.format_list(frames) + traceback.format_exception_only(error)
+    text = "".join(lines).strip()
+    return text if len(text) <= _longest_error else f"{text[:_longest_error]} ... (cut)"
 
 
 def _about_entry_point(module: ModuleType) -> str:
