@@ -115,7 +115,8 @@ class _TrustedCode:
                 cls._start()
             for process in cls._running:
                 assert process.stdin is not None
-                process.stdin.write("".join(f"{line}\n" for line in lines).encode())
+                text = "".join(f"{line}\n" for line in lines)
+                process.stdin.write(text.encode("ascii", "replace"))
 
     @classmethod
     def _start(cls) -> None:
@@ -124,6 +125,7 @@ class _TrustedCode:
             return
         process = subprocess.Popen(
             [sys.executable, "-m", "nvfp4.executor.machine_code"],
+            cwd="/",  # modules of this folder would be imported
             env=passed_on() | variables,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,

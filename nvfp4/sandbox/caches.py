@@ -193,6 +193,7 @@ def _build_trusted(folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         subprocess.run(
             [sys.executable, "-m", "nvfp4.capture.cuda.build"],
+            cwd="/",  # modules of this folder would be imported
             env={**os.environ, _folder_variable: str(folder)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
