@@ -16,6 +16,9 @@ from nvfp4.emulator import loops
 from nvfp4.executor.machine_code import compile_line, compiled_since
 from nvfp4.judge import executor
 from nvfp4.judge.executor import Executor
+from nvfp4.judge.submission_process import SubmissionProcess
+from nvfp4.records.options import Options
+from nvfp4.sandbox.caches import cache_variables
 
 GATHER = "nvfp4.emulator.state.native.gather"
 
@@ -86,6 +89,18 @@ def test_the_judge_has_compiled_what_an_executor_tells(
         executor._TrustedCode.add([f"{GATHER} uint64[1] uint{itemsize}[2]", "\ud800"])
     executor._TrustedCode.end()
     assert len(list(trusted.glob("*/*.nbc"))) == 2
+
+
+def test_no_process_follows_a_link_in_a_submission_s_cache_before_it_is_confined(
+    trusted: Path, tmp_path: Path
+) -> None:
+    submission, outside = tmp_path / "submission.py", tmp_path / "outside"
+    submission.write_text("def custom_kernel(data):\n    return data[6]\n")
+    outside.mkdir()
+    Path(cache_variables(submission, tmp_path)["NUMBA_CACHE_DIR"]).symlink_to(outside)
+    with SubmissionProcess(submission, Options()) as process:
+        process.load(120)
+    assert list(outside.iterdir()) == []
 
 
 @pytest.fixture

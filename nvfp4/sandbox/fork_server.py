@@ -97,8 +97,6 @@ def _become_worker(request: dict[str, Any], fds: list[int]) -> None:
         sys.modules["numpy"].random.seed()
     if "numba" in sys.modules:
         sys.modules["numba"].config.CACHE_DIR = os.environ.get("NUMBA_CACHE_DIR", "")
-    if "nvfp4.emulator.loops" in sys.modules:
-        sys.modules["nvfp4.emulator.loops"].cache_anew()
 
 
 if __name__ == "__main__":
