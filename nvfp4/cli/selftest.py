@@ -35,6 +35,9 @@ _cuda_benchmarks = [case_line({"m": 7168, "k": 16384, "l": 1, "seed": 1111})]
 """On a GPU the corpus' plain torch must be bound by the device, not by the host."""
 
 _most_at_once = 12
+_most_on_a_gpu = 7
+"""What empties its cache takes 9 GiB of memory in each judgement; and its driver makes one context
+after the other, however many wait for theirs."""
 
 _loaded = 2
 """Judgements on a GPU at once: one has its turn while another is started."""
@@ -146,7 +149,7 @@ def run_corpus(
     """
     benchmarks = _cuda_benchmarks if on_cuda else _cpu_benchmarks
     # One more than there are cores: a judgement often waits for processes that it has started.
-    at_once = min(_most_at_once, (os.cpu_count() or 1) + 1)
+    at_once = min(_most_on_a_gpu if on_cuda else _most_at_once, (os.cpu_count() or 1) + 1)
 
     gpu = threading.Lock()
 

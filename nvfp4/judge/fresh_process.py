@@ -4,6 +4,7 @@ and others the right one, whatever earlier calls have left.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
@@ -23,6 +24,9 @@ atomics_directive = "#!NVFP4 atomics"
 
 repeated_cases = 2
 
+_START_S = 30.0
+"""For a worker to start."""
+
 
 def declares_atomics(source: str) -> bool:
     """Whether the directive stands among the first comment lines."""
@@ -39,7 +43,20 @@ class Repetition:
 
     def __init__(self, setup: CaseSetup) -> None:
         self._setup = setup
+        self._begun = False
         self._atomics = declares_atomics(setup.process.source.text)
+
+    def begin(self) -> None:
+        """Starts the process beside the calls of the first one, once; what fails is told when it is
+        asked. On a GPU it loads the submission, too: elsewhere the emulator needs the time.
+        """
+        if self._begun:
+            return
+        self._begun = True
+        self._setup.process.start()
+        if self._setup.device.type == "cuda":
+            with suppress(SubmissionFailed):
+                self._setup.process.begin_load(_START_S)
 
     def choose(self, cases: list[Case], digest: int) -> list[int]:
         """Which cases are repeated: one at random of each kind of inputs, two at least."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -49,10 +49,7 @@ def judge_cases(request: Request) -> Exit:
         if request.mode == "test":
             if not options.repeat:
                 return judge.test(cases)
-            with SubmissionProcess(submission, options) as fresh:
-                if device.type == "cuda":  # else this would take time from the emulator
-                    with suppress(SubmissionFailed):  # which the first request tells
-                        fresh.begin_load(_greeting_timeout_s)
+            with closing(SubmissionProcess(submission, options)) as fresh:
                 return judge.test(cases, Repetition(CaseSetup(fresh, device, request.deadline)))
         if request.mode == "profile":
             return judge.profile(cases)

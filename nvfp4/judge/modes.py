@@ -117,6 +117,8 @@ class Judge:
                 self._hooks.observe(opened, called, report)
                 outputs.append(opened.output())
                 report["status"] = "pass"
+                if repetition is not None:
+                    repetition.begin()
                 open_again = partial(self._opened, case, OpenedCase)
                 later[index] = LaterCalls(case, open_again, opened.last_call_s, least=1)
         if not all(case.full_range for case in cases):

@@ -136,6 +136,10 @@ class SubmissionProcess:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stops it for good."""
         self.stop()
         remove(self.scratch)
 
