@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 _start_s = 60.0
 
-_fill_s = 10.0
+_fill_s = 5.0
 """How long to wait at the end for what later executors will not have to compile."""
 
 
