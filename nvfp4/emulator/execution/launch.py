@@ -20,8 +20,9 @@ from nvfp4.emulator.errors import (
     Seen,
 )
 from nvfp4.emulator.execution.experiment import compare_orders, restore
+from nvfp4.emulator.execution.meetings import order_dependence, overwriting
 from nvfp4.emulator.execution.module import LoadedModule
-from nvfp4.emulator.execution.schedule import Scheduler, order_dependence, overwriting
+from nvfp4.emulator.execution.schedule import Scheduler
 from nvfp4.emulator.execution.worlds import Worlds
 from nvfp4.emulator.instructions.copy_engine import note_unwaited
 from nvfp4.emulator.instructions.tensor.allocation import require_freed

@@ -9,17 +9,16 @@ is held there, as the instruction's gate says; threads at a CTA barrier wait in 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
 from nvfp4.emulator.compiler.codegen import CompiledBlock, CompiledKernel
-from nvfp4.emulator.errors import Deadlock, OrderDependence
+from nvfp4.emulator.errors import Deadlock
+from nvfp4.emulator.execution.meetings import overwriting_blocks
 from nvfp4.emulator.execution.standstill import QUIET_STEPS, Standstill, deadlock
-from nvfp4.emulator.instructions.action import Site
 from nvfp4.emulator.instructions.control import Divergence
 from nvfp4.emulator.instructions.mbarrier import Waits
-from nvfp4.emulator.ptx.program import Instruction
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.group import Group, RegisterFile, select
@@ -29,9 +28,6 @@ TURN_STEPS = 256
 IDLE_WAKES = 64
 PATIENCE = 64
 STEP_LIMIT = 5_000_000
-
-_CHANGES = frozenset(("and", "or", "xor", "add", "inc", "dec", "min", "max"))
-"""What atomics do to a value."""
 
 
 class Scheduler:
@@ -63,7 +59,7 @@ class Scheduler:
         # Where warps have turns, one that reads what others wrote is not to wait for them.
         self._patience = 0 if batch.launch.order.number == 0 else PATIENCE
         late = batch.launch.order.overwrites_late
-        self._late = _overwriting_blocks(kernel) if late else frozenset()
+        self._late = overwriting_blocks(kernel) if late else frozenset()
         self._favoured = False
         self._standstill = Standstill(kernel, batch)
         self._changed_at = 0
@@ -316,67 +312,3 @@ class _Computed(dict[int, Array]):
 
     def __missing__(self, index: int) -> Array:
         return self._registers[index]
-
-
-def order_dependence(kernel: CompiledKernel, runs: Array) -> OrderDependence | None:
-    """What there is to say if a launch turns out to depend on the order of its threads; None if no
-    instruction was executed that can be the cause. runs: of each basic block.
-    """
-    for instruction in _executed(kernel, runs):
-        if _orders_arrivals(instruction):
-            return OrderDependence(
-                "the result depends on the order in which warps and CTAs run, and here it "
-                "matters who comes first",
-                where=Site(kernel.program.kernel, instruction).location(),
-                hint="a barrier goes before what one thread announces for others; initialise "
-                "before one, too, and take each part by the thread's index or its ticket",
-            )
-    return None
-
-
-def overwriting(kernel: CompiledKernel, runs: Array) -> OrderDependence | None:
-    """The same of an atomic that keeps nothing of what others did, in a kernel with some that do
-    something to what they find; None if there are no such two."""
-    executed = list(_executed(kernel, runs))
-    if not any(_changes_what_it_finds(each) for each in executed):
-        return None
-    for instruction in executed:
-        if _overwrites(instruction):
-            return OrderDependence(
-                "the result depends on whether other threads' atomics come before this one, which "
-                "keeps nothing of what they did",
-                where=Site(kernel.program.kernel, instruction).location(),
-                hint="set the memory in front of the launch, and let every thread add to it; a "
-                "ticket that is drawn before says nothing of what comes behind it",
-            )
-    return None
-
-
-def _executed(kernel: CompiledKernel, runs: Array) -> Iterator[Instruction]:
-    for instructions, count in zip(kernel.instructions, runs.tolist(), strict=True):
-        yield from instructions if count else ()
-
-
-def _overwriting_blocks(kernel: CompiledKernel) -> frozenset[int]:
-    found = (i for i, each in enumerate(kernel.instructions) if any(map(_overwrites, each)))
-    return frozenset(found)
-
-
-def _overwrites(instruction: Instruction) -> bool:
-    """Whether it is an exchange, or a store that others see at once."""
-    return _orders_arrivals(instruction) and (
-        instruction.parts[0] == "st" or "exch" in instruction.parts
-    )
-
-
-def _changes_what_it_finds(instruction: Instruction) -> bool:
-    return instruction.parts[0] in ("atom", "red") and not _CHANGES.isdisjoint(instruction.parts)
-
-
-def _orders_arrivals(instruction: Instruction) -> bool:
-    head = instruction.parts[0]
-    if head in ("bar", "barrier"):  # of some threads of a CTA
-        return "cluster" not in instruction.parts and len(instruction.operands) > 1
-    if head == "st":  # a flag
-        return not {"volatile", "relaxed", "release"}.isdisjoint(instruction.parts)
-    return head in ("atom", "red", "mbarrier")
