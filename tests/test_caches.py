@@ -60,6 +60,16 @@ def test_a_cache_begins_with_what_trusted_code_has_compiled(caches: Path, tmp_pa
     assert other.read_text() == "code"
 
 
+def test_trusted_code_is_built_without_what_lies_in_the_judge_s_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hashlib.py").write_text("open('imported', 'w').close()\nraise SystemExit\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "")  # there is no compiler
+    sandbox_caches._build_trusted(tmp_path / "trusted")
+    assert not (tmp_path / "imported").exists()
+
+
 def test_where_no_cache_can_be_made_the_scratch_folder_has_it(caches: Path, tmp_path: Path) -> None:
     caches.parent.write_text("no folder")
     assert variables("a = 1\n", tmp_path)["XDG_CACHE_HOME"] == str(tmp_path / "cache")

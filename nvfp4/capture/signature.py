@@ -52,9 +52,8 @@ def most_threads(ptx: str, kernel: str) -> int | None:
 
     Source: PTX ISA, performance-tuning directives (.maxntid, .reqntid).
     """
-    found = re.search(_DIRECTIVES.format(re.escape(kernel)), _COMMENT.sub(" ", ptx), re.DOTALL)
-    bound = _MOST_THREADS.search(found[1]) if found else None
-    return math.prod(int(each) for each in bound[1].split(",")) if bound else None
+    bound = _directive(_MOST_THREADS, ptx, kernel)
+    return math.prod(bound) if bound else None
 
 
 def required_cluster(ptx: str, kernel: str) -> Dim3 | None:
@@ -62,12 +61,18 @@ def required_cluster(ptx: str, kernel: str) -> Dim3 | None:
 
     Source: PTX ISA, cluster dimension directives (.reqnctapercluster).
     """
-    found = re.search(_DIRECTIVES.format(re.escape(kernel)), _COMMENT.sub(" ", ptx), re.DOTALL)
-    asked = _CLUSTER.search(found[1]) if found else None
+    asked = _directive(_CLUSTER, ptx, kernel)
     if asked is None:
         return None
-    x, y, z = (*(int(each) for each in asked[1].split(",")), 1, 1)[:3]
+    x, y, z = (*asked, 1, 1)[:3]
     return x, y, z
+
+
+def _directive(name: re.Pattern[str], ptx: str, kernel: str) -> list[int] | None:
+    """The numbers behind a directive of a kernel."""
+    found = re.search(_DIRECTIVES.format(re.escape(kernel)), _COMMENT.sub(" ", ptx), re.DOTALL)
+    numbers = name.search(found[1]) if found else None
+    return [int(each) for each in numbers[1].split(",")] if numbers else None
 
 
 def declares_variable(ptx: str, name: str) -> bool:

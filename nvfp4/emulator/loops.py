@@ -8,18 +8,36 @@ from typing import Any
 
 import numba
 
+LOOPS: dict[str, Any] = {}
+"""Those of all modules that are loaded, by module and name."""
+
+COMPILED: list[tuple[str, tuple[Any, ...]]] = []
+"""What this process has compiled, as no cache held it: the loop's name and its arguments' types."""
+
 
 def loop(function: Callable[..., Any]) -> Callable[..., Any]:
     """Numba's nopython mode without the GIL, cached on disk where that is possible."""
-    try:
-        result: Any = numba.njit(cache=True, nogil=True)(function)
-    except RuntimeError:
-        return numba.njit(nogil=True)(function)
-    cache = result._cache
+    result: Any = numba.njit(nogil=True)(function)
+    name = f"{function.__module__}.{function.__name__}"
+    LOOPS[name] = result
+    _cache(name, result)
+    return result
 
-    def save(*arguments: Any) -> None:
+
+def cache_anew() -> None:
+    """In the folder that Numba's settings name now: a forked process may have one of its own."""
+    for name, each in LOOPS.items():
+        _cache(name, each)
+
+
+def _cache(name: str, dispatcher: Any) -> None:
+    with contextlib.suppress(RuntimeError):  # there is no folder that could be written
+        dispatcher.enable_caching()
+    cache = dispatcher._cache
+
+    def save(types: tuple[Any, ...], code: Any) -> None:
+        COMPILED.append((name, types))
         with contextlib.suppress(OSError):  # the folder is not ours to write, or the disk is full
-            type(cache).save_overload(cache, *arguments)
+            type(cache).save_overload(cache, types, code)
 
     cache.save_overload = save
-    return result

@@ -20,9 +20,11 @@ import numpy as np
 from nvfp4 import emulator
 from nvfp4.emulator import Buffer, EmulatorError, Launch, ListedMemory, Note, UnderWay, View, Worlds
 from nvfp4.emulator.errors import NotAdmitted
+from nvfp4.emulator.loops import COMPILED
 from nvfp4.emulator.rendering import annotated_ptx, keep_listing
 from nvfp4.emulator.source import show_as
 from nvfp4.executor.admission import Admission
+from nvfp4.executor.machine_code import compiled_since
 from nvfp4.executor.mapped_memory import MappedMemory, NotMappable, contents, pages_of
 from nvfp4.model.counting import accesses_of, counted
 from nvfp4.model.prediction import GPUS, Counted, NoMachineCode, no_prediction, predict
@@ -84,6 +86,7 @@ class Execution:
         self._under_way = UnderWay()
         self._admission = Admission()
         self._submission, self._name = Path(), ""
+        self._told = 0
 
     def open(self, request: OpenSession, fd: int | None) -> Opened:
         """Forget everything. fd: the outbox of the next submission's process."""
@@ -139,7 +142,13 @@ class Execution:
             os.close(fd)
         said = "".join(prints)[:_longest_prints]
         predicted = _predicted(request, counts) if counts and not fault else {}
-        return Executed(reports, said, fault[:_longest_prints], failure, False, keeps, predicted)
+        fault = fault[:_longest_prints]
+        compiled = self._compiled_since_the_last_answer()
+        return Executed(reports, said, fault, failure, False, keeps, predicted, compiled)
+
+    def _compiled_since_the_last_answer(self) -> list[str]:
+        told, self._told = self._told, len(COMPILED)
+        return compiled_since(told)
 
     def _take_texts(self, call: RecordedCall) -> None:
         self._text_bytes += sum(span.nbytes for span in call.texts)

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import os
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
-from nvfp4.records.messages import Greeting, pack, unpack
+from nvfp4.records.messages import Executed, Greeting, pack, unpack
 from nvfp4.sandbox import isolation
-from nvfp4.sandbox.caches import cache_root, passed_on, private_variable, remove
+from nvfp4.sandbox.caches import (
+    copy_of_trusted,
+    passed_on,
+    private_variable,
+    remove,
+    trusted_variables,
+)
 
 T = TypeVar("T")
 
 _start_s = 60.0
+
+_fill_s = 5.0
+"""How long to wait at the end for what later executors will not have to compile."""
 
 
 class ExecutorFailed(Exception):
@@ -48,18 +59,11 @@ class Executor:
         ours, theirs = socket.socketpair()
         environment = passed_on()
         environment["TMPDIR"] = str(self._scratch)
-        environment |= _caches(self._scratch) | private_variable()
+        environment |= copy_of_trusted(self._scratch) | private_variable()
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "nvfp4.executor", str(theirs.fileno())],
-                cwd=self._scratch,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
+            fd, silent = theirs.fileno(), subprocess.DEVNULL
+            command = [sys.executable, "-m", "nvfp4.executor", str(fd)]
+            self._process = isolation.start_worker(command, self._scratch, fd, environment, silent)
         self._channel = Channel(ours)
         self._greeted = False
         atexit.register(self.stop)
@@ -88,17 +92,59 @@ class Executor:
             message, _ = self._channel.receive(max(0.0, end - time.monotonic()))
             if message.get("id") != self._requests:
                 raise BadMessage("an answer that nobody asked for")
-            return unpack(message, answer)
+            found = unpack(message, answer)
+            if isinstance(found, Executed) and found.compiled:
+                _TrustedCode.add(found.compiled)
+            return found
         except (ChannelClosed, ChannelTimeout, BadMessage) as error:
             self.stop()
             raise ExecutorFailed(f"{type(error).__name__}: {error}") from None
 
 
-def _caches(scratch: Path) -> dict[str, str]:
-    """Where it keeps compiled code of its own: never where a submission can write."""
-    folder = cache_root() / "executor"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        folder = scratch
-    return {"XDG_CACHE_HOME": str(folder), "NUMBA_CACHE_DIR": str(folder / "numba")}
+class _TrustedCode:
+    """What later executors begin with: loops that this judge's were missing, compiled by a process
+    that sees nothing of a submission."""
+
+    _running: ClassVar[list[subprocess.Popen[bytes]]] = []
+
+    @classmethod
+    def add(cls, lines: list[str]) -> None:
+        """lines: as `executor.machine_code`. What cannot be taken, the next executor misses."""
+        with contextlib.suppress(OSError):  # it has ended, or there is too much
+            if not cls._running:
+                cls._start()
+            for process in cls._running:
+                assert process.stdin is not None
+                text = "".join(f"{line}\n" for line in lines)
+                process.stdin.write(text.encode("ascii", "replace"))
+
+    @classmethod
+    def _start(cls) -> None:
+        variables = trusted_variables()
+        if not variables:
+            return
+        process = subprocess.Popen(
+            [sys.executable, "-m", "nvfp4.executor.machine_code"],
+            cwd="/",  # modules of this folder would be imported
+            env=passed_on() | variables,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+        )
+        assert process.stdin is not None
+        os.set_blocking(process.stdin.fileno(), False)
+        atexit.register(cls.end)
+        cls._running.append(process)
+
+    @classmethod
+    def end(cls) -> None:
+        """Waits a while for what is being compiled."""
+        for process in cls._running:
+            assert process.stdin is not None
+            process.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_fill_s)
+            process.kill()
+            process.wait()
+        cls._running.clear()

@@ -19,8 +19,6 @@ FIXED, VARIABLE, LOAD, STORE, SHARED, BARRIER, ASYNC, COMMIT, AWAIT, BULK, BULK_
 ISSUE, FMA, HALF, ALU, IMAD, XU, LSU, UNIFORM, TENSOR = range(9)
 """Pipes; what uses none of them only takes its turn."""
 
-PIPES = ("issue", "fma", "half", "alu", "imad", "xu", "lsu", "uniform", "tensor")
-
 _FMA = frozenset(("FFMA", "FMUL", "FADD"))
 _PACKED = frozenset(("FFMA2", "FMUL2", "FADD2"))
 _HALF = frozenset(("HFMA2", "HMUL2", "HADD2"))

@@ -232,7 +232,7 @@ def simulated(
     """Cycles of the busiest SM, and what they are spent on; see `multiprocessor.simulate`."""
     active = min(ctas, gpu.sms)
     curve = _curve(gpu, gpu.clean if clean else gpu.dirty)
-    port_bytes = min(gpu.l2_port_bytes, gpu.l2_gbps / gpu.cycles_per_ns / active)
+    port_bytes = float(min(gpu.l2_port_bytes, gpu.l2_gbps / gpu.cycles_per_ns / active))
     return run(
         *vars(parts).values(),
         busiest,

@@ -198,7 +198,7 @@ class Executed:
     output, empty if there is. failure: of a kernel that was still running at the deadline, see
     ``records.failures``. taken: because addresses are not free in that process. keeps: whether the
     launches could leave something for those of a later call. predicted: as ``records.prediction``,
-    empty where none was asked for."""
+    empty where none was asked for. compiled: since the last answer, as `executor.machine_code`."""
 
     reports: list[Any]
     prints: str
@@ -207,6 +207,7 @@ class Executed:
     taken: bool
     keeps: bool
     predicted: dict[str, Any] = field(default_factory=dict)
+    compiled: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -29,12 +29,16 @@ kept_bytes = 4 << 30
 kept_each_bytes = 1 << 30
 """Of one submission: a judgement that leaves more leaves nothing."""
 
+kept_trusted_bytes = 64 << 20
+"""Of machine code of the emulator's own. One version takes 3 MiB, and each judgement copies it."""
+
 lock_s = 90.0
 """How long to wait for another judgement, which may be building what all extensions share."""
 
 _folder_variable = "XDG_CACHE_HOME"
 _private_variable = "NVFP4_PRIVATE"
 _compilers = ("TRITON", "TORCHINDUCTOR", "CUTE_DSL", "NUMBA")
+_numba = "NUMBA_CACHE_DIR"
 _build_s = 60.0
 _look_s = 0.05
 _to_trim: set[Path] = set()
@@ -63,12 +67,28 @@ def cache_variables(submission: Path, scratch: Path, emulates: bool = True) -> d
 def trusted_variables() -> dict[str, str]:
     """Where code that is not a submission's keeps what Numba compiles; empty if nothing can be
     kept. New folders of submissions begin with a copy."""
-    folder = cache_root() / "trusted" / f"{_compilers[-1]}_CACHE_DIR".lower()
+    folder = cache_root() / "trusted" / _numba.lower()
     try:
+        if size_bytes(folder, kept_trusted_bytes) > kept_trusted_bytes:
+            remove(folder)
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
         return {}
-    return {f"{_compilers[-1]}_CACHE_DIR": str(folder)} if os.access(folder, os.W_OK) else {}
+    return {_numba: str(folder)} if os.access(folder, os.W_OK) else {}
+
+
+def copy_of_trusted(scratch: Path) -> dict[str, str]:
+    """Variables of a process of the judge that runs what a submission has handed over: it begins
+    with what trusted code has compiled, and what it adds goes with its folder."""
+    folder = scratch / "cache"
+    with contextlib.suppress(OSError):  # it compiles what is missing
+        _copy(cache_root() / "trusted" / _numba.lower(), folder / _numba.lower())
+    return {_folder_variable: str(folder), _numba: str(folder / _numba.lower())}
+
+
+def _copy(trusted: Path, folder: Path) -> None:
+    """While files may be added: a compiler's have another name until they are whole."""
+    shutil.copytree(trusted, folder, ignore=shutil.ignore_patterns("*.tmp.*"))
 
 
 def cache_root() -> Path:
@@ -114,7 +134,7 @@ def _prepare(folder: Path, for_extensions: bool) -> None:
                 _build_trusted(trusted)
             part = folder.with_suffix(".part")
             remove(part)
-            shutil.copytree(trusted, part) if trusted.is_dir() else part.mkdir()
+            _copy(trusted, part) if trusted.is_dir() else part.mkdir()
             part.rename(folder)
         os.utime(folder)
         prune(folder.parent, kept_s, kept_bytes, folder)
@@ -173,6 +193,7 @@ def _build_trusted(folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         subprocess.run(
             [sys.executable, "-m", "nvfp4.capture.cuda.build"],
+            cwd="/",  # modules of this folder would be imported
             env={**os.environ, _folder_variable: str(folder)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

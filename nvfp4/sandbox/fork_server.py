@@ -69,7 +69,8 @@ def fork_for_requests(asked: socket.socket) -> tuple[bytes, list[int]]:
 
 def load() -> None:
     """What every worker would load for itself."""
-    importlib.import_module("nvfp4.worker.preload")
+    for name in ("nvfp4.emulation", "nvfp4.worker.choose_runner"):
+        importlib.import_module(name)
 
 
 def _become_worker(request: dict[str, Any], fds: list[int]) -> None:

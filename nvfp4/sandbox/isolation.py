@@ -142,16 +142,20 @@ def _of_linux() -> dict[int, int]:
 
 
 def start_worker(
-    command: list[str], folder: Path, fd: int, environment: dict[str, str]
+    command: list[str],
+    folder: Path,
+    fd: int,
+    environment: dict[str, str],
+    output: int = subprocess.PIPE,
 ) -> subprocess.Popen[bytes]:
-    """A process in a session of its own. fd: inherited."""
+    """A process in a session of its own. fd: inherited. output: what it prints goes there."""
     return subprocess.Popen(
         command,
         cwd=folder,
         env=environment,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stdout=output,
+        stderr=output,
         pass_fds=[fd],
         start_new_session=True,
     )

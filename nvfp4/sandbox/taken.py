@@ -30,31 +30,32 @@ def threads(pid: int) -> int:
 def running_threads(pids: Iterable[int]) -> int:
     """How many have a core, or wait for one."""
     found = 0
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            for thread in os.scandir(f"/proc/{pid}/task"):
-                with contextlib.suppress(OSError), open(f"{thread.path}/stat", "rb") as file:
-                    found += file.read().rpartition(b") ")[2][:1] == b"R"
+    for thread in _entries(pids, "task"):
+        with contextlib.suppress(OSError), open(thread.path + "/stat", "rb") as file:
+            found += file.read().rpartition(b") ")[2][:1] == b"R"
     return found
 
 
 def give_way(pids: Iterable[int]) -> None:
     """Lets all their threads, and those that they start, have cores that nobody else wants. They
     cannot take that back."""
-    for pid in pids:
+    for thread in _entries(pids, "task"):
         with contextlib.suppress(OSError):
-            for thread in os.scandir(f"/proc/{pid}/task"):
-                with contextlib.suppress(OSError):
-                    os.sched_setscheduler(int(thread.name), os.SCHED_IDLE, os.sched_param(0))
+            os.sched_setscheduler(int(thread.name), os.SCHED_IDLE, os.sched_param(0))
 
 
 def open_files(pids: Iterable[int]) -> Iterator[os.stat_result]:
     """Each as often as it is open."""
+    for fd in _entries(pids, "fd"):
+        with contextlib.suppress(OSError):
+            yield os.stat(fd.path)
+
+
+def _entries(pids: Iterable[int], name: str) -> Iterator[os.DirEntry[str]]:
+    """Of a folder that Linux shows of each process, as long as that lives."""
     for pid in pids:
-        with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as fds:
-            for fd in fds:
-                with contextlib.suppress(OSError):
-                    yield os.stat(fd.path)
+        with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/{name}") as entries:
+            yield from entries
 
 
 def resident_bytes(pid: int) -> int:
@@ -73,16 +74,13 @@ def proportional_bytes(pid: int) -> int:
 def files_on_their_way(pids: Iterable[int], most: int) -> bool:
     """Whether a socket holds files that nobody has received, which count for no process; also if
     more files are open than anybody may look at."""
-    for pid in pids:
-        with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as fds:
-            for fd in fds:
-                most -= 1
-                with contextlib.suppress(OSError):
-                    if stat.S_ISSOCK(os.stat(fd.path).st_mode):
-                        told = Path(f"/proc/{pid}/fdinfo/{fd.name}").read_text()
-                        if _ON_THEIR_WAY.search(told):
-                            return True
-                if most < 0:
+    for number, fd in enumerate(_entries(pids, "fd")):
+        if number >= most:
+            return True
+        with contextlib.suppress(OSError):
+            if stat.S_ISSOCK(os.stat(fd.path).st_mode):
+                told = Path(fd.path).parents[1] / "fdinfo" / fd.name
+                if _ON_THEIR_WAY.search(told.read_text()):
                     return True
     return False
 

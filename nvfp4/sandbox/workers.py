@@ -16,7 +16,7 @@ from typing import ClassVar
 from nvfp4.records.forked_process import ForkedProcess
 from nvfp4.records.options import Options
 from nvfp4.sandbox import isolation
-from nvfp4.sandbox.caches import variables
+from nvfp4.sandbox.caches import trusted_variables, variables
 from nvfp4.sandbox.namespaces import uses_gpu
 
 
@@ -131,16 +131,11 @@ class _ForkServer:
 def _started(environment: dict[str, str]) -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        subprocess.Popen(
-            [sys.executable, "-m", "nvfp4.sandbox.fork_server", str(theirs.fileno())],
-            cwd="/",
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
-            start_new_session=True,
-        )
+        command = [sys.executable, "-m", "nvfp4.sandbox.fork_server", str(theirs.fileno())]
+        fd, silent = theirs.fileno(), subprocess.DEVNULL
+        # It is not confined, and a submission may have left links in its own cache.
+        environment = {**environment, **trusted_variables()}
+        isolation.start_worker(command, Path("/"), fd, environment, silent)
     return ours
 
 

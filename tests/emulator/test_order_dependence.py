@@ -84,3 +84,69 @@ def test_a_launch_alone_may_keep_its_tickets() -> None:
     ticket, out = words(1), words(1)
     run_alone(FIRST_STORES, ticket, out, grid=8)
     assert ticket[0] == 8
+
+
+# Of two CTAs, the first stores its number and the second adds to it. The ticket was drawn before.
+LOST_SUM = """
+setp.ne.u32 %p1, %r0, 0; @%p1 bra END;
+mov.u32 %r9, %ctaid.x; shr.u32 %r10, %r9, 1; mul.wide.u32 %d1, %r10, 4;
+add.u64 %d2, %q0, %d1; add.u64 %d3, %q1, %d1; add.u32 %r11, %r9, 100;
+atom.global.add.u32 %r5, [%d2], 1; setp.ne.u32 %p2, %r5, 0; @%p2 bra ADD;
+STORE; bra END;
+ADD: red.global.add.u32 [%d3], %r11; atom.global.exch.b32 %r5, [%d2], 0;
+END:
+"""
+
+
+@pytest.mark.parametrize(
+    "store", ["atom.global.exch.b32 %r7, [%d3], %r11", "st.relaxed.gpu.global.u32 [%d3], %r11"]
+)
+def test_what_is_added_before_an_exchange_is_lost(store: str) -> None:
+    worlds, tickets, out = Worlds(), words(4), words(4)
+    for _ in range(2):  # once compiled, it is quick enough to run again
+        worlds, tickets[:], out[:] = Worlds(), 0, 0
+        run(worlds, LOST_SUM.replace("STORE", store), tickets, out, grid=8)
+    assert out.tolist() == [201, 205, 209, 213]
+    cause = cause_of(worlds, out)
+    assert isinstance(cause, errors.OrderDependence)
+    assert store in str(cause)
+
+
+BY_ONE_THREAD = "setp.ne.u32 %p1, %r0, 0; @%p1 bra END; mov.u32 %r9, %ctaid.x; "
+ADDS_ONE = (
+    "ld.volatile.global.u32 %r6, [%q1]; add.u32 %r6, %r6, 1; st.volatile.global.u32 [%q1], %r6;"
+)
+RIGHT = {
+    "a lock that is taken by cas": f"""
+TAKE: atom.global.cas.b32 %r5, [%q0], 0, 1; setp.ne.u32 %p2, %r5, 0; @%p2 bra TAKE;
+{ADDS_ONE} red.global.add.u32 [%q2], 1; membar.gl; atom.global.exch.b32 %r7, [%q0], 0;""",
+    "a lock that is taken by exch and released by add": f"""
+TAKE: atom.global.exch.b32 %r5, [%q0], 1; setp.ne.u32 %p2, %r5, 0; @%p2 bra TAKE;
+{ADDS_ONE} membar.gl; red.global.add.u32 [%q0], -1;""",
+    "a lock that is taken by add and released by exch": f"""
+TAKE: atom.global.add.u32 %r5, [%q0], 1; setp.ne.u32 %p2, %r5, 0; @%p2 bra TAKE;
+{ADDS_ONE} membar.gl; atom.global.exch.b32 %r7, [%q0], 0;""",
+    "a lock of tickets": f"""
+atom.global.add.u32 %r8, [%q0], 1;
+TAKE: atom.global.add.u32 %r5, [%q2], 0; setp.ne.u32 %p2, %r5, %r8; @%p2 bra TAKE;
+{ADDS_ONE} membar.gl; add.u32 %r8, %r8, 1; atom.global.exch.b32 %r7, [%q2], %r8;""",
+    "an exchange that takes what was added": """
+red.global.add.u32 [%q0], 1; atom.global.exch.b32 %r5, [%q0], 0; red.global.add.u32 [%q1], %r5;""",
+    "the last one sets the counter back": """
+red.global.add.u32 [%q1], 1; membar.gl; atom.global.add.u32 %r5, [%q0], 1;
+setp.ne.u32 %p2, %r5, 7; @%p2 bra END; atom.global.exch.b32 %r7, [%q0], 0;""",
+    "a flag that is read by adding nothing": """
+setp.ne.u32 %p2, %r9, 0; @%p2 bra WAIT;
+atom.global.exch.b32 %r7, [%q0], 1;
+WAIT: atom.global.add.u32 %r5, [%q0], 0; setp.eq.u32 %p2, %r5, 0; @%p2 bra WAIT;
+red.global.add.u32 [%q1], 1;""",
+}
+
+
+@pytest.mark.parametrize("body", RIGHT.values(), ids=RIGHT)
+def test_exchanges_beside_additions_may_be_right(body: str) -> None:
+    for _ in range(2):
+        worlds, counter, out, other = Worlds(), words(1), words(1), words(1)
+        run(worlds, f"{BY_ONE_THREAD} {body}\nEND:", counter, out, other, grid=8)
+        assert out[0] == 8
+        assert cause_of(worlds, out) is None

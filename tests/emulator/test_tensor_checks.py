@@ -443,3 +443,15 @@ def test_an_instruction_descriptor_that_contradicts_its_kind_is_told(bits: int, 
 def test_sparse_products_are_refused_by_name() -> None:
     issue = by_one_thread(operands(bits=F16 | 1 << 2) + PRODUCT)
     faulted(issue, UnsupportedInstruction, "a sparse matrix")
+
+
+@pytest.mark.parametrize("between", [0, 2000])
+def test_a_load_whose_value_is_used_has_been_waited_for_however_far_behind_that_is(
+    between: int,
+) -> None:
+    """As with the masks of a softmax, written out."""
+    used = "add.u32 %v0, %v0, 1; add.u32 %v1, %v1, 1;"
+    load = f"tcgen05.ld.sync.aligned.32x32b.x2.b32 {registers(2)}, [%r2];"
+    body = "mov.u32 %r4, 0;" + STORED + "tcgen05.wait::st.sync.aligned;" + load
+    body += "add.u32 %r4, %r4, 1;" * between + used + STORE + "tcgen05.wait::st.sync.aligned;"
+    assert findings(body) == []

@@ -101,7 +101,7 @@ def find_toolchain() -> Toolchain:
         if version < OLDEST_CUDA:
             too_old = too_old or f"{nvcc} is of CUDA {version[0]}.{version[1]}"
             continue
-        if (include / "crt/host_defines.h").is_file() is False:
+        if not (include / "crt/host_defines.h").is_file():
             continue
         if host_compiler is None:
             raise MissingToolchain(

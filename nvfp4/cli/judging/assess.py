@@ -365,7 +365,8 @@ def _run_benchmarks(
     turn: AbstractContextManager[None] | None,
 ) -> None:
     lines, benchmarks = plan.benchmarks, verdict.benchmarks
-    bot = replace(bot, turn=turn or bot.turn)
+    if turn is not None:
+        bot = replace(bot, turn=turn)
     observer.phase("benchmarks", lines)
     _run_mode(bot, "leaderboard", lines, read_benchmark, benchmarks, pace, verdict, observer)
 

@@ -74,13 +74,15 @@ def compare_orders(
     orders: int,
     worlds: Worlds,
     suspected: OrderDependence | None = None,
+    overwriting: OrderDependence | None = None,
 ) -> None:
     """Run a launch again after a first run in `Order()` and compare what it wrote.
 
     run: executes the launch in an order. testify: finds the other place of a race. state: of the
     first run. orders: how many orders there are in all, the first included. worlds: what earlier
     launches left; gets what this one leaves. suspected: the cause where there is no finding, or
-    None to look for none. Memory is left as the first run left it. Raises the
+    None to look for none. overwriting: the same where others may come before an atomic that keeps
+    nothing of what they did. Memory is left as the first run left it. Raises the
     fault of the first run, or the finding behind a fault that not all runs have.
     """
     undefined = [error for error in state.findings if isinstance(error, _UNDEFINED)]
@@ -95,12 +97,16 @@ def compare_orders(
     what = "the result depends on whether that one has written by then"
     _try(run, state, [Order(early=True)], [each.because(what) for each in early[:1]], worlds)
     in_turns = [Order(number) for number in range(1, orders)]
+    late: list[EmulatorError] = []
+    if overwriting is not None and not races:
+        late.append(overwriting)
     what = "the result depends on the order in which warps and CTAs run"
     causes = [each.because(what) for each in races[:1]]
     if suspected is not None and not causes:
         causes, in_turns = [suspected], in_turns[:_SUSPECTED]
     try:
         _try(run, state, in_turns, causes, worlds)
+        _try(run, state, [Order(overwrites_late=True)][: len(in_turns)], late, worlds)
     except EmulatorError:
         _name_both_places(testify, state, causes)
         raise

@@ -20,8 +20,9 @@ from nvfp4.emulator.errors import (
     Seen,
 )
 from nvfp4.emulator.execution.experiment import compare_orders, restore
+from nvfp4.emulator.execution.meetings import order_dependence, overwriting
 from nvfp4.emulator.execution.module import LoadedModule
-from nvfp4.emulator.execution.schedule import Scheduler, order_dependence
+from nvfp4.emulator.execution.schedule import Scheduler
 from nvfp4.emulator.execution.worlds import Worlds
 from nvfp4.emulator.instructions.copy_engine import note_unwaited
 from nvfp4.emulator.instructions.tensor.allocation import require_freed
@@ -76,8 +77,8 @@ def launch(
     seen = state.hazards
     left = footprint(asked.kernel, state.memory, state.races, seen.triggered, seen.waited)
     under_way.ended(asked.stream, asked.programmatic, left)
-    suspected = runs.suspected(state, counts) if suspects else None
-    compare_orders(runs.again, runs.testify, state, orders, worlds, suspected)
+    suspected = runs.suspected(state, counts) if suspects else (None, None)
+    compare_orders(runs.again, runs.testify, state, orders, worlds, *suspected)
     report = _report(state, runs.compiled, counts)
     report.findings += [noted(note, asked.kernel) for note in asked.notes]
     report.ptx = asked.ptx
@@ -134,15 +135,18 @@ class _Runs:
             self._limit_s = self._short_limit_s
         return state, counts
 
-    def suspected(self, state: LaunchState, counts: Array) -> OrderDependence | None:
-        """What other orders may show of a launch that has run without a finding."""
+    def suspected(
+        self, state: LaunchState, counts: Array
+    ) -> tuple[OrderDependence | None, OrderDependence | None]:
+        """What other orders may show of a launch that has run without a finding, as of
+        `compare_orders`."""
         quick = self.check and state.fault is None and self._first_s < _LONGEST_SUSPECTED_S
         if not quick or self.together or self._waits:
-            return None
+            return None, None
         found = order_dependence(self.compiled, counts)
         if found is not None and not state.findings:
             self._limit_s = self._short_limit_s
-        return found
+        return found, overwriting(self.compiled, counts)
 
     def again(self, order: Order) -> LaunchState:
         """A run in another order."""

@@ -14,12 +14,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from nvfp4.emulator.compiler.codegen import CompiledBlock, CompiledKernel
-from nvfp4.emulator.errors import Deadlock, OrderDependence
+from nvfp4.emulator.errors import Deadlock
+from nvfp4.emulator.execution.meetings import overwriting_blocks
 from nvfp4.emulator.execution.standstill import QUIET_STEPS, Standstill, deadlock
-from nvfp4.emulator.instructions.action import Site
 from nvfp4.emulator.instructions.control import Divergence
 from nvfp4.emulator.instructions.mbarrier import Waits
-from nvfp4.emulator.ptx.program import Instruction
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.group import Group, RegisterFile, select
@@ -59,6 +58,8 @@ class Scheduler:
         self._vain_polls = 0
         # Where warps have turns, one that reads what others wrote is not to wait for them.
         self._patience = 0 if batch.launch.order.number == 0 else PATIENCE
+        late = batch.launch.order.overwrites_late
+        self._late = overwriting_blocks(kernel) if late else frozenset()
         self._favoured = False
         self._standstill = Standstill(kernel, batch)
         self._changed_at = 0
@@ -94,13 +95,21 @@ class Scheduler:
         if len(self.groups) == 1:
             self._turn_began = self._steps  # nobody else can run, and nobody has to wait for it
             return next(iter(self.groups))
-        place = min(self.groups)
+        place = self._first()
         if self._steps - self._turn_began > TURN_STEPS or self._polls_in_vain(place):
             self._turn_began = self._steps
             place = min(self.groups, key=lambda p: self._last_run.get(p, -1))
             self._favoured = True
         self._last_run[place] = self._steps
         return place
+
+    def _first(self) -> int:
+        """The place whose group is to run."""
+        return min(self.groups, key=self._rank) if self._late else min(self.groups)
+
+    def _rank(self, place: int) -> tuple[bool, int]:
+        late = place % len(self.kernel.blocks) in self._late
+        return late, -place if late else place
 
     def _polls_in_vain(self, place: int) -> bool:
         """Whether this group has polled since memory changed last, so that others are to go on."""
@@ -150,7 +159,7 @@ class Scheduler:
             polled = polled and self._vain_polls > self._patience
             number = following
             place = turn + number
-            alone = not self.groups or place < min(self.groups)
+            alone = not self.groups or self._rank(place) < self._rank(self._first())
             goes_on = alone or (self._favoured and place not in self.groups)
             goes_on = goes_on and not polled
             if not goes_on or place in self.held or self._stirred or spent >= TURN_STEPS:
@@ -303,29 +312,3 @@ class _Computed(dict[int, Array]):
 
     def __missing__(self, index: int) -> Array:
         return self._registers[index]
-
-
-def order_dependence(kernel: CompiledKernel, runs: Array) -> OrderDependence | None:
-    """What there is to say if a launch turns out to depend on the order of its threads; None if no
-    instruction was executed that can be the cause. runs: of each basic block.
-    """
-    for instructions, count in zip(kernel.instructions, runs.tolist(), strict=True):
-        for instruction in instructions if count else ():
-            if _orders_arrivals(instruction):
-                return OrderDependence(
-                    "the result depends on the order in which warps and CTAs run, and here it "
-                    "matters who comes first",
-                    where=Site(kernel.program.kernel, instruction).location(),
-                    hint="a barrier goes before what one thread announces for others; initialise "
-                    "before one, too, and take each part by the thread's index or its ticket",
-                )
-    return None
-
-
-def _orders_arrivals(instruction: Instruction) -> bool:
-    head = instruction.parts[0]
-    if head in ("bar", "barrier"):  # of some threads of a CTA
-        return "cluster" not in instruction.parts and len(instruction.operands) > 1
-    if head == "st":  # a flag
-        return not {"volatile", "relaxed", "release"}.isdisjoint(instruction.parts)
-    return head in ("atom", "red", "mbarrier")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from nvfp4.emulator.errors import PtxSyntaxError, SourceLocation
 from nvfp4.emulator.ptx.program import (
@@ -216,7 +217,8 @@ def live_registers(blocks: Sequence[Block], classes: Sequence[str], effects: Eff
 
 _OTHER_SPACES = {"global", "param", "const", "local"}
 _NO_RESULT = {"st", "stmatrix", "red", "cp", "bar", "barrier", "bra", "fence", "membar", "prefetch"}
-_FARTHEST = 512
+_FARTHEST = 4096
+"""Instructions: masks of a softmax, written out, are some 1,500 between a load and a use."""
 _TENSOR_LOAD = ("tcgen05", "ld")
 
 
@@ -230,7 +232,7 @@ def loads_under_way(code: Sequence[Instruction]) -> frozenset[int]:
         load.line
         for index, load in enumerate(code)
         if (load.parts[:2] == _TENSOR_LOAD or (bulk and _may_load_from_shared(load)))
-        and _arrives_first(load, code[index + 1 : index + 1 + _FARTHEST])
+        and _arrives_first(load, islice(code, index + 1, index + 1 + _FARTHEST))
     )
 
 
@@ -289,7 +291,7 @@ def _may_load_from_shared(instruction: Instruction) -> bool:
     }
 
 
-def _arrives_first(load: Instruction, following: Sequence[Instruction]) -> bool:
+def _arrives_first(load: Instruction, following: Iterable[Instruction]) -> bool:
     loaded = {each.index for each in _registers(load.operands[0])}
     from_tensor = load.parts[:2] == _TENSOR_LOAD
     for each in following:
@@ -310,7 +312,7 @@ def _arrives_first(load: Instruction, following: Sequence[Instruction]) -> bool:
             return False
         else:
             loaded.difference_update(made)
-    return from_tensor
+    return False
 
 
 def _registers(operand: Operand) -> Iterator[Register]:

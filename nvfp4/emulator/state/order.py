@@ -29,11 +29,14 @@ class Order:
     values: the contents of unset registers and unwritten shared memory: 0 is noise; 1 its
     complement, of which every bit differs; 2 zeros, which hardware often has there.
     early: a programmatic launch begins before the one before it has written anything.
+    overwrites_late: who stores or exchanges a word that others see at once lets others go first,
+    and of several that do, those that are further on.
     """
 
     number: int = 0
     values: int = 0
     early: bool = False
+    overwrites_late: bool = False
 
     def ctas(self, numbers: Array) -> Array:
         """Linear CTA numbers in the order in which their batches run."""
