@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging.assess import Observer
-from nvfp4.cli.judging.bot import Bot
+from nvfp4.cli.judging.bot import Bot, side_by_side
 from nvfp4.cli.judging.overlap import BesideTests
 from nvfp4.cli.problem import case_line, load_problem
 from nvfp4.cli.verdict import BenchmarkResult, Submission, Verdict
@@ -56,8 +57,8 @@ class Run:
 @pytest.fixture
 def beside() -> Iterator[tuple[BesideTests, Run, Verdict]]:
     run, verdict = Run(), Verdict(Submission("mine.py", ""))
-    with ThreadPoolExecutor(1) as pool:
-        yield BesideTests(pool, run, verdict, Observer()), run, verdict
+    with ThreadPoolExecutor(1) as pool, BesideTests(pool, run, verdict, Observer()) as benchmarks:
+        yield benchmarks, run, verdict
 
 
 @pytest.mark.parametrize("judges", [False, True])
@@ -72,12 +73,20 @@ def test_on_a_gpu_benchmarks_wait_for_the_end_of_the_tests(
     assert [each.status for each in verdict.benchmarks] == ["pass"]
 
 
-def test_benchmarks_that_nobody_needs_any_more_end_without_their_turn(
-    beside: tuple[BesideTests, Run, Verdict],
-) -> None:
-    benchmarks, run, verdict = beside
-    benchmarks.start(False)
-    assert run.started.wait(5)
-    benchmarks.abandon()
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SetupError("no judge", "")])
+def test_what_ends_the_tests_ends_benchmarks_that_wait_for_them(error: BaseException) -> None:
+    run, verdict = Run(), Verdict(Submission("mine.py", ""))
+
+    def judge() -> None:
+        with (
+            side_by_side(2) as pool,
+            BesideTests(pool, run, verdict, Observer()) as benchmarks,
+        ):
+            benchmarks.start(False)
+            assert run.started.wait(5)
+            raise error
+
+    ended = ThreadPoolExecutor(1).submit(judge)
+    assert ended.exception(timeout=5) is error
     assert not run.judged.is_set()
     assert verdict.benchmarks == []

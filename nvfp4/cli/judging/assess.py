@@ -152,9 +152,11 @@ def _mark_tests_without_kernels(verdict: Verdict) -> None:
 def _assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
     pace = Pace()
     run_benchmarks = partial(_run_benchmarks, bot, plan, pace)
-    with side_by_side(2) as pool:
+    with (
+        side_by_side(2) as pool,
+        BesideTests(pool, run_benchmarks, verdict, observer) as beside,
+    ):
         alone = pool.submit(_run_alone, bot, observer) if plan.run_alone else None
-        beside = BesideTests(pool, run_benchmarks, verdict, observer)
         if plan.tests:
             on_device = beside.start if plan.benchmarks else None
             _run_tests(bot, plan, pace, verdict, observer, on_device)
@@ -164,7 +166,6 @@ def _assess(bot: Bot, plan: Plan, verdict: Verdict, observer: Observer) -> None:
         if beside.started and right:
             beside.finish(verdict)
             return
-        beside.abandon()
     if plan.benchmarks and not verdict.mistake:
         if right:
             run_benchmarks(verdict, observer, None)

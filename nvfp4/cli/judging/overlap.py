@@ -58,7 +58,9 @@ class Held:
 
 
 class BesideTests:
-    """Runs benchmarks from ``start`` on, if it is called before ``finish``."""
+    """Runs benchmarks from ``start`` on, if it is called before ``finish``. Behind its with block
+    none runs or waits any more.
+    """
 
     def __init__(
         self,
@@ -73,6 +75,13 @@ class BesideTests:
         self._held = Held(observer)
         self._future: Future[None] | None = None
         self._may_judge = threading.Event()
+
+    def __enter__(self) -> BesideTests:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._future is not None and not self._future.done():
+            self.abandon()
 
     def start(self, judges: bool) -> None:
         """As soon as it is known what judges; where there is a core to spare. judges: at once, for
