@@ -25,6 +25,7 @@ GATHER = "nvfp4.emulator.state.native.gather"
 
 @pytest.fixture
 def trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    executor._TrustedCode.end()  # one that an earlier test's executor has started
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     return tmp_path / "caches" / "nvfp4" / "trusted" / "numba_cache_dir"
 
