@@ -28,9 +28,9 @@ T = TypeVar("T")
 
 _start_s = 60.0
 
-_fill_s = 10.0
+_fill_s = 5.0
 """How long to wait at the end for what later executors will not have to compile: the longest loop
-takes 4 s, twice that beside another judgement, and once."""
+takes 4 s. What is not ready by then, a later judgement has compiled."""
 
 
 class ExecutorFailed(Exception):
