@@ -6,7 +6,6 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -153,17 +152,12 @@ def run_corpus(
 
     gpu = threading.Lock()
 
-    @contextmanager
-    def turn() -> Iterator[None]:
-        with gpu:
-            yield
-
     def judge(verdict: Verdict, specimen: Specimen, plan: Plan, alone: bool = False) -> Verdict:
         options = Options(
             device=device, flush=flush, strict=specimen.strict, limit_gib=specimen.limit_gib
         )
         verdict.strict = specimen.strict
-        bot = Bot(problem, specimen.source.encode(), options, turn=turn() if alone else None)
+        bot = Bot(problem, specimen.source.encode(), options, turn=gpu if alone else None)
         assess(bot, plan, verdict, Observer())
         return verdict
 

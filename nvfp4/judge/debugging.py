@@ -16,10 +16,9 @@ from nvfp4.judge.diagnosis import diagnose
 from nvfp4.judge.diagnosis.inputs import read_inputs
 from nvfp4.judge.opened_case import CaseSetup, OpenedCase, generate
 from nvfp4.judge.protocol import Exit, Request
-from nvfp4.judge.submission_process import CaseFailed, SubmissionProcess
+from nvfp4.judge.submission_process import CaseFailed, SubmissionProcess, greeting_timeout_s
 from nvfp4.records.messages import Call, Called, WatchedCall
 
-greeting_timeout_s = 30.0
 longest_bytes = 50 << 10
 
 

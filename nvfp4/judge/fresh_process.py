@@ -14,7 +14,7 @@ from nvfp4.contract.task import input_t
 from nvfp4.judge.cases import Case
 from nvfp4.judge.opened_case import CaseSetup, OpenedCase, OutOfTime, generate, same_bits
 from nvfp4.judge.protocol import Exit
-from nvfp4.judge.submission_process import SubmissionFailed
+from nvfp4.judge.submission_process import SubmissionFailed, greeting_timeout_s
 from nvfp4.records.messages import Call, Called
 
 T = TypeVar("T")
@@ -23,9 +23,6 @@ atomics_directive = "#!NVFP4 atomics"
 """A submission that adds up with atomics says so; its output may differ by one step of float16."""
 
 repeated_cases = 2
-
-_START_S = 30.0
-"""For a worker to start."""
 
 
 def declares_atomics(source: str) -> bool:
@@ -56,7 +53,7 @@ class Repetition:
         self._setup.process.start()
         if self._setup.device.type == "cuda":
             with suppress(SubmissionFailed):
-                self._setup.process.begin_load(_START_S)
+                self._setup.process.begin_load(greeting_timeout_s)
 
     def choose(self, cases: list[Case], digest: int) -> list[int]:
         """Which cases are repeated: one at random of each kind of inputs, two at least."""

@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nvfp4.judge.protocol import Exit, Request, ResultPipe, SetupError
-from nvfp4.judge.submission_process import Source, SubmissionFailed, SubmissionProcess
+from nvfp4.judge.submission_process import (
+    Source,
+    SubmissionFailed,
+    SubmissionProcess,
+    greeting_timeout_s,
+)
 from nvfp4.records.options import Options
 from nvfp4.records.turn import wait_for_turn
 
@@ -18,8 +23,6 @@ if TYPE_CHECKING:
     import torch
 
     from nvfp4.judge.cases import Case
-
-_greeting_timeout_s = 30.0
 
 
 def judge_cases(request: Request) -> Exit:
@@ -103,7 +106,7 @@ def _get_ready(process: SubmissionProcess, device: torch.device) -> None:
 def _greeted(process: SubmissionProcess) -> dict[str, str]:
     """How the worker is confined. Raises SetupError where it does not start."""
     try:
-        return process.greet(_greeting_timeout_s)
+        return process.greet(greeting_timeout_s)
     except SubmissionFailed as error:
         raise SetupError(str(error), Exit.USAGE) from None
 

@@ -39,6 +39,9 @@ _tail_lines = 12
 
 _longest_quoted = 128 << 10
 
+greeting_timeout_s = 30.0
+"""For a worker to start."""
+
 _look_s = 0.2
 """How often the judge looks after a silent worker."""
 

@@ -239,7 +239,7 @@ class Runner:
         return Profiled(table, self._dtype_name)
 
     def _explain(self, error: BaseException, loads: bool) -> Failed:
-        if loads and isinstance(error, Exception):
+        if loads and isinstance(error, Exception) and not isinstance(error, RetargetError):
             return self._explain_import(error)
         told = explained(error, self._submission, self.name)
         failure = failure_of(error, self._submission, self._kernel is not None, self.emulates)
@@ -253,11 +253,9 @@ class Runner:
         return Failed(told, failure.as_plain())
 
     def _explain_import(self, error: Exception) -> Failed:
-        text = f"{_import_heading}\n{own_traceback(error, self._submission)}"
-        if isinstance(error, ModuleNotFoundError) and (hint := _import_hint(error)):
-            text += f"\nhint: {hint}"
-        if isinstance(error, RetargetError):
-            text = explained(error, self._submission, self.name)
+        lines = [_import_heading, own_traceback(error, self._submission)]
+        hint = _import_hint(error) if isinstance(error, ModuleNotFoundError) else None
+        text = "\n".join(lines + ([f"hint: {hint}"] if hint else []))
         failure = failure_of(error, self._submission, False, self.emulates)
         return Failed(text, failure.as_plain())
 

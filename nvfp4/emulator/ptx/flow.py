@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 from nvfp4.emulator.errors import PtxSyntaxError, SourceLocation
 from nvfp4.emulator.ptx.program import (
@@ -232,7 +231,7 @@ def loads_under_way(code: Sequence[Instruction]) -> frozenset[int]:
         load.line
         for index, load in enumerate(code)
         if (load.parts[:2] == _TENSOR_LOAD or (bulk and _may_load_from_shared(load)))
-        and _arrives_first(load, islice(code, index + 1, index + 1 + _FARTHEST))
+        and _arrives_first(load, code[index + 1 : index + 1 + _FARTHEST])
     )
 
 
@@ -291,7 +290,7 @@ def _may_load_from_shared(instruction: Instruction) -> bool:
     }
 
 
-def _arrives_first(load: Instruction, following: Iterable[Instruction]) -> bool:
+def _arrives_first(load: Instruction, following: Sequence[Instruction]) -> bool:
     loaded = {each.index for each in _registers(load.operands[0])}
     from_tensor = load.parts[:2] == _TENSOR_LOAD
     for each in following:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,6 +19,7 @@ import torch
 from nvfp4.judge.clock.device_limits import DeviceLimits, measure_limits
 from nvfp4.judge.clock.reads import Read, Reads
 from nvfp4.judge.facts import driver_version
+from nvfp4.records.whole_files import write_whole
 from nvfp4.sandbox.caches import cache_root
 from nvfp4.worker.timing import CudaTimer, flushes
 
@@ -112,8 +112,6 @@ def _keep(path: Path, measured: _Measured) -> None:
     """Replaces what is kept, at once; where nothing can be kept, nothing is."""
     floors = [[size, asdict(way), ns] for size, (way, ns) in measured.floors.items()]
     text = json.dumps({"at_s": measured.at_s, "read_gbps": measured.read_gbps, "floors": floors})
-    part = path.with_suffix(f".{os.getpid()}")
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
+        write_whole(path, text)
