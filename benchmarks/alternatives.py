@@ -1,7 +1,5 @@
 """What a user would run instead of the submission, each as a call without arguments."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable
 from typing import Any

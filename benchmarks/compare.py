@@ -9,8 +9,6 @@ of single calls on a cold L2 cache. The floor is that of `nvfp4 info`: the short
 the bytes that a call must move, after the same flush. Exits 1 if the submission is wrong.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import itertools
@@ -25,12 +23,12 @@ import torch
 from benchmarks import alternatives, plots
 from nvfp4.cli.problem import load_problem
 from nvfp4.contract import reference
+from nvfp4.gpu import timing
+from nvfp4.gpu.timing import flushes
 from nvfp4.judge.cases import Case, parse_case
 from nvfp4.judge.clock.device_limits import measure_limits
 from nvfp4.judge.clock.reads import Read, Reads
 from nvfp4.tuner.space import load_submission
-from nvfp4.worker import timing
-from nvfp4.worker.timing import flushes
 
 Call = Callable[[], object]
 

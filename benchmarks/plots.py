@@ -1,7 +1,5 @@
 """Time against bytes as a PNG."""
 
-from __future__ import annotations
-
 import pathlib
 from collections.abc import Sequence
 from dataclasses import dataclass

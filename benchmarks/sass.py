@@ -9,8 +9,6 @@ stretch that a backward branch repeats; a kernel without one is counted whole. E
 of a that one thread multiplies in it.
 """
 
-from __future__ import annotations
-
 import argparse
 import collections
 import os

@@ -64,9 +64,6 @@ judge_codes = {
     "process.not_started": "The process for the submission did not start.",
     "timing.below_floor": "The reported times are shorter than memory allows.",
     "timing.unjoined_stream": "Work on another stream was not joined to the current one.",
-    "timing.busy_between_calls": (
-        "The submission works on the device between its calls, which slows others."
-    ),
     "timing.clocks_disagree": "The reported times are shorter than the judge's own clock allows.",
     "emulation.too_few_bytes": "The kernels did not touch all that they must read and write.",
     "setup.no_gpu": "An emulated kernel has no time, and times were asked for.",
@@ -115,9 +112,13 @@ finding_codes = {
     "output_dtype": "c has another dtype than float16, which the contest takes.",
     "tolerance": "An error over the limit, which only the contest's rounding lets through.",
     "unjoined_stream": "A kernel runs in a stream that the current one does not wait for.",
+    "software_conversion": (
+        "Conversions are software because of the architecture that the file is compiled for; "
+        "`count` is the warp instructions that they take. It fails no case."
+    ),
     "autotune": "One configuration was used of several: without a GPU none can be timed.",
 }
-"""Codes of findings, which fail a case only with ``--strict``."""
+"""Codes of findings, which fail a case only with ``--strict``, if at all."""
 
 warning_codes = {
     "other_leaderboard": "Its directive names another leaderboard.",
@@ -125,7 +126,8 @@ warning_codes = {
     "fails_alone": "The file fails when it is run by itself, as the contest's bot does first.",
     "full_range": "Right on the contest's inputs, wrong on full-range inputs.",
     "other_shape": "Of `nvfp4 check`: right at the contest's shape, not at an awkward one.",
-    "unverified": "Counts are what the submission's own process says, or there were few calls.",
+    "unverified": "Host code has read device memory, so that counts may leave out work, or there "
+    "were few calls.",
     "strict": "`--strict` found nothing, and some findings are the submission's own word.",
     "dropped": "There was no room for all that was told; the verdict does not depend on it.",
     "cpu_times": "The times are those of this CPU.",

@@ -3,8 +3,6 @@
 python -m scripts.codes_page > docs/codes.md
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Mapping
 

@@ -3,8 +3,6 @@
 python -m scripts.commands_page > docs/commands.md
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections import Counter

@@ -1,7 +1,5 @@
 """Markdown tables, as the pages that scripts write have them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 

@@ -6,8 +6,6 @@ On a machine with a GPU and nvcc, in a minute. nvfp4/model/h100.py says which nu
 which number here.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re
@@ -23,9 +21,9 @@ from typing import Any
 
 import torch
 
+from nvfp4.gpu.timing import CudaTimer, flushes
 from nvfp4.model.tools import tools
 from nvfp4.retarget.driver import Kernel, installed_driver
-from nvfp4.worker.timing import CudaTimer, flushes
 
 SOURCE = Path(__file__).with_suffix(".cu")
 PARAMETERS = {

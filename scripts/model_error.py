@@ -4,13 +4,13 @@
     python -m scripts.model_error measure MEASURED.json            on a GPU, a few minutes
     python -m scripts.model_error table COUNTS MEASURED.json ...   without a GPU
     python -m scripts.model_error published COUNTS                 B200, against ladder/README.md
+    python -m scripts.model_error strangers COUNTS CLONE           B200, public_times.json
 
 `count` emulates every kernel at the contest's three shapes and keeps in the folder COUNTS what the
 model needs, as code for the B200 and as code for Hopper. `measure` times them with the judge's
 timer, after both flushes. `table` predicts from the counts, with the constants as they are now.
+`strangers` does the same for the files of public_times.json, from a clone of their repository.
 """
-
-from __future__ import annotations
 
 import argparse
 import fcntl
@@ -40,6 +40,7 @@ WARM_UP = 5
 JOBS = 12
 LIMIT_S = 420
 PUBLISHED = "as_published:"
+PUBLIC = Path(__file__).with_name("public_times.json")
 TRITON = "benchmarks/triton_gemv.py"
 TILING = 4
 """Of its tilings, for all shapes."""
@@ -100,7 +101,7 @@ def count_one(path: str, arch: str, target: Path) -> None:
         run = emulator.run
 
         def noted(launch: Any, *arguments: Any, **named: Any) -> Any:
-            asked = {} if launch.trial else accesses_of(launch)
+            asked = None if launch.trial else accesses_of(launch)
             report = run(launch, *arguments, **named)
             if not launch.trial:
                 launches.append(counted(launch, report, asked))
@@ -116,8 +117,8 @@ def count_one(path: str, arch: str, target: Path) -> None:
     target.write_bytes(pickle.dumps(found))
 
 
-def count(folder: Path, jobs: int) -> None:
-    """All files, each as code of both kinds; what is there already stays."""
+def count(folder: Path, jobs: int, paths: list[str], archs: list[str]) -> None:
+    """Some files, each as code of these kinds; what is there already stays."""
     folder.mkdir(parents=True, exist_ok=True)
 
     def one(work: tuple[str, str]) -> str:
@@ -130,7 +131,7 @@ def count(folder: Path, jobs: int) -> None:
         last = (ended.stderr.strip().splitlines() or [""])[-1]
         return f"{path} {arch}: {'done' if not ended.returncode else last[:200]}"
 
-    todo = [(path, arch) for arch in ARCHS for path in files()]
+    todo = [(path, arch) for arch in archs for path in paths]
     with ThreadPoolExecutor(jobs) as pool:
         for said in pool.map(one, todo):
             print(said, flush=True)
@@ -138,7 +139,7 @@ def count(folder: Path, jobs: int) -> None:
 
 def counts_of(folder: Path, path: str, arch: str) -> Path:
     """Where they are kept."""
-    name = path.removesuffix(".py").replace("/", "_").replace(":", "_")
+    name = path.removeprefix("/").removesuffix(".py").replace("/", "_").replace(":", "_")
     return folder / f"{name}.{arch}.pickle"
 
 
@@ -150,9 +151,9 @@ def measure_one(path: str, lock: Path, target: Path) -> None:
     import torch
 
     from nvfp4.contract import reference
+    from nvfp4.gpu.timing import CudaTimer, flushes
     from nvfp4.records.options import Options
     from nvfp4.worker.fitting import Fitting
-    from nvfp4.worker.timing import CudaTimer, flushes
 
     device = torch.device("cuda", 0)
     reference.default_device = lambda: torch.device("cpu")
@@ -251,9 +252,9 @@ def measure_twins(target: Path) -> None:
     """Times kernels that are worse in one way, and what they are worse than; see tests/model."""
     import torch
 
+    from nvfp4.gpu.timing import CudaTimer, flushes
     from nvfp4.retarget.driver import installed_driver
     from nvfp4.retarget.rewrite import rewrite
-    from nvfp4.worker.timing import CudaTimer, flushes
 
     sys.path.insert(0, str(ROOT / "tests" / "model"))
     from twins import TWINS, WORDS
@@ -304,7 +305,8 @@ class Case:
 
 def predicted(folder: Path, model: str, path: str, arch: str, clean: bool) -> dict[str, Any]:
     """By shape, from what was counted; empty where nothing was."""
-    from nvfp4.model.prediction import GPUS, NoMachineCode, predict
+    from nvfp4.model.errors import NoPrediction
+    from nvfp4.model.prediction import GPUS, predict
 
     counts = counts_of(folder, path, arch)
     if not counts.exists():
@@ -313,7 +315,7 @@ def predicted(folder: Path, model: str, path: str, arch: str, clean: bool) -> di
     for shape, launches in pickle.loads(counts.read_bytes()).items():
         try:
             found[shape_name(shape)] = predict(GPUS[model], launches, clean)
-        except NoMachineCode as error:
+        except NoPrediction as error:
             print(f"{path}: {error}", file=sys.stderr)
     return found
 
@@ -383,38 +385,72 @@ def summary(cases: list[Case]) -> None:
     sizes = sorted(math.expm1(abs(math.log(case.ratio))) for case in cases)
     ranks = spearman([case.us for case in cases], [case.measured_us for case in cases])
     ratios = [case.ratio for case in cases]
+    bias = 1 / statistics.geometric_mean(ratios)
     print(
         f"{len(cases)} cases: median error {statistics.median(sizes):.1%}, nine in ten within "
-        f"{sizes[math.ceil(0.9 * len(sizes)) - 1]:.1%}, Spearman {ranks or math.nan:.3f}; measured "
-        f"over predicted {statistics.median(ratios):.2f}, first and last decile "
-        f"{decile(ratios, 1):.2f} to {decile(ratios, 9):.2f}, which of the other kernels hold "
-        f"{held_back(cases):.0%}"
+        f"{sizes[math.ceil(0.9 * len(sizes)) - 1]:.1%}, all within {sizes[-1]:.0%}, Spearman "
+        f"{ranks:.3f}; predicted over measured {bias:.3f}; measured over predicted, "
+        f"first and last decile, {decile(ratios, 1):.2f} to {decile(ratios, 9):.2f}, which of the "
+        f"other kernels hold {held_back(cases):.0%}"
     )
 
 
 def published(folder: Path) -> None:
     """Geometric means on a B200 against what write-ups report: of the ladder's files, and of the
     kernels that a write-up describes where those differ."""
-    from nvfp4.cli.ladder.results import all_rungs
+    from scripts.ladder_page import PUBLISHED_US
 
     files: list[Case] = []
     described: list[Case] = []
-    for rung in all_rungs():
-        if rung.published_us is None:
-            continue
-        written = as_published().DESCRIBED.get(rung.name)
-        for path in (f"ladder/{rung.name}.py", PUBLISHED + written if written else ""):
+    for rung, published_us in PUBLISHED_US.items():
+        written = as_published().DESCRIBED.get(rung)
+        for path in (f"ladder/{rung}.py", PUBLISHED + written if written else ""):
             said = predicted(folder, "B200", path, "sm_100a", clean=False)
-            if not said:
+            if len(said) < len(SHAPES):
                 continue
             us = statistics.geometric_mean(each.us for each in said.values())
-            case = Case(rung.name, us, rung.published_us)
+            case = Case(rung, us, published_us)
             (files if path.startswith("ladder") else described).append(case)
             each = "  ".join(f"{one.us:.1f} {one.bound}" for one in said.values())
-            print(f"{path:34} {us:7.1f} {rung.published_us:7.1f}  {1 / case.ratio:.2f}  {each}")
+            print(f"{path:34} {us:7.1f} {published_us:7.1f}  {1 / case.ratio:.2f}  {each}")
     summary(files)
     anew = {case.kernel for case in described}
     summary([case for case in files if case.kernel not in anew] + described)
+
+
+def strangers(folder: Path, clone: Path, jobs: int) -> None:
+    """What a clone's files of certain commits are predicted to take, against what their author has
+    recorded; with all rows, and without those that the history contradicts."""
+    public = json.loads(PUBLIC.read_text())
+    sources = (folder / "files").resolve()
+    sources.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for each in public["files"]:
+        path = str(sources / f"{each['commit']}_{each['file']}")
+        shown = subprocess.run(
+            ["git", "-C", str(clone), "show", f"{each['commit']}:{each['file']}"],
+            capture_output=True,
+            check=True,
+        )
+        Path(path).write_bytes(shown.stdout)
+        rows.append((path, each))
+    count(folder, jobs, [path for path, _ in rows], ["sm_100a"])
+    cases: list[Case] = []
+    doubted: set[str] = set()
+    for path, each in rows:
+        said = predicted(folder, "B200", path, "sm_100a", clean=False)
+        cells = []
+        for shape, truth in zip(public["shapes"], each["us"], strict=True):
+            if shape not in said:
+                cells.append(f"-/{truth:g}")
+                continue
+            cases.append(Case(path, said[shape].us, truth))
+            cells.append(f"{said[shape].us:.1f}/{truth:g} ({said[shape].us / truth:.2f})")
+        if "doubt" in each:
+            doubted.add(path)
+        print(f"{each['commit']} {each['file']:22} {'  '.join(cells)}  {each.get('doubt', '')}")
+    summary(cases)
+    summary([case for case in cases if case.kernel not in doubted])
 
 
 def main() -> int:
@@ -429,14 +465,16 @@ def main() -> int:
         measure_twins(Path(sys.argv[2]))
         return 0
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=["count", "measure", "table", "published"])
+    parser.add_argument("what", choices=["count", "measure", "table", "published", "strangers"])
     parser.add_argument("place", type=Path)
     parser.add_argument("measured", type=Path, nargs="*")
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--limit-s", type=float, default=LIMIT_S)
     given = parser.parse_args()
     if given.what == "count":
-        count(given.place, given.jobs or 2)
+        count(given.place, given.jobs or 2, files(), list(ARCHS))
+    elif given.what == "strangers":
+        strangers(given.place, given.measured[0], given.jobs or 2)
     elif given.what == "measure":
         measure(given.place, given.jobs or JOBS, given.limit_s)
     elif given.what == "published":

@@ -4,9 +4,8 @@
 #
 #     scripts/on_gpu.sh OUT [PART ...]
 #
-# PART: tests, eval, selftest, selftest-clean, retarget-self, first-try, first-try-batch, batch-speed,
-# compare, ladder, sanitize. Each takes ten minutes at most; some write OUT/PART.json. FILES names the
-# files of first-try, if not all are wanted.
+# PART: tests, eval, selftest, selftest-clean, compare, ladder, sanitize. Each takes ten minutes at
+# most.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$1
@@ -54,39 +53,16 @@ for part in "${@:-tests}"; do
     eval) run eval python3 -m nvfp4 eval submission.py ;;
     selftest) run selftest python3 -m nvfp4 selftest --json ;;
     selftest-clean) run selftest-clean python3 -m nvfp4 selftest --flush clean --json ;;
-    retarget-self) # submission.py native, from its own PTX on a Hopper GPU, and from sm_100a's
-        bench=(python3 -m nvfp4 bench submission.py --flush clean)
-        run retarget-native "${bench[@]}"
-        run retarget-identity "${bench[@]}" --retarget always --arch sm_90a
-        run retarget-sm_100a "${bench[@]}" --retarget always --arch sm_100a
-        ;;
     compare) # own, Triton, cuBLAS and torch after both flushes
         for flush in contest clean; do
             run "compare-$flush" python3 -m benchmarks.compare --flush "$flush"
         done
         ;;
-    first-try) # with empty caches, and again
-        # shellcheck disable=SC2086
-        PYTHONPATH=$PYTHONPATH:$PWD/tests run first-try \
-            python3 -m scripts.first_try "$out/first-try.json" --quick --part evals \
-            --budget 560 ${FILES:-}
-        ;;
-    first-try-batch) # the same files, after first-try
-        # shellcheck disable=SC2086
-        PYTHONPATH=$PYTHONPATH:$PWD/tests run first-try-batch \
-            python3 -m scripts.first_try "$out/first-try.json" --quick --part batch \
-            --budget 560 ${FILES:-}
-        ;;
-    batch-speed) # forty files with empty caches, and what the GPU waits for
-        PYTHONPATH=$PYTHONPATH:$PWD/tests run batch-speed \
-            python3 -m scripts.batch_speed "$out/batch-speed.json"
-        ;;
     ladder) # what compiles is tested beside each other, at the first try; then times of all rungs
         mapfile -t files < <(grep -l load_inline ladder/*/*.py)
         run ladder-first-try xargs -P 8 -n 1 python3 -m nvfp4 test -k 128x256x1 --no-log \
             < <(printf '%s\n' "${files[@]}")
-        cp ladder/results.json "$out/ladder.json"
-        run ladder python3 -m nvfp4 ladder --quick --state "$out/ladder.json"
+        run ladder python3 -m nvfp4 batch ladder submission.py --jsonl "$out/ladder.jsonl"
         ;;
     *) echo "unknown part: $part" >&2; status=2 ;;
     esac

@@ -6,8 +6,6 @@ The contest's tests and benchmarks and odd shapes, with both decoders before sm_
 configurations. Raises AssertionError for a wrong output.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

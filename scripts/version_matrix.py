@@ -9,8 +9,6 @@ version that is installed there. --keep leaves the other virtual environments in
 version, and uses those that are there.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import pathlib

@@ -1,10 +1,8 @@
 """Verdicts for the tests of `nvfp4 batch`, without a judge."""
 
-from __future__ import annotations
-
 from typing import Any
 
-from nvfp4.cli.judging.mistakes import Mistake
+from nvfp4.cli.mistakes import Mistake
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.verdict import BenchmarkResult, Device, Submission, TestResult, Verdict
 from nvfp4.records.failures import Failure

@@ -1,7 +1,5 @@
 """Headless Chromium for tests, asked over the DevTools protocol."""
 
-from __future__ import annotations
-
 import base64
 import json
 import shutil

@@ -18,8 +18,8 @@ from hypothesis import settings
 from kept import Judge, invoke
 
 from nvfp4.capture.cuda.toolchain import MissingToolchain, Toolchain, find_toolchain
+from nvfp4.cli import invocation as judging
 from nvfp4.cli.history.database import History
-from nvfp4.cli.judging import invocation as judging
 from nvfp4.cli.verdict import Verdict
 from nvfp4.judge.cases import Case, parse_case
 from nvfp4.judge.protocol import ResultPipe
@@ -51,11 +51,12 @@ def process_state(pid: int) -> str:
     return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0]
 
 
-def small_copy(folder: Path, **cases: list[dict[str, int]]) -> Path:
-    """A copy of the repository in a folder, with other cases, such as tests and benchmarks."""
+def small_copy(folder: Path, whole: bool = False, **cases: list[dict[str, int]]) -> Path:
+    """A copy of the repository in a folder, with other cases, such as tests and benchmarks. whole:
+    with the ladder and the corpus of nvfp4 selftest."""
     copy = folder / "small"
     package = copy / "nvfp4"
-    ignored = shutil.ignore_patterns("selftest", "ladder")
+    ignored = None if whole else shutil.ignore_patterns("selftest", "ladder")
     shutil.copytree(root / "nvfp4", package, ignore=ignored)
     (package / "contract" / "task.yml").write_text(
         yaml.safe_dump({**problem(), **cases}, sort_keys=False), encoding="utf-8"
@@ -73,7 +74,8 @@ LONGEST = (
     *("test_verdicts", "test_first_builds", "test_bot", "test_comparison", "test_recorded"),
     *("test_climb", "test_check", "test_refused_submissions", "test_stop", "test_submissions"),
     *("test_batch_processes", "test_batch_ray", "test_second_calls", "test_specialised"),
-    *("test_cli", "test_kernel", "test_agents_page", "test_interrupts", "test_compare_command"),
+    *("test_cli", "test_kernel", "test_agents_page", "test_interrupts", "test_compare"),
+    *("test_every_command", "test_architecture"),
 )
 """Files that take 15 seconds and more."""
 

@@ -22,8 +22,6 @@ A comment ``<- WORD`` at the end of a line marks a line that a report must name.
 writes every case of some folders as a whole file below OUT.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Compiles C++ against the slim headers and loads what comes out."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import re

@@ -1,7 +1,5 @@
 """What the tests with random input draw from."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Imports read from the source: who names whom, anywhere in a file."""
 
-from __future__ import annotations
-
 import ast
 from functools import cache
 from pathlib import Path

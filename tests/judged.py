@@ -1,10 +1,10 @@
 """Judges a submission as the worker does, on the stand-in device, and says what was found out."""
 
-from __future__ import annotations
-
 import contextlib
+import ctypes
 import gc
 import io
+import mmap
 import multiprocessing
 import os
 import re
@@ -12,24 +12,28 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from nvfp4 import contract
+from nvfp4.capture.emulated_gpu import fault_error
 from nvfp4.contract import reference
 from nvfp4.emulator.arithmetic import compiled
+from nvfp4.executor.gpu import Gpu
 from nvfp4.judge.cases import Case
 from nvfp4.judge.diagnosis import diagnose
 from nvfp4.judge.opened_case import CaseSetup, OpenedCase, generate
 from nvfp4.judge.submission_process import SubmissionFailed
 from nvfp4.records.failures import Failure, read_failure
-from nvfp4.records.messages import Call, Called, Failed, Load, OpenCase
+from nvfp4.records.gpu_messages import Fault, HandOver, window_bytes
+from nvfp4.records.messages import Begin, Call, Called, Done, End, Failed, Load, OpenSession
 from nvfp4.records.options import Options
+from nvfp4.records.texts import plain
 from nvfp4.worker.emulated_runner import EmulatedRunner
-from nvfp4.worker.tracebacks import plain
 
 TIME_LIMIT_S = 240.0
 
@@ -63,29 +67,98 @@ class Recorder(EmulatedRunner):
     """A runner that keeps the error behind a failure."""
 
     error: BaseException | None = None
+    memory: "OwnMemory"
+
+    def data(self, buffers: Any) -> Any:
+        data = super().data(buffers)
+        self.memory.fetch()
+        return data
 
     def _explain(self, error: BaseException, loads: bool) -> Failed:
         self.error = error
         return super()._explain(error, loads)
 
 
+class OwnMemory:
+    """Device memory of a GPU in this process: that of the submission."""
+
+    def map_file(self, fd: int, nbytes: int, address: int) -> None:
+        self.case = mmap.mmap(fd, nbytes), address
+
+    def fetch(self) -> None:
+        """The case's buffers as the judge has filled them."""
+        mapping, address = self.case
+        library = ctypes.CDLL(None)
+        assert library.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(len(mapping)), 3) == 0
+        ctypes.memmove(address, mapping[:], len(mapping))
+
+    def map_shared(self, fd: int, nbytes: int, address: int) -> None:
+        """It is there."""
+
+    def hold(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """All is there."""
+
+    def drop(self) -> None:
+        """Nothing is kept."""
+
+    def give_back(self) -> None:
+        """What has become of the case's buffers."""
+        mapping, address = self.case
+        mapping[:] = ctypes.string_at(address, len(mapping))
+
+
 class InProcess:
-    """Stands for the worker's process: asks a runner in this one."""
+    """Stands for the worker's process, and for its link with the executor: asks a runner and a GPU
+    in this process. error: behind the last failure."""
 
-    def __init__(self, submission: Path) -> None:
-        self.runner = Recorder(submission, Options())
+    def __init__(self, submission: Path, options: Options | None = None) -> None:
+        self.options = options or Options()
+        self.runner = Recorder(submission, self.options)
+        self.memory = self.runner.memory = OwnMemory()
+        window = mmap.mmap(-1, window_bytes)
+        self.window = np.frombuffer(window, np.uint8)
+        path, name, text = str(submission), submission.name, submission.read_text()
+        session = OpenSession([], path, name, text, self.options.check)
+        self.emulated = Gpu(session, self.memory, window)
+        self.gpu = self
+        self.runs = True
+        self.limit_s: float | None = None
+        self.runner.link = lambda: self  # type: ignore[method-assign]
 
-    def ask(self, request: object, fd: int | None) -> Any:
-        answer = self.runner.answer(request, fd)
-        if isinstance(answer, Failed):
+    @property
+    def error(self) -> BaseException | None:
+        return self.emulated.error
+
+    def ask(self, request: Any, *answer: Any) -> Any:
+        """As a link, an executor, and a worker."""
+        if isinstance(request, Begin):
+            if self.limit_s is not None:
+                request = replace(request, deadline=time.monotonic() + self.limit_s)
+            self.emulated.begin(request, os.dup(answer[-1]))
+            return Done()
+        if isinstance(request, End):
+            return self.emulated.end(request)
+        if type(request) in self.emulated.kinds:
+            fd = os.dup(answer[0]) if answer and answer[0] is not None else None
+            found: Any = self.emulated.answer(request, fd)
+            if isinstance(request, HandOver):
+                self.memory.give_back()
+            if isinstance(found, Fault):
+                sys.stdout.write(found.output)
+                raise fault_error(found)
+            return found
+        found = self.runner.answer(request, None)
+        if isinstance(found, Failed):
             raise SubmissionFailed.of(
-                read_failure(answer.failure) or Failure("unknown"), answer.message
+                read_failure(found.failure) or Failure("unknown"), found.message
             )
-        return answer
+        return found
 
     def request(self, request: object, answer: object, timeout_s: float, fd: int | None) -> Any:
-        own = os.dup(fd) if isinstance(request, OpenCase) and fd is not None else None
-        return self.ask(request, own)
+        return self.ask(request)
+
+    def stop(self) -> None:
+        """Nothing runs."""
 
 
 def judge(path: Path, cases: Iterable[Case], limit_s: float = TIME_LIMIT_S) -> Judgement:
@@ -95,14 +168,15 @@ def judge(path: Path, cases: Iterable[Case], limit_s: float = TIME_LIMIT_S) -> J
     judgement, process, printed = Judgement(), InProcess(path), io.StringIO()
     with contextlib.redirect_stdout(printed):
         try:
-            process.ask(Load(), None)
+            process.ask(Load())
             for case in cases:
                 for report in _call(process, case, limit_s).launches:
                     for finding in report["findings"]:
                         judgement.findings.add(finding["code"])
                         judgement.lines |= {finding["line"]} if finding["line"] else set()
         except SubmissionFailed as failed:
-            error = process.runner.error
+            error = process.error if failed.failure.code.startswith("kernel.") else None
+            error = error or process.runner.error
             judgement.message = str(failed)
             judgement.cause = _cause(error, failed)
             judgement.lines = _lines(error, path) | _compilers_lines(judgement.message, path)
@@ -116,7 +190,7 @@ def _call(process: InProcess, case: Case, limit_s: float) -> Called:
     deadline = time.monotonic() + 600
     setup = CaseSetup(process, torch.device("cpu"), deadline, diagnose)  # type: ignore[arg-type]
     opened = OpenedCase(setup, case)
-    process.runner.watch.deadline = time.monotonic() + limit_s
+    process.limit_s = limit_s
     try:
         called: Called = opened.judged_request(data, Call(), Called)[0]
         return called
@@ -194,7 +268,6 @@ def prepare() -> None:
     with contextlib.suppress(ImportError):
         import triton  # noqa: F401
 
-    import nvfp4.emulation
     import nvfp4.emulator.execution.launch  # noqa: F401
 
     sys.path.append(contract.__path__[0])  # the judge puts utils.py beside a submission

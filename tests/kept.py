@@ -1,7 +1,5 @@
 """Verdicts in a history of their own."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Verdicts from what the judge wrote in real runs, kept in tests/recorded/."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -77,11 +75,31 @@ def timed_verdict(retargeted: bool = False) -> Verdict:
     return verdict_of("leaderboard", ["m: 7168; k: 16384; l: 1; seed: 1111"], values)
 
 
+prediction: dict[str, Any] = {"gpu": "B200", "us": 28.9, "low_us": 25.5, "high_us": 39.0}
+prediction |= {"bound": "memory bandwidth", "parts": {"launch": 2.5, "memory_bandwidth": 26.4}}
+prediction |= {"kernels": [{"kernel": "gemv", "us": 26.4, "registers": 64}], "missing": None}
+
+no_prediction: dict[str, Any] = dict.fromkeys(("us", "low_us", "high_us", "bound"))
+no_prediction |= {"gpu": "B200", "parts": {}, "kernels": [], "missing": "nvdisasm is missing"}
+
+
+def predicted_verdict(*told: dict[str, Any]) -> Verdict:
+    """An emulated run with a benchmark for each prediction."""
+    run = recorded("emulated")
+    values = dict(run["values"])
+    for index, each in enumerate(told):
+        counts = {name: text for name, text in values.items() if name.startswith("benchmark.0.")}
+        values |= {name.replace(".0.", f".{index}."): text for name, text in counts.items()}
+        values[f"benchmark.{index}.predicted"] = json.dumps(each)
+    return verdict_of("leaderboard", run["cases"] * len(told), values)
+
+
 def every_verdict() -> dict[str, Verdict]:
-    """By name: recorded, timed, retargeted, skipped, not judged, empty."""
+    """By name: recorded, timed, retargeted, predicted, skipped, not judged, empty."""
     made = {name: recorded_verdict(name) for name in names}
     made |= {"timed": timed_verdict(), "retargeted": timed_verdict(retargeted=True)}
     cases = recorded("fault")["cases"]
+    made["predicted"] = predicted_verdict(prediction, no_prediction)
     made["not_judged"] = verdict_of("test", cases, {})
     made["no_benchmark"] = verdict_of("leaderboard", cases[:1], {})
     made["empty"] = verdict_of("test", [], {})

@@ -1,7 +1,5 @@
 """Judges and commands that tests start and stop, and what is left of them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The examples of docs/agents.md run as they stand."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`nvfp4 batch`: what is judged, what is known already, and what the file holds."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What `nvfp4 batch` shows: the live table, a line for each file, the summary."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -97,6 +95,22 @@ def test_without_a_gpu_the_summary_ranks_by_the_bound() -> None:
     text = shown(lambda console: summarise(console, tally, Path("out.jsonl"), False))
     rows = [line.split() for line in text.splitlines()]
     assert rows.index(["1", "b.py", "16.000"]) < rows.index(["2", "a.py", "25.000"])
+
+
+def test_without_a_gpu_predicted_times_are_shown() -> None:
+    tally = Tally(2)
+    for name, gpu in (("a.py", "B200"), ("b.py", "H100")):
+        verdict = verdict_of(b"passes")
+        verdict["score"]["predicted"] = {"gpu": gpu, "us": 28.91}
+        for each in verdict["benchmarks"]:
+            each["emulation"] = {"b200_memory_us": 9.0, "b200_issue_us": 25.0}
+        line = line_of(verdict, Path(name), "0", None, no_options)
+        tally.add(line)
+    text = shown(lambda console: summarise(console, tally, Path("out.jsonl"), False))
+    rows = [line.split() for line in text.splitlines()]
+    assert ["1", "a.py", "25.000", "28.9"] in rows
+    assert ["2", "b.py", "25.000", "28.9", "(H100)"] in rows
+    assert "28.9 us predicted for a H100" in result_line(line).plain
 
 
 def test_the_summary_has_the_fastest_and_the_failures_by_cause() -> None:

@@ -1,7 +1,5 @@
 """Where `nvfp4 batch` judges: never two at once on one GPU, a process for each submission."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time
@@ -121,17 +119,17 @@ def test_without_a_gpu_none_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_eval_gets_the_options_of_the_batch() -> None:
     chosen = ["--seed", "7", "--timeout", "20", "--arch", "sm_90a", "--retarget", "never"]
-    chosen += ["--flush", "clean", "--no-check", "--orders", "2", "--strict"]
+    chosen += ["--flush", "clean", "--no-check", "--strict"]
     for given in (chosen, []):
         batch = main.commands["batch"].make_context(
-            "batch", [str(root), "--jsonl", "out", "--stop-at", "wrong", *given]
+            "batch", [str(root), "--jsonl", "out", "--stop", *given]
         )
         names = batch.params.pop("names")
         assert names == (root,)
         options = BatchOptions.of(batch.params)
         wanted = eval_command.make_context("eval", ["--stop", *given]).params
         assert eval_command.make_context("eval", options.arguments).params == wanted
-        judged = {"seed", "timeout_s", "arch", "retarget", "flush", "check", "orders", "strict"}
+        judged = {"seed", "timeout_s", "arch", "retarget", "flush", "check", "strict"}
         judged |= {"model"}
         assert set(options.judging) == judged
 

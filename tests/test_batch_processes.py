@@ -1,7 +1,5 @@
 """`nvfp4 batch` as a process: verdicts of the real judge, and what is left however it ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -63,7 +61,7 @@ def test_lines_are_what_eval_prints(
         else:
             (folder / name).write_text(source)
     out = tmp_path / "out.jsonl"
-    batch = command(repository, "batch", str(folder), "--jsonl", str(out), "--stop-at", "wrong")
+    batch = command(repository, "batch", str(folder), "--jsonl", str(out), "--stop")
     done = subprocess.run(batch, capture_output=True, text=True, timeout=300, cwd=folder)
     assert done.returncode == 1, done.stderr
     assert done.stderr == ""

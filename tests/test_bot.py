@@ -1,7 +1,5 @@
 """The judge under the contest's bot: folder, pipe, seeds, exit codes, limits."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

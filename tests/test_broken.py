@@ -1,7 +1,5 @@
 """What a user is told of a broken submission, word for word; see broken/README.md."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Buffers that two processes share: the same bytes, each tensor between unused pages."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import subprocess
@@ -13,8 +11,8 @@ import torch
 from conftest import with_the_judge
 
 from nvfp4.contract.layout import layouts, names
-from nvfp4.shared_memory.buffers import create_buffers, open_buffers, output_name
-from nvfp4.shared_memory.device_memory import allocate
+from nvfp4.gpu.buffers import create_buffers, open_buffers, output_name
+from nvfp4.gpu.device_memory import allocate
 
 cpu = torch.device("cpu")
 
@@ -72,7 +70,7 @@ def test_a_cuda_allocation_is_opened_in_another_process() -> None:
     assert buffers.fd is not None
     program = (
         "import sys, torch\n"
-        "from nvfp4.shared_memory.buffers import open_buffers\n"
+        "from nvfp4.gpu.buffers import open_buffers\n"
         "device = torch.device('cuda', 0)\n"
         "buffers = open_buffers(128, 64, 1, device, int(sys.argv[1]))\n"
         "buffers.tensors['output'][:256].copy_(buffers.tensors['a'][:256].flip(0))\n"
@@ -105,7 +103,7 @@ def test_device_memory_travels_by_descriptor() -> None:
     torch.cuda.synchronize()
     program = (
         "import sys, torch\n"
-        "from nvfp4.shared_memory.device_memory import open_memory\n"
+        "from nvfp4.gpu.device_memory import open_memory\n"
         "place = open_memory(int(sys.argv[1]), 3 << 20, torch.device('cuda', 0))\n"
         "place(2 << 20, 16).copy_(place(1 << 20, 16) + 1)\n"
         "torch.cuda.synchronize()\n"

@@ -1,7 +1,5 @@
 """Compilers' caches: one for each submission, old ones deleted."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import subprocess

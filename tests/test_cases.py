@@ -1,7 +1,5 @@
 """Case files and seeds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import bot

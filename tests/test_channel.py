@@ -1,7 +1,5 @@
 """Messages between judge and worker: whole, in time, and never more than JSON."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading

@@ -4,8 +4,6 @@ The flows run in a copy of the repository whose task.yml has small cases: some a
 others in this one, where the judges of all of them are forked from one server.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

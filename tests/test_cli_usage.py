@@ -1,7 +1,5 @@
 """The command where it judges nothing: wrong usage, a bad task.yml."""
 
-from __future__ import annotations
-
 import importlib.metadata
 from pathlib import Path
 from typing import NoReturn

@@ -1,226 +1,313 @@
-"""When `nvfp4 compare` says faster, slower, same or unclear, and when it has rounds enough."""
+"""`nvfp4 compare`: what ends it, what is shown, how it exits, and what rounds say."""
 
-from __future__ import annotations
-
-import math
+import json
 import random
-from collections import Counter
+import sys
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from bot import root
+from click.testing import Result
+from kept import invoke, is_error
+from screens.verdicts import cpu, gpu
 
-from nvfp4.cli.compare.decision import (
-    Change,
-    Limits,
-    Round,
-    Waves,
-    Word,
-    change_of,
-    compared,
-    comparisons_of,
-    in_all,
-    mean_times_us,
-    word_of,
-)
-from nvfp4.cli.compare.results import CountChange, count_changes
+from nvfp4.cli.compare import comparing
+from nvfp4.cli.compare.interval import changes_of, threshold
+from nvfp4.cli.invocation import Invocation
+from nvfp4.cli.judging.assess import Observer, Plan
+from nvfp4.cli.judging.bot import Bot, OnResult, ProcessResult
+from nvfp4.cli.problem import Problem, load_problem
+from nvfp4.cli.verdict import BenchmarkResult, Submission, TestResult, Verdict
 
-threshold = 0.005
-swapped: dict[Word, Word] = {"faster": "slower", "slower": "faster"}
-times_us = st.floats(1.0, 1e5)
-rounds_of_two = st.lists(
-    st.tuples(st.tuples(times_us, times_us), st.tuples(times_us, times_us)), min_size=3, max_size=6
-)
+counts = {
+    "warp_instructions_total": 1_000_000,
+    "sectors_requested": 400_000,
+    "distinct_bytes": 66_000_000,
+    "bank_conflicts": 0,
+}
 
 
-def in_percent(*shares: float) -> Change:
-    return Change(*(math.log1p(share / 100) for share in shares))
+class Fake:
+    """Stands for the judge. A file's text says how it does: a factor of its time, then words."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, folder: Path, on_gpu: bool = True) -> None:
+        self.asked: list[tuple[str, int, int]] = []
+        self._on_gpu = on_gpu
+        patch.chdir(folder)
+        patch.setattr(comparing, "judge", self.judge)
+        patch.setattr(comparing, "capability_of", lambda device: "9.0" if on_gpu else None)
+        patch.setattr(Bot, "run_comparison", self.run_comparison)
+
+    def judge(
+        self,
+        path: Path,
+        plan: Plan,
+        judging: Invocation,
+        observer: Observer,
+        read: tuple[Submission, bytes],
+    ) -> Verdict:
+        submission, text = read
+        factor, *words = text.decode().split()
+        verdict = Verdict(submission, gpu if self._on_gpu else cpu)
+        self.asked.append((path.name, len(plan.tests), len(plan.benchmarks)))
+        status = "fail" if "wrong" in words else "pass"
+        verdict.interrupted = "interrupted" in words
+        verdict.tests = [TestResult(line, "contest", status, "no luck") for line in plan.tests]
+        for line in plan.benchmarks:
+            grown = {name: int(each * float(factor)) for name, each in counts.items()}
+            mark = "host code reads c" if "unverified" in words else None
+            emulation = None if "torch" in words else grown
+            result = BenchmarkResult(line, "pass", emulation=emulation, unverified=mark)
+            verdict.benchmarks.append(result)
+        return verdict
+
+    def run_comparison(
+        self, files: Sequence[bytes], rounds: int, seed: int, cases: list[str], tell: OnResult
+    ) -> ProcessResult:
+        for number, text in enumerate(files):
+            if b"stale" in text:
+                said = {"file": number, "case": 1, "message": "stale output", "failure": None}
+                tell("failed", json.dumps(said))
+                return ProcessResult(0, "")
+        for number in range(0 if b"dies" in files[0] else rounds):
+            tell(f"round.{number}", json.dumps([_times(text, number) for text in files]))
+        return ProcessResult(1, "it died")
 
 
-@pytest.mark.parametrize(
-    ("change", "word"),
-    [
-        (in_percent(0, -0.49, 0.49), "same"),
-        (in_percent(0.4, 0.3, 0.49), "same"),
-        (in_percent(0, -0.6, 0.4), "unclear"),
-        (in_percent(0.4, 0.1, 0.7), "unclear"),  # above zero, but not beyond the threshold
-        (in_percent(0.6, 0.1, 1.1), "slower"),
-        (in_percent(0.6, -0.1, 1.3), "unclear"),
-        (in_percent(-0.6, -1.1, -0.1), "faster"),
-        (in_percent(-0.4, -0.7, -0.1), "unclear"),
-    ],
-)
-def test_the_word_of_an_interval(change: Change, word: str) -> None:
-    assert word_of(change, threshold) == word
+def _times(text: bytes, number: int) -> list[float]:
+    """Microseconds of a file in a round."""
+    factor, *words = text.decode().split()
+    noise = 0.03 * (-1) ** number if "noisy" in words else 0.0
+    return [(1 + noise) * float(factor) * us for us in (25.0, 45.0, 15.0)]
 
 
-def test_the_change_is_a_share_of_the_baselines_time() -> None:
-    found = compared([[10.0, 40.0]] * 3, [[11.0, 40.0]] * 3, threshold)
-    assert [each.change.shares for each in found.shapes] == [
-        pytest.approx((0.1, 0.1, 0.1)),
-        pytest.approx((0.0, 0.0, 0.0)),
-    ]
-    assert found.total.change.shares[0] == pytest.approx(math.sqrt(1.1) - 1)
-    assert (found.total.baseline_us, found.total.file_us) == pytest.approx((20.0, math.sqrt(440)))
-    assert [each.word for each in (*found.shapes, found.total)] == ["slower", "same", "slower"]
+def compare(texts: Sequence[str], *arguments: str) -> Result:
+    """Compare files a.py, b.py, ... with these texts."""
+    names = [f"{chr(ord('a') + index)}.py" for index in range(len(texts))]
+    for name, text in zip(names, texts, strict=True):
+        Path(name).write_text(text)
+    return invoke("compare", *names, *arguments)
 
 
-@settings(max_examples=60, deadline=None)
-@given(rounds_of_two)
-def test_swapping_the_files_swaps_faster_and_slower(
-    rounds: list[tuple[tuple[float, float], tuple[float, float]]],
-) -> None:
-    one, other = [row[0] for row in rounds], [row[1] for row in rounds]
-    ahead, back = compared(one, other, threshold), compared(other, one, threshold)
-    for a, b in zip((*ahead.shapes, ahead.total), (*back.shapes, back.total), strict=True):
-        assert b.word == swapped.get(a.word, a.word)
-        assert b.change.log == pytest.approx(-a.change.log)
-        assert b.change.log_low == pytest.approx(-a.change.log_high, abs=1e-12)
+def as_object(done: Result) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
-@settings(max_examples=60, deadline=None)
-@given(rounds_of_two, st.floats(0.1, 10.0))
-def test_what_slows_a_whole_round_down_changes_nothing(
-    rounds: list[tuple[tuple[float, float], tuple[float, float]]], factor: float
-) -> None:
-    one, other = [row[0] for row in rounds], [row[1] for row in rounds]
-    slow = [[tuple(us * factor for us in times[0]), *times[1:]] for times in (one, other)]
-    found = compared(one, other, threshold).total.change
-    drifted = compared(slow[0], slow[1], threshold).total.change
-    assert drifted.shares == pytest.approx(found.shares)
+@pytest.fixture
+def on_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
+    return Fake(monkeypatch, tmp_path)
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.floats(-1.0, 1.0), min_size=3, max_size=8))
-def test_the_interval_is_around_the_estimate(logs: list[float]) -> None:
-    found = change_of(logs)
-    assert found.log_low <= found.log <= found.log_high
-    assert found == change_of(logs)
+@pytest.fixture
+def emulated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
+    return Fake(monkeypatch, tmp_path, on_gpu=False)
 
 
-def test_the_interval_has_the_truth_nine_times_of_ten() -> None:
-    draw = random.Random(1)
-    for count in (3, 5, 10):
-        found = [change_of([draw.gauss(0, 1) for _ in range(count)]) for _ in range(400)]
-        held = sum(each.log_low <= 0 <= each.log_high for each in found)
-        assert 0.86 <= held / 400 <= 0.95, count
+@pytest.mark.parametrize("count", [3, 5, 10])
+def test_nine_intervals_in_ten_hold_the_truth(count: int) -> None:
+    drawn = random.Random(1)
+    held = 0
+    for _ in range(400):
+        rounds = [[drawn.lognormvariate(0, 0.01)] for _ in range(count)]
+        change = changes_of([[1.0]] * count, rounds)[-1]
+        held += change.low <= 0 <= change.high
+    assert 0.86 <= held / 400 <= 0.94
 
 
-@pytest.mark.parametrize(
-    ("words", "word"),
-    [
-        (["faster", "slower", "unclear"], "slower"),
-        (["faster", "unclear", "same"], "unclear"),
-        (["faster", "same"], "same"),
-        (["faster", "faster"], "faster"),
-    ],
-)
-def test_one_word_for_several_files(words: list[Word], word: str) -> None:
-    assert in_all(words) == word
-
-
-class Machine:
-    """Times files in waves, with a clock of its own. factors: how long each takes. scatter: of a
-    process, a standard deviation; all shapes of a process share half of it in variance.
-    """
-
-    def __init__(
-        self, factors: Sequence[float], scatter: float, seed: int, at_once: int = 8
-    ) -> None:
-        self.now_s = 0.0
-        self._factors, self._scatter, self._at_once = factors, scatter, at_once
-        self._draw = random.Random(seed)
-
-    def wave(self) -> list[list[list[float]]]:
-        self.now_s += 20.0
-        drift = self._draw.gauss(0, 0.01)
-        return [
-            [self._process(factor, drift) for factor in self._factors] for _ in range(self._at_once)
-        ]
-
-    def _process(self, factor: float, drift: float) -> list[float]:
-        deviation = self._scatter / math.sqrt(2)
-        common = drift + self._draw.gauss(0, deviation)
-        return [
-            us * factor * math.exp(common + self._draw.gauss(0, deviation))
-            for us in (25.1, 45.5, 14.7)
-        ]
-
-    def compare(self, limits: Limits) -> Waves:
-        waves = Waves(limits, threshold, clock=lambda: self.now_s)
-        while waves.end is None:
-            waves.add(self.wave())
-        return waves
-
-
-def words_of(factor: float, count: int, first_seed: int) -> Counter[str]:
-    """The verdicts of so many comparisons of a file with one that takes a factor of its time, on a
-    machine with a process scatter of 0.4 %.
-    """
-    words: Counter[str] = Counter()
-    for seed in range(first_seed, first_seed + count):
-        machine = Machine([1.0, factor], 0.004, seed)
-        waves = machine.compare(Limits(80.0))
-        words[comparisons_of(waves.rounds, threshold)[0].total.word] += 1
-        assert machine.now_s <= 80.0
-    return words
-
-
-def test_a_copy_is_the_same_in_nineteen_of_twenty_comparisons() -> None:
-    words = words_of(1.0, 100, 0)
-    assert words["same"] >= 95
-    assert words["faster"] + words["slower"] <= 1
-
-
-def test_what_is_one_per_cent_slower_is_slower_in_nine_of_ten() -> None:
-    assert words_of(1.01, 50, 1000)["slower"] >= 45
-    assert words_of(1 / 1.01, 50, 2000)["faster"] >= 45
+def test_swapping_two_files_changes_no_more_than_signs() -> None:
+    one, other = [[10.0], [11.0], [12.0]], [[10.4], [11.7], [12.3]]
+    there, back = changes_of(one, other)[-1], changes_of(other, one)[-1]
+    assert (1 + there.change) * (1 + back.change) == pytest.approx(1)
+    assert (1 + there.low) * (1 + back.high) == pytest.approx(1)
+    assert {there.verdict, back.verdict} == {"slower", "faster"}
 
 
 @pytest.mark.parametrize(
-    ("scatter", "at_once", "limits", "count", "end"),
+    ("factors", "word", "code"),
     [
-        (0.0, 8, Limits(90.0), 16, "clear"),  # the same verdict twice in a row
-        (0.0, 1, Limits(90.0), 4, "clear"),  # the first time it has three rounds
-        (0.2, 8, Limits(70.0), 24, "limit"),
-        (0.2, 1, Limits(0.0), 3, "limit"),
-        (0.2, 2, Limits(0.0), 4, "limit"),
-        (0.0, 8, Limits(0.0), 8, "limit"),
-        (0.0, 1, Limits(0.0, rounds=7), 7, "rounds"),
-        (0.2, 4, Limits(90.0, rounds=8), 8, "rounds"),
+        (["1", "1.0001"], "same", 0),
+        (["1", "0.9"], "faster", 0),
+        (["1", "1.02"], "slower", 1),
+        (["1", "1 noisy"], "unclear", 3),
+        (["1", "0.9", "1.02"], "slower", 1),
+        (["1", "0.9", "1.001"], "same", 0),
     ],
 )
-def test_when_the_rounds_end(
-    scatter: float, at_once: int, limits: Limits, count: int, end: str
+def test_the_exit_code_says_it(on_gpu: Fake, factors: list[str], word: str, code: int) -> None:
+    done = compare(factors, "--json", "--rounds", "4")
+    assert done.exit_code == code, done.output
+    found = as_object(done)
+    assert found["verdict"] == word
+    assert len(found["rounds"]) == 4
+    assert sorted(on_gpu.asked) == [(f"{'abc'[i]}.py", 10, 0) for i in range(len(factors))]
+
+
+def test_a_table_shows_every_shape_and_a_sentence_says_what_it_means(on_gpu: Fake) -> None:
+    done = compare(["30", "41", "30"], "--rounds", "3")
+    for row in ("7168 x 16384 x 1  750.0  1,025  +36.67%", "geometric mean", f"{threshold:.2%}"):
+        assert row in done.output, done.output
+    assert "slower: B takes 36.67% more time than A" in done.output
+    assert "same: C takes as long as A, within 0.50%" in done.output
+    assert max(map(len, done.output.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("word", ["wrong", "stale"])
+def test_a_wrong_file_ends_it_with_its_failure(on_gpu: Fake, word: str) -> None:
+    texts = ["1", f"1 {word}", "1.2"]
+    done = compare(texts)
+    assert done.exit_code == 1
+    assert {"wrong": "no luck", "stale": "stale output"}[word] in done.output
+    assert done.output.endswith("B is wrong, so nothing is compared\n")
+    found = as_object(compare(texts, "--json"))
+    assert not found["passed"]
+    assert found["failed"]["file"] == "B"
+    assert not found["failed"]["verdict"]["passed"]
+    assert found["comparisons"] is None
+
+
+def test_a_judge_that_ends_early_is_an_error(on_gpu: Fake) -> None:
+    done = compare(["1 dies", "1"])
+    assert done.exit_code == 2
+    assert "the files could not be timed: it died" in done.output
+
+
+def test_an_interrupt_ends_it(on_gpu: Fake) -> None:
+    assert compare(["1", "1 interrupted"]).exit_code == 130
+
+
+def test_counts_are_side_by_side_without_a_gpu(emulated: Fake) -> None:
+    done = compare(["1", "1.5 unverified", "1 torch"])
+    assert done.exit_code == 0
+    assert emulated.asked == [(f"{name}.py", 10, 3) for name in "abc"]
+    lines = [" ".join(line.split()) for line in done.output.splitlines()]
+    assert "7168 x 16384 x 1 warp instructions 1,000,000 1,500,000 -" in lines
+    assert "(unverified)" in done.output
+    assert "without a GPU there is no verdict about time" in done.output
+    found = as_object(compare(["1", "1.5 unverified"], "--json"))
+    assert (found["passed"], found["verdict"], found["rounds"]) == (True, None, None)
+    first = found["counts"][1]["shapes"][0]
+    assert first["counts"]["sectors_requested"] == 600_000
+    assert first["unverified"] == "host code reads c"
+
+
+@pytest.mark.parametrize("on_a_gpu", [True, False])
+def test_the_object_has_the_keys_that_the_page_names(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, on_a_gpu: bool
 ) -> None:
-    waves = Machine([1.0, 1.0], scatter, 5, at_once).compare(limits)
-    assert (len(waves.rounds), waves.end) == (count, end)
-    assert [each.wave for each in waves.rounds] == [1 + n // at_once for n in range(count)]
+    page = (root / "docs" / "json.md").read_text(encoding="utf-8")
+    Fake(monkeypatch, tmp_path, on_a_gpu)
+    found = as_object(compare(["1", "1.1"], "--json"))
+    keys: set[str] = set(found) | set(found["files"][0])
+    for name in ("comparisons", "counts"):
+        for each in found[name] or []:
+            keys |= set(each) | set(each["shapes"][0])
+    assert [key for key in sorted(keys) if f"`{key}`" not in page] == []
 
 
-@pytest.mark.parametrize(("waves_before", "enough"), [(0, False), (1, False), (2, True)])
-def test_an_interrupt_leaves_whole_rounds_if_they_are_enough(
-    waves_before: int, enough: bool
+@pytest.mark.parametrize(
+    "arguments", [["a.py"], [], ["a.py"] * 27, ["a.py", "a.py", "--rounds", "2"], ["a.py", "no.py"]]
+)
+def test_what_cannot_be_compared_is_refused(on_gpu: Fake, arguments: list[str]) -> None:
+    Path("a.py").write_text("1")
+    assert invoke("compare", *arguments).exit_code == 2
+    assert on_gpu.asked == []
+
+
+def test_without_scipy_a_hint_says_what_to_install(
+    on_gpu: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waves = Waves(Limits(1e9), threshold)
-    machine = Machine([1.0, 1.0], 0.2, 5, at_once=2)
-    for _ in range(waves_before):
-        waves.add(machine.wave())
-    assert waves.cut_short("interrupted") is enough
-    assert waves.end == "interrupted"
+    monkeypatch.setattr(comparing, "find_spec", lambda name: None)
+    done = compare(["1", "1.1"])
+    assert is_error(done.output)
+    assert "pip install 'nvfp4[compare]'" in done.output
 
 
-def test_the_mean_of_a_wave_is_over_its_rounds_and_shapes() -> None:
-    rounds = [Round(1, ((10.0, 40.0), (5.0, 5.0))), Round(1, ((20.0, 20.0), (5.0, 20.0)))]
-    assert mean_times_us(rounds) == pytest.approx([20.0, (5 * 5 * 5 * 20) ** 0.25])
+@pytest.mark.skipif(sys.platform != "linux", reason="CuTe DSL runs on Linux")
+def test_a_kernel_is_emulated_and_compared_with_its_copy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    problem = load_problem()
+    small = ["m: 128; k: 256; l: 1; seed: 1111"]
+
+    def load_small() -> Problem:
+        return replace(problem, tests=small, benchmarks=small)
+
+    monkeypatch.setattr(comparing, "load_problem", load_small)
+    kernel = root / "tests" / "kernels" / "warp_per_row.py"
+    (tmp_path / "copy.py").write_bytes(kernel.read_bytes())
+    done = invoke("compare", str(kernel), str(tmp_path / "copy.py"), "--device", "cpu", "--json")
+    assert done.exit_code == 0, done.output
+    found = as_object(done)
+    assert found["device"]["kind"] == "cpu"
+    one, other = (each["shapes"][0]["counts"] for each in found["counts"])
+    assert one["warp_instructions_total"] == other["warp_instructions_total"] > 0
 
 
-def test_counts_that_both_have_are_compared() -> None:
-    one = {"warp_instructions_total": 200, "bank_conflicts": 0, "divergent_branches": 4}
-    other = {"warp_instructions_total": 150, "bank_conflicts": 8, "divergent_branches": 4}
-    assert count_changes(one, {**other, "sectors_requested": 7}) == {
-        "warp_instructions_total": CountChange(200, 150, -0.25),
-        "bank_conflicts": CountChange(0, 8, None),
-        "divergent_branches": CountChange(4, 4, 0.0),
-    }
+right = """
+import torch
+
+def custom_kernel(data):
+    a, b, sfa, sfb, _, _, c = data
+    table = torch.tensor([0, .5, 1, 1.5, 2, 3, 4, 6, 0, -.5, -1, -1.5, -2, -3, -4, -6],
+        device=a.device)
+    def values(packed, scales):
+        codes = packed.view(torch.uint8).long()
+        each = torch.stack((table[codes & 15], table[codes >> 4]), 2).flatten(1, 2)
+        return each.double() * scales.double().repeat_interleave(16, 1)
+    one, other = values(a, sfa), values(b[:1], sfb[:1])
+    c.copy_((one * other).sum(1, keepdim=True))
+    return c
+"""
+twice = right.replace("    one, other", "    for _ in range(20): values(a, sfa)\n    one, other")
+cases = ["m: 128; k: 256; l: 1; seed: 1", "m: 128; k: 256; l: 2; seed: 2"]
+
+
+def run_judge(texts: Sequence[str], rounds: int) -> tuple[list[Any], list[Any]]:
+    """What the judge's mode says of files: times [rounds][files][cases], and failures."""
+    times: list[Any] = []
+    failures: list[Any] = []
+
+    def note(key: str, value: str) -> None:
+        if key.startswith("round."):
+            times.append(json.loads(value))
+        elif key == "failed":
+            failures.append(json.loads(value))
+
+    bot = Invocation().bot(b"")
+    bot.run_comparison([text.encode() for text in texts], rounds, 3, cases, note)
+    return times, failures
+
+
+def test_processes_of_each_file_take_turns() -> None:
+    times, failures = run_judge([right, twice], rounds=2)
+    assert failures == []
+    assert [[len(file) for file in each] for each in times] == [[2, 2], [2, 2]]
+    assert all(one < other for each in times for one, other in zip(*each, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "case", "message"),
+    [
+        ("raise ValueError('mine')", None, "mine"),
+        (right.replace("return c", "return c * (c.shape[2] < 2)"), 1, "elements are wrong"),
+        (
+            right.replace("def", "calls = []\n\ndef", 1).replace(
+                "    return c", "    calls.append(1)\n    return c * (len(calls) < 5)"
+            ),
+            0,
+            "elements are wrong",
+        ),
+    ],
+    ids=["import", "second case", "later call"],
+)
+def test_a_file_that_fails_is_named_with_its_case(
+    text: str, case: int | None, message: str
+) -> None:
+    times, (failed,) = run_judge([right, text], rounds=1)
+    assert times == []
+    assert (failed["file"], failed["case"]) == (1, case)
+    assert message in failed["message"]

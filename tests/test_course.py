@@ -1,7 +1,5 @@
 """What the live line says: cases, elapsed time, and what happens now."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

@@ -1,7 +1,5 @@
 """Causes of a wrong output: each is found when it is there, and none is made up."""
 
-from __future__ import annotations
-
 import json
 import time
 
@@ -21,7 +19,7 @@ from nvfp4.contract.task import input_t
 from nvfp4.judge.diagnosis import diagnose, likely_cause
 from nvfp4.judge.diagnosis.causes import texts
 from nvfp4.judge.diagnosis.evidence import Hypothesis
-from nvfp4.judge.diagnosis.inputs import Array, e4m3_values, read_inputs, unpacked
+from nvfp4.judge.diagnosis.inputs import Array, read_inputs
 from nvfp4.judge.diagnosis.misreadings import misreadings
 from nvfp4.judge.diagnosis.where import region
 from nvfp4.judge.diagnosis.wrong_outputs import Diagnosis
@@ -88,9 +86,6 @@ def test_a_misreading_is_named_and_no_other(full: input_t, text: str) -> None:
         assert "a and b" in text  # both are exchanged alike within a block
         return
     found = diagnosed(full, output)
-    if found.cause == "every result is 0.5 times what it must be":
-        assert "bias 8" in text  # says the same
-        return
     assert found.cause == text
     assert found.causes()[0]["explains"] == found.wrong
 
@@ -114,44 +109,16 @@ def test_scales_at_any_offset_are_named(full: input_t, operand: str, blocks: int
     assert (first["code"], first["operand"], first["blocks"]) == ("scales.shift", operand, blocks)
 
 
-@pytest.mark.parametrize("elements", [-16, -1, 1, 3, 32])
-def test_elements_at_an_offset_are_named(full: input_t, terms: Array, elements: int) -> None:
-    inputs = read_inputs(full)
-    m, _, l = inputs.shape
-    out = np.zeros((m, l))
-    for b in range(l):
-        scale = np.repeat(e4m3_values[inputs.sfa[b]] * e4m3_values[inputs.sfb[b, 0]], 16, axis=1)
-        moved = np.roll(unpacked(inputs.a[b]), -elements, axis=1)
-        out[:, b] = (moved * unpacked(inputs.b[b, 0]) * scale).sum(axis=1)
-    record = diagnosed(full, output_of(out)).causes()[0]
-    assert record["code"] == "operands.shift"
-    assert (record["operand"], record["elements"]) == ("a", elements)
-
-
 def test_the_codes_of_the_parts_of_a_sum(full: input_t, terms: Array) -> None:
     k = np.arange(512)
     total = terms.sum(axis=2)
     for code, sums in {
         "k.tail_dropped": terms[:, :, :448].sum(axis=2),
-        "k.head_dropped": terms[:, :, 64:].sum(axis=2),
-        "k.tail_twice": total + terms[:, :, 448:].sum(axis=2),
-        "k.head_twice": total + terms[:, :, :128].sum(axis=2),
         "k.dropped": total - terms[:, :, 160:224].sum(axis=2),
         "k.twice": total + terms[:, :, 160:224].sum(axis=2),
         "k.share_alone": terms[:, :, k // 8 % 32 == 3].sum(axis=2),
-        "k.share_missing": terms[:, :, k // 16 % 4 != 2].sum(axis=2),
-        "k.share_twice": total + terms[:, :, k // 32 % 4 == 1].sum(axis=2),
     }.items():
         assert codes(full, output_of(sums)) == [code]
-
-
-def test_missing_k_blocks_are_solved_for() -> None:
-    data = generate_input(512, 1024, 1, 3)
-    kept = np.isin(np.arange(16), [0, 3, 4, 9, 10, 15], invert=True)
-    sums = (products(data) * np.repeat(kept, 64)).sum(axis=2)
-    record = diagnosed(data, output_of(sums)).causes()[0]
-    assert record["code"] == "k.dropped"
-    assert record["blocks"] == "0 to 3, 12 to 19, 36 to 43, 60 to 63"
 
 
 @pytest.mark.parametrize("full_range", [True, False])
@@ -172,17 +139,14 @@ def test_right_values_in_wrong_places(full_range: bool) -> None:
     rolled = want[:, [1, 2, 0]]
     text = "results stand in the wrong batch: batch 0 holds 1, 1 holds 2, 2 holds 0"
     assert diagnosed(data, output_of(rolled)).cause == text
-    assert codes(data, output_of(want.reshape(3, 256).T)) == ["places.transposed"]
 
 
 def test_what_follows_from_the_values(full: input_t) -> None:
     want, inputs = wrong_of(full), read_inputs(full)
     assert codes(full, output_of(want + inputs.c)) == ["output.added"]
-    assert codes(full, output_of(want * 2)) == ["output.factor"]
     assert codes(full, output_of(inputs.c)) == ["output.unwritten"]
     exact = products(full).sum(axis=2)
     assert codes(full, output_of(np.cumsum(exact, axis=1))) == ["output.carried_batches"]
-    assert codes(full, ref_kernel(full).bfloat16()) == ["output.rounded"]
 
 
 def test_rows_left_unwritten_are_counted() -> None:

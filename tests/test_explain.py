@@ -1,7 +1,5 @@
 """`nvfp4 explain`: what a line costs, what it wastes, and how both are shown."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -10,32 +8,32 @@ from typing import Any
 from nvfp4.cli.explain.advice import CostlyLine, costly_lines, kernel_notes
 from nvfp4.cli.explain.listing import Layout, costly_sentences, kernel_heading, listing, short_count
 from nvfp4.cli.explain.records import (
-    Access,
     Code,
     Kernel,
-    Line,
-    Read,
 )
 from nvfp4.cli.problem import Shape
+from nvfp4.records.costs import AccessCost, LineCost, ReadCost
 
 KERNELS = Path(__file__).parent / "explained"
 SHAPE = Shape(128, 1536, 1)
 
 
-def access(opcode: str = "ld.global.b32", **changes: Any) -> Access:
+def access(opcode: str = "ld.global.b32", **changes: Any) -> AccessCost:
     """A coalesced load of 16 bytes by each lane of a thousand warps."""
     return replace(
-        Access(opcode, 16, 1000, 16000, 16000, 0, 0, 0, 0, 16, None, None, []), **changes
+        AccessCost(opcode, 16, 1000, 16000, 16000, 0, 0, 0, 0, 16, None, None, []), **changes
     )
 
 
-def line(number: int = 7, **changes: Any) -> Line:
+def line(number: int = 7, **changes: Any) -> LineCost:
     """A line that a thousand full warps run."""
-    plain = Line("submission.py", number, 1000, 32000, 20, 0, 0, 0.0, [], {"add.s32": 1000}, [], [])
+    plain = LineCost(
+        "submission.py", number, 1000, 32000, 20, 0, 0, 0.0, [], {"add.s32": 1000}, [], []
+    )
     return replace(plain, **changes)
 
 
-def kernel(*lines: Line, **changes: Any) -> Kernel:
+def kernel(*lines: LineCost, **changes: Any) -> Kernel:
     total = sum(each.instructions for each in lines)
     made = Kernel(
         "gemv", [128, 1, 1], [64, 1, 1], 0, 0, 128, 128, 1, total, 20, list(lines), 32, 0, [], [],
@@ -44,11 +42,11 @@ def kernel(*lines: Line, **changes: Any) -> Kernel:
     return replace(made, **changes)
 
 
-def costly(*lines: Line, **changes: Any) -> list[CostlyLine]:
+def costly(*lines: LineCost, **changes: Any) -> list[CostlyLine]:
     return costly_lines([kernel(*lines, **changes)], SHAPE, 5)
 
 
-def only_code(*lines: Line, **changes: Any) -> str:
+def only_code(*lines: LineCost, **changes: Any) -> str:
     """The code of the first advice on the first line."""
     return costly(*lines, **changes)[0].advice[0].code
 
@@ -75,11 +73,11 @@ def test_a_bank_conflict_names_the_lanes() -> None:
 
 
 def test_scales_that_are_loaded_again_are_redundant_and_b_may_be() -> None:
-    again = line(accesses=[access()], reads=[Read("sfa", 16000, 1000)])
+    again = line(accesses=[access()], reads=[ReadCost("sfa", 16000, 1000)])
     assert "each byte of sfa is loaded 16 times by the launch" in costly(again)[0].sentence
     shared = line(8, accesses=[access(sectors=2000, least_sectors=2000)])
-    shared = replace(shared, reads=[Read("b", 16000, 16)])
-    once = line(accesses=[access()], reads=[Read("a", 16000, 16000)])
+    shared = replace(shared, reads=[ReadCost("b", 16000, 16)])
+    once = line(accesses=[access()], reads=[ReadCost("a", 16000, 16000)])
     assert not any(each.advice for each in costly(once, shared))
     too_often = [kernel(replace(shared, accesses=[access()]))]
     assert not costly_lines(too_often, SHAPE, 1)[0].advice  # no row to spare
@@ -90,7 +88,7 @@ def test_scales_that_are_loaded_again_are_redundant_and_b_may_be() -> None:
 def test_an_address_that_stays_is_loop_invariant() -> None:
     stays = line(
         accesses=[access(repeats=900, sectors=1000, least_sectors=1000)],
-        reads=[Read("sfa", 4000, 400)],
+        reads=[ReadCost("sfa", 4000, 400)],
     )
     assert only_code(stays) == "loop_invariant_load"
     moves = replace(stays, accesses=[replace(stays.accesses[0], moves=500)])
@@ -107,7 +105,7 @@ def test_a_branch_pays_for_what_its_warps_wait_for() -> None:
 
 def test_a_line_without_waste_says_what_it_does() -> None:
     opcodes = {"ld.global.L1::no_allocate.v4.b32": 600, "ld.global.v4.b32": 300, "add.s64": 100}
-    (found,) = costly(line(opcodes=opcodes, accesses=[access()], reads=[Read("a", 500, 500)]))
+    (found,) = costly(line(opcodes=opcodes, accesses=[access()], reads=[ReadCost("a", 500, 500)]))
     assert found.sentence == (
         "no waste was found, full sectors, each byte of a once: 90% ld.global.v4.b32, 10% add.s64"
     )

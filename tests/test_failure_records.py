@@ -1,7 +1,5 @@
 """What is told of a failure, what is believed of it, and what the command makes of it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -13,13 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded_verdicts import recorded_verdict
 
+from nvfp4.capture.emulated_gpu import fault_error
 from nvfp4.cli.verdict import TestResult, read_test
 from nvfp4.emulator.errors import MemoryFault, OutOfBounds, SourceLocation
-from nvfp4.emulator.source import SourceLine
+from nvfp4.executor.faults import fault_of
 from nvfp4.judge.clock.timing_checks import Stats, refuse_impossible
 from nvfp4.judge.submission_process import SubmissionFailed
 from nvfp4.records.failures import KEYS, LONGEST_BYTES, LONGEST_CAUSES, Failure, read_failure
 from nvfp4.records.launch_errors import LaunchRefused
+from nvfp4.records.source import SourceLine
 from nvfp4.worker.raised import failure_of
 
 submission = Path("/scratch/submission.py")
@@ -46,7 +46,8 @@ def test_a_fault_has_its_code_its_place_and_its_arguments() -> None:
     where = SourceLocation("gemv", 475, "st.global", (1, 0, 0), (32, 0, 0), line)
     arguments: dict[str, int | str] = {"tensor": "c", "offset": 256}
     fault = OutOfBounds("write outside", where=where, hint="a guard", arguments=arguments)
-    assert failure_of(fault, submission, imported=True).as_plain() == {
+    error = fault_error(fault_of(fault, submission, submission.name, None))
+    assert failure_of(error, submission, imported=True).as_plain() == {
         "code": "kernel.out_of_bounds",
         "message": "write outside",
         "kernel": "gemv",

@@ -1,7 +1,5 @@
 """--json and -o of the commands that judge; the judge itself is replaced by a recorded run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 from recorded_verdicts import recorded_verdict
 
+from nvfp4.cli import invocation as judging
 from nvfp4.cli.display.render import plain_text
-from nvfp4.cli.judging import invocation as judging
 from nvfp4.cli.main import main
 from nvfp4.cli.verdict import Verdict
 

@@ -3,8 +3,6 @@
 Where input is refused it is by the error that its reader declares.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import math

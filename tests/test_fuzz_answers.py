@@ -1,7 +1,5 @@
 """Random answers of a worker: each is read as what it is, or refused."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -14,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nvfp4.cli.b200 import read_counts
+from nvfp4.gpu.timing import CallTime
 from nvfp4.judge.clock.timing_checks import read_time
 from nvfp4.judge.emulated_counts import total_counts
 from nvfp4.judge.submission_process import SubmissionFailed
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
 from nvfp4.records.messages import Called, unpack
-from nvfp4.worker.timing import CallTime
 
 
 @given(

@@ -1,7 +1,5 @@
 """A worker that does not answer as it should, as a process: an answer or SubmissionFailed."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -70,6 +68,8 @@ def answers(folder: Path, steps: list[Any], timeout_s: float = 5.0) -> list[Any]
         patch.setattr(
             submission_process, "start_worker", partial(start_script, folder / "worker.py")
         )
+        patch.setattr(submission_process, "uses_gpu", lambda: True)
+        patch.setattr(SubmissionProcess, "_connect", lambda self, timeout_s: None)
         with SubmissionProcess(submission) as process:
             for _ in range(2):
                 try:

@@ -1,7 +1,5 @@
 """A gate in device memory holds up what another process has queued."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
@@ -10,13 +8,13 @@ import pytest
 import torch
 from conftest import with_the_judge
 
-from nvfp4.shared_memory.device_memory import allocate
-from nvfp4.shared_memory.gate import Gate
+from nvfp4.gpu.device_memory import allocate
+from nvfp4.gpu.gate import Gate
 
 waiting = """
 import sys, torch
-from nvfp4.shared_memory.device_memory import open_memory
-from nvfp4.shared_memory.gate import WaitingSide
+from nvfp4.gpu.device_memory import open_memory
+from nvfp4.gpu.gate import WaitingSide
 
 gate, fd = map(int, sys.argv[1:])
 device = torch.device("cuda", 0)

@@ -4,8 +4,6 @@ The worker's part is played in this process, on a CPU; its calls are computed in
 at the gate as the queue of a device does.
 """
 
-from __future__ import annotations
-
 import itertools
 import threading
 import time
@@ -18,6 +16,7 @@ from conftest import Recorder, make_case
 
 from nvfp4.contract import reference
 from nvfp4.contract.layout import layouts, output_view
+from nvfp4.gpu.buffers import SharedBuffers, output_name
 from nvfp4.judge.clock import gated_clock
 from nvfp4.judge.clock.calibration import Calibration
 from nvfp4.judge.clock.device_limits import DeviceLimits
@@ -30,7 +29,6 @@ from nvfp4.judge.protocol import Exit
 from nvfp4.judge.submission_process import SubmissionFailed
 from nvfp4.records.messages import AwaitQueue, CloseQueue, Done, OpenGate, OpenSet, QueueCalls
 from nvfp4.records.options import Options
-from nvfp4.shared_memory.buffers import SharedBuffers, output_name
 
 pytestmark = pytest.mark.alone  # threads play a device
 
@@ -200,9 +198,16 @@ def clock_of(worker: Worker) -> GatedClock:
     return GatedClock(worker, cpu, time.monotonic() + 60)  # type: ignore[arg-type]
 
 
+class OnHost(OpenedCase):
+    """A case in the host's memory, whose worker has it as one on a GPU has its own."""
+
+    def _is_emulated_on(self, device: torch.device) -> bool:
+        return False
+
+
 def opened_by(worker: Worker) -> OpenedCase:
     setup = CaseSetup(worker, cpu, time.monotonic() + 60)  # type: ignore[arg-type]
-    opened = OpenedCase(setup, case)
+    opened = OnHost(setup, case)
     noted(opened.buffers)
     return opened
 

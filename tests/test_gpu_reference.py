@@ -1,7 +1,5 @@
 """The reference's kernel for a GPU: run by the emulator, and on a GPU where there is one."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

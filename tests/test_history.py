@@ -1,7 +1,5 @@
 """The history of judgements: what is kept, listed, shown again and deleted."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.metadata
 import io
@@ -18,7 +16,15 @@ import pytest
 from bot import root
 from conftest import submissions
 from kept import Judge, content, invoke, is_error, kept_in, named
-from recorded_verdicts import every_verdict, hostile, timed_verdict, verdict_with
+from recorded_verdicts import (
+    every_verdict,
+    hostile,
+    no_prediction,
+    predicted_verdict,
+    prediction,
+    timed_verdict,
+    verdict_with,
+)
 from rich.console import Console
 from screens.verdicts import verdicts
 
@@ -184,6 +190,27 @@ def test_the_log_marks_the_best_on_each_device(history: History) -> None:
     assert [each["id"] for each in only] == [6]
 
 
+def test_the_log_shows_what_a_model_predicts(history: History) -> None:
+    on_h100 = {**prediction, "gpu": "H100", "us": 41.0}
+    for told in ([prediction, prediction], [on_h100], [prediction, no_prediction]):
+        kept_in(history, named(predicted_verdict(*told)))
+    kept_in(history, named(timed_verdict()))
+    with sqlite3.connect(history.path) as database:
+        database.execute("UPDATE judgements SET verdict = '{' WHERE id = 4")
+    listed = json.loads(invoke("log", "--json").output)["judgements"]
+    predicted = {each["id"]: (each["predicted_us"], each["predicted_gpu"]) for each in listed}
+    assert predicted == {
+        1: (pytest.approx(28.9), "B200"),
+        2: (pytest.approx(41.0), "H100"),
+        3: (None, None),
+        4: (None, None),
+    }
+    lines = {line.split()[0]: line for line in invoke("log").output.splitlines() if line}
+    assert " 28.9 " in lines["1"]
+    assert " 41.0 (H100) " in lines["2"]
+    assert "not measured" in invoke("log").output
+
+
 def test_an_empty_log_says_so(data: Path) -> None:
     assert "no judgement is kept" in invoke("log").output
     assert json.loads(invoke("log", "--json").output) == {"judgements": []}
@@ -220,19 +247,6 @@ def test_nothing_hostile_reaches_the_terminal(history: History, text: str) -> No
     assert len(listing.splitlines()) == 6, listing
     exact = json.loads(invoke("show", "--json").output)["submission"]["path"]
     assert exact == verdict.submission.path
-
-
-def test_pruning_keeps_the_newest(history: History) -> None:
-    for number in range(6):
-        text = str(number)
-        kept_in(history, named(timed_verdict(), text=text.encode()), text.encode())
-    assert invoke("log", "--prune", "4").output == "deleted 2 judgements; 4 are left\n"
-    assert [each.id for each in history.entries()] == [6, 5, 4, 3]
-    assert json.loads(invoke("log", "--prune", "1", "--json").output) == {"deleted": 3, "left": 1}
-    assert history.find(6).content == b"5"
-    with sqlite3.connect(history.path) as database:
-        assert database.execute("SELECT count(*) FROM sources").fetchone() == (1,)
-    assert kept_in(history, named(timed_verdict())) == 7  # a number is never used again
 
 
 def test_equal_files_are_stored_once(history: History) -> None:

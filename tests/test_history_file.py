@@ -1,7 +1,5 @@
 """The file of the history: many writers, a killed one, and what becomes of a bad file."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

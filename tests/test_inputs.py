@@ -1,7 +1,5 @@
 """The inputs: the contest's own, told again here, and the full-range ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """A signal keeps what was judged; output that cannot be written ends in a sentence, not a trace."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

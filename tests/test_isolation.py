@@ -1,7 +1,5 @@
 """What a submission can reach of the system it runs on: nothing of others."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

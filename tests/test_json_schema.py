@@ -1,7 +1,5 @@
 """docs/verdict.schema.json describes what the command prints, all of it and nothing else."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

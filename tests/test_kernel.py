@@ -2,8 +2,6 @@
 
 # mypy: allow-untyped-defs
 
-from __future__ import annotations
-
 import contextlib
 import json
 import multiprocessing

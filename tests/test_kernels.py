@@ -4,8 +4,6 @@ Each file of kernels/ is loaded by its path, as a copy of it would be, and its l
 as sm_100a.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache

@@ -1,7 +1,5 @@
 """The rungs of ladder/ as files: what each says of itself, and what it does when it is judged."""
 
-from __future__ import annotations
-
 import ast
 import difflib
 import json
@@ -9,7 +7,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,21 +15,9 @@ import pytest
 from bot import root
 from imports import packages_of
 
-from nvfp4.cli.display.progress import Observer
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging.warnings import warnings_before
-from nvfp4.cli.ladder.measuring import climber
-from nvfp4.cli.ladder.results import (
-    Rung,
-    all_rungs,
-    find_rungs,
-    ladder_folder,
-    no_gpu,
-    own_submission,
-    read_steps,
-    rung_text,
-)
-from nvfp4.cli.problem import load_problem
+from nvfp4.cli.new import ladder_folder, rung_text, rungs
 from nvfp4.contract.reference import (
     check_implementation,
     generate_full_range_input,
@@ -40,11 +25,20 @@ from nvfp4.contract.reference import (
     ref_kernel,
 )
 from nvfp4.tuner.space import load_submission
-from scripts.ladder_page import markdown
+from scripts.ladder_page import (
+    PUBLISHED_US,
+    correlations,
+    draw_climb,
+    files,
+    markdown,
+    merged,
+    read_results,
+    sha256_of,
+)
 
-rungs = {rung.name: rung for rung in all_rungs() if rung.name != own_submission}
-climbs = [[rung for rung in rungs.values() if rung.folder == name] for name in ("cute", "cuda")]
-detours = [rung for rung in rungs.values() if rung.folder == "detours"]
+paths = rungs()
+climbs = [[name for name in paths if name.startswith(f"{kind}/")] for kind in ("cute", "cuda")]
+detours = [name for name in paths if name.startswith("detours/")]
 
 public = {"dataclasses", "functools", "itertools", "torch", "cutlass", "task"}
 """What a rung may import: what Python and the contest's machines have, and the task."""
@@ -58,42 +52,41 @@ anew = {"cute/13_tma_tcgen05", "cuda/10_tcgen05"}
 longest_anew = 310
 
 
-def document(rung: Rung) -> str:
+def document(name: str) -> str:
     """A rung's docstring on one line."""
-    return " ".join((ast.get_docstring(ast.parse(rung_text(rung.name))) or "").split())
+    return " ".join((ast.get_docstring(ast.parse(rung_text(name))) or "").split())
 
 
-def parent(detour: Rung) -> Rung:
+def parent(detour: str) -> str:
     """The rung that a detour starts from, by the first words of its docstring."""
     found = re.match(r"From ([\w/]+): ", document(detour))
     assert found
-    return rungs[found[1]]
+    return found[1]
 
 
-def code(rung: Rung) -> list[str]:
+def code(name: str) -> list[str]:
     """The lines below the docstring."""
-    text = rung_text(rung.name)
+    text = rung_text(name)
     return text.splitlines()[ast.parse(text).body[0].end_lineno or 0 :]
 
 
-def changed_lines(before: Rung, after: Rung) -> int:
+def changed_lines(before: str, after: str) -> int:
     """How many lines of code a diff shows, a changed one once."""
     matcher = difflib.SequenceMatcher(None, code(before), code(after), autojunk=False)
     differing = [each for each in matcher.get_opcodes() if each[0] != "equal"]
     return sum(max(i2 - i1, j2 - j1) for _, i1, i2, j1, j2 in differing)
 
 
-def full_range_fails(rung: Rung) -> bool:
+def full_range_fails(name: str) -> bool:
     """Whether its docstring says that full-range inputs fail, at any k."""
-    return re.search(r"full-range inputs fail(?!, where)", document(rung)) is not None
+    return re.search(r"full-range inputs fail(?!, where)", document(name)) is not None
 
 
-@pytest.mark.parametrize("name", rungs)
+@pytest.mark.parametrize("name", paths)
 def test_a_rung_is_a_complete_submission(name: str) -> None:
     text = rung_text(name)
     assert text.startswith("#!POPCORN leaderboard nvfp4_gemv\n#!POPCORN gpu NVIDIA\n")
-    path = rungs[name].path
-    assert warnings_before(path.read_bytes()) == []
+    assert warnings_before(text.encode()) == []
     assert packages_of(text) <= public
     assert "custom_kernel" in {
         node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)
@@ -101,40 +94,37 @@ def test_a_rung_is_a_complete_submission(name: str) -> None:
     assert len(text.splitlines()) <= (longest_anew if name in anew else longest_file)
 
 
-@pytest.mark.parametrize("name", rungs)
+@pytest.mark.parametrize("name", paths)
 def test_a_rung_says_what_it_buys_and_costs(name: str) -> None:
-    third = "Outcome" if rungs[name].folder == "detours" else "Buys"
+    third = "Outcome" if name in detours else "Buys"
     for part in ("Idea", "Costs", third):
-        assert f" {part}: " in document(rungs[name])
+        assert f" {part}: " in document(name)
 
 
 @pytest.mark.parametrize("climb", climbs, ids=["cute", "cuda"])
-def test_rungs_are_numbered_and_neighbours_differ_by_an_idea(climb: list[Rung]) -> None:
-    numbers = [int(rung.path.stem.partition("_")[0]) for rung in climb]
+def test_rungs_are_numbered_and_neighbours_differ_by_an_idea(climb: list[str]) -> None:
+    numbers = [int(paths[name].stem.partition("_")[0]) for name in climb]
     assert numbers == list(range(1, len(climb) + 1))
     for before, after in pairwise(climb):
-        if after.name not in anew:
-            assert 0 < changed_lines(before, after) <= longest_diff, after.name
+        if after not in anew:
+            assert 0 < changed_lines(before, after) <= longest_diff, after
 
 
-@pytest.mark.parametrize("detour", detours, ids=lambda rung: rung.name)
-def test_a_detour_is_a_small_step_aside(detour: Rung) -> None:
+@pytest.mark.parametrize("detour", detours)
+def test_a_detour_is_a_small_step_aside(detour: str) -> None:
     assert 0 < changed_lines(parent(detour), detour) <= 30
 
 
 def test_published_times_are_those_of_rungs() -> None:
-    published = [rung for rung in rungs.values() if rung.published_us]
-    assert len(published) == 14
-    assert min(published, key=lambda rung: rung.published_us or 0).name == "cuda/09_per_shape"
+    assert set(PUBLISHED_US) < set(paths)
+    assert min(PUBLISHED_US, key=PUBLISHED_US.__getitem__) == "cuda/09_per_shape"
 
 
-def test_a_rung_is_found_by_its_name_and_without_its_number() -> None:
-    wanted = rungs["cute/07_split_k_warp"]
-    for name in ("cute/07_split_k_warp", "cute/split_k_warp", "ladder/cute/07_split_k_warp.py"):
-        assert find_rungs([name]) == [wanted]
-        assert rung_text(name) == wanted.path.read_text()
-    assert find_rungs(["cuda", "cute/template"]) == [rungs["cute/01_template"], *climbs[1]]
-    assert find_rungs([])[-1].name == own_submission
+@pytest.mark.parametrize(
+    "name", ["cute/07_split_k_warp", "cute/split_k_warp", "ladder/cute/07_split_k_warp.py"]
+)
+def test_a_rung_is_found_by_its_name_and_without_its_number(name: str) -> None:
+    assert rung_text(name) == paths["cute/07_split_k_warp"].read_text()
 
 
 @pytest.mark.parametrize(
@@ -144,6 +134,7 @@ def test_a_rung_is_found_by_its_name_and_without_its_number() -> None:
         ("split_k_warp", "cute/split_k_warp"),
         ("detours/prefetching", "detours/prefetch"),
         ("?", "cute/01_template"),
+        ("cuda", "cuda/"),
     ],
 )
 def test_an_unknown_name_is_answered_with_those_like_it(name: str, near: str) -> None:
@@ -152,23 +143,47 @@ def test_an_unknown_name_is_answered_with_those_like_it(name: str, near: str) ->
     assert near in refused.value.hint
 
 
-def test_a_folder_is_no_text() -> None:
-    with pytest.raises(SetupError, match="folder"):
-        rung_text("cuda")
-
-
-def test_the_page_shows_what_was_found_of_the_files_as_they_are() -> None:
-    """`nvfp4 ladder --state ladder/results.json` and `scripts.ladder_page` make it so."""
-    steps = read_steps(ladder_folder() / "results.json")
-    assert {name: step.sha256 for name, step in steps.items()} == {
-        rung.name: rung.sha256 for rung in all_rungs()
+def test_the_page_shows_the_results_of_the_files_as_they_are() -> None:
+    """`nvfp4 batch ladder submission.py` and `scripts.ladder_page` make it so."""
+    results = read_results()
+    assert {name: each["sha256"] for name, each in results.items()} == {
+        name: sha256_of(path) for name, path in files().items()
     }
-    assert markdown(all_rungs(), steps) in (ladder_folder() / "README.md").read_text()
-    for rung in rungs.values():
-        judged = steps[rung.name].on[no_gpu]
-        assert judged.passed
-        assert judged.tests == 20
-        assert judged.full_range != full_range_fails(rung), rung.name
+    assert markdown(results) in (ladder_folder() / "README.md").read_text()
+    for name in paths:
+        assert results[name]["full_range"] != full_range_fails(name), name
+
+
+def verdict(name: str, **score: Any) -> dict[str, Any]:
+    """A line of a batch that judged a rung; nothing is counted unless emulated."""
+    call = {"warp_instructions_total": 64, "sectors_requested": 6, "sectors_distinct": 2}
+    emulation = None if score["geomean_us"] else call
+    return {
+        "passed": True,
+        "submission": {"sha256": sha256_of(paths[name])},
+        "device": {"name": "NVIDIA H100", "retargeted": [{}]},
+        "tests": [{"inputs": "contest", "status": "pass"}, {"inputs": "full", "status": "fail"}],
+        "benchmarks": [{"spec": "m: 2; k: 16; l: 4; seed: 1", "emulation": emulation}],
+        "score": {"predicted": {"us": 9.0, "low_us": 8.0, "high_us": 10.0}, **score},
+    }
+
+
+def test_the_page_takes_what_passed_in_a_batch(tmp_path: Path) -> None:
+    changed = {"cute/01_template": {"sha256": "of another file", "us": {}}}
+    names = ["cute/12_one_asm", "cuda/01_naive", "cuda/08_fused"]
+    judged = [verdict(name, geomean_us=10.0 + index) for index, name in enumerate(names)]
+    judged += [verdict(name, geomean_us=None) for name in names]
+    judged += [{**verdict("cute/02_scales_once", geomean_us=1.0), "passed": False}]
+    results = merged(changed, iter(judged))
+    assert set(results) == set(names)
+    assert correlations(results) == {"NVIDIA H100": (0.5, 3)}
+    page = markdown(results)
+    row = "| fail | 16.00 | 3.00 | 11.0* | 9.0 (8.0-10.0) | 2000 |"
+    assert f"[01_naive](cuda/01_naive.py) {row}" in page
+    assert "[01_template](cute/01_template.py) |  |  |  |  |  | 100 |" in page
+    pytest.importorskip("matplotlib")
+    draw_climb(results, tmp_path / "climb.svg")
+    assert "measured, NVIDIA H100" in (tmp_path / "climb.svg").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -181,45 +196,44 @@ def emulation() -> Iterator[Any]:
         yield active
 
 
-@pytest.mark.parametrize("name", [name for name in rungs if "cutlass" in rung_text(name)])
+@pytest.mark.parametrize("name", [name for name in paths if "cutlass" in rung_text(name)])
 def test_a_rung_in_cute_dsl_is_right_on_a_small_shape(name: str, emulation: Any) -> None:
     """With two batches, on full-range inputs where it is to pass those."""
-    rung = rungs[name]
-    generate = generate_input if full_range_fails(rung) else generate_full_range_input
+    generate = generate_input if full_range_fails(name) else generate_full_range_input
     data = generate(128, 640, 2, seed=1111)
     data[-1].fill_(float("nan"))
     emulation.clear()
     passed, message = check_implementation(
-        data, load_submission(rung.path).custom_kernel(data), ref_kernel(data)
+        data, load_submission(paths[name]).custom_kernel(data), ref_kernel(data)
     )
     assert passed, message
     (report,) = emulation.launches
     assert report.ctas_run == report.ctas_total
 
 
+def judged(words: list[str], output: Path) -> dict[str, Any]:
+    """What a command says of a file, as JSON."""
+    command = [sys.executable, "-m", "nvfp4", *words, "--device", "cpu", "-o", str(output)]
+    subprocess.run(command, cwd=root)
+    said: dict[str, Any] = json.loads(output.read_text())
+    return said
+
+
 @pytest.mark.corpus
-@pytest.mark.parametrize("name", rungs)
-def test_every_rung_passes_with_the_counts_that_are_known_of_it(name: str) -> None:
-    if rungs[name].folder == "cute":
+@pytest.mark.parametrize("name", paths)
+def test_every_rung_passes_with_the_counts_that_are_known_of_it(name: str, tmp_path: Path) -> None:
+    if name.startswith("cute/"):
         pytest.importorskip("cutlass")
-    known = read_steps(ladder_folder() / "results.json")[name]
-    climbing = climber(load_problem(), "cpu", "contest", False, lambda: nullcontext(Observer()))
-    (step,) = climbing.climb([rungs[name]], {})
-    found, expected = step.on[no_gpu], known.on[no_gpu]
-    assert (found.passed, found.full_range) == (True, expected.full_range), found.message
-    assert step.counts
-    assert known.counts
-    assert step.counts.instructions == pytest.approx(known.counts.instructions, rel=0.1)
-    assert step.counts.registers
-    assert step.counts.warps_per_sm
+    said = judged(["eval", str(paths[name])], tmp_path / "verdict.json")
+    assert said["passed"], said["decided_by"]
+    found, known = merged({}, iter([said]))[name], read_results()[name]
+    assert found["full_range"] == known["full_range"]
+    assert found["instructions"] == pytest.approx(known["instructions"], rel=0.1)
 
 
 @pytest.mark.corpus
 def test_the_last_rung_in_cuda_sums_in_f16_where_k_is_2048(tmp_path: Path) -> None:
-    verdict = tmp_path / "verdict.json"
-    path = rungs["cuda/09_per_shape"].path
-    command = ["-m", "nvfp4", "check", str(path), "--shape", "128,2048,1", "--device", "cpu"]
-    ended = subprocess.run([sys.executable, *command, "-o", str(verdict)], cwd=root)
-    assert ended.returncode == 1
-    (test,) = json.loads(verdict.read_text())["tests"]
+    path = str(paths["cuda/09_per_shape"])
+    said = judged(["check", path, "--shape", "128,2048,1"], tmp_path / "verdict.json")
+    (test,) = said["tests"]
     assert test["failure"]["code"] == "output.mismatch"

@@ -1,7 +1,5 @@
 """Further calls: how many there are, what they get, and what is said of those that are missing."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -38,7 +36,7 @@ class Opened:
     def mark(self) -> dict[str, str]:
         return {}
 
-    def call_again(self, contents: Callable[[], Contents], runs: bool) -> None:
+    def call_again(self, contents: Callable[[], Contents]) -> None:
         full = bool((contents().data[0].view(torch.uint8) > 3).any())
         self.calls.append(full)
         time.sleep(self._takes_s)

@@ -1,7 +1,5 @@
 """Which module may import which, read from the source: arrows point downward only."""
 
-from __future__ import annotations
-
 import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -15,7 +13,7 @@ imported = graph()
 layers = (
     ("records",),
     ("contract", "capture", "emulator"),
-    ("shared_memory", "retarget", "emulation", "sandbox"),
+    ("gpu", "retarget", "emulation", "sandbox"),
     ("retargeting", "model"),
     ("worker",),
     ("executor",),
@@ -32,12 +30,23 @@ below = {
 below["cli"] = {"records"}
 """The command starts processes; it imports none of what they run."""
 
-reading_ptx = {"nvfp4.emulator.errors", "nvfp4.emulator.names", "nvfp4.emulator.source"}
+reading_ptx = {"nvfp4.emulator.errors", "nvfp4.records.names", "nvfp4.records.source"}
 """What PTX is read with, besides emulator/ptx: its errors, names and lines of source."""
 
 
 order_in_the_emulator = (
-    *("source", "names", "errors", "report", "cost", "loops", "ptx", "arithmetic"),
+    *(
+        "source",
+        "names",
+        "errors",
+        "work",
+        "report",
+        "software",
+        "cost",
+        "loops",
+        "ptx",
+        "arithmetic",
+    ),
     *("state", "instructions", "compiler", "execution", "listing", "rendering", "", "preparation"),
 )
 """Folders and modules of the emulator, each of which may import its own and what stands before."""
@@ -100,12 +109,28 @@ def test_there_is_no_import_circle() -> None:
     assert len(list(TopologicalSorter(imported).static_order())) == len(everything)
 
 
-def test_there_is_no_circle_of_folders() -> None:
-    arrows = {
-        name: {folder_of(each) for one in members(name) for each in imported[one]} - {"", name}
-        for name in below
-    }
-    assert len(list(TopologicalSorter(arrows).static_order())) == len(below)
+def arrows_in(folder: str) -> dict[str, set[str]]:
+    """What each folder and module right below a folder imports of the others there."""
+    depth = folder.count(".") + 2
+    inside = [name for name in everything if name.startswith(f"{folder}.")]
+    arrows: dict[str, set[str]] = {}
+    for name in inside:
+        own = ".".join(name.split(".")[:depth])
+        others = {".".join(each.split(".")[:depth]) for each in imported[name] & set(inside)}
+        arrows.setdefault(own, set()).update(others - {own})
+    return arrows
+
+
+@pytest.mark.parametrize("folder", sorted({name.rpartition(".")[0] for name in everything} - {""}))
+def test_there_is_no_circle_of_folders_at_any_depth(folder: str) -> None:
+    arrows = arrows_in(folder)
+    assert len(list(TopologicalSorter(arrows).static_order())) == len(arrows)
+
+
+def test_the_judge_does_not_import_the_worker() -> None:
+    """It distrusts that process; what both know is in records and gpu."""
+    found = {each for name in members("judge") for each in imported[name]}
+    assert not [each for each in found if folder_of(each) == "worker"]
 
 
 def test_records_import_the_standard_library_alone() -> None:

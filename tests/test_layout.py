@@ -1,7 +1,5 @@
 """How tensors lie in memory, and how they get there and back."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given

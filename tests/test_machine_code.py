@@ -1,7 +1,5 @@
 """Machine code of the emulator's loops: trusted code compiles what executors begin with."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What only the submission's own process says is shown as that, wherever it is shown."""
 
-from __future__ import annotations
-
 import io
 import json
 from dataclasses import replace
@@ -14,8 +12,6 @@ from recorded_verdicts import recorded_verdict
 from rich.console import Console
 
 from nvfp4.cli.batch.progress import result_line
-from nvfp4.cli.compare.results import Counted, File
-from nvfp4.cli.compare.tables import show_result
 from nvfp4.cli.display.benchmark_tables import benchmark_columns
 from nvfp4.cli.display.sentences import closing_line, finding_lines
 from nvfp4.cli.history.database import History
@@ -25,7 +21,7 @@ from nvfp4.cli.judging.warnings import warnings_of
 from nvfp4.cli.verdict import Submission, Verdict, no_result, read_benchmark, read_test
 from nvfp4.judge.findings import findings_of
 from nvfp4.records.failures import Finding
-from nvfp4.records.messages import Called
+from nvfp4.records.messages import Called, Ended
 
 why = "its process says: host code reads c"
 
@@ -77,18 +73,6 @@ def test_a_line_of_a_batch_marks_it(emulated: Verdict) -> None:
     assert "unverified" in result_line(line).plain
 
 
-def test_a_comparison_of_counts_marks_the_file(emulated: Verdict) -> None:
-    counts = [[each.emulation for each in emulated.benchmarks]] * 2
-    specs = [each.spec for each in emulated.benchmarks]
-    marks: list[list[str | None]] = [[None] * len(specs), [why] * len(specs)]
-    files = [File(name, Submission(f"{name}.py", "0" * 64), b"") for name in ("A", "B")]
-    result = Counted(specs, counts, marks, [None] * len(counts))
-    text = shown(show_result, files, result, 1.0)
-    assert "(unverified)" in text
-    (compared,) = result.as_json(files)["counts"]
-    assert compared["shapes"][0]["unverified"] == {"baseline": None, "file": why}
-
-
 def test_a_finding_says_whose_word_it_is(emulated: Verdict) -> None:
     found = Finding("shared_race", "a race", file="mine.py", line=3, count=1)
     for teller, said in (("judge", False), ("submission", True)):
@@ -99,19 +83,17 @@ def test_a_finding_says_whose_word_it_is(emulated: Verdict) -> None:
 
 
 class Opened:
-    """A case whose launches the judge has run, with a note of host code."""
+    """A case whose host code has said something of a stream."""
 
     output_dtype = torch.float16
     error_share = 0.0
-    own_notes: Any = None
+    ended = Ended([], [["unjoined_stream", "it did"]], "", "", {}, {}, [])
 
 
 def test_findings_of_kernels_that_the_judge_ran_are_its_own() -> None:
     listed = [{"code": each, "message": "it did"} for each in ("shared_race", "unjoined_stream")]
     called = Called(1.0, 1.0, False, "float16", [{"findings": listed}])
     opened: Any = Opened()
-    assert {each.told_by for each in findings_of(opened, called)} == {"submission"}
-    opened.own_notes = {("unjoined_stream", "it did")}
     assert [each.told_by for each in findings_of(opened, called)] == ["judge", "submission"]
 
 

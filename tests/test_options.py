@@ -1,6 +1,6 @@
 """An option stands in its click declaration and in `Options`, and reaches every process."""
 
-from __future__ import annotations
+from __future__ import annotations  # the record's readers look at the text of a type
 
 import ast
 import json
@@ -14,10 +14,10 @@ import click
 import pytest
 from bot import root
 
-from nvfp4.cli import parameters
+from nvfp4.cli import invocation, parameters
 from nvfp4.cli.batch.options import BatchOptions
-from nvfp4.cli.judging import bot, invocation
-from nvfp4.cli.judging.invocation import Invocation
+from nvfp4.cli.invocation import Invocation
+from nvfp4.cli.judging import bot
 from nvfp4.records import options
 from nvfp4.records.options import Options
 
@@ -84,7 +84,7 @@ def test_a_new_option_reaches_the_command_the_judge_the_worker_and_a_batch(
 
 
 def test_a_process_reads_what_another_was_told() -> None:
-    told = replace(Options(), device="cpu", timeout_s=7.5, strict=True, keep="/folder", name="x.py")
+    told = replace(Options(), device="cpu", timeout_s=7.5, strict=True, name="x.py")
     code = "from nvfp4.records.options import *; print(options_of_environment())"
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -1,7 +1,5 @@
 """What the contest's bot gets, and what a wheel holds."""
 
-from __future__ import annotations
-
 import re
 
 from bot import problem, root

@@ -1,16 +1,13 @@
 """What the judge reads in a folder that a submission can write: plain files, nothing else."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
 import pytest
 
+from nvfp4.records.hangs import stack_of_hang
 from nvfp4.records.reading import open_plain_file, read_plain_file
-from nvfp4.worker.hangs import stack_of_hang
-from nvfp4.worker.listings import longest_bytes, most_bytes, take_listings
-from nvfp4.worker.request_state import RequestState, last_state
+from nvfp4.records.request_state import RequestState, last_state
 
 
 @pytest.fixture
@@ -54,39 +51,6 @@ def test_descriptors_are_closed_when_a_file_is_refused(folder: Path) -> None:
     assert read_plain_file(folder, "pipe", 1) is None
     assert read_plain_file(folder, "none/file", 1) is None
     assert len(os.listdir("/proc/self/fd")) == before
-
-
-def test_listings_come_from_plain_folders_alone(folder: Path, tmp_path: Path) -> None:
-    calls = folder / "kept"
-    (calls / "1").mkdir(parents=True)
-    (calls / "1" / "1_k.ptx").write_text("listing")
-    (calls / "1" / "link.ptx").symlink_to(tmp_path / "secret" / "file")
-    os.mkfifo(calls / "1" / "pipe.ptx")
-    (tmp_path / "secret" / "own.ptx").write_text("hush")
-    (calls / "2").symlink_to(tmp_path / "secret")
-    with open(calls / "1" / "long.ptx", "wb") as file:
-        file.truncate(2 * longest_bytes)
-    take_listings(calls, tmp_path / "out")
-    copies = {path.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("*.ptx")}
-    assert copies == {Path("1/1_k.ptx"), Path("1/long.ptx")}
-    assert (tmp_path / "out" / "1" / "long.ptx").stat().st_size == longest_bytes
-
-
-def test_listings_are_so_long_together_and_no_longer(folder: Path, tmp_path: Path) -> None:
-    (folder / "kept" / "1").mkdir(parents=True)
-    for number in range(10):
-        with open(folder / "kept" / "1" / f"{number}.ptx", "wb") as file:
-            file.truncate(longest_bytes)
-    take_listings(folder / "kept", tmp_path / "out")
-    assert sum(path.stat().st_size for path in (tmp_path / "out").rglob("*.ptx")) == most_bytes
-
-
-def test_no_listings_come_through_a_link(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "secret" / "1").mkdir()
-    (tmp_path / "secret" / "1" / "own.ptx").write_text("hush")
-    (folder / "kept").symlink_to(tmp_path / "secret")
-    take_listings(folder / "kept", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
 
 
 def test_links_and_pipes_say_nothing_of_a_process_that_ended(folder: Path) -> None:

@@ -1,7 +1,5 @@
 """Processes and all that they have started are stopped and killed, whatever they do meanwhile."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -15,10 +13,7 @@ import pytest
 from conftest import process_state, with_the_judge
 
 from nvfp4.sandbox.isolation import (
-    Adopted,
-    StoppedTree,
     adopt_orphans,
-    children_of,
     descendants,
     kill_tree,
     stop_tree,
@@ -150,61 +145,3 @@ def test_a_signal_that_ends_a_process_between_is_told(tmp_path: Path) -> None:
         waiting, *_ = descendants(process.pid)
         os.kill(waiting, signal.SIGKILL)
         assert process.wait(timeout=10) == -signal.SIGKILL
-
-
-def test_what_a_tree_starts_while_it_goes_on_is_stopped_with_it_again() -> None:
-    forks = (
-        "import os, time\nwhile input():\n    os.fork() or time.sleep(60)\n    print(1, flush=True)"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", forks], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    into, out = process.stdin, process.stdout
-    assert into and out
-    tree = StoppedTree()
-    try:
-        tree.stop(process.pid)
-        assert wait_for(lambda: process_state(process.pid) == "T")
-        tree.go_on()
-        assert wait_for(lambda: process_state(process.pid) == "S")
-        into.write(b"another\n")
-        into.flush()
-        assert out.readline() == b"1\n"
-        tree.stop(process.pid)
-        (child,) = children_of(process.pid)
-        assert wait_for(lambda: process_state(child) == "T")
-        tree.go_on()
-        assert wait_for(lambda: process_state(child) == "S")
-    finally:
-        for pid in descendants(process.pid):
-            os.kill(pid, signal.SIGKILL)
-        process.kill()
-        process.wait()
-        into.close()
-        out.close()
-
-
-def test_what_outlives_its_parent_is_stopped_and_what_was_there_before_is_not() -> None:
-    leaves = (
-        "import os, time\n"
-        "if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n"
-        "        print(os.getpid(), flush=True)\n        time.sleep(60)\n    os._exit(0)\n"
-        "os.wait()\ntime.sleep(60)"
-    )
-    adopt_orphans()
-    before = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    adopted = Adopted()
-    parent = subprocess.Popen([sys.executable, "-c", leaves], stdout=subprocess.PIPE)
-    assert parent.stdout
-    orphan = 0
-    try:
-        orphan = int(parent.stdout.readline())
-        assert wait_for(lambda: orphan in children_of(os.getpid()))
-        adopted.stop()
-        assert wait_for(lambda: process_state(orphan) == "T")
-        assert process_state(before.pid) != "T"
-    finally:
-        for pid in filter(None, (orphan, parent.pid, before.pid)):
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-        parent.stdout.close()

@@ -1,7 +1,5 @@
 """The lines that reach the bot: escaped, cut, and never more than a pipe holds."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The README and the pages of docs/ name everything that a participant can type or read."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

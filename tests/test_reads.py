@@ -1,7 +1,5 @@
 """Kernels that read memory as fast as can be, and the floor that follows from them."""
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess
@@ -19,12 +17,12 @@ from bot import root
 from conftest import with_the_judge
 
 from nvfp4 import emulator
+from nvfp4.gpu.timing import CallTime, flushes
 from nvfp4.judge.clock import calibration
 from nvfp4.judge.clock import reads as reads_module
 from nvfp4.judge.clock.calibration import calibrate
 from nvfp4.judge.clock.device_limits import DeviceLimits
 from nvfp4.judge.clock.reads import Read, Reads, module, ways
-from nvfp4.worker.timing import CallTime, flushes
 
 cpu = torch.device("cpu")
 

@@ -1,7 +1,5 @@
 """One byte outside a tensor of the judge is a fault, before and past it, in every shape."""
 
-from __future__ import annotations
-
 import gc
 import struct
 from collections.abc import Iterator
@@ -17,8 +15,8 @@ from nvfp4.capture.torch_memory import ProcessMemory
 from nvfp4.contract.layout import input_names, names
 from nvfp4.emulator.errors import OutOfBounds, ReadOnlyMemory
 from nvfp4.emulator.state.memory import RED_ZONE_BYTES, isolated
+from nvfp4.gpu.buffers import SharedBuffers, create_buffers, output_name
 from nvfp4.records.launch import Buffer, Launch
-from nvfp4.shared_memory.buffers import SharedBuffers, create_buffers, output_name
 
 _task = yaml.safe_load((root / "task.yml").read_text())
 SHAPES = sorted({(t["m"], t["k"], t["l"]) for t in _task["tests"] + _task["benchmarks"]})

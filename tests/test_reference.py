@@ -1,7 +1,5 @@
 """The reference: exact, rounded once, small in memory; and the tolerance of the check."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

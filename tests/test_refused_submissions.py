@@ -1,7 +1,5 @@
 """Whole submissions that are refused something, which leaves the verdict unclear."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -103,17 +101,14 @@ def test_too_many_threads_of_what_is_emulated_fail(tmp_path: Path) -> None:
     assert exit_code == 1, output
 
 
-@pytest.mark.parametrize("command", [["explain"], ["debug", "--row", "0"]])
 @pytest.mark.parametrize(
     ("lines", "exit_code"),
     [(timed.format("raise ValueError('tuning failed')"), 3), ("raise ValueError('mine')", 1)],
 )
-def test_other_commands_end_as_a_verdict_would(
-    command: list[str], lines: str, exit_code: int, tmp_path: Path
-) -> None:
+def test_explain_ends_as_a_verdict_would(lines: str, exit_code: int, tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(of_torch(lines))
-    done = CliRunner().invoke(main, [*command, str(path), "--shape", "128,256,1"])
+    done = CliRunner().invoke(main, ["explain", str(path), "--shape", "128,256,1"])
     assert done.exit_code == exit_code, done.output
 
 

@@ -1,7 +1,5 @@
 """Tables from verdicts made by hand, as far as the texts in screens/ do not show them."""
 
-from __future__ import annotations
-
 import io
 import re
 from dataclasses import replace

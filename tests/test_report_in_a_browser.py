@@ -1,7 +1,5 @@
 """A report in Chromium, where there is one: on a desktop and a phone, in light and in dark."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

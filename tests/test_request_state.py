@@ -1,7 +1,5 @@
 """What is known of a request that a submission's process did not live to answer."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 import time
@@ -11,7 +9,7 @@ import pytest
 
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.messages import Call
-from nvfp4.worker.request_state import RequestState, StateWriter, last_state
+from nvfp4.records.request_state import RequestState, StateWriter, last_state
 
 
 @pytest.fixture

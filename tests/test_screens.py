@@ -1,7 +1,5 @@
 """What a user sees, as text in tests/screens: on terminals of three widths, and piped."""
 
-from __future__ import annotations
-
 import fcntl
 import io
 import os

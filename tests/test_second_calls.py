@@ -1,7 +1,5 @@
 """What is kept from call to call is found out without a GPU, too."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Submissions that are right for the contest's shapes alone pass; see specialised/README.md."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Statistics of timings, at their edges too."""
 
-from __future__ import annotations
-
 import math
 import statistics
 

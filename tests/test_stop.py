@@ -1,7 +1,5 @@
 """A judge that is stopped clears away: no worker, no folder, whoever stops it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

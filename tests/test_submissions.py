@@ -4,8 +4,6 @@ One run of the judge takes all of them: ``custom_kernel`` is another function of
 for every m. So each also proves that what was judged before it and after it is not lost.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import time

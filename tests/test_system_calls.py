@@ -1,7 +1,5 @@
 """System calls that the kernel refuses to a submission, and those that it must not."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import json

@@ -1,7 +1,5 @@
 """What a submission writes reaches a terminal as text, and bounded."""
 
-from __future__ import annotations
-
 import io
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Timers, the limits of a device, and what the judge refuses to believe."""
 
-from __future__ import annotations
-
 import math
 import time
 
@@ -9,12 +7,12 @@ import pytest
 import torch
 
 from nvfp4.contract.reference import default_device
+from nvfp4.gpu.timing import CpuTimer, CudaTimer, call_timer, flushes
 from nvfp4.judge.clock.calibration import calibrate
 from nvfp4.judge.clock.device_limits import DeviceLimits, measure_limits
 from nvfp4.judge.facts import device_facts
 from nvfp4.judge.modes import schedules
 from nvfp4.records.options import Options
-from nvfp4.worker.timing import CpuTimer, CudaTimer, call_timer, flushes
 
 pytestmark = pytest.mark.alone
 

@@ -1,12 +1,11 @@
 """What the judge refuses to believe of the times a submission's process sends."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 
 import pytest
 
+from nvfp4.gpu.timing import CallTime
 from nvfp4.judge.clock.device_limits import DeviceLimits
 from nvfp4.judge.clock.gated_clock import first_consistent_estimate
 from nvfp4.judge.clock.timing_checks import (
@@ -24,7 +23,6 @@ from nvfp4.judge.clock.timing_checks import (
 )
 from nvfp4.judge.submission_process import SubmissionFailed
 from nvfp4.records.messages import Called
-from nvfp4.worker.timing import CallTime
 
 limits = DeviceLimits(read_gbps=1000.0, empty_ns=2000.0, settle_ns=10_000.0)
 

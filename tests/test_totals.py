@@ -1,7 +1,5 @@
 """What a submission's processes take together: memory, also of no process, and disk."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -16,7 +14,6 @@ import pytest
 from conftest import with_the_judge
 
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
-from nvfp4.records.launch_records import Malformed, outbox_bytes, read_call
 from nvfp4.sandbox import isolation, machine, taken, totals
 from nvfp4.sandbox.taken import size_bytes
 from nvfp4.sandbox.totals import Totals
@@ -321,25 +318,3 @@ def test_a_scratch_folder_of_any_depth_is_removed(tmp_path: Path) -> None:
         os.chdir(here)
     process.__exit__()
     assert not process.scratch.exists()
-
-
-def call_of(texts: list[list[int]], writes: list[list[int]]) -> dict:
-    """A record with these texts and bytes that are set."""
-    step = {"regions": [], "writes": writes, "variables": [], "launch": None}
-    return {
-        "base": 1 << 20,
-        "texts": texts,
-        "steps": [step],
-        "output": 1 << 20,
-        "dtype": "float16",
-        "strides": [2, 2, 2],
-    }
-
-
-def test_a_record_hands_over_no_more_than_the_outbox_holds() -> None:
-    whole = [outbox_bytes, 0]
-    assert read_call(call_of([whole], [])).texts
-    byte, all_of_it = [1 << 20, 1, 0], [1 << 20, *whole]
-    for texts, writes in (([whole] * 2, []), ([whole], [byte]), ([], [all_of_it] * 2)):
-        with pytest.raises(Malformed, match="more bytes than there are"):
-            read_call(call_of(texts, writes))

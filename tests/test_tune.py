@@ -1,8 +1,5 @@
 """``nvfp4 tune`` without a GPU: a bench that pretends stands in for one."""
 
-from __future__ import annotations
-
-import json
 import random
 import sys
 from pathlib import Path
@@ -125,29 +122,8 @@ def test_the_fastest_is_written_to_the_table_of_the_device(submission: Path) -> 
     assert submission.read_text() == source.replace("(64, 64, 1): Split(1),", new)
 
 
-def test_an_interrupted_search_goes_on_where_it_stopped(submission: Path, tmp_path: Path) -> None:
-    kept = ("--state", str(tmp_path / "state.json"), "--calls", "24")
-    first, second = Pretended(stop_after=30), Pretended()
-    assert tune(submission, *kept, bench=first) == 130
-    assert tune(submission, *kept, bench=second) == 0
-    assert first.timed + second.timed == [1, 2, 4, 16] * 3 + [2, 4] * 21
-    third = Pretended()
-    assert tune(submission, *kept, bench=third) == 0
-    assert third.timed == []
-    assert third.checked == [1, 2, 4, 8, 16]
-
-
-def test_timings_of_another_kernel_or_gpu_do_not_count(submission: Path, tmp_path: Path) -> None:
-    kept = ("--state", str(tmp_path / "state.json"), "--calls", "6")
-    assert tune(submission, *kept, "--write") == 0
-    same, changed, elsewhere = Pretended(), Pretended(), Pretended()
-    assert tune(submission, *kept, bench=same) == 0
-    assert same.timed == []  # the table that was written is not part of the kernel
-    submission.write_text(source.replace("return data", "return data[6]"))
-    assert tune(submission, *kept, bench=changed) == 0
-    elsewhere.name = "another GPU"
-    assert tune(submission, *kept, bench=elsewhere) == 0
-    assert changed.timed == elsewhere.timed != []
+def test_an_interrupt_ends_with_130(submission: Path) -> None:
+    assert tune(submission, "--calls", "24", bench=Pretended(stop_after=30)) == 130
 
 
 def test_no_right_configuration_ends_with_1_and_writes_nothing(
@@ -200,53 +176,6 @@ def test_a_table_that_cannot_be_written_is_found_out_before_the_search(
     assert bench.checked == []
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "",
-        "{",
-        "[]",
-        "[[",
-        '{"gpu": {"k": {"1,64,1": {"4": [NaN]}}}}',
-        '{"a": 1}',
-        "\x00",
-        "[" * 9999,
-    ],
-)
-def test_a_state_file_with_something_else_is_refused(
-    content: str, submission: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    state = tmp_path / "state.json"
-    state.write_text(content)
-    assert tune(submission, "--state", str(state)) == 2
-    assert "does not hold the timings of an earlier run" in capsys.readouterr().err
-    assert state.read_text() == content
-
-
-def test_a_state_that_cannot_be_written_is_found_out_before_the_search(
-    submission: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bench = Pretended()
-    assert tune(submission, "--state", str(tmp_path / "none" / "s.json"), bench=bench) == 2
-    assert "cannot write" in capsys.readouterr().err
-    assert bench.checked == []
-
-
-def test_the_state_is_json_that_names_gpu_shape_and_configuration(
-    submission: Path, tmp_path: Path
-) -> None:
-    state = tmp_path / "state.json"
-    tune(submission, "--state", str(state), "--calls", "6")
-    [kernels] = [json.loads(state.read_text())["pretended GPU"]]
-    [shapes] = kernels.values()
-    assert {name: len(times) for name, times in shapes["64,64,1"].items()} == {
-        "1/none": 3,
-        "2/none": 6,
-        "4/none": 6,
-        "16/last": 3,
-    }
-
-
 def test_a_submission_that_does_not_import_is_refused(submission: Path) -> None:
     submission.write_text("raise SystemExit(3)")
     with pytest.raises(TuneError, match="does not run by itself: SystemExit: 3"):
@@ -288,7 +217,7 @@ def test_no_cuda_device_ends_with_2_and_a_hint_in_any_folder(
 
 
 def test_the_command_hands_everything_to_the_tuner(
-    submission: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    submission: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: dict[str, Any] = {}
 
@@ -300,11 +229,10 @@ def test_the_command_hands_everything_to_the_tuner(
             return 1
 
     monkeypatch.setattr(nvfp4.cli.tuning.subprocess, "Popen", Process)
-    state = tmp_path / "state.json"
-    options = ["--shape", "1,64,1", "--calls", "9", "--state", str(state), "--device", "cuda:1"]
+    options = ["--shape", "1,64,1", "--calls", "9", "--device", "cuda:1"]
     done = CliRunner().invoke(main, ["tune", str(submission), *options, "--write"])
     assert done.exit_code == 1
-    wanted = ["--calls", "9", "--shape", "1,64,1", "--state", str(state), "--write"]
+    wanted = ["--calls", "9", "--shape", "1,64,1", "--write"]
     assert started["command"][0] == sys.executable
     assert started["command"][1] == "-m"
     assert started["command"][2] == "nvfp4.tuner.tune"
@@ -326,7 +254,7 @@ def test_the_contest_s_shapes_are_tuned_for_unless_others_are_named(
             return 0
 
     monkeypatch.setattr(nvfp4.cli.tuning.subprocess, "Popen", Process)
-    nvfp4.cli.tuning.tune(load_problem(), submission, [], "auto", 50, None, False)
+    nvfp4.cli.tuning.tune(load_problem(), submission, [], "auto", 50, False)
     assert [each for each in commands[0] if "," in each] == [
         "7168,16384,1",
         "4096,7168,8",

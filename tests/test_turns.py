@@ -1,7 +1,5 @@
 """A judge that is started before its turn has everything loaded, and judges only then."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """An installed wheel judges without the repository, wherever it is started."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -76,7 +74,7 @@ def test_it_has_one_top_level_name(wheel: Path) -> None:
 
 
 def test_every_module_comes_from_the_wheel(packages: Path, elsewhere: Path) -> None:
-    names = "nvfp4, nvfp4.emulation, nvfp4.cli.judging.invocation, nvfp4.tuner.tune"
+    names = "nvfp4, nvfp4.emulation, nvfp4.cli.invocation, nvfp4.tuner.tune"
     code = (
         f"import sys, {names}\n"
         "ours = [name for name in sys.modules if name.partition('.')[0] == 'nvfp4']\n"

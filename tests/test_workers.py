@@ -1,7 +1,5 @@
 """Workers that are forked from a process that has loaded torch."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -13,7 +11,7 @@ import torch
 
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.forked_process import ForkedProcess
-from nvfp4.records.messages import Call, Called, Done, OpenCase
+from nvfp4.records.messages import Call, Called, CaseOpened, OpenCase
 from nvfp4.sandbox import isolation
 
 pytestmark = [
@@ -56,13 +54,9 @@ def submission(tmp_path: Path) -> Path:
 
 def said(process: SubmissionProcess) -> dict:
     """What the submission says of the process it runs in."""
-    from nvfp4.shared_memory.buffers import create_buffers
-
-    buffers = create_buffers(128, 64, 1, torch.device("cpu"))
-    process.request(OpenCase(128, 64, 1), Done, 60, buffers.fd)
+    process.request(OpenCase(128, 64, 1), CaseOpened, 60)
     with pytest.raises(SubmissionFailed) as failed:
         process.request(Call(), Called, 60)
-    buffers.close()
     found: dict = json.loads(str(failed.value).partition("ValueError: ")[2])
     return found
 
@@ -78,7 +72,7 @@ def test_two_workers_share_neither_numbers_nor_files(
     assert first["folder"] != second["folder"]
     assert first["temporary"] == first["folder"]
     assert "SECRET_TOKEN" not in first["variables"]
-    assert first["sockets"] == 1
+    assert first["sockets"] == 2
     assert first["arguments"] == "nvfp4.worker"
 
 
@@ -91,7 +85,7 @@ def test_a_worker_that_is_killed_is_replaced(submission: Path) -> None:
         assert process.answered(10)  # the connection is closed with the last of its processes
         with pytest.raises(SubmissionFailed, match="SIGKILL"):
             process.request(Call(), Called, 60)
-        assert said(process)["sockets"] == 1
+        assert said(process)["sockets"] == 2
 
 
 def fork_servers() -> list[int]:
@@ -111,7 +105,7 @@ def test_a_fork_server_that_is_killed_is_replaced(submission: Path) -> None:
         for pid in servers:
             os.kill(pid, signal.SIGKILL)
         process.stop()
-        assert said(process)["sockets"] == 1
+        assert said(process)["sockets"] == 2
 
 
 def test_a_fork_server_that_dies_before_it_has_read_a_request_is_replaced(submission: Path) -> None:
@@ -125,4 +119,4 @@ def test_a_fork_server_that_dies_before_it_has_read_a_request_is_replaced(submis
         process.start()
         for pid in servers:
             os.kill(pid, signal.SIGKILL)
-        assert said(process)["sockets"] == 1
+        assert said(process)["sockets"] == 2

@@ -1,7 +1,5 @@
 """Texts that are expected word for word stand in files. WRITE=1 pytest ... writes them anew."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What this process is busy with, for those who show it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 

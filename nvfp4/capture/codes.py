@@ -1,7 +1,5 @@
 """The error codes of the CUDA runtime that can occur here (driver_types.h), and the driver's."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 

@@ -1,7 +1,5 @@
 """What the pretended device answers when host code asks about it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field, replace
 
@@ -143,14 +141,15 @@ def device_for(arch: str) -> Device:
     raise ValueError(f"cannot emulate {arch}: sm_100a and sm_90a are known")
 
 
-_CODE = re.compile(r"(sm|compute)_(\d+)([af]?)")
+CODE = re.compile(r"(sm|compute)_(\d+)([af]?)")
+"""What machine code or PTX is for."""
 
 
 def runs_on(code: str, capability: tuple[int, int]) -> bool:
     """Whether a device runs code such as compute_80: machine code on its family, PTX on all later
     ones, what has a suffix on its own architecture (a) or family (f) alone.
     """
-    made = _CODE.fullmatch(code)
+    made = CODE.fullmatch(code)
     if made is None:  # native, all
         return True
     kind, number, suffix = made.groups()
@@ -159,9 +158,3 @@ def runs_on(code: str, capability: tuple[int, int]) -> bool:
         return capability == least
     of_family = kind == "sm" or suffix == "f"
     return least <= capability and (not of_family or least[0] == capability[0])
-
-
-def fits(codes: list[str], number: int) -> bool:
-    """Whether a GPU runs one of the codes that a compiler's arguments name, or none is named.
-    number: its architecture, such as 90."""
-    return not codes or any(runs_on(code, divmod(number, 10)) for code in codes)

@@ -1,7 +1,5 @@
 """Who calls: the code of a submission, of a package, or ours."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

@@ -2,8 +2,6 @@
 in order. There is one capture at a time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from nvfp4.capture import stream_order

@@ -1,41 +1,77 @@
-"""Who is told what host code does to device memory, beside launches."""
+"""Device memory as host code reads and sets it, beside launches."""
 
-from __future__ import annotations
-
-from typing import Protocol
+import ctypes
 
 from nvfp4.capture import stream_order
 
 
-class Observer(Protocol):
-    """Both may raise, which the function that reads or writes then does."""
+class Owner:
+    """Has the memory: this process, where no subclass says otherwise. All of it may raise, which
+    the function that reads or sets memory then does. elsewhere: whether contents lie in another
+    process.
+    """
+
+    elsewhere = False
 
     def reads(self, address: int, nbytes: int) -> None:
-        """Host code is about to use the contents of device memory."""
+        """Host code is about to use contents."""
 
     def wrote(self, address: int, nbytes: int) -> None:
-        """Host code has set these bytes, be it to what they were."""
+        """Host code has set these bytes, perhaps to what they were."""
+
+    def opens(self, address: int, nbytes: int) -> None:
+        """Host code is about to touch memory through its address."""
+
+    def put(self, address: int, data: bytes) -> None:
+        """Set bytes, which this process may have no memory for."""
+        ctypes.memmove(address, data, len(data))
+
+    def get(self, address: int, nbytes: int) -> bytes:
+        """Return the contents of such bytes."""
+        return ctypes.string_at(address, nbytes)
+
+    def copy(self, to: int, source: int, nbytes: int) -> None:
+        """Copy within the device's memory."""
+        ctypes.memmove(to, source, nbytes)
 
 
-observer: Observer | None = None
-"""There is one at most."""
+_none = Owner()
+owner = _none
 
 
-def observe(one: Observer | None) -> None:
-    """Tell this observer from now on, None for nobody."""
-    global observer
-    observer = one
+def belongs_to(one: Owner | None) -> None:
+    """Ask this owner from now on; None for this process."""
+    global owner
+    owner = one or _none
 
 
 def reads(address: int, nbytes: int) -> None:
-    """To be called before the contents are used."""
+    """To be called before contents are used."""
     stream_order.interrupt()
-    if observer is not None and nbytes:
-        observer.reads(address, nbytes)
+    if nbytes:
+        owner.reads(address, nbytes)
 
 
 def wrote(address: int, nbytes: int) -> None:
     """To be called after bytes were set."""
     stream_order.interrupt()
-    if observer is not None and nbytes:
-        observer.wrote(address, nbytes)
+    if nbytes:
+        owner.wrote(address, nbytes)
+
+
+def put(address: int, data: bytes) -> None:
+    """Set device memory."""
+    stream_order.interrupt()
+    owner.put(address, data)
+
+
+def get(address: int, nbytes: int) -> bytes:
+    """Return the contents of device memory."""
+    stream_order.interrupt()
+    return owner.get(address, nbytes)
+
+
+def copy(to: int, source: int, nbytes: int) -> None:
+    """Copy within device memory."""
+    stream_order.interrupt()
+    owner.copy(to, source, nbytes)

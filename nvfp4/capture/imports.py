@@ -1,7 +1,5 @@
 """Does something when a package is imported for the first time, and not before."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import Loader, MetaPathFinder

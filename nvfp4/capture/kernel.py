@@ -1,7 +1,5 @@
 """A kernel that can be launched, and the launches of it that CUDA refuses."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Attributes of other packages, replaced while launches are captured."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable

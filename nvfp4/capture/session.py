@@ -1,7 +1,5 @@
 """Who gets the launches of a front end, and what is said of the next one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace

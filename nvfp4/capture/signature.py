@@ -1,7 +1,5 @@
 """What a PTX kernel declares of itself: as much of PTX as a launch needs."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 import re

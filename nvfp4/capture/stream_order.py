@@ -4,8 +4,6 @@ All work is done when a call returns here. On a GPU a kernel in another stream t
 still run by then, if no event, and no wait of the host, joins the two.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass
 

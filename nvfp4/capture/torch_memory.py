@@ -1,7 +1,5 @@
 """The memory of torch's CPU tensors, found while a kernel runs that was given only addresses."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import gc

@@ -1,7 +1,5 @@
 """What the contest's device could do at best, and what an emulated call would cost it."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -97,6 +95,18 @@ def read_counts(text: str | None, minimum_bytes: int | None) -> dict[str, Any] |
         "b200_issue_us": issue_us(instructions),
         "b200_tensor_us": tensor_us(counts.get("tensor_cycles", 0)),
     }
+
+
+predicted_note = "predicted by a model, not measured (docs/model.md)"
+"""What a column of ``predicted_text`` says."""
+
+
+def predicted_text(predicted: tuple[float, str] | None) -> str:
+    """A predicted time and its GPU, below a heading that names the B200; empty without one."""
+    if predicted is None:
+        return ""
+    us, gpu = predicted
+    return f"{us:.1f}" if gpu == "B200" else f"{us:.1f} ({gpu})"
 
 
 bound_note = "a bound, not a time: no B200 runs them in less"

@@ -1,7 +1,5 @@
 """What keeps a command from judging, whatever the submission does; how commands end."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How every command begins and ends: encodings, signals, broken pipes, full disks, exit codes."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

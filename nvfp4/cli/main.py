@@ -1,7 +1,5 @@
 """The commands. Heavy libraries stay out, so that help answers at once."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable
@@ -15,7 +13,7 @@ from nvfp4.cli import errors as exits
 from nvfp4.cli.compare.command import compare
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.group import Commands
-from nvfp4.cli.history.commands import log, report, show
+from nvfp4.cli.history_commands import log, report, show
 from nvfp4.cli.parameters import (
     DeviceType,
     ShapeType,
@@ -62,8 +60,8 @@ def eval_command(submission: Path, stop_early: bool, watch: bool, **options: Any
 
     Exit code 0: it passed; 1: it failed; 2: nothing was judged; 3: unclear.
     """
+    from nvfp4.cli.invocation import Invocation, judge_and_show
     from nvfp4.cli.judging.assess import Plan
-    from nvfp4.cli.judging.invocation import Invocation, judge_and_show
     from nvfp4.cli.problem import load_problem
 
     problem = load_problem()
@@ -84,8 +82,8 @@ def bench(submission: Path, shapes: tuple[tuple[int, int, int], ...], **options:
 
     Every call sees new contents and every output is checked.
     """
+    from nvfp4.cli.invocation import Invocation, judge_and_show
     from nvfp4.cli.judging.assess import Plan
-    from nvfp4.cli.judging.invocation import Invocation, judge_and_show
     from nvfp4.cli.problem import case_line, load_problem
 
     lines = [case_line({"m": m, "k": k, "l": l, "seed": bench_seed}) for m, k, l in shapes]
@@ -93,7 +91,7 @@ def bench(submission: Path, shapes: tuple[tuple[int, int, int], ...], **options:
     sys.exit(judge_and_show(submission, plan, Invocation.of(options)))
 
 
-@main.command(epilog="nvfp4 test mine.py\nnvfp4 test mine.py --device cpu --strict --keep listings")
+@main.command(epilog="nvfp4 test mine.py\nnvfp4 test mine.py --device cpu --strict")
 @submission_argument
 @stop_option
 @click.option(
@@ -110,8 +108,8 @@ def test(
     submission: Path, stop_early: bool, pattern: str | None, watch: bool, **options: Any
 ) -> None:
     """Tests SUBMISSION on the contest's inputs and on full-range ones; times nothing."""
+    from nvfp4.cli.invocation import Invocation, judge_and_show
     from nvfp4.cli.judging.assess import Plan
-    from nvfp4.cli.judging.invocation import Invocation, judge_and_show
     from nvfp4.cli.problem import load_problem, matching
 
     tests = load_problem().tests
@@ -122,7 +120,7 @@ def test(
 
 
 @main.command(
-    epilog="nvfp4 batch kernels --jsonl verdicts.jsonl --stop-at wrong\n"
+    epilog="nvfp4 batch kernels --jsonl verdicts.jsonl --stop\n"
     "nvfp4 batch kernels --jsonl verdicts.jsonl --resume"
 )
 @click.argument("names", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -157,8 +155,8 @@ def check(
     A shape of the contest with its inputs decides. Full-range inputs and an awkward shape, 384 x
     640 x 2, are a second look, which only warns.
     """
-    from nvfp4.cli.judging.check import check_and_show
-    from nvfp4.cli.judging.invocation import Invocation
+    from nvfp4.cli.check import check_and_show
+    from nvfp4.cli.invocation import Invocation
 
     invocation = Invocation.of(options)
     _end(lambda: check_and_show(submission, shape, invocation), submission, watch)
@@ -218,7 +216,7 @@ def explain(submission: Path, shapes: tuple[tuple[int, int, int], ...], **option
 def info(device: str, flush: str, as_json: bool) -> None:
     """Shows the device, its measured limits, and the floor of each benchmark."""
     from nvfp4.cli.display.console import new_console
-    from nvfp4.cli.judging.info import inspect, show_info
+    from nvfp4.cli.info import inspect, show_info
     from nvfp4.cli.problem import load_problem
 
     information = inspect(load_problem(), device, flush)
@@ -248,7 +246,7 @@ def selftest(
     the judge was fooled, or failed an honest submission.
     """
     from nvfp4.cli.display.console import new_console
-    from nvfp4.cli.judging.info import inspect
+    from nvfp4.cli.info import inspect
     from nvfp4.cli.problem import load_problem
     from nvfp4.cli.selftest import load_corpus, run_corpus, show_corpus, show_findings
 
@@ -284,11 +282,6 @@ def selftest(
     help="Timed calls of a configuration that may still be the fastest.",
 )
 @click.option(
-    "--state",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Keep timings in this file and go on from those it has.",
-)
-@click.option(
     "--write",
     is_flag=True,
     help="Put the fastest into SUBMISSION's table; with --model only beyond the model's error.",
@@ -303,7 +296,6 @@ def tune(
     shapes: tuple[tuple[int, int, int], ...],
     device: str,
     calls: int,
-    state: Path | None,
     write: bool,
     model: str | None,
 ) -> None:
@@ -321,64 +313,7 @@ def tune(
         raise SetupError("only a GPU can say what is fast", "Predict with --model B200.")
     if not submission.is_file():
         raise SetupError(f"{submission} does not exist", "Name the submission to tune.")
-    sys.exit(run_tuner(load_problem(), submission, shapes, device, calls, state, write, model))
-
-
-@main.command(epilog="nvfp4 ladder --state climb.json\nnvfp4 ladder cute/split_k_warp cuda")
-@click.argument("names", nargs=-1)
-@click.option("--device", default="auto", type=DeviceType(), help="Where to judge.")
-@flush_option
-@click.option("--quick", is_flag=True, help="Test one small shape instead of all.")
-@click.option(
-    "--state",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Keep results in this file and go on from those it has.",
-)
-@json_option
-def ladder(names: tuple[str, ...], **options: Any) -> None:
-    """Judges the rungs of the ladder, and shows what each step costs and takes.
-
-    NAMES picks rungs, such as cute/07_split_k_warp, or folders, such as cuda; all are judged
-    without. Counts are the emulator's everywhere, times those of a GPU. Exit 1: a rung failed.
-    """
-    from nvfp4.cli.ladder.command import LadderOptions, climb_and_show
-
-    sys.exit(climb_and_show(names, LadderOptions(**options)))
-
-
-@main.command(
-    epilog="nvfp4 debug mine.py --shape 512x4096x2 --row 7\n"
-    "nvfp4 debug mine.py --shape 512x4096x2 --row 7 --batch 1 --full"
-)
-@submission_argument
-@click.option("--shape", required=True, type=ShapeType(), help="The shape of the case.")
-@click.option("--row", required=True, type=int, help="Row of c, from 0.")
-@click.option("--batch", default=0, show_default=True, type=int, help="Batch of c, from 0.")
-@click.option("--full", is_flag=True, help="On full-range inputs, not the contest's.")
-@click.option("--case-seed", default=bench_seed, show_default=True, help="Seed of the case.")
-@click.option("--all-blocks", is_flag=True, help="Show every k block.")
-@judgement_options
-@json_option
-def debug(
-    submission: Path,
-    shape: tuple[int, int, int],
-    row: int,
-    batch: int,
-    full: bool,
-    case_seed: int,
-    all_blocks: bool,
-    **options: Any,
-) -> None:
-    r"""Shows what one element of c is made of: its exact sum by k block, and who wrote it.
-
-    The writer (kernel, CTA, thread, line) is known where kernels are emulated. Exit code 0: the
-    element is right; 1: it is wrong or the submission failed; 3: that cannot be said here.
-    """
-    from nvfp4.cli.judging.debug import Element, debug_and_show
-    from nvfp4.cli.judging.invocation import Invocation
-
-    element = Element(*shape, row, batch, full, case_seed)
-    sys.exit(debug_and_show(submission, element, Invocation.of(options), all_blocks))
+    sys.exit(run_tuner(load_problem(), submission, shapes, device, calls, write, model))
 
 
 for command in (log, show, report, compare):

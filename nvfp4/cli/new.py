@@ -1,11 +1,11 @@
-"""Writes a submission to start from."""
+"""Writes a submission to start from: a template, or a copy of a rung of the ladder."""
 
-from __future__ import annotations
-
+import difflib
+import re
 from pathlib import Path
 
 from nvfp4.cli.errors import SetupError
-from nvfp4.cli.ladder.results import rung_text
+from nvfp4.cli.problem import problem_folder
 
 templates = Path(__file__).with_name("templates")
 suffix = ".py.txt"
@@ -21,6 +21,36 @@ def write_template(kind: str, output: Path, force: bool) -> None:
 def write_rung(name: str, output: Path, force: bool) -> None:
     """Copies a rung of the ladder. Raises SetupError, as `write_template` does."""
     _write(rung_text(name), output, force)
+
+
+def ladder_folder() -> Path:
+    """Beside this package, in a checkout as in an installed wheel."""
+    return problem_folder().parent / "ladder"
+
+
+def rungs() -> dict[str, Path]:
+    """The two climbs, then the detours, by names such as cute/01_template."""
+    folders = ("cute", "cuda", "detours")
+    paths = [path for each in folders for path in sorted((ladder_folder() / each).glob("*.py"))]
+    return {f"{path.parent.name}/{path.stem}": path for path in paths}
+
+
+def rung_text(name: str) -> str:
+    """The source of a rung, whose number may be left out. Raises SetupError, with names like it,
+    where there is none."""
+    wanted = name.removeprefix("ladder/").removesuffix(".py")
+    known = {key: path for each, path in rungs().items() for key in (each, _unnumbered(each))}
+    if wanted in known:
+        return known[wanted].read_text(encoding="utf-8")
+    by_stem = {each.rpartition("/")[2]: each for each in known}
+    like = difflib.get_close_matches(wanted, [*known, *by_stem], n=3, cutoff=0.5)
+    near = dict.fromkeys(by_stem.get(each, each) for each in like)
+    hint = f"Did you mean {', '.join(near)}?" if near else f"There are {', '.join(rungs())}."
+    raise SetupError(f"the ladder has no rung {name}", hint, "usage")
+
+
+def _unnumbered(name: str) -> str:
+    return re.sub(r"/\d+_", "/", name)
 
 
 def _write(text: str, output: Path, force: bool) -> None:

@@ -1,7 +1,5 @@
 """Arguments and options of the commands."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -178,7 +176,7 @@ def judgement_options(function: F) -> F:
             "--retarget",
             default="auto",
             show_default=True,
-            type=click.Choice(["auto", "always", "never"]),
+            type=click.Choice(["auto", "never"]),
             help="Rewrite kernels of --arch for the GPU that is here. auto: where they do not run "
             "on it as they are.",
         ),
@@ -187,13 +185,6 @@ def judgement_options(function: F) -> F:
             "--check/--no-check",
             default=True,
             help="Look for findings while emulating: races, unset values, missing warp syncs.",
-        ),
-        click.option(
-            "--orders",
-            default=4,
-            show_default=True,
-            type=click.IntRange(1, 100),
-            help="Orders of warps and CTAs in which an emulated kernel with findings is run.",
         ),
         click.option("--strict", is_flag=True, help="Let findings fail the submission."),
         model_option,
@@ -204,13 +195,6 @@ def judging_options(function: F) -> F:
     """The options of every command that judges one submission."""
     return _all(
         judgement_options,
-        click.option(
-            "--keep",
-            type=click.Path(file_okay=False, resolve_path=True),
-            metavar="DIR",
-            help="Write the PTX of each emulated kernel there, with counts or the fault beside the "
-            "lines.",
-        ),
         json_option,
         click.option(
             "-o",
@@ -245,11 +229,7 @@ def batch_options(function: F) -> F:
         click.option(
             "--resume", is_flag=True, help="Go on from the lines of OUT: judge what has none."
         ),
-        click.option(
-            "--stop-at",
-            type=click.Choice(["wrong"]),
-            help="End a file's judgement at its first failed case.",
-        ),
+        stop_option,
         click.option("--limit-s", type=SecondsType(1, 86400), help="Seconds for each file."),
         click.option("--gpus", type=click.IntRange(1), metavar="N", help="Use N GPUs, not all."),
         click.option(
@@ -260,9 +240,6 @@ def batch_options(function: F) -> F:
         ),
         click.option(
             "--ray", metavar="ADDRESS", help="Judge on a Ray cluster: auto, or its address."
-        ),
-        click.option(
-            "--gpu", metavar="TYPE", help="The type of the cluster's GPUs to use, such as H200."
         ),
     )(function)
 

@@ -15,7 +15,6 @@ def tune(
     shapes: Sequence[tuple[int, int, int]],
     device: str,
     calls: int,
-    state: Path | None,
     write: bool,
     model: str | None = None,
 ) -> int:
@@ -36,8 +35,6 @@ def tune(
     ]
     for shape in wanted:
         command += ["--shape", f"{shape.m},{shape.k},{shape.l}"]
-    if state is not None:
-        command += ["--state", str(state.resolve())]
     if write:
         command.append("--write")
     if model is not None:
@@ -47,7 +44,7 @@ def tune(
         try:
             return process.wait()
         except KeyboardInterrupt:
-            continue  # the tuner was interrupted as well; it saves its state and exits
+            continue  # the tuner was interrupted as well; it exits
 
 
 def _environment(device: str) -> dict[str, str]:

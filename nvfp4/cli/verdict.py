@@ -1,7 +1,5 @@
 """What was found out about a submission, and the JSON object it becomes."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence
@@ -10,7 +8,7 @@ from typing import Any
 
 from nvfp4.cli.b200 import contest_floor_us, read_counts, speed_of_light_us
 from nvfp4.cli.errors import json_schema
-from nvfp4.cli.judging.mistakes import Mistake
+from nvfp4.cli.mistakes import Mistake
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.text import visible_json
 from nvfp4.records.failures import (
@@ -64,8 +62,8 @@ class Device:
 class TestResult:
     """inputs: contest or full. status: pass, fail, or skipped where it was not judged.
     error_share: the largest error over the allowed one. findings, failure: see docs/json.md; every
-    failed test has a failure. emulated: whether it launched kernels that were emulated, as its own
-    process says. unverified: see BenchmarkResult.
+    failed test has a failure. emulated: whether it launched kernels that were emulated, as the
+    judge says. unverified: see BenchmarkResult.
     """
 
     __test__ = False  # not a pytest class, whatever its name says
@@ -94,8 +92,8 @@ class BenchmarkResult:
     back, by the judge's own clock. sol_us, b200_floor_us: see ``cli.display.b200``.
     emulation: counts of the call's launches where it was emulated; see ``cli.b200``. predicted: the
     time of such a call on another GPU.
-    unverified: why the case is not known beyond what the submission's own process says, or what few
-    calls show; None where it is. full_range: whether a call with full-range inputs was right, pass
+    unverified: why counts may leave out work, or that there were few calls; None where neither is
+    so. full_range: whether a call with full-range inputs was right, pass
     or fail; None where there was none. dropped: which of these there was no room for.
     """
 

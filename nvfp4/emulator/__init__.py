@@ -19,7 +19,6 @@ from nvfp4.emulator.errors import EmulatorError, EmulatorFailed
 from nvfp4.emulator.execution.worlds import Worlds
 from nvfp4.emulator.report import LaunchReport
 from nvfp4.emulator.state.under_way import UnderWay
-from nvfp4.emulator.state.watch import Watch, watching
 from nvfp4.records.launch import Buffer, Dim3, Launch, ListedMemory, Note, View
 from nvfp4.records.launch_errors import CaptureError
 
@@ -40,17 +39,14 @@ __all__ = [
     "Note",
     "UnderWay",
     "View",
-    "Watch",
     "Worlds",
     "cost_of",
     "examine",
     "forget_modules",
-    "has_variables",
     "run",
     "run_ptx",
     "sample",
     "variable",
-    "watching",
 ]
 
 
@@ -90,15 +86,15 @@ def run(
     return report
 
 
-def cost_of(launch: Launch, most_instructions: int) -> KernelCost:
+def cost_of(launch: Launch, most_instructions: int, tries: bool = False) -> KernelCost:
     """What one launch costs by line of source. Runs as many of its CTAs as execute that many warp
-    instructions. Raises EmulatorError.
+    instructions. tries: leave memory as it was. Raises EmulatorError.
     """
     from nvfp4.emulator.execution.costs import cost_of as run_for_costs
     from nvfp4.emulator.execution.module import load_module
 
     with _own_failures():
-        return run_for_costs(load_module(launch.ptx), launch, most_instructions)
+        return run_for_costs(load_module(launch.ptx), launch, most_instructions, tries)
 
 
 def sample(launch: Launch, ctas: Sequence[int], tally: Callable[[int, int], Tally]) -> None:
@@ -131,7 +127,7 @@ def _own_failures() -> Iterator[None]:
     except Exception as error:
         raise EmulatorFailed(
             f"the emulator failed: {type(error).__name__}: {error}",
-            hint="a GPU may well run this kernel; please report it with its PTX (--keep)",
+            hint="a GPU may well run this kernel; please report it with the file",
         ) from error
 
 
@@ -142,13 +138,6 @@ def variable(ptx: str, name: str) -> Buffer:
     from nvfp4.emulator.execution.module import load_module
 
     return load_module(ptx).variable(name)
-
-
-def has_variables(ptx: str) -> bool:
-    """Whether kernels of a module that have run use such variables."""
-    from nvfp4.emulator.execution.module import load_module
-
-    return bool(load_module(ptx).memory)
 
 
 def forget_modules() -> None:

@@ -1,71 +1,11 @@
 """What a launch costs, by line of source."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-
-@dataclass(frozen=True)
-class AccessCost:
-    """The accesses of a line with one opcode and one stride; the counts are those of
-    `state.tally.SiteTally`, the conflict is the worst one.
-    """
-
-    opcode: str
-    nbytes: int
-    requests: int
-    sectors: int
-    least_sectors: int
-    passes: int
-    least_passes: int
-    repeats: int
-    moves: int
-    stride_bytes: int | None
-    conflict_ways: int | None = None
-    conflict_bank: int | None = None
-    conflict_lanes: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class ReadCost:
-    """What a line reads of a buffer: bytes, each counted once a request of a warp, and how many
-    different ones there are.
-    """
-
-    buffer: str
-    requested_bytes: int
-    distinct_bytes: int
-
-
-@dataclass
-class LineCost:
-    """Counts of a line over the launch.
-
-    file, line: of the user's source; both None for what comes from no line that is known. callers:
-    lines of the same file into which the code of this one was inlined, the nearest ones. opcodes:
-    warp instructions by opcode. lanes: active threads, summed over the warp instructions.
-    registers: 32-bit registers that are live there at most. divergences: branches at which a warp's
-    threads went different ways. tensor_products: of tensor cores, which are busy with them for
-    tensor_cycles; tensor_bytes: to and from tensor memory. idle: warp instructions that would be
-    saved if the threads that go different ways here did all they do together.
-    """
-
-    file: str | None
-    line: int | None
-    instructions: int = 0
-    lanes: int = 0
-    registers: int = 0
-    divergences: int = 0
-    tensor_products: int = 0
-    tensor_cycles: int = 0
-    tensor_bytes: int = 0
-    idle: float = 0.0
-    callers: list[int] = field(default_factory=list)
-    opcodes: dict[str, int] = field(default_factory=dict)
-    accesses: list[AccessCost] = field(default_factory=list)
-    reads: list[ReadCost] = field(default_factory=list)
+from nvfp4.emulator.work import Work
+from nvfp4.records.costs import AccessCost, LineCost, ReadCost
 
 
 @dataclass
@@ -73,7 +13,8 @@ class KernelCost:
     """A launch. ctas_run: of ctas_total, to which the counts are scaled. Bytes that are read more
     than once are counted in those that ran.
 
-    ptx_lines: by line of the PTX text that has instructions, (warp instructions, file, line).
+    work: what each warp of the first launch executed, of the CTAs that ran. ptx_lines: by line of
+    the PTX text that has instructions, (warp instructions, file, line).
     """
 
     kernel: str
@@ -88,6 +29,7 @@ class KernelCost:
     registers: int
     lines: list[LineCost]
     launches: int = 1
+    work: Work | None = field(repr=False, compare=False, default=None)
     ptx: str = field(repr=False, default="")
     ptx_lines: dict[int, tuple[int, str | None, int | None]] = field(
         repr=False, default_factory=dict
@@ -95,7 +37,8 @@ class KernelCost:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, without the PTX."""
-        plain = {name: value for name, value in vars(self).items() if not name.startswith("ptx")}
+        left_out = ("ptx", "ptx_lines", "work")
+        plain = {name: value for name, value in vars(self).items() if name not in left_out}
         plain["lines"] = [asdict(line) for line in self.lines]
         return plain
 

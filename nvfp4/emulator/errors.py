@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from nvfp4.emulator.names import short_name
-from nvfp4.emulator.source import SourceLine, is_library
+from nvfp4.records.names import short_name
+from nvfp4.records.source import SourceLine, is_library
 
 _DATA_RACES = (
     "PTX ISA, Conflict and Data-races: accesses that overlap, one of them a write, race unless "
@@ -243,24 +243,24 @@ class UnwrittenTensor(UninitialisedShared):
 
 
 class TensorRace(MemoryFault):
-    """Tensor memory, registers or shared memory that a tensor core uses are touched while an
-    operation that nobody has waited for may still be under way."""
+    """Tensor memory or shared memory that a tensor core uses is touched while an operation that no
+    thread has waited for may still be under way."""
 
     code = "tensor_race"
     rule = (
-        "PTX ISA, Memory Consistency Model for 5th generation of TensorCore operations, and "
-        "wgmma.wait_group: asynchronous operations are complete when a wait has told so"
+        "PTX ISA, Memory Consistency Model for 5th generation of TensorCore operations: "
+        "asynchronous operations are complete when a wait has told so"
     )
 
 
 class MissingTensorFence(MemoryFault):
     """Operations on tensor memory are ordered across threads by a barrier alone, where it takes
-    tcgen05.fence before and behind it; or a product by wgmma has no wgmma.fence before it."""
+    tcgen05.fence before and behind it."""
 
     code = "tensor_fence"
     rule = (
-        "PTX ISA, Canonical synchronization patterns of tcgen05, and wgmma.fence: a barrier "
-        "orders operations of other threads between fences only, products only behind one"
+        "PTX ISA, Canonical synchronization patterns of tcgen05: a barrier orders operations of "
+        "other threads between fences only"
     )
 
 

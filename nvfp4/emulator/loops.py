@@ -1,7 +1,5 @@
 """Loops over lanes and bytes, compiled to machine code."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from typing import Any

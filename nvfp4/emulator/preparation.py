@@ -1,7 +1,5 @@
 """What every process that emulates compiles for itself, done while it has nothing else to do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,16 +1,16 @@
 """What a launch executed, counted, and what it did that the manual forbids and hardware
 tolerates."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from nvfp4.emulator.errors import EmulatorError, Related, SourceLocation
-from nvfp4.emulator.names import short_name
-from nvfp4.emulator.source import shown
+from nvfp4.emulator.work import Work
 from nvfp4.records.launch import Note
+from nvfp4.records.names import short_name
+from nvfp4.records.source import shown
 
 _RULES_OF_NOTES = {
     "unjoined_stream": "CUDA C++ Programming Guide, Streams: commands of different streams may run "
@@ -137,7 +137,7 @@ class Traffic:
     warp's request. peer_bytes_read, peer_bytes_written: those of shared bytes that are other CTAs'
     (distributed shared memory). bank_conflicts: extra passes of shared accesses.
     divergent_branches: branches at which a warp diverged. tensor_instructions: products of matrices
-    by tcgen05.mma and wgmma, and tensor_cycles how long tensor cores are busy with them, from
+    by tcgen05.mma, and tensor_cycles how long tensor cores are busy with them, from
     published rates. tensor_bytes: between tensor memory and registers or shared memory.
     """
 
@@ -167,9 +167,10 @@ class LaunchReport(Traffic):
     warp_instructions: PTX instructions by kind, each counted once a warp that executes it, guarded
         off or not. sectors_read, sectors_written: distinct sectors over the whole launch (what DRAM
         must deliver and take with a cold, perfect cache); sectors_distinct: those read or written.
-    ptx, block_runs: what `rendering.annotated_ptx` needs, and no part of the dictionary: the text
+    ptx, block_runs: what `rendering.by_ptx_line` needs, and no part of the dictionary: the text
         of the module, and (instructions, warps that ran them) of each basic block, in program
         order.
+    work: what each warp executed, no part of the dictionary either.
     seconds: time the emulation took on the host; says nothing about a GPU.
     """
 
@@ -188,15 +189,25 @@ class LaunchReport(Traffic):
     findings: list[Finding] = field(default_factory=list)
     ptx: str = field(default="", repr=False)
     block_runs: list[tuple[int, int]] = field(default_factory=list, repr=False)
+    work: Work | None = field(default=None, repr=False, compare=False)
 
     @property
     def warp_instructions_total(self) -> int:
         return sum(self.warp_instructions.values())
 
+    def by_line(self, lines: Iterable[int]) -> dict[int, int]:
+        """Warp instructions by line of the PTX. lines: of the kernel's instructions in order."""
+        counts: Counter[int] = Counter()
+        following = iter(lines)
+        for size, warps in self.block_runs:
+            for _ in range(size):
+                counts[next(following)] += warps
+        return dict(counts)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        plain = asdict(replace(self, block_runs=[]))
-        del plain["ptx"], plain["block_runs"]
+        plain = asdict(replace(self, block_runs=[], work=None))
+        del plain["ptx"], plain["block_runs"], plain["work"]
         return plain | {
             "short_name": short_name(self.kernel),
             "warp_instructions_total": self.warp_instructions_total,

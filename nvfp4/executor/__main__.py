@@ -1,312 +1,154 @@
-"""The process that runs recorded launches on the true inputs. It never sees a submission's code.
+"""The emulated GPU: a process of the judge that runs every launch where there is no GPU. It never
+sees a submission's code.
 
     python -m nvfp4.executor SOCKET
 
-The judge's side is `judge/executor.py`.
+The judge's side is `judge/executor.py`, the worker's `capture/emulated_gpu.py`.
 """
 
 from __future__ import annotations
 
 import mmap
-import os
+import select
 import socket
 import sys
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from nvfp4 import emulator
-from nvfp4.emulator import Buffer, EmulatorError, Launch, ListedMemory, Note, UnderWay, View, Worlds
-from nvfp4.emulator.errors import NotAdmitted
-from nvfp4.emulator.loops import COMPILED
-from nvfp4.emulator.rendering import annotated_ptx, keep_listing
-from nvfp4.emulator.source import show_as
-from nvfp4.executor.admission import Admission
-from nvfp4.executor.machine_code import compiled_since
-from nvfp4.executor.mapped_memory import MappedMemory, NotMappable, contents, pages_of
-from nvfp4.model.counting import accesses_of, counted
-from nvfp4.model.prediction import GPUS, Counted, NoMachineCode, no_prediction, predict
-from nvfp4.records.channel import Channel, ChannelClosed
-from nvfp4.records.launch_records import (
-    Malformed,
-    RecordedCall,
-    RecordedLaunch,
-    Region,
-    Span,
-    Step,
-    Variable,
-    Write,
-    outbox_bytes,
-    read_call,
-    within,
+from nvfp4.executor.gpu import Gpu
+from nvfp4.executor.mapped_memory import MappedMemory, NotMappable
+from nvfp4.records.addresses import taken_ranges
+from nvfp4.records.channel import BadMessage, Channel, ChannelClosed
+from nvfp4.records.gpu_messages import Fault, Start, Window, window_bytes
+from nvfp4.records.messages import (
+    Begin,
+    Done,
+    End,
+    Failed,
+    Greeting,
+    Opened,
+    OpenSession,
+    pack,
+    unpack,
 )
-from nvfp4.records.messages import Execute, Executed, Greeting, Opened, OpenSession, pack, unpack
+from nvfp4.records.sealed_file import sealed_file
 from nvfp4.sandbox.confinement import confine
-from nvfp4.worker.raised import failure_of
-from nvfp4.worker.tracebacks import explained
 
-_longest_prints = 16 << 10
-
-_most_text_bytes = 64 << 20
-"""Of all PTX of a submission's process."""
+_margin_bytes = 4 << 30
+"""Between this process's memory and a worker's: both grow."""
 
 
-def _tells_all(error: EmulatorError) -> bool:
-    """Whether a run in the submission's process would tell no more: it would take as long, or too
-    long for other orders to be tried."""
-    if error.code == "runaway_kernel":
-        return bool(error.arguments)
-    return isinstance(error, NotAdmitted) or error.code == "order_dependent"
+class Executor:
+    """Serves the judge, and the worker whose session it has opened."""
 
-
-def _predicted(request: Execute, counts: list[Counted]) -> dict[str, Any]:
-    """The time of a call on another GPU, or why there is none."""
-    try:
-        found = predict(GPUS[request.model], counts, request.flush == "clean")
-    except NoMachineCode as error:
-        return no_prediction(request.model, str(error))
-    except Exception as error:  # the counts are there all the same
-        return no_prediction(request.model, f"{type(error).__name__}: {error}")
-    return found.to_dict()
-
-
-class Execution:
-    """Memory and modules of one submission's process, as its launches have left them."""
-
-    def __init__(self) -> None:
+    def __init__(self, judge: Channel) -> None:
+        self._judge = judge
+        self._worker: Channel | None = None
         self._memory = MappedMemory()
-        self._outbox: mmap.mmap | None = None
-        self._texts: list[str] = []
-        self._text_bytes = 0
-        self._regions: tuple[Region, ...] = ()
-        self._buffers: list[Buffer] = []
-        self._worlds = Worlds()
-        self._under_way = UnderWay()
-        self._admission = Admission()
-        self._submission, self._name = Path(), ""
-        self._told = 0
+        self._gpu: Gpu | None = None
 
-    def open(self, request: OpenSession, fd: int | None) -> Opened:
-        """Forget everything. fd: the outbox of the next submission's process."""
-        assert fd is not None
-        emulator.forget_modules()
-        self._memory.drop()
-        self._outbox = mmap.mmap(fd, outbox_bytes, prot=mmap.PROT_READ)
-        os.close(fd)
-        self._texts, self._text_bytes, self._regions = [], 0, ()
-        self._worlds = Worlds()
-        self._admission = Admission()
-        self._submission, self._name = Path(request.path), request.name
-        if request.path:
-            show_as(request.path, request.name, request.text)
-        return Opened()
+    def serve(self) -> None:
+        """Until the judge is gone."""
+        # Takes a second or two, in which the submission is being loaded.
+        from nvfp4.emulator.preparation import steps
+        from nvfp4.model.preparation import prepare
 
-    def execute(self, request: Execute, fd: int | None) -> Executed:
-        """Run a call's launches in order. fd: the case's buffers, with the true inputs."""
-        assert fd is not None
-        reports: list[dict[str, Any]] = []
-        counts: list[Counted] = []
-        prints: list[str] = []
-        failure: dict[str, Any] = {}
-        keeps = True
+        waiting, more = chain(steps(), prepare()), True
+        while True:
+            ready = self._ready(0.0 if more else None)
+            if not ready:
+                more = next(waiting, waiting) is None
+            if self._judge in ready:
+                self._serve_judge()
+            elif self._worker is not None and self._worker in ready:
+                self._serve_worker(self._worker)
+
+    def _ready(self, wait_s: float | None) -> list[Channel]:
+        channels = [each for each in (self._judge, self._worker) if each is not None]
+        waiting = [each for each in channels if each.has_pending()]
+        return waiting or select.select(channels, [], [], wait_s)[0]
+
+    def _serve_judge(self) -> None:
+        """Raises ChannelClosed."""
+        message, fd = self._judge.receive()
+        request: Any = unpack(message, OpenSession, Begin, End)
+        answer: object = Done()
         try:
-            call = read_call(request.call)
-            keeps = any(step.regions or step.writes or step.variables for step in call.steps)
-            self._take_texts(call)
-            self._regions, self._buffers = (), self._place_buffers(request, call, fd)
-            for number, step in enumerate(call.steps):
-                self._set_memory(step, request, call)
-                if number == 0:
-                    self._under_way = UnderWay()
-                    self._worlds.forget_all_but(self._all_buffers())
-                if step.launch is not None:
-                    self._run(step.launch, request, reports, prints, counts)
-                    keeps |= emulator.has_variables(self._text(step.launch.text))
-            self._take_output(request, call)
-            fault = ""
+            if isinstance(request, OpenSession):
+                assert fd is not None
+                answer = self._open(request, fd)
+            elif isinstance(request, Begin):
+                assert self._gpu is not None
+                assert fd is not None
+                self._gpu.begin(request, fd)
+            else:
+                assert self._gpu is not None
+                answer = self._gpu.end(request)
         except NotMappable as error:
-            return Executed([], "", f"memory cannot be mapped: {error}", {}, True, True)
-        except EmulatorError as error:
-            prints.append(error.output)
-            fault = str(error)
-            if _tells_all(error):
-                fault = explained(error, self._submission, self._name)
-                failure = failure_of(error, self._submission, True).as_plain()
-        except (
-            Exception
-        ) as error:  # the emulator itself may stumble over PTX that no compiler makes
-            fault = f"{type(error).__name__}: {error}"
-        finally:
-            os.close(fd)
-        said = "".join(prints)[:_longest_prints]
-        predicted = _predicted(request, counts) if counts and not fault else {}
-        fault = fault[:_longest_prints]
-        compiled = self._compiled_since_the_last_answer()
-        return Executed(reports, said, fault, failure, False, keeps, predicted, compiled)
+            answer = Failed(f"memory cannot be mapped: {error}")
+        self._judge.send({**pack(answer), "id": message["id"]})
 
-    def _compiled_since_the_last_answer(self) -> list[str]:
-        told, self._told = self._told, len(COMPILED)
-        return compiled_since(told)
+    def _open(self, request: OpenSession, fd: int) -> Opened:
+        self._close()
+        worker = Channel(socket.socket(fileno=fd), takes_fds=True)
+        own = taken_ranges()
+        if any(
+            start < end_of_own + _margin_bytes and start_of_own < end + _margin_bytes
+            for start, end in request.taken
+            for start_of_own, end_of_own in own
+        ):
+            worker.close()
+            return Opened(False)
+        window = sealed_file(window_bytes)
+        self._gpu = Gpu(request, self._memory, mmap.mmap(window.fileno(), window_bytes))
+        self._worker = worker
+        with window:
+            worker.send(pack(Window()), window.fileno())
+        return Opened(True)
 
-    def _take_texts(self, call: RecordedCall) -> None:
-        self._text_bytes += sum(span.nbytes for span in call.texts)
-        if self._text_bytes > _most_text_bytes:
-            raise Malformed("there is too much PTX")
-        self._texts += [self._handed_over(span).decode() for span in call.texts]
+    def _close(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+        self._worker = self._gpu = None
+        self._memory.drop()
 
-    def _handed_over(self, span: Span) -> bytes:
-        assert self._outbox is not None
-        return self._outbox[span.offset : span.offset + span.nbytes]
-
-    def _place_buffers(self, request: Execute, call: RecordedCall, fd: int) -> list[Buffer]:
-        """The case's buffers, where the submission's process has its own."""
-        self._memory.map_file(fd, request.mapped_bytes, call.base)
-        return [
-            Buffer(
-                name,
-                call.base + offset,
-                nbytes,
-                writable,
-                View(tuple(shape), tuple(strides), 0, tuple((a, b) for a, b in dimensions)),
-            )
-            for name, offset, nbytes, writable, shape, strides, dimensions in request.buffers
-        ]
-
-    def _set_memory(self, step: Step, request: Execute, call: RecordedCall) -> None:
-        """Regions, and the bytes that host code has set."""
-        if step.regions is not None:
-            ranges = [(each.address, each.nbytes) for each in step.regions]
-            end = call.base + request.mapped_bytes
-            if any(start < end and call.base < stop for start, stop in pages_of(ranges)):
-                raise Malformed("a region lies among the case's buffers")
-            self._memory.hold(ranges)
-            self._regions = step.regions
-        places = [(b.address, b.nbytes) for b in self._all_buffers() if b.writable]
-        for write in step.writes:
-            self._write(write, places)
-        for variable in step.variables:
-            self._set_variable(variable)
-
-    def _write(self, write: Write, places: list[tuple[int, int]]) -> None:
-        if not within(write.address, write.data.nbytes, places):
-            raise Malformed("bytes are set outside of every region")
-        data = np.frombuffer(self._handed_over(write.data), np.uint8)
-        contents(write.address, data.size)[:] = data
-
-    def _set_variable(self, said: Variable) -> None:
-        found = emulator.variable(self._text(said.text), said.name)
-        if found.nbytes != said.data.nbytes:
-            raise Malformed("a variable has another size")
-        data = np.frombuffer(self._handed_over(said.data), np.uint8)
-        contents(found.address, found.nbytes)[:] = data
-
-    def _all_buffers(self) -> list[Buffer]:
-        scratch = [
-            Buffer(
-                each.name,
-                each.address,
-                each.nbytes,
-                each.writable,
-                View(each.view.shape, each.view.strides, each.view.offset) if each.view else None,
-            )
-            for each in self._regions
-        ]
-        return [*self._buffers, *scratch]
-
-    def _text(self, number: int) -> str:
-        if number >= len(self._texts):
-            raise Malformed("there is no such PTX")
-        return self._texts[number]
-
-    def _run(
-        self,
-        said: RecordedLaunch,
-        request: Execute,
-        reports: list[dict[str, Any]],
-        prints: list[str],
-        counts: list[Counted],
-    ) -> None:
-        launch = Launch(
-            self._text(said.text),
-            said.kernel,
-            said.grid,  # type: ignore[arg-type]
-            said.block,  # type: ignore[arg-type]
-            said.parameters,
-            said.shared_bytes,
-            said.cluster,  # type: ignore[arg-type]
-            ListedMemory(self._all_buffers()),
-            tuple(Note(*each) for each in said.notes),
-            deadline=request.deadline,
-            stream=said.stream,
-            programmatic=said.programmatic,
-        )
-        self._admission.require(launch)
-        asked = accesses_of(launch, drawn=True) if request.model else {}
-        report = emulator.run(launch, request.check, request.orders, self._worlds, self._under_way)
-        reports.append(report.to_dict())
-        prints.append(report.output)
-        if request.model:
-            counts.append(counted(launch, report, asked))
-        if request.keep:
-            folder = Path("kept", request.keep)
-            keep_listing(folder, len(reports), report.kernel, annotated_ptx(report))
-
-    def _take_output(self, request: Execute, call: RecordedCall) -> None:
-        """Copies what custom_kernel returned to where the judge reads it."""
-        m, l = request.shape
-        width = request.itemsizes.get(call.dtype)
-        if width is None:
-            raise Malformed("the output has no such dtype")
-        row, _, batch = call.strides
-        nbytes = (m - 1) * row + (l - 1) * batch + width
-        places = [(b.address, b.nbytes) for b in self._all_buffers()]
-        if not within(call.output, nbytes, places):
-            raise Malformed("the output lies outside of every region")
-        source = contents(call.output, nbytes)
-
-        def read() -> Any:
-            bytes_of_each = np.lib.stride_tricks.as_strided(
-                source, (l, m, width), (batch, row, 1), writeable=False
-            )
-            return bytes_of_each.reshape(-1).copy()
-
-        cause = self._worlds.cause_of(Buffer("", call.output, nbytes), read)
-        if cause is not None:
-            raise cause
-        contents(call.base + request.place, l * m * width)[:] = read()
+    def _serve_worker(self, worker: Channel) -> None:
+        assert self._gpu is not None
+        try:
+            message, fd = worker.receive()
+            request: Any = unpack(message, *self._gpu.kinds)
+            if isinstance(request, Start):
+                _tell("emulating")
+            answer = self._gpu.answer(request, fd)
+            _tell("running")
+            worker.send(pack(answer))
+        except BadMessage as error:
+            worker.send(pack(Fault(str(error), {"code": "process.protocol"})))
+        except ChannelClosed:
+            worker.close()
+            self._worker = None
 
 
 def main() -> None:
-    """Serves the judge until it is gone."""
-    channel = Channel(socket.socket(fileno=int(sys.argv[1])), takes_fds=True)
-    channel.send(pack(Greeting(confine(closed=True))))
-    execution = Execution()
-    operations: dict[type, Any] = {OpenSession: execution.open, Execute: execution.execute}
-    # Takes a second or two, in which the submission is being captured.
-    from nvfp4.emulator.preparation import steps
-    from nvfp4.model.preparation import prepare
+    """Serve the judge until it is gone."""
+    judge = Channel(socket.socket(fileno=int(sys.argv[1])), takes_fds=True)
+    judge.send(pack(Greeting(confine(closed=True))))
+    try:
+        Executor(judge).serve()
+    except ChannelClosed:
+        return
 
-    waiting = chain(steps(), prepare())
-    more = True
-    while True:
-        while more and not channel.has_something(0.0):
-            more = next(waiting, waiting) is None
-        try:
-            message, fd = channel.receive()
-        except ChannelClosed:
-            return
-        request: Any = unpack(message, *operations)
-        _tell("emulating")
-        answer = operations[type(request)](request, fd)
-        _tell("running")
-        channel.send({**pack(answer), "id": message["id"]})
+
+_told = ""
 
 
 def _tell(word: str) -> None:
     """For nvfp4/cli/judging/bot.py."""
-    Path("activity").write_text(word)
+    global _told
+    if word != _told:
+        Path("activity").write_text(word)
+        _told = word
 
 
 if __name__ == "__main__":

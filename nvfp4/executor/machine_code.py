@@ -8,8 +8,6 @@ of a submission, reads that from its standard input, a loop a line, and compiles
 is told can choose no more than that: any other loop or type is left out.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import pkgutil

@@ -1,20 +1,18 @@
 """Memory at addresses that another process has chosen."""
 
-from __future__ import annotations
-
 import ctypes
+import fcntl
 import mmap
 import os
 from collections.abc import Iterable
 
 import numpy as np
 
+from nvfp4.records.ranges import Ranges
+
 _page_bytes = mmap.PAGESIZE
 _read_write, _shared, _private, _anonymous, _keep_others = 3, 0x01, 0x02, 0x20, 0x100000
 _failed = ctypes.c_void_p(-1).value
-
-Pages = list[tuple[int, int]]
-"""Ranges of addresses (start, end) in order, whole pages that do not touch."""
 
 Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
@@ -28,14 +26,26 @@ class MappedMemory:
     beside them. Nothing that this process has otherwise is ever replaced."""
 
     def __init__(self) -> None:
-        self._pages: Pages = []
+        self._pages = Ranges()
         self._file: tuple[int, int] = (0, 0)
+        self._shared: list[tuple[int, int]] = []
 
     def map_file(self, fd: int, nbytes: int, address: int) -> None:
-        """The one file, at the start of a page. Raises NotMappable."""
+        """The one file, at the start of a page, in place of zeros that lie there: the other process
+        has given those back. Raises NotMappable."""
         self.drop_file()
+        for start, end in self._pages.within(address, address + nbytes):
+            self._give_back(start, end)
         _map(address, nbytes, _shared | _keep_others, fd)
         self._file = address, nbytes
+
+    def map_shared(self, fd: int, nbytes: int, address: int) -> None:
+        """A file that stays until ``drop``. Raises NotMappable."""
+        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+        if not seals & fcntl.F_SEAL_SHRINK or os.fstat(fd).st_size < nbytes:
+            raise NotMappable("the file is not sealed, or too small")
+        _map(address, nbytes, _shared | _keep_others, fd)
+        self._shared.append((address, nbytes))
 
     def drop_file(self) -> None:
         """No file is mapped any more."""
@@ -46,53 +56,37 @@ class MappedMemory:
 
     def hold(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Just the pages of these ranges, each as (address, nbytes). Raises NotMappable."""
-        wanted = pages_of(ranges)
-        for start, end in _without(self._pages, wanted):
-            _unmap(start, end - start)
-        kept = _without(self._pages, _without(self._pages, wanted))
-        self._pages = kept
-        for start, end in _without(wanted, kept):
-            _map(start, end - start, _private | _anonymous | _keep_others, -1)
-            self._pages = pages_of([*((s, e - s) for s, e in self._pages), (start, end - start)])
+        wanted = Ranges()
+        for address, nbytes in ranges:
+            last = -(-(address + nbytes) // _page_bytes) * _page_bytes
+            wanted.add(address // _page_bytes * _page_bytes, last)
+        for address, nbytes in self._shared:
+            wanted.remove(address, address + nbytes)
+        for held in self._pages:
+            for start, end in wanted.outside(*held):
+                self._give_back(start, end)
+        for each in wanted:
+            for start, end in self._pages.outside(*each):
+                _map(start, end - start, _private | _anonymous | _keep_others, -1)
+                self._pages.add(start, end)
+
+    def _give_back(self, start: int, end: int) -> None:
+        _unmap(start, end - start)
+        self._pages.remove(start, end)
 
     def drop(self) -> None:
         """Nothing is mapped any more."""
         self.drop_file()
         self.hold([])
+        for address, nbytes in self._shared:
+            _unmap(address, nbytes)
+        self._shared = []
 
 
 def contents(address: int, nbytes: int) -> Bytes:
     """The bytes at an address, as they are."""
     pointer = ctypes.cast(address, ctypes.POINTER(ctypes.c_uint8))
     return np.ctypeslib.as_array(pointer, (nbytes,))
-
-
-def pages_of(ranges: Iterable[tuple[int, int]]) -> Pages:
-    """The whole pages that hold these ranges, each as (address, nbytes)."""
-    merged: Pages = []
-    for address, nbytes in sorted(ranges):
-        start = address // _page_bytes * _page_bytes
-        end = -(-(address + nbytes) // _page_bytes) * _page_bytes
-        if merged and start <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(merged[-1][1], end)
-        else:
-            merged.append((start, end))
-    return merged
-
-
-def _without(pages: Pages, others: Pages) -> Pages:
-    """What of the first is not in the second."""
-    left: Pages = []
-    for start, end in pages:
-        for other_start, other_end in others:
-            if other_end <= start or end <= other_start:
-                continue
-            if start < other_start:
-                left.append((start, other_start))
-            start = max(start, min(other_end, end))
-        if start < end:
-            left.append((start, end))
-    return left
 
 
 def _map(address: int, nbytes: int, flags: int, fd: int) -> None:

@@ -5,8 +5,6 @@ patches between others that look like the contest's, so that no sample tells. Ev
 drawn: nothing repeats by which a kernel could know them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -4,15 +4,12 @@
     info CASEFILE                                  measures the device and runs no submission
     alone SCRIPT                                   a submission by itself
     build SCRIPT CAPABILITY                        its extensions alone, without a GPU
-    debug ROW BATCH CASEFILE                       one element of c
     explain INSTRUCTIONS ptx|sass|... CASEFILE TARGET    what each line costs
     compare FOLDER ROUNDS SEED CASEFILE            files timed against each other
 
 The current folder holds submission.py. POPCORN_FD is the pipe that takes the results, POPCORN_SEED
 a secret seed; records/options.py says what else may be set.
 """
-
-from __future__ import annotations
 
 import contextlib
 import os
@@ -42,7 +39,6 @@ _bot_modes = ("test", "benchmark", "leaderboard", "profile")
 _least_arguments = {
     **dict.fromkeys((*_bot_modes, "info", "alone"), 1),
     "build": 2,
-    "debug": 3,
     "explain": 3,
     "compare": 4,
 }
@@ -85,16 +81,12 @@ def _carried_out(request: Request) -> int:
     if request.mode in ("alone", "build"):
         script, *capability = request.arguments[:2]
         return _run_confined(Path(script).resolve(), request.options, *capability)
-    if request.mode == "debug":
-        from nvfp4.judge.debugging import debug
-
-        return debug(request)
     if request.mode == "explain":
         from nvfp4.judge.line_costs import explain
 
         return explain(request)
     if request.mode == "compare":
-        from nvfp4.judge.compare.comparison import compare
+        from nvfp4.judge.comparison import compare
 
         return compare(request)
     from nvfp4.judge.judging import judge_cases

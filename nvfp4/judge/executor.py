@@ -1,6 +1,4 @@
-"""The judge's side of `execution`: a process that runs recorded launches on the true inputs."""
-
-from __future__ import annotations
+"""The judge's side of `executor`: the process that is the GPU where there is none."""
 
 import atexit
 import contextlib
@@ -11,10 +9,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout
-from nvfp4.records.messages import Executed, Greeting, pack, unpack
+from nvfp4.records.messages import Ended, Failed, Greeting, pack, unpack
 from nvfp4.sandbox import isolation
 from nvfp4.sandbox.caches import (
     copy_of_trusted,
@@ -38,7 +36,8 @@ class ExecutorFailed(Exception):
 
 
 class Executor:
-    """A process that starts when it is first asked; `stop` ends it."""
+    """A process that starts when it is first asked; `stop` ends it. One after the other, workers
+    have it as their GPU."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -48,9 +47,14 @@ class Executor:
         self._requests = 0
 
     @property
-    def listings(self) -> Path | None:
-        """The folder of the listings that it has written."""
-        return self._scratch / "kept" if self._scratch else None
+    def folder(self) -> Path | None:
+        """Where it leaves costs."""
+        return self._scratch
+
+    @property
+    def runs(self) -> bool:
+        """Whether there is a process."""
+        return self._process is not None
 
     def start(self) -> None:
         """Returns before it is ready."""
@@ -79,8 +83,8 @@ class Executor:
         remove(self._scratch)
         self._process = self._channel = self._scratch = None
 
-    def ask(self, request: object, answer: type[T], timeout_s: float, fd: int) -> T:
-        """Raises ExecutorFailed, after which another process starts with nothing."""
+    def ask(self, request: object, answer: type[T], timeout_s: float, fd: int | None = None) -> T:
+        """Raises ExecutorFailed; where it died or is silent, another process starts then."""
         self.start()
         assert self._channel is not None
         self._requests += 1
@@ -93,8 +97,10 @@ class Executor:
             message, _ = self._channel.receive(max(0.0, end - time.monotonic()))
             if message.get("id") != self._requests:
                 raise BadMessage("an answer that nobody asked for")
-            found = unpack(message, answer)
-            if isinstance(found, Executed) and found.compiled:
+            found: Any = unpack(message, answer, Failed)
+            if isinstance(found, Failed):
+                raise ExecutorFailed(found.message)
+            if isinstance(found, Ended) and found.compiled:
                 _TrustedCode.add(found.compiled)
             return found
         except (ChannelClosed, ChannelTimeout, BadMessage) as error:

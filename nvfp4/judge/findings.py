@@ -15,12 +15,9 @@ longest_bytes = 2600
 
 
 def findings_of(opened: OpenedCase, called: Called) -> list[Finding]:
-    """The findings of a judged call: those of its launches, and what only our own check refuses.
-
-    Launches are reported by the submission's process, unless the judge has run them: anything that
-    is not a finding is left out.
-    """
-    found = [*_of_output(opened), *_of_launches(called.launches, opened.own_notes)]
+    """The findings of a judged call: those of its launches, and what only our own check refuses."""
+    notes = opened.ended.notes if opened.ended is not None else []
+    found = [*_of_output(opened), *_of_launches(called.launches, notes)]
     while len(json.dumps([asdict(each) for each in found])) > longest_bytes:
         found.pop()
     return found
@@ -53,13 +50,11 @@ def _finding(code: str, message: str, hint: str) -> Finding:
     return Finding(code, message, hint=hint, count=1)
 
 
-def _of_launches(launches: list[Any], own_notes: set[tuple[str, str]] | None) -> list[Finding]:
-    """own_notes: see ``OpenedCase``."""
+def _of_launches(launches: list[Any], notes: list[list[str]]) -> list[Finding]:
+    """notes: code and message of what the submission's process has said of its host code."""
     reports = [report for report in launches if isinstance(report, dict)]
     listed = [each for report in reports for each in read_findings(report.get("findings"))]
     return [
-        replace(each, told_by=BY_SUBMISSION)
-        if own_notes is None or (each.code, each.message) in own_notes
-        else each
+        replace(each, told_by=BY_SUBMISSION) if [each.code, each.message] in notes else each
         for each in listed
     ]

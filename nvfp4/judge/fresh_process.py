@@ -2,8 +2,6 @@
 and others the right one, whatever earlier calls have left.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar

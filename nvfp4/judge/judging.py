@@ -52,7 +52,7 @@ def judge_cases(request: Request) -> Exit:
         if request.mode == "test":
             if not options.repeat:
                 return judge.test(cases)
-            with closing(SubmissionProcess(submission, options)) as fresh:
+            with closing(SubmissionProcess(submission, options, process.gpu)) as fresh:
                 return judge.test(cases, Repetition(CaseSetup(fresh, device, request.deadline)))
         if request.mode == "profile":
             return judge.profile(cases)
@@ -97,7 +97,7 @@ def _report_facts(pipe: ResultPipe, device: torch.device, options: Options) -> N
 
 def _get_ready(process: SubmissionProcess, device: torch.device) -> None:
     """What takes time before anything is judged: the worker's start, and a context on a GPU."""
-    from nvfp4.worker.timing import wait_until_idle
+    from nvfp4.gpu.timing import wait_until_idle
 
     _greeted(process)
     wait_until_idle(device)

@@ -4,8 +4,6 @@ What a submission keeps from call to call is wrong in them, and so is what skips
 the contest's inputs never have. The contest's inputs decide; what is wrong on others is told.
 """
 
-from __future__ import annotations
-
 import secrets
 import time
 from collections.abc import Callable
@@ -75,7 +73,7 @@ class LaterCalls:
                 if full:
                     self.full_range = "pass" if self._is_right_on_full_range(opened) else "fail"
                 else:
-                    opened.call_again(lambda: self._drawn(False), runs=False)
+                    opened.call_again(lambda: self._drawn(False))
                 report = opened.mark()
         except SubmissionFailed as failed:
             self.ended = True
@@ -92,16 +90,16 @@ class LaterCalls:
         """Raises SubmissionFailed where something else than the inputs is why it is wrong."""
         drawn = self._drawn(True)
         try:
-            opened.call_again(lambda: drawn, runs=True)
+            opened.call_again(lambda: drawn)
             return True
         except SubmissionFailed as failed:
             if failed.end is Exit.TIMED_OUT or failed.failure.code == _out_of_steps:
                 raise
             before = failed
         opened.resume()
-        opened.call_again(lambda: self._drawn(False), runs=True)  # these decide
+        opened.call_again(lambda: self._drawn(False))  # these decide
         try:
-            opened.call_again(lambda: drawn, runs=True)
+            opened.call_again(lambda: drawn)
         except SubmissionFailed:
             return False
         message = f"{before}\nwith the same inputs once more it is right: what calls leave decides"

@@ -27,17 +27,17 @@ from nvfp4.judge.later_calls import LaterCalls, make_all
 from nvfp4.judge.observing import Hooks
 from nvfp4.judge.opened_case import (
     CaseSetup,
-    OpenCase,
+    Open,
     OpenedCase,
     OutOfTime,
     generate,
     longest_compile_s,
     seconds_left,
 )
+from nvfp4.judge.printed import unheard
 from nvfp4.judge.protocol import Exit, ResultPipe
 from nvfp4.judge.submission_process import CaseFailed, SubmissionFailed, SubmissionProcess
 from nvfp4.records.messages import Profile, Profiled
-from nvfp4.worker.printed import unheard
 
 longest_value_bytes = 3000
 """Of a failure message or the counts of an emulated call."""
@@ -149,7 +149,7 @@ class Judge:
                     key = f"benchmark.{index}"
                     self._write_floor(key, case, calibration.floors_ns[index])
                     with self._reported(key) as report:
-                        opening = self._opened(case, self._hooks.open_benchmark)
+                        opening = self._opened(case, OpenedCase)
                         opened = open_cases.enter_context(opening)
                         call_s = self._benchmark(opened, index, measured, report)
                         later[index] = LaterCalls(case, opened.resumed, call_s, 2, True)
@@ -160,7 +160,7 @@ class Judge:
         self, opened: OpenedCase, index: int, measured: "_Measured", report: dict[str, str]
     ) -> float:
         """Counts or times of a case, for its report. Returns how many seconds a call takes."""
-        case = opened.case
+        case, opened.is_benchmark = opened.case, True
         seed = self._call_seed(index, 0)
         data = self._contents(case, seed) if measured.fresh_contents else generate(case, case.seed)
         first, _ = opened.judged_call(data)
@@ -275,7 +275,7 @@ class Judge:
         return int.from_bytes(digest, "little") % 2**63
 
     @contextmanager
-    def _opened(self, case: Case, open_case: OpenCase) -> Iterator[OpenedCase]:
+    def _opened(self, case: Case, open_case: Open) -> Iterator[OpenedCase]:
         if self._unloaded:  # it may have taken all the time: the first case tells
             failed, self._unloaded = self._unloaded, None
             raise failed

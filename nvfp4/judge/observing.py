@@ -2,9 +2,7 @@
 
 import json
 import os
-import sys
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,16 +11,14 @@ from nvfp4.judge.clock.gated_clock import GatedClock
 from nvfp4.judge.emulated_counts import refuse_too_few_bytes, total_counts
 from nvfp4.judge.findings import findings_of
 from nvfp4.judge.fresh_process import StateChecks
-from nvfp4.judge.opened_case import OpenCase, OpenedCase
+from nvfp4.judge.opened_case import Open, OpenedCase
+from nvfp4.judge.printed import taken
 from nvfp4.judge.protocol import ResultPipe
-from nvfp4.judge.recorded_case import RecordedCase, Recording
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
-from nvfp4.records.failures import Finding
+from nvfp4.records.failures import ADVICE, Finding
 from nvfp4.records.messages import Called
 from nvfp4.records.options import Options, called_by_the_command
-from nvfp4.worker.listings import take_listings
-from nvfp4.worker.printed import shortened, taken
-from nvfp4.worker.tracebacks import cut, plain
+from nvfp4.records.texts import cut, plain
 
 _not_of_the_place = ("code", "message", "count")
 
@@ -45,11 +41,8 @@ class Hooks:
         self._options = options
         self._on_cuda = device.type == "cuda"
         self._name = options.name or process.source.file
-        self._recording = Recording(process, self._name)
-        self._records = not self._on_cuda and sys.platform == "linux"
         self._retargeted = RetargetedKernels(pipe)
-        self.open_test: OpenCase = OpenedCase if self._on_cuda else StateChecks().open
-        self.open_benchmark: OpenCase = self._recording.open if self._records else OpenedCase
+        self.open_test: Open = OpenedCase if self._on_cuda else StateChecks().open
 
     def open_clock(self) -> GatedClock | None:
         """The judge's own clock for calls on a GPU. Raises SubmissionFailed where the worker cannot
@@ -65,16 +58,13 @@ class Hooks:
             # Not in the way of what else is emulated now.
             torch.set_num_threads(max(1, (os.cpu_count() or 1) // 2))
         report["error_share"] = f"{opened.error_share:.6g}"
-        if isinstance(opened, RecordedCase):
-            report["prints"] = opened.prints
-        elif not self._on_cuda and not self._records:
-            opened.unverified = "launches can be run elsewhere on Linux only"
         report.update(opened.mark())
         found = findings_of(opened, called)
         if found:
             report["findings"] = json.dumps([asdict(each) for each in found])
-        if found and self._options.strict:
-            raise _strictly(found[0])
+        misuse = [each for each in found if each.code not in ADVICE]
+        if misuse and self._options.strict:
+            raise _strictly(misuse[0])
 
     def untimed(self, opened: OpenedCase, called: Called) -> dict[str, str]:
         """What emulated kernels did, which have no time; nothing where calls are timed. Raises
@@ -89,20 +79,14 @@ class Hooks:
         counts = total_counts(called.launches)
         refuse_too_few_bytes(counts, opened.case.bytes)
         report = {"emulation": json.dumps(counts), "status": "pass"}
-        if isinstance(opened, RecordedCase) and opened.predicted:
+        if opened.predicted:
             report["predicted"] = json.dumps(opened.predicted)
         return report
 
     def end_case(self, report: dict[str, str]) -> None:
-        """Adds what the case has printed to its report, and takes its listings."""
-        if self._options.keep:
-            folder = Path(self._options.keep)
-            take_listings(self._process.scratch / "kept", folder)
-            if self._recording.executor.listings:
-                take_listings(self._recording.executor.listings, folder)
+        """Adds what the case has printed to its report, and shows it."""
         worker = self._process.submission
-        kernels = shortened(report.pop("prints", ""))
-        printed = "\n".join(filter(None, (taken(self._process.stdout), kernels)))
+        printed = taken(self._process.stdout)
         if not report:
             return
         if printed:

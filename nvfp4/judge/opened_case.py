@@ -1,7 +1,8 @@
 """A case in progress."""
 
+import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
@@ -9,18 +10,42 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from nvfp4.contract import reference
-from nvfp4.contract.layout import dtype_by_name, input_names, output_view, storages, total_bytes
+from nvfp4.contract.layout import (
+    described_buffers,
+    dtype_by_name,
+    input_names,
+    output_view,
+    storages,
+    total_bytes,
+)
 from nvfp4.contract.task import input_t, output_t
+from nvfp4.gpu.buffers import (
+    SharedBuffers,
+    create_buffers,
+    offsets,
+    output_name,
+    whole_bytes,
+)
+from nvfp4.gpu.device_memory import free_memory_bytes
+from nvfp4.gpu.timing import wait_until_idle
 from nvfp4.judge.cases import Case
-from nvfp4.judge.clock.device_limits import free_memory_bytes
 from nvfp4.judge.contents import Contents
+from nvfp4.judge.executor import ExecutorFailed
 from nvfp4.judge.gpu_reference import expected_output
 from nvfp4.judge.protocol import Exit
-from nvfp4.judge.submission_process import CaseFailed, SubmissionFailed, SubmissionProcess
-from nvfp4.records import messages
-from nvfp4.records.messages import Call, Called, Done, HandOverAgain
-from nvfp4.shared_memory.buffers import SharedBuffers, create_buffers, output_name
-from nvfp4.worker.timing import wait_until_idle
+from nvfp4.judge.submission_process import CaseFailed, SubmissionFailed, SubmissionProcess, no_gpu
+from nvfp4.records.failures import read_failure
+from nvfp4.records.messages import (
+    Begin,
+    Call,
+    Called,
+    CaseOpened,
+    Done,
+    End,
+    Ended,
+    HandOverAgain,
+    OpenCase,
+)
 
 T = TypeVar("T")
 
@@ -42,6 +67,12 @@ longest_compile_s = 150.0
 
 longest_call_s = 60.0
 """Another call."""
+
+
+_margin_s = 3.0
+"""Before the end of a call, after which a kernel is given up."""
+
+_numbers = itertools.count(1)
 
 
 class OutOfTime(CaseFailed):
@@ -76,12 +107,11 @@ class CaseSetup:
 
 class OpenedCase:
     """error_share: the largest error so far over the allowed one. output_dtype: the last one's.
-    times_ns: of the timed calls. last_call_s: how long a call took. unverified: why something of
-    the case is only what the submission's own process says, None where nothing is. own_notes: code
-    and message of the findings that are, where others are the judge's; None where all are.
+    times_ns: of the timed calls. last_call_s: how long a call took. is_benchmark: whether counts
+    decide. unverified: why counts may leave out work, None where they do not. ended: what the
+    emulated GPU says of the last call. predicted: the time of the first one on another GPU; see
+    ``records.prediction``.
     """
-
-    own_notes: set[tuple[str, str]] | None = None
 
     def __init__(self, setup: CaseSetup, case: Case) -> None:
         """Raises SubmissionFailed, OutOfTime, NotEnoughMemory."""
@@ -89,9 +119,13 @@ class OpenedCase:
         self._explain = setup.explain
         self.error_share = 0.0
         self._called = False
-        self._emulates = setup.device.type == "cpu"
+        self._emulates = self._is_emulated_on(setup.device)
         self._launched: bool | None = None
+        self.is_benchmark = False
         self.unverified: str | None = None
+        self.ended: Ended | None = None
+        self.predicted: dict[str, Any] = {}
+        self._base, self._number = 0, next(_numbers)
         self.last_call_s = 0.0
         self.times_ns: list[float] = []
         self.output_dtype = torch.float16
@@ -106,10 +140,17 @@ class OpenedCase:
             self.buffers.close()
             raise
 
+    def _is_emulated_on(self, device: torch.device) -> bool:
+        return device.type == "cpu"
+
     def resume(self) -> None:
         """Goes on with this case after another one. Raises SubmissionFailed, OutOfTime."""
         case = self.case
-        self.ask(messages.OpenCase(case.m, case.k, case.l), Done, self.buffers.fd)
+        request = OpenCase(case.m, case.k, case.l, self._number)
+        if self._emulates:
+            self._base = self.ask(request, CaseOpened).base
+        else:
+            self.ask(request, Done, self.buffers.fd)
 
     @contextmanager
     def resumed(self) -> Iterator["OpenedCase"]:
@@ -121,9 +162,10 @@ class OpenedCase:
         self.buffers.close()
 
     def mark(self) -> dict[str, str]:
-        """What a report says of whose word the case is; without kernels there are only outputs,
-        which the judge checks, and times, which its clock does."""
-        return {"unverified": self.unverified} if self.unverified and self._launched else {}
+        """What a report says of counts; without kernels there are only outputs, which the judge
+        checks, and times, which its clock does."""
+        said = self.is_benchmark and self.unverified and self._launched
+        return {"unverified": str(self.unverified)} if said else {}
 
     def judged_call(self, data: input_t, check: bool = True) -> tuple[Called, float]:
         """A call on ``data`` with inputs and output checked, and its nanoseconds by the judge's
@@ -134,30 +176,92 @@ class OpenedCase:
         self, data: input_t, request: object, answer: type[T], check: bool = True
     ) -> tuple[T, float]:
         """The same for any request that calls custom_kernel once."""
+        if self._emulates:
+            self.begin()  # before the inputs are there: what reads them belongs to this call
         self.fill(self.buffers, data)
         start_ns = time.perf_counter_ns()
-        answered = self.ask(request, answer)
+        try:
+            answered = self.ask(request, answer)
+        except SubmissionFailed as failed:
+            raise self._as_the_gpu_tells(failed) from None
         self._called = True
-        self._note_launches(answered)
         # While the clock runs: later writes do not count.
         self._output = self.buffers.tensors[output_name].clone()
         wall_ns = float(time.perf_counter_ns() - start_ns)
         self.last_call_s = wall_ns / 1e9
+        if self._emulates:
+            answered = self._with_reports(answered, self.end())
+        self._note_launches(answered)
         self._take_dtype(answered)
         self.check_inputs(self.buffers, data)
         if check:
             self.check_output(self.output(), data)
         return answered, wall_ns
 
-    def call_again(self, contents: Callable[[], Contents], runs: bool) -> None:
-        """One more call, with other contents; of a large output some rows are checked, drawn at
-        random. runs: it must run, be it known what it does. Raises SubmissionFailed, OutOfTime."""
-        drawn = contents()
-        self.judged_call(drawn.data, check=False)
-        self.check_drawn(drawn)
+    def begin(self, explain: int = 0, texts: Sequence[str] = ()) -> None:
+        """Have the emulated GPU begin a call on what the buffers hold. explain, texts: as of
+        ``Begin``. Raises SubmissionFailed, OutOfTime."""
+        case, options = self.case, self._process.options
+        shape = case.m, case.k, case.l
+        places = offsets(*shape)
+        left_s = self.seconds_left()
+        predicts = explain or (self.is_benchmark and not self.predicted)
+        request = Begin(
+            self._base,
+            described_buffers(shape, places),
+            whole_bytes(*shape),
+            places[output_name],
+            [case.m, case.l],
+            time.monotonic() + left_s - min(_margin_s, left_s / 3),
+            options.model if predicts else "",
+            options.flush,
+            explain,
+            list(texts),
+        )
+        self._ask_gpu(request, Done, self.buffers.fd)
 
-    def check_drawn(self, drawn: Contents) -> None:
-        """Raises SubmissionFailed if a row is wrong whose result is known."""
+    def end(self) -> Ended:
+        """What it says of the call. Raises SubmissionFailed, OutOfTime."""
+        self.ended = self._ask_gpu(End(), Ended)
+        return self.ended
+
+    def _ask_gpu(self, request: object, answer: type[T], fd: int | None = None) -> T:
+        gpu = self._process.gpu
+        assert gpu is not None
+        try:
+            return gpu.ask(request, answer, self.seconds_left(), fd)
+        except ExecutorFailed as error:
+            self._process.stop()
+            raise no_gpu(error) from None
+
+    def _with_reports(self, answered: T, ended: Ended) -> T:
+        self.unverified = self.unverified or ended.why or None
+        self.predicted = self.predicted or ended.predicted
+        return (
+            replace(answered, launches=ended.reports) if isinstance(answered, Called) else answered
+        )
+
+    def _as_the_gpu_tells(self, failed: SubmissionFailed) -> SubmissionFailed:
+        """A fault as the executor has seen it, whatever the submission's process makes of it."""
+        gpu = self._process.gpu
+        if not self._emulates or gpu is None or not gpu.runs:
+            return failed
+        try:
+            ended = self.end()
+        except SubmissionFailed as gone:
+            return gone
+        failure = read_failure(ended.failure)
+        if failure is None or failure.code != failed.failure.code:
+            return failed
+        return SubmissionFailed.of(failure, ended.fault)
+
+    def call_again(self, contents: Callable[[], Contents]) -> None:
+        """One more call, with other contents; of a large output some rows are checked, drawn at
+        random. Raises SubmissionFailed, OutOfTime."""
+        drawn, before = contents(), self.unverified
+        self.judged_call(drawn.data, check=False)
+        if before is None and self.unverified:
+            self.unverified = f"in a later call: {self.unverified}"
         if not drawn.has_right(self.output()):
             self.check_output(self.output(), drawn.data)
 
@@ -240,7 +344,7 @@ class OpenedCase:
         return seconds_left(self._deadline, longest_s)
 
 
-OpenCase = Callable[[CaseSetup, Case], OpenedCase]
+Open = Callable[[CaseSetup, Case], OpenedCase]
 """OpenedCase, or what else opens a case."""
 
 

@@ -1,7 +1,5 @@
 """The bot's protocol: what a judge is asked to do, and how it writes what it has found."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import mmap

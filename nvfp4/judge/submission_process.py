@@ -17,17 +17,30 @@ from pathlib import Path
 from typing import TypeVar
 
 from nvfp4 import contract
+from nvfp4.judge.executor import Executor, ExecutorFailed
 from nvfp4.judge.protocol import Exit
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout, Message
 from nvfp4.records.failures import BY_SUBMISSION, Failure, read_failure
 from nvfp4.records.forked_process import Tail
-from nvfp4.records.messages import Done, Failed, Greeting, Load, pack, unpack
+from nvfp4.records.hangs import stack_of_hang
+from nvfp4.records.messages import (
+    Connect,
+    Connected,
+    Done,
+    Failed,
+    Greeting,
+    Load,
+    Opened,
+    OpenSession,
+    pack,
+    unpack,
+)
 from nvfp4.records.options import Options
+from nvfp4.records.request_state import last_state
 from nvfp4.sandbox import isolation
 from nvfp4.sandbox.caches import remove
+from nvfp4.sandbox.namespaces import uses_gpu
 from nvfp4.sandbox.workers import Process, start_worker
-from nvfp4.worker.hangs import stack_of_hang
-from nvfp4.worker.request_state import last_state
 
 T = TypeVar("T")
 
@@ -51,6 +64,9 @@ _told_by_workers = (
     *("process.sys_exit", "retarget."),
 )
 """How codes begin that the submission's process may give; all others are the judge's own."""
+
+_attempts = 4
+"""To find an executor in which the worker's addresses are free."""
 
 _least_s = 0.1
 """Of compiling and emulating, to be worth a word."""
@@ -122,8 +138,16 @@ class SubmissionProcess:
     of another finds nothing that the other has left there.
     """
 
-    def __init__(self, submission: Path | Source, options: Options | None = None) -> None:
+    def __init__(
+        self,
+        submission: Path | Source,
+        options: Options | None = None,
+        gpu: Executor | None = None,
+    ) -> None:
+        """gpu: that of an earlier worker, which loses it then."""
         self.options = options or Options()
+        self.gpu = gpu
+        self._connected = False
         self.source = submission if isinstance(submission, Source) else Source.read(submission)
         self.scratch = self._new_scratch()
         self._name = self.options.name or self.source.file
@@ -160,6 +184,9 @@ class SubmissionProcess:
         return self.scratch / self.source.file
 
     def start(self) -> None:
+        if self.gpu is None and not uses_gpu():
+            self.gpu = Executor()
+            self.gpu.start()
         if self._used:
             remove(self.scratch)
             self.scratch = self._new_scratch()
@@ -187,6 +214,9 @@ class SubmissionProcess:
         isolation.kill_tree(self._process)
         self._channel.close()
         self._process = None
+        if self._connected and self.gpu is not None:
+            self.gpu.stop()  # it may be busy, and its memory is the worker's
+        self._connected = False
 
     def request(
         self, request: object, answer: type[T], timeout_s: float, fd: int | None = None
@@ -228,6 +258,7 @@ class SubmissionProcess:
         if self._load_failure:
             raise self._load_failure
         if not self._loads:
+            self._connect(timeout_s)
             self._send(Load(), None)
         self._loads = False
         try:
@@ -236,6 +267,35 @@ class SubmissionProcess:
             self._load_failure = failed
             raise
         self._loaded = True
+
+    def _connect(self, timeout_s: float) -> None:
+        """Give the worker a GPU where there is no other. Raises SubmissionFailed."""
+        import torch
+
+        if torch.cuda.is_available() or self._connected:
+            return
+        self.gpu = self.gpu or Executor()
+        self._connected = True
+        try:
+            for _ in range(_attempts):
+                ours, theirs = socket.socketpair()
+                with ours, theirs:
+                    self._send(Connect(), theirs.fileno())
+                    taken = self.finish(Connected, timeout_s).taken
+                    path, text, options = str(self.submission), self.source.text, self.options
+                    session = OpenSession(
+                        taken,
+                        path,
+                        self._name,
+                        text,
+                        options.check,
+                    )
+                    if self.gpu.ask(session, Opened, timeout_s, ours.fileno()).possible:
+                        return
+                self.gpu.stop()  # another process has other addresses
+            raise ExecutorFailed("its addresses are those of the submission's process")
+        except ExecutorFailed as error:
+            raise no_gpu(error) from None
 
     def answered(self, wait_s: float) -> bool:
         """Whether ``finish`` would return or raise within ``wait_s``."""
@@ -318,6 +378,14 @@ class SubmissionProcess:
         code = "timeout.import" if loads else "timeout.call"
         return SubmissionFailed(code, f"{message}\n{stack}".strip(), Exit.TIMED_OUT, **arguments)
 
+    def _where_it_crashed(self) -> str:
+        hint = (
+            "hint: host code cannot use an address of the device's memory; .cpu() copies from there"
+        )
+        source, heading = self.source, "it was here:"
+        stack = stack_of_hang(self.scratch, source.file, source.text, self._name, heading)
+        return f"{stack}\n{hint}".strip()
+
     def _after_refusal(self, ended: SubmissionFailed) -> SubmissionFailed:
         """Where the process was refused something just before it ended, that is why."""
         refused = last_state(self.scratch).refused
@@ -356,6 +424,7 @@ class SubmissionProcess:
         except subprocess.TimeoutExpired:
             code = None
         tail = self._stderr.text() or self.stdout.text()
+        connected = self._connected
         self.stop()
         more = "".join(f"\n{line}" for line in tail.splitlines()[-_tail_lines:])
         if code is None:
@@ -364,6 +433,8 @@ class SubmissionProcess:
         if code < 0:
             name, meaning = _signal(-code)
             message = f"the submission's process was killed by {name}{meaning}"
+            if connected and name == "SIGSEGV":
+                more += f"\n{self._where_it_crashed()}"
             return self._after_refusal(
                 SubmissionFailed("process.killed", message + more, signal=name)
             )
@@ -371,6 +442,12 @@ class SubmissionProcess:
         return self._after_refusal(
             SubmissionFailed("process.exited", message + more, exit_code=code)
         )
+
+
+def no_gpu(error: ExecutorFailed) -> SubmissionFailed:
+    """The failure that the emulated GPU is gone, which says nothing of the submission."""
+    message = f"the emulated GPU is gone: {error}"
+    return SubmissionFailed("kernel.emulator_failed", message)
 
 
 def _signal(number: int) -> tuple[str, str]:

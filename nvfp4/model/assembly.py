@@ -1,40 +1,66 @@
 """Machine code for a GPU that is not here, by NVIDIA's assembler."""
 
-from __future__ import annotations
-
+import re
 import tempfile
 from functools import lru_cache
 from pathlib import Path
+from threading import Thread
 
 from nvfp4.emulator.errors import PtxSyntaxError
+from nvfp4.model.errors import NoPrediction
 from nvfp4.model.located import located
 from nvfp4.model.sass import Code, read
-from nvfp4.model.tools import of_entry, ran, target_of, tools
+from nvfp4.model.tools import is_missing, of_entry, ran, stack_bytes, target_of, tools
 from nvfp4.retarget.errors import NotRetargetable
 from nvfp4.retarget.rewrite import rewrite
 
+_TARGET = re.compile(r"sm_(\d+)([af]?)")
 
-class NoMachineCode(Exception):
-    """Why there is none, in a sentence."""
+
+def start_assembling(ptx: str, entry: str, arch: str) -> None:
+    """Assemble a kernel in a thread, while the caller emulates it; `assembled` waits for it. One at
+    a time, so that a submission with many kernels starts no crowd of assemblers."""
+    if not any(thread.is_alive() for thread in _ahead):
+        _ahead[:] = [Thread(target=_outcome, args=(ptx, entry, arch), daemon=True)]
+        _ahead[0].start()
+
+
+_ahead: list[Thread] = []
+
+
+def assembled(ptx: str, entry: str, arch: str) -> Code:
+    """The machine code of a kernel on `arch`, of PTX that is rewritten where it is for another GPU;
+    PTX of sm_100 keeps what it has instead of instructions of sm_100a. Raises NoPrediction."""
+    for thread in _ahead:
+        thread.join()
+    outcome = _outcome(ptx, entry, arch)
+    if isinstance(outcome, NoPrediction):
+        raise outcome
+    return outcome
 
 
 @lru_cache(maxsize=64)
-def assembled(ptx: str, entry: str, arch: str) -> Code:
-    """The machine code of a kernel on `arch`, its lines being those of the PTX, which is rewritten
-    where it is for another GPU. Raises NoMachineCode."""
+def _outcome(ptx: str, entry: str, arch: str) -> Code | NoPrediction:
+    try:
+        return _assemble(ptx, entry, arch)
+    except NoPrediction as why:
+        return why
+
+
+def _assemble(ptx: str, entry: str, arch: str) -> Code:
     try:
         text = located(ptx)
     except PtxSyntaxError as error:
-        raise NoMachineCode(str(error)) from None
-    if target_of(ptx) != arch:
+        raise NoPrediction(str(error)) from None
+    if not _takes(arch, target_of(ptx)):
         try:
             text = rewrite(text, arch).ptx
         except NotRetargetable as error:
-            raise NoMachineCode(f"the kernel cannot be rewritten for {arch}: {error}") from None
+            raise NoPrediction(f"the kernel cannot be rewritten for {arch}: {error}") from None
     programs = tools("ptxas"), tools("nvdisasm")
     for name, found in zip(("ptxas", "nvdisasm"), programs, strict=True):
         if not found:
-            raise NoMachineCode(f"{name} is missing; pip install 'nvfp4[cuda]' or triton brings it")
+            raise NoPrediction(is_missing(name))
     with tempfile.TemporaryDirectory() as folder:
         source, cubin = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_text(text, encoding="utf-8")
@@ -51,5 +77,19 @@ def assembled(ptx: str, entry: str, arch: str) -> Code:
                 if code.instructions:
                     registers, spilled = of_entry(said, entry)
                     code.registers, code.spilled_bytes = registers or 0, spilled or 0
+                    code.stack_bytes = stack_bytes(said, entry)
                     return code
-    raise NoMachineCode(f"ptxas refuses the PTX for {arch}; a newer one may know it")
+    raise NoPrediction(f"ptxas refuses the PTX for {arch}; a newer one may know it")
+
+
+def _takes(arch: str, target: str | None) -> bool:
+    """Whether the driver of a GPU compiles PTX of `target` as it is. From equal PTX, ptxas makes
+    equal machine code for sm_100, sm_100f and sm_100a.
+
+    Source: ptxas 13.5.37 on conversions of cuda_fp4.h, 2026-11-24.
+    """
+    made = _TARGET.fullmatch(target or "")
+    own = _TARGET.fullmatch(arch)
+    if made is None or own is None:
+        return False
+    return made[1] == own[1] or (not made[2] and int(made[1]) < int(own[1]))

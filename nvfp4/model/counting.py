@@ -1,46 +1,49 @@
 """What the model needs of an emulated launch."""
 
-from __future__ import annotations
-
 from nvfp4.emulator import EmulatorError, Launch, LaunchReport
 from nvfp4.emulator.cost import KernelCost
-from nvfp4.emulator.rendering import by_ptx_line
 from nvfp4.model.prediction import Counted
-from nvfp4.model.traffic import SECTOR_BYTES, Access, accesses
+from nvfp4.model.traffic import SECTOR_BYTES, Sampled
+from nvfp4.model.traffic import sampled as sampled_accesses
+
+Samples = dict[int, Sampled] | None
+"""As of `traffic.sampled`; None where thread blocks cannot run without others."""
 
 
-def counted(launch: Launch, report: LaunchReport, asked: dict[int, Access]) -> Counted:
-    """A launch with what it has executed and asked of memory. asked: as of ``accesses_of``, before
+def counted(launch: Launch, report: LaunchReport, samples: Samples) -> Counted:
+    """A launch with what it has executed and asked of memory. samples: as of `accesses_of`, before
     it ran."""
+    assert report.work is not None
     return Counted(
         ptx=launch.ptx,
         kernel=launch.kernel,
         grid=launch.grid,
         block=launch.block,
         shared_bytes=report.shared_bytes,
-        runs=by_ptx_line(report),
-        accesses=asked,
+        work=report.work,
+        samples=samples,
         read_bytes=SECTOR_BYTES * report.sectors_read,
     )
 
 
-def sampled(cost: KernelCost, asked: dict[int, Access]) -> Counted:
-    """The same of a launch of which some CTAs ran for their costs. asked: see `accesses_of`."""
+def sampled(cost: KernelCost, samples: Samples) -> Counted:
+    """The same of a launch of which some CTAs ran for their costs. samples: see `accesses_of`."""
+    assert cost.work is not None
     return Counted(
         ptx=cost.ptx,
         kernel=cost.entry,
         grid=cost.grid,
         block=cost.block,
         shared_bytes=cost.shared_bytes,
-        runs={number: count // cost.launches for number, (count, *_) in cost.ptx_lines.items()},
-        accesses=asked,
+        work=cost.work,
+        samples=samples,
     )
 
 
-def accesses_of(launch: Launch, drawn: bool = False) -> dict[int, Access]:
-    """By line of the PTX; nothing of thread blocks that cannot run without others. Before the
-    launch: a kernel could tell what it has left from what it finds. drawn: as of ``accesses``."""
+def accesses_of(launch: Launch) -> Samples:
+    """By statement; None where thread blocks cannot run without others. Before the launch: a kernel
+    could tell what it has left from what it finds."""
     try:
-        return accesses(launch, drawn)
+        return sampled_accesses(launch)
     except EmulatorError:
-        return {}
+        return None

@@ -1,15 +1,12 @@
 """The time of a kernel by line of source, and what it would be without a line."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Any
 
 from nvfp4.emulator.cost import KernelCost
-from nvfp4.model.assembly import NoMachineCode
-from nvfp4.model.counting import sampled
+from nvfp4.model.counting import Samples, sampled
+from nvfp4.model.errors import NoPrediction
 from nvfp4.model.prediction import GPUS, kernel_time, no_prediction, predict
-from nvfp4.model.traffic import Access
 from nvfp4.records.options import Options
 
 _MOST_LEFT_OUT = 8
@@ -18,15 +15,15 @@ _NOTICEABLE = 0.01
 Place = tuple[str | None, int | None]
 
 
-def line_times(cost: KernelCost, accesses: dict[int, Access], options: Options) -> dict[str, Any]:
+def line_times(cost: KernelCost, samples: Samples, options: Options) -> dict[str, Any]:
     """`predicted`, as of `records.prediction`; `lines`: by (file, line), us that the line is
     answerable for, and the us of the kernel if it cost nothing, None where nobody asked."""
     gpu = GPUS[options.model]
-    asked = sampled(cost, accesses)
+    asked = sampled(cost, samples)
     clean = options.flush == "clean"
     try:
         whole = predict(gpu, [asked], clean)
-    except NoMachineCode as error:
+    except NoPrediction as error:
         return {"predicted": no_prediction(gpu.name, str(error)), "lines": {}}
     numbers: dict[Place, set[int]] = defaultdict(set)
     for number, (_, file, line) in cost.ptx_lines.items():

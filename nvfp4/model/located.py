@@ -1,15 +1,26 @@
 """PTX whose machine code says from which line of the PTX it comes."""
 
-from __future__ import annotations
+from bisect import bisect_left
 
 from nvfp4.emulator.ptx.lexer import LINE_DIRECTIVES, Cursor
 
 _FILE = "kernel.ptx"
 
 
+class Lines:
+    """The lines of a text, by position."""
+
+    def __init__(self, text: str) -> None:
+        self._ends = [place for place, character in enumerate(text) if character == "\n"]
+
+    def of(self, position: int) -> int:
+        """The line, from 1, of a character; 0 for position 0, which stands for no statement."""
+        return bisect_left(self._ends, position) + 1 if position else 0
+
+
 def located(ptx: str) -> str:
-    """The same text with a `.loc` of its own in front of each statement. Lines keep no number: the
-    `.loc` has that of the text given. Raises PtxSyntaxError."""
+    """The same text with a `.loc` of its own in front of each statement. Its line number is the
+    position of the statement in the text given. Raises PtxSyntaxError."""
     reader = _Reader(ptx)
     reader.read()
     return "".join([*reader.found, f'\n.file 1 "{_FILE}"\n'])
@@ -63,7 +74,7 @@ class _Reader(Cursor):
             else:
                 if text == "{" or text == "@" or self.now.kind == "word":
                     self._copy()
-                    self.found.append(f"\n.loc 1 {self.now.line} 0\n")
+                    self.found.append(f"\n.loc 1 {self.now.start} 0\n")
                 if self.accept("{"):
                     depth += 1
                 else:

@@ -1,7 +1,5 @@
 """Machine instructions as the simulation sees them: pipes, latencies, memory."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 
@@ -9,15 +7,15 @@ import numpy as np
 
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.model.gpu import Gpu
-from nvfp4.model.paths import Paths
 from nvfp4.model.sass import NO_SCOREBOARD, Code, Instruction
 from nvfp4.model.traffic import Access
 
 FIXED, VARIABLE, LOAD, STORE, SHARED, BARRIER, ASYNC, COMMIT, AWAIT, BULK, BULK_WAIT = range(11)
 """Kinds of instructions."""
 
-ISSUE, FMA, HALF, ALU, IMAD, XU, LSU, UNIFORM, TENSOR = range(9)
-"""Pipes; what uses none of them only takes its turn."""
+ISSUE, EITHER, BOTH, HEAVY, ALU, XU, LSU, UNIFORM, TENSOR = range(9)
+"""Pipes; what uses none of them only takes its turn. The pipe for multiplications has a heavy and a
+light half: an instruction takes either, both, or the heavy one."""
 
 _FMA = frozenset(("FFMA", "FMUL", "FADD"))
 _PACKED = frozenset(("FFMA2", "FMUL2", "FADD2"))
@@ -48,6 +46,7 @@ class Machine:
     kind: Array
     pipe: Array
     interval: Array
+    issue: Array
     stall: Array
     waits: Array
     sets: Array
@@ -58,9 +57,6 @@ class Machine:
     busy: Array
     own_rate: Array
     shared_rate: Array
-    trace: Array
-    trace_start: Array
-    of_warp: Array
 
 
 @dataclass(frozen=True)
@@ -82,20 +78,33 @@ class _Use:
 
 
 def machine(
-    gpu: Gpu, code: Code, paths: Paths, accesses: dict[int, Access], l2_share: float
+    gpu: Gpu,
+    code: Code,
+    accesses: dict[int, Access],
+    executions: dict[int, float],
+    l2_share: float,
+    local_fits: bool = True,
 ) -> Machine:
-    """l2_share: of the sectors that several thread blocks want, how many an SM has to fetch."""
+    """accesses: by statement, over a launch. executions: how often the launch executes the memory
+    instructions of each statement. l2_share: of the bytes that several thread blocks want, how
+    much an SM has to fetch. local_fits: whether L1 holds the local memory of an SM's threads."""
     listed = code.instructions
-    uses = [_use(gpu, each, accesses.get(each.line, Access()), l2_share) for each in listed]
+    uses = []
+    for each in listed:
+        asked = accesses.get(each.statement, Access())
+        if each.name == "LDL":
+            uses.append(_local_load(gpu, each, local_fits))
+            continue
+        uses.append(_use(gpu, each, asked, executions.get(each.statement, 1.0), l2_share))
 
     def column(name: str, kind: type) -> Array:
         return np.array([getattr(use, name) for use in uses], kind)
 
-    starts = np.cumsum([0, *map(len, paths.traces)])
     return Machine(
         kind=column("kind", np.int64),
         pipe=column("pipe", np.int64),
         interval=column("interval", np.float64),
+        issue=np.array([_issue(gpu, i) for i in listed], np.float64),
         stall=np.array([max(1, i.stall) for i in listed], np.int64),
         waits=np.array([i.waits for i in listed], np.int64),
         sets=np.array([i.sets if i.sets != NO_SCOREBOARD else -1 for i in listed], np.int64),
@@ -106,28 +115,19 @@ def machine(
         busy=column("busy", np.float64),
         own_rate=column("own_rate", np.float64),
         shared_rate=column("shared_rate", np.float64),
-        trace=np.concatenate([np.array(t, np.int64) for t in paths.traces]),
-        trace_start=starts.astype(np.int64),
-        of_warp=np.array(paths.of_warp, np.int64),
     )
 
 
-def reads_memory(code: Code) -> bool:
-    """Whether a kernel has loads from global memory."""
-    return any(each.name in ("LDG", "LDGSTS", *_BULK) for each in code.instructions)
-
-
-def _use(gpu: Gpu, each: Instruction, access: Access, l2_share: float) -> _Use:
+def _use(gpu: Gpu, each: Instruction, access: Access, executions: float, l2_share: float) -> _Use:
     name = each.name
     wide = _WIDTH.search(each.opcode)
     words = int(wide[1]) / 32 if wide else 1.0
+    generic = name in ("LD", "ST") and access.shared_requests > access.requests
+    if name in _SHARED or generic:
+        passes = max(access.passes / executions, words if access.passes else 0.0)
+        return _Use(SHARED, LSU, 2, gpu.shared_latency, busy=passes + gpu.shared_passes)
     if name in _GLOBAL_LOADS or name in _GLOBAL_STORES or name == "LDGSTS":
-        return _global_use(gpu, each, access, l2_share)
-    if name in _SHARED:
-        passes = max(access.passes, words) + gpu.shared_passes
-        return _Use(SHARED, LSU, 2, gpu.shared_latency, busy=passes)
-    if name == "LDL":
-        return _Use(LOAD, LSU, 2, gpu.l1_latency, busy=words)
+        return _global_use(gpu, each, access, executions, l2_share)
     if name == "STL":
         # L1 keeps what it writes through to L2 (Khairy et al., Accel-Sim, ISCA 2020: Volta's L1).
         written = _WARP * _WORD_BYTES * words
@@ -142,34 +142,57 @@ def _use(gpu: Gpu, each: Instruction, access: Access, l2_share: float) -> _Use:
         groups = _GROUPS.search(each.text)
         return _Use(AWAIT, ISSUE, 1, int(groups[1], 16) if groups else 0)
     if name in _BULK:
-        moved = access.copied if name != "UTMASTG" else 0.0
-        return _Use(BULK, UNIFORM, 2, gpu.l1_latency, own=moved)
+        if name == "UTMASTG":
+            return _Use(BULK, UNIFORM, 2, gpu.l1_latency)
+        fresh = access.copied_fresh / executions
+        rest = (access.copied - access.copied_fresh) / executions
+        return _Use(BULK, UNIFORM, 2, gpu.l1_latency, own=fresh, shared=rest)
     if name == "SYNCS" and "TRYWAIT" in each.opcode:
         return _Use(BULK_WAIT, UNIFORM, 2, _DEFAULT_LATENCY)
     pipe, interval = _pipe(gpu, each)
     return _Use(VARIABLE, pipe, interval, _DEFAULT_LATENCY)
 
 
-def _global_use(gpu: Gpu, each: Instruction, access: Access, l2_share: float) -> _Use:
+def _local_load(gpu: Gpu, each: Instruction, fits: bool) -> _Use:
+    wide = _WIDTH.search(each.opcode)
+    words = int(wide[1]) / 32 if wide else 1.0
+    fetched = 0.0 if fits else _WARP * _WORD_BYTES * words
+    return _Use(LOAD, LSU, 2, gpu.l1_latency, shared=fetched, busy=words)
+
+
+def _global_use(
+    gpu: Gpu, each: Instruction, access: Access, executions: float, l2_share: float
+) -> _Use:
     """Of an access to global memory. A load that leaves nothing in L1 fetches what other thread
     blocks have fetched before."""
     wide = _WIDTH.search(each.opcode)
     busy = max(int(wide[1]) / 32 if wide else 1.0, access.lines / gpu.l1_lines)
+    busy *= min(1.0, access.requests / executions)
     if each.name in _GLOBAL_STORES:
-        return _Use(STORE, LSU, 2, gpu.l1_latency, shared=_SECTOR_BYTES * access.shared, busy=busy)
+        written = (access.memory + access.l2) / executions
+        return _Use(STORE, LSU, 2, gpu.l1_latency, shared=written, busy=busy)
     part = 1.0 if ".NA" in each.opcode else l2_share
-    own, shared = _SECTOR_BYTES * access.own, _SECTOR_BYTES * access.shared * part
     return _Use(
         kind=ASYNC if each.name == "LDGSTS" else LOAD,
         pipe=LSU,
         interval=2,
         latency=gpu.l2_latency if each.name.startswith("ATOM") else gpu.l1_latency,
-        own=own,
-        shared=shared,
+        own=access.memory / executions,
+        shared=access.l2 * part / executions,
         busy=busy,
-        own_rate=access.own_requests if own else 1.0,
-        shared_rate=access.shared_requests * part if shared else 1.0,
+        own_rate=_rate(access.memory_requests / executions),
+        shared_rate=_rate(access.l2_requests * part / executions),
     )
+
+
+def _issue(gpu: Gpu, each: Instruction) -> float:
+    """For how many cycles an instruction keeps its scheduler busy."""
+    return gpu.unpack_issue if each.name == "F2FP" and "UNPACK" in each.opcode else 1.0
+
+
+def _rate(rate: float) -> float:
+    """Of executions that fetch something."""
+    return min(1.0, rate) if rate > 0 else 1.0
 
 
 def _pipe(gpu: Gpu, each: Instruction) -> tuple[int, float]:
@@ -178,15 +201,15 @@ def _pipe(gpu: Gpu, each: Instruction) -> tuple[int, float]:
     if name in _NONE:
         return ISSUE, 1
     if name in _FMA:
-        return FMA, gpu.fma
+        return EITHER, gpu.fma
     if name in _PACKED:
-        return FMA, gpu.packed
+        return BOTH, gpu.packed
     if name == "HADD2" and ".F32" in each.opcode:
-        return HALF, gpu.widen
+        return HEAVY, gpu.widen
     if name in _HALF:
-        return HALF, gpu.half
+        return (BOTH if gpu.half_takes_both else EITHER), gpu.half
     if name in _IMAD:
-        return IMAD, gpu.imad
+        return HEAVY, gpu.imad * (2 if ".HI" in each.opcode else 1)
     if name == "F2FP" and "UNPACK" in each.opcode:
         return ALU, gpu.unpack
     if name in _XU:

@@ -5,8 +5,6 @@ cycles and the scoreboards that its code names, or for a pipe. A load is answere
 L2 or memory; memory takes as long as it was measured to take with so many bytes in flight.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -16,9 +14,12 @@ from nvfp4.model.machine import (
     ASYNC,
     AWAIT,
     BARRIER,
+    BOTH,
     BULK,
     BULK_WAIT,
     COMMIT,
+    EITHER,
+    HEAVY,
     LOAD,
     LSU,
     SHARED,
@@ -61,17 +62,19 @@ def memory_cycles(bytes_in_flight, curve_bytes, curve_cycles):  # type: ignore[n
 
 @loop
 def simulate(  # type: ignore[no-untyped-def]
-    kind, pipe, interval, stall, waits, sets, reads, latency, own, shared, busy, own_rate,
-    shared_rate, trace, trace_start, of_warp,
-    ctas, resident, spacing, cta_start, load_share,
+    kind, pipe, interval, issue, stall, waits, sets, reads, latency, own, shared, busy, own_rate,
+    shared_rate, trace, trace_start, of_warp, of_cta, resident, spacing, cta_start, load_share,
     curve_bytes, curve_cycles, l2_latency, port_bytes, branch,
 ):  # fmt: skip
     """Cycles; the same by instruction and by reason; bytes of memory that were fetched.
 
-    ctas: that this SM runs, `resident` of them at a time; they start `spacing` cycles apart.
-    load_share: what other SMs ask of memory over what this one does.
+    trace: instructions in the order of execution, those of trace i from trace_start[i] on.
+    of_warp: the trace of each warp of a kind of CTA. of_cta: the kinds of the CTAs that this SM
+    runs, `resident` of them at a time; they start at least `spacing` cycles apart. load_share: what
+    other SMs ask of memory over what this one does.
     """
-    warps = of_warp.shape[0]
+    warps = of_warp.shape[1]
+    ctas = of_cta.shape[0]
     slots = resident * warps
     ready = np.full(slots, 1e18)
     at = np.zeros(slots, np.int64)
@@ -120,10 +123,11 @@ def simulate(  # type: ignore[no-untyped-def]
         unfinished[cta] = warps
         for w in range(warps):
             slot = cta * warps + w
-            at[slot] = trace_start[of_warp[w]]
-            end[slot] = trace_start[of_warp[w] + 1]
+            at[slot] = trace_start[of_warp[of_cta[cta], w]]
+            end[slot] = trace_start[of_warp[of_cta[cta], w] + 1]
             alive[slot] = True
             ready[slot] = cta * spacing
+    last_start = (started - 1) * spacing
     stale = 15
     finish = 0.0
     while True:
@@ -137,7 +141,13 @@ def simulate(  # type: ignore[no-untyped-def]
                     continue
                 t = max(ready[slot], sched_free[s])
                 p = pipe[trace[at[slot]]]
-                if p:
+                if p == EITHER:
+                    t = max(t, min(pipe_free[s, EITHER], pipe_free[s, BOTH]))
+                elif p == BOTH:
+                    t = max(t, pipe_free[s, EITHER], pipe_free[s, BOTH])
+                elif p == HEAVY:
+                    t = max(t, pipe_free[s, BOTH])
+                elif p:
                     t = max(t, pipe_free[s, p])
                 if p == LSU:
                     t = max(t, lsu_free - _BACKLOG)
@@ -181,9 +191,18 @@ def simulate(  # type: ignore[no-untyped-def]
             by_code[i] += gap - late
         by_reason[ISSUED] += 1
         by_code[i] += 1
-        sched_free[s] = t + 1
+        sched_free[s] = t + issue[i]
         p = pipe[i]
-        if p:
+        if p == EITHER:
+            # The light half first: some can go to the heavy one only.
+            p = EITHER if pipe_free[s, EITHER] <= t else BOTH
+            pipe_free[s, p] = t + interval[i]
+        elif p == BOTH:
+            pipe_free[s, EITHER] = t + interval[i]
+            pipe_free[s, BOTH] = t + interval[i]
+        elif p == HEAVY:
+            pipe_free[s, BOTH] = t + interval[i]
+        elif p:
             pipe_free[s, p] = t + interval[i]
         done = t + latency[i]
         reason = WAITS_FIXED
@@ -276,15 +295,17 @@ def simulate(  # type: ignore[no-untyped-def]
             finish = max(finish, later)
             unfinished[cta] -= 1
             if unfinished[cta] == 0 and started < ctas:
-                begin = later + cta_start
+                begin = max(later + cta_start, last_start + spacing)
+                last_start = begin
+                new_kind = of_cta[started]
                 started += 1
                 unfinished[cta] = warps
                 bulks[cta] = 0
                 stale = 15
                 for w in range(warps):
                     other = cta * warps + w
-                    at[other] = trace_start[of_warp[w]]
-                    end[other] = trace_start[of_warp[w] + 1]
+                    at[other] = trace_start[of_warp[new_kind, w]]
+                    end[other] = trace_start[of_warp[new_kind, w] + 1]
                     alive[other] = True
                     parked[other] = False
                     ready[other] = begin

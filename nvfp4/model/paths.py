@@ -1,278 +1,348 @@
 """Which machine instructions a warp executes, and in which order.
 
-The emulator has counted the PTX, line by line; each machine instruction bears the line that it was
-compiled from. What the compiler has unrolled holds a line several times and runs less often by as
-much, which loads, stores, shuffles and barriers show: they are neither invented nor joined.
+The emulator has counted each statement of the PTX for each warp, and each machine instruction bears
+the statement that it was compiled from. How often a warp takes each edge of the machine code's
+graph is the flow from its first to its last instruction that agrees best with those counts. The
+compiler may unroll, peel, copy or join code; a flow holds whatever it did. Loads, stores, shuffles
+and barriers weigh most: a compiler neither invents nor joins them.
 """
 
-from __future__ import annotations
-
-import math
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass
 from statistics import median
 
-from nvfp4.model.sass import Block, Code
+import highspy
+import numpy as np
+
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.model.errors import NoPrediction
+from nvfp4.model.graph import DIVERGING, PARTED, PLAIN, UNKNOWN, Graph, graph_of
+from nvfp4.model.sass import Code, Instruction
 
 _ANCHORS = frozenset(
     ("LDG", "STG", "LDS", "STS", "SHFL", "BAR", "ATOM", "ATOMG", "ATOMS", "RED", "REDG", "LDGSTS",
-     "LDSM", "STSM", "HMMA", "IMMA", "QMMA", "OMMA", "VOTE", "LD", "ST")
+     "LDSM", "STSM", "VOTE", "LD", "ST", "UBLKCP", "UTMALDG", "UTMASTG", "UTMACMDFLUSH")
 )  # fmt: skip
+MEMORY = frozenset(
+    ("LDG", "STG", "LDS", "STS", "LD", "ST", "ATOM", "ATOMG", "ATOMS", "RED", "REDG", "LDGSTS",
+     "LDSM", "STSM", "UBLKCP", "UTMALDG", "UTMASTG", "UTMAREDG", "UBLKPF")
+)  # fmt: skip
+"""Instructions that access memory which the emulator has counted."""
+_COMPILERS_OWN = frozenset(("LDL", "STL", "MOV", "BRA", "BSSY", "BSYNC", "NOP", "WARPSYNC"))
+"""Instructions that say little of how often a statement is executed."""
+_WIDE = frozenset(("LDG", "STG", "LDS", "STS", "LD", "ST"))
 _PTX_WIDTH = re.compile(r"(?:\.v([248]))?\.[busf](8|16|32|64|128)(?=\s|\{)")
 _SASS_WIDTH = re.compile(r"\.(256|128|64|U16|S16|U8|S8)\b")
-_MOST_STEPS = 4_000_000
-_OF_GUESSES = 0.9
-_EVEN = 0.02
-_MANY = 50
+_BITS = {"U16": 16, "S16": 16, "U8": 8, "S8": 8}
 
-_EPSILON = 1e-6
-_TELLING = 4
-_AHEAD = 8
-
-_Key = tuple[int, str]
-Loop = tuple[int, int]
-"""Its first and last block."""
+_ANCHOR_WEIGHT, _WEIGHT = 20.0, 1.0
+_EDGE_COSTS = {PLAIN: 1e-4, PARTED: 2e-2, DIVERGING: 1e-1, UNKNOWN: 10.0}
+_BACKWARDS = 1e-2
+"""What the shortest of several equally good flows saves. Far less than a count that is missed.
+Backwards costs more than forwards: a loop that runs n times is left and taken up n - 1 times, and
+not n times without ever being entered."""
+_INTEGRAL = 1e-5
+_LIMIT_S = 2.0
+_MOST_CUTS = 20
+MOST_STEPS = 4_000_000
+_TOLERANCE, _TOLERANCE_OF_OTHERS = 0.03, 0.5
+"""By how much executed machine code may differ from what the emulator has counted: of loads,
+stores, shuffles and barriers, and of others, which compilers remove, join or move out of loops."""
+_SMALL = 0.05
+_NEGLIGIBLE = 4.0
+"""Executions of a warp."""
 
 
 @dataclass(frozen=True)
-class Paths:
-    """traces: numbers of instructions in the order of execution. of_warp: which trace each warp of
-    a CTA takes. executions: of each instruction, summed over the warps of a CTA.
-    """
+class Trace:
+    """The instructions of a warp in the order of execution, and how often it executes each."""
 
-    traces: list[list[int]]
-    of_warp: list[int]
-    executions: list[int]
+    steps: Array
+    executions: Array
 
-    def without(self, numbers: set[int]) -> Paths:
+    def without(self, numbers: set[int]) -> "Trace":
         """The same without some instructions; a warp still leaves by its last one."""
-        kept = [[n for n in t[:-1] if n not in numbers] + t[-1:] for t in self.traces]
-        left = [0 if n in numbers else times for n, times in enumerate(self.executions)]
-        return Paths(kept, self.of_warp, left)
+        kept = ~np.isin(self.steps, list(numbers))
+        kept[-1] = True
+        steps = self.steps[kept]
+        return Trace(steps, np.bincount(steps, minlength=self.executions.size))
 
 
-def paths(code: Code, ptx: list[str], runs: dict[int, int], warps: int, in_cta: int) -> Paths:
-    """runs: warp instructions of each line of the PTX, which count from 1, over a launch of so many
-    warps, `in_cta` of them in each CTA."""
-    each = {line: count / warps for line, count in runs.items()}
-    loops = _loops(code.blocks)
-    wanted = _block_runs(code, ptx, each, loops)
-    turns = _turns(code, wanted, loops)
-    both = _both_ways(code, wanted)
-    traces: list[list[int]] = []
-    known: dict[tuple[int, ...], int] = {}
-    of_warp = []
-    for warp in range(in_cta):
-        budget = tuple(_share(runs, warp) for runs in wanted)
-        if budget not in known:
-            known[budget] = len(traces)
-            traces.append(_walk(code, list(budget), turns, both))
-        of_warp.append(known[budget])
-    executions = [0] * len(code.instructions)
-    for trace, times in Counter(of_warp).items():
-        for number in traces[trace]:
-            executions[number] += times
-    return Paths(traces, of_warp, executions)
+class Paths:
+    """Finds the trace of each kind of warp of a kernel."""
+
+    def __init__(self, code: Code, ptx: str) -> None:
+        self._code = code
+        self._ptx = ptx
+        self._graph = graph_of(code)
+        self._copies = _copies(code, ptx)
+        self._known: dict[tuple[tuple[int, int], ...], Trace] = {}
+
+    def trace(self, runs: dict[int, int]) -> Trace:
+        """runs: how often a warp executes each statement. Raises NoPrediction if no way through the
+        machine code agrees with that."""
+        key = tuple(runs.items())
+        if key not in self._known:
+            flow = _Flow(self._graph, self._copies, runs)
+            taken = flow.taken()
+            nodes = np.zeros(len(self._graph.blocks), np.int64)
+            for (_, stop, _), times in zip(self._graph.edges, taken, strict=True):
+                nodes[stop] += times
+            nodes[0] += 1
+            self._reconcile(nodes, runs)
+            steps = self._steps(taken)
+            executions = np.bincount(steps, minlength=len(self._code.instructions))
+            self._known[key] = Trace(steps, executions)
+        return self._known[key]
+
+    def _steps(self, taken: list[int]) -> Array:
+        blocks = self._code.blocks
+        way = _trail(self._graph, taken)
+        if sum(self._graph.sizes[node] for node in way) > MOST_STEPS:
+            raise NoPrediction(f"a warp executes more than {MOST_STEPS:,} instructions")
+        pieces = [
+            np.arange(blocks[b].start, blocks[b].end, dtype=np.int64)
+            for b in (self._graph.blocks[node] for node in way)
+            if b >= 0
+        ]
+        return np.concatenate(pieces)
+
+    def _reconcile(self, nodes: Array, runs: dict[int, int]) -> None:
+        """Raises NoPrediction where loads, stores, shuffles and barriers are executed less or more
+        often than the emulator has counted, or other statements far less often."""
+        by_block: dict[int, int] = defaultdict(int)
+        for block, times in zip(self._graph.blocks, nodes.tolist(), strict=True):
+            by_block[block] += times
+        for anchor, tolerance in ((True, _TOLERANCE), (False, _TOLERANCE_OF_OTHERS)):
+            counted, missed, worst = 0.0, 0.0, (0.0, 0)
+            for statement, copies in self._copies.items():
+                if copies.anchor is not anchor or statement not in runs:
+                    continue
+                executed = sum(by_block[block] * share for block, share in copies.shares.items())
+                off = runs[statement] - executed
+                # An instruction whose predicate is false is issued, too: more is no work lost.
+                off = abs(off) if anchor and not copies.guarded else max(0.0, off)
+                counted += runs[statement]
+                missed += off
+                worst = max(worst, (off, statement))
+            if missed > max(tolerance * counted, _NEGLIGIBLE):
+                line = self._ptx.count("\n", 0, worst[1]) + 1
+                raise NoPrediction(
+                    f"the machine code of line {line} of the PTX does not run as often as counted"
+                )
 
 
-def _share(runs: float, warp: int) -> int:
-    """How often this warp runs a block that a warp runs so often on the average."""
-    rounded = round(runs)
-    if abs(runs - rounded) < _EVEN or runs > _MANY:
-        return rounded
-    # The first warps of a CTA do what not all do.
-    whole = math.floor(runs)
-    part = runs - whole
-    return whole + math.ceil((warp + 1) * part) - math.ceil(warp * part)
+@dataclass(frozen=True)
+class _Copies:
+    """Where a statement is in the machine code. shares: by block, how many of its executions one
+    of the block is. anchor: whether a compiler keeps it. guarded: whether a predicate decides."""
+
+    shares: dict[int, float]
+    anchor: bool
+    guarded: bool
 
 
-def _loops(blocks: list[Block]) -> list[Loop]:
-    """(first, last) block of each loop, the innermost first."""
-    backwards = {(b.branch, b.index) for b in blocks if b.branch is not None}
-    found = [(first, last) for first, last in backwards if first <= last]
-    found = [each for each in found if not _is_trap(blocks, each)]
-    return sorted(found, key=lambda loop: loop[1] - loop[0])
-
-
-def _is_trap(blocks: list[Block], loop: Loop) -> bool:
-    """The branch to itself behind the end of every kernel."""
-    first, last = loop
-    return first == last and blocks[first].end - blocks[first].start == 1
-
-
-def _block_runs(
-    code: Code, ptx: list[str], runs: dict[int, float], loops: list[Loop]
-) -> list[float]:
-    """How often a warp runs each block on the average."""
-    copies: dict[_Key, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+def _copies(code: Code, ptx: str) -> dict[int, _Copies]:
+    """By statement. Where it has no load, store, shuffle or barrier, its rarest kind of instruction
+    stands for it; a block holds no more copies of it than of most other statements."""
+    counts: dict[int, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    guarded: set[int] = set()
     for block in code.blocks:
-        for number in range(block.start, block.end):
-            each = code.instructions[number]
-            if each.line in runs:
-                unit = _pieces(ptx[each.line - 1], each.opcode)
-                copies[each.line, each.name][block.index] += 1 / unit
-    inside = {n: _innermost(n, loops) for n in range(len(code.blocks))}
-    said: dict[int, list[float]] = defaultdict(list)
-    guessed: dict[int, list[float]] = defaultdict(list)
-    for (line, name), by_block in copies.items():
-        target = said if name in _ANCHORS else guessed
-        for index, times in _distribute(runs[line], by_block, inside).items():
-            target[index].append(times)
-    known = {index: median(values) for index, values in said.items()}
-    for block in code.blocks:
-        if block.index not in known:
-            known[block.index] = _guess(block, code, runs, guessed, known, inside)
-    return [known[block.index] for block in code.blocks]
+        for each in code.instructions[block.start : block.end]:
+            if each.name in _COMPILERS_OWN or not each.statement:
+                continue
+            anchor = each.name in _ANCHORS
+            here = counts[each.statement]["" if anchor else each.name]
+            here[block.index] = here.get(block.index, 0.0) + 1 / _pieces(ptx, each)
+            if anchor and each.guarded:
+                guarded.add(each.statement)
+    anchored: dict[int, list[float]] = defaultdict(list)
+    others: dict[int, list[float]] = defaultdict(list)
+    rarest: dict[int, dict[int, float]] = {}
+    for statement, names in counts.items():
+        rarest[statement] = names.get("") or min(names.values(), key=lambda at: sum(at.values()))
+        for index, share in rarest[statement].items():
+            (anchored if "" in names else others)[index].append(share)
+    usual = {index: median(shares) for index, shares in {**others, **anchored}.items()}
+    return {
+        statement: _Copies(shares, True, statement in guarded)
+        if "" in counts[statement]
+        else _Copies({at: min(n, max(1.0, usual[at])) for at, n in shares.items()}, False, False)
+        for statement, shares in rarest.items()
+    }
 
 
-def _guess(
-    block: Block,
-    code: Code,
-    runs: dict[int, float],
-    guessed: dict[int, list[float]],
-    known: dict[int, float],
-    inside: dict[int, Loop | None],
-) -> float:
-    """How often a warp runs a block without anchors."""
-    loop = inside[block.index]
-    lines = [code.instructions[n].line for n in range(block.start, block.end)]
-    counted = [runs[line] for line in lines if line in runs]
-    if loop is None:
-        return min(1.0, median(counted)) if counted else 1.0
-    beside = [times for n, times in known.items() if inside[n] == loop]
-    if beside:
-        return min(max(counted, default=1.0), max(beside))
-    values = sorted(guessed.get(block.index, [1.0]))
-    # One line of PTX may take several instructions of a kind, which looks like several copies.
-    return values[int(_OF_GUESSES * (len(values) - 1))]
-
-
-def _innermost(index: int, loops: list[Loop]) -> Loop | None:
-    return next((loop for loop in loops if loop[0] <= index <= loop[1]), None)
-
-
-def _distribute(
-    runs: float, copies: dict[int, float], inside: dict[int, Loop | None]
-) -> dict[int, float]:
-    """A line's executions over the blocks that hold copies of it. As many as fit go to the loop
-    with the most copies. What stands in front of it is its first turn, or the turns that its copies
-    do not divide; what stands behind it has the rest; both run once at most."""
-    found: dict[int, float] = {}
-    left = runs
-    looped = sorted((n for n in copies if inside[n]), key=lambda n: -copies[n])
-    main = looped[0] if looped else -1
-    straight = [n for n in copies if not inside[n]]
-    for n in [n for n in straight if n < main]:
-        most = copies[main]
-        odd = left if most <= 1 else left - most * math.floor(left / most + _EPSILON)
-        found[n] = min(1.0, odd / copies[n]) if odd >= copies[n] or left < most else 0.0
-        left -= found[n] * copies[n]
-    behind = [n for n in straight if n > main]
-    for n in looped:
-        whole = left / copies[n]
-        alone = n == looped[-1] and not behind
-        found[n] = max(0.0, whole if alone else math.floor(whole + _EPSILON))
-        left -= found[n] * copies[n]
-    for n in behind:
-        found[n] = max(0.0, min(1.0, left / copies[n]))
-        left -= found[n] * copies[n]
-    return found
-
-
-def _pieces(ptx: str, opcode: str) -> float:
-    """How many instructions of the machine one access of the PTX takes."""
-    wide = _PTX_WIDTH.search(ptx)
-    if wide is None or opcode.partition(".")[0] not in ("LDG", "STG", "LDS", "STS"):
+def _pieces(ptx: str, each: Instruction) -> float:
+    """How many machine instructions one access of the PTX takes."""
+    if each.name not in _WIDE:
+        return 1.0
+    wide = _PTX_WIDTH.search(ptx, each.statement, each.statement + 200)
+    if wide is None:
         return 1.0
     asked = int(wide[1] or 1) * int(wide[2])
-    found = _SASS_WIDTH.search(opcode)
-    bits = {"U16": 16, "S16": 16, "U8": 8, "S8": 8}
-    has = 32 if found is None else bits.get(found[1]) or int(found[1])
+    found = _SASS_WIDTH.search(each.opcode)
+    has = 32 if found is None else _BITS.get(found[1]) or int(found[1])
     return max(1.0, asked / has)
 
 
-def _turns(code: Code, wanted: list[float], loops: list[Loop]) -> dict[Loop, float]:
-    """How often a warp runs each loop when it comes to it."""
-    inside = {n: _innermost(n, loops) for n in range(len(code.blocks))}
-    total = {}
-    for loop in loops:
-        own = [wanted[n] for n in range(loop[0], loop[1] + 1) if inside[n] == loop]
-        total[loop] = max(own, default=1.0)
-    found = {}
-    for loop in loops:
-        outer = [each for each in loops if each != loop and _holds(each, loop)]
-        found[loop] = total[loop] / max(total[outer[0]], _EPSILON) if outer else total[loop]
-    return found
+class _Flow:
+    """How often a warp takes each edge."""
+
+    def __init__(self, graph: Graph, copies: dict[int, _Copies], runs: dict[int, int]) -> None:
+        self._graph = graph
+        rows: dict[tuple[tuple[tuple[int, float], ...], int, bool], float] = defaultdict(float)
+        for statement, each in copies.items():
+            if statement in runs:
+                key = (tuple(sorted(each.shares.items())), runs[statement], each.guarded)
+                rows[key] += _ANCHOR_WEIGHT if each.anchor else _WEIGHT
+        nodes_of: dict[int, list[int]] = defaultdict(list)
+        for node, block in enumerate(graph.blocks):
+            nodes_of[block].append(node)
+        self._entering: dict[int, list[int]] = defaultdict(list)
+        self._leaving: dict[int, list[int]] = defaultdict(list)
+        for edge, (start, stop, _) in enumerate(graph.edges):
+            self._leaving[start].append(edge)
+            self._entering[stop].append(edge)
+        self._highs = highspy.Highs()
+        self._highs.setOptionValue("output_flag", False)
+        self._highs.setOptionValue("threads", 1)
+        self._highs.setOptionValue("time_limit", _LIMIT_S)
+        infinity = highspy.kHighsInf
+        self._rows: list[tuple[float, float, dict[int, float]]] = []
+        costs = [
+            _EDGE_COSTS[kind] + _BACKWARDS * (0 <= graph.blocks[stop] <= graph.blocks[start])
+            for start, stop, kind in graph.edges
+        ]
+        self._edges = len(costs)
+        for node in range(len(graph.blocks)):
+            if node == graph.end:
+                continue
+            row: dict[int, float] = defaultdict(float)
+            for edge in self._leaving[node]:
+                row[edge] += 1.0
+            for edge in self._entering[node]:
+                row[edge] -= 1.0
+            begins = 1.0 if node == 0 else 0.0
+            self._rows.append((begins, begins, row))
+        for (shares, wanted, guarded), weight in rows.items():
+            row = defaultdict(float)
+            more, fewer = len(costs), len(costs) + 1
+            # More executions than counted are no contradiction where a predicate decides.
+            costs += [weight * (0.01 if guarded else 1.0), weight]
+            offset = 0.0
+            for block, share in shares:
+                for node in nodes_of[block]:
+                    offset += share if node == 0 else 0.0
+                    for edge in self._entering[node]:
+                        row[edge] += share
+            row[more], row[fewer] = -1.0, 1.0
+            self._rows.append((wanted - offset, wanted - offset, row))
+        self._pass(costs, infinity)
+
+    def _pass(self, costs: list[float], infinity: float) -> None:
+        problem = highspy.HighsLp()
+        problem.num_col_, problem.num_row_ = len(costs), len(self._rows)
+        problem.col_cost_ = np.array(costs)
+        problem.col_lower_ = np.zeros(len(costs))
+        problem.col_upper_ = np.full(len(costs), infinity)
+        problem.row_lower_ = np.array([low for low, _, _ in self._rows])
+        problem.row_upper_ = np.array([high for _, high, _ in self._rows])
+        starts, index, value = [0], [], []
+        for _, _, row in self._rows:
+            index += list(row)
+            value += list(row.values())
+            starts.append(len(index))
+        matrix = problem.a_matrix_
+        matrix.format_ = highspy.MatrixFormat.kRowwise
+        matrix.start_ = np.array(starts, np.int32)
+        matrix.index_ = np.array(index, np.int32)
+        matrix.value_ = np.array(value, np.float64)
+        self._highs.passModel(problem)
+
+    def taken(self) -> list[int]:
+        """By edge. Raises NoPrediction."""
+        for _ in range(_MOST_CUTS):
+            taken = self._whole()
+            island = self._island(taken)
+            if self._is_small(island, taken):
+                edges = self._graph.edges
+                return [0 if edges[e][0] in island else times for e, times in enumerate(taken)]
+            # Loops that nothing leads to: whoever runs them has come there.
+            entries = {e for node in island for e in self._entering[node]}
+            ways = [e for e in entries if self._graph.edges[e][0] not in island]
+            inside = [e for e in entries if self._graph.edges[e][0] in island]
+            most = sum(taken[e] for e in inside)
+            index = np.array([*ways, *inside], np.int32)
+            value = np.array([float(most)] * len(ways) + [-1.0] * len(inside))
+            self._highs.addRow(0.0, highspy.kHighsInf, len(index), index, value)
+        raise NoPrediction("no way through the machine code agrees with what was counted")
+
+    def _whole(self) -> list[int]:
+        self._highs.run()
+        values = self._values()
+        if np.abs(values - np.rint(values)).max(initial=0.0) > _INTEGRAL:
+            kinds = np.full(self._edges, highspy.HighsVarType.kInteger)
+            which = np.arange(self._edges, dtype=np.int32)
+            self._highs.changeColsIntegrality(self._edges, which, kinds)
+            self._highs.run()
+            values = self._values()
+            if np.abs(values - np.rint(values)).max(initial=0.0) > 1e-3:
+                raise NoPrediction("the machine code's loops cannot be counted")
+        return [int(each) for each in np.rint(values)]
+
+    def _values(self) -> Array:
+        values = np.array(self._highs.getSolution().col_value[: self._edges])
+        if values.size != self._edges:
+            raise NoPrediction("no way through the machine code agrees with what was counted")
+        return values
+
+    def _is_small(self, island: set[int], taken: list[int]) -> bool:
+        """Whether nodes that nothing leads to are next to nothing of all that is executed, as the
+        second try of a wait of which the compiler has taken the first out of its loop."""
+        executed = [0, 0]
+        for (_, stop, _), times in zip(self._graph.edges, taken, strict=True):
+            executed[stop in island] += times * self._graph.sizes[stop]
+        return executed[True] <= _SMALL * executed[False]
+
+    def _island(self, taken: list[int]) -> set[int]:
+        """Nodes of taken edges that are not reached from the first node."""
+        reached, todo = {0}, [0]
+        while todo:
+            for edge in self._leaving[todo.pop()]:
+                stop = self._graph.edges[edge][1]
+                if taken[edge] and stop not in reached:
+                    reached.add(stop)
+                    todo.append(stop)
+        others = (self._graph.edges[edge][0] for edge, times in enumerate(taken) if times)
+        return {node for node in others if node not in reached}
 
 
-def _both_ways(code: Code, wanted: list[float]) -> dict[int, float]:
-    """By the last block of a way that jumps over the other one: how often a warp goes that way too,
-    since its threads part."""
-    found = {}
-    for block in code.blocks:
-        if block.branch is None or block.following is None or block.branch <= block.index:
-            continue
-        other, end = block.branch, block.branch - 1
-        last = code.blocks[end]
-        jumps = last.following is None and (last.branch or 0) > other
-        if jumps and end > block.index and wanted[block.index] > 0:
-            twice = wanted[block.following] + wanted[other] - wanted[block.index]
-            found[end] = min(1.0, max(0.0, twice / wanted[block.index]))
-    return found
-
-
-def _holds(outer: Loop, inner: Loop) -> bool:
-    return outer[0] <= inner[0] and inner[1] <= outer[1]
-
-
-def _walk(
-    code: Code, left: list[int], turns: dict[Loop, float], both: dict[int, float]
-) -> list[int]:
-    """The instructions on the way of a warp that runs each block as often as `left` says."""
-    trace: list[int] = []
-    blocks = code.blocks
-    entered = dict.fromkeys(turns, 0)
-    turn = dict.fromkeys(turns, 0)
-    parted = dict.fromkeys(both, _EPSILON)
-    block: Block | None = blocks[0]
-    while block is not None and len(trace) < _MOST_STEPS:
-        left[block.index] -= 1
-        trace += range(block.start, block.end)
-        branch, following = block.branch, block.following
-        loop = (branch if branch is not None else -1, block.index)
-        if branch is None or following is None:
-            way = following if branch is None else branch
-            if block.index in both:
-                parted[block.index] += both[block.index]
-                if parted[block.index] >= 1:
-                    parted[block.index] -= 1
-                    way = block.index + 1
-            if branch is None and following is not None and _leaves(code, block):
-                way = following if _is_wanted(code, left, following, following + _AHEAD) else None
-        elif loop in turns:
-            turn[loop] += 1
-            began = entered[loop] * turns[loop]
-            if turn[loop] < round(began + turns[loop]) - round(began):
-                way = branch
-            else:
-                way, turn[loop] = following, 0
-                entered[loop] += 1
+def _trail(graph: Graph, taken: list[int]) -> list[int]:
+    """A way that takes each edge so often (Hierholzer's algorithm). Where there is a choice, the
+    edge of which the largest part is left goes first, so that turns of loops and ways of branches
+    alternate as evenly as they can."""
+    edges: dict[int, list[list[int]]] = defaultdict(list)
+    for (start, stop, _), times in zip(graph.edges, taken, strict=True):
+        if times:
+            edges[start].append([times, times, stop])
+    way: list[int] = []
+    stack = [0]
+    while stack:
+        best: list[int] | None = None
+        for each in edges[stack[-1]]:
+            if each[0] and (best is None or each[0] * best[1] > best[0] * each[1]):
+                best = each
+        if best is None:
+            way.append(stack.pop())
         else:
-            way = following if _is_wanted(code, left, following, branch) else branch
-        block = None if way is None else blocks[way]
-    return trace
+            best[0] -= 1
+            stack.append(best[2])
+            if len(stack) > MOST_STEPS:
+                raise NoPrediction(f"a warp executes more than {MOST_STEPS:,} instructions")
+    if way[0] != graph.end:
+        raise NoPrediction("no way through the machine code ends where a warp ends")
+    return way[::-1]
 
 
-def _leaves(code: Code, block: Block) -> bool:
-    """Whether it ends where some threads exit."""
-    return code.instructions[block.end - 1].name in ("EXIT", "RET")
-
-
-def _is_wanted(code: Code, left: list[int], start: int, end: int) -> bool:
-    """Whether what a branch would leave out is still to be run. Of a few moves between two other
-    blocks nobody knows how often they are."""
-    end = min(end, len(code.blocks))
-    sizes = {n: code.blocks[n].end - code.blocks[n].start for n in range(start, end)}
-    telling = [n for n, size in sizes.items() if size >= _TELLING] or list(sizes)
-    return any(left[n] > 0 for n in telling)
+__all__ = ["MEMORY", "MOST_STEPS", "Paths", "Trace"]

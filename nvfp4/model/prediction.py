@@ -1,28 +1,32 @@
 """The time of a call, from what its launches execute, and what it is made of."""
 
-from __future__ import annotations
-
+import heapq
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from nvfp4.emulator.names import short_name
-from nvfp4.model.assembly import NoMachineCode, assembled
+from nvfp4.emulator.ptx.types import Array
+from nvfp4.emulator.work import Work
+from nvfp4.model.assembly import assembled
 from nvfp4.model.b200 import B200
+from nvfp4.model.errors import NoPrediction
 from nvfp4.model.gpu import Curve, Gpu
 from nvfp4.model.h100 import H100
 from nvfp4.model.h200 import H200
-from nvfp4.model.machine import Machine, machine, reads_memory
+from nvfp4.model.located import Lines
+from nvfp4.model.machine import Machine, machine
 from nvfp4.model.multiprocessor import REASONS, memory_cycles, run
-from nvfp4.model.paths import paths
-from nvfp4.model.pipelined import is_pipelined, slowest
+from nvfp4.model.paths import MEMORY, Paths, Trace
+from nvfp4.model.pipelined import slowest
 from nvfp4.model.sass import Code
-from nvfp4.model.traffic import Access
+from nvfp4.model.traffic import Access, Sampled, access
 from nvfp4.records import prediction as records
 from nvfp4.records.launch import Dim3
+from nvfp4.records.names import short_name
 
 GPUS = {gpu.name: gpu for gpu in (B200, H100, H200)}
 
@@ -30,23 +34,30 @@ _WARP = 32
 _REGISTER_UNIT = 256
 _SHARED_UNIT = 128
 _SCHEDULERS = 4
+_TENSOR_MEMORY = ("UTC", "LDTM", "STTM")
 _MOST_KERNELS = 8
+_MOST_KINDS = 256
+"""Of warps, each of which has a trace of its own."""
+_MOST_STEPS = 20_000_000
+"""Instructions of an SM that are simulated, in about two seconds."""
+_MOST_MISSED = 0.03
+"""The share of a launch's sectors that may be asked for where no sampled thread block came."""
 _LONGEST_NAME = 60
 _LONGEST_WHY = 200
 
 
 @dataclass(frozen=True)
 class Counted:
-    """A launch that was emulated. runs: warp instructions by line of the PTX. accesses: by line, of
-    a request. shared_bytes: of a CTA. read_bytes: distinct ones."""
+    """A launch that was emulated. shared_bytes: of a CTA. samples: by statement, None where a few
+    CTAs cannot run without the others. read_bytes: distinct ones."""
 
     ptx: str
     kernel: str
     grid: Dim3
     block: Dim3
     shared_bytes: int
-    runs: dict[int, int]
-    accesses: dict[int, Access]
+    work: Work
+    samples: dict[int, Sampled] | None
     read_bytes: int = 0
 
 
@@ -115,7 +126,7 @@ def _short(number: float) -> float:
 
 def predict(gpu: Gpu, launches: list[Counted], clean: bool = False) -> Prediction:
     """The time of a call. clean: after a flush that leaves nothing in the L2 to be written back.
-    Raises NoMachineCode."""
+    Raises NoPrediction."""
     kernels = [kernel_time(gpu, each, clean) for each in launches]
     parts: dict[str, float] = defaultdict(float)
     parts["launch"] = gpu.launch_us + gpu.kernel_gap_us * max(0, len(kernels) - 1)
@@ -124,8 +135,7 @@ def predict(gpu: Gpu, launches: list[Counted], clean: bool = False) -> Predictio
     for kernel in kernels:
         for reason, us in kernel.parts.items():
             parts[reason] += us
-    # What a sample of the thread blocks asks for may be less than what all of them do.
-    least_us = max((each.read_bytes for each in launches), default=0) / _fastest_gbps(gpu) / 1e3
+    least_us = sum(each.read_bytes for each in launches) / _fastest_gbps(gpu) / 1e3
     missing_us = least_us - sum(parts.values())
     if missing_us > 0:
         parts["memory_bandwidth"] += missing_us
@@ -166,80 +176,190 @@ def kernel_time(
     gpu: Gpu, asked: Counted, clean: bool, without: frozenset[int] = frozenset()
 ) -> KernelTime:
     """One launch from its first thread block to its last. without: lines of the PTX whose machine
-    code is left out."""
-    code = assembled(asked.ptx, asked.kernel, gpu.arch)
-    if not asked.accesses and reads_memory(code):
-        raise NoMachineCode("the emulator could not run a few thread blocks without the others")
-    ctas, warps = math.prod(asked.grid), -(-math.prod(asked.block) // _WARP)
+    code is left out. Raises NoPrediction."""
+    code, found = _paths(asked.ptx, asked.kernel, gpu.arch)
+    work = asked.work
+    if asked.samples is None or work.waits:
+        raise NoPrediction("thread blocks of a launch wait for each other")
+    if len(work.warps) > _MOST_KINDS:
+        raise NoPrediction(f"the warps of a launch do {len(work.warps)} different things")
+    traces = [found.trace(work.by_statement(kind)) for kind in range(len(work.warps))]
+    accesses = _accesses(asked)
+    executions = _memory_executions(code, work, traces)
+    lines = Lines(asked.ptx)
+    if without:
+        left_out = {n for n, i in enumerate(code.instructions) if lines.of(i.statement) in without}
+        traces = [each.without(left_out) for each in traces]
+    warps = len(work.ctas[0])
+    ctas = math.prod(asked.grid)
     busiest = -(-ctas // gpu.sms)
     resident = min(busiest, resident_ctas(gpu, code, warps, asked.shared_bytes))
+    of_cta = busiest_sm(work, [each.steps.size for each in traces], ctas, gpu.sms, resident)
+    local_bytes = resident * math.prod(asked.block) * code.stack_bytes
+    left_bytes = gpu.l1_bytes - resident * (asked.shared_bytes + gpu.reserved_shared_bytes)
+    fits = local_bytes <= left_bytes
+    table = machine(gpu, code, accesses, executions, 1 / resident, fits)
+    cycles, by_code, by_reason = _all_ctas(
+        gpu, table, traces, work.ctas, of_cta, resident, ctas, clean
+    )
+    spent = {r: each for r, each in zip(REASONS, by_reason.tolist(), strict=True) if each}
+    slower = pipelined(gpu, asked, accesses, resident, clean)
+    if sum(slower.values()) > cycles:
+        spent, cycles, by_code = slower, sum(slower.values()), np.zeros_like(by_code)
     to_us = 1e-3 / gpu.cycles_per_ns
-    lines: dict[int, float] = defaultdict(float)
-    if is_pipelined(code):
-        spent = _pipelined(gpu, asked, busiest, resident, clean)
-        cycles, instructions = sum(spent.values()), float(sum(asked.runs.values()))
-    else:
-        walked = paths(code, asked.ptx.split("\n"), asked.runs, ctas * warps, warps)
-        if without:
-            left_out = {n for n, i in enumerate(code.instructions) if i.line in without}
-            walked = walked.without(left_out)
-        parts = machine(gpu, code, walked, asked.accesses, 1 / resident)
-        cycles, by_code, by_reason = simulated(gpu, parts, ctas, busiest, resident, clean)
-        spent = {r: each for r, each in zip(REASONS, by_reason.tolist(), strict=True) if each}
-        for instruction, each in zip(code.instructions, by_code.tolist(), strict=True):
-            lines[instruction.line] += each * to_us
-        instructions = float(sum(walked.executions)) * ctas
+    by_line: dict[int, float] = defaultdict(float)
+    for instruction, each in zip(code.instructions, by_code.tolist(), strict=True):
+        by_line[lines.of(instruction.statement)] += each * to_us
+    ran = [traces[kind].steps.size for cta in work.of_cta.values() for kind in work.ctas[cta]]
     return KernelTime(
         kernel=asked.kernel,
         us=cycles * to_us,
         parts={reason: each * to_us for reason, each in spent.items()},
-        lines=dict(lines),
+        lines=dict(by_line),
         registers=code.registers,
         spilled_bytes=code.spilled_bytes,
-        instructions=instructions,
+        instructions=sum(ran) * ctas / len(work.of_cta),
         ctas_a_sm=resident,
-        busiest=busiest,
+        busiest=of_cta.size,
         sms=min(ctas, gpu.sms),
     )
 
 
-def _pipelined(
-    gpu: Gpu, asked: Counted, busiest: int, resident: int, clean: bool
+@lru_cache(maxsize=16)
+def _paths(ptx: str, entry: str, arch: str) -> tuple[Code, Paths]:
+    """The machine code of a kernel, and what finds its traces and remembers them."""
+    code = assembled(ptx, entry, arch)
+    return code, Paths(code, ptx)
+
+
+def _accesses(asked: Counted) -> dict[int, Access]:
+    """By statement. Raises NoPrediction where the sampled thread blocks are no sample: they did not
+    come to statements that ask for more than a few sectors."""
+    assert asked.samples is not None
+    counts = asked.work.asked
+    missed = {start: n.sectors for start, n in counts.items() if start not in asked.samples}
+    if sum(missed.values()) > _MOST_MISSED * sum(each.sectors for each in counts.values()):
+        line = Lines(asked.ptx).of(max(missed, key=missed.__getitem__))
+        raise NoPrediction(f"no sampled thread block came to line {line} of the PTX")
+    return {start: access(each, asked.samples.get(start)) for start, each in counts.items()}
+
+
+def _memory_executions(code: Code, work: Work, traces: list[Trace]) -> dict[int, float]:
+    """How often the CTAs that were counted execute the memory instructions of each statement."""
+    warps: Counter[int] = Counter()
+    for cta, times in Counter(work.of_cta.values()).items():
+        for kind in work.ctas[cta]:
+            warps[kind] += times
+    total = sum(times * traces[kind].executions for kind, times in warps.items())
+    found: dict[int, float] = defaultdict(float)
+    for instruction, times in zip(code.instructions, np.asarray(total).tolist(), strict=True):
+        if instruction.name in MEMORY:
+            found[instruction.statement] += times
+    return {statement: max(1.0, times) for statement, times in found.items()}
+
+
+def busiest_sm(work: Work, sizes: list[int], ctas: int, sms: int, resident: int) -> Array:
+    """The kinds of CTAs that the SM with the most work runs, in order: each CTA of the grid goes to
+    the SM that has room first. sizes: instructions of each kind of warp."""
+    kinds = [work.of_cta[cta] for cta in sorted(work.of_cta)]
+    if len(work.ctas) == 1:
+        return np.zeros(-(-ctas // sms), np.int64)
+    length = [float(max(sizes[warp] for warp in kind)) for kind in work.ctas]
+    free = [(0.0, slot, sm) for slot in range(resident) for sm in range(sms)]
+    loads = [0.0] * sms
+    taken: list[list[int]] = [[] for _ in range(sms)]
+    for cta in range(ctas):
+        kind = kinds[cta % len(kinds)]
+        at, slot, sm = heapq.heappop(free)
+        heapq.heappush(free, (at + length[kind], slot, sm))
+        loads[sm] += sum(sizes[warp] for warp in work.ctas[kind])
+        taken[sm].append(kind)
+    return np.array(taken[int(np.argmax(loads))], np.int64)
+
+
+def pipelined(
+    gpu: Gpu, asked: Counted, accesses: dict[int, Access], resident: int, clean: bool
 ) -> dict[str, float]:
-    """What the cycles of a launch with tcgen05 are spent on. At most all shared memory of the
-    resident CTAs is in flight. Raises NoMachineCode if it is not known what the CTAs copy."""
-    if not any(access.copied for access in asked.accesses.values()):
-        raise NoMachineCode("a kernel with tcgen05 whose copies are not known")
+    """Cycles of a launch whose tensor cores are fed by copies, by reason; empty for other launches.
+    At most all shared memory of the resident CTAs is in flight."""
     ctas = math.prod(asked.grid)
+    busiest = -(-ctas // gpu.sms)
     in_flight = resident * asked.shared_bytes
     curve = _curve(gpu, gpu.clean if clean else gpu.dirty)
     loaded = float(memory_cycles(in_flight * ctas / gpu.sms / busiest, *curve))
     reason, cycles = slowest(
         gpu,
-        asked.ptx.split("\n"),
-        asked.runs,
-        asked.accesses,
+        asked.ptx,
+        asked.work,
+        accesses,
         busiest / ctas,
-        max(loaded / in_flight, 1 / gpu.l2_port_bytes),
+        max(loaded / in_flight, 1 / gpu.l2_port_bytes) if in_flight else 0.0,
     )
+    if not cycles:
+        return {}
     starting = min(ctas, gpu.sms) * gpu.cta_dispatch_ns * gpu.cycles_per_ns
     return {reason: cycles, "memory_latency": float(curve[1][0]), "start": starting}
 
 
-def simulated(
-    gpu: Gpu, parts: Machine, ctas: int, busiest: int, resident: int, clean: bool
+def _all_ctas(
+    gpu: Gpu,
+    table: Machine,
+    traces: list[Trace],
+    kinds: list[tuple[int, ...]],
+    of_cta: Array,
+    resident: int,
+    ctas: int,
+    clean: bool,
 ) -> tuple[float, Any, Any]:
-    """Cycles of the busiest SM, and what they are spent on; see `multiprocessor.simulate`."""
+    """As `simulated`. Of many equal CTAs that take long, a few are simulated: what another few take
+    beyond them is what all others do."""
+    steps = sum(traces[warp].steps.size for kind in of_cta.tolist() for warp in kinds[kind])
+    if steps <= _MOST_STEPS:
+        return simulated(gpu, table, traces, kinds, of_cta, resident, ctas, clean)
+    few = 4 * resident
+    if (
+        of_cta.size <= 2 * few
+        or len(np.unique(of_cta)) > 1
+        or steps * few / of_cta.size > _MOST_STEPS
+    ):
+        raise NoPrediction(f"an SM executes {steps:,} instructions, too many to simulate")
+    share = ctas / gpu.sms / of_cta.size
+    one, other = (
+        simulated(
+            gpu, table, traces, kinds, of_cta[:n], resident, round(n * share * gpu.sms), clean
+        )
+        for n in (few, 2 * few)
+    )
+    more = (of_cta.size - 2 * few) / few
+    cycles, by_code, by_reason = (b + more * (b - a) for a, b in zip(one, other, strict=True))
+    return cycles, by_code, by_reason
+
+
+def simulated(
+    gpu: Gpu,
+    table: Machine,
+    traces: list[Trace],
+    kinds: list[tuple[int, ...]],
+    of_cta: Array,
+    resident: int,
+    ctas: int,
+    clean: bool,
+) -> tuple[float, Any, Any]:
+    """Cycles of an SM that runs the CTAs `of_cta` of a grid of `ctas`, and what they are spent on;
+    see `multiprocessor.simulate`. kinds: the traces of the warps of each kind of CTA."""
     active = min(ctas, gpu.sms)
     curve = _curve(gpu, gpu.clean if clean else gpu.dirty)
     port_bytes = float(min(gpu.l2_port_bytes, gpu.l2_gbps / gpu.cycles_per_ns / active))
     return run(
-        *vars(parts).values(),
-        busiest,
+        *vars(table).values(),
+        np.concatenate([each.steps for each in traces]),
+        np.cumsum([0, *(each.steps.size for each in traces)]).astype(np.int64),
+        np.array(kinds, np.int64),
+        of_cta,
         resident,
         active * gpu.cta_dispatch_ns * gpu.cycles_per_ns,
         float(gpu.cta_start),
-        ctas / gpu.sms / busiest,
+        ctas / gpu.sms / of_cta.size,
         *curve,
         gpu.l2_latency,
         port_bytes,
@@ -253,6 +373,11 @@ def resident_ctas(gpu: Gpu, code: Code, warps: int, shared_bytes: int) -> int:
     by_registers = _SCHEDULERS * (gpu.registers // _SCHEDULERS // of_warp) // warps
     taken = -(-(shared_bytes + gpu.reserved_shared_bytes) // _SHARED_UNIT) * _SHARED_UNIT
     by_shared = gpu.shared_bytes // taken
+    if any(each.name.startswith(_TENSOR_MEMORY) for each in code.instructions):
+        # No second CTA beside one that may use tensor memory (cubin attribute TCGEN05_1CTA_USED):
+        # stated for a B200 in the notes of pytorch/ao's NVFP4 training kernels, and two public
+        # kernels that only allocate it take as long as that says.
+        return 1
     return max(1, min(gpu.ctas, gpu.warps // warps, by_registers, by_shared))
 
 
@@ -277,7 +402,7 @@ __all__ = [
     "GPUS",
     "Counted",
     "KernelTime",
-    "NoMachineCode",
+    "NoPrediction",
     "Prediction",
     "no_prediction",
     "predict",

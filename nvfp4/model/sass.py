@@ -6,8 +6,6 @@ Volta GPU Architecture via Microbenchmarking", 2018, section 2.1; the same on Ho
 So neither dependences nor the latencies of simple instructions have to be guessed.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 
@@ -16,23 +14,26 @@ NO_SCOREBOARD = 7
 _LINE = re.compile(r'^\s*//## File "[^"]*", line (\d+)( inlined at)?')
 _INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(\S.*?)\s*;\s*/\*\s*0x([0-9a-f]{16})\s*\*/")
 _CONTROL = re.compile(r"^\s*/\*\s*0x([0-9a-f]{16})\s*\*/\s*$")
-_LABEL = re.compile(r"^(\.L_x?_?\w+):")
-_TARGET = re.compile(r"`\((\.L_\w+)\)")
+_LABEL = re.compile(r"^(\.L_\w+|\$\S+):$")
+_TARGET = re.compile(r"`\(([^)]+)\)")
 _GUARD = re.compile(r"^@!?U?P\w+\s+")
+_CONDITION = re.compile(r"^\S+\s+!?U?P\d")
 
-_LEAVES = ("BRA", "EXIT", "BRX", "JMP", "RET", "BRXU", "JMX")
+_INDIRECT = ("BRX", "JMX", "BRXU")
+_ENDS = ("BRA", "EXIT", "JMP", "RET", "CALL", *_INDIRECT)
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """line: of the PTX, 0 where it is not known. sets, reads: scoreboards that are released when
-    the result is there and when the operands have been read. waits: a bit for each scoreboard.
-    label: where a branch goes.
+    """One instruction. statement: the position in the PTX text of the statement that it was
+    compiled from, 0 where that is not known. sets, reads: scoreboards that are released when the
+    result is there and when the operands have been read. waits: a bit for each scoreboard. guarded:
+    whether a predicate decides if it is executed, or where it branches. label: where a branch goes.
     """
 
     opcode: str
     text: str
-    line: int
+    statement: int
     stall: int
     sets: int
     reads: int
@@ -48,29 +49,39 @@ class Instruction:
 
 @dataclass
 class Block:
-    """Straight-line code, [start, end) among the instructions. branch: the block that its last
-    instruction may go to; following: the one behind it, None where control never gets there.
+    """Straight-line code, [start, end) among the instructions. branches: blocks that its last
+    instruction may branch to. following: the one behind it, None where control never gets there.
+    calls: the function's block that its last instruction calls. unknown_call: whether that is not
+    in this code. returns, exits: whether it may. diverging: whether its branch is taken only by
+    warps whose threads have parted.
     """
 
     index: int
     start: int
     end: int
-    branch: int | None = None
+    branches: tuple[int, ...] = ()
     following: int | None = None
+    calls: int | None = None
+    unknown_call: bool = False
+    returns: bool = False
+    exits: bool = False
+    diverging: bool = False
 
 
 @dataclass
 class Code:
-    """instructions, and the blocks that they form. registers: of a thread."""
+    """instructions, and the blocks that they form. registers, stack_bytes: of a thread."""
 
     instructions: list[Instruction]
     blocks: list[Block] = field(default_factory=list)
     registers: int = 0
     spilled_bytes: int = 0
+    stack_bytes: int = 0
 
 
 def read(text: str, entry: str) -> Code:
-    """The code of a kernel in what `nvdisasm -g -c -hex` prints."""
+    """The code of a kernel in what `nvdisasm -g -c -hex` prints of PTX in which `.loc` gives the
+    position of each statement."""
     found: list[Instruction] = []
     labels: dict[str, int] = {}
     inside, number, fresh = False, 0, True
@@ -93,39 +104,52 @@ def read(text: str, entry: str) -> Code:
     return Code(found, _blocks(found, labels))
 
 
-def _decoded(text: str, line: int, high: int) -> Instruction:
+def _decoded(text: str, statement: int, high: int) -> Instruction:
     bare = _GUARD.sub("", text)
     target = _TARGET.search(text)
     return Instruction(
         opcode=bare.split(None, 1)[0],
         text=text,
-        line=line,
+        statement=statement,
         stall=high >> 41 & 15,
         sets=high >> 46 & 7,
         reads=high >> 49 & 7,
         waits=high >> 52 & 63,
-        guarded=bare != text,
+        guarded=bare != text or bool(_CONDITION.match(bare) and bare.startswith("BRA")),
         label=target[1] if target else None,
     )
 
 
 def _blocks(code: list[Instruction], labels: dict[str, int]) -> list[Block]:
-    leaders = {0, *(labels[each.label] for each in code if each.label in labels)}
-    leaders |= {i + 1 for i, each in enumerate(code) if each.name in _LEAVES}
+    leaders = {0, *labels.values()}
+    leaders |= {i + 1 for i, each in enumerate(code) if each.name in _ENDS}
     starts = sorted(start for start in leaders if start < len(code))
     number = {start: index for index, start in enumerate(starts)}
+    direct = {each.label for each in code if each.label is not None}
+    # nvdisasm does not say where an indirect branch goes: to labels that nothing else leads to.
+    free = {at for name, at in labels.items() if name not in direct and at in number}
+    indirect = tuple(sorted(number[at] for at in free))
     found = [
         Block(index, start, end)
         for index, (start, end) in enumerate(zip(starts, [*starts[1:], len(code)], strict=True))
     ]
     for block in found:
         last = code[block.end - 1]
-        goes_on = block.index + 1 if block.index + 1 < len(found) else None
-        if last.name not in _LEAVES:
-            block.following = goes_on
-            continue
-        if last.label in labels and ".DIV" not in last.opcode:
-            block.branch = number.get(labels[last.label])
-        conditional = last.guarded or "UP" in last.text.split("`")[0] or ".DIV" in last.opcode
-        block.following = goes_on if conditional else None
+        target = number.get(labels.get(last.label or "", -1))
+        goes_on = last.name not in _ENDS or last.guarded or last.name == "CALL"
+        if goes_on and block.index + 1 < len(found):
+            block.following = block.index + 1
+        if last.name == "CALL":
+            block.calls, block.unknown_call = target, target is None
+        elif last.name == "RET":
+            block.returns = True
+        elif last.name == "EXIT":
+            block.exits = True
+        elif last.name in _INDIRECT:
+            block.branches = indirect
+        elif last.name in _ENDS and target is not None:
+            block.branches = (target,)
+        block.diverging = ".DIV" in last.opcode
+        if block.diverging and block.index + 1 < len(found):
+            block.following = block.index + 1
     return found

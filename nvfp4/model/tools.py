@@ -1,7 +1,5 @@
 """What NVIDIA's assembler makes of PTX: registers of each kernel, and SASS by line of source."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re
@@ -13,6 +11,7 @@ from pathlib import Path
 
 _limit_s = 60
 _registers = re.compile(r"Used (\d+) registers")
+_stack = re.compile(r"(\d+) bytes stack frame")
 _spilled = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 _error = re.compile(r"(?:error|fatal)\s*: (.*)")
 _too_old = re.compile(r"Unsupported \.version|is not defined for option|0xc000 max")
@@ -20,10 +19,15 @@ _target = re.compile(r"^\s*\.target\s+(sm_\w+)", re.MULTILINE)
 _line = re.compile(r'^\s*//## File "([^"]*)", line (\d+)( inlined at)?')
 _instruction = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(\S.*?)\s*;")
 
-missing_assembler = "no SASS: ptxas is missing; pip install 'nvfp4[cuda]' or triton brings it"
-missing_disassembler = (
-    "no SASS: nvdisasm is missing; pip install nvidia-cuda-nvdisasm or triton brings it"
-)
+_of_triton = "backends/nvidia/bin"
+
+BROUGHT_BY = {"ptxas": "nvidia-cuda-nvcc-cu12", "nvdisasm": "nvidia-cuda-nvdisasm"}
+"""The packages that nvfp4 requires for the sake of a program."""
+
+
+def is_missing(name: str) -> str:
+    """Return a sentence that says what brings a program."""
+    return f"{name} is missing; pip install {BROUGHT_BY[name]} brings it"
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,8 @@ def tools(name: str) -> list[Path]:
     found = [Path(path) for path in [shutil.which(name)] if path]
     homes = [os.environ.get(variable) for variable in ("CUDA_HOME", "CUDA_PATH")]
     found += [Path(home, "bin", name) for home in (*homes, "/usr/local/cuda") if home]
-    for package, pattern in (("nvidia", "cu*/bin"), ("triton", "backends/nvidia/bin")):
+    wheels = (("nvidia", "cu[0-9]*/bin"), ("nvidia", "cuda_nvcc/bin"), ("triton", _of_triton))
+    for package, pattern in wheels:
         spec = importlib.util.find_spec(package)
         for folder in (spec.submodule_search_locations or []) if spec else []:
             for bin_folder in sorted(Path(folder).glob(pattern), reverse=True):
@@ -88,7 +93,7 @@ def assemble(ptx: str, entry: str, with_sass: bool) -> MachineCode:
     if assemblers:
         missing = "no SASS: ptxas refuses the PTX; a newer one may know it"
         return MachineCode(missing=missing, refusal=refusal, unknown=refusal is None)
-    return MachineCode(missing=missing_assembler)
+    return MachineCode(missing=f"no SASS: {is_missing('ptxas')}")
 
 
 def target_of(ptx: str) -> str | None:
@@ -128,6 +133,12 @@ def of_entry(said: str, entry: str) -> tuple[int | None, int | None]:
     )
 
 
+def stack_bytes(said: str, entry: str) -> int:
+    """Of local memory that a thread of a kernel has, in what `ptxas -v` prints."""
+    stack = _stack.search(said.partition(f"properties for {entry}")[2])
+    return int(stack[1]) if stack else 0
+
+
 def _disassembled(cubin: Path, entry: str) -> tuple[list[SassLine], str | None]:
     programs = tools("nvdisasm")
     for nvdisasm in programs:
@@ -136,7 +147,7 @@ def _disassembled(cubin: Path, entry: str) -> tuple[list[SassLine], str | None]:
             return read_sass(text, entry), None
     if programs:
         return [], "no SASS: nvdisasm does not know this architecture; a newer one may"
-    return [], missing_disassembler
+    return [], f"no SASS: {is_missing('nvdisasm')}"
 
 
 def read_sass(text: str, entry: str, own: str = "submission.py") -> list[SassLine]:

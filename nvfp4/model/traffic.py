@@ -1,10 +1,10 @@
-"""What each line of PTX asks of memory, and which level answers: from a few thread blocks.
+"""Which level of the memory answers what each statement asks for.
 
-A sector that a thread block has asked for before comes out of L1, one that another of the sampled
-blocks wants too out of L2, all others out of memory.
+How many sectors a statement asks for, and how many of them nothing in the launch had touched
+before, is counted over the whole launch (`emulator.state.work`). What L1 answers depends on the
+order within a thread block: it is taken from a few thread blocks that run once more. A sector that
+its block has asked for before comes out of L1.
 """
-
-from __future__ import annotations
 
 import math
 import secrets
@@ -20,6 +20,7 @@ from nvfp4.emulator.ptx.program import Instruction
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.memory import GlobalMemory
 from nvfp4.emulator.state.tally import Requests, Tally
+from nvfp4.emulator.work import Asked
 
 SECTOR_BYTES = 32
 _LINE_SHIFT = np.uint64(7)
@@ -28,24 +29,56 @@ _CTA_SHIFT = 48
 _MOST_CTAS = 4
 
 
-@dataclass
+@dataclass(frozen=True)
+class Sampled:
+    """A statement in the sampled thread blocks. lines: of 128 bytes, in each request. first: the
+    share of its sectors that the thread block had not asked for before; first_requests: the share
+    of its requests that have such sectors.
+    """
+
+    lines: float
+    first: float
+    first_requests: float
+
+
+@dataclass(frozen=True)
 class Access:
-    """Of one request of a warp on the average. sectors: distinct ones; lines: of 128 bytes; own,
-    shared: sectors that come out of memory because no other thread block wants them, and that
-    several blocks want; the others come out of L1. own_requests, shared_requests: the share of
-    requests that have such sectors. passes: of shared memory. copied: bytes that the copy engine
-    moves.
+    """What a statement asks for over a launch. requests: of warps. memory, l2: bytes that come from
+    there; memory_requests, l2_requests: how many requests fetch some. lines: of 128 bytes, in
+    each request. passes: of shared memory, in all. copied: bytes that the copy engine moves, of
+    which copied_fresh come out of memory.
     """
 
     requests: int = 0
-    sectors: float = 0.0
-    lines: float = 0.0
-    own: float = 0.0
-    shared: float = 0.0
-    own_requests: float = 1.0
-    shared_requests: float = 1.0
-    passes: float = 0.0
-    copied: float = 0.0
+    memory: float = 0.0
+    l2: float = 0.0
+    memory_requests: float = 0.0
+    l2_requests: float = 0.0
+    lines: float = 1.0
+    shared_requests: int = 0
+    passes: int = 0
+    copied: int = 0
+    copied_fresh: int = 0
+
+
+def access(asked: Asked, sampled: Sampled | None) -> Access:
+    """What a statement asks for. sampled: None if no sampled thread block came there."""
+    if asked.copied:
+        fresh = min(asked.copied, asked.fresh * SECTOR_BYTES)
+        return Access(requests=asked.requests, copied=asked.copied, copied_fresh=fresh)
+    sampled = sampled or Sampled(asked.sectors / 4 / max(asked.requests, 1), 1.0, 1.0)
+    first = max(sampled.first * asked.sectors, asked.fresh)
+    fetching = sampled.first_requests * asked.requests
+    return Access(
+        requests=asked.requests,
+        memory=asked.fresh * SECTOR_BYTES,
+        l2=(first - asked.fresh) * SECTOR_BYTES,
+        memory_requests=fetching * asked.fresh / first if first else 0.0,
+        l2_requests=fetching * (1 - asked.fresh / first) if first else 0.0,
+        lines=sampled.lines,
+        shared_requests=asked.shared_requests,
+        passes=asked.passes,
+    )
 
 
 class _Sample(Tally):
@@ -55,9 +88,7 @@ class _Sample(Tally):
         super().__init__(blocks)
         self._warps, self._ctas = warps, ctas
         self.asked: list[tuple[int, Array, Array]] = []
-        self.lines: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
-        self.passes: dict[int, list[int]] = defaultdict(lambda: [0, 0])
-        self.copies: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+        self.counts: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
 
     def global_access(
         self,
@@ -84,11 +115,11 @@ class _Sample(Tally):
         pairs = np.unique(request << shift | touched & np.uint64((1 << _CTA_SHIFT) - 1))
         request, touched = pairs >> shift, pairs & np.uint64((1 << _CTA_SHIFT) - 1)
         lines = np.unique(request << shift | touched >> (_LINE_SHIFT - _SECTOR_SHIFT)).size
-        count = self.lines[instruction.line]
+        count = self.counts[instruction.start]
         count[0] += int(np.unique(request).size) * asked.copies
         count[1] += pairs.size * asked.copies
         count[2] += lines * asked.copies
-        self.asked.append((instruction.line, *self._of_ctas(request, touched, asked)))
+        self.asked.append((instruction.start, *self._of_ctas(request, touched, asked)))
 
     def _of_ctas(self, request: Array, sector: Array, asked: Requests) -> tuple[Array, Array]:
         """Each sector with the thread block that asks for it, once each; and the warp that does."""
@@ -104,66 +135,31 @@ class _Sample(Tally):
         pairs, first = np.unique(cta << shift | sector, return_index=True)
         return pairs, warp[first]
 
-    def copied(self, instruction: Instruction, address: int, nbytes: int) -> None:
-        """As Tally."""
-        count = self.copies[instruction.line]
-        count[0] += 1
-        count[1] += nbytes
 
-    def shared_access(
-        self,
-        instruction: Instruction,
-        nbytes: int,
-        address: Array,
-        lanes: Array,
-        passes: int,
-        least: int,
-    ) -> None:
-        """As Tally."""
-        count = self.passes[instruction.line]
-        count[0] += int(np.count_nonzero(np.diff(lanes >> 5))) + 1 if lanes.size else 0
-        count[1] += passes
-
-
-def accesses(launch: Launch, drawn: bool = False) -> dict[int, Access]:
-    """By line of the PTX. Runs a few thread blocks and leaves memory as it was. drawn: which ones,
-    nobody can foresee."""
-    ctas = _drawn(launch) if drawn else _spread(launch)
-    threads = launch.block[0] * launch.block[1] * launch.block[2]
+def sampled(launch: Launch) -> dict[int, Sampled]:
+    """By statement, its position in the PTX text. Runs a few thread blocks, which are drawn anew
+    each time, and leaves memory as it was. Raises EmulatorError."""
+    threads = math.prod(launch.block)
     samples: list[_Sample] = []
 
-    def sampled(blocks: int, ctas: int) -> _Sample:
+    def new_sample(blocks: int, ctas: int) -> _Sample:
         samples.append(_Sample(blocks, -(-threads // 32), ctas))
         return samples[0]
 
-    emulator.sample(launch, ctas, sampled)
+    emulator.sample(launch, _drawn(launch), new_sample)
     sample = samples[0]
-    found: dict[int, Access] = defaultdict(Access)
-    for line, (requests, sectors, lines) in sample.lines.items():
-        each = found[line]
-        each.requests = requests
-        each.sectors, each.lines = sectors / requests, lines / requests
-    _levels(sample, found)
-    for line, (requests, passes) in sample.passes.items():
-        found[line].requests = requests
-        found[line].passes = passes / max(requests, 1)
-    for line, (requests, nbytes) in sample.copies.items():
-        found[line].requests = requests
-        found[line].copied = nbytes / max(requests, 1)
-    return dict(found)
-
-
-def _spread(launch: Launch) -> Sequence[int]:
-    """The first CTAs of a launch, its middle one and its last."""
-    total = math.prod(launch.grid)
-    return sorted({0, min(1, total - 1), total // 2, total - 1})[:_MOST_CTAS]
+    first = _first_in_ctas(sample)
+    return {
+        start: Sampled(lines / requests, first[start][0] / sectors, first[start][1] / requests)
+        for start, (requests, sectors, lines) in sample.counts.items()
+    }
 
 
 def _drawn(launch: Launch) -> Sequence[int]:
-    """Two neighbours among the CTAs of a launch, and two others."""
+    """Two neighbours among the CTAs of a launch, and two others. No kernel can foresee which."""
     total = math.prod(launch.grid)
     if total <= _MOST_CTAS:
-        return _spread(launch)
+        return range(total)
     first = secrets.randbelow(total - 1)
     found = {first, first + 1}
     while len(found) < _MOST_CTAS:
@@ -171,27 +167,20 @@ def _drawn(launch: Launch) -> Sequence[int]:
     return sorted(found)
 
 
-def _levels(sample: _Sample, found: dict[int, Access]) -> None:
-    """Who asks for a sector first in its thread block, and whether other blocks want it."""
+def _first_in_ctas(sample: _Sample) -> dict[int, tuple[int, int]]:
+    """By statement, how many sectors it was the first in its thread block to ask for, and in how
+    many requests."""
+    found: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
     if not sample.asked:
-        return
-    mask = np.uint64((1 << _CTA_SHIFT) - 1)
+        return found
     everything = np.unique(np.concatenate([pairs for _, pairs, _ in sample.asked]))
-    sectors, wanted = np.unique(everything & mask, return_counts=True)
     seen = np.zeros(everything.size, bool)
-    first: dict[int, Array] = defaultdict(lambda: np.zeros(4, np.int64))
-    for line, pairs, warps in sample.asked:
+    for start, pairs, warps in sample.asked:
         place = np.searchsorted(everything, pairs)
         new = ~seen[place]
         seen[place] = True
-        many = wanted[np.searchsorted(sectors, pairs & mask)] > 1
-        for kind, chosen in enumerate((new & ~many, new & many)):
-            count = int(np.count_nonzero(chosen))
-            first[line][kind] += count
-            first[line][kind + 2] += np.unique(warps[chosen]).size if count else 0
-    for line, (own, shared, owners, sharers) in first.items():
-        each = found[line]
-        requests = max(each.requests, 1)
-        each.own, each.shared = own / requests, shared / requests
-        each.own_requests = min(1.0, owners / requests)
-        each.shared_requests = min(1.0, sharers / requests)
+        sectors, requests = found[start]
+        count = int(np.count_nonzero(new))
+        fetching = int(np.unique(warps[new]).size) if count else 0
+        found[start] = sectors + count, requests + fetching
+    return found

@@ -61,6 +61,14 @@ class Channel:
             raise BadMessage(f"a message is not JSON or not a JSON object: {line[:80]!r}")
         return message, self._fds.pop(0) if self._fds else None
 
+    def fileno(self) -> int:
+        """The socket's, for ``select``."""
+        return self._socket.fileno()
+
+    def has_pending(self) -> bool:
+        """Whether a whole message is here already."""
+        return b"\n" in self._pending
+
     def has_something(self, wait_s: float) -> bool:
         """Whether something comes, or the other side is gone, within ``wait_s``."""
         return bool(self._pending or select.select([self._socket], [], [], wait_s)[0])

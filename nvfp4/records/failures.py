@@ -28,6 +28,9 @@ UNKNOWN = "unknown"
 BY_JUDGE, BY_SUBMISSION = "judge", "submission"
 """Whose word a failure or a finding is; the latter means that of the submission's own process."""
 
+ADVICE = frozenset({"software_conversion"})
+"""Codes of findings about time alone, which fail a case under no option."""
+
 _code = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 
 

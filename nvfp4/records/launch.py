@@ -71,12 +71,12 @@ class Memory(Protocol):
 class ListedMemory:
     """Global memory that is known completely."""
 
-    def __init__(self, buffers: Sequence[Buffer] = ()) -> None:
-        self._buffers = list(buffers)
+    def __init__(self, buffers: Sequence[Buffer] = (), freed: Sequence[Buffer] = ()) -> None:
+        self._buffers, self._freed = list(buffers), list(freed)
 
     def freed(self) -> list[Buffer]:
-        """Nothing is ever freed."""
-        return []
+        """What was known before."""
+        return self._freed
 
     def known(self) -> list[Buffer]:
         """All of it."""
@@ -119,7 +119,9 @@ class Launch:
     (`capture.tensormap`). shared_bytes: dynamic shared memory. trial: host code only tries whether
     this runs; what it leaves in memory counts, a report does not. deadline: when to give up, on the
     monotonic clock. stream: its handle. programmatic: whether it may begin while the launch before
-    it in the stream still runs (programmatic dependent launch).
+    it in the stream still runs (programmatic dependent launch). with_suffix: the module compiled
+    for the GPU's own architecture, such as sm_100a, where `ptx` is for sm_100 and may do in
+    software what that one has instructions for; empty where it is not known.
     """
 
     ptx: str
@@ -135,3 +137,4 @@ class Launch:
     deadline: float | None = None
     stream: int = 0
     programmatic: bool = False
+    with_suffix: str = ""

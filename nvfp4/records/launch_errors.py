@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class CodedError(Exception):
@@ -70,6 +70,33 @@ class InvalidTensorMap(CaptureError):
     """A tensor map (TMA descriptor) that the driver would refuse."""
 
     verdict_code = "launch.tensor_map"
+
+
+class RetargetError(CodedError):
+    """Base of the errors of `retarget`. None of them says anything of the submission, only of the
+    GPU at hand.
+    """
+
+    verdict_code = "retarget.failed"
+    refusal = True
+
+
+class KernelFault(Exception):
+    """A fault of an emulated kernel, raised where it was launched. failure: see
+    ``records.failures``."""
+
+    refusal: ClassVar[bool] = False
+
+    def __init__(self, text: str, failure: dict[str, Any]) -> None:
+        super().__init__(text)
+        self.failure = failure
+        self.verdict_code = failure.get("code")
+
+
+class KernelNotEmulated(KernelFault):
+    """The same where that says nothing of the submission."""
+
+    refusal = True
 
 
 _listener: Callable[[str], None] | None = None

@@ -13,6 +13,9 @@ from nvfp4.records.plain import NotPlain, record
 
 T = TypeVar("T")
 
+explained_name = "explained.json"
+"""What the executor leaves in its folder for the judge."""
+
 
 @dataclass(frozen=True)
 class Load:
@@ -21,11 +24,13 @@ class Load:
 
 @dataclass(frozen=True)
 class OpenCase:
-    """Open the buffers of a case, whose descriptor comes with it."""
+    """Open the buffers of a case, whose descriptor comes with it. Without a GPU there is none; the
+    number tells cases apart."""
 
     m: int
     k: int
     l: int
+    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -126,96 +131,88 @@ class CloseQueue:
 
 
 @dataclass(frozen=True)
-class WatchedCall:
-    """Call custom_kernel once as ``Call`` does, and note who writes c[row, 0, batch]: the answer's
-    launches are those threads, the last one last."""
-
-    row: int
-    batch: int
+class Connect:
+    """To a worker without a GPU: emulate one by the executor behind the socket that comes with it,
+    at once or never."""
 
 
 @dataclass(frozen=True)
-class Record:
-    """To a worker: call custom_kernel once and take its launches down. With it comes an outbox, if
-    `fresh`; else the one before stays."""
+class Connected:
+    """taken: ranges of addresses [start, end] in which the worker's memory lies."""
 
-    fresh: bool
+    taken: list[list[int]]
 
 
 @dataclass(frozen=True)
-class Recorded:
-    """call: see ``launch_records.read_call``, empty where launches cannot stand for the call, and
-    why. launched: whether a launch that was taken down, now or before, has not run here."""
+class CaseOpened:
+    """base: where the worker has addresses, and no memory, for the case's buffers."""
 
-    call: dict[str, Any]
-    launched: bool
-    why: str
+    base: int
 
 
 @dataclass(frozen=True)
 class OpenSession:
-    """To the executor: forget everything. With it comes the outbox of another worker. path: of
-    the submission there; name: what messages call it. text: of it, to be quoted."""
+    """To the executor: forget everything, and be the GPU of the worker behind the socket that comes
+    with it. taken: as of ``Connected``. path: of the submission there; name: what messages call it.
+    text: of it, to be quoted. check: as of
+    ``Options``."""
 
+    taken: list[list[int]]
     path: str
     name: str
     text: str
+    check: bool
 
 
 @dataclass(frozen=True)
 class Opened:
-    """The session has begun."""
+    """possible: whether the worker's addresses are free in this process."""
+
+    possible: bool
 
 
 @dataclass(frozen=True)
-class Execute:
-    """To the executor: run a recorded call. With it come the case's buffers.
+class Begin:
+    """To the executor: the worker's next launches are those of a call. The case's buffers come with
+    it.
 
-    buffers: name, offset, nbytes, writable, shape, strides in bytes and dimensions of each that
-    launches may touch. place: where the output goes, by its offset. shape: m and l. itemsizes: of
-    the dtypes an output may have. check, orders, keep: as of ``Load``; keep is a folder's name,
-    empty for no listings. deadline: of kernels, on the monotonic clock. model: the GPU that a time
-    is predicted for, empty for none; flush: after which.
+    base: where they lie in the worker. buffers: name, offset, nbytes, writable, shape, strides in
+    bytes and dimensions of each that launches may touch. place: where the output goes, by its
+    offset. shape: m and l. deadline: of kernels, on the monotonic
+    clock. model: the GPU that a time is predicted for, empty for none; flush: after which. explain:
+    after how many warp instructions a launch stops that is counted by line, 0 to run it whole;
+    texts: which texts, "ptx" and "sass", go with the counts.
     """
 
-    call: dict[str, Any]
+    base: int
     buffers: list[Any]
     mapped_bytes: int
     place: int
     shape: list[int]
-    itemsizes: dict[str, int]
-    check: bool
-    orders: int
-    keep: str
     deadline: float
     model: str = ""
     flush: str = "contest"
+    explain: int = 0
+    texts: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Executed:
-    """reports: as ``emulator.LaunchReport.to_dict``. prints: of kernels. fault: why there is no
-    output, empty if there is. failure: of a kernel that was still running at the deadline, see
-    ``records.failures``. taken: because addresses are not free in that process. keeps: whether the
-    launches could leave something for those of a later call. predicted: as ``records.prediction``,
-    empty where none was asked for. compiled: since the last answer, as `executor.machine_code`."""
+class End:
+    """To the executor: the call has ended."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What the executor knows of a call. reports: as ``emulator.LaunchReport.to_dict``. notes: code
+    and message of the findings that the submission's process has added. why: why counts may leave
+    out work of the call, empty where they do not. fault, failure: the first fault, empty if there
+    was none. predicted: as ``records.prediction``, empty
+    where none was asked for. compiled: loops since the last answer, as `executor.machine_code`."""
 
     reports: list[Any]
-    prints: str
+    notes: list[list[str]]
+    why: str
     fault: str
     failure: dict[str, Any]
-    taken: bool
-    keeps: bool
-    predicted: dict[str, Any] = field(default_factory=dict)
-    compiled: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Explain:
-    """Call custom_kernel once and write what its kernels cost to a file. instructions: after how
-    many warp instructions a launch may stop. ptx, sass: with the text of the code.
-    """
-
-    instructions: int
-    ptx: bool
-    sass: bool
+    predicted: dict[str, Any]
+    compiled: list[str]

@@ -30,7 +30,7 @@ _TYPES: dict[Any, tuple[type, ...]] = {
 
 _CHOICES = {
     "flush": ("contest", "clean"),
-    "retarget": ("auto", "always", "never"),
+    "retarget": ("auto", "never"),
     "model": GPUS,
 }
 
@@ -39,14 +39,13 @@ _CHOICES = {
 class Options:
     """device: auto, cpu, emulate, cuda or cuda:N. timeout_s: of the tests and of the benchmarks,
     each; the contest's bot allows 180 s. arch: what kernels are emulated as without a GPU, and
-    compiled for before they are rewritten. retarget: whether they are rewritten for the GPU that is
-    here: auto, always, never. flush: what empties the L2 before a timed call: contest, clean.
-    check: whether the emulator looks for findings. orders: of warps and CTAs in which a kernel with
-    findings runs. strict: whether findings fail a case. model: the GPU that times are predicted for
-    where there is none. keep: the folder that listings of emulated kernels go to. repeat: whether
-    some tests run again in a fresh process. name: what messages call the submission's file, "" for
-    its own name. limit_gib: how much memory, and how much of the disk, its processes may take
-    together; 0 for as much as the machine can spare.
+    compiled for before they are rewritten. retarget: auto, or never for kernels that run on the
+    GPU here as they are or not at all. flush: what empties the L2 before a timed call: contest,
+    clean. check: whether the emulator looks for findings. strict: whether findings fail a case.
+    model: the GPU that times are predicted for where there is none. repeat: whether some tests run
+    again in a fresh process. name: what messages call the submission's file, "" for its own name.
+    limit_gib: how much memory, and how much of the disk, its processes may take together; 0 for as
+    much as the machine can spare.
     """
 
     device: str = "auto"
@@ -55,10 +54,8 @@ class Options:
     retarget: str = "auto"
     flush: str = "contest"
     check: bool = True
-    orders: int = 4
     strict: bool = False
     model: str = "B200"
-    keep: str | None = None
     repeat: bool = True
     name: str = ""
     limit_gib: int = 0
@@ -74,8 +71,8 @@ class Options:
                 raise ValueError(f"the option {each.name} is {known}, not {value!r:.60}")
         if not _DEVICE.fullmatch(self.device):
             raise ValueError(f"the option device cannot be {self.device!r:.60}")
-        if self.orders < 1 or not 0 < self.timeout_s < math.inf:
-            raise ValueError("the options orders and timeout_s must be positive numbers")
+        if not 0 < self.timeout_s < math.inf:
+            raise ValueError("the option timeout_s must be a positive number")
         if self.limit_gib < 0:
             raise ValueError("the option limit_gib cannot be negative")
 

@@ -5,8 +5,6 @@ instruction which this GPU lacks are compiled for the device alone first, with t
 seconds. What these do not suffice for, and what can be rewritten, is built as ever.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import tempfile
@@ -16,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from nvfp4.capture.cuda import flags
+from nvfp4.capture.cuda.architectures import fits
 from nvfp4.capture.cuda.build import SLIM_HEADERS
 from nvfp4.capture.cuda.toolchain import python_include
-from nvfp4.capture.device import fits
 from nvfp4.retarget.rewrite import rewrite
 from nvfp4.retarget.targets import Target, refusal, target_of
 
@@ -28,19 +26,17 @@ _LONGEST_S = 120.0
 
 @dataclass(frozen=True)
 class Early:
-    """nvcc: the compiler. retarget: auto or always. arch: what is compiled for. number: this GPU's
+    """nvcc: the compiler. arch: what is compiled for. number: this GPU's
     architecture, such as 90."""
 
     nvcc: Path
-    retarget: str
     arch: str
     number: int
 
     def refuse(self, named: Mapping[str, Any]) -> None:
         """named: arguments of torch's function that builds. Raises NotRetargetable."""
         given = list(named.get("extra_cuda_cflags") or ())
-        natively = fits(flags.split_architectures(given)[1], self.number)
-        if self.retarget == "auto" and natively:
+        if fits(given, self.number):
             return
         target = target_of(divmod(self.number, 10))
         for source in map(Path, named.get("sources", ())):

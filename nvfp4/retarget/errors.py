@@ -1,18 +1,7 @@
 """Why PTX cannot run on another GPU than it was compiled for."""
 
-from __future__ import annotations
-
-from nvfp4.emulator.source import SourceLine
-from nvfp4.records.launch_errors import CodedError
-
-
-class RetargetError(CodedError):
-    """Base of the errors of this package. None of them says anything of the submission, only of
-    this GPU.
-    """
-
-    verdict_code = "retarget.failed"
-    refusal = True
+from nvfp4.records.launch_errors import RetargetError
+from nvfp4.records.source import SourceLine
 
 
 class NotRetargetable(RetargetError):

@@ -53,7 +53,7 @@ def start(retarget: str, arch: str, capability: Callable[[], tuple[int, int]]) -
     """From now on torch builds extensions for this GPU, and unless retarget is "never" through PTX
     of `arch` where need be.
 
-    retarget: "auto" (where they cannot be built as they are), "always" or "never". capability: says
+    retarget: "auto" (where they cannot be built as they are) or "never". capability: says
     the GPU's, once torch is about to build. A compiler that the user has chosen by PYTORCH_NVCC
     stays. What another compiler has made, or the same one for another GPU, lies in another folder.
     """
@@ -75,7 +75,7 @@ def _prepare(retarget: str, arch: str, capability: tuple[int, int]) -> None:
         words = (sys.executable, program, how, arch, number, _rules(), nvcc)
         os.environ[_COMPILER] = shlex.join(map(str, words))
         if how != "never":
-            early = functools.partial(_refuse_early, nvcc, how, arch, number)
+            early = functools.partial(_refuse_early, nvcc, arch, number)
     toolkit = os.path.realpath(builder.CUDA_HOME or "")
     made_by = (os.environ.get(_COMPILER, ""), toolkit, torch.__version__, sys.version)
     digest = hashlib.sha256("\n".join(made_by).encode()).hexdigest()[:16]
@@ -88,13 +88,11 @@ def _prepare(retarget: str, arch: str, capability: tuple[int, int]) -> None:
     os.environ[_INCLUDED] = os.pathsep.join(filter(None, folders))
 
 
-def _refuse_early(
-    nvcc: Path, retarget: str, arch: str, number: int, named: Mapping[str, Any]
-) -> None:
+def _refuse_early(nvcc: Path, arch: str, number: int, named: Mapping[str, Any]) -> None:
     """Raises NotRetargetable where no build can lead to code for this GPU."""
     from nvfp4.retarget.early import Early
 
-    Early(nvcc, retarget, arch, number).refuse(named)
+    Early(nvcc, arch, number).refuse(named)
 
 
 def _explained(

@@ -4,8 +4,6 @@ Each row gives the bits of the instruction: round to nearest even, saturate, and
 where the format has one (else its largest number), which is what the emulator does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,6 +1,6 @@
 """Called as nvcc, for a GPU that the source may not be written for.
 
-    nvcc.py auto|always|never ARCH NUMBER RULES NVCC ARGUMENTS...
+    nvcc.py auto|never ARCH NUMBER RULES NVCC ARGUMENTS...
 
 ARCH: what is compiled for before it is rewritten. NUMBER: this GPU's architecture, such as 90.
 RULES: an identity of what rewrites; it is there so that a build with other rules is another
@@ -13,8 +13,6 @@ ptxas gets the rewritten text and, as fatbinary, the name of another architectur
 reaches the step that it is for, and the host code is nvcc's own.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -26,8 +24,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from nvfp4.capture.cuda.flags import device_linking, split_architectures
-from nvfp4.capture.device import fits
+from nvfp4.capture.cuda.architectures import fits, split_architectures
+from nvfp4.capture.cuda.flags import device_linking
 from nvfp4.retarget.extensions import REPORT
 from nvfp4.retarget.nvcc_steps import BuildFailed, UnknownSteps, output_of, run_steps
 
@@ -127,7 +125,7 @@ def main(arguments: list[str]) -> int:
     report = Path(f"{output_of(words) or 'a.o'}{REPORT}")
     report.unlink(missing_ok=True)
     said = ""
-    natively = retarget == "auto" and fits(split_architectures(words)[1], int(number))
+    natively = fits(words, int(number))
     if natively or retarget == "never":
         try:
             print(_natively(nvcc, words), end="", file=sys.stderr)

@@ -7,8 +7,6 @@ that are local to it, and cicc reads that. Here the name is written beforehand. 
 the code that they make, are nvcc's.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,7 +1,5 @@
 """What takes the place of instructions that a target lacks; `narrow_floats` has the conversions."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from nvfp4.emulator.ptx.syntax import Address, Name, Pair

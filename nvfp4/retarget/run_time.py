@@ -4,8 +4,6 @@ it: by cuda.bindings, or by libcuda through ctypes, as torch.cuda._compile_kerne
 PTX that this GPU does not run is rewritten as it is loaded; all else reaches the driver untouched.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import re

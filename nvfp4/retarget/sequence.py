@@ -1,7 +1,5 @@
 """The PTX that takes the place of one instruction."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from nvfp4.emulator.ptx.syntax import (
@@ -137,9 +135,9 @@ def shown(operand: Operand) -> str:
     if isinstance(operand, Real):
         return f"0f{operand.bits:08X}" if operand.width == 32 else f"0d{operand.bits:016X}"
     if isinstance(operand, Sum):
-        return f"{operand.name}{operand.offset:+d}"
+        return f"{operand.name}+{operand.offset}"
     if isinstance(operand, Address):
-        base = shown(operand.base) + (f"{operand.offset:+d}" if operand.offset else "")
+        base = shown(operand.base) + (f"+{operand.offset}" if operand.offset else "")
         coordinates = f", {shown(operand.coordinates)}" if operand.coordinates else ""
         return f"[{base}{coordinates}]"
     if isinstance(operand, Vector):

@@ -1,8 +1,6 @@
 """Architectures that PTX is rewritten for, and the instructions of later ones that nothing can take
 the place of, by name."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

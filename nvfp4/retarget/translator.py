@@ -1,7 +1,5 @@
 """PTX of another architecture for the GPU and the driver that are here."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from nvfp4.retarget.driver import Driver, installed_driver

@@ -2,15 +2,11 @@
 
 import contextlib
 import os
-import sys
 from pathlib import Path
 
 from nvfp4.sandbox import isolation, namespaces
 from nvfp4.sandbox.caches import private_folders
 from nvfp4.sandbox.system_calls import refuse_system_calls
-
-_LOOPS = "nvfp4.emulator.loops"
-"""Which a process has loaded that was forked for a submission."""
 
 
 def confine(closed: bool = False) -> dict[str, str]:
@@ -39,8 +35,6 @@ def confine(closed: bool = False) -> dict[str, str]:
             protections[mechanism] = confines()
         except OSError as error:
             protections[mechanism] = f"none: {error}"
-    if _LOOPS in sys.modules:  # not before: a submission may have left links in its folder
-        sys.modules[_LOOPS].cache_anew()
     return protections
 
 

@@ -69,8 +69,7 @@ def fork_for_requests(asked: socket.socket) -> tuple[bytes, list[int]]:
 
 def load() -> None:
     """What every worker would load for itself."""
-    for name in ("nvfp4.emulation", "nvfp4.worker.choose_runner"):
-        importlib.import_module(name)
+    importlib.import_module("nvfp4.worker.choose_runner")
 
 
 def _become_worker(request: dict[str, Any], fds: list[int]) -> None:
@@ -95,8 +94,6 @@ def _become_worker(request: dict[str, Any], fds: list[int]) -> None:
     random.seed()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
-    if "numba" in sys.modules:
-        sys.modules["numba"].config.CACHE_DIR = os.environ.get("NUMBA_CACHE_DIR", "")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,5 @@
 """What this machine has for all that runs on it: the container's share where that is less."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -6,8 +6,6 @@ that others open, cores. A refused call returns an error and kills nobody: what 
 a library that looks for a faster way, goes on without it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

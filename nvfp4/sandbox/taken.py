@@ -1,7 +1,5 @@
 """What processes and folders take, as Linux tells it to whoever looks from outside."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

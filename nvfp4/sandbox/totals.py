@@ -5,8 +5,6 @@ be exceeded for a moment. A look is short whatever there is to see, as each of i
 limit or when memory is short.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import stat

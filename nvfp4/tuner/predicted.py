@@ -17,11 +17,9 @@ from typing import Any
 from nvfp4.contract import reference
 from nvfp4.emulation import install_stand_in
 from nvfp4.emulator import Launch
-from nvfp4.model.counting import accesses_of, sampled
+from nvfp4.model.counting import Samples, accesses_of, sampled
 from nvfp4.model.prediction import GPUS, predict
-from nvfp4.model.traffic import Access
 from nvfp4.tuner.space import Key, Shape, name_of, sentence
-from nvfp4.tuner.state import State
 from nvfp4.tuner.table import Choice
 
 _SEED = 1111
@@ -75,7 +73,7 @@ class ModelBench:
 
     def predicted_us(self, configuration: Any) -> float:
         """Of one call. Raises what the submission or the emulator does."""
-        asked: list[dict[int, Access]] = []
+        asked: list[Samples] = []
 
         def look(launch: Launch) -> None:
             asked.append(accesses_of(launch))
@@ -93,7 +91,7 @@ class ModelBench:
         if self._expected is None:
             self._expected = reference.ref_kernel(self._data)
         self._data[6].fill_(float("nan"))
-        self._emulation.begin_call("")
+        self._emulation.begin_call()
         try:
             output = self._gemv(self._data, configuration)
             self._emulation.output(output)
@@ -185,7 +183,6 @@ def choose(
     submission: Any,
     table: Key,
     shape: Shape,
-    state: State,
     say: Callable[..., None],
 ) -> Choice | None:
     """What the model says of one shape. None if no configuration is right. The table should change
@@ -194,11 +191,8 @@ def choose(
     present = submission.tables[table].get(shape, listed[0])
     space = {name_of(each): each for each in [present, *listed]}
     bench.open(submission, shape)
-    times = state.times(shape)
-    try:
-        climb(bench, space, [name_of(present), name_of(listed[0])], times, say)
-    finally:
-        state.save()
+    times: dict[str, list[float]] = {}
+    climb(bench, space, [name_of(present), name_of(listed[0])], times, say)
     ranking = right_ones(bench, space, times, say)
     if not ranking:
         return None

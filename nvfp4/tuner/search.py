@@ -3,8 +3,6 @@
 Knows nothing of kernels or GPUs: a candidate is a key, and timing one is a function.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping
@@ -14,8 +12,8 @@ from typing import Any
 import torch
 
 from nvfp4.contract import reference
+from nvfp4.gpu import timing
 from nvfp4.tuner.space import Shape, TuneError, sentence
-from nvfp4.worker import timing
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ class Search:
 
     time_us: one timed call of a candidate. calls: how many a survivor gets. first_calls: how many
     everyone gets before the first pruning, which drops what is slower than the best median times
-    `hopeless`. times: earlier timings by candidate; the search goes on from there.
+    `hopeless`. times: of each candidate so far.
     """
 
     time_us: Callable[[str], float]
@@ -91,7 +89,7 @@ class Search:
         """The ranking, once every contender has its calls or one is left.
 
         progress is called after each round with the calls a contender has had, the contenders and
-        all times, for display and for saving. Raises ValueError without candidates.
+        all times, for display. Raises ValueError without candidates.
         """
         alive = list(dict.fromkeys(candidates))
         if not alive:
@@ -179,7 +177,7 @@ class Gpu:
         except RuntimeError:
             raise TuneError(
                 f"{configuration} broke the CUDA context: {why}",
-                "Take it out of the space, then tune again with the same --state.",
+                "Take it out of the space, then tune again.",
             ) from None
         return why
 

@@ -1,7 +1,5 @@
 """A submission as a module, and the space of configurations it declares."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.util
 import pathlib
@@ -30,7 +28,7 @@ def shape_of(text: str) -> Shape:
 
 
 def name_of(configuration: Any) -> str:
-    """The fields of a configuration in order, as the ranking and the state show them."""
+    """The fields of a configuration in order, as the ranking shows them."""
     return "/".join(map(str, dataclasses.astuple(configuration)))
 
 

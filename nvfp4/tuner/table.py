@@ -1,10 +1,7 @@
 """Reading and changing the table of configurations in a submission's source."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
-import hashlib
 from typing import Any, NamedTuple
 
 from nvfp4.tuner.space import Key
@@ -25,12 +22,6 @@ def _is_tables(node: ast.stmt) -> bool:
     if isinstance(node, ast.AnnAssign):
         targets = [node.target]
     return any(isinstance(target, ast.Name) and target.id == "tables" for target in targets)
-
-
-def fingerprint(source: str) -> str:
-    """Tells kernels apart by their code: comments, layout and the table do not count."""
-    body = [ast.dump(node) for node in ast.parse(source).body if not _is_tables(node)]
-    return hashlib.sha256("\n".join(body).encode()).hexdigest()[:16]
 
 
 def _tables(source: str) -> ast.Dict:

@@ -1,7 +1,6 @@
 """Searches a submission's space of configurations for the fastest on this GPU.
 
     nvfp4 tune submission.py --shape 4096,4096,1 --calls 100
-    nvfp4 tune submission.py --state tune.json        resumes an interrupted search
     nvfp4 tune submission.py --write                  writes the fastest into the submission
     nvfp4 tune submission.py --model B200             predicts, without a GPU
 
@@ -15,8 +14,6 @@ are checked; see `nvfp4.tuner.predicted`. Exit codes: 0, ranked; 1, no configura
 is right; 2, the search could not start.
 """
 
-from __future__ import annotations
-
 import argparse
 import pathlib
 import sys
@@ -27,8 +24,7 @@ from typing import Any, Protocol
 from nvfp4.records.whole_files import write_whole
 from nvfp4.tuner.search import Estimate, Search
 from nvfp4.tuner.space import Key, Shape, TuneError, load_submission, name_of, shape_of, table_for
-from nvfp4.tuner.state import State
-from nvfp4.tuner.table import Choice, fingerprint, with_entry
+from nvfp4.tuner.table import Choice, with_entry
 
 Say = Callable[..., None]
 
@@ -75,14 +71,11 @@ def tune(
     bench: Bench,
     submission: Any,
     shape: Shape,
-    state: State,
     calls: int,
     say: Say,
 ) -> tuple[list[Estimate], dict[str, Any]]:
     """The ranking of one shape's configurations, empty if none is right, and the configurations
     by name.
-
-    The state is saved after each round, and when the search is interrupted.
     """
     space = list(submission.configurations(*shape, bench.capability))
     bench.open(submission, shape)
@@ -92,15 +85,9 @@ def tune(
 
     def progress(done: int, alive: list[str], times: Mapping[str, list[float]]) -> None:
         say(f"{shape} {done} calls each, {len(alive)} of {len(by_name)} left")
-        state.save()
 
-    times = state.times(shape)
-    search = Search(lambda name: bench.time_us(by_name[name]), calls=calls, times=times)
-    try:
-        ranking = search.run(by_name, progress)
-    finally:
-        state.save()
-    return [each for each in ranking if each.candidate in by_name], by_name
+    search = Search(lambda name: bench.time_us(by_name[name]), calls=calls)
+    return search.run(by_name, progress), by_name
 
 
 def lines_of(ranking: list[Estimate]) -> list[str]:
@@ -122,10 +109,10 @@ def lines_of(ranking: list[Estimate]) -> list[str]:
 
 
 def timed(
-    bench: Bench, calls: int, submission: Any, table: Key, shape: Shape, state: State, say: Say
+    bench: Bench, calls: int, submission: Any, table: Key, shape: Shape, say: Say
 ) -> Choice | None:
     """What the calls of one shape say. None if no configuration is right."""
-    ranking, by_name = tune(bench, submission, shape, state, calls, say)
+    ranking, by_name = tune(bench, submission, shape, calls, say)
     if not ranking:
         return None
     best = ranking[0].candidate
@@ -157,21 +144,21 @@ def speaker() -> Say:
 def search_all(
     arguments: argparse.Namespace,
     place: Place,
-    choose: Callable[[Any, Key, Shape, State, Say], Choice | None],
+    choose: Callable[[Any, Key, Shape, Say], Choice | None],
 ) -> int:
-    """Tunes for every shape; the exit code. choose: by submission, table, shape, the state to save
-    and who prints. Raises TuneError."""
+    """Tune for every shape; the exit code. choose: by submission, table, shape and who prints.
+
+    Raises TuneError."""
     path: pathlib.Path = arguments.submission
     submission = load_submission(path)
     table = table_for(submission, path, place.capability, place.memory_gbps)
     source = path.read_text(encoding="utf-8")
     if arguments.write:
         _check_writable(path, source, table, arguments.shape)
-    state = State(arguments.state, place.name, fingerprint(source))
     say = speaker()
     all_ranked = True
     for shape in dict.fromkeys(arguments.shape):
-        choice = choose(submission, table, shape, state, say)
+        choice = choose(submission, table, shape, say)
         if choice is None:
             say(f"{shape}: no configuration is right")
             all_ranked = False
@@ -202,7 +189,6 @@ def main(arguments: list[str] | None = None, bench: Bench | None = None) -> int:
     parser.add_argument("submission", type=pathlib.Path)
     parser.add_argument("--shape", action="append", required=True, type=shape_of, help="m,k,l")
     parser.add_argument("--calls", type=int, default=50, help="timed calls of a contender")
-    parser.add_argument("--state", type=pathlib.Path, help="JSON file that keeps the timings")
     parser.add_argument("--write", action="store_true", help="change the submission's table")
     parser.add_argument("--model", help="the GPU to predict for, without one")
     parsed = parser.parse_args(arguments)
@@ -221,8 +207,7 @@ def main(arguments: list[str] | None = None, bench: Bench | None = None) -> int:
         print(f"error: {error}\nhint: {error.hint}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        resume = f"; --state {parsed.state} resumes from here" if parsed.state else ""
-        print(f"\nstopped{resume}", file=sys.stderr)
+        print("\nstopped", file=sys.stderr)
         return 130
 
 

@@ -30,9 +30,9 @@ def run_inside(script: Path) -> None:
 
         Fitting(options).natively_first(run, run)
         return
-    from nvfp4 import emulation
+    from nvfp4.worker.emulated_runner import ForwardedLaunches, NoLink
 
-    emulation.install_stand_in(arch=options.arch, check=options.check, orders=options.orders)
+    ForwardedLaunches(NoLink(), script, options)
     try:
         run()
     except Exception as error:

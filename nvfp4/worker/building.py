@@ -7,8 +7,6 @@ judgement finds. No GPU is in its reach; CAPABILITY, such as 9.0, says for which
 current folder is the script's.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import runpy
@@ -30,12 +28,10 @@ def build_inside(script: Path, capability: tuple[int, int]) -> None:
     os.nice(_NICEST)
     confine()
     # Only now: torch starts threads, and a thread keeps the rights it was started with.
-    from nvfp4.capture.device import device_for
     from nvfp4.retarget import extensions
 
     options = options_of_environment()
-    rewrites_all = options.retarget == "always"  # it is told of another GPU then
-    _pretend_a_gpu(device_for(options.arch).capability if rewrites_all else capability)
+    _pretend_a_gpu(capability)
     extensions.start(options.retarget, options.arch, lambda: capability)
     sys.path[:0] = [os.getcwd()]  # where task.py is
     with contextlib.suppress(Exception, SystemExit):  # which its judgement tells

@@ -5,18 +5,20 @@ from pathlib import Path
 import torch
 
 from nvfp4.records.options import Options
-from nvfp4.retarget.extensions import watch_compilers
 from nvfp4.worker.emulated_runner import EmulatedRunner
 from nvfp4.worker.gated_calls import GatedCalls
 from nvfp4.worker.printed import send_lines_at_once
-from nvfp4.worker.retargeted_calls import RetargetedCalls
 from nvfp4.worker.runner import Runner
 
 
 def make_runner(submission: Path, options: Options) -> Runner:
-    """Emulates kernels where there is no GPU; on one it also rewrites them. Both queue calls."""
+    """Sends kernels to an emulator where there is no GPU; on one it may rewrite them, and queues
+    calls."""
     send_lines_at_once()
     if torch.cuda.is_available():
+        from nvfp4.retarget.extensions import watch_compilers
+        from nvfp4.worker.retargeted_calls import RetargetedCalls
+
         runner = Runner(submission, options)
         watch_compilers(runner.state.busy)
         runner.operations |= RetargetedCalls(runner, options).operations

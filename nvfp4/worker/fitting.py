@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 import torch
 
+from nvfp4.records.launch_errors import RetargetError
 from nvfp4.records.options import Options
 from nvfp4.retarget import extensions, run_time, target_of
-from nvfp4.retarget.errors import RetargetError
 from nvfp4.retarget.translator import Translator
 from nvfp4.worker.runner import Refused
 
@@ -27,8 +27,6 @@ class Fitting:
         extensions.start(options.retarget, options.arch, self._capability)
         if options.retarget != "never":
             run_time.start_loading(self._translate, self._capability)
-        if options.retarget == "always":
-            self._start()
 
     def natively_first(self, carry_out: Callable[[], T], again: Callable[[], T]) -> T:
         """What ``carry_out`` returns. Where it fails because of the architecture, everything is

@@ -5,6 +5,8 @@ from typing import Any
 
 import torch
 
+from nvfp4.gpu.buffers import SharedBuffers, open_buffers
+from nvfp4.gpu.gate import WaitingSide
 from nvfp4.records.messages import (
     AwaitQueue,
     CloseQueue,
@@ -14,8 +16,6 @@ from nvfp4.records.messages import (
     OpenSet,
     QueueCalls,
 )
-from nvfp4.shared_memory.buffers import SharedBuffers, open_buffers
-from nvfp4.shared_memory.gate import WaitingSide
 from nvfp4.worker.runner import Refused, Runner
 
 # A reference of our own: a submission may replace the attributes of torch.

@@ -1,15 +1,12 @@
 """The failure that an exception is, for programs."""
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nvfp4.emulator.errors import SourceLocation
-from nvfp4.emulator.names import short_name
 from nvfp4.records.failures import Failure, read_failure
+from nvfp4.records.launch_errors import KernelFault
 from nvfp4.records.refusals import code_of_others, own_refusal
 
 _longest_chain = 8
@@ -53,44 +50,22 @@ def _record_of(error: BaseException, submission: Path, code: str, emulated: bool
 
 def _code_of_ours(error: BaseException) -> str | None:
     """The code of an error that a package of ours has raised."""
-    module = str(type(error).__module__)
-    if not module.startswith("nvfp4."):
-        return None
+    ours = str(type(error).__module__).startswith("nvfp4.")
     code = getattr(error, "verdict_code", None)
-    if code is None and module.startswith("nvfp4.emulator."):
-        code = f"kernel.{getattr(error, 'code', 'fault')}"
-    return code if isinstance(code, str) else None
+    return code if ours and isinstance(code, str) else None
 
 
 def _of_a_fault(error: BaseException, code: str, submission: Path) -> dict[str, Any]:
-    where = getattr(error, "where", None)
+    if isinstance(error, KernelFault):
+        return dict(error.failure)
     arguments = getattr(error, "arguments", None)
-    record: dict[str, Any] = {
+    return {
+        **_place(error, submission),
         "code": code,
         "message": getattr(error, "message", None) or str(error),
         "hint": getattr(error, "hint", None),
         "rule": getattr(error, "rule", None),
         "arguments": dict(arguments) if isinstance(arguments, Mapping) else {},
-    }
-    if not isinstance(where, SourceLocation):
-        return {**_place(error, submission), **record}
-    related = getattr(error, "related", [])
-    if related:
-        record["related"] = [
-            {"message": each.message, **_read_location(each.where)} for each in related
-        ]
-    return record | _read_location(where)
-
-
-def _read_location(where: SourceLocation) -> dict[str, Any]:
-    user = where.user
-    place = {"file": user.file, "line": user.line, "column": user.column} if user else {}
-    return {
-        **place,
-        "kernel": short_name(where.kernel),
-        "ptx_line": where.line,
-        "cta": where.cta,
-        "thread": where.thread,
     }
 
 

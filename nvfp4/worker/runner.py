@@ -16,10 +16,15 @@ import torch
 
 from nvfp4.contract.layout import dtype_by_name, layouts, output_view
 from nvfp4.contract.task import input_t, output_t
+from nvfp4.gpu.buffers import SharedBuffers, open_buffers, output_name
+from nvfp4.gpu.timing import CallTimer, CudaTimer, call_timer, flushes, wait_until_idle
 from nvfp4.records.failures import Failure
+from nvfp4.records.hangs import HangWatch
+from nvfp4.records.launch_errors import RetargetError
 from nvfp4.records.messages import (
     Call,
     Called,
+    CaseOpened,
     Done,
     Failed,
     HandOverAgain,
@@ -30,14 +35,11 @@ from nvfp4.records.messages import (
 )
 from nvfp4.records.options import Options
 from nvfp4.records.refusals import packages
-from nvfp4.retarget.errors import RetargetError
-from nvfp4.shared_memory.buffers import SharedBuffers, open_buffers, output_name
-from nvfp4.worker.hangs import HangWatch
+from nvfp4.records.request_state import StateWriter
+from nvfp4.records.texts import plain
 from nvfp4.worker.printed import flush_output
 from nvfp4.worker.raised import failure_of
-from nvfp4.worker.request_state import StateWriter
-from nvfp4.worker.timing import CallTimer, CudaTimer, call_timer, flushes, wait_until_idle
-from nvfp4.worker.tracebacks import explained, plain
+from nvfp4.worker.tracebacks import explained
 
 CustomKernel = Callable[[input_t], output_t]
 
@@ -134,10 +136,6 @@ class Runner:
         """A tensor of the judge as the submission gets it."""
         return tensor
 
-    def host_view(self, output: torch.Tensor) -> torch.Tensor:
-        """What the submission returned, as the judge can read it."""
-        return output
-
     def place(self, buffers: SharedBuffers) -> torch.Tensor:
         """Where the judge reads an output [m, 1, l]."""
         m, _, l = self.shape
@@ -190,7 +188,7 @@ class Runner:
         self._kernel = kernel
         return Done()
 
-    def _open_case(self, request: OpenCase, fd: int | None) -> Done:
+    def _open_case(self, request: OpenCase, fd: int | None) -> Done | CaseOpened:
         self.buffers.close()
         self.shape = (request.m, request.k, request.l)
         assert fd is not None
@@ -216,7 +214,7 @@ class Runner:
         """Copies an output to where the judge reads it."""
         self.refuse_other_outputs(output)
         self.output_dtype = output.dtype
-        _copy(self.place(self.buffers), self.host_view(output))
+        _copy(self.place(self.buffers), output)
         self.settle()
 
     def _profile(self, request: Profile, fd: int | None) -> Profiled:

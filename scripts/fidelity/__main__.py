@@ -7,8 +7,6 @@
 Run it from the repository root. Prints what differs and the tables of docs/emulator-fidelity.md.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

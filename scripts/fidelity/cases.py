@@ -1,7 +1,5 @@
 """Which instructions of sm_90 are compared with the emulator: opcodes, written with braces."""
 
-from __future__ import annotations
-
 import re
 from itertools import product
 

@@ -5,8 +5,6 @@ does one element a thread. A module may hold several kernels; each takes an equa
 elements.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Every map is encoded by the driver's cuTensorMapEncodeTiled and read back by Ten
 one-row tile that reaches out of its tensor is copied by the device and by the emulator.
 """
 
-from __future__ import annotations
-
 import ctypes
 import itertools
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Operands for one instruction: random bits, numbers that meet, and special values."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from itertools import product
 from typing import Any

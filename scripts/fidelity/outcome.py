@@ -1,7 +1,5 @@
 """What a comparison found."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """PTX modules that run one instruction on arrays of operands."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Comparisons as the Markdown tables of docs/emulator-fidelity.md."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from scripts.fidelity.cases import EXACT_PATTERNS, approximate_opcodes, expand

@@ -1,7 +1,5 @@
 """CUDA text that Python compiles at run time: torch's compiler, NVRTC, the driver."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 from pathlib import Path

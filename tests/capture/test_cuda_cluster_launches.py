@@ -1,7 +1,5 @@
 """Clusters and programmatic launches of CUDA C++ on the stand-in device, by the runtime's calls."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

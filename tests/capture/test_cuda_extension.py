@@ -1,7 +1,5 @@
 """CUDA C++ extensions on the stand-in device: launches, memory, errors as CUDA reports them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +167,8 @@ def module(emulated: Emulation) -> Any:
         for line in CUDA.splitlines()
         if any(f" {name}(" in line for name in NAMES) and " {" in line
     )
-    return load_inline("probe", [declared], [CUDA], functions=NAMES)
+    own = ["-gencode=arch=compute_100a,code=sm_100a"]
+    return load_inline("probe", [declared], [CUDA], functions=NAMES, extra_cuda_cflags=own)
 
 
 def test_a_launch_runs_its_kernel(module: Any, tensor: torch.Tensor, emulated: Emulation) -> None:

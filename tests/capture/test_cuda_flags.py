@@ -1,10 +1,8 @@
 """Which compiler flags of a submission are kept."""
 
-from __future__ import annotations
-
 import pytest
 
-from nvfp4.capture.cuda.flags import kept, linked, made_for, register_limit
+from nvfp4.capture.cuda.flags import kept, linked, register_limit
 from nvfp4.capture.device import runs_on
 
 
@@ -62,30 +60,6 @@ def test_libraries_of_cuda_are_not_linked() -> None:
         "-L/opt/lib",
         "-lz",
     ]
-
-
-@pytest.mark.parametrize(
-    ("flags", "arch_list", "made"),
-    [
-        (["-O3"], None, ()),
-        (["-gencode=arch=compute_90a,code=sm_90a"], "10.0a", ("sm_90a",)),
-        ("-gencode arch=compute_90,code=[sm_90,compute_90]", None, ("sm_90", "compute_90")),
-        ("-gencode arch=compute_90,code='sm_90,sm_100'", None, ("sm_90", "sm_100")),
-        (["-arch", "sm_90"], None, ("sm_90", "compute_90")),
-        (["-arch=compute_90", "-code=sm_90"], None, ("sm_90",)),
-        (["-arch=native"], "9.0a", ()),
-        (["-gencode=arch=compute_90,code=lto_90"], None, ()),
-        (["-Xcompiler=-march=native"], "9.0a", ()),
-        (None, "9.0a", ("sm_90a",)),
-        (["-O3"], "8.0;9.0+PTX", ("sm_80", "sm_90", "compute_90")),
-        (["-O3"], "native", ()),
-        (["-O3"], "Hopper", ()),
-    ],
-)
-def test_what_code_is_made_for(
-    flags: list[str] | str | None, arch_list: str | None, made: tuple[str, ...]
-) -> None:
-    assert made_for(flags, arch_list) == made
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """The slim headers of torch: what C++ built on them does is what it does with torch's own."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import threading
@@ -69,16 +67,8 @@ def test_facts_of_a_tensor(built: ModuleType, x: torch.Tensor) -> None:
 
 def test_methods_of_tensors(built: ModuleType, x: torch.Tensor) -> None:
     assert same(built.shapes(x), x.t().flatten())
-    expected = [x[1:3].flatten(), x[0], x[:, 1:].flatten(), x[2], x[2:3, 1], x.t().flatten()]
-    assert same(built.slices(x), torch.cat(expected))
-    sums = [x[:, :2].sum(), x[1].sum(), x[x > 4].sum(), x[:, -1].sum(), x[::2].sum()]
-    assert built.indexed(x).tolist()[:4] == [float(s) for s in sums[:4]]
-    assert built.indexed(x)[4] == x[None, ::2].sum() or built.indexed(x)[4] == x.sum()
-    expected_put = x.clone()
-    expected_put[:, 0] = 7
-    expected_put[0] = 2.5
-    expected_put[1][1] = 9
-    assert same(built.index_put(x), expected_put)
+    expected = [x[1:3], x[0], x[:, 1:], x[2], x[2, 1], x.t()]
+    assert all(same(a, b) for a, b in zip(built.slices(x), expected, strict=True))
 
 
 def test_undefined_tensors(built: ModuleType) -> None:
@@ -93,22 +83,13 @@ def test_guards_against_gradients(built: ModuleType) -> None:
     assert not torch.is_inference_mode_enabled()
 
 
-def test_operators(built: ModuleType, x: torch.Tensor) -> None:
-    b = torch.full((4, 3), 2.0)
-    a = ((x + b) * 2 - 1.5 + 2 * b) * b
-    expected = (1 - a) * b / 2 + (-a) - 3.0 + (a @ b.t()).sum() + a.max() - 1.0 / b
-    assert same(built.arithmetic(x.clone(), b), expected)
-    assert built.comparisons(torch.tensor([-1.0, 2.0]))
-
-
 def test_functions_that_make_tensors(built: ModuleType, x: torch.Tensor) -> None:
     made = built.made(x)
     expected = [
         *(torch.zeros(2, 3, dtype=torch.int32), torch.ones(2), torch.full((2, 1), 3.5).half()),
-        *(torch.arange(5), torch.zeros(4, 3, dtype=torch.uint8)),
+        torch.zeros(4, 3, dtype=torch.uint8),
         *(torch.empty(0, 4, dtype=torch.bfloat16), torch.zeros(3, dtype=torch.int64)),
-        *(torch.tensor(2), torch.zeros(2), torch.full((2, 2), 4.0, dtype=torch.float64)),
-        torch.full((2,), 5.0),
+        *(torch.zeros(2), torch.full((2, 2), 4.0, dtype=torch.float64)),
     ]
     assert len(made) == len(expected)
     assert all(same(a, b) for a, b in zip(made, expected, strict=True))
@@ -285,7 +266,7 @@ def test_references_are_not_leaked(built: ModuleType, x: torch.Tensor) -> None:
         built.listed([x, x])
         built.facts(x)
         built.product_of_sizes(x)
-        built.indexed(x)
+        built.slices(x)
         built.converted(x)
         with pytest.raises(TypeError):
             built.numbers(x, x)
@@ -306,14 +287,14 @@ def test_without_the_gil(built: ModuleType, x: torch.Tensor) -> None:
     results: list[float] = []
 
     def work() -> None:
-        results.extend(built.without_gil(x) for _ in range(50))
+        results.extend(built.without_gil(x[2, 1]) for _ in range(50))
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert results == [132.0] * 200
+    assert results == [7.0] * 200
     assert sys.getrefcount(x) < 10
 
 

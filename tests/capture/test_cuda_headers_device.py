@@ -1,7 +1,5 @@
 """The slim headers of torch where CUDA comes in: streams, devices, errors, kernels."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Iterator

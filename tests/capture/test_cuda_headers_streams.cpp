@@ -46,7 +46,8 @@ at::Tensor on_device(int64_t size) {
   TORCH_CHECK(x.is_cuda() && x.device().index() == 0 && x.get_device() == 0);
   TORCH_CHECK(torch::cuda::is_available() && x.options().device().is_cuda());
   torch::cuda::synchronize();
-  return x.to(torch::kFloat) + torch::zeros_like(x).to(x.device()).cuda();
+  TORCH_CHECK(torch::zeros_like(x).size(0) == size);
+  return x.to(torch::kFloat).to(x.device()).cuda();
 }
 void check(bool launch) {
   last_error = cudaErrorInvalidValue;

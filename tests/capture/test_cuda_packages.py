@@ -1,68 +1,18 @@
-"""Packages that launch CUDA kernels: cuda.core, and those that are refused."""
-
-from __future__ import annotations
+"""Packages that launch CUDA kernels and are refused."""
 
 import ctypes
 import importlib
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from nvfp4.capture.cuda.toolchain import find_toolchain
 from nvfp4.emulation import Emulation
-from nvfp4.emulator.errors import OutOfBounds
 from nvfp4.records.launch_errors import UnsupportedCall
-
-CUDA = r"""
-extern "C" __global__ void fill(float *out, int n, double value) {
-  if (threadIdx.x < n) out[threadIdx.x] = value;
-}
-template <class T, int K> __global__ void scale(T *data, T by) { data[threadIdx.x] *= by * K; }
-__global__ void over(float *out, int n) { out[n + threadIdx.x] = 1.f; }
-"""
-
-
-# cuda.core
-
-
-@pytest.fixture(scope="module")
-def core(emulated: Emulation) -> ModuleType:
-    return pytest.importorskip("cuda.core", minversion="1.0")
-
-
-@pytest.mark.corpus
-def test_cuda_core(core: Any, tensor: torch.Tensor) -> None:
-    device = core.Device()
-    device.set_current()
-    stream = device.create_stream()
-    options = core.ProgramOptions(std="c++17", arch=f"sm_{device.arch}")
-    program = core.Program(CUDA, code_type="c++", options=options)
-    names = ("scale<float, 3>", "over")
-    compiled = program.compile("cubin", name_expressions=names)
-    tensor += 1
-    config = core.LaunchConfig(grid=1, block=32)
-    scale, over = (compiled.get_kernel(name) for name in names)
-    core.launch(stream, config, scale, tensor.data_ptr(), np.float32(2))
-    stream.sync()
-    assert tensor.tolist() == [6.0] * 32
-    with pytest.raises(OutOfBounds):
-        core.launch(stream, config, over, tensor.data_ptr(), np.int32(32))
-    with pytest.raises(Exception, match="2048 in all"):
-        core.launch(
-            stream, core.LaunchConfig(grid=1, block=2048), scale, tensor.data_ptr(), np.float32(2)
-        )
-    space = device.allocate(64, stream=stream)
-    core.launch(stream, core.LaunchConfig(grid=1, block=16), scale, space, np.float32(2))
-    space.close(stream)
-
-
-# Refused
 
 
 @pytest.mark.parametrize("package", ["cupy", "pycuda"])

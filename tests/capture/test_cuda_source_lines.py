@@ -1,7 +1,5 @@
 """#line directives: CUDA text names the lines of the Python file that it stands in."""
 
-from __future__ import annotations
-
 from nvfp4.capture.cuda.source_lines import SHOWN_AS, with_line_directives
 
 SHOWN = SHOWN_AS + "s.py"

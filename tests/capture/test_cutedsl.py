@@ -1,7 +1,5 @@
 """CuTe DSL launches as they arrive at the emulator, from a machine without a driver."""
 
-from __future__ import annotations
-
 import os
 import struct
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Declared functions of a module get bodies that call Python."""
 
-from __future__ import annotations
-
 import ctypes
 
 import pytest

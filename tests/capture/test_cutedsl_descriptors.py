@@ -1,7 +1,5 @@
 """Tensor maps, as host code makes them by itself and as it asks the driver for them."""
 
-from __future__ import annotations
-
 import ctypes
 import struct
 from typing import Any

@@ -1,7 +1,5 @@
 """Host code of CuTe DSL: what it may call, how arguments arrive, what the PTX says about lines."""
 
-from __future__ import annotations
-
 import ctypes
 import re
 

@@ -1,7 +1,5 @@
 """Tuning as people write it: each configuration runs at most once, the first that works is kept."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

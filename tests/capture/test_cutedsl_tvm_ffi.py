@@ -1,7 +1,5 @@
 """Functions compiled with --enable-tvm-ffi, which take tensors of torch directly."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """CUDA graphs on the stand-in: what is captured is done at each replay."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 from collections.abc import Iterator

@@ -1,12 +1,11 @@
 """A build that fails is tried with torch's own headers only where they may help."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from nvfp4.capture.cuda.architectures import Image
 from nvfp4.capture.cuda.build import SLIM_HEADERS, Request, Source, build
 from nvfp4.capture.cuda.headers_of_torch import (
     LIBRARY_HEADERS,
@@ -118,6 +117,10 @@ int total(std::vector<int> of) { return std::accumulate(of.begin(), of.end(), IN
 
 @pytest.mark.usefixtures("toolchain")
 def test_names_without_an_include_do_not_take_torchs_own_headers() -> None:
-    built = build(Request("names", (Source("names.cu", SOURCE),), "sm_100a"))
+    built = build(
+        Request(
+            "names", (Source("names.cu", SOURCE),), (Image("compute_100a", "sm_100a"),), (10, 0)
+        )
+    )
     assert built.headers == "slim"
     assert "cvt.rn.f16x2.e2m1x2" in "".join(built.ptx)

@@ -1,7 +1,5 @@
 """Headers of the contest's machines: where CUTLASS's are, and what is said of missing ones."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from importlib.machinery import ModuleSpec
@@ -12,6 +10,7 @@ import torch
 from click.testing import CliRunner
 
 from nvfp4.capture.cuda import image_headers
+from nvfp4.capture.cuda.architectures import Image
 from nvfp4.capture.cuda.build import Request, Source, build
 from nvfp4.capture.cuda.nvrtc import nvcc_options
 from nvfp4.cli.main import main
@@ -180,7 +179,9 @@ def test_a_build_is_tried_again_once_cutlass_is_there(
 ) -> None:
     monkeypatch.setattr("nvfp4.capture.cuda.compilers.cache_folder", lambda: tmp_path / "cache")
     monkeypatch.setattr(image_headers, "_cutlass_roots", lambda: [tmp_path / "cutlass"])
-    request = Request("needs_cutlass", (Source("needs.cu", SOURCE),), "sm_100a")
+    request = Request(
+        "needs_cutlass", (Source("needs.cu", SOURCE),), (Image("compute_100a", "sm_100a"),), (10, 0)
+    )
     for _ in range(2):
         with pytest.raises(NotInstalled, match=r"needs\.cu:2: cutlass/cutlass\.h.*CUTLASS") as said:
             build(request)

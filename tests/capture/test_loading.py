@@ -1,7 +1,5 @@
 """Modules of CuTe DSL that are translated as they are loaded, as far as that goes without a GPU."""
 
-from __future__ import annotations
-
 import ctypes
 import ctypes.util
 from typing import Any

@@ -1,7 +1,5 @@
 """cuda.bindings.runtime in host code: memory, streams, events and the device, as on a GPU."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterator
 from typing import Any

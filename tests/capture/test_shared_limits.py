@@ -1,13 +1,12 @@
 """How much shared memory a kernel may have: what ptxas takes, and what a launch may ask for."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
 import pytest
 
 from nvfp4.capture.codes import Code, CudaError
+from nvfp4.capture.cuda.architectures import Image
 from nvfp4.capture.cuda.build import Headers, Request, Source, _Compilation
 from nvfp4.capture.cuda.compilers import CompileError, assemble
 from nvfp4.capture.cuda.toolchain import Toolchain
@@ -144,25 +143,25 @@ def test_what_only_an_old_ptxas_refuses_is_no_fault_of_the_submission(
 
 
 @pytest.mark.parametrize(
-    ("made_for", "source", "refused"),
+    ("image", "taken"),
     [
-        (("sm_100a",), "", False),
-        ((), "", False),
-        (("compute_100",), "", False),  # the driver's compiler takes it
-        (("sm_100",), "", True),
-        (("sm_90a", "sm_100f"), "", True),
-        (("sm_100",), "#if __CUDA_ARCH__ >= 1000", False),  # another size there, for all we know
+        (Image("compute_100", "sm_100"), False),
+        (Image("compute_100a", "sm_100a"), True),
+        (Image("compute_100", "compute_100"), True),  # the driver's compiler takes it
     ],
 )
 def test_large_static_shared_memory_needs_an_architecture_that_takes_it(
-    tmp_path: Path, made_for: tuple[str, ...], source: str, refused: bool
+    toolchain: Toolchain, tmp_path: Path, image: Image, taken: bool
 ) -> None:
-    request = Request("m", (Source("cuda.cu", source),), "sm_100a", made_for=made_for)
-    tools = Toolchain(tmp_path, tmp_path, tmp_path, "g++", (13, 0))
-    compilation = _Compilation(request, tools, tmp_path, Headers.SLIM)
-    compilation._refuse_static_shared({"k": Resources(32, 48 * KIB)})
-    if refused:
-        with pytest.raises(CompileError, match="code=sm_100a"):
-            compilation._refuse_static_shared({"k": Resources(32, 60 * KIB)})
+    if toolchain.version < (13, 0):
+        pytest.skip("it takes 48 KiB for all architectures")
+    source = Source("cuda.cu", "")
+    compilation = _Compilation(
+        Request("m", (source,), (image,), (10, 0)), toolchain, tmp_path, Headers.SLIM
+    )
+    path = module(tmp_path, image.virtual.replace("compute", "sm"), 60 * KIB)
+    if taken:
+        assert compilation._resources(path)["k"]["shared_bytes"] == 60 * KIB
     else:
-        compilation._refuse_static_shared({"k": Resources(32, 60 * KIB)})
+        with pytest.raises(CompileError, match="too much shared data"):
+            compilation._resources(path)

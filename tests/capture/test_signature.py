@@ -1,7 +1,5 @@
 """The sizes of a kernel's parameters, read from its PTX."""
 
-from __future__ import annotations
-
 import pytest
 
 from nvfp4.capture.signature import declares_variable, most_threads, parameter_bytes

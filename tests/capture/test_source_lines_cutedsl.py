@@ -2,8 +2,6 @@
 
 # mypy: disable-error-code="no-untyped-def"
 
-from __future__ import annotations
-
 import re
 import sys
 from collections import Counter
@@ -31,8 +29,8 @@ from nvfp4.contract.reference import generate_input
 from nvfp4.emulation import Emulation, install
 from nvfp4.emulator.errors import OutOfBounds
 from nvfp4.emulator.rendering import by_ptx_line
-from nvfp4.emulator.source import SourceLines
 from nvfp4.records.launch import Launch
+from nvfp4.records.source import SourceLines
 from nvfp4.tuner.space import load_submission
 
 HERE = Path(__file__).resolve()

@@ -1,7 +1,5 @@
 """A CUDA device where there is none: what tensors say, what operators do, what comes back."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """CuTe DSL kernels on tensors of the stand-in device: what they get is global memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,24 +1,33 @@
-"""Which tensors torch's operators are about to read, as the stand-in tells."""
-
-from __future__ import annotations
+"""Which memory torch's operators are about to read, as the stand-in tells."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
 
-from nvfp4.capture import standin
+from nvfp4.capture import host_access, standin
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a real CUDA device")
 
 Operation = Callable[[torch.Tensor, torch.Tensor], object]
 
 
+@contextmanager
+def owned_by(reads: Callable[[int, int], None]) -> Iterator[None]:
+    """Tell a function what is read."""
+    owner = host_access.Owner()
+    owner.reads = reads  # type: ignore[assignment,method-assign]
+    host_access.belongs_to(owner)
+    yield
+    host_access.belongs_to(None)
+
+
 @pytest.fixture
 def seen() -> Iterator[list[int]]:
     """Addresses of what was read."""
     found: list[int] = []
-    with standin.install(on_read=lambda tensor: found.append(tensor.data_ptr())):
+    with standin.install(), owned_by(lambda address, nbytes: found.append(address)):
         yield found
 
 
@@ -57,10 +66,10 @@ def test_what_is_only_overwritten_is_not_read(seen: list[int], operation: Operat
 
 
 def test_what_the_hook_raises_the_operator_does() -> None:
-    def refuse(tensor: torch.Tensor) -> None:
+    def refuse(address: int, nbytes: int) -> None:
         raise LookupError("not this one")
 
-    with standin.install(on_read=refuse):
+    with standin.install(), owned_by(refuse):
         x = torch.empty(4, device="cuda")
         with pytest.raises(LookupError, match="not this one"):
             x.sum()

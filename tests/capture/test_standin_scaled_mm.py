@@ -1,7 +1,5 @@
 """torch._scaled_mm on the stand-in device, against float64 and exact fractions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Which kernels may still run when the current stream is done."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from nvfp4.records.launch_errors import InvalidTensorMap, UnsupportedTensorMap

@@ -1,7 +1,5 @@
 """Each source of an extension has its own names, and the flags that a submission sets."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

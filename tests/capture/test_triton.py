@@ -2,8 +2,6 @@
 
 # mypy: disable-error-code="no-untyped-def, name-defined"
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A time that nobody has measured: a search may take it, and nobody gets to see a number."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

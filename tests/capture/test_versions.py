@@ -1,7 +1,5 @@
 """Versions of nvidia-cutlass-dsl: what is refused, and how; `make versions` runs the oldest one."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 

@@ -1,7 +1,5 @@
 """Reads what stands in front of the kernels of `kernels.cu`, and runs them."""
 
-from __future__ import annotations
-
 import re
 import struct
 import subprocess

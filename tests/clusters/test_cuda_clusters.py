@@ -1,7 +1,5 @@
 """Kernels of clusters in CUDA C++: of right ones nothing is said, of wrong ones what is wrong."""
 
-from __future__ import annotations
-
 import pytest
 from clusters.cases import Case, cases, compile_to_ptx, expected_output, inputs, run
 

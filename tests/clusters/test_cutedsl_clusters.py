@@ -1,7 +1,5 @@
 """Kernels of clusters in CuTe DSL: of right ones nothing is said, of wrong ones what is wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

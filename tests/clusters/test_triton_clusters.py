@@ -1,7 +1,5 @@
 """Triton's num_ctas and launch_pdl: right kernels, and wrong ones."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

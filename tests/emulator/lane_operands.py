@@ -1,7 +1,5 @@
 """Operands and one call for tests of lane instructions."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

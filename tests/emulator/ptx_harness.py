@@ -1,7 +1,5 @@
 """Small kernels from their bodies, for tests of the engine."""
 
-from __future__ import annotations
-
 import struct
 from typing import Any
 

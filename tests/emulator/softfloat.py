@@ -1,7 +1,5 @@
 """Floating point by exact rational numbers: slow, and written apart from the emulator."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from fractions import Fraction

@@ -4,8 +4,6 @@ Every kernel gets its matrices as bytes of global memory in the order in which s
 hold them, from shared address 1024 on (`tiles`). q0 is that memory, q1 the output, uint32[128, n].
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

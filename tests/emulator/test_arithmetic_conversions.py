@@ -1,7 +1,5 @@
 """cvt against exact rational numbers; 4-, 6- and 8-bit floats on every input there is."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from fractions import Fraction

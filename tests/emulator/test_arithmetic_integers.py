@@ -1,7 +1,5 @@
 """Integer, logic and comparison instructions against plain Python integers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

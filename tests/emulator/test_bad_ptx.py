@@ -1,7 +1,5 @@
 """Whatever a text holds, the front end answers with an error of its own."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Loops whose threads part in every round and meet again: what they compute, count and cost."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from ptx_harness import MINE_IN_GRID, Array, run

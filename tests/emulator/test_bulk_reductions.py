@@ -1,7 +1,5 @@
 """cp.reduce.async.bulk: the copy engine adds shared memory to global memory, word by word."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every check: a kernel that must be caught, and a like one that must not be."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

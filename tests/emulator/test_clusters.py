@@ -1,7 +1,5 @@
 """Clusters of several CTAs: where they are, what they see of each other, and what goes wrong."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from ptx_harness import MINE_IN_GRID, aligned, out, run

@@ -1,7 +1,5 @@
 """What LLVM and Triton do that ptxas understands: short addresses, replicated stores, undef."""
 
-from __future__ import annotations
-
 import struct
 
 import numpy as np

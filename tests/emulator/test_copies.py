@@ -1,7 +1,5 @@
 """cp.async, mbarrier and bulk copies."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

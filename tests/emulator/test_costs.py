@@ -1,7 +1,5 @@
 """What a launch costs by line: requests, sectors, conflicts, divergence, live registers."""
 
-from __future__ import annotations
-
 import struct
 from typing import Any
 
@@ -11,11 +9,12 @@ from ptx_harness import Array, aligned, out, ptx_of
 
 from nvfp4 import emulator
 from nvfp4.emulator.compiler.lower import Lowered
-from nvfp4.emulator.cost import AccessCost, KernelCost, LineCost, merged
+from nvfp4.emulator.cost import KernelCost, merged
 from nvfp4.emulator.errors import OutOfBounds
 from nvfp4.emulator.ptx.flow import live_registers
 from nvfp4.emulator.ptx.link import link
 from nvfp4.emulator.ptx.parser import parse
+from nvfp4.records.costs import AccessCost, LineCost
 from nvfp4.records.launch import Buffer, Launch, ListedMemory
 
 SHARED = ".shared .align 16 .b8 s[8192];"
@@ -102,7 +101,7 @@ def test_a_bank_conflict_names_its_ways_bank_and_lanes(shift: int, ways: int) ->
         assert found.conflict_ways is None
     else:
         assert (found.conflict_ways, found.conflict_bank) == (ways, 0)
-        assert found.conflict_lanes == tuple(range(0, 32, 32 // ways))
+        assert found.conflict_lanes == list(range(0, 32, 32 // ways))
 
 
 def test_lanes_that_wait_for_one_are_charged_to_the_branch() -> None:

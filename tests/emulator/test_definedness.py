@@ -3,8 +3,6 @@
 %r40 to %r49, %h9 and %p9 are never set.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from ptx_harness import MINE, ptx_of, run

@@ -4,8 +4,6 @@ A program runs on several contents of what nothing has set. All runs must agree 
 every register that the shadows do not call undefined, and on the shadows.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

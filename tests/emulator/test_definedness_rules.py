@@ -1,7 +1,5 @@
 """Every rule against the truth: the bits that change when the undefined ones take all values."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Programmatic dependent launches: what one may touch before it has waited for the one before."""
 
-from __future__ import annotations
-
 import struct
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Threads that diverge and meet compute what each would compute alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """What one CTA writes and another reads: an atomic tells of it, and a fence has to come before."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from ptx_harness import run

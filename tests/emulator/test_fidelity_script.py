@@ -1,7 +1,5 @@
 """The comparison with a GPU, without one: its test kernels run in the emulator alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Races on global memory: what nothing orders is found, what atomics and barriers order is not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

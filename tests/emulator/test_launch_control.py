@@ -1,8 +1,6 @@
 """clusterlaunchcontrol: CTAs do the work of others that have not started. And the registers of 128
 bits that its responses are read into."""
 
-from __future__ import annotations
-
 import struct
 from typing import Any
 

@@ -1,7 +1,5 @@
 """ldmatrix, stmatrix and movmatrix against the figures of the PTX ISA, written down as loops."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import product
 

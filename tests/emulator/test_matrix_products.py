@@ -1,7 +1,5 @@
 """mma.sync against the fragments of the PTX ISA, written down as loops."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from ptx_harness import Array, run

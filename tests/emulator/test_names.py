@@ -1,7 +1,5 @@
 """Names of kernels as nvcc and CuTe DSL generate them, and what people read instead."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +7,7 @@ from ptx_harness import HEADER
 
 from nvfp4 import emulator
 from nvfp4.emulator import errors
-from nvfp4.emulator.names import LONGEST, demangled, short_name
+from nvfp4.records.names import LONGEST, demangled, short_name
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Results that depend on who comes first, though no two accesses race."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from ptx_harness import run as run_alone

@@ -1,7 +1,5 @@
 """Threads and the copy engine on the same shared memory: a barrier alone does not order the two."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from ptx_harness import MINE, aligned, out, run

@@ -1,7 +1,5 @@
 """The race check on random exchanges through shared memory: never wrong, never silent."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings

@@ -1,7 +1,5 @@
 """Counters, sampling and text output of a launch."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

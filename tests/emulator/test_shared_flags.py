@@ -1,7 +1,5 @@
 """Flags in shared memory, and the part of the system's shared memory that kernels may use."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from ptx_harness import run

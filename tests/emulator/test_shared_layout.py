@@ -1,7 +1,5 @@
 """Where shared variables lie: those of called functions, of scopes and dynamic arrays."""
 
-from __future__ import annotations
-
 import numpy as np
 from ptx_harness import MINE, ptx_of, run
 

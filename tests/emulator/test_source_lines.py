@@ -1,7 +1,5 @@
 """Messages name the line that an instruction was compiled from, as `.file` and `.loc` give it."""
 
-from __future__ import annotations
-
 import os
 import re
 import struct
@@ -12,9 +10,10 @@ import pytest
 from ptx_harness import MINE, ptx_of, run
 
 from nvfp4 import emulator
-from nvfp4.emulator import errors, source
-from nvfp4.emulator.rendering import annotated_ptx, by_ptx_line
-from nvfp4.emulator.source import SourceLine, SourceLines, shown
+from nvfp4.emulator import errors
+from nvfp4.emulator.rendering import by_ptx_line
+from nvfp4.records import source
+from nvfp4.records.source import SourceLine, SourceLines, shown
 
 LIBRARY = "/opt/lib/python3.12/site-packages/cutlass/pipeline/sm90.py"
 PAST_THE_END = "ld.global.u32 %r5, [%d0+36];"
@@ -271,17 +270,6 @@ def counted() -> emulator.LaunchReport:
         block=(64,),
         params=[struct.pack("<Q", a.ctypes.data)],
     )
-
-
-def test_warp_instructions_stand_beside_the_ptx() -> None:
-    report = counted()
-    shown_lines = annotated_ptx(report).splitlines()
-    assert [line.partition(" | ")[2] for line in shown_lines] == report.ptx.splitlines()
-    column = {line.partition(" | ")[2]: line.partition(" | ")[0].strip() for line in shown_lines}
-    assert column["mov.u32 %r5, 0;"] == "8"
-    assert column["add.u32 %r5, %r5, 1;"] == column["@%p1 bra L;"] == "80"
-    assert column["add.u32 %r6, %r5, 1;"] == "0"
-    assert column[".loc 1 3 4"] == column["L:"] == ""
 
 
 def test_warp_instructions_by_line_are_all_of_them() -> None:

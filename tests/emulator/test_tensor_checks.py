@@ -1,7 +1,5 @@
 """What kernels on tensor memory do wrong is found at its line; what is right is not blamed."""
 
-from __future__ import annotations
-
 import re
 import struct
 from typing import Any

@@ -1,7 +1,5 @@
 """tcgen05.fence: what the manual asks for between threads is missed, and nothing else is."""
 
-from __future__ import annotations
-
 import pytest
 from tensor_harness import COMMIT, WAIT, by_one_thread, read_back
 from test_tensor_checks import ISSUE, PRODUCT, STORED, SUM, findings, operands, ran

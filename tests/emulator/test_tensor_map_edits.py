@@ -1,7 +1,5 @@
 """tensormap.replace against the bytes of the host's encoder."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from ptx_harness import run

@@ -1,7 +1,5 @@
 """Copies of tensor tiles: boxes, fills, swizzles and their alignment."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

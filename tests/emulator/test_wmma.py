@@ -1,7 +1,5 @@
 """wmma: matrices are loaded, multiplied and stored, whatever their layout; elements stay apart."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from ptx_harness import Array, run

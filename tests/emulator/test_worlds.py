@@ -1,7 +1,5 @@
 """Memory that differs in another order, from launch to launch: who uses it decides."""
 
-from __future__ import annotations
-
 import struct
 from typing import Any
 

@@ -6,8 +6,6 @@ block; tiles of 64 elements, products of single halves, sums of eight elements a
 anew from https://yue-zhang-2025.github.io (2025-12-03); its naive kernel's loop is not told.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 COALESCED = r"""

@@ -1,7 +1,5 @@
 """Small kernels in PTX, counted as the judge counts them."""
 
-from __future__ import annotations
-
 import struct
 from typing import Any
 

@@ -1,12 +1,13 @@
 """Thread blocks that cannot run without the others of their cluster."""
 
-from __future__ import annotations
+from dataclasses import replace
 
 import pytest
 from model_kernels import MISSING, count
 from twins import kernel
 
-from nvfp4.model.prediction import GPUS, NoMachineCode, predict
+from nvfp4.model.errors import NoPrediction
+from nvfp4.model.prediction import GPUS, predict
 
 pytestmark = pytest.mark.skipif(MISSING, reason="there is no ptxas or no nvdisasm")
 
@@ -33,12 +34,11 @@ EXCHANGE = kernel(
 
 def test_a_kernel_of_clusters_has_a_time_and_what_it_reads() -> None:
     counted = count(EXCHANGE, 296, 32)
-    assert any(access.own for access in counted.accesses.values())
+    assert any(asked.fresh for asked in counted.work.asked.values())
     assert 3.5 < predict(GPUS["B200"], [counted]).us < 10
 
 
-def test_there_is_no_time_where_nobody_knows_what_is_read() -> None:
-    counted = count(EXCHANGE, 296, 32)
-    counted.accesses.clear()
-    with pytest.raises(NoMachineCode, match="without the others"):
+def test_there_is_no_time_where_thread_blocks_cannot_run_without_others() -> None:
+    counted = replace(count(EXCHANGE, 296, 32), samples=None)
+    with pytest.raises(NoPrediction, match="wait for each other"):
         predict(GPUS["B200"], [counted])

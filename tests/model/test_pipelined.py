@@ -1,56 +1,76 @@
 """The time of kernels with tcgen05."""
 
-from __future__ import annotations
-
-from dataclasses import replace
-
+import numpy as np
 import pytest
 from model_kernels import MISSING
 
-from nvfp4.model.prediction import GPUS, Counted, NoMachineCode, predict
-from nvfp4.model.traffic import Access
+from nvfp4.emulator.work import Asked, Work
+from nvfp4.model.prediction import GPUS, Counted, predict
 
 pytestmark = pytest.mark.skipif(MISSING, reason="there is no ptxas or no nvdisasm")
 
 PTX = """.version 8.6
 .target sm_100a
 .address_size 64
-.visible .entry k(.param .u64 a) {
-.reg .b32 %r<2>; .reg .b64 %d<2>; .reg .pred %p;
+.visible .entry k(.param .u32 copies, .param .u32 products) {
+.reg .b32 %r<8>; .reg .b64 %d<2>; .reg .pred %p<3>;
+.shared .align 4 .u32 room;
+ld.param.u32 %r1, [copies];
+ld.param.u32 %r2, [products];
 mov.u32 %r0, %ctaid.x;
 cvt.u64.u32 %d0, %r0;
-setp.ne.u32 %p, %r0, 0;
-tcgen05.mma.cta_group::1.kind::f16 [%r0], %d0, %d0, %r0, %p;
+setp.eq.u32 %p1, %r1, 0;
+@%p1 bra MULTIPLY;
+COPY:
+.pragma "nounroll";
+st.volatile.shared.u32 [room], %r1;
+sub.u32 %r1, %r1, 1;
+setp.ne.u32 %p1, %r1, 0;
+@%p1 bra COPY;
+MULTIPLY:
+setp.eq.u32 %p2, %r2, 0;
+@%p2 bra END;
+AGAIN:
+.pragma "nounroll";
+tcgen05.mma.cta_group::1.kind::f16 [%r0], %d0, %d0, %r0, %p1;
+sub.u32 %r2, %r2, 1;
+setp.ne.u32 %p2, %r2, 0;
+@%p2 bra AGAIN;
+END:
 ret;
 }"""
-COPY, PRODUCT = 7, 9
-"""Lines; the first stands for the one that copies."""
+COPY, PRODUCT = PTX.index("st.volatile"), PTX.index("tcgen05")
+"""Positions of statements; the first stands for the one that copies."""
+CTAS = 148
 
-LAUNCH = Counted(
-    ptx=PTX,
-    kernel="k",
-    grid=(148, 1, 1),
-    block=(128, 1, 1),
-    shared_bytes=96 << 10,
-    runs={COPY: 148 * 100, PRODUCT: 148 * 100},
-    accesses={COPY: Access(requests=1, copied=16384.0)},
-)
+
+def launch(copies: int, products: int) -> Counted:
+    """One warp of each CTA copies and multiplies; 16 KiB a copy."""
+    copied = CTAS * copies * 16384
+    work = Work(
+        warps=np.array([[1, copies, products], [1, 0, 0]]),
+        ctas=[(0, 1, 1, 1)],
+        of_cta=dict.fromkeys(range(CTAS), 0),
+        starts=[[PTX.index("mov")], [COPY], [PRODUCT]],
+        asked={COPY: Asked(requests=CTAS * copies, copied=copied, fresh=copied // 32)},
+    )
+    return Counted(PTX, "k", (CTAS, 1, 1), (128, 1, 1), 96 << 10, work, samples={})
 
 
 def test_a_kernel_with_tcgen05_takes_as_long_as_its_copies() -> None:
-    found = predict(GPUS["B200"], [LAUNCH], clean=True)
+    found = predict(GPUS["B200"], [launch(100, 100)], clean=True)
     assert found.bound == "memory bandwidth"
-    read_us = 148 * 100 * 16384 / 6690e3
+    read_us = CTAS * 100 * 16384 / 6690e3
     assert found.us == pytest.approx(3.3 + 0.39 + 0.09 + read_us, rel=0.01)
 
 
 def test_more_products_than_copies_are_bound_by_the_tensor_cores() -> None:
-    busy = replace(LAUNCH, runs={COPY: 148 * 100, PRODUCT: 148 * 10_000})
-    found = predict(GPUS["B200"], [busy], clean=True)
+    found = predict(GPUS["B200"], [launch(100, 10_000)], clean=True)
     assert found.bound == "tensor cores"
-    assert found.us == pytest.approx(3.3 + 0.39 + 0.09 + 10_000 * 48 / 1965, rel=0.01)
+    assert found.us == pytest.approx(
+        3.3 + 0.39 + 0.09 + 10_000 * 48 / GPUS["B200"].clock_mhz, rel=0.01
+    )
 
 
-def test_a_kernel_with_tcgen05_has_no_time_if_its_copies_are_not_known() -> None:
-    with pytest.raises(NoMachineCode, match="copies are not known"):
-        predict(GPUS["B200"], [replace(LAUNCH, accesses={})])
+def test_products_that_are_not_executed_take_no_time() -> None:
+    assert predict(GPUS["B200"], [launch(100, 0)], clean=True).bound != "tensor cores"

@@ -1,7 +1,5 @@
 """A kernel that is worse in one way is predicted to be slower, for that reason."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

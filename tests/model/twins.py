@@ -1,7 +1,5 @@
 """Kernels, each with one that is worse in one way."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 HEADER = ".version 8.6\n.target sm_100a\n.address_size 64\n"

@@ -1,7 +1,5 @@
 """Kernels of one instruction each, and what they give on the emulator."""
 
-from __future__ import annotations
-
 import struct
 import subprocess
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The rows of the table that act on a lane alone."""
 
-from __future__ import annotations
-
 from kernels_of_rows import Row
 
 ALL = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_120a")

@@ -1,7 +1,5 @@
 """The driver's calls, against a library that notes what it is asked."""
 
-from __future__ import annotations
-
 import ctypes
 import struct
 import time

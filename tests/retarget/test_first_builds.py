@@ -1,7 +1,5 @@
 """The first judgement of a CUDA C++ extension: several processes want to build it at once."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -37,7 +35,8 @@ def torch_has_a_gpu():
     torch.cuda.synchronize = lambda *_: None
 
 def no_driver_is_called():
-    from nvfp4.worker import choose_runner, runner, timing
+    from nvfp4.gpu import timing
+    from nvfp4.worker import choose_runner, runner
     runner.call_timer = lambda *_: timing.CpuTimer()
     choose_runner.GatedCalls = lambda _: SimpleNamespace(operations={})
 
@@ -113,6 +112,7 @@ def pretended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toolchain: Toolch
     monkeypatch.setenv("CUDA_HOME", str(home))
     # Nor does a server that believes it serve other tests.
     monkeypatch.setattr(workers._ForkServer, "_running", [])
+    monkeypatch.setattr(SubmissionProcess, "_connect", lambda self, timeout_s: None)
     monkeypatch.setenv("LD_LIBRARY_PATH", f"{home}/lib64:{home}/lib")
     return folder / "submission.py"
 

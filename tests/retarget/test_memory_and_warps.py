@@ -1,7 +1,5 @@
 """Rows that need memory or other lanes: small kernels before and after."""
 
-from __future__ import annotations
-
 import shutil
 import struct
 from dataclasses import dataclass

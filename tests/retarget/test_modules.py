@@ -1,7 +1,5 @@
 """Whole modules of CuTe DSL, compiled for sm_100a: rewritten, they give the same outputs."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Capture and retarget joined, with a driver that notes what it is asked."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Modules: what is changed, what stays, what is refused."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -9,7 +7,9 @@ import pytest
 from kernels_of_rows import ptxas
 
 from nvfp4.emulator.errors import PtxSyntaxError
+from nvfp4.emulator.ptx.parser import OperandParser
 from nvfp4.retarget import NotRetargetable, rewrite
+from nvfp4.retarget.sequence import shown
 from nvfp4.retarget.targets import Target, parse_target, target_of
 
 MODULE = """//
@@ -124,6 +124,11 @@ def test_an_older_driver_gets_older_ptx(
     if shutil.which("ptxas"):
         assert not ptxas(older.ptx, target, tmp_path)
         assert not ptxas(rewrite(module, target, since).ptx, target, tmp_path)
+
+
+@pytest.mark.parametrize("operand", ["[%d1+-4]", "[%d1+8]", "[%d1]", "s+-4"])
+def test_an_operand_is_written_as_ptxas_reads_it(operand: str) -> None:
+    assert shown(OperandParser(operand).operand()) == operand
 
 
 def test_fresh_registers_have_names_of_their_own() -> None:

@@ -1,7 +1,5 @@
 """Each row of the table: the same bits before and after, and text that the assembler takes."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

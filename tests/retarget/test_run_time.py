@@ -1,7 +1,5 @@
 """Modules that a submission loads by the driver itself, with a driver that notes what it gets."""
 
-from __future__ import annotations
-
 import ctypes
 import sys
 from collections.abc import Callable

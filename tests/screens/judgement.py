@@ -6,8 +6,6 @@ Writes a line to FD, the name of the moment, whenever the screen is worth a look
 it reads one.
 """
 
-from __future__ import annotations
-
 import sys
 
 from nvfp4.cli.display.console import new_console

@@ -1,7 +1,5 @@
 """Verdicts and a course of events made by hand, with times that are the same in every run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

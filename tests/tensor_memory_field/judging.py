@@ -77,7 +77,7 @@ def judge(path: Path) -> Verdict:
     torch.manual_seed(1)
     emulation = install_stand_in(path)
     with emulation:
-        emulation.begin_call("", time.monotonic() + LIMIT_S)
+        emulation.begin_call(time.monotonic() + LIMIT_S)
         try:
             _run(path, emulation, verdict)
         except Exception as error:

@@ -4,8 +4,6 @@ Sources given to torch.utils.cpp_extension are compiled by nvcc to PTX and host 
 runs as it is; the CUDA functions it calls are `runtime.cpp`'s, which end in `runtime` and `calls`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from nvfp4.capture.cuda import calls, driver_calls, nvrtc_calls, packages  # noqa: F401

@@ -4,8 +4,7 @@ The PTX is what a GPU's driver would compile: nvcc makes no machine code. ptxas 
 same, for its errors and for the number of registers, which a launch depends on.
 """
 
-from __future__ import annotations
-
+import contextlib
 import hashlib
 import json
 import os
@@ -13,7 +12,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from enum import Enum, auto
@@ -22,8 +21,8 @@ from typing import Any
 
 from nvfp4.capture.activity import busy
 from nvfp4.capture.cuda import flags, headers_of_torch, image_headers
+from nvfp4.capture.cuda.architectures import BY_TORCH, Capability, Image
 from nvfp4.capture.cuda.compilers import (
-    STATIC_SHARED_BYTES,
     CompileError,
     assemble,
     cache_folder,
@@ -31,6 +30,7 @@ from nvfp4.capture.cuda.compilers import (
     own_identity,
     remembered,
     run_compiler,
+    what_helps,
 )
 from nvfp4.capture.cuda.toolchain import Toolchain, find_toolchain, python_include
 from nvfp4.capture.kernel import Resources
@@ -40,6 +40,9 @@ SLIM_HEADERS = _HERE / "headers"
 _CUDA_FUNCTION = re.compile(
     r"^(?:__cuda|cuda[A-Z]|cu[A-Z]|cublas|cusparse|cusolver|cudnn|curand|cufft|nvrtc)\w*$"
 )
+
+_CONVERTS = re.compile(r'^\s*\.file\s+\d+\s+"[^"]*/cuda_fp[468]\.hpp"', re.MULTILINE)
+"""PTX with code of headers that convert in software what an architecture lacks."""
 
 
 @dataclass(frozen=True)
@@ -61,18 +64,18 @@ class Source:
 
 @dataclass(frozen=True)
 class Request:
-    """An extension to build. name: of the module. arch: sm_100a or the like. made_for: what the
-    submission has code made for, see `flags.made_for`; PTX of `arch` is made all the same.
+    """An extension to build. name: of the module. images: what nvcc makes of each source; PTX of
+    the first is emulated, the others are compiled for their errors. capability: of the device.
     """
 
     name: str
     sources: tuple[Source, ...]
-    arch: str
+    images: tuple[Image, ...]
+    capability: Capability
     cflags: tuple[str, ...] = ()
     cuda_cflags: tuple[str, ...] = ()
     ldflags: tuple[str, ...] = ()
     include_paths: tuple[str, ...] = ()
-    made_for: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,8 @@ class Built:
     """library: the shared object. ptx: texts of its modules, in the order in which they register
     themselves. resources: of each kernel of each.
 
-    headers: "slim", or "torch" where those did not suffice. made_for: as of the request.
+    headers: "slim", or "torch" where those did not suffice. made_for: the images' architectures.
+    with_suffix: as of a `Launch`, a text for each of ptx.
     """
 
     library: Path
@@ -88,6 +92,7 @@ class Built:
     resources: tuple[dict[str, Resources], ...] = ()
     headers: str = "slim"
     made_for: tuple[str, ...] = ()
+    with_suffix: tuple[str, ...] = ()
 
 
 def build(request: Request) -> Built:
@@ -95,12 +100,16 @@ def build(request: Request) -> Built:
     tools = find_toolchain()
     key = _key(request, tools)
     folder, known = remembered(key, lambda folder: _build(request, tools, folder))
-    texts = tuple((folder / name).read_text(encoding="utf-8") for name in known["ptx"])
+    texts, with_suffix = (
+        tuple((folder / name).read_text(encoding="utf-8") if name else "" for name in known[kind])
+        for kind in ("ptx", "with_suffix")
+    )
     used = tuple(
         {name: Resources(**each) for name, each in kernels.items()}
         for kernels in known["resources"]
     )
-    return Built(folder / known["library"], texts, used, known["headers"], request.made_for)
+    made_for = tuple(image.made for image in request.images)
+    return Built(folder / known["library"], texts, used, known["headers"], made_for, with_suffix)
 
 
 def _key(request: Request, tools: Toolchain) -> str:
@@ -127,7 +136,7 @@ def _build(request: Request, tools: Toolchain, folder: Path) -> dict[str, Any]:
     it is due to this machine. Raises NotInstalled.
     """
     texts = [each.text for each in request.sources]
-    said = ""
+    said, hint = "", None
     for headers in Headers:
         if headers is Headers.SLIM_WITH_EVERYTHING and not headers_of_torch.misses_a_name(said):
             continue
@@ -136,9 +145,9 @@ def _build(request: Request, tools: Toolchain, folder: Path) -> dict[str, Any]:
         try:
             return _Compilation(request, tools, folder, headers).run()
         except CompileError as error:
-            said = error.message
+            said, hint = error.message, error.hint
     image_headers.refuse_if_missing(said, tools.include)
-    return {"error": said}
+    return {"error": said, "hint": hint}
 
 
 class Headers(Enum):
@@ -170,10 +179,15 @@ class _Compilation:
                 compiled = [pool.submit(self._compile, *each) for each in self._written()]
                 ptx = [path for each in compiled if (path := _ptx_of(each.result())).is_file()]
                 resources = [pool.submit(self._resources, path) for path in ptx]
+                checks = [pool.submit(self._assemble_others, path) for path in ptx]
                 objects = [each.result() for each in compiled + own]
                 library = self._link(objects)
                 used = [each.result() for each in resources]
-            for path in ptx:
+                for check in checks:
+                    check.result()
+            others = [_ptx_of(path, self._suffixed) for path in ptx]
+            with_suffix = [path.name if path.is_file() else "" for path in others]
+            for path in (*ptx, *filter(Path.is_file, others)):
                 os.replace(path, self.folder / path.name)
             os.replace(library, self.folder / library.name)
         finally:
@@ -181,6 +195,7 @@ class _Compilation:
         return {
             "library": library.name,
             "ptx": [path.name for path in ptx],
+            "with_suffix": with_suffix,
             "resources": used,
             "headers": "slim" if self.slim else "torch",
         }
@@ -199,6 +214,11 @@ class _Compilation:
             files.append((number, source, path))
         return files
 
+    @property
+    def _suffixed(self) -> str:
+        """The device's own architecture."""
+        return "compute_{}{}a".format(*self.request.capability)
+
     # Steps
 
     def _compile(self, number: int, source: Source, path: Path) -> Path:
@@ -209,26 +229,35 @@ class _Compilation:
         ]
         if self.headers is Headers.SLIM_WITH_EVERYTHING:
             defines.append("-DSLIM_TORCH_EVERYTHING")
-        common = [*defines, *self._includes(), "-c", str(path), "-o", str(target)]
+        common = [*defines, *self._includes(), str(path)]
+        compiled = ["-c", "-o", str(target)]
         if source.is_cuda:
-            virtual = self.request.arch.replace("sm_", "compute_")
+            virtual = list(dict.fromkeys(image.virtual for image in self.request.images))
             # nvcc names what it keeps after the source.
             kept = Path(tempfile.mkdtemp(dir=self.work))
+            nvcc = [str(self.tools.nvcc), "-ccbin", self.tools.host_compiler, "-lineinfo"]
+            given = [*_with_standard(flags.kept(self.request.cuda_cflags), self.slim), *common]
             command = [
-                *(str(self.tools.nvcc), "-ccbin", self.tools.host_compiler),
-                *(f"-gencode=arch={virtual},code={virtual}", "-lineinfo"),
-                *("-Xcompiler", ",".join(self._host_flags())),
-                *("--keep", "--keep-dir", str(kept)),
-                *_with_standard(flags.kept(self.request.cuda_cflags), self.slim),
-                *common,
+                *(*nvcc, *(f"-gencode=arch={each},code={each}" for each in virtual)),
+                *("-Xcompiler", ",".join(self._host_flags()), "--keep", "--keep-dir", str(kept)),
+                *(*given, *compiled),
             ]
-            self._run(command, path.name)
-            (text,) = kept.glob("*.ptx")
-            os.replace(text, _ptx_of(target))
+            try:
+                self._run(command, path.name)
+            except CompileError as error:
+                raise self._explained(error, next(kept.glob("*.ptx"), kept)) from None
+            for each in virtual:
+                (text,) = kept.glob(f"*.{each}.ptx" if len(virtual) > 1 else "*.ptx")
+                os.replace(text, _ptx_of(target, "" if each == virtual[0] else each))
+            if virtual[0][-1].isdigit() and _CONVERTS.search(_ptx_of(target).read_text()):
+                own = self._suffixed
+                other = [*nvcc, f"-gencode=arch={own},code={own}", *given, "-ptx"]
+                with contextlib.suppress(CompileError):
+                    self._run([*other, "-o", str(_ptx_of(target, own))], path.name)
             return target
         own_flags = _with_standard(flags.kept(self.request.cflags), self.slim)
         host = [self.tools.host_compiler, *self._host_flags()]
-        self._run([*host, *own_flags, *common], path.name)
+        self._run([*host, *own_flags, *common, *compiled], path.name)
         return target
 
     def _host_flags(self) -> list[str]:
@@ -255,25 +284,26 @@ class _Compilation:
         return compiled_once(self.tools, headers, f"{Path(name).stem}.o", command)
 
     def _resources(self, ptx: Path) -> dict[str, dict[str, int]]:
+        arch = self.request.images[0].assembled(self.request.capability)
         limits = flags.register_limit(self.request.cuda_cflags)
-        used = assemble(self.tools, ptx, self.request.arch, limits)
-        self._refuse_static_shared(used)
+        try:
+            used = assemble(self.tools, ptx, arch, limits)
+        except CompileError as error:
+            raise self._explained(error, ptx) from None
         return {kernel: asdict(each) for kernel, each in used.items()}
 
-    def _refuse_static_shared(self, used: Mapping[str, Resources]) -> None:
-        """Raises CompileError for what ptxas would refuse for the architectures that the submission
-        asks for. What depends on the architecture in the source is not known here."""
-        if any("__CUDA_ARCH" in source.text for source in self.request.sources):
-            return
-        codes = [code for code in self.request.made_for if re.fullmatch(r"sm_\d+f?", code)]
-        for kernel, each in used.items():
-            if codes and each.shared_bytes > STATIC_SHARED_BYTES:
-                arch = self.request.arch
-                raise CompileError(
-                    f"ptxas: {kernel} uses too much shared data ({each.shared_bytes} bytes, "
-                    f"{STATIC_SHARED_BYTES} max for {codes[0]}); {arch} takes more: "
-                    f"-gencode=arch={arch.replace('sm_', 'compute_')},code={arch}"
-                )
+    def _explained(self, error: CompileError, ptx: Path) -> CompileError:
+        """The same with what to do about it, where another architecture helps."""
+        of = error.message, ptx, self.request.images[0].virtual, self.request.capability
+        return CompileError(error.message, hint=what_helps(self.tools, *of, BY_TORCH))
+
+    def _assemble_others(self, ptx: Path) -> None:
+        """Raises CompileError where an image fails that the device would not load."""
+        first, *others = self.request.images
+        for image in others:
+            if image.made.startswith("sm_"):
+                own = "" if image.virtual == first.virtual else image.virtual
+                assemble(self.tools, _ptx_of(ptx, own), image.made)
 
     def _link(self, objects: list[Path]) -> Path:
         library = self.work / f"{self.request.name}.so"
@@ -305,9 +335,10 @@ class _Compilation:
         return run_compiler(self.tools, command, self.work, what)
 
 
-def _ptx_of(compiled: Path) -> Path:
-    """The PTX that belongs to an object; there is none of C++."""
-    return compiled.with_suffix(".ptx")
+def _ptx_of(compiled: Path, virtual: str = "") -> Path:
+    """The PTX that belongs to an object; there is none of C++. virtual: of another image than the
+    first."""
+    return compiled.with_suffix(f".{virtual}.ptx" if virtual else ".ptx")
 
 
 def _with_standard(given: list[str], slim: bool) -> list[str]:
@@ -325,7 +356,7 @@ def build_shared_objects() -> None:
     """
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    shared = _Compilation(Request("shared", (), ""), find_toolchain(), folder, Headers.SLIM)
+    shared = _Compilation(Request("shared", (), (), (0, 0)), find_toolchain(), folder, Headers.SLIM)
     try:
         with ThreadPoolExecutor() as pool:
             list(pool.map(shared._own_object, shared._own_sources()))

@@ -4,8 +4,6 @@ Each takes the runtime and its arguments as integers, addresses among them, and 
 for what CUDA refuses. runtime.cpp calls some under names of its own.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import math
@@ -125,9 +123,8 @@ def launch_cooperative(
     workspace = _workspace(runtime)
 
     def clear() -> None:
-        ctypes.memset(workspace, 0, _workspace_bytes)
-        ctypes.c_uint32.from_address(workspace).value = _workspace_bytes
-        host_access.wrote(workspace, _workspace_bytes)
+        size = _workspace_bytes.to_bytes(4, "little")
+        host_access.put(workspace, size + bytes(_workspace_bytes - 4))
 
     graphs.do(clear)
     registers = {"%envreg1": workspace >> 32, "%envreg2": workspace & 0xFFFFFFFF}
@@ -191,11 +188,11 @@ def available_shared(runtime: CudaRuntime, function: int, blocks: int, threads: 
 # Memory
 
 
-def allocate(runtime: CudaRuntime, size: int, by: str) -> int:
-    """The address of memory of the device, or of the host. Raises CudaError."""
+def allocate(runtime: CudaRuntime, size: int, by: str, shared: bool = False) -> int:
+    """The address of memory of the device, shared with the host or not. Raises CudaError."""
     if size > runtime.device.memory_bytes:
         raise CudaError(Code.MEMORY_ALLOCATION, f"{size} bytes")
-    return runtime.allocate(size, by) if size else 0
+    return runtime.allocate(size, by, shared) if size else 0
 
 
 def allocate_unset(runtime: CudaRuntime, size: int, by: str) -> int:
@@ -214,7 +211,7 @@ def cudaMalloc(runtime: CudaRuntime, size: int) -> int:
 @entry(gives=_ADDRESS)
 def host_memory(runtime: CudaRuntime, size: int) -> int:
     """Managed or of the host, whose pages are cleared before a process gets them."""
-    return allocate(runtime, size, "cudaMalloc")
+    return allocate(runtime, size, "cudaMalloc", shared=True)
 
 
 @entry()
@@ -251,8 +248,7 @@ def set_values(
     data = (value & (1 << 8 * width) - 1).to_bytes(width, "little") * count
 
     def fill() -> None:
-        ctypes.memmove(address, data, size)
-        host_access.wrote(address, size)
+        host_access.put(address, data)
 
     graphs.do(fill)
 
@@ -277,11 +273,14 @@ def cudaMemcpy(runtime: CudaRuntime, to: int, source: int, size: int, kind: int)
             raise CudaError(Code.INVALID_VALUE, f"cudaMemcpy: its {what} is no device memory")
 
     def copy() -> None:
-        if found[0] is not None:
-            host_access.reads(source, size)
-        ctypes.memmove(to, source, size)
-        if found[1] is not None:
-            host_access.wrote(to, size)
+        if None not in found:
+            host_access.copy(to, source, size)
+        elif found[0] is not None:
+            ctypes.memmove(to, host_access.get(source, size), size)
+        elif found[1] is not None:
+            host_access.put(to, ctypes.string_at(source, size))
+        else:
+            ctypes.memmove(to, source, size)
 
     graphs.do(copy)
 
@@ -314,13 +313,13 @@ def _symbol_range(runtime: CudaRuntime, shadow: int, size: int, offset: int) -> 
 @entry()
 def copy_to_symbol(runtime: CudaRuntime, shadow: int, source: int, size: int, offset: int) -> None:
     to = _symbol_range(runtime, shadow, size, offset)
-    graphs.do(lambda: ctypes.memmove(to, source, size))
+    graphs.do(lambda: host_access.put(to, ctypes.string_at(source, size)))
 
 
 @entry()
 def copy_from_symbol(runtime: CudaRuntime, to: int, shadow: int, size: int, offset: int) -> None:
     source = _symbol_range(runtime, shadow, size, offset)
-    graphs.do(lambda: ctypes.memmove(to, source, size))
+    graphs.do(lambda: ctypes.memmove(to, host_access.get(source, size), size))
 
 
 @entry()

@@ -1,7 +1,5 @@
 """Running nvcc, the host compiler and ptxas: their errors, and where their output is kept."""
 
-from __future__ import annotations
-
 import fcntl
 import functools
 import hashlib
@@ -9,12 +7,14 @@ import json
 import os
 import re
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from nvfp4.capture.cuda import headers_of_torch
+from nvfp4.capture.cuda.architectures import Capability, Image, advice
 from nvfp4.capture.cuda.source_lines import SHOWN_AS
 from nvfp4.capture.cuda.toolchain import Toolchain, find_toolchain, python_include
 from nvfp4.capture.device import device_for
@@ -28,6 +28,12 @@ _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
 _USED = re.compile(r"Used (\d+) registers")
 _SHARED = re.compile(r"(\d+) bytes smem")
 _FRAME = re.compile(r"(\d+) bytes stack frame")
+TARGET = re.compile(r"^[ \t]*\.target[ \t]+sm_(\w+)", re.MULTILINE)
+_AT_LINE = re.compile(r"ptxas (\S+), line (\d+); (\w+)\s*: ")
+_FILE = re.compile(r'\s*\.file\s+(\d+)\s+"([^"]*)"')
+_LOC = re.compile(r"\s*\.loc\s+(\d+) (\d+) (\d+)(?:.*\binlined_at (\d+) (\d+) (\d+))?")
+_OF_A_LIBRARY = re.compile(r"/(?:include|site-packages|dist-packages)/")
+_ASM = re.compile(r"\s*// (?:begin|end) inline asm")
 _TOO_MUCH_SHARED = re.compile(r"too much shared data \(0x([0-9a-f]+) bytes, 0xc000 max\)")
 
 STATIC_SHARED_BYTES = 48 * 1024
@@ -72,7 +78,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 def remembered(key: str, make: Callable[[Path], dict[str, Any]]) -> tuple[Path, dict[str, Any]]:
     """A folder of the cache and what `make` said of its contents, now or long ago. Raises
-    CompileError with the "error" that it says, which is remembered as well.
+    CompileError with the "error" and "hint" that it says, which are remembered as well.
     """
     folder = cache_folder() / key
     record = folder / "made.json"
@@ -81,7 +87,7 @@ def remembered(key: str, make: Callable[[Path], dict[str, Any]]) -> tuple[Path, 
             record.write_text(json.dumps(make(folder)), encoding="utf-8")
         known = json.loads(record.read_text(encoding="utf-8"))
     if "error" in known:
-        raise CompileError(known["error"])
+        raise CompileError(known["error"], hint=known.get("hint"))
     return folder, known
 
 
@@ -127,8 +133,9 @@ def run_compiler(tools: Toolchain, command: Sequence[str], work: Path, what: str
 
 def _for_people(said: str, work: Path) -> str:
     """Errors with the participant's names and lines; notes and warnings only without errors."""
+    said = _by_source(said, work)
     said = said.replace(SHOWN_AS, "").replace(f"{work}/", "")
-    lines = [line for line in said.splitlines() if line.strip()]
+    lines = [line for line in said.splitlines() if line.strip() and "ptxas info" not in line]
     first = next((i for i, line in enumerate(lines) if "error" in line.lower()), 0)
     chosen = lines[first : first + _LONGEST_ERROR_LINES]
     if len(lines) - first > _LONGEST_ERROR_LINES:
@@ -161,6 +168,60 @@ def assemble(
         )
         for kernel, text in zip(said[::2], said[1::2], strict=True)
     }
+
+
+def _by_source(said: str, work: Path) -> str:
+    """Errors of ptxas with lines of the source instead of the PTX, equal ones once."""
+    texts: dict[str, list[str]] = {}
+
+    def place(error: re.Match[str]) -> str:
+        path, number, kind = error.groups()
+        if path not in texts:
+            there = Path(work, path)
+            texts[path] = there.read_text(errors="replace").split("\n") if there.is_file() else []
+        source = _source_of(texts[path], int(number))
+        return f"{source}: {kind}: " if source else error[0]
+
+    return "\n".join(dict.fromkeys(_AT_LINE.sub(place, line) for line in said.splitlines()))
+
+
+def _source_of(lines: Sequence[str], number: int) -> str | None:
+    """File and line that a line of PTX comes from. A statement of inline assembly is one line of
+    the source, and code of a library belongs to the line that it was inlined into."""
+    files = {found[1]: found[2] for line in lines if (found := _FILE.match(line))}
+    callers: dict[tuple[str, ...], tuple[str, ...]] = {}
+    place: tuple[str, ...] = ()
+    in_assembly = False
+    for line in lines[:number]:
+        found = _LOC.match(line)
+        if found is not None and not in_assembly:
+            place = found.groups()[:3]
+            callers[place] = found.groups()[3:]
+        elif _ASM.match(line):
+            in_assembly = "begin" in line
+    for _ in callers:
+        if not place or place[0] not in files or not _OF_A_LIBRARY.search(files[place[0]]):
+            break
+        place = callers.get(place, ())
+    return f"{files[place[0]]}:{place[1]}" if place and place[0] in files else None
+
+
+def what_helps(
+    tools: Toolchain, errors: str, ptx: Path, virtual: str, capability: Capability, how: str
+) -> str | None:
+    """`advice` about errors of ptxas, if it takes the PTX for the GPU's own architecture."""
+    found = advice(errors, virtual, capability, how)
+    if found is None or not ptx.is_file():
+        return None
+    arch = Image(virtual, virtual).assembled(capability)
+    with tempfile.TemporaryDirectory(dir=ptx.parent) as folder:
+        other = Path(folder, ptx.name)
+        other.write_text(TARGET.sub(f".target {arch}", ptx.read_text(encoding="utf-8"), count=1))
+        try:
+            assemble(tools, other, arch)
+        except CompileError:
+            return None
+    return found
 
 
 def _refuse_if_too_old(tools: Toolchain, arch: str, errors: str) -> None:

@@ -4,19 +4,19 @@ driver.cpp calls them. A CUmodule or CUlibrary is a module's handle, a CUfunctio
 kernel's.
 """
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import tempfile
 from pathlib import Path
 
 from nvfp4.capture.codes import Code, CudaError, driver_error_name
+from nvfp4.capture.cuda.architectures import BY_NVRTC, OLDEST, Image
 from nvfp4.capture.cuda.calls import allocate_unset, set_values
-from nvfp4.capture.cuda.compilers import CompileError, assemble
+from nvfp4.capture.cuda.compilers import TARGET, CompileError, assemble, what_helps
 from nvfp4.capture.cuda.entries import entry, store
 from nvfp4.capture.cuda.runtime import CudaRuntime
 from nvfp4.capture.cuda.toolchain import find_toolchain
+from nvfp4.capture.device import Device, runs_on
 from nvfp4.capture.kernel import Resources
 from nvfp4.records.launch import Buffer
 from nvfp4.records.launch_errors import UnsupportedCall
@@ -52,7 +52,7 @@ def module_load(runtime: CudaRuntime, image: int) -> int:
 
 def load_module(runtime: CudaRuntime, ptx: str) -> int:
     """The handle of a module of PTX. Raises CudaError."""
-    return runtime.add_module((ptx,), _resources(ptx, runtime.device.arch))
+    return runtime.add_module((ptx,), _resources(ptx, runtime.device))
 
 
 @entry(gives=_ADDRESS)
@@ -64,10 +64,16 @@ def module_load_file(runtime: CudaRuntime, name: str) -> int:
     return module_load(runtime, ctypes.addressof(image))
 
 
-def _resources(text: str, arch: str) -> dict[str, Resources]:
+def _resources(text: str, device: Device) -> dict[str, Resources]:
     """By ptxas, which refuses what the driver's compiler would. Raises CudaError."""
     if ".entry" not in text and ".version" not in text:
         raise CudaError(Code.INVALID_KERNEL_IMAGE, "this is no PTX")
+    target = TARGET.search(text)
+    virtual = f"compute_{target[1]}" if target else OLDEST
+    if not runs_on(virtual, device.capability):
+        message = f"the module is for {virtual.replace('compute', 'sm')}, not for {device.name}"
+        raise CudaError(Code.NO_KERNEL_IMAGE_FOR_DEVICE, message)
+    arch = Image(virtual, virtual).assembled(device.capability)
     key = hashlib.sha256(f"{arch}\n{text}".encode()).hexdigest()
     if key not in _assembled:
         with tempfile.TemporaryDirectory(prefix="nvfp4-ptx-") as folder:
@@ -76,7 +82,10 @@ def _resources(text: str, arch: str) -> dict[str, Resources]:
             try:
                 _assembled[key] = assemble(find_toolchain(), path, arch)
             except CompileError as error:
-                raise CudaError(Code.INVALID_PTX, error.message) from None
+                of = (error.message, path, virtual, device.capability, BY_NVRTC)
+                hint = what_helps(find_toolchain(), *of)
+                said = f"{error.message}\n{hint}" if hint else error.message
+                raise CudaError(Code.INVALID_PTX, said) from None
     return _assembled[key]
 
 

@@ -74,7 +74,7 @@ def entry(name: str | None = None, gives: Any = None) -> Callable[[Any], Any]:
 
 
 def _is_text(function: Callable[..., Any], parameter: str) -> bool:
-    return function.__annotations__.get(parameter) == "str"
+    return function.__annotations__.get(parameter) in (str, "str")
 
 
 def _call(name: bytes, words: int) -> int:

@@ -4,8 +4,6 @@ They take what torch's take. What is built differs: PTX for the pretended device
 that talks to the runtime beside this file.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import importlib.machinery
@@ -19,9 +17,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
+from nvfp4.capture.cuda.architectures import nvccs_images, torchs_options
 from nvfp4.capture.cuda.build import Built, Request, Source, build
 from nvfp4.capture.cuda.compilers import CompileError
-from nvfp4.capture.cuda.flags import made_for, own_arch_list, own_include_paths, with_own_flags
+from nvfp4.capture.cuda.flags import own_include_paths, with_own_flags
 from nvfp4.capture.cuda.runtime import RUNTIME, checked
 from nvfp4.capture.cuda.source_lines import CXX_IN_PYTHON, SHOWN_AS, in_file
 from nvfp4.capture.cuda.toolchain import refuse_other_compiler
@@ -97,12 +96,12 @@ def _request(given: dict[str, Any], sources: list[Source]) -> Request:
 
     refuse_other_compiler(torchs.CUDA_HOME)
     # With these there are fewer operators on half types than CUDA has, unless a submission says so.
-    cuda_cflags = (*torchs.COMMON_NVCC_FLAGS, *words["cuda_cflags"])
-    words["cuda_cflags"] = with_own_flags(cuda_cflags)
+    common, own = torchs.COMMON_NVCC_FLAGS, words["cuda_cflags"]
+    capability = RUNTIME.device.capability
+    words["cuda_cflags"] = with_own_flags((*common, *torchs_options(own, capability), *own))
     words["include_paths"] = (*words["include_paths"], *own_include_paths())
-    codes = made_for(words["cuda_cflags"], own_arch_list())
-    arch = RUNTIME.device.arch
-    return Request(given["name"], tuple(sources), arch, made_for=codes, **words)
+    images = nvccs_images(words["cuda_cflags"], capability)
+    return Request(given["name"], tuple(sources), images, capability, **words)
 
 
 def _texts(given: Strings) -> list[str]:
@@ -140,10 +139,11 @@ def _load(request: Request, is_python_module: bool, caller: Path) -> Any:
 
 def _load_once(request: Request, built: Built, is_python_module: bool, caller: Path) -> Any:
     if built.library not in _loaded:
-        texts = tuple(
-            text.replace(SHOWN_AS, f"{caller.parent}{CXX_IN_PYTHON}") for text in built.ptx
+        texts, with_suffix = (
+            tuple(text.replace(SHOWN_AS, f"{caller.parent}{CXX_IN_PYTHON}") for text in each)
+            for each in (built.ptx, built.with_suffix)
         )
-        built = replace(built, ptx=texts)
+        built = replace(built, ptx=texts, with_suffix=with_suffix)
         RUNTIME.loading(built)
         try:
             opened = _import(request.name, built.library) if is_python_module else _open(built)

@@ -1,7 +1,5 @@
 """Torch's own headers, for what the slim ones beside this file do not have."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterable
@@ -13,7 +11,7 @@ LIBRARY_HEADERS = Path(__file__).parent / "library_headers"
 # Errors that say that a name is unknown: torch's own headers may know it.
 _MISSING_NAME = re.compile(
     r"undefined|has no member|no member|not declared|does not name|cannot open|No such file|"
-    r"no instance|no matching|not a member|incomplete|not a template|unrecognized|"
+    r"no instance|no match|not a member|incomplete|not a template|unrecognized|"
     r"no suitable|cannot convert|could not convert|no operator|ambiguous|not a type|not a class"
 )
 _UNKNOWN = re.compile(r"""identifier "(\w+)" is undefined|.(\w+). was not declared in this scope""")

@@ -6,8 +6,6 @@ header of the image that this machine lacks says nothing of the submission.
 Source: gpu-mode/kernelbot, src/runners/modal_runner.py.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

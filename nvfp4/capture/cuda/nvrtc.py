@@ -1,7 +1,5 @@
 """CUDA text compiled at run time to PTX, as NVRTC does; by nvcc, which knows the same language."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -14,13 +12,14 @@ from pathlib import Path
 
 from nvfp4.capture.activity import busy
 from nvfp4.capture.cuda import image_headers
+from nvfp4.capture.cuda.architectures import OLDEST, split_architectures
 from nvfp4.capture.cuda.compilers import (
     CompileError,
     own_identity,
     remembered,
     run_compiler,
 )
-from nvfp4.capture.cuda.flags import kept
+from nvfp4.capture.cuda.flags import kept, single_words
 from nvfp4.capture.cuda.source_lines import CXX_IN_PYTHON, SHOWN_AS
 from nvfp4.capture.cuda.toolchain import Toolchain, find_toolchain
 from nvfp4.capture.frames import is_installed
@@ -53,7 +52,6 @@ class Program:
 
     source: str
     name: str
-    arch: str
     headers: tuple[tuple[str, str], ...] = ()
     expressions: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
@@ -98,9 +96,7 @@ def _own_headers(options: Sequence[str], tools: Toolchain) -> list[Path]:
 
 
 def nvcc_options(options: Sequence[str]) -> list[str]:
-    """NVRTC's options as nvcc takes them; the architecture is that of the emulation. Raises
-    UnsupportedCall.
-    """
+    """NVRTC's options as nvcc takes them, without the architecture. Raises UnsupportedCall."""
     for option in options:
         if _ALL_ON_DEVICE.fullmatch(option):
             raise UnsupportedCall(
@@ -136,7 +132,8 @@ def _as_of_nvrtc(text: str) -> str:
 
 @busy("compiling")
 def _compile(program: Program, tools: Toolchain, folder: Path) -> dict[str, object]:
-    virtual = program.arch.replace("sm_", "compute_")
+    _, images = split_architectures(single_words(map(shlex.quote, program.options)))
+    virtual = images[0].virtual if images else OLDEST
     references = "".join(
         f"__device__ const void *{_NAME}{i} = (const void *)({each});\n"
         for i, each in enumerate(program.expressions)

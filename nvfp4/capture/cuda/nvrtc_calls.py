@@ -1,7 +1,5 @@
 """The functions of NVRTC, by the names that nvrtc.cpp gives them. They return nvrtcResult."""
 
-from __future__ import annotations
-
 import ctypes
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -82,7 +80,6 @@ def nvrtc_create(
     program = Program(
         in_file(text_at(source), file),
         name or "default_program",
-        runtime.device.arch,
         tuple(zip(_strings(include_names, count), _strings(headers, count), strict=True)),
     )
     handle = runtime.new_handle()

@@ -4,8 +4,6 @@ cuda.bindings and torch find the libraries of `libraries` where they look for NV
 that need more than those offer say so in one sentence.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import os
@@ -18,7 +16,7 @@ from typing import Any
 
 from nvfp4.capture.cuda import runtime_bindings
 from nvfp4.capture.cuda.compilers import cache_folder, library
-from nvfp4.capture.cuda.runtime import RUNTIME, checked
+from nvfp4.capture.cuda.runtime import checked
 from nvfp4.capture.cuda.toolchain import find_toolchain
 from nvfp4.capture.frames import is_installed
 from nvfp4.capture.imports import when_imported
@@ -28,7 +26,7 @@ Put = Callable[[Any, str, Any], None]
 """Replaces an attribute of an object until the emulation ends."""
 
 _WHAT_WORKS = (
-    "CUDA text works through torch.cuda._compile_kernel, cuda.core, NVRTC with the driver API of "
+    "CUDA text works through torch.cuda._compile_kernel, NVRTC with the driver API of "
     "cuda.bindings, and load_inline"
 )
 _SONAMES = {"cuda": "libcuda.so.1", "nvrtc": "libnvrtc.so.12"}
@@ -128,32 +126,6 @@ def _supported(function: Callable[..., Any], prepare: Callable[[], Any]) -> Call
     return call
 
 
-# cuda.core
-
-
-def _adapt_core(package: str, put: Put) -> None:
-    """It calls the driver through cuda.bindings' Cython, which cannot raise what a kernel did."""
-    original = getattr(sys.modules[package], "launch", None)
-    if original is None:
-        return  # before 1.0 it is in cuda.core.experimental
-
-    @functools.wraps(original)
-    def explained(*args: Any, **kwargs: Any) -> None:
-        try:
-            original(*args, **kwargs)
-        except Exception as error:
-            # Its text for an error code is a general one.
-            said = list(RUNTIME.errors.said.values())
-            if type(error).__name__ != "CUDAError" or not said or not said[-1]:
-                raise
-            raise type(error)(f"{error}\n{said[-1]}") from None
-
-    launch = checked(explained)
-    for name, module in list(sys.modules.items()):
-        if name.startswith("cuda.core") and getattr(module, "launch", None) is original:
-            put(module, "launch", launch)
-
-
 # What does not work
 
 
@@ -220,8 +192,7 @@ _ADAPTERS: dict[str, Callable[[Put], None]] = {
     "cuda.bindings.driver": functools.partial(_adapt_bindings, "cuda", "driver"),
     "cuda.bindings.nvrtc": functools.partial(_adapt_bindings, "nvrtc", "nvrtc"),
     "cuda.bindings.runtime": runtime_bindings.adapt,
-    "cuda.core": functools.partial(_adapt_core, "cuda.core"),
-    "cuda.core.experimental": functools.partial(_adapt_core, "cuda.core.experimental"),
+    "cuda.core": functools.partial(_refuse_package, "cuda.core"),
     "pycuda": functools.partial(_refuse_package, "PyCUDA"),
     "numba.cuda": _refuse_numba,
     "cupy": functools.partial(_refuse_package, "CuPy"),

@@ -5,8 +5,6 @@ later call fails as after a fault on a GPU, and whoever called the compiled code
 with `raise_pending`.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import itertools
@@ -16,8 +14,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from nvfp4.capture import host_access
 from nvfp4.capture.codes import Code, CudaError, error_text
 from nvfp4.capture.cuda.build import Built
+from nvfp4.capture.emulated_gpu import EmulatedGpu
 from nvfp4.capture.kernel import (
     Kernel,
     Resources,
@@ -78,6 +78,7 @@ class CudaRuntime(Session):
         self._handles = itertools.count(_FIRST_HANDLE, 0x10)
         self._destroyed: set[int] = set()
         self._modules: dict[int, _Module] = {}
+        self._with_suffix: dict[str, str] = {}
         self._kernels: dict[int, Kernel] = {}
         self._variables: dict[int, tuple[str, str]] = {}
         self._found_variables: dict[int, Buffer] = {}
@@ -191,6 +192,7 @@ class CudaRuntime(Session):
         used = {name: n for each in built.resources for name, n in each.items()}
         handle = self.add_module(texts, used | dict(*built.resources[at : at + 1]))
         self._modules[handle].made_for = built.made_for
+        self._with_suffix |= dict(zip(built.ptx, built.with_suffix, strict=True))
         return handle
 
     def add_module(self, ptx: tuple[str, ...], resources: dict[str, Resources]) -> int:
@@ -280,11 +282,17 @@ class CudaRuntime(Session):
 
     # Memory
 
-    def allocate(self, size: int, by: str = "cudaMalloc") -> int:
-        """The address of new memory, aligned as cudaMalloc aligns. by: for messages."""
-        space = (ctypes.c_uint8 * (size + _ALIGNMENT_BYTES))()
-        start = ctypes.addressof(space)
-        address = -(-start // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+    def allocate(self, size: int, by: str = "cudaMalloc", shared: bool = False) -> int:
+        """The address of new memory, aligned as cudaMalloc aligns. by: for messages. shared: host
+        code may use it without a word."""
+        owner = host_access.owner
+        if shared and isinstance(owner, EmulatedGpu):
+            space: Any = None
+            address = owner.share(size)
+        else:
+            space = (ctypes.c_uint8 * (size + _ALIGNMENT_BYTES))()
+            start = ctypes.addressof(space)
+            address = -(-start // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
         name = f"the {size} bytes of {by}"
         self._allocated[address] = space, Buffer(name, address, size)
         return address
@@ -338,9 +346,10 @@ class CudaRuntime(Session):
         with examined(kernel, self.examine):
             refuse_as_cuda_does(kernel, self.device, grid, block, cluster, shared_bytes)
         raw = parameters_at(arguments, kernel.parameter_bytes)
-        ptx = kernel.ptx
+        ptx, with_suffix = kernel.ptx, self._with_suffix.get(kernel.ptx, "")
         for name, value in registers.items():
             ptx = ptx.replace(f"{name};", f"{value};")
+            with_suffix = with_suffix.replace(f"{name};", f"{value};")
         self.hand_over(
             Launch(
                 ptx,
@@ -353,6 +362,7 @@ class CudaRuntime(Session):
                 self,
                 stream=stream,
                 programmatic=programmatic,
+                with_suffix=with_suffix,
             )
         )
 

@@ -4,8 +4,6 @@ Their own library is linked into them and wants a driver. So each function that 
 ctypes, and returns what the binding would: the error, then the values that C writes to addresses.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import re

@@ -3,8 +3,6 @@
 nvcc then names the participant's own file and line, in its errors and in the PTX.
 """
 
-from __future__ import annotations
-
 from difflib import SequenceMatcher
 from pathlib import Path
 

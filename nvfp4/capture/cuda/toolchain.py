@@ -1,7 +1,5 @@
 """The compilers that CUDA C++ submissions need: nvcc with its headers, and a host compiler."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import os

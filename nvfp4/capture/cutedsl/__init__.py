@@ -6,8 +6,6 @@
 Compiling works without a driver; only the compiled host code needs CUDA. See docs/emulator.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 

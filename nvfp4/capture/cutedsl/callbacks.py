@@ -4,8 +4,6 @@ An engine links a function of TVM-FFI while it is made, before callbacks can be 
 So such a module gets its own CUDA functions, each of which jumps to a callback.
 """
 
-from __future__ import annotations
-
 import ctypes
 import re
 from collections.abc import Callable

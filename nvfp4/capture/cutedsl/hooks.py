@@ -4,8 +4,6 @@ Nothing here touches user code. Compiling is left as it is, but for one more opt
 writes the PTX; the execution engine gets our CUDA functions before its code is linked.
 """
 
-from __future__ import annotations
-
 import ctypes
 import re
 import tempfile

@@ -6,8 +6,6 @@ compiled code: it is kept, the callback returns an error code, and whoever calle
 raises it again with `raise_pending`.
 """
 
-from __future__ import annotations
-
 import ctypes
 import itertools
 import threading

@@ -4,8 +4,6 @@ Only the loading of a module is taken over: the driver gets translated PTX in pl
 code. Host code launches as ever, on its own streams and with its own attributes, at no cost.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable, Sequence
 from functools import partial

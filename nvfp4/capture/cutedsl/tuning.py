@@ -6,8 +6,6 @@ What `tune`, `autotune_jit` and `benchmark` try is launched as a trial. The next
 carries a note that says so.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 `scripts/version_matrix.py` tries the versions.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 from typing import Any
 

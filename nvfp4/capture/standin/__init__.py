@@ -20,10 +20,10 @@ from nvfp4.capture.device import device_for
 from nvfp4.capture.patches import Patches
 from nvfp4.capture.standin.cuda_module import replace_cuda_module
 from nvfp4.capture.standin.functions import replace_functions
-from nvfp4.capture.standin.kernels import Kernels, OnRead
-from nvfp4.capture.standin.memory import DeviceGuard, as_cpu, as_cuda, byte_runs
+from nvfp4.capture.standin.kernels import Kernels
+from nvfp4.capture.standin.memory import DeviceGuard, as_cpu, as_cuda
 
-__all__ = ["StandIn", "adopt", "byte_runs", "host_view", "install", "is_installed"]
+__all__ = ["StandIn", "adopt", "host_view", "install", "is_installed"]
 
 _installed: StandIn | None = None
 
@@ -34,7 +34,7 @@ class StandIn:
     device: the pretended GPU, a `capture.device.Device`.
     """
 
-    def __init__(self, arch: str, on_read: OnRead) -> None:
+    def __init__(self, arch: str) -> None:
         self.device = device_for(arch)
         generator = torch.Generator()
         self._patches = Patches()
@@ -45,7 +45,7 @@ class StandIn:
         except BaseException:
             self._patches.undo()
             raise
-        self._kernels = Kernels(generator, on_read)
+        self._kernels = Kernels(generator)
 
     def uninstall(self) -> None:
         """Leave torch as it was. CUDA tensors that are left over can no longer be used."""
@@ -63,11 +63,9 @@ class StandIn:
         self.uninstall()
 
 
-def install(arch: str = "sm_100a", on_read: OnRead = lambda _: None) -> StandIn:
+def install(arch: str = "sm_100a") -> StandIn:
     """Make torch have a CUDA device from now on: a B200 for sm_100*, an H100 for sm_90*.
 
-    on_read: gets a CPU tensor on the memory of each CUDA tensor whose contents an operator of torch
-    is about to read; what it raises, the operator does.
     Raises ValueError for another architecture, and RuntimeError where a real CUDA device is
     there or a stand-in is installed already.
     """
@@ -76,7 +74,7 @@ def install(arch: str = "sm_100a", on_read: OnRead = lambda _: None) -> StandIn:
         raise RuntimeError("a stand-in for a CUDA device is installed already")
     if torch.cuda.is_available():
         raise RuntimeError("this machine has a CUDA device and needs no stand-in for one")
-    _installed = StandIn(arch, on_read)
+    _installed = StandIn(arch)
     return _installed
 
 

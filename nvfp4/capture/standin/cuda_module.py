@@ -1,7 +1,5 @@
 """The module torch.cuda, answering for the pretended device."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -231,5 +229,4 @@ def _about_streams() -> dict[str, Any]:
         "graph": graphs.graph,
         "graph_pool_handle": lambda: (0, 0),
         "is_current_stream_capturing": capturing,
-        "make_graphed_callables": graphs.make_graphed_callables,
     }

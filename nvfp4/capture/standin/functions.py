@@ -4,8 +4,6 @@ Most are replaced only to give a device its index: "cuda" becomes "cuda:0" befor
 device is the current one.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

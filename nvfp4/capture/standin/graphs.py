@@ -2,8 +2,6 @@
 that there are some, and again at each replay.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -52,12 +50,6 @@ class CUDAGraph:
         """A name for its memory."""
         return 0, 0
 
-    def enable_debug_mode(self) -> None:
-        """There is nothing to debug."""
-
-    def debug_dump(self, debug_path: str) -> None:
-        """There is nothing to dump."""
-
 
 class graph:
     """torch.cuda.graph: captures a with block."""
@@ -79,11 +71,6 @@ class graph:
     def __exit__(self, *error: Any) -> None:
         self._graph.capture_end()
         self._stream.__exit__(*error)
-
-
-def make_graphed_callables(callables: Any, *_: Any, **__: Any) -> Any:
-    """The callables themselves, which do what their graphs would do."""
-    return callables
 
 
 def capturable(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,8 +6,6 @@ at the bottom of torch's dispatcher, below autograd, autocast and composite oper
 for all threads.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -22,14 +20,13 @@ from nvfp4.capture.standin.memory import (
     aligned,
     as_cpu,
     as_cuda,
+    byte_runs,
     strided_view,
     tell_written,
 )
 from nvfp4.capture.standin.scaled_mm import scaled_mm
 from nvfp4.capture.torch_memory import put_noise
 from nvfp4.records.launch_errors import NeedsGpu
-
-OnRead = Callable[[torch.Tensor], None]
 
 _NAMESPACE = "aten::"
 
@@ -66,15 +63,13 @@ _PRODUCTS = ("mm", "bmm", "addmm", "addbmm", "baddbmm", "addmv", "addr", "mv", "
 class Kernels:
     """The operators registered for CUDA; `remove` takes them away.
 
-    generator: the source of random numbers of the device. on_read: gets each CUDA tensor whose
-    contents an operator is about to read, as a CPU tensor.
-    """
+    generator: the source of random numbers of the device."""
 
-    def __init__(self, generator: torch.Generator, on_read: OnRead) -> None:
+    def __init__(self, generator: torch.Generator) -> None:
         self._library = torch.library.Library("aten", "IMPL")
         special: dict[str, Callable[..., Any]] = {
             **{name: partial(_on_any_device, operator(name)) for name in (*_VIEWS, *_METADATA)},
-            "copy_": partial(_copy_, on_read),
+            "copy_": _copy_,
             "resize_": _resize_,
             "_scaled_mm": _scaled_mm,
             "_scaled_mm.out": _scaled_mm_out,
@@ -82,7 +77,7 @@ class Kernels:
         }
         kernels = {name: kernel for name, kernel in special.items() if _exists(name)}
         for name in (*_registered("CPU"), *_registered("CUDA")):
-            made = _CpuKernel(name, generator, on_read)
+            made = _CpuKernel(name, generator)
             unset = name.partition(".")[0] in UNSET
             kernels.setdefault(name, partial(_noisy, made) if unset else made)
         with warnings.catch_warnings():
@@ -118,10 +113,9 @@ def _exists(name: str) -> bool:
 class _CpuKernel:
     """One operator. What its schema says is read when it is first called: few ever are."""
 
-    def __init__(self, name: str, generator: torch.Generator, on_read: OnRead) -> None:
+    def __init__(self, name: str, generator: torch.Generator) -> None:
         self._name = name
         self._generator = generator
-        self._on_read = on_read
         self._operator: Any = None
 
     def _read_schema(self) -> None:
@@ -169,7 +163,7 @@ class _CpuKernel:
         ]
         cpu_kwargs = {name: on_cpu(each) for name, each in kwargs.items()}
         inputs = [each for name, each in kwargs.items() if name not in self._outputs]
-        on_cpu.read((*args[self._overwrites :], *inputs), self._on_read)
+        on_cpu.read((*args[self._overwrites :], *inputs))
         # An output that is empty may be meant to be resized; its alias cannot be.
         resized = [name for name in self._outputs if _is_empty(kwargs.get(name))]
         for name in resized:
@@ -177,12 +171,14 @@ class _CpuKernel:
         results = self._operator(*cpu_args, **cpu_kwargs)
         if self._computes:
             stream_order.interrupt()
-        if host_access.observer is not None:
+        if host_access.owner.elsewhere:
             for each in self._written:
                 if isinstance(each, str):
                     tell_written(cpu_kwargs.get(each))
                 elif each < len(cpu_args):
                     tell_written(cpu_args[each])
+            if self._computes and not self._written:
+                tell_written(results)
         for name in resized:
             replace_contents(kwargs[name], cpu_kwargs[name])
         if len(self._results) == 1:
@@ -217,6 +213,8 @@ class _Aliases:
                 return value
             if id(value) not in self._made:
                 self._made[id(value)] = as_cpu(value)
+                storage = value.untyped_storage()
+                host_access.owner.opens(storage.data_ptr(), storage.nbytes())
             return self._made[id(value)]
         if isinstance(value, (list, tuple)):
             return [self(each) for each in value]
@@ -224,14 +222,15 @@ class _Aliases:
             return cpu_for(value)
         return value
 
-    def read(self, values: Any, on_read: OnRead) -> None:
-        """Show the CUDA tensors among values whose contents are read."""
+    def read(self, values: Any) -> None:
+        """Have the contents of the CUDA tensors among values."""
         for value in values:
             if isinstance(value, torch.Tensor):
                 if value.is_cuda:
-                    on_read(self(value))
+                    for address, nbytes in byte_runs(self(value)):
+                        host_access.reads(address, nbytes)
             elif isinstance(value, (list, tuple)):
-                self.read(value, on_read)
+                self.read(value)
 
 
 _NUMBERS = (bool, int, float, complex)
@@ -310,12 +309,10 @@ def _noisy(kernel: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> to
     return tensor
 
 
-def _copy_(
-    on_read: OnRead, tensor: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
-) -> torch.Tensor:
+def _copy_(tensor: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
     """Copies between and within devices; FP4 as the bytes it is, as CUDA does."""
     on_cpu = _Aliases()
-    on_cpu.read((source,), on_read)
+    on_cpu.read((source,))
     target, values = on_cpu(tensor), on_cpu(source)
     if target.dtype == values.dtype == torch.float4_e2m1fn_x2:
         target, values = target.view(torch.uint8), values.view(torch.uint8)
@@ -333,8 +330,10 @@ def _resize_(tensor: torch.Tensor, size: Any, *, memory_format: Any = None) -> t
     if needed > held:
         fresh = torch.empty(needed, dtype=tensor.dtype)
         put_noise(fresh.data_ptr(), needed * fresh.element_size())
+        host_access.reads(tensor.untyped_storage().data_ptr(), tensor.untyped_storage().nbytes())
         before = strided_view(as_cpu(tensor), [held], [1], 0)
         fresh[:held].copy_(before)
+        tell_written(fresh)
         fresh = strided_view(fresh, size, torch.empty(size, device="meta").stride())
         replace_contents(tensor, fresh)
     else:
@@ -355,9 +354,10 @@ _contiguous = torch.contiguous_format
 def _scaled_mm(*args: Any, **kwargs: Any) -> torch.Tensor:
     require_one_device((*args, *kwargs.values()))
     on_cpu = _Aliases()
-    return as_cuda(
-        scaled_mm(*map(on_cpu, args), **{name: on_cpu(each) for name, each in kwargs.items()})
-    )
+    on_cpu.read((*args, *kwargs.values()))
+    result = scaled_mm(*map(on_cpu, args), **{name: on_cpu(each) for name, each in kwargs.items()})
+    tell_written(result)
+    return as_cuda(result)
 
 
 def _scaled_mm_v2(

@@ -7,8 +7,6 @@ keeps the memory's owner alive. Only the bytes of the storage go through it, sin
 know every dtype and changes strides of dimensions of size 1.
 """
 
-from __future__ import annotations
-
 import ctypes
 import math
 import sys
@@ -111,8 +109,8 @@ def byte_runs(tensor: torch.Tensor) -> list[tuple[int, int]]:
 
 
 def tell_written(value: Any) -> None:
-    """Tell the observer of host code what an operator has set: a tensor, or a list of them."""
-    if isinstance(value, torch.Tensor):
+    """Tell the owner of device memory what an operator has set: a tensor, or a list of them."""
+    if isinstance(value, torch.Tensor) and value.layout is torch.strided:
         for address, nbytes in byte_runs(value):
             host_access.wrote(address, nbytes)
     elif isinstance(value, (list, tuple)):

@@ -9,8 +9,6 @@ contiguous one: tiles of 128 rows by 4 blocks, row tiles outermost, and in a til
 row i, block j at [i % 32, i // 32, j].
 """
 
-from __future__ import annotations
-
 import torch
 
 from nvfp4.records.launch_errors import NeedsGpu

@@ -51,10 +51,6 @@ class Stream:
         event.record(self)
         return event
 
-    def __cuda_stream__(self) -> tuple[int, int]:
-        """The protocol of cuda-core: version and handle."""
-        return 0, self.cuda_stream
-
     @property
     def _as_parameter_(self) -> ctypes.c_void_p:
         """For functions of ctypes."""

@@ -8,8 +8,6 @@ Triton compiles without a driver; only loading and launching need one, and that 
 docs/emulator.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from nvfp4.capture.session import Session

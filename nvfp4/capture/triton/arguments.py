@@ -1,7 +1,5 @@
 """The parameters of a launch as bytes, from the arguments of the call."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """@triton.autotune where nothing can be timed: the first configuration that launches is used."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What is replaced in Triton while its launches are captured."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NoReturn
 

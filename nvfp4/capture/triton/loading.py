@@ -4,8 +4,6 @@ Only the loading of a kernel is taken over: the driver gets translated PTX in pl
 Triton launches as ever, at no cost.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys

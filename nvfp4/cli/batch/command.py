@@ -1,7 +1,5 @@
 """`nvfp4 batch`: judges many submissions and appends a line for each to a file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -41,14 +39,12 @@ def batch_and_show(names: Sequence[Path], options: BatchOptions) -> int:
 
 def _judges(options: BatchOptions) -> Judges:
     if options.ray is None:
-        if options.gpu:
-            raise SetupError("--gpu chooses among the nodes of --ray", "Give both.", "usage")
         return ThisMachine(options)
     if options.gpus or options.jobs:
         hint = "Leave out --gpus and --jobs; Ray places by what each node has."
         raise SetupError("--gpus and --jobs are for one machine", hint, "usage")
-    if ":" in options.device or (options.gpu and options.device in ("cpu", "emulate")):
-        hint = "Leave out --device; --gpu TYPE chooses the GPUs."
+    if ":" in options.device:
+        hint = "Leave out --device, or name auto, cpu or cuda."
         raise SetupError(f"--device {options.device} does not go with --ray", hint, "usage")
     from nvfp4.cli.batch.on_ray import RayCluster
 

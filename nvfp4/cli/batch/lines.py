@@ -1,7 +1,5 @@
 """The file of a batch: a JSON object a line for each submission, whole whatever ends the batch."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json

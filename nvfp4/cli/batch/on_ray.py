@@ -1,7 +1,5 @@
 """Judges the submissions of a batch on a Ray cluster, which places, retries and logs by itself."""
 
-from __future__ import annotations
-
 import logging
 import socket
 from collections.abc import Callable, Sequence
@@ -37,7 +35,7 @@ class RayCluster:
         self._options, self._judge = options, judge
         self._ray = _connected(options.ray or "auto")
         on_cpu = options.device in ("cpu", "emulate")
-        if options.device == "auto" and not options.gpu:
+        if options.device == "auto":
             on_cpu = not self._ray.cluster_resources().get("GPU")
         self.kind = "cpu" if on_cpu else "cuda"
         self._say_if_nothing_fits()
@@ -69,16 +67,13 @@ class RayCluster:
     def _resources(self) -> dict[str, Any]:
         if self.kind == "cpu":
             return {"num_cpus": _cores_each, "num_gpus": 0}
-        return {"num_cpus": 1, "num_gpus": 1, "accelerator_type": self._options.gpu}
+        return {"num_cpus": 1, "num_gpus": 1}
 
     def _say_if_nothing_fits(self) -> None:
         """A cluster may yet grow, so this is no error."""
-        needed, gpu = self._resources(), self._options.gpu
+        needed = self._resources()
         amounts = {"CPU": needed["num_cpus"], "GPU": needed["num_gpus"]}
         wanted = ", ".join(f"{least} {name}" for name, least in amounts.items() if least)
-        if gpu:
-            amounts[f"accelerator_type:{gpu}"] = 0.001  # of the 1 that Ray gives such a node
-            wanted += f" of type {gpu}"
         for node in self._ray.nodes():
             has = node["Resources"]
             if node["Alive"] and all(has.get(name, 0) >= least for name, least in amounts.items()):

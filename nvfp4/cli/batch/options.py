@@ -26,20 +26,19 @@ class Busy:
 
 @dataclass(frozen=True)
 class BatchOptions:
-    """jsonl: the file of the results. stop_at: "wrong" ends a judgement at its first failure.
+    """jsonl: the file of the results. stop_early: end a judgement at its first failure.
     limit_s: of each submission. gpus, jobs: how many GPUs, or judgements on the CPU, at once.
-    ray: the address of a cluster; gpu: the type of its GPUs. judging: options of `nvfp4 eval` by
+    ray: the address of a cluster. judging: options of `nvfp4 eval` by
     their names.
     """
 
     jsonl: Path
     resume: bool = False
-    stop_at: str | None = None
+    stop_early: bool = False
     limit_s: float | None = None
     gpus: int | None = None
     jobs: int | None = None
     ray: str | None = None
-    gpu: str | None = None
     device: str = "auto"
     judging: Mapping[str, Any] = field(default_factory=dict)
 
@@ -53,7 +52,7 @@ class BatchOptions:
     @property
     def arguments(self) -> list[str]:
         """The command line of `nvfp4 eval`, but for its device."""
-        found = ["--stop"] if self.stop_at else []
+        found = ["--stop"] if self.stop_early else []
         for name, value in self.judging.items():
             if value is True or value is False:
                 found += [f"--{name}"] if value else ["--no-check"] if name == "check" else []
@@ -70,7 +69,7 @@ class BatchOptions:
 
     def identity(self, kind: str) -> dict[str, Any]:
         """What a verdict depends on beside the content. kind: cuda or cpu."""
-        own = {"gpu": self.gpu, "stop_at": self.stop_at, "limit_s": self.limit_s}
+        own = {"stop_early": self.stop_early, "limit_s": self.limit_s}
         return {"device": kind, **self.judging, **own}
 
 

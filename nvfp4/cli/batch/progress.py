@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from nvfp4.cli.b200 import bound_note, bound_us
+from nvfp4.cli.b200 import bound_note, bound_us, predicted_note, predicted_text
 from nvfp4.cli.batch.lines import Line, failure_of, is_unclear
 from nvfp4.cli.batch.options import Busy
 from nvfp4.cli.display.benchmark_tables import status_text
@@ -61,6 +61,8 @@ def result_line(line: Line) -> Text:
         text.append(f"  {code}: {visible(message.partition(chr(10))[0])}")
     elif line["score"]["geomean_us"] is not None:
         text.append(f"  {microseconds(line['score']['geomean_us'])} us")
+    elif (predicted := _predicted(line)) is not None:
+        text.append(f"  {predicted[0]:.1f} us predicted for a {predicted[1]}")
     if any(each.get("unverified") for each in line.get("benchmarks", [])):
         text.append("  unverified", style="yellow")
     if line["same_as"]:
@@ -68,6 +70,12 @@ def result_line(line: Line) -> Text:
     elif line["elapsed_s"] is not None:
         text.append(f"  in {seconds(line['elapsed_s'])}", style="dim")
     return text
+
+
+def _predicted(line: Line) -> tuple[float, str] | None:
+    """The geometric mean that a model predicts, in microseconds and on which GPU."""
+    predicted = line["score"].get("predicted")
+    return (predicted["us"], predicted["gpu"]) if predicted else None
 
 
 def live_table(console: Console, tally: Tally) -> list[Text]:
@@ -122,12 +130,14 @@ def summarise(console: Console, tally: Tally, out: Path, stopped: bool) -> None:
         ]
         show_table(console, "The fastest", columns)
         say(console)
-    least = sorted(tally.bounded)[:_best]
+    least = sorted(tally.bounded, key=lambda each: each[:2])[:_best]
     if least:
+        predicted = [predicted_text(each) for *_, each in least]
         columns = [
             Column("#", [str(number) for number in range(1, len(least) + 1)], 2),
-            Column("file", [visible(path) for _, path in least], right=False),
-            Column("B200 >= us", [microseconds(bound) for bound, _ in least], note=bound_note),
+            Column("file", [visible(path) for _, path, _ in least], right=False),
+            Column("B200 >= us", [microseconds(bound) for bound, *_ in least], note=bound_note),
+            Column("B200 pred. us", predicted, 1, note=predicted_note),
         ]
         show_table(console, "The least bounds", columns)
         say(console)
@@ -153,8 +163,9 @@ def summarise(console: Console, tally: Tally, out: Path, stopped: bool) -> None:
 class Tally:
     """passed, unclear, causes: how many files passed, could not be judged whole, and failed by the
     code of the cause. first: a file for each code. timed: geometric mean in microseconds, path,
-    GPU, floor in microseconds. bounded: what a B200 needs at least for emulated benchmarks, and
-    path. busy: what is under way. judged: how many contents, of ``wanted``, since the batch began.
+    GPU, floor in microseconds. bounded: what a B200 needs at least for emulated benchmarks, path,
+    and the predicted time. busy: what is under way. judged: how many contents, of ``wanted``, since
+    the batch began.
     """
 
     def __init__(self, total: int) -> None:
@@ -163,7 +174,7 @@ class Tally:
         self.causes: Counter[str] = Counter()
         self.first: dict[str, str] = {}
         self.timed: list[tuple[float, str, str, float | None]] = []
-        self.bounded: list[tuple[float, str]] = []
+        self.bounded: list[tuple[float, str, tuple[float, str] | None]] = []
         self.busy = Busy()
         self.judged = self.wanted = 0
         self.started = time.monotonic()
@@ -185,7 +196,7 @@ class Tally:
                 self.timed.append((score["geomean_us"], path, name, floor_us))
             bound = bound_us([each.get("emulation") for each in line.get("benchmarks", [])])
             if bound is not None:
-                self.bounded.append((bound, path))
+                self.bounded.append((bound, path, _predicted(line)))
         elif is_unclear(line):
             self.unclear += 1
         else:

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 from nvfp4.cli.batch.eval_process import Candidate, EvalProcesses
 from nvfp4.cli.batch.options import BatchOptions, Busy, Told
 from nvfp4.cli.errors import SetupError
+from nvfp4.cli.info import visible_gpus
 from nvfp4.cli.judging.bot import Bot
 from nvfp4.cli.judging.build_ahead import BuildAhead, core_count, free_bytes
-from nvfp4.cli.judging.info import visible_gpus
 from nvfp4.cli.problem import load_problem
 
 

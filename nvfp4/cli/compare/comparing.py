@@ -1,308 +1,181 @@
-"""The course of a comparison: every file is tested, then they are timed side by side; without a GPU
-their counts are set side by side.
+"""The course of a comparison: every file is tested, then they are timed in turn; without a GPU what
+they count is shown side by side.
 """
-
-from __future__ import annotations
 
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
-from rich.text import Text
 
-from nvfp4.cli import interrupts
-from nvfp4.cli.compare.decision import Limits, Round, Waves, comparisons_of, mean_times_us
-from nvfp4.cli.compare.results import (
-    Counted,
-    Failed,
-    File,
-    Result,
-    Timed,
-    read_files,
-    result_object,
-)
-from nvfp4.cli.compare.tables import show_result
-from nvfp4.cli.display.benchmark_tables import status_text
+from nvfp4.cli import errors as exits
+from nvfp4.cli.compare.interval import changes_of, in_all
+from nvfp4.cli.compare.tables import show_changes, show_counts
 from nvfp4.cli.display.console import new_console, say
-from nvfp4.cli.display.progress import observed, quiet
+from nvfp4.cli.display.progress import observed
 from nvfp4.cli.display.render import show_verdict
-from nvfp4.cli.errors import SetupError
-from nvfp4.cli.judging.assess import Observer, Plan
-from nvfp4.cli.judging.bot import Bot, side_by_side
-from nvfp4.cli.judging.build_ahead import BuildAhead
-from nvfp4.cli.judging.info import capability_of
-from nvfp4.cli.judging.invocation import Invocation, judge
-from nvfp4.cli.judging.mistakes import first_mistake
-from nvfp4.cli.problem import Problem, load_problem
-from nvfp4.cli.text import microseconds, seconds, several, visible_json
-from nvfp4.cli.verdict import BenchmarkResult, Device, Verdict
-from nvfp4.records.failures import Failure, read_failure
-from nvfp4.records.options import Options
-
-_tests_at_once = 4
-
-
-@dataclass(frozen=True)
-class CompareOptions:
-    """threshold: a share of the baseline's time. limit_s: of the whole comparison. rounds: exactly
-    so many, whatever they take. seed: draws the orders, None for any.
-    """
-
-    device: str = "auto"
-    flush: str = "contest"
-    model: str = "B200"
-    timeout_s: float = 170.0
-    threshold: float = 0.005
-    limit_s: float = 90.0
-    rounds: int | None = None
-    seed: int | None = None
-    as_json: bool = False
+from nvfp4.cli.errors import SetupError, json_schema
+from nvfp4.cli.info import capability_of
+from nvfp4.cli.invocation import Invocation, judge
+from nvfp4.cli.judging.assess import Plan, read_submission
+from nvfp4.cli.problem import load_problem
+from nvfp4.cli.text import one_line, visible_json
+from nvfp4.cli.verdict import BenchmarkResult, Device, Submission, Verdict
+from nvfp4.records.failures import read_failure
 
 
 class _Wrong(Exception):
-    """A file failed."""
+    """A file failed, or could not be judged."""
 
-    def __init__(self, failed: Failed) -> None:
-        super().__init__(failed.file.label)
-        self.failed = failed
+    def __init__(self, label: str, verdict: Verdict) -> None:
+        super().__init__(label)
+        self.label, self.verdict = label, verdict
 
 
-def compare_and_show(named: Sequence[str], options: CompareOptions) -> int:
-    """Compares files and judgements by number, shows what came of it and returns the exit code.
-    Raises SetupError, and KeyboardInterrupt where there is nothing to show yet.
-    """
+def compare_and_show(paths: Sequence[Path], rounds: int, judging: Invocation) -> int:
+    """Compares files, shows what came of it and returns the exit code. Raises SetupError, and
+    KeyboardInterrupt."""
     started_s = time.monotonic()
-    files = read_files(named)
-    capability = capability_of(options.device)
-    on_gpu = capability is not None
+    on_gpu = capability_of(judging.options.device) is not None
     if on_gpu and find_spec("scipy") is None:
         hint = "pip install 'nvfp4[compare]' brings it."
         raise SetupError("a comparison of times needs scipy, which is missing", hint)
-    console = new_console(stderr=options.as_json)
-    comparing = _Comparing(files, options, load_problem(), console, capability)
-    result: Result
+    labelled = {chr(ord("A") + index): path for index, path in enumerate(paths)}
+    files = {label: read_submission(path) for label, path in labelled.items()}
+    comparing = _Comparing(files, rounds, judging, new_console(stderr=judging.as_json))
+    found: dict[str, Any]
     try:
-        comparing.refuse_mistakes()
-        result = comparing.timed(started_s) if on_gpu else comparing.counted()
+        code, found = comparing.timed() if on_gpu else comparing.counted()
     except _Wrong as wrong:
-        result = wrong.failed
-    elapsed_s = time.monotonic() - started_s
-    if options.as_json:
-        content = result_object(files, comparing.device, result, elapsed_s)
+        code = exits.unclear if wrong.verdict.unclear else exits.failed
+        found = {"failed": {"file": wrong.label, "verdict": wrong.verdict.as_json()}}
+        if not judging.as_json:
+            show_verdict(comparing.console, wrong.verdict)
+        why = "could not be judged" if wrong.verdict.unclear else "is wrong"
+        say(comparing.console, f"{wrong.label} {why}, so nothing is compared", "bold red")
+    if judging.as_json:
+        content = {
+            "schema": json_schema,
+            "passed": "failed" not in found,
+            "files": [
+                {"label": label, **asdict(submission)} for label, (submission, _) in files.items()
+            ],
+            "device": asdict(comparing.device) if comparing.device else None,
+            "elapsed_s": time.monotonic() - started_s,
+            **dict.fromkeys(("verdict", "rounds", "comparisons", "counts", "failed")),
+            **found,
+        }
         click.echo(json.dumps(content, indent=2, allow_nan=False))
-    elif isinstance(result, Failed):
-        show_verdict(console, result.verdict)
-        unclear = result.verdict.unclear
-        why = "could not be judged" if unclear else "is wrong"
-        style = "bold yellow" if unclear else "bold red"
-        say(console, f"{result.file.name} {why}, so nothing is compared", style)
-    else:
-        show_result(console, files, result, elapsed_s)
-    if isinstance(result, Timed) and result.end == "interrupted":
-        return interrupts.exit_code()
-    return result.exit_code
+    return code
 
 
 @dataclass
 class _Comparing:
-    """capability: of the GPU, None without one. Methods raise _Wrong, SetupError and
-    KeyboardInterrupt.
+    """files: by label. rounds: in each a fresh process of every file is timed.
+
+    Methods raise _Wrong, SetupError and KeyboardInterrupt, and return an exit code and what --json
+    shows.
     """
 
-    files: list[File]
-    options: CompareOptions
-    problem: Problem
+    files: dict[str, tuple[Submission, bytes]]
+    rounds: int
+    judging: Invocation
     console: Console
-    capability: str | None = None
     device: Device | None = None
 
-    def timed(self, started_s: float) -> Timed:
-        """started_s: when the comparison began, on the monotonic clock."""
-        plan = Plan(self.problem.tests, [])
-        with (
-            BuildAhead([self.capability]) as ahead,
-            side_by_side(_tests_at_once) as pool,
-            quiet(self.console),
-        ):
-            begun = {
-                file.label: ahead.begin(self._judging.bot(file.content)) for file in self._different
+    def timed(self) -> tuple[int, dict[str, Any]]:
+        """What changes in time from the first file to each of the others."""
+        self._judged([])
+        labels, specs = list(self.files), load_problem().benchmarks
+        times = self._times(specs)
+        changes = [changes_of(times[0], each) for each in times[1:]]
+        show_changes(self.console, labels, specs, changes)
+        word = in_all([each[-1].verdict for each in changes])
+        comparisons = [
+            {
+                "file": label,
+                "baseline": labels[0],
+                **asdict(total),
+                "shapes": [
+                    {"spec": spec, **asdict(each)} for spec, each in zip(specs, shapes, strict=True)
+                ],
             }
-
-            def judged(file: File) -> Verdict:
-                begun[file.label].result()
-                return self._judged(file, plan)
-
-            self._tell(pool.map(judged, self._different))
-        options = self.options
-        seed = secrets.randbits(32) if options.seed is None else options.seed
-        waves = Waves(Limits(started_s + options.limit_s, options.rounds), options.threshold)
-        try:
-            self._time(waves, seed)
-        except KeyboardInterrupt:
-            if not waves.cut_short("interrupted"):
-                raise
-        except SetupError as error:
-            if not waves.cut_short("limit"):
-                raise
-            say(self.console, str(error), "yellow")
-        assert waves.end
-        found = comparisons_of(waves.rounds, options.threshold)
-        benchmarks = self.problem.benchmarks
-        return Timed(benchmarks, options.threshold, seed, waves.rounds, waves.end, found)
-
-    def refuse_mistakes(self) -> None:
-        """What reading the files finds is told before any is run."""
-        for file in self.files:
-            mistake = first_mistake(file.submission.path, file.content)
-            if mistake:
-                raise _Wrong(Failed(file, Verdict(file.submission, None, mistake=mistake)))
-
-    def counted(self) -> Counted:
-        """What the emulated benchmarks count."""
-        plan = Plan(self.problem.tests, self.problem.benchmarks)
-
-        def judged(file: File) -> Verdict:
-            with observed(self.console) as observer:
-                return self._judged(file, plan, observer)
-
-        verdicts = self._tell(map(judged, self._different))
-        counts = [[each.emulation for each in verdict.benchmarks] for verdict in verdicts]
-        marks = [[each.unverified for each in verdict.benchmarks] for verdict in verdicts]
-        predicted = [verdict.score.predicted for verdict in verdicts]
-        return Counted(self.problem.benchmarks, counts, marks, predicted)
-
-    @property
-    def _different(self) -> list[File]:
-        """Without those that equal another before them."""
-        return [file for file in self.files if file.same_as is None]
-
-    @property
-    def _judging(self) -> Invocation:
-        chosen = self.options
-        return Invocation(
-            Options(
-                device=chosen.device,
-                flush=chosen.flush,
-                timeout_s=chosen.timeout_s,
-                model=chosen.model,
-            )
-        )
-
-    def _tell(self, different: Iterator[Verdict]) -> list[Verdict]:
-        """The verdict of every file, each told as it comes. different: of those that differ."""
-        verdicts: dict[str, Verdict] = {}
-        for file in self.files:
-            say(self.console, file.line)
-            if file.same_as is None:
-                verdict = next(different)
-                say(self.console, _tested(verdict))
-            else:
-                verdict = verdicts[file.same_as]
-            verdicts[file.label] = verdict
-        return list(verdicts.values())
-
-    def _judged(self, file: File, plan: Plan, observer: Observer | None = None) -> Verdict:
-        """A verdict that passed."""
-        read = (file.submission, file.content)
-        verdict = judge(file.path, plan, self._judging, observer or Observer(), read)
-        self.device = verdict.device or self.device
-        if verdict.interrupted:
-            raise KeyboardInterrupt
-        if not verdict.passed:
-            raise _Wrong(Failed(file, verdict))
-        return verdict
-
-    def _time(self, waves: Waves, seed: int) -> None:
-        """Has the files timed side by side, until there are rounds enough."""
-
-        def on_wave(times: Times) -> bool:
-            self._show_wave(waves.add(times))
-            return waves.end is not None
-
-        contents = [file.content for file in self.files]
-        benchmarks, rounds = self.problem.benchmarks, self.options.rounds
-        try:
-            with quiet(self.console):
-                bot = self._judging.bot(b"")
-                time_side_by_side(bot, contents, benchmarks, rounds, seed, on_wave)
-        except FailedThere as failed:
-            raise _Wrong(self._failed(failed)) from None
-
-    def _failed(self, failed: FailedThere) -> Failed:
-        """As the benchmarks of the file would have failed."""
-        file, at = self.files[failed.file], failed.case or 0
-        benchmarks = [
-            BenchmarkResult(line, "fail", message=str(failed), failure=failed.failure)
-            if number == at
-            else BenchmarkResult(line, "skipped", message="not run: another benchmark failed")
-            for number, line in enumerate(self.problem.benchmarks)
+            for label, (*shapes, total) in zip(labels[1:], changes, strict=True)
         ]
-        return Failed(file, Verdict(file.submission, self.device, benchmarks=benchmarks))
+        rounds = [dict(zip(labels, each, strict=True)) for each in zip(*times, strict=True)]
+        found = {"verdict": word, "rounds": rounds, "comparisons": comparisons}
+        return {"slower": exits.failed, "unclear": exits.unclear}.get(word, exits.passed), found
 
-    def _show_wave(self, rounds: list[Round]) -> None:
-        """The geometric means over the rounds of a wave."""
-        means = zip(self.files, mean_times_us(rounds), strict=True)
-        said = ", ".join(f"{file.label} {microseconds(us)} us" for file, us in means)
-        say(self.console, f"{several(len(rounds), 'round')} side by side: {said}", "dim")
+    def counted(self) -> tuple[int, dict[str, Any]]:
+        """What the emulated benchmarks count, and a model predicts."""
+        verdicts = self._judged(load_problem().benchmarks)
+        show_counts(self.console, list(self.files), verdicts)
+        counts = [
+            {
+                "file": label,
+                "predicted": asdict(predicted) if (predicted := verdict.score.predicted) else None,
+                "shapes": [
+                    {"spec": each.spec, "unverified": each.unverified, "counts": each.emulation}
+                    for each in verdict.benchmarks
+                ],
+            }
+            for label, verdict in zip(self.files, verdicts, strict=True)
+        ]
+        return exits.passed, {"counts": counts}
 
+    def _judged(self, benchmarks: list[str]) -> list[Verdict]:
+        """The verdicts of all files, which passed."""
+        plan, verdicts = Plan(load_problem().tests, benchmarks), []
+        for label, read in self.files.items():
+            path = Path(read[0].path)
+            say(self.console, f"{label}  {one_line(str(path))}")
+            with observed(self.console) as observer:
+                verdict = judge(path, plan, self.judging, observer, read)
+            self.device = verdict.device or self.device
+            if verdict.interrupted:
+                raise KeyboardInterrupt
+            if not verdict.passed:
+                raise _Wrong(label, verdict)
+            verdicts.append(verdict)
+        return verdicts
 
-def _tested(verdict: Verdict) -> Text:
-    """That a file is right, and what only warns."""
-    wrong = sum(each.status != "pass" for each in verdict.tests)
-    text = f"  {several(len(verdict.tests), 'test')} in {seconds(verdict.elapsed_s or 0.0)}"
-    if wrong:
-        text += f"; {several(wrong, 'test')} with full-range inputs failed, which only warns"
-    return Text.assemble("   ", status_text("pass"), (text, "dim"))
+    def _times(self, specs: list[str]) -> list[list[list[float]]]:
+        """Microseconds [files][rounds][shapes]."""
+        rounds: list[list[list[float]]] = []
+        failed: list[dict[str, Any]] = []
 
+        def on_result(key: str, value: str) -> None:
+            if key.startswith("round."):
+                rounds.append(json.loads(value))
+                said = f"round {len(rounds)} of {self.rounds}"
+                say(self.console, said, "dim")
+            elif key == "failed":
+                failed.append(visible_json(value))
 
-Times = list[list[list[float]]]
-"""Of a wave: microseconds [rounds][files][shapes]."""
+        contents = [content for _, content in self.files.values()]
+        seed, bot = secrets.randbits(32), self.judging.bot(b"")
+        ended = bot.run_comparison(contents, self.rounds, seed, specs, on_result)
+        if failed:
+            raise self._wrong(failed[0], specs)
+        if len(rounds) < self.rounds:
+            last = ended.stderr.splitlines()[-1:] or [f"it ended with {ended.exit_code}"]
+            why = ended.values.get("error", last[0])
+            raise SetupError(
+                f"the files could not be timed: {why}", "nvfp4 eval says more of each."
+            )
+        return [list(of_file) for of_file in zip(*rounds, strict=True)]
 
-
-class FailedThere(Exception):
-    """A file was wrong while it was timed. file: its number. case: the number of the benchmark,
-    None where it could not be loaded.
-    """
-
-    def __init__(self, file: int, case: int | None, message: str, failure: Failure | None) -> None:
-        super().__init__(message)
-        self.file, self.case, self.failure = file, case, failure
-
-
-def time_side_by_side(
-    bot: Bot,
-    contents: list[bytes],
-    benchmarks: list[str],
-    rounds: int | None,
-    seed: int,
-    on_wave: Callable[[Times], bool],
-) -> None:
-    """Until on_wave returns True, or there were so many rounds. Raises FailedThere, and SetupError
-    where nothing can be timed.
-    """
-    told: list[FailedThere] = []
-    enough = False
-
-    def on_result(key: str, value: str) -> bool:
-        nonlocal enough
-        if key.startswith("wave."):
-            enough = on_wave(json.loads(value))
-        elif key == "failed":
-            found: dict[str, Any] = visible_json(value)
-            failure = read_failure(found["failure"])
-            told.append(FailedThere(found["file"], found["case"], found["message"], failure))
-        return enough
-
-    ended = bot.run_comparison(contents, rounds, seed, benchmarks, on_result)
-    if told:
-        raise told[0]
-    if not enough:
-        last = ended.stderr.splitlines()[-1:] or [f"it ended with {ended.exit_code}"]
-        why = ended.values.get("error", last[0])
-        raise SetupError(f"the files could not be timed: {why}", "nvfp4 eval says more of each.")
+    def _wrong(self, failed: dict[str, Any], specs: list[str]) -> _Wrong:
+        """As the benchmarks of the file would have failed."""
+        label = list(self.files)[failed["file"]]
+        benchmarks = [BenchmarkResult(spec, "skipped", message="not run") for spec in specs]
+        at, message = failed["case"] or 0, failed["message"]
+        failure = read_failure(failed["failure"])
+        benchmarks[at] = BenchmarkResult(specs[at], "fail", message=message, failure=failure)
+        return _Wrong(label, Verdict(self.files[label][0], self.device, benchmarks=benchmarks))

@@ -200,11 +200,11 @@ def _tensor_columns(rows: list[dict[str, Any] | None]) -> list[Column]:
 
 
 def _whose(benchmarks: list[BenchmarkResult]) -> list[Column]:
-    """Whose the counts are; nothing where all are the judge's."""
+    """Which counts may leave out work; nothing where none do."""
     if not any(each.emulation and each.unverified for each in benchmarks):
         return []
-    cells = ["unverified" if each.unverified else "judge" for each in benchmarks]
-    note = "unverified: the submission's own process says so"
+    cells = ["unverified" if each.unverified else "all" for each in benchmarks]
+    note = "unverified: what host code computes is not counted"
     return [Column("counts", cells, 0, right=False, note=note)]
 
 

@@ -1,7 +1,5 @@
 """A verdict as tables for people."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A verdict in sentences: what went wrong in the judge's words, what was printed, the end."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,7 +11,7 @@ from nvfp4.cli.judging.unclear_policy import way_out
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.text import first_lines, seconds, several
 from nvfp4.cli.verdict import BenchmarkResult, TestResult, Verdict
-from nvfp4.records.failures import BY_SUBMISSION, Finding, Place
+from nvfp4.records.failures import ADVICE, BY_SUBMISSION, Finding, Place
 
 _shown_failures = 3
 _shown_findings = 5
@@ -79,6 +77,8 @@ def finding_lines(verdict: Verdict) -> Iterator[Text]:
             place = f"{other.file or 'PTX'}:{other.line or other.ptx_line}"
             yield Text(f"  {place}: {other.message}{who(other)}")
         often = f"{finding.code}, {summary.count:,} times in {summary.cases} cases"
+        if finding.code in ADVICE:
+            often = finding.code
         whose = ", its own process says" if finding.told_by == BY_SUBMISSION else ""
         hint = f"; {finding.hint}" if finding.hint else ""
         yield Text(f"  {often}{whose}{hint}", style="dim")
@@ -237,6 +237,8 @@ def summarise(cases: Iterable[list[Finding]]) -> list[Summary]:
             if finding.line is None:
                 same = (*same, finding.message.partition(":")[0])
             summary = seen.setdefault(same, Summary(finding, 0, 0))
+            if finding.code in ADVICE and (finding.count or 0) > (summary.finding.count or 0):
+                summary.finding = finding  # where it costs most
             summary.cases += 1
             summary.count += finding.count or 1
     return list(seen.values())

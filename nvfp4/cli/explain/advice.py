@@ -1,14 +1,13 @@
 """The lines that cost most, with a sentence each: what is wasted there and what to change."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from nvfp4.cli.explain.records import Access, Kernel, Line, Read, all_lines, slots_a_pass
+from nvfp4.cli.explain.records import Kernel, all_lines
 from nvfp4.cli.problem import Shape
+from nvfp4.records.costs import AccessCost, LineCost, ReadCost, slots_a_pass
 
 noticeable = 0.02
 """Of the cost of all kernels: what wastes less is not mentioned."""
@@ -53,7 +52,7 @@ class CostlyLine:
     """share: of the cost of all kernels. advice: the worst first; empty where nothing is wasted."""
 
     kernel: Kernel
-    line: Line
+    line: LineCost
     share: float
     advice: list[Advice]
     sentence: str
@@ -84,9 +83,9 @@ def costly_lines(kernels: list[Kernel], shape: Shape, top: int) -> list[CostlyLi
     return found[:top]
 
 
-def line_advice(line: Line, context: _Context) -> list[Advice]:
+def line_advice(line: LineCost, context: _Context) -> list[Advice]:
     """What a line wastes, the worst first."""
-    rules: tuple[Callable[[Line, _Context], Iterator[Advice]], ...] = (
+    rules: tuple[Callable[[LineCost, _Context], Iterator[Advice]], ...] = (
         _uncoalesced,
         _bank_conflict,
         _divergence,
@@ -123,7 +122,7 @@ def kernel_notes(kernel: Kernel) -> Iterator[str]:
         )
 
 
-def _uncoalesced(line: Line, context: _Context) -> Iterator[Advice]:
+def _uncoalesced(line: LineCost, context: _Context) -> Iterator[Advice]:
     for access in line.accesses:
         if access.sectors < _bad_ratio * access.least_sectors or not access.requests:
             continue
@@ -140,7 +139,7 @@ def _uncoalesced(line: Line, context: _Context) -> Iterator[Advice]:
         )
 
 
-def _bank_conflict(line: Line, context: _Context) -> Iterator[Advice]:
+def _bank_conflict(line: LineCost, context: _Context) -> Iterator[Advice]:
     for access in line.accesses:
         if access.passes < _bad_ratio * access.least_passes or not access.conflict_ways:
             continue
@@ -154,7 +153,7 @@ def _bank_conflict(line: Line, context: _Context) -> Iterator[Advice]:
         )
 
 
-def _divergence(line: Line, context: _Context) -> Iterator[Advice]:
+def _divergence(line: LineCost, context: _Context) -> Iterator[Advice]:
     if line.divergences:
         yield Advice(
             "divergence",
@@ -166,7 +165,7 @@ def _divergence(line: Line, context: _Context) -> Iterator[Advice]:
         )
 
 
-def _repeated(line: Line, context: _Context) -> Iterator[Advice]:
+def _repeated(line: LineCost, context: _Context) -> Iterator[Advice]:
     for access in line.accesses:
         if access.repeats * 2 < access.requests or access.moves * _rarely > access.repeats:
             continue
@@ -180,7 +179,7 @@ def _repeated(line: Line, context: _Context) -> Iterator[Advice]:
         )
 
 
-def _redundant(line: Line, context: _Context) -> Iterator[Advice]:
+def _redundant(line: LineCost, context: _Context) -> Iterator[Advice]:
     requested = sum(read.requested_bytes for read in line.reads)
     for read in line.reads:
         if read.times < _bad_ratio + 0.4:
@@ -208,11 +207,11 @@ def _too_many(sectors: float, context: _Context) -> bool:
     return rows >= _rows_to_spare and sectors >= _too_often * context.sectors
 
 
-def _is_shared(read: Read) -> bool:
+def _is_shared(read: ReadCost) -> bool:
     return read.buffer in _shared_operands
 
 
-def _narrow(line: Line, context: _Context) -> Iterator[Advice]:
+def _narrow(line: LineCost, context: _Context) -> Iterator[Advice]:
     for access in line.accesses:
         if not 0 < access.nbytes <= 4 or not access.sectors or not access.opcode.startswith("ld"):
             continue
@@ -226,7 +225,7 @@ def _narrow(line: Line, context: _Context) -> Iterator[Advice]:
         )
 
 
-def _decoding(line: Line, context: _Context) -> Iterator[Advice]:
+def _decoding(line: LineCost, context: _Context) -> Iterator[Advice]:
     kernel = context.kernel
     opcodes: dict[str, int] = {}
     for each in kernel.lines:
@@ -269,7 +268,7 @@ def _bit_work(opcodes: dict[str, int]) -> int:
     return sum(count for opcode, count in opcodes.items() if opcode.split(".")[0] in kinds)
 
 
-def _blameless(line: Line) -> str:
+def _blameless(line: LineCost) -> str:
     """What a line does that wastes nothing noticeable."""
     said = []
     if line.sectors:
@@ -291,7 +290,7 @@ def _without_hints(opcode: str) -> str:
     return ".".join(part for part in opcode.split(".") if "::" not in part)
 
 
-def _verb(access: Access) -> str:
+def _verb(access: AccessCost) -> str:
     return "write" if access.opcode.startswith("st") else "read"
 
 

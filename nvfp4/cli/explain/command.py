@@ -1,7 +1,5 @@
 """`nvfp4 explain`: what each line of a submission costs, on the emulator."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -41,8 +39,6 @@ seed = 1111
 staged_name = "submission.py"
 
 widest_sentence = 100
-
-told_by = "unverified: the submission's own process counts here"
 
 
 @dataclass(frozen=True)
@@ -90,7 +86,6 @@ def explain_and_show(
             "passed": passed,
             "submission": vars(described),
             "emulates": options.arch,
-            "unverified": told_by,
             "cases": [_plain(each, options) for each in found],
         },
         indent=2,
@@ -173,7 +168,6 @@ def _shown(
     """The whole text about a shape."""
     title = f"{name}, {explained.shape}, emulated as {options.arch}: counts, no times"
     yield Text(title, style="bold")
-    yield Text(told_by, style="dim")
     if explained.error is not None:
         word, style = ("unclear", "yellow") if explained.unclear else ("failed", "red")
         yield Text(f"{word}:", style=f"bold {style}")

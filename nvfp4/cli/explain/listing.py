@@ -1,15 +1,14 @@
 """A submission's source with what each line costs beside it, as text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from textwrap import wrap
 
 from nvfp4.cli.b200 import tensor_us
 from nvfp4.cli.explain.advice import CostlyLine, kernel_notes
-from nvfp4.cli.explain.records import Code, Kernel, Line
+from nvfp4.cli.explain.records import Code, Kernel
 from nvfp4.cli.text import microseconds
+from nvfp4.records.costs import LineCost
 
 narrowest_source = 24
 """Columns that a line of source gets however narrow the terminal is."""
@@ -69,6 +68,9 @@ def kernel_heading(kernel: Kernel) -> Iterator[str]:
         yield _tensor_cores(kernel)
     for note in kernel_notes(kernel):
         yield f"note: {note}"
+    for finding in kernel.findings:
+        yield f"finding: line {finding.line}: {finding.message}"
+        yield f"  {finding.code}; {finding.hint}"
 
 
 def _tensor_cores(kernel: Kernel) -> str:
@@ -146,7 +148,7 @@ def _elsewhere(kernel: Kernel, file: str, layout: Layout) -> Iterator[str]:
             yield from _code(kernel, line.file, line.line, layout)
 
 
-def _row(number: str, line: Line, kernel: Kernel, text: str, columns: int) -> str:
+def _row(number: str, line: LineCost, kernel: Kernel, text: str, columns: int) -> str:
     cells: tuple[str, ...] = (
         number,
         f"{line.instructions / max(kernel.instructions, 1):.1%}",

@@ -3,51 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nvfp4.cli.text import visible_json
+from nvfp4.records.costs import AccessCost, LineCost, ReadCost
+from nvfp4.records.failures import Finding, read_findings
 from nvfp4.records.plain import NotPlain, record
 from nvfp4.records.prediction import Prediction, read_prediction
 
-slots_a_pass = 4
-"""An SM issues four warp instructions in the cycle of one pass of shared memory, or of four sectors
-of global memory."""
-
 _most_entries = 100_000
-
-
-@dataclass(frozen=True)
-class Access:
-    """See `emulator.cost.AccessCost`."""
-
-    opcode: str
-    nbytes: int
-    requests: int
-    sectors: int
-    least_sectors: int
-    passes: int
-    least_passes: int
-    repeats: int
-    moves: int
-    stride_bytes: int | None
-    conflict_ways: int | None
-    conflict_bank: int | None
-    conflict_lanes: list[int]
-
-
-@dataclass(frozen=True)
-class Read:
-    """See `emulator.cost.ReadCost`."""
-
-    buffer: str
-    requested_bytes: int
-    distinct_bytes: int
-
-    @property
-    def times(self) -> float:
-        """How often each byte is loaded."""
-        return self.requested_bytes / max(self.distinct_bytes, 1)
 
 
 @dataclass(frozen=True)
@@ -63,58 +28,9 @@ class Code:
 
 
 @dataclass(frozen=True)
-class Line:
-    """See `emulator.cost.LineCost`. us: of the predicted time; without_us: what that would be if
-    the line cost nothing. None where that is not known.
-    """
-
-    file: str | None
-    line: int | None
-    instructions: int
-    lanes: int
-    registers: int
-    divergences: int
-    tensor_cycles: int
-    idle: float
-    callers: list[int]
-    opcodes: dict[str, int]
-    accesses: list[Access]
-    reads: list[Read]
-    us: float | None = None
-    without_us: float | None = None
-    tensor_products: int = 0
-    tensor_bytes: int = 0
-
-    @property
-    def sectors(self) -> int:
-        """Sectors of global memory that warps ask for."""
-        return sum(each.sectors for each in self.accesses)
-
-    @property
-    def least_sectors(self) -> int:
-        """What as many bytes would need next to each other."""
-        return sum(each.least_sectors for each in self.accesses)
-
-    @property
-    def passes(self) -> int:
-        """Passes of shared memory."""
-        return sum(each.passes for each in self.accesses)
-
-    @property
-    def least_passes(self) -> int:
-        """The same without bank conflicts."""
-        return sum(each.least_passes for each in self.accesses)
-
-    @property
-    def slots(self) -> float:
-        """The cost: issue slots of an SM, of which a sector takes one."""
-        return self.instructions + self.sectors + slots_a_pass * self.passes
-
-
-@dataclass(frozen=True)
 class Kernel:
     """See `emulator.cost.KernelCost`. assembled_registers, spilled_bytes: None without ptxas.
-    no_sass: why there is none.
+    no_sass: why there is none. findings: those that advise, with their lines.
     """
 
     kernel: str
@@ -127,13 +43,14 @@ class Kernel:
     launches: int
     instructions: int
     registers: int
-    lines: list[Line]
+    lines: list[LineCost]
     assembled_registers: int | None
     spilled_bytes: int | None
     ptx: list[Code]
     sass: list[Code]
     no_sass: str | None
     predicted: Prediction | None = None
+    findings: list[Finding] = field(default_factory=list)
 
     @property
     def tensor_products(self) -> int:
@@ -176,22 +93,24 @@ def read_explanations(text: str) -> list[dict[str, Any]]:
 def _kernel(value: Any) -> Kernel:
     plain = {"no_sass": None, **value} if isinstance(value, dict) else {}
     predicted = read_prediction(plain.pop("predicted", None))
+    findings = read_findings(plain.pop("findings", None))
     plain["lines"] = [_line(each) for each in _list(plain.get("lines"))]
     for name in ("ptx", "sass"):
         codes = _list(plain.get(name, []))
         plain[name] = [record(Code, _with_count(each)) for each in codes]
-    return replace(record(Kernel, {**plain, "predicted": None}), predicted=predicted)
+    known = record(Kernel, {**plain, "predicted": None, "findings": []})
+    return replace(known, predicted=predicted, findings=findings)
 
 
 def _with_count(value: Any) -> Any:
     return {"count": None, **value} if isinstance(value, dict) else value
 
 
-def _line(value: Any) -> Line:
+def _line(value: Any) -> LineCost:
     plain = {"us": None, "without_us": None, **value} if isinstance(value, dict) else {}
-    plain["accesses"] = [record(Access, each) for each in _list(plain.get("accesses"))]
-    plain["reads"] = [record(Read, each) for each in _list(plain.get("reads"))]
-    return record(Line, plain)
+    plain["accesses"] = [record(AccessCost, each) for each in _list(plain.get("accesses"))]
+    plain["reads"] = [record(ReadCost, each) for each in _list(plain.get("reads"))]
+    return record(LineCost, plain)
 
 
 def _list(value: Any) -> list[Any]:
@@ -200,7 +119,7 @@ def _list(value: Any) -> list[Any]:
     return value
 
 
-def all_lines(kernels: list[Kernel]) -> Iterator[tuple[Kernel, Line]]:
+def all_lines(kernels: list[Kernel]) -> Iterator[tuple[Kernel, LineCost]]:
     """Every line of every kernel."""
     for kernel in kernels:
         for line in kernel.lines:

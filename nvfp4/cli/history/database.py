@@ -1,12 +1,10 @@
 """Every judgement, kept in an SQLite file in the user's data folder."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -61,7 +59,7 @@ class Entry:
     failed or interrupted. benchmarks: their shapes. geomean_us: None unless timed. bound_us: of
     emulated benchmarks, the geometric mean of the least times of a B200. device: its name, or
     what kernels were emulated as. flush: None without a GPU. unverified: of how many benchmarks
-    the counts are what the submission's own process says.
+    the counts may leave out work.
     environment: versions of nvfp4 and Python, and the platform.
     """
 
@@ -159,6 +157,20 @@ class History:
         )
         return {row[0] for row in rows}
 
+    def predicted(self) -> dict[int, tuple[float, str]]:
+        """Geometric means that a model predicts, in microseconds and on which GPU, by number."""
+        rows = self._rows(
+            "SELECT id, json_extract(predicted, '$.us'), json_extract(predicted, '$.gpu') FROM "
+            "(SELECT id, CASE WHEN json_valid(verdict) THEN "
+            "json_extract(verdict, '$.score.predicted') END AS predicted FROM judgements) "
+            "WHERE json_type(predicted) = 'object'"
+        )
+        return {
+            number: (us, gpu)
+            for number, us, gpu in rows
+            if isinstance(us, float) and isinstance(gpu, str)
+        }
+
     def find(self, number: int) -> Record:
         """The judgement of a number. Raises HistoryError where there is none."""
         found = self._find("judgements.id = ?", number) if number < 2**63 else None
@@ -179,22 +191,6 @@ class History:
             "sha256 = ? AND tests > 0 AND benchmarks != '' AND outcome != 'interrupted'", sha256
         )
 
-    def delete(self, numbers: Sequence[int]) -> int:
-        """How many of these judgements were there; their texts go with the last of them."""
-        if not os.path.exists(self.path):
-            return 0
-        with self._transaction() as database:
-            deleted = sum(
-                database.execute("DELETE FROM judgements WHERE id = ?", (each,)).rowcount
-                for each in numbers
-            )
-            database.execute(
-                "DELETE FROM sources WHERE sha256 NOT IN (SELECT sha256 FROM judgements)"
-            )
-        with suppress(HistoryError), self._opened() as database:
-            database.execute("VACUUM")  # the file shrinks later if others use it now
-        return deleted
-
     def _newest(self, condition: str, value: Any) -> Record | None:
         newest = f"judgements.id = (SELECT MAX(id) FROM judgements WHERE {condition})"
         return self._find(newest, value)
@@ -213,7 +209,7 @@ class History:
         try:
             found = json.loads(verdict)
         except (ValueError, RecursionError):
-            hint = "nvfp4 log --prune deletes old judgements."
+            hint = f"Delete or rename {self.path} to begin a new history."
             raise HistoryError(f"judgement {entry.id} cannot be read", hint) from None
         return Record(**vars(entry), content=bytes(content), verdict_object=found)
 

@@ -1,32 +1,31 @@
 """Verdicts on their way into the history and out of it, and how people and programs read it."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields
 from datetime import datetime, timezone
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import click
 from rich.text import Text
 
 from nvfp4 import __version__
-from nvfp4.cli.b200 import bound_note, bound_us
+from nvfp4.cli.b200 import bound_note, bound_us, predicted_note, predicted_text
 from nvfp4.cli.display.columns import Column
 from nvfp4.cli.display.console import new_console, say
 from nvfp4.cli.display.render import show_table, show_verdict
 from nvfp4.cli.history.database import Entry, History, HistoryError, Record
-from nvfp4.cli.judging.mistakes import Mistake
+from nvfp4.cli.mistakes import Mistake
 from nvfp4.cli.problem import load_problem, shape_of
-from nvfp4.cli.text import microseconds, one_line, several, visible, visible_parts
+from nvfp4.cli.text import microseconds, one_line, visible, visible_parts
 from nvfp4.cli.verdict import BenchmarkResult, Device, Submission, TestResult, Verdict, Warning
 from nvfp4.records.failures import read_failure, read_findings
+from nvfp4.records.prediction import read_prediction
 
 off_variable = "NVFP4_NO_LOG"
 """Of the environment: set to anything but 0, it switches the history off."""
@@ -124,9 +123,16 @@ def _verdict(found: dict[str, Any]) -> Verdict:
     )
 
 
+_readers: dict[str, Callable[[object], Any]] = {
+    "findings": read_findings,
+    "failure": read_failure,
+    "predicted": read_prediction,
+}
+"""The fields of a result that are records themselves."""
+
+
 def _result(kind: type[T], found: dict[str, Any]) -> T:
-    findings, failure = read_findings(found.get("findings")), read_failure(found.get("failure"))
-    return _record(kind, {**found, "findings": findings, "failure": failure})
+    return _record(kind, found | {name: read(found.get(name)) for name, read in _readers.items()})
 
 
 def _record(kind: type[T], found: dict[str, Any]) -> T:
@@ -134,6 +140,9 @@ def _record(kind: type[T], found: dict[str, Any]) -> T:
     known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
     return kind(**{name: value for name, value in found.items() if name in known})
 
+
+Predicted: TypeAlias = dict[int, tuple[float, str]]
+"""See `History.predicted`."""
 
 _longest_cell = 40
 _styles = {"passed": "green", "failed": "bold red", "unclear": "yellow", "interrupted": "yellow"}
@@ -143,25 +152,30 @@ def show_log(history: History, most: int, file: str | None, as_json: bool) -> No
     """Prints the newest judgements. Raises HistoryError."""
     entries = history.entries(most, file)
     usual = benchmarks_key(load_problem().benchmarks)
-    best = history.best(usual)
+    best, predicted = history.best(usual), history.predicted()
     if as_json:
-        content = {"judgements": [_plain(each, each.id in best) for each in entries]}
+        content = {"judgements": [_plain(each, best, predicted) for each in entries]}
         click.echo(json.dumps(content, indent=2))
         return
     console = new_console()
     if entries:
-        show_table(console, "Judgements, the newest first", _log_columns(entries, best, usual))
+        show_table(
+            console, "Judgements, the newest first", _log_columns(entries, best, predicted, usual)
+        )
     else:
         named = f" of {visible(file)}" if file else ""
         say(console, f"no judgement{named} is kept; nvfp4 eval, test and bench keep theirs")
 
 
-def _log_columns(entries: Sequence[Entry], best: set[int], usual: str) -> list[Column]:
+def _log_columns(
+    entries: Sequence[Entry], best: set[int], predicted: Predicted, usual: str
+) -> list[Column]:
     """usual: the contest's benchmarks, which need no mention."""
     outcomes = [Text(each.outcome, style=_styles.get(each.outcome, "")) for each in entries]
     tests = [f"{each.tests_passed}/{each.tests}" if each.tests else "" for each in entries]
     times = [microseconds(each.geomean_us) if each.geomean_us else "" for each in entries]
     bounds = [microseconds(each.bound_us) if each.bound_us else "" for each in entries]
+    times_there = [predicted_text(predicted.get(each.id)) for each in entries]
     others = ["" if each.benchmarks == usual else _cut(each.benchmarks) for each in entries]
     marks = ["*" if each.id in best else "" for each in entries]
     whose = ["unverified" if each.unverified else "" for each in entries]
@@ -172,6 +186,7 @@ def _log_columns(entries: Sequence[Entry], best: set[int], usual: str) -> list[C
         Column("verdict", outcomes, right=False),
         Column("tests", tests, 5, note="passed, of those that were judged"),
         Column("geomean\nus", times, 1, note="geometric mean of the benchmarks"),
+        Column("B200\npred. us", times_there, 1, note=predicted_note),
         Column("B200\n>= us", bounds, 2, note=bound_note),
         *(
             [
@@ -180,7 +195,7 @@ def _log_columns(entries: Sequence[Entry], best: set[int], usual: str) -> list[C
                     whose,
                     1,
                     right=False,
-                    note="unverified: the submission's own process says so",
+                    note="unverified: what host code computes is not counted",
                 )
             ]
             if any(whose)
@@ -200,9 +215,16 @@ def _cut(text: str) -> str:
     return text if len(text) <= _longest_cell else f"...{text[3 - _longest_cell :]}"
 
 
-def _plain(entry: Entry, best: bool) -> dict[str, Any]:
+def _plain(entry: Entry, best: set[int], predicted: Predicted) -> dict[str, Any]:
     at = datetime.fromtimestamp(entry.judged_at, timezone.utc)
-    return {**asdict(entry), "judged_at": at.isoformat(timespec="seconds"), "best": best}
+    us, gpu = predicted.get(entry.id, (None, None))
+    return {
+        **asdict(entry),
+        "judged_at": at.isoformat(timespec="seconds"),
+        "best": entry.id in best,
+        "predicted_us": us,
+        "predicted_gpu": gpu,
+    }
 
 
 def chosen_record(history: History, number: int | None) -> Record:
@@ -236,12 +258,3 @@ def show_source(record: Record) -> None:
         click.echo(visible(record.content.decode("utf-8", "replace")), nl=False)
     else:
         click.echo(record.content, nl=False)
-
-
-def show_pruned(deleted: int, left: int, as_json: bool) -> None:
-    """Says what has become of the history."""
-    if as_json:
-        click.echo(json.dumps({"deleted": deleted, "left": left}))
-    else:
-        verb = "is" if left == 1 else "are"
-        click.echo(f"deleted {several(deleted, 'judgement')}; {left} {verb} left")

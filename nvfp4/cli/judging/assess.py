@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.judging.bot import Bot, ProcessResult, import_timeout_s, side_by_side
-from nvfp4.cli.judging.mistakes import Mistake
 from nvfp4.cli.judging.overlap import Abandoned, BesideTests
 from nvfp4.cli.judging.unclear_policy import Pace, refusal_of
 from nvfp4.cli.judging.warnings import warnings_of
+from nvfp4.cli.mistakes import Mistake
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.text import visible_json
 from nvfp4.cli.verdict import (

@@ -141,10 +141,6 @@ class Bot:
         """
         return self._judged([mode], cases, on_result, on_activity)
 
-    def run_debug(self, case: str, row: int, batch: int) -> ProcessResult:
-        """One case and what is known of c[row, 0, batch]; see ``judge.debugging``."""
-        return self._judged(["debug", str(row), str(batch)], [case])
-
     def _judged(
         self,
         arguments: list[str],
@@ -171,13 +167,13 @@ class Bot:
     def run_comparison(
         self,
         files: Sequence[bytes],
-        rounds: int | None,
+        rounds: int,
         seed: int,
         cases: list[str],
         on_result: OnResult,
     ) -> ProcessResult:
-        """See ``judge.compare.comparison``. files: the submissions. The time limit
-        is that of a wave.
+        """See ``judge.comparison``. files: the submissions. The time limit
+        is that of a round.
         """
         with self._staged() as folder:
             compared = folder.parent / "compared"
@@ -185,7 +181,7 @@ class Bot:
                 (compared / str(number)).mkdir(parents=True)
                 (compared / str(number) / "submission.py").write_bytes(content)
             command = ["compare", str(compared)]
-            command += [str(rounds or 0), str(seed), str(_write_cases(folder, cases))]
+            command += [str(rounds), str(seed), str(_write_cases(folder, cases))]
             return _run(command, folder, self._environment(folder), math.inf, on_result)
 
     def run_explain(

@@ -1,8 +1,6 @@
 """What a verdict should not be read without: each policy looks at it and warns, or does not; so do
 the directives of the submission."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable
@@ -64,8 +62,8 @@ def _strict(verdict: Verdict) -> Warning | None:
         return None
     return Warning(
         "strict",
-        "--strict has found nothing, but of streams and tests findings are what the submission's "
-        "own process says",
+        "--strict has found nothing, but of streams findings are what the submission's own process "
+        "says",
         "On a GPU the judge's clock sees work that no stream joins.",
     )
 
@@ -109,8 +107,8 @@ def _unverified(verdict: Verdict) -> Warning | None:
     return Warning(
         "unverified",
         f"{said} unverified: {reasons[0]}",
-        "The judge counts itself where kernels do all the work, no host code reads tensors, and "
-        "there is time for several calls.",
+        "Counts are the judge's, of kernels alone: they are complete where no host code reads "
+        "device memory, and there is time for several calls.",
     )
 
 

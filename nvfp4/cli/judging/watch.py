@@ -1,7 +1,5 @@
 """Runs a command again whenever a file changes."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Callable

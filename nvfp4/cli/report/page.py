@@ -2,8 +2,6 @@
 policy lets no other run, and no network be asked.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import time
@@ -15,6 +13,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from nvfp4.cli.b200 import bound_note, predicted_note, predicted_text
 from nvfp4.cli.display.benchmark_tables import (
     benchmark_columns,
     error_line,
@@ -23,7 +22,7 @@ from nvfp4.cli.display.benchmark_tables import (
     title,
 )
 from nvfp4.cli.display.columns import Column, fitted
-from nvfp4.cli.display.render import warning_lines
+from nvfp4.cli.display.render import predicted_lines, warning_lines
 from nvfp4.cli.display.sentences import (
     closing_line,
     failure_lines,
@@ -31,7 +30,8 @@ from nvfp4.cli.display.sentences import (
     output_lines,
     retargeting_lines,
 )
-from nvfp4.cli.judging.invocation import Invocation, check_output, write_output
+from nvfp4.cli.errors import SetupError
+from nvfp4.cli.invocation import Invocation, check_output, write_output
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.report import plots
 from nvfp4.cli.report.plots import load_pyplot
@@ -65,6 +65,7 @@ class Section:
     benchmarks_title: str
     benchmarks: Table | None
     score: str
+    predicted: list[str]
     pictures: list[Markup]
     messages: dict[str, list[str]]
     source: Source
@@ -79,7 +80,6 @@ def write_report(named: Sequence[str], invocation: Invocation, with_cost: bool) 
     """
     assert invocation.output is not None
     check_output(invocation.output)
-    load_pyplot("a report")
     page = report_page(load_subjects(named, invocation), with_cost)
     write_output(invocation.output, page)
     return invocation.output.stat().st_size
@@ -87,11 +87,17 @@ def write_report(named: Sequence[str], invocation: Invocation, with_cost: bool) 
 
 def report_page(subjects: Sequence[Subject], with_cost: bool) -> str:
     """The page. with_cost: whether a call of each submission is emulated, for the cost of its
-    lines. Raises SetupError without matplotlib.
+    lines. Without matplotlib there are no plots, and the page says so.
     """
+    try:
+        load_pyplot()
+        no_plots = ""
+    except SetupError as missing:
+        no_plots = f"No plots: {missing}. {missing.hint}"
     longest = longest_source // len(subjects)
     sections = [
-        _section(number, subject, longest, with_cost) for number, subject in enumerate(subjects, 1)
+        _section(number, subject, longest, with_cost, not no_plots)
+        for number, subject in enumerate(subjects, 1)
     ]
     environment = Environment(
         loader=FileSystemLoader(_folder),
@@ -108,6 +114,7 @@ def report_page(subjects: Sequence[Subject], with_cost: bool) -> str:
         script=Markup(script),
         script_hash=Markup(script_hash(script)),
         made=time.strftime("%Y-%m-%d %H:%M"),
+        no_plots=no_plots,
     )
 
 
@@ -117,16 +124,20 @@ def script_hash(script: str) -> str:
     return f"sha256-{base64.b64encode(digest).decode()}"
 
 
-def _section(number: int, subject: Subject, longest: int, with_cost: bool) -> Section:
+def _section(
+    number: int, subject: Subject, longest: int, with_cost: bool, with_plots: bool
+) -> Section:
     verdict, record = subject.verdict, subject.record
     timed = verdict.benchmarks and not verdict.emulated
     judged = any(each.status != "skipped" for each in verdict.benchmarks)
     benchmarks = benchmark_columns(verdict) if judged else []
-    drawn = (
-        plots.against_bounds(verdict.benchmarks),
-        plots.distribution(verdict.benchmarks),
-        plots.progress(subject.others, record.id),
-    )
+    drawn: tuple[str, ...] = ()
+    if with_plots:
+        drawn = (
+            plots.against_bounds(verdict.benchmarks),
+            plots.distribution(verdict.benchmarks),
+            plots.progress(subject.others, record.id),
+        )
     return Section(
         anchor=f"s{number}",
         name=f"{record.id}: {one_line(record.path)}" if record.id else one_line(record.path),
@@ -138,6 +149,7 @@ def _section(number: int, subject: Subject, longest: int, with_cost: bool) -> Se
         benchmarks_title=title(verdict),
         benchmarks=_table(benchmarks) if benchmarks else None,
         score=_text(score_line(verdict)) if timed else "",
+        predicted=_plain(predicted_lines(verdict)),
         pictures=[Markup(each) for each in drawn if each],
         messages=_messages(subject),
         source=source_of(subject, longest, with_cost),
@@ -189,6 +201,8 @@ def _comparison(sections: Sequence[Section]) -> Table:
     rows = []
     for section in sections:
         record, score = section.subject.record, section.subject.verdict.score
+        mean = score.predicted
+        predicted = (mean.us, mean.gpu) if mean and mean.us else None
         figures = {
             str(shape_of(each.spec)): microseconds(each.mean_us) if each.timed else each.status
             for each in section.subject.verdict.benchmarks
@@ -200,19 +214,26 @@ def _comparison(sections: Sequence[Section]) -> Table:
                 f"{record.tests_passed}/{record.tests}",
                 microseconds(record.geomean_us),
                 percent(score.floor_geomean_us, score.geomean_us),
+                predicted_text(predicted),
                 f"{microseconds(record.bound_us)}{' (unverified)' if record.unverified else ''}",
                 *(figures.get(shape, "") for shape in shapes),
                 one_line(record.device or ""),
             ]
         )
-    headings = ["file", "verdict", "tests", "geomean us", "of floor", "B200 >= us"]
+    headings = ["file", "verdict", "tests", "geomean us", "of floor", "B200 pred. us", "B200 >= us"]
     columns = [
         (heading, cells)
         for heading, *cells in zip([*headings, *shapes, "device"], *rows, strict=True)
         if any(cell not in ("", "-") for cell in cells)
     ]
     table = zip(*(cells for _, cells in columns), strict=True)
-    return Table([heading for heading, _ in columns], [list(row) for row in table], [])
+    shown = [heading for heading, _ in columns]
+    notes = {"B200 pred. us": predicted_note, "B200 >= us": bound_note}
+    return Table(
+        shown,
+        [list(row) for row in table],
+        [f"{heading}: {note}" for heading, note in notes.items() if heading in shown],
+    )
 
 
 def _table(columns: Sequence[Column]) -> Table:

@@ -3,8 +3,6 @@
 Labels are shapes and numbers alone: nothing that a submission may have written is drawn.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import re
@@ -50,15 +48,15 @@ _style = {
 }
 
 
-def load_pyplot(what: str = "a plot") -> Any:
-    """The module that draws, set up for files: text stays text, and the same picture is the same
-    file. what: needs it. Raises SetupError without matplotlib.
+def load_pyplot() -> Any:
+    """Return the module that draws, set up for files: text stays text, and the same picture is the
+    same file. Raises SetupError without matplotlib.
     """
     try:
         import matplotlib
     except ImportError:
         hint = "pip install 'nvfp4[plot]' brings it."
-        raise SetupError(f"{what} needs matplotlib, which is missing", hint) from None
+        raise SetupError("a plot needs matplotlib, which is missing", hint) from None
     matplotlib.use("agg")
     matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "nvfp4"})
     from matplotlib import pyplot
@@ -175,7 +173,7 @@ def progress(entries: Sequence[Entry], current: int) -> str:
 @contextmanager
 def _figure(height: float, rows: int | None = None) -> Iterator[tuple[Any, Any]]:
     """A figure and its axes, or an array of so many; closed at the end. height: inches."""
-    pyplot = load_pyplot("a report")
+    pyplot = load_pyplot()
     with pyplot.rc_context(_style):
         figure, axes = pyplot.subplots(
             rows or 1,

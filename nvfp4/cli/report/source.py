@@ -1,14 +1,12 @@
 """A submission's source line by line: what each costs, and what was found there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from nvfp4.cli.display.sentences import summarise
 from nvfp4.cli.errors import SetupError
-from nvfp4.cli.explain.command import Explained, ExplainOptions, explain, staged_name, told_by
+from nvfp4.cli.explain.command import Explained, ExplainOptions, explain, staged_name
 from nvfp4.cli.explain.listing import short_count
 from nvfp4.cli.explain.records import Kernel, all_lines
 from nvfp4.cli.problem import load_problem
@@ -84,7 +82,7 @@ def _explained(subject: Subject) -> tuple[Explained | None, str]:
     return explained, (
         f"Cost of a call of {explained.shape}, emulated: shares of the issue slots of an SM (a "
         "warp instruction takes one, a sector of global memory one, a pass of shared memory four), "
-        f"and how many warps issue there. {told_by.capitalize()}."
+        "and how many warps issue there."
     )
 
 
@@ -111,7 +109,7 @@ def _total(kernels: list[Kernel]) -> float:
 
 
 def _places(verdict: Verdict, name: str) -> Iterator[tuple[int, str, str]]:
-    """Line, kind and text of what was found in the submission's own file."""
+    """LineCost, kind and text of what was found in the submission's own file."""
     own = (staged_name, name)
     if verdict.mistake and verdict.mistake.line:
         yield verdict.mistake.line, "failure", verdict.mistake.message

@@ -1,7 +1,5 @@
 """What a report is about: judgements from the history, and files that are judged now."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,8 +8,8 @@ from nvfp4.cli.display.console import new_console
 from nvfp4.cli.display.progress import observed
 from nvfp4.cli.history.database import Entry, History, HistoryError, Record, recorded
 from nvfp4.cli.history.judgements import entry_values, keep, kept_verdict
+from nvfp4.cli.invocation import Invocation, judge
 from nvfp4.cli.judging.assess import Plan, read_submission
-from nvfp4.cli.judging.invocation import Invocation, judge
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.verdict import Verdict
 

@@ -1,7 +1,5 @@
 """Comparison and selection by value: setp, set, slct, min, max, testp."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -6,8 +6,6 @@ multiply-add and half-precision conversions do the rounding. Loops stand in this
 call: Numba compiles one again where its own file has changed, and only then.
 """
 
-from __future__ import annotations
-
 import ctypes
 import platform
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """cvt: conversions among integers, floats, packed narrow floats, and cvt.pack."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 

@@ -6,8 +6,6 @@ those of Memcheck (Seward and Nethercote, 2005): exact for logic and for what mo
 everything else, where one undefined bit makes the whole result undefined.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from itertools import product

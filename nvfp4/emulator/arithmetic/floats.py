@@ -1,7 +1,5 @@
 """Floating-point add, subtract, multiply and fused multiply-add in f16, bf16, f32 and f64."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Binary floating-point formats narrower than float64: their bits, values and rounding."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

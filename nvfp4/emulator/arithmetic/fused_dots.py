@@ -10,8 +10,6 @@ An element is (significand, exponent) with integer significands in units of 2^-m
 has the exponent ZERO.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np
@@ -27,8 +25,6 @@ BLOCK = 16
 F32_NAN = np.uint32(0x7FFFFFFF)
 F16_NAN = np.uint32(0x7FFF)
 _FRACTION, _BLOCK_FRACTION = 25, 35
-_HOPPER_FP8_FRACTION = 13
-"""Of products of FP8 by wgmma, and of their sums in f32."""
 
 
 @lru_cache(maxsize=16)
@@ -228,21 +224,17 @@ def _accumulators(c: Array, half: bool) -> tuple[Array, Array, bool]:
 
 def dots(
     a: Array, b: Array, types: tuple[str, str], c: Array, half: bool,
-    scales: tuple[Array, Array] | None = None, negate: bool = False, c_shift: int = 0,
-    on_hopper: bool = False,
+    scales: tuple[Array, Array] | None = None, negate: bool = False,
 ) -> Array:  # fmt: skip
     """Codes a [m, k] and b [n, k] and accumulators c, uint32[n, m], to the same of a * b + c.
 
     half: accumulators are f16. scales: UE8M0 codes of the rows of a and of b. negate: the products.
-    c_shift: c is divided by 2 to this power. on_hopper: FP8 is multiplied as wgmma does it.
     """
     a_sig, a_exp, a_finite = elements(a, types[0])
     b_sig, b_exp, b_finite = elements(b, types[1])
     c_sig, c_exp, c_finite = _accumulators(c, half)
     if negate:
         a_sig = -a_sig
-    if c_shift:
-        c_exp = np.where(c_sig == 0, c_exp, c_exp - c_shift).astype(np.int32)
     none = np.zeros(1, np.int32)
     a_scale = (
         np.broadcast_to(none, a.shape[0]) if scales is None else scales[0].astype(np.int32) - 127
@@ -253,13 +245,10 @@ def dots(
     out = np.empty(c.shape, np.uint32)
     unit = mantissa_bits(types[0]) + mantissa_bits(types[1])
     c_unit = 10 if half else 23
-    fraction = _HOPPER_FP8_FRACTION if on_hopper else _FRACTION
     _sums(
         a_sig, a_exp, b_sig, b_exp, unit, np.ascontiguousarray(a_scale),
-        np.ascontiguousarray(b_scale), c_sig, c_exp, c_unit, half, fraction, out
+        np.ascontiguousarray(b_scale), c_sig, c_exp, c_unit, half, _FRACTION, out
     )  # fmt: skip
-    if on_hopper and not half:
-        out &= ~np.uint32((1 << 23 - _HOPPER_FP8_FRACTION) - 1)
     if not (a_finite and b_finite and c_finite):
         _put_specials(out, a, b, types, c, half, negate)
     if scales is not None:

@@ -1,8 +1,6 @@
 """Integer arithmetic: add to dp4a, the extended-precision forms with a carry, and SIMD video
 instructions on the halves or bytes of a register."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Bitwise logic, shifts, bit fields and byte permutation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -5,8 +5,6 @@ and rounded once to the format: the device's own results differ in the last bits
 what docs/emulator-fidelity.md lists.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

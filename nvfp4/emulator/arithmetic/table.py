@@ -5,8 +5,6 @@ opcode, takes those it knows and returns an `Op`; whatever it leaves untaken is 
 name. Nothing else has to be edited to add an instruction.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache

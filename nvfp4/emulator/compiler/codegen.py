@@ -5,8 +5,6 @@ variables, puts those that a later block needs into R, and returns the next bloc
 `instructions.control` says where threads diverge.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

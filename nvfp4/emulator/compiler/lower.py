@@ -4,15 +4,12 @@ Special registers, symbol addresses, the carry flag and the shadows of registers
 undefined bits (see arithmetic.definedness) are extra registers behind the program's own.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import nvfp4.emulator.instructions  # noqa: F401  (fills the table of actions)
 from nvfp4.emulator.arithmetic import definedness, resolve
 from nvfp4.emulator.arithmetic.table import INTEGERS, UNTYPED
 from nvfp4.emulator.errors import EmulatorError, PtxSyntaxError
-from nvfp4.emulator.instructions.accumulators import watched
 from nvfp4.emulator.instructions.action import Action, Result, Site, Source, builder_of
 from nvfp4.emulator.instructions.undefined import Passage
 from nvfp4.emulator.ptx import flow
@@ -63,8 +60,6 @@ class Lowered:
         self.unset: set[int] = set()
         self._carry: int | None = None
         self.actions = [self._action(instruction) for instruction in program.code]
-        if check:
-            self.actions = watched(program, self.actions)
         first = {i for i, a in enumerate(self.actions) if a is not None and a.gate is not None}
         last = {i for i, a in enumerate(self.actions) if a is not None and a.parks}
         self.blocks = flow.blocks(program, first, last)

@@ -1,7 +1,5 @@
 """The statements of a compiled kernel that keep shadows, and look at them where values matter."""
 
-from __future__ import annotations
-
 from nvfp4.emulator.arithmetic import definedness
 from nvfp4.emulator.compiler.lower import passes_on
 from nvfp4.emulator.compiler.values import Values, call, conditional, execution, guard_of

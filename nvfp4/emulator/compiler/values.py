@@ -1,7 +1,5 @@
 """Operands as Python expressions, and the statements that they stand in."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A launch run for its costs: some of its CTAs, every instruction counted by line of source."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -11,20 +9,27 @@ import numpy as np
 
 from nvfp4.emulator.compiler.codegen import CompiledKernel
 from nvfp4.emulator.compiler.lower import Lowered
-from nvfp4.emulator.cost import ADDED, AccessCost, KernelCost, LineCost, ReadCost
+from nvfp4.emulator.cost import ADDED, KernelCost
 from nvfp4.emulator.execution.experiment import restore
-from nvfp4.emulator.execution.launch import cluster_of, is_starved, run_ctas, state_before
+from nvfp4.emulator.execution.launch import (
+    cluster_of,
+    is_starved,
+    run_ctas,
+    state_before,
+    statements,
+)
 from nvfp4.emulator.execution.module import LoadedModule
 from nvfp4.emulator.execution.schedule import Scheduler
-from nvfp4.emulator.names import short_name
 from nvfp4.emulator.ptx.flow import Block, live_registers
 from nvfp4.emulator.ptx.program import SHARED_BASE, Instruction
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.source import shown
 from nvfp4.emulator.state.batch import Batch, ctas_by_cluster
 from nvfp4.emulator.state.launch_state import LaunchState
 from nvfp4.emulator.state.tally import SiteTally, Tally, Touched, place_of
+from nvfp4.records.costs import AccessCost, LineCost, ReadCost
 from nvfp4.records.launch import Launch
+from nvfp4.records.names import short_name
+from nvfp4.records.source import shown
 
 Place = tuple[str | None, int | None]
 
@@ -38,8 +43,11 @@ _FARTHEST = 64
 """Blocks that are searched for the branch that has divided a warp."""
 
 
-def cost_of(module: LoadedModule, asked: Launch, most_instructions: int) -> KernelCost:
-    """Run CTAs spread over the grid until so many warp instructions have been executed.
+def cost_of(
+    module: LoadedModule, asked: Launch, most_instructions: int, tries: bool = False
+) -> KernelCost:
+    """Run CTAs spread over the grid until so many warp instructions have been executed. tries:
+    leave memory as it was.
 
     What those of a batch do is complete. A launch in which CTAs wait for each other cannot be
     sampled: it runs as a whole. Raises EmulatorError.
@@ -58,6 +66,8 @@ def cost_of(module: LoadedModule, asked: Launch, most_instructions: int) -> Kern
     if is_starved(state):
         restore(state.memory.kept)
         tally, state, runs, ran = sample(None, together=True)
+    if tries:
+        restore(state.memory.kept)
     if state.fault is not None:
         raise state.fault
     x, y, z = asked.grid
@@ -76,6 +86,7 @@ def cost_of(module: LoadedModule, asked: Launch, most_instructions: int) -> Kern
         lines=sorted(builder.lines.values(), key=lambda each: (each.file or "", each.line or 0)),
         ptx=asked.ptx,
         ptx_lines=builder.ptx_lines,
+        work=state.work.work(statements(compiled)),
     )
 
 
@@ -165,7 +176,10 @@ class _Lines:
         if worst is None:
             return cost
         return replace(
-            cost, conflict_ways=worst.ways, conflict_bank=worst.bank, conflict_lanes=worst.lanes
+            cost,
+            conflict_ways=worst.ways,
+            conflict_bank=worst.bank,
+            conflict_lanes=list(worst.lanes),
         )
 
     def _read(self) -> None:

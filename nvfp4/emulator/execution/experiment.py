@@ -7,8 +7,6 @@ synchronisation is never the cause: the lanes of a warp run together in every or
 missing fence: all see one memory here. Nor is a live mbarrier that is initialised again.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A launch: its parameters and limits, its CTAs in batches, its report."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections import Counter
@@ -29,6 +27,7 @@ from nvfp4.emulator.instructions.tensor.allocation import require_freed
 from nvfp4.emulator.ptx.program import RESERVED_FOR_GROUPS, SHARED_BASE, Program
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.report import LaunchReport, noted
+from nvfp4.emulator.software import software_conversions, software_lines
 from nvfp4.emulator.state.batch import Batch, ctas_by_cluster
 from nvfp4.emulator.state.cluster_queue import ClusterQueue
 from nvfp4.emulator.state.global_races import GlobalRaces
@@ -38,7 +37,7 @@ from nvfp4.emulator.state.order import Order
 from nvfp4.emulator.state.special import MULTIPROCESSORS
 from nvfp4.emulator.state.tally import Tally
 from nvfp4.emulator.state.under_way import Footprint, Hazards, UnderWay, footprint
-from nvfp4.emulator.state.watch import Witness
+from nvfp4.emulator.state.witness import Witness
 from nvfp4.records.launch import Buffer, Dim3, Launch
 
 # Large enough to hide what a call of NumPy costs, small enough that a handful of registers of this
@@ -82,6 +81,9 @@ def launch(
     report = _report(state, runs.compiled, counts)
     report.findings += [noted(note, asked.kernel) for note in asked.notes]
     report.ptx = asked.ptx
+    if check and software_lines(asked.ptx):
+        by_line = report.by_line(each.line for each in runs.compiled.program.code)
+        report.findings[:0] = software_conversions(asked.ptx, asked.kernel, by_line)
     report.seconds = time.perf_counter() - began
     return report
 
@@ -230,6 +232,8 @@ def run_ctas(
             note_unwaited(batch)
             require_freed(batch)
             runs += scheduler.runs
+            state.work.add(batch.numbers, scheduler.runs_of_warps)
+            state.work.waits |= together
             ran = clusters.size - len(queue) * clusters.shape[1]
             if most_instructions is not None and int(runs @ sizes) >= most_instructions:
                 break
@@ -403,4 +407,10 @@ def _report(state: LaunchState, compiled: CompiledKernel, runs: Array) -> Launch
             (block.kinds.total(), count)
             for block, count in zip(compiled.blocks, runs.tolist(), strict=True)
         ],
+        work=state.work.work(statements(compiled)),
     )
+
+
+def statements(compiled: CompiledKernel) -> list[list[int]]:
+    """For each block, the positions in the PTX text of its statements, each once."""
+    return [list(dict.fromkeys(each.start for each in code)) for code in compiled.instructions]

@@ -1,7 +1,5 @@
 """Instructions at which threads meet, so that it may matter who comes first."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from nvfp4.emulator.compiler.codegen import CompiledKernel

@@ -1,7 +1,5 @@
 """A loaded PTX module: its syntax tree, its variables in memory, its compiled kernels."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

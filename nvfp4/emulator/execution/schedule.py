@@ -6,8 +6,6 @@ until all their threads wait or are done. A group in front of an instruction tha
 is held there, as the instruction's gate says; threads at a CTA barrier wait in it until it opens.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 
@@ -43,6 +41,10 @@ class Scheduler:
         shape = (batch.grid.ctas, batch.grid.threads)
         self.file = RegisterFile(shape, kernel.first_values(batch))
         self.runs = np.zeros(len(kernel.blocks), np.int64)
+        self._full_runs = np.zeros((len(kernel.blocks), 1), np.int64)
+        self._part_runs = np.zeros(
+            (len(kernel.blocks), batch.grid.ctas * batch.grid.warps), np.int32
+        )
         self.groups: dict[int, Group] = {}
         self.held: dict[int, Group] = {}
         grid = batch.grid
@@ -88,6 +90,11 @@ class Scheduler:
         if self.held or any(barrier.waiting for barrier in self.batch.all_barriers()):
             raise self._deadlock()
 
+    @property
+    def runs_of_warps(self) -> Array:
+        """How often each warp of the batch has run each block: int64[blocks, warps]."""
+        return self._full_runs + self._part_runs
+
     def _choose(self) -> int:
         """The block whose group runs next. One that had to wait for its turn gets all of it: the
         holder of a lock has more to do than one block."""
@@ -128,6 +135,10 @@ class Scheduler:
         while True:
             block = blocks[number]
             runs[number] += group.warps
+            if group.full:
+                self._full_runs[number] += 1
+            else:
+                self._part_runs[number, group.each_warp] += 1
             if tally is not None:
                 tally.lanes[number] += group.lanes.size
             spent += 1
@@ -252,6 +263,7 @@ class Scheduler:
             inside.run(self.batch, group, computed[-1])
             group.dirty |= inside.writes
             self.runs[way] += warps
+            self._part_runs[way, np.unique(group.warp[mask])] += 1
             if self.batch.launch.tally is not None:
                 self.batch.launch.tally.lanes[way] += np.count_nonzero(mask)
         one, other = computed

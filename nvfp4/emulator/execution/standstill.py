@@ -5,8 +5,6 @@ Threads that poll memory and look at the time do not come back to the same regis
 still if all of them only poll, and for long enough nothing has changed.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What memory would hold if the launches so far had run in another order."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field

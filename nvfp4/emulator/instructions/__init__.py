@@ -18,7 +18,6 @@ from nvfp4.emulator.instructions import (  # noqa: F401
     moves,
     tiles,
     warp,
-    warpgroup_products,
     wmma,
 )
 from nvfp4.emulator.instructions.tensor import (  # noqa: F401

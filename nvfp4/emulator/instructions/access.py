@@ -1,7 +1,5 @@
 """Loads and stores of a group in any state space, the generic one included."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from nvfp4.emulator.errors import OutOfBounds

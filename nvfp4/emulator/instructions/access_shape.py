@@ -1,8 +1,6 @@
 """What a memory instruction reads or writes at each address, as its modifiers say: state spaces,
 cache hints, orders and scopes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -4,8 +4,6 @@ Each writes a few bytes later than it is executed, and tells an mbarrier beside 
 come. The copy engine does it here, in the proxy of threads.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from nvfp4.emulator.instructions import atomics, copy_engine

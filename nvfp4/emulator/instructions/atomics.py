@@ -4,8 +4,6 @@ Lanes act one after the other, in lane order. Those with different addresses go 
 by the lane function that the same arithmetic instruction uses.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NoReturn
 

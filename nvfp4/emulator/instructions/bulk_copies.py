@@ -1,7 +1,5 @@
 """cp.async.bulk and cp.async.bulk.tensor: copies by the copy engine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -179,7 +177,7 @@ def _side(at: LaneSite, space: str, address: int, nbytes: int, flag: int) -> Arr
         place = at.batch.memory.describe(address)
         at.fault(Misaligned, f"bulk copy at {place}, which is not a multiple of 16")
     index = copy_engine.global_range(at, address, nbytes, flag)
-    copy_engine.touch(at.batch, index, address, nbytes, flag)
+    copy_engine.touch(at, index, address, nbytes, flag)
     copy_engine.note_early(at, np.array([address], np.uint64), nbytes, flag)
     if flag == READ:
         where = np.array([address], np.uint64)

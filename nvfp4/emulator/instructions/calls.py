@@ -1,7 +1,5 @@
 """The two functions of the device runtime that kernels call: vprintf and __assertfail."""
 
-from __future__ import annotations
-
 import re
 import struct
 from typing import Any

@@ -1,7 +1,5 @@
 """barrier.cluster, at which all threads of a cluster meet."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from nvfp4.emulator.errors import BarrierMisuse

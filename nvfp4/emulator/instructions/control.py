@@ -1,7 +1,5 @@
 """Where a block goes next: branches, exits, traps. Called from generated code."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TypeAlias
 

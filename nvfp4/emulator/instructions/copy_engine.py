@@ -5,9 +5,8 @@ completes or its bulk group is waited for, so that a kernel that does not wait i
 orders copies that complete an mbarrier are performed when a thread first waits for it.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -25,7 +24,6 @@ from nvfp4.emulator.errors import (
 from nvfp4.emulator.instructions import dependent_launch, mbarrier_objects, peers
 from nvfp4.emulator.instructions.access_shape import verb
 from nvfp4.emulator.instructions.action import LaneSite, Site
-from nvfp4.emulator.instructions.outside import note_writer
 from nvfp4.emulator.instructions.shared_access import (
     check_bounds,
     note_overwritten,
@@ -33,9 +31,10 @@ from nvfp4.emulator.instructions.shared_access import (
     stamped_by,
 )
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state import races, watch
+from nvfp4.emulator.state import races
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.memory import RANK_SHIFT, READ, SHARED_WINDOW, WRITTEN
+from nvfp4.emulator.work import Asked
 from nvfp4.records.launch import Buffer
 
 TO_ALL = "multicast::cluster::all"
@@ -77,15 +76,15 @@ def global_range(
     """
     memory, traffic = at.batch.memory, at.batch.traffic
     buffer = buffer_of(at, "copy", address, span_bytes or nbytes)
+    asked = at.batch.launch.work.asked[at.site.instruction.start]
+    asked.requests += 1
+    asked.copied += nbytes
     if at.batch.launch.tally is not None:
         at.batch.launch.tally.copied(at.site.instruction, address, nbytes)
     if flag == WRITTEN:
         if not buffer.writable:
             at.fault(ReadOnlyMemory, f"copy to read-only memory: {memory.describe(address)}")
         memory.keep_contents(address, address)
-        watched = watch.current()
-        if watched is not None:
-            note_writer(watched, at, np.array([address], np.uint64), span_bytes or nbytes)
     if flag == READ:
         traffic.global_read_bytes += nbytes
     else:
@@ -98,12 +97,15 @@ def note_early(at: LaneSite, address: Array, nbytes: int, flag: int) -> None:
     dependent_launch.check(at.batch, at.site, address, nbytes, lambda _: at.lane, flag)
 
 
-def touch(batch: Batch, index: int, address: int, nbytes: int, flag: int) -> None:
+def touch(at: LaneSite, index: int, address: int, nbytes: int, flag: int) -> None:
     """Count the sectors of a range of the buffer with an index."""
+    batch = at.batch
     memory = batch.memory
     base = memory.sector_base(index)
     first, last = (address >> 5) + base, ((address + nbytes - 1) >> 5) + base
-    memory.touched[first : last + 1] |= flag
+    touched = memory.touched[first : last + 1]
+    batch.launch.work.asked[at.site.instruction.start].fresh += int(np.count_nonzero(touched == 0))
+    touched |= flag
     batch.traffic.sectors_requested += last + 1 - first
     batch.traffic.global_requests += 1
 
@@ -143,10 +145,12 @@ def uncounted(batch: Batch) -> Iterator[None]:
     traffic, launch = batch.traffic, batch.launch
     counted = traffic.global_read_bytes, traffic.sectors_requested, traffic.global_requests
     tally, launch.tally = launch.tally, None
+    asked, launch.work.asked = launch.work.asked, defaultdict(Asked)
     try:
         yield
     finally:
         launch.tally = tally
+        launch.work.asked = asked
         traffic.global_read_bytes, traffic.sectors_requested, traffic.global_requests = counted
 
 

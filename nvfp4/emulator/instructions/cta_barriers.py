@@ -1,7 +1,5 @@
 """bar and barrier: sync, arrive, red."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from nvfp4.emulator.errors import BarrierMisuse

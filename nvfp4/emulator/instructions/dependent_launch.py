@@ -1,7 +1,5 @@
 """griddepcontrol: when a programmatic launch and the one before it in the stream meet."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -9,10 +7,10 @@ import numpy as np
 from nvfp4.emulator.errors import EarlyAccess
 from nvfp4.emulator.instructions.access_shape import verb
 from nvfp4.emulator.instructions.action import Action, LaneSite, Site, instruction
-from nvfp4.emulator.names import short_name
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.memory import READ, WRITTEN
+from nvfp4.records.names import short_name
 
 
 class _Waits:

@@ -1,7 +1,5 @@
 """Accesses to global memory: bounds, alignment, sectors, races."""
 
-from __future__ import annotations
-
 from typing import NoReturn
 
 import numpy as np
@@ -20,9 +18,9 @@ from nvfp4.emulator.errors import (
 from nvfp4.emulator.instructions import dependent_launch
 from nvfp4.emulator.instructions.access_shape import Access, count_runs, data_of, verb
 from nvfp4.emulator.instructions.action import LaneSite, Site
-from nvfp4.emulator.instructions.outside import last_lane, note_writer, overrun
+from nvfp4.emulator.instructions.outside import overrun
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state import native, watch
+from nvfp4.emulator.state import native
 from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.global_races import FENCES, Found, GlobalRaces, Who, channels, who_left
 from nvfp4.emulator.state.group import Group
@@ -204,8 +202,9 @@ def load_by_all(batch: Batch, group: Group, access: Access, address: Array) -> l
 def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: int) -> None:
     memory, nbytes, address = batch.memory, access.nbytes, requests.address
     mark = flag | READ_LATE if flag == READ and batch.triggered else flag
+    fresh = 0
     while True:
-        bad, sectors = native.visit_global(
+        bad, sectors, first_touched = native.visit_global(
             address,
             requests.request,
             nbytes,
@@ -216,6 +215,7 @@ def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: i
             memory.touched,
             mark if access.counted else 0,
         )
+        fresh += first_touched
         if bad < 0:
             break
         # A buffer that is not known yet may hold the address.
@@ -228,14 +228,20 @@ def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: i
             _check_writable(batch, access, requests)
         if address.size:
             memory.keep_contents(int(address.min()), int(address.max()))
-        if watch.current() is not None:
-            _note_writer(batch, access, requests)
     if batch.launch.hazards:
         dependent_launch.check(batch, access.site, address, nbytes, requests.lane, flag)
     if access.counted:
         traffic = batch.traffic
         traffic.sectors_requested += sectors * requests.copies
-        traffic.global_requests += requests.copies * count_runs(requests.request)
+        count = requests.copies * count_runs(requests.request)
+        traffic.global_requests += count
+        asked = batch.launch.work.asked[access.site.instruction.start]
+        if flag == READ and access.strong and address.size:
+            first = int(batch.numbers[0]) << 32 | requests.lane(0)
+            batch.launch.work.look(access.site.instruction.start, first, address)
+        asked.requests += count
+        asked.sectors += sectors * requests.copies
+        asked.fresh += fresh
         if flag == WRITTEN:
             traffic.global_written_bytes += nbytes * lanes
         else:
@@ -246,15 +252,6 @@ def _visit(batch: Batch, access: Access, requests: Requests, flag: int, lanes: i
             batch.launch.tally.global_access(
                 instruction, nbytes, memory, requests, sectors, first, reads
             )
-
-
-def _note_writer(batch: Batch, access: Access, requests: Requests) -> None:
-    watched = watch.current()
-    assert watched is not None
-    i = last_lane(watched, requests.address, access.nbytes)
-    if i is not None:
-        at = access.site.lane(batch, requests.lane(i))
-        note_writer(watched, at, requests.address[i : i + 1], access.nbytes)
 
 
 def _check_space(batch: Batch, access: Access, requests: Requests, flag: int) -> None:

@@ -5,8 +5,6 @@ control have nothing to do, and fences only tell the race check. `discard` is ad
 data. An instruction that is not listed is still an error.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from nvfp4.emulator.instructions import access
@@ -110,5 +108,7 @@ def tcgen05(site: Site) -> Action:
 
 @instruction("wgmma")
 def wgmma(site: Site) -> Action:
-    """What else there is of Hopper's tensor cores."""
-    raise site.unsupported(f"{site.opcode} is not emulated")
+    """Hopper's tensor cores, which a B200 does not have."""
+    raise site.unsupported(
+        f"{site.opcode} is not emulated", hint="it runs on an H100 or H200 alone"
+    )

@@ -4,8 +4,6 @@ The 16 bytes of a response are in a format of our own: x, y and z of the first C
 32 bits each, and 1 if it has been cancelled.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """ld and st."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from nvfp4.emulator.instructions import access

@@ -4,8 +4,6 @@ A matrix has 8 rows of 16 bytes in shared memory; lane 8i + r holds the address 
 i. Of each matrix a lane has one 32-bit register. Source: PTX ISA, the figures of each instruction.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -10,8 +10,6 @@ float64 and rounded once; how tensor cores round on the way is not documented, s
 bits may differ where the type of the sums does not hold them exactly.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate

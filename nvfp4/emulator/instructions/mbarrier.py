@@ -1,7 +1,5 @@
 """mbarrier.*: objects in shared memory that count arrivals and bytes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

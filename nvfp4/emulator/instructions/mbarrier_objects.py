@@ -5,8 +5,6 @@ bits 0-19 arrivals still pending, 20-39 arrivals of a phase, 40-61 bytes still t
 when no arrival and no byte is pending.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

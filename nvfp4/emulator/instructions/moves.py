@@ -1,7 +1,5 @@
 """mov with packing and special registers, and conversions between address spaces."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

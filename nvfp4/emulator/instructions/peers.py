@@ -4,8 +4,6 @@ A shared address names the CTA that it belongs to, by its rank. Memory of a CTA 
 CTA's last thread has ended: who touches it has to make sure that it has not, and that it waits.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from nvfp4.emulator.errors import ExitedPeer, OutOfBounds

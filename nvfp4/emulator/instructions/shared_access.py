@@ -1,7 +1,5 @@
 """Accesses to shared memory: bounds, alignment, bank conflicts, races."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from nvfp4.emulator.errors import (
@@ -23,7 +21,6 @@ from nvfp4.emulator.state.batch import Batch
 from nvfp4.emulator.state.launch_state import Origin
 from nvfp4.emulator.state.memory import READ, SHARED_WINDOW, WRITTEN, in_window
 from nvfp4.emulator.state.tensor_pipe import TensorPipe
-from nvfp4.emulator.state.warpgroup_pipe import WarpgroupPipe
 
 _COPY = "an asynchronous copy"
 _FLAG_LOADS = frozenset(("relaxed", "acquire"))
@@ -51,7 +48,11 @@ def locate(batch: Batch, access: Access, address: Array, lanes: Array, flag: int
     request = lanes >> 5
     passes, ideal = native.bank_wavefronts(address, request, nbytes)
     traffic.bank_conflicts += passes - ideal
-    traffic.shared_requests += count_runs(request)
+    count = count_runs(request)
+    traffic.shared_requests += count
+    asked = batch.launch.work.asked[access.site.instruction.start]
+    asked.shared_requests += count
+    asked.passes += passes
     if batch.launch.tally is not None:
         instruction = access.site.instruction
         batch.launch.tally.shared_access(instruction, nbytes, address, lanes, passes, ideal)
@@ -166,23 +167,17 @@ def _record_writes(
 
 def note_overwritten(batch: Batch, site: Site, nbytes: int, offset: Array, lanes: Array) -> None:
     """Lanes, or the copy engine on their behalf, write what a tensor core may still read."""
-    pipes, warpgroups = batch.held(TensorPipe), batch.held(WarpgroupPipe)
+    pipes = batch.held(TensorPipe)
     found = None if pipes is None else pipes.overwritten(offset, nbytes, lanes)
-    if found is not None:
-        which, place = found[0], found[1].place
-        wait, hint = "a tcgen05.commit", "wait for the mbarrier that tcgen05.commit arrives at"
-    else:
-        reading = None if warpgroups is None else warpgroups.overwritten(offset, nbytes, lanes)
-        if reading is None:
-            return
-        which, place = reading
-        wait, hint = "its group", "put wgmma.wait_group, and for other warps a barrier, before it"
+    if found is None:
+        return
+    which, place = found[0], found[1].place
     address, opcode = batch.shared.address(int(offset[which])), place.site.opcode
     site.lane(batch, lanes[which]).note(
         TensorRace,
-        f"write at shared address {address:#x}, which {opcode} may still read: no wait for {wait} "
-        "behind it lies between",
-        hint,
+        f"write at shared address {address:#x}, which {opcode} may still read: no wait for a "
+        "tcgen05.commit behind it lies between",
+        "wait for the mbarrier that tcgen05.commit arrives at",
         related=[Related("it is read here", place.location())],
     )
 

@@ -5,8 +5,6 @@ The fields are those of `records.tensormap`, here counted in 32-bit words. Sourc
 tensormap.replace and tensormap.cp_fenceproxy; values have the numbers of its tables.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -94,9 +92,11 @@ def _copy_rows(  # type: ignore[no-untyped-def]
     tensor, shared: host addresses of the first row and of the box. place: the box's shared
     address plus the first row's offset in the box, what the swizzle, `mask` and `low`, works on.
     counts, tensor_steps, box_steps: rows along four outer dimensions and their distances in
-    bytes. base: sector of host address 0. Returns the sectors of all rows.
+    bytes. base: sector of host address 0. Returns the sectors of all rows, and how many of them
+    had no flag.
     """
     sectors = 0
+    fresh = 0
     start = place
     for i3 in range(counts[3]):
         for i2 in range(counts[2]):
@@ -117,6 +117,7 @@ def _copy_rows(  # type: ignore[no-untyped-def]
                         + start
                     )
                     for sector in range((far >> 5) + base, ((far + inner - 1) >> 5) + base + 1):
+                        fresh += touched[sector] == 0
                         touched[sector] |= flag
                         sectors += 1
                     for b in range(inner):
@@ -126,7 +127,7 @@ def _copy_rows(  # type: ignore[no-untyped-def]
                             store(np.uint64(shared + address), load(np.uint64(far + b), np.uint8))
                         else:
                             store(np.uint64(far + b), load(np.uint64(shared + address), np.uint8))
-    return sectors
+    return sectors, fresh
 
 
 def _four(values: list[int], fill: int) -> Array:
@@ -188,7 +189,7 @@ def _copy(at: LaneSite, tile: TensorMap, start: tuple[int, ...], offset: int, fl
         before = _rows(address, inner) if flag == WRITTEN else None
     memory, shared = at.batch.memory, at.batch.shared
     place = offset % shared.stride + shared.base
-    at.batch.traffic.sectors_requested += _copy_rows(
+    sectors, fresh = _copy_rows(
         first,
         shared.host_address + offset - place,
         place + skipped,
@@ -202,6 +203,8 @@ def _copy(at: LaneSite, tile: TensorMap, start: tuple[int, ...], offset: int, fl
         memory.sector_base(index),
         flag,
     )
+    at.batch.traffic.sectors_requested += sectors
+    at.batch.launch.work.asked[at.site.instruction.start].fresh += fresh
     if address is not None and before is None:
         note_range_read(at.batch, at.site, address, inner, at.lane)
     elif address is not None:

@@ -1,7 +1,5 @@
 """Undefined bits where they matter: what is noted of them, and where they may come from."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass

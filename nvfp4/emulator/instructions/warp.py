@@ -5,8 +5,6 @@ come to the instruction. A thread that its own mask does not name is a finding; 
 threads that execute the instruction together take part, and so does this.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

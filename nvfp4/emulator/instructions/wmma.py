@@ -4,8 +4,6 @@ Which lane has which element is unspecified, so that a kernel can only do the sa
 Here it is as for mma. Source: PTX ISA, Matrix Storage for WMMA and the instructions after it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce

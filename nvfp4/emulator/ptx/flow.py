@@ -1,7 +1,5 @@
 """Basic blocks of a flat kernel, what is live where, and what may be unset where."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Tokens of PTX, and a place in them. A dotted opcode such as `ld.global.v4.u32` is one word."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -28,7 +26,7 @@ _TOKEN = re.compile(
     | (?P<number>0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|0[xX][0-9a-fA-F]+U?|0[bB][01]+U?
         |\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\d+U?)
     | (?P<word>[%$A-Za-z_][\w$%]*(?:(?:\.|::)\w+)*)
-    | (?P<mark>[{}()\[\]<>,;:|!@+\-=*~])
+    | (?P<mark><<|>>|<=|>=|==|!=|&&|\|\||[{}()\[\]<>,;:|!@+\-=*~/&^?])
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
@@ -62,6 +60,8 @@ def tokens(text: str) -> Iterator[Token]:
 
 LINE_DIRECTIVES = {".version", ".target", ".address_size", ".loc", ".file"}
 """Which end where their arguments do."""
+
+WARP_SIZE = 32
 
 _INTEGER = re.compile(r"(0[xX][0-9a-fA-F]+|0[bB][01]+|0[0-7]*|[1-9][0-9]*)U?")
 
@@ -157,3 +157,7 @@ class Cursor:
         text = self.take().text.rstrip("U")
         # As in C, a leading zero makes a number octal.
         return int(text, 8 if re.fullmatch("0[0-7]+", text) else 0)
+
+    def count(self) -> int:
+        """Take an integer where no expression may stand, such as the size of an array."""
+        return WARP_SIZE if self.accept("WARP_SZ") else self.integer()

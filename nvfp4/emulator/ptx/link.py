@@ -298,6 +298,7 @@ class _Linker:
                 node.line,
                 node.text,
                 self.module.sources.at(node.line),
+                node.start,
             )
         )
 
@@ -350,8 +351,6 @@ class _Linker:
             return bound
         if text.startswith("%"):
             return Special(text[1:])
-        if text == "WARP_SZ":
-            return Integer(32)
         raise self.error(f"{text} is not declared")
 
     # --- calls --------------------------------------------------------------------------

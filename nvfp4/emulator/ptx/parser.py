@@ -1,11 +1,11 @@
 """Recursive descent over the tokens of a PTX module: operands, declarations, functions."""
 
-from __future__ import annotations
-
 import struct
 
 from nvfp4.emulator.errors import PtxSyntaxError
-from nvfp4.emulator.ptx.lexer import LINE_DIRECTIVES, Cursor
+from nvfp4.emulator.ptx import constants
+from nvfp4.emulator.ptx.constants import Constant
+from nvfp4.emulator.ptx.lexer import LINE_DIRECTIVES, WARP_SIZE, Cursor
 from nvfp4.emulator.ptx.syntax import (
     Address,
     Arguments,
@@ -29,7 +29,7 @@ from nvfp4.emulator.ptx.syntax import (
     Vector,
 )
 from nvfp4.emulator.ptx.types import is_type, type_bytes
-from nvfp4.emulator.source import SourceLines
+from nvfp4.records.source import SourceLines
 
 
 class OperandParser(Cursor):
@@ -41,24 +41,26 @@ class OperandParser(Cursor):
             return self.address()
         if text == "{":
             return self.vector()
-        if text == "(":
-            self.at += 1
-            items: list[Operand] = []
-            while not self.accept(")"):
-                items.append(self.operand())
-                self.accept(",")
-            return Arguments(tuple(items))
-        if text == "!":
+        if text == "!" and self.tokens[self.at + 1].kind == "word" and not self._is_constant(1):
             self.at += 1
             return Negated(Name(self.word()))
-        if self.now.kind == "word":
+        if self.now.kind == "word" and not self._is_constant():
             name = Name(self.take().text)
             if self.accept("|"):
                 return Pair(name, self.operand())
-            if self.now.text in ("+", "-"):
+            if self.now.text == "+":
                 return Sum(name.text, self.addend())
             return name
-        return self.literal()
+        return self.constant()
+
+    def arguments(self) -> Arguments:
+        """The results, or the arguments, of a call."""
+        self.expect("(")
+        items: list[Operand] = []
+        while not self.accept(")"):
+            items.append(self.operand())
+            self.accept(",")
+        return Arguments(tuple(items))
 
     def vector(self) -> Vector:
         self.expect("{")
@@ -71,13 +73,13 @@ class OperandParser(Cursor):
     def address(self) -> Address:
         self.expect("[")
         base: Name | Integer
-        if self.now.kind == "word":
+        if self.now.kind == "word" and not self._is_constant():
             base = Name(self.take().text)
         else:
-            literal = self.literal()
-            if not isinstance(literal, Integer):
+            constant = self.constant()
+            if not isinstance(constant, Integer):
                 raise self.error("an address is an integer")
-            base = literal
+            base = constant
         offset = self.addend()
         coordinates = None
         if self.accept(","):
@@ -86,39 +88,73 @@ class OperandParser(Cursor):
         return Address(base, offset, coordinates)
 
     def addend(self) -> int:
-        total = 0
-        while self.now.text in ("+", "-"):
-            sign = -1 if self.take().text == "-" else 1
-            literal = self.literal()
-            if not isinstance(literal, Integer):
-                raise self.error("an address offset is an integer")
-            total += sign * literal.value
-        return total
+        """The expression behind a name: all of what follows its `+`."""
+        if not self.accept("+"):
+            return 0
+        constant = self.constant()
+        if not isinstance(constant, Integer):
+            raise self.error("an address offset is an integer")
+        return constants.signed(constant.value)
 
-    def literal(self) -> Integer | Real:
-        sign = 1
-        while self.now.text in ("-", "+", "~"):
+    # --- constant expressions -------------------------------------------------------------
+
+    def _is_constant(self, ahead: int = 0) -> bool:
+        return self.tokens[self.at + ahead].text == "WARP_SZ"
+
+    def constant(self) -> Integer | Real:
+        """Take a constant expression."""
+        try:
+            return constants.node(self._conditional())
+        except constants.NoConstant as refusal:
+            raise self.error(str(refusal)) from None
+
+    def _conditional(self) -> Constant:
+        condition = self._binary(1)
+        if not self.accept("?"):
+            return condition
+        first = self._conditional()
+        self.expect(":")
+        return constants.chosen(condition, first, self._conditional())
+
+    def _binary(self, level: int) -> Constant:
+        """Operators that bind at least as tightly as `level`, from left to right."""
+        left = self._unary()
+        while (own := constants.LEVELS.get(self.now.text, 0)) >= level:
             mark = self.take().text
-            if mark == "~":
-                inner = self.literal()
-                if isinstance(inner, Real):
-                    raise self.error("'~' of a floating-point literal")
-                return Integer(sign * ~inner.value)
-            sign *= -1 if mark == "-" else 1
-        if self.now.kind != "number":
+            left = constants.binary(mark, left, self._binary(own + 1))
+        return left
+
+    def _unary(self) -> Constant:
+        if self.now.kind == "number":
+            return self._literal()
+        if self.now.text in ("+", "-", "!", "~"):
+            mark = self.take().text
+            return constants.unary(mark, self._unary())
+        if self.accept("WARP_SZ"):
+            return WARP_SIZE
+        if not self.accept("("):
             raise self.error(f"expected an operand, found {self.now.text or 'the end'!r}")
-        text = self.take().text
+        if self.now.text in (".s64", ".u64"):
+            type_name = self.take().text
+            self.expect(")")
+            return constants.cast(type_name, self._unary())
+        inside = self._conditional()
+        self.expect(")")
+        return inside
+
+    def _literal(self) -> Constant:
+        text = self.now.text
         if text[:2] in ("0f", "0F"):
-            bits = int(text[2:], 16)
-            return Real(bits ^ (0x80000000 if sign < 0 else 0), 32)
+            self.at += 1
+            return Real(int(text[2:], 16), 32)
         if text[:2] in ("0d", "0D"):
-            bits = int(text[2:], 16)
-            return Real(bits ^ (1 << 63 if sign < 0 else 0), 64)
+            self.at += 1
+            return Real(int(text[2:], 16), 64)
         if "." in text or ("e" in text.lower() and not text.lower().startswith("0x")):
-            (bits,) = struct.unpack("<Q", struct.pack("<d", sign * float(text)))
+            self.at += 1
+            (bits,) = struct.unpack("<Q", struct.pack("<d", float(text)))
             return Real(bits, 64)
-        self.at -= 1
-        return Integer(sign * self.integer())
+        return constants.literal(self.integer(), text.endswith("U"))
 
 
 def real_bits(literal: Real, width: int) -> int:
@@ -236,8 +272,8 @@ class ModuleParser(OperandParser):
 
     def numbers(self) -> list[int]:
         values = []
-        while self.now.kind == "number":
-            values.append(self.integer())
+        while self.now.kind == "number" or self.now.text == "WARP_SZ":
+            values.append(self.count())
             self.accept(",")
         return values
 
@@ -300,7 +336,7 @@ class ModuleParser(OperandParser):
             if self.accept("]"):
                 count = None
             else:
-                extent = self.integer()
+                extent = self.count()
                 count = extent if count is None else count * extent
                 self.expect("]")
         initial: list[tuple[int, int, int | tuple[str, int]]] = []
@@ -320,17 +356,14 @@ class ModuleParser(OperandParser):
                 offset = self.initialiser(width, offset, out)
                 self.accept(",")
             return offset
-        if self.now.kind == "word":
+        if self.now.kind == "word" and not self._is_constant():
             name = self.take().text
             if name == "generic" and self.accept("("):
                 name = self.word()
-                addend = self.addend()
                 self.expect(")")
-            else:
-                addend = self.addend()
-            out.append((offset, width, (name, addend)))
+            out.append((offset, width, (name, self.addend())))
         else:
-            literal = self.literal()
+            literal = self.constant()
             bits = literal.value if isinstance(literal, Integer) else literal.bits
             if isinstance(literal, Real) and literal.width != width * 8:
                 bits = real_bits(literal, width * 8)
@@ -410,12 +443,14 @@ class ModuleParser(OperandParser):
             guard = Guard(self.word(), negated)
         line = self.now.line
         opcode = self.word()
+        calls = opcode.partition(".")[0] == "call"
         operands: list[Operand] = []
         while self.now.text != ";":
-            operands.append(self.operand())
+            listed = calls and self.now.text == "("
+            operands.append(self.arguments() if listed else self.operand())
             if not self.accept(","):
                 break
         last = self.now
         self.expect(";")
         text = " ".join(self.text[first.start : last.start].split())
-        return Instruction(opcode, tuple(operands), guard, line, text)
+        return Instruction(opcode, tuple(operands), guard, line, text, first.start)

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from nvfp4.emulator.ptx import syntax
 from nvfp4.emulator.ptx.syntax import Integer, Real
-from nvfp4.emulator.source import SourceLine
+from nvfp4.records.source import SourceLine
 
 # The first KiB of shared memory belongs to the system on sm_90 and later.
 SHARED_BASE = 1024
@@ -103,7 +103,8 @@ Operand: TypeAlias = (
 @dataclass(frozen=True)
 class Instruction:
     """parts: the opcode split at its dots. negated: the guard is `@!p`. text: as written. source:
-    the line that it was compiled from.
+    the line that it was compiled from. start: its first character in the module's text, -1 for
+    one that stands nowhere.
     """
 
     opcode: str
@@ -114,6 +115,7 @@ class Instruction:
     line: int
     text: str
     source: SourceLine | None = None
+    start: int = -1
 
     @property
     def user(self) -> SourceLine | None:

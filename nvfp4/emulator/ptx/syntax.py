@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from nvfp4.emulator.source import SourceLines
+from nvfp4.records.source import SourceLines
 
 
 @dataclass(frozen=True)
@@ -89,13 +89,14 @@ class Guard:
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction as it is written."""
+    """One instruction as it is written. start: its first character in the module's text."""
 
     opcode: str
     operands: tuple[Operand, ...]
     guard: Guard | None
     line: int
     text: str
+    start: int = -1
 
 
 @dataclass(frozen=True)

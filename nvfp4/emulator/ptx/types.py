@@ -1,8 +1,6 @@
 """PTX types: their widths, the register classes that hold them, the NumPy dtypes of both, and views
 between register words and the lanes or values inside them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias

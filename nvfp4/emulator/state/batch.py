@@ -1,8 +1,6 @@
 """Everything that the CTAs of one batch share while they run: shared memory, barriers, and what
 instructions tell the scheduler."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar

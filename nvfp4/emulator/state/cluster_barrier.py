@@ -4,8 +4,6 @@ What a thread did before it arrived is known to those that have waited; what it 
 not. An arrival that is relaxed tells only what a fence before it has covered.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from nvfp4.emulator.ptx.types import Array

@@ -1,7 +1,5 @@
 """The clusters of a launch that have not started: they do in batches, unless they are cancelled."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from nvfp4.emulator.ptx.types import Array

@@ -1,7 +1,5 @@
 """A barrier of the CTAs of a batch: who has come, who waits, and when it opens."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

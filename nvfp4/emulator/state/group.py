@@ -8,8 +8,6 @@ number = CTA * threads + thread. A register is an array that broadcasts to the g
 - a partial group of n lanes has shape (n,), and a register is (n,) or (1,).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -79,6 +77,7 @@ class Group:
 
     __slots__ = (
         "_warp",
+        "_warps",
         "dirty",
         "excused",
         "file",
@@ -98,6 +97,7 @@ class Group:
         self.dirty = 0
         self.excused = False
         self._warp: Array | None = None
+        self._warps: Array | None = None
         if self.full:
             self.shape: tuple[int, ...] = (grid.ctas, grid.threads)
             self.warps = grid.ctas * grid.warps
@@ -117,6 +117,14 @@ class Group:
         if self._warp is None:
             self._warp = self.lanes >> 5
         return self._warp
+
+    @property
+    def each_warp(self) -> Array:
+        """Warp numbers in the batch, each once."""
+        if self._warps is None:
+            warp = self.warp
+            self._warps = warp[np.append(True, warp[1:] != warp[:-1])]
+        return self._warps
 
     @property
     def cta(self) -> Array:

@@ -1,7 +1,5 @@
 """What all batches of a launch have in common."""
 
-from __future__ import annotations
-
 import math
 import time
 from dataclasses import dataclass, field
@@ -18,7 +16,8 @@ from nvfp4.emulator.state.memory import GlobalMemory
 from nvfp4.emulator.state.order import Order
 from nvfp4.emulator.state.tally import Tally
 from nvfp4.emulator.state.under_way import Hazards
-from nvfp4.emulator.state.watch import Witness
+from nvfp4.emulator.state.witness import Witness
+from nvfp4.emulator.state.work import WorkCounter
 from nvfp4.records.launch import Dim3
 
 
@@ -50,7 +49,7 @@ class LaunchState:
     undefined_stores: by state space, the PTX line of the first store of undefined bits.
     undefined_results: the instructions, by their index, that have passed on undefined bits.
     output: what the kernel printed. fault: what has stopped the launch. tally: counts by
-    instruction, if somebody wants them.
+    instruction, if somebody wants them. work: what each warp executes.
     deadline: when to give up, began: when it was begun, both on the monotonic clock; cpu_began: on
     that of the process. witness: of a race that is looked into. not_started: clusters that wait for
     the others of the launch.
@@ -88,6 +87,7 @@ class LaunchState:
     began: float = field(default_factory=time.monotonic)
     cpu_began: float = field(default_factory=time.process_time)
     tally: Tally | None = None
+    work: WorkCounter = field(default_factory=WorkCounter)
     not_started: ClusterQueue = NONE_WAITS
 
     def whole_address(self, space: str, address: Array) -> Array:

@@ -4,8 +4,6 @@ A global address is a host address. Shared and local memory appear in the generi
 at fixed windows far above any host address.
 """
 
-from __future__ import annotations
-
 import ctypes
 from bisect import bisect_right
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ changes nothing else; -1 means no fault. Addresses reach the gather and scatter 
 after a check has placed them inside a buffer.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -75,12 +73,13 @@ def visit_global(  # type: ignore[no-untyped-def]
 
     starts, ends: sorted buffers. sector0: a buffer's first place in `touched`, where `flag` is
     or-ed in for each sector. request: lanes with equal neighbours form one request.
-    Returns (faulty lane or -1, sectors over all requests).
+    Returns (faulty lane or -1, sectors over all requests, those of them that had no flag).
     """
     seen = np.empty(32 * (2 + nbytes // 32), np.int64)
     count = 0
     highest = np.int64(-1)
     sectors = 0
+    fresh = 0
     current = np.int64(-1)
     buffers = starts.shape[0]
     hint = 0
@@ -89,7 +88,7 @@ def visit_global(  # type: ignore[no-untyped-def]
     for i in range(address.shape[0]):
         a = address[i]
         if a & mask != 0:
-            return i, sectors
+            return i, sectors, fresh
         if hint >= buffers or a < starts[hint] or a + size > ends[hint] or a + size < a:
             low, high = 0, buffers
             while low < high:
@@ -100,7 +99,7 @@ def visit_global(  # type: ignore[no-untyped-def]
                     high = middle
             hint = low - 1
             if hint < 0 or a + size > ends[hint] or a + size < a:
-                return i, sectors
+                return i, sectors, fresh
         if request[i] != current:
             current = request[i]
             count = 0
@@ -121,8 +120,9 @@ def visit_global(  # type: ignore[no-untyped-def]
             seen[count] = sector
             count += 1
             sectors += 1
+            fresh += touched[sector] == 0
             touched[sector] |= flag
-    return -1, sectors
+    return -1, sectors, fresh
 
 
 @loop

@@ -1,7 +1,5 @@
 """The order in which CTAs and warps run, and the contents of what nobody has set."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

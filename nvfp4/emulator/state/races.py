@@ -20,8 +20,6 @@ What the copy engine does is besides in another proxy than what threads do: `fen
 the latest clock of warp w that a proxy fence of any warp has covered.
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import numpy as np

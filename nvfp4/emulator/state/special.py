@@ -1,7 +1,5 @@
 """Special registers whose values do not change while a kernel runs."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@ Lines of source, not instructions, remember which bytes they have touched: an un
 hundreds of loads at one line.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any

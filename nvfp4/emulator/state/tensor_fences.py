@@ -7,8 +7,6 @@ waits acquire; a relaxed wait needs the second. Source: PTX ISA, Pipelined tcgen
 Canonical synchronization patterns.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 
 from nvfp4.emulator.ptx.types import Array

@@ -4,8 +4,6 @@ An address is lane << 16 | column. Arrays are [column, lane], so that columns li
 Source: PTX ISA, Tensor Memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

@@ -13,8 +13,6 @@ clock, or the pipe with the operation's number; 0 is nobody. Each 16 bytes of sh
 the last operation that read them.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Which swizzle the copy engine wrote each 16 bytes of shared memory with."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from nvfp4.emulator.state.batch import Batch

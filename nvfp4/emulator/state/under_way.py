@@ -5,8 +5,6 @@ griddepcontrol.wait, what that one writes may not be there yet, and may come lat
 thread writes itself. What that one reads behind its trigger, it may still have to read.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

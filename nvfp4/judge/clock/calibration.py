@@ -4,8 +4,6 @@ A GPU's bandwidth and floors are kept for an hour. They hold if the reads that w
 as long now; otherwise, and for sizes that are not known, all is measured anew.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import time
@@ -16,12 +14,12 @@ from pathlib import Path
 
 import torch
 
+from nvfp4.gpu.timing import CudaTimer, flushes
 from nvfp4.judge.clock.device_limits import DeviceLimits, measure_limits
 from nvfp4.judge.clock.reads import Read, Reads
 from nvfp4.judge.facts import driver_version
 from nvfp4.records.whole_files import write_whole
 from nvfp4.sandbox.caches import cache_root
-from nvfp4.worker.timing import CudaTimer, flushes
 
 KEPT_S = 3600.0
 

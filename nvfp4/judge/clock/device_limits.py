@@ -1,14 +1,11 @@
 """What this device can do at best: bandwidth, cost of an empty call."""
 
-import os
-import re
 import statistics
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
-from nvfp4.worker.timing import CallTimer, Flush, call_timer, contest_flush
+from nvfp4.gpu.timing import CallTimer, Flush, call_timer, contest_flush
 
 _warm_up_calls = 3
 _empty_calls = 50
@@ -26,17 +23,6 @@ class DeviceLimits:
     def floor_ns(self, nbytes: int) -> float:
         """By the bandwidth of a long read; a short one can have a higher one."""
         return nbytes / self.read_gbps + self.empty_ns
-
-
-def free_memory_bytes(device: torch.device) -> int:
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        info = Path("/proc/meminfo").read_text()
-    except OSError:
-        return int(os.sysconf("SC_PAGE_SIZE")) * int(os.sysconf("SC_PHYS_PAGES"))
-    available_kib = re.search(r"^MemAvailable:\s+(\d+)", info, re.MULTILINE)
-    return int(available_kib.group(1)) << 10 if available_kib else 0
 
 
 def measure_limits(

@@ -14,15 +14,15 @@ from itertools import islice
 import torch
 
 from nvfp4.contract.layout import layouts, total_bytes
+from nvfp4.gpu.buffers import SharedBuffers, create_buffers, output_name
+from nvfp4.gpu.device_memory import free_memory_bytes
+from nvfp4.gpu.gate import Gate
+from nvfp4.gpu.timing import CudaTimer, clean_flush, wait_until_idle
 from nvfp4.judge.cases import Case
-from nvfp4.judge.clock.device_limits import free_memory_bytes
 from nvfp4.judge.clock.timing_checks import Estimate, Stats, is_longer, refuse_longer
 from nvfp4.judge.opened_case import OpenedCase, generate, seconds_left
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.messages import AwaitQueue, CloseQueue, Done, OpenGate, OpenSet, QueueCalls
-from nvfp4.shared_memory.buffers import SharedBuffers, create_buffers, output_name
-from nvfp4.shared_memory.gate import Gate
-from nvfp4.worker.timing import CudaTimer, clean_flush, wait_until_idle
 
 few_calls, many_calls, least_calls = 56, 448, 16
 

@@ -13,9 +13,9 @@ from functools import partial
 
 import torch
 
+from nvfp4.gpu.timing import CudaTimer
 from nvfp4.records.launch import Dim3
 from nvfp4.retarget.driver import installed_driver
-from nvfp4.worker.timing import CudaTimer
 
 _buffer_bytes = 1 << 30
 _rounds, _best, _best_rounds = 2, 2, 8

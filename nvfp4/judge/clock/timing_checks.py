@@ -5,10 +5,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nvfp4.gpu.timing import CallTime
 from nvfp4.judge.clock.device_limits import DeviceLimits
 from nvfp4.judge.submission_process import SubmissionFailed
 from nvfp4.records.messages import Called
-from nvfp4.worker.timing import CallTime
 
 floor_tolerance = 0.85
 """A mean below this share of the floor is impossible; the rest is the floor's own error."""

@@ -8,54 +8,25 @@ Argument = int | float | str | list[int]
 texts: dict[str, str] = {
     "output.unwritten": "c was not written: {elements} elements hold what c held before",
     "output.added": "c += instead of c =: the result is added to what c held before",
-    "output.factor": "every result is {factor} times what it must be",
-    "output.rounded": "the result is rounded to {dtype} on its way",
     "output.carried_batches": "the accumulator is not cleared between batches: batch b holds the "
     "sum of batches 0 to b",
-    "output.carried_rows": "the accumulator is not cleared between rows: a row also holds the sums "
-    "of the rows {rows} before it, as far as row % {every} goes back",
     "places.rows": "right values stand in wrong rows: c[i] holds {source}",
     "places.batches": "results stand in the wrong batch: {moves}",
-    "places.rows_of_batch": "right values stand in wrong places: c[i, 0, b] holds {source} of "
-    "batch {batch}",
-    "places.transposed": "right values stand in wrong places: c is written as if it were stored "
-    "[m, l], it is stored [l, m]",
     "nibbles.swapped": "the nibbles of a (or of b) are swapped: element 2i stands in the low "
     "nibble",
     "nibbles.high_skipped": "high nibbles are skipped",
     "nibbles.low_skipped": "low nibbles are skipped",
     "nibbles.halves": "low nibbles of {operand} are taken for the first and high nibbles for the "
     "second half of every {elements} elements: elements 2i and 2i + 1 share a byte",
-    "fp4.sign": "the sign of {operand}'s FP4 values is ignored",
-    "fp4.format": "FP4 values of {operand} are read as {format}, not as E2M1",
-    "scales.sign": "the sign of {operand} is ignored",
-    "scales.subnormals": "subnormal scales are read as zero",
-    "scales.format": "{operand} is read as {format}, not as E4M3",
-    "scales.missing": "{operand} left out",
-    "scales.twice": "{operand} applied twice",
     "scales.other": "the scales of {instead} are used for {operand}",
-    "scales.coarse": "one value of {operand} is used for {elements} elements: each 16 have their "
-    "own",
     "scales.plain_as_permuted": "{operand} is the unpermuted tensor but is read with the permuted "
     "index",
     "scales.permuted_as_plain": "{operand} is read as if it were unpermuted",
-    "scales.permuted_index": "{operand} is read with a wrong index: {mistake}",
     "scales.shift": "{what}",
-    "operands.shift": "{operand}: element k takes the value of element {place}",
-    "batches.first": "every batch reads {operand} of batch 0",
-    "batches.unpadded": "{operand} is read as if it had one row a batch: it is padded to 128 rows",
-    "rows.other": "row {row} of {operand} is read in place of row 0",
     "k.tail_dropped": "the sum ends at element {first}: {what}",
-    "k.head_dropped": "the sum begins at element {first}: elements before it are missing",
-    "k.tail_twice": "elements from {first} on are counted twice",
-    "k.head_twice": "elements before {first} are counted twice",
     "k.dropped": "k blocks {blocks} of 16 elements are missing from the sum",
     "k.twice": "k blocks {blocks} of 16 elements are counted twice",
-    "k.miscounted": "k blocks are miscounted: {what}",
     "k.share_alone": "{what}",
-    "k.share_missing": "elements k with k // {elements} % {shares} == {share} are missing from the "
-    "sum",
-    "k.share_twice": "elements k with k // {elements} % {shares} == {share} are counted twice",
     "precision.float16": "{what}",
 }
 """By code, with the arguments to fill in. ``what`` and the like are for people only; the arguments

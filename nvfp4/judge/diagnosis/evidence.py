@@ -1,7 +1,5 @@
 """Wrong elements, and how well a hypothesis explains them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The inputs of a wrong call as bytes and as numbers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,13 +23,8 @@ def unpacked(packed: Array) -> Array:
     return _pairs[packed].reshape(*packed.shape[:-1], -1)
 
 
-def codes_of(packed: Array) -> Array:
-    """FP4 bytes uint8 [..., k//2] as codes uint8 [..., k]."""
-    return np.stack([packed & 15, packed >> 4], axis=-1).reshape(*packed.shape[:-1], -1)
-
-
 def packed_of(codes: Array) -> Array:
-    """The inverse of ``codes_of``."""
+    """Codes uint8 [..., k] as FP4 bytes uint8 [..., k//2]."""
     return np.ascontiguousarray(codes[..., ::2] | (codes[..., 1::2] << 4))
 
 

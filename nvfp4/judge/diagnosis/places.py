@@ -1,7 +1,5 @@
 """Right values in wrong places."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -18,20 +16,10 @@ RowMap = Callable[[Array], Array]
 
 def from_places(mismatch: Mismatch) -> Iterator[Hypothesis]:
     """Hypotheses by which c[i, 0, b] holds what belongs to another row or batch."""
-    want = mismatch.want
-    m, l = want.shape
-    if l > 1:
+    if mismatch.want.shape[1] > 1:
         yield from _batches(mismatch)
-        if m > 1:
-            flat = want.reshape(-1)  # as [m, l], while the storage is [l, m]
-            yield Hypothesis(cause("places.transposed"), lambda batch, rows: flat[batch * m + rows])
-    sources = range(l)
-    for source, name, rows_of in _promising(mismatch):
-        same = source is None
-        for other in [None] if same else sources:
-            if other is not None and other != source:
-                continue
-            yield _moved(want, rows_of, name, other)
+    for name, rows_of in _promising(mismatch):
+        yield _moved(mismatch.want, rows_of, name)
 
 
 def tried(m: int, l: int) -> int:
@@ -39,18 +27,15 @@ def tried(m: int, l: int) -> int:
     return (3 * m + 200) * (l + 1)
 
 
-def _moved(want: Array, rows_of: RowMap, name: str, source: int | None) -> Hypothesis:
+def _moved(want: Array, rows_of: RowMap, name: str) -> Hypothesis:
     m, _ = want.shape
 
     def predict(batch: int, rows: Array) -> Array:
         places = rows_of(rows)
         inside = (places >= 0) & (places < m)
-        values = want[np.where(inside, places, 0), batch if source is None else source]
-        return np.where(inside, values, np.nan)
+        return np.where(inside, want[np.where(inside, places, 0), batch], np.nan)
 
-    if source is None:
-        return Hypothesis(cause("places.rows", source=name), predict)
-    return Hypothesis(cause("places.rows_of_batch", source=name, batch=source), predict)
+    return Hypothesis(cause("places.rows", source=name), predict)
 
 
 def _batches(mismatch: Mismatch) -> Iterator[Hypothesis]:
@@ -70,26 +55,22 @@ def _batches(mismatch: Mismatch) -> Iterator[Hypothesis]:
         )
 
 
-def _promising(mismatch: Mismatch) -> Iterator[tuple[int | None, str, RowMap]]:
-    """Maps of rows that explain a sample of wrong elements. The first is None where a row comes
-    from its own batch, else that other batch."""
-    m, l = mismatch.want.shape
+def _promising(mismatch: Mismatch) -> Iterator[tuple[str, RowMap]]:
+    """Maps of rows that explain a sample of wrong elements."""
+    m, _ = mismatch.want.shape
     places = [(batch, row) for batch, rows in mismatch.quick(_sampled) for row in rows.tolist()]
     batches, rows = (np.array(each) for each in zip(*places, strict=True))
-    values = mismatch.got[rows, batches]
-    for other in (None, *range(l)) if l > 1 else (None,):
-        columns = mismatch.want[:, batches if other is None else np.full_like(batches, other)]
-        # Where among all rows each value could come from: bool [rows of c, elements].
-        fits = agrees(values[None, :], columns)
-        if fits.any(axis=0).mean() < _good_share:
-            continue
-        number = np.arange(rows.size)
-        for name, rows_of in _maps(m, rows, fits):
-            source = rows_of(rows)
-            inside = (source >= 0) & (source < m)
-            hit = fits[np.where(inside, source, 0), number] & inside
-            if hit.mean() >= _good_share:
-                yield other, name, rows_of
+    # Where among all rows each value could come from: bool [rows of c, elements].
+    fits = agrees(mismatch.got[rows, batches][None, :], mismatch.want[:, batches])
+    if fits.any(axis=0).mean() < _good_share:
+        return
+    number = np.arange(rows.size)
+    for name, rows_of in _maps(m, rows, fits):
+        source = rows_of(rows)
+        inside = (source >= 0) & (source < m)
+        hit = fits[np.where(inside, source, 0), number] & inside
+        if hit.mean() >= _good_share:
+            yield name, rows_of
 
 
 def _maps(m: int, rows: Array, fits: Array) -> Iterator[tuple[str, RowMap]]:

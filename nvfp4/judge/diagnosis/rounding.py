@@ -1,7 +1,5 @@
 """Small errors: sums in float16, recognised by how large their errors are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

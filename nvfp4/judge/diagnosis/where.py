@@ -1,7 +1,5 @@
 """Where an output is wrong, in a few words."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

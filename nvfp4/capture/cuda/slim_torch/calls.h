@@ -3,7 +3,7 @@
 #pragma once
 
 #include <slim_torch/convert.h>
-#include <slim_torch/indexing.h>
+#include <slim_torch/tensor.h>
 #include <slim_torch/python.h>
 
 namespace slim {

@@ -287,16 +287,6 @@ Tensor Tensor::select(int64_t dim, int64_t index) const
     TENSOR(method(*this, "select", dim, index))
 Tensor Tensor::narrow(int64_t dim, int64_t start, int64_t length) const
     TENSOR(method(*this, "narrow", dim, start, length))
-Tensor Tensor::index_select(int64_t dim, const Tensor& index) const
-    TENSOR(method(*this, "index_select", dim, index))
-Tensor Tensor::flip(IntArrayRef dims) const TENSOR(method(*this, "flip", dims))
-std::vector<Tensor> Tensor::chunk(int64_t chunks, int64_t dim) const
-    METHOD(to_tensors, method(*this, "chunk", chunks, dim))
-std::vector<Tensor> Tensor::split(int64_t split_size, int64_t dim) const
-    METHOD(to_tensors, method(*this, "split", split_size, dim))
-std::vector<Tensor> Tensor::unbind(int64_t dim) const
-    METHOD(to_tensors, method(*this, "unbind", dim))
-
 Tensor Tensor::operator[](int64_t index) const { return select(0, index); }
 Tensor Tensor::operator[](const Scalar& index) const {
   TORCH_CHECK_INDEX(index.isIntegral(false), "Can only index tensors with integral scalars");

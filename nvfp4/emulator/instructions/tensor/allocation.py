@@ -1,7 +1,5 @@
 """tcgen05.alloc, dealloc and relinquish_alloc_permit: by a warp."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import NoReturn
 

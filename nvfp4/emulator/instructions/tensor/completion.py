@@ -1,7 +1,5 @@
 """tcgen05.commit and tcgen05.fence: when the tensor pipe is done, and who may rely on it."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,14 +1,11 @@
-"""tcgen05.cp and shift: the tensor pipe copies shared memory to tensor memory, and moves lanes.
+"""tcgen05.cp: the tensor pipe copies shared memory to tensor memory.
 
 A row of the source is 16 or 32 bytes that a descriptor leads to. Narrow elements are widened to
 bytes on the way: 4 bits go to bits 2-5, 6 bits to bits 0-5. Source: PTX ISA, tcgen05.cp, and
 Optional Decompression.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -29,7 +26,7 @@ from nvfp4.emulator.instructions.tensor.sources import source_of
 from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Execution
-from nvfp4.emulator.state.tensor_memory import LANES, CtaTensorMemory, split_address
+from nvfp4.emulator.state.tensor_memory import LANES, split_address
 
 _LANES_32 = np.arange(32)
 
@@ -154,43 +151,3 @@ def _widened(rows: Array, widening: str | None) -> Array:
         groups = bits.reshape(*chunks.shape[:2], 16, 6)
         wide = np.packbits(groups, axis=-1, bitorder="little")
     return np.ascontiguousarray(wide.reshape(rows.shape[0], -1)).astype(np.uint8)
-
-
-_SHIFTED_COLUMNS = 8
-
-
-@instruction("tcgen05.shift")
-def shift(site: Site) -> Action:
-    """tcgen05.shift.cta_group.down [taddr]: of 32 lanes and 8 columns, each lane but the last gets
-    the next one's words. cp.4x256b fills the last."""
-    group = group_of(site)
-    site.only("shift", *GROUPS, "down")
-    site.takes(1)
-
-    def run(ex: Execution, target: Array) -> None:
-        for at, (address,) in issuing_lanes(site, ex, (target,)):
-            lane, column = split_address(address)
-            if lane % 32 or lane >= LANES:
-                at.fault(
-                    TensorMemoryFault,
-                    f"shift of tensor memory from lane {lane}",
-                    "a multiple of 32",
-                )
-            rows, pipes = use(at, group), pipes_of(at)
-            require_columns(at, "shift", column, _SHIFTED_COLUMNS, rows)
-            number = pipes.issue(at.lane, at)
-            columns, lanes = slice(column, column + _SHIFTED_COLUMNS), np.arange(lane, lane + 32)
-            if at.batch.shared.checked:
-                for row in rows:
-                    found = pipes.note_pipe(at.lane, row, number, columns, lanes, writes=True)
-                    note_conflict(at, "shift", address, found)
-            memories = [tensor_memory(at, row) for row in rows]
-            pipes.submit(at.lane, partial(_move_down, memories, columns, lane))
-
-    return Action("copy", [Operand(site.memory(0), "b64")], [], run)
-
-
-def _move_down(memories: list[CtaTensorMemory], columns: slice, lane: int) -> None:
-    for memory in memories:
-        for array in (memory.words, memory.defined):
-            array[columns, lane : lane + 31] = array[columns, lane + 1 : lane + 32].copy()

@@ -6,8 +6,6 @@ them bits 4-5 and 29-30 select bytes of the scales of b and a, 23 is the scales'
 128, and 31 K of FP4 (96 if set). Source: PTX ISA, Instruction descriptor.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 _FLOAT = {0: "f16", 1: "bf16"}
@@ -32,7 +30,6 @@ KINDS = tuple(_TYPES)
 DEPTH_BYTES = 32
 """Of a row of a or b in one instruction, whatever the kind."""
 _DEPTHS = {"f16": 16, "tf32": 8, "mxf4": 64, "mxf4nvf4": 64}
-_WS_COLUMNS = (64, 128, 256)
 
 
 @dataclass(frozen=True)
@@ -89,9 +86,7 @@ class NotEmulated(Exception):
     """A descriptor for something that the hardware has and the emulator has not; in words."""
 
 
-def decode(
-    bits: int, kind: str, scale_vector: int | None, ws: bool, group: int
-) -> InstructionDescriptor:
+def decode(bits: int, kind: str, scale_vector: int | None, group: int) -> InstructionDescriptor:
     """Take a descriptor apart. scale_vector: scales a row in one instruction, None without block
     scales. group: CTAs that execute it together. Raises Contradiction and NotEmulated."""
 
@@ -127,9 +122,7 @@ def decode(
         )
         if found.saturates and kind != "i8":
             raise Contradiction(f"it saturates (bit 3), which kind::{kind} does not")
-        reserved = field(6, 1) or field(23, 1) or field(29, 1) or (field(30, 2) and not ws)
-        if ws and field(30, 2):
-            raise NotEmulated("the reuse of shifted b (bits 30-31 of the instruction descriptor)")
+        reserved = field(6, 1) or field(23, 1) or field(29, 1) or field(30, 2)
     else:
         if four_bits and field(31, 1):
             raise NotEmulated("K = 96 (bit 31 of the instruction descriptor), which sm_103a has")
@@ -145,7 +138,7 @@ def decode(
         _check_scales(found, scale_vector)
     if reserved:
         raise Contradiction(f"reserved bits of {bits:#010x} are not 0")
-    _check_shape(found, ws, group)
+    _check_shape(found, group)
     return found
 
 
@@ -162,15 +155,12 @@ def _check_scales(found: InstructionDescriptor, scale_vector: int) -> None:
             )
 
 
-def _check_shape(found: InstructionDescriptor, ws: bool, group: int) -> None:
+def _check_shape(found: InstructionDescriptor, group: int) -> None:
     rows, columns = found.rows, found.columns
     if group == 2:
         step = 32 if found.kind == "i8" else 16
         right = rows in (128, 256) and step <= columns <= 256 and columns % step == 0
         shapes = f"M = 128, 256 and N = {step}, {2 * step}, ... 256"
-    elif ws:
-        right = rows in (32, 64, 128) and columns in _WS_COLUMNS
-        shapes = "M = 32, 64, 128 and N = 64, 128, 256"
     elif found.kind in BLOCK_SCALED:
         right = rows == 128 and 8 <= columns <= 256
         shapes = "M = 128 and N = 8, 16, ... 256"

@@ -1,7 +1,5 @@
 """What instructions on tensor memory have in common: who issues them, and what it may touch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 import numpy as np

@@ -5,8 +5,6 @@ relative to them, as hardware does. Source: PTX ISA, Data Movement Shape; CUTLAS
 the fragments, which the manual has as figures.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -10,8 +10,6 @@ bytes of K. M- or N-major, a chunk holds neighbours along M or N, and 8 chunks a
 each other.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -100,15 +98,6 @@ def decode(bits: int) -> MatrixDescriptor:
         reserved=field(53, 8),
         swizzle=field(61, 3),
     )
-
-
-_HOPPER_SWIZZLES = (0, 2, 4, 6)
-
-
-def from_hopper(bits: int) -> int:
-    """A descriptor of wgmma as one of tcgen05: it has its swizzle in bits 62-63 and no version."""
-    kept = bits & (0x3FFF << 32 | 0x3FFF << 16 | 0x3FFF | 7 << 49)
-    return kept | _VERSION << 46 | _HOPPER_SWIZZLES[bits >> 62 & 3] << 61
 
 
 @lru_cache(maxsize=512)

@@ -1,16 +1,13 @@
 """tcgen05.mma: d = a * b + d, with d in tensor memory, b and mostly a in shared memory.
 
-Row m of d is lane m; with M = 64 the rows are lanes 0-15 of each 32, and weight stationary (.ws)
-halves or quarters of N lie in further lanes. Columns are columns. Scales of row m stand in lane m %
-32 of column m / 32, in each group of 32 lanes. Source: PTX ISA, Data Path Layout Organization, and
-Block Scaling.
+Row m of d is lane m; with M = 64 the rows are lanes 0-15 of each 32. Columns are columns. Scales of
+row m stand in lane m % 32 of column m / 32, in each group of 32 lanes. Source: PTX ISA, Data Path
+Layout Organization, and Block Scaling.
 
 Of a pair, the CTA with the even rank has the first half of the rows of a, its scales and d, and of
 the columns of b, the other one the second; both have all scales of b. With M = 128, the second half
 of d's columns lies in lanes 64-127.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -51,7 +48,6 @@ from nvfp4.emulator.instructions.tensor.issue import (
 from nvfp4.emulator.instructions.tensor.sources import Source, source_of
 from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.program import Memory, OperandList
-from nvfp4.emulator.ptx.syntax import Integer
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Execution
 from nvfp4.emulator.state.launch_state import Origin
@@ -63,7 +59,7 @@ _SCALE_ADDRESS = 0x3FFFFFFF
 _SCALE_VECTORS = {"scale_vec::1X": 1, "scale_vec::2X": 2, "scale_vec::4X": 4}
 _COLLECTORS = tuple(
     f"collector::{buffer}::{use}"
-    for buffer in ("a", "b0", "b1", "b2", "b3")
+    for buffer in ("a",)
     for use in ("fill", "use", "lastuse", "discard")
 )
 _SCALE_COLUMNS = 2
@@ -74,22 +70,20 @@ _SCALE_COLUMNS = 2
 class _Form:
     """What the opcode and the operands say. group: CTAs that execute it. scale_vector: scales of a
     row, None without. a_inside: whether a is in tensor memory. mask, accumulate: which operands
-    they are, -1 where there is no mask. d_shift: d is divided by 2 to this power first."""
+    they are, -1 where there is no mask."""
 
     group: int
     kind: str
-    ws: bool
     scale_vector: int | None
     a_inside: bool
     mask: int
     accumulate: int
-    d_shift: int = 0
 
 
 @instruction("tcgen05.mma")
 def multiply(site: Site) -> Action:
-    """tcgen05.mma{.ws}.cta_group.kind{.block_scale{.scale}}{.collector} [d], a, b, idesc{, [scales
-    of a], [scales of b]}{, {disabled lanes}}, enable-input-d{, scale-input-d}."""
+    """tcgen05.mma.cta_group.kind{.block_scale{.scale}}{.collector} [d], a, b, idesc{, [scales
+    of a], [scales of b]}{, {disabled lanes}}, enable-input-d."""
     form = _form(site)
     scaled = form.scale_vector is not None
 
@@ -117,41 +111,34 @@ def multiply(site: Site) -> Action:
 def _form(site: Site) -> _Form:
     """Raises UnsupportedInstruction."""
     parts = site.parts
-    for refused, what in (("sp", "sparse matrices"), ("ashift", "a shifted a")):
+    for refused, what in (
+        ("sp", "sparse matrices"),
+        ("ashift", "a shifted a"),
+        ("ws", "stationary weights"),
+    ):
         if refused in parts:
             raise site.unsupported(f"{site.opcode}: {what} are not emulated")
     kinds = [part[6:] for part in parts if part.startswith("kind::")]
     scaled = "block_scale" in parts
     if len(kinds) != 1 or kinds[0] not in KINDS or scaled != (kinds[0] in BLOCK_SCALED):
         raise site.unsupported(f"{site.opcode}: this kind of product is not emulated")
-    kind, ws, group = kinds[0], "ws" in parts, group_of(site)
-    if ws and group > 1:
-        raise site.unsupported(f"{site.opcode}: .ws has cta_group::1 only")
+    kind, group = kinds[0], group_of(site)
     site.only(
-        "mma", "ws", *GROUPS, f"kind::{kind}", "block_scale", "block16", "block32",
+        "mma", *GROUPS, f"kind::{kind}", "block_scale", "block16", "block32",
         *_SCALE_VECTORS, *_COLLECTORS,
     )  # fmt: skip
     site.takes(5, 7)
     a_inside = isinstance(site.operands[1], Memory)
     if scaled:
         site.takes(7)
-        return _Form(group, kind, ws, _scale_vector(site, kind), a_inside, -1, 6)
+        return _Form(group, kind, _scale_vector(site, kind), a_inside, -1, 6)
     masked = isinstance(site.operands[4], OperandList)
     accumulate = 4 + masked
-    left = len(site.operands) - accumulate - 1
-    if left > 1 or left < 0:
+    if len(site.operands) != accumulate + 1:
         raise site.unsupported(f"{site.opcode}: these operands are not emulated")
-    if left and ws:
-        raise site.unsupported(f"{site.opcode}: a mask of zero columns is not emulated")
     if masked and len(site.items(4)) != 4 * group:
         raise site.unsupported(f"{site.opcode} takes {4 * group} words of disabled lanes")
-    d_shift = 0
-    if left:
-        operand = site.operands[-1]
-        if not isinstance(operand, Integer) or kind not in ("f16", "tf32"):
-            raise site.unsupported(f"{site.opcode}: this scale of d is not emulated")
-        d_shift = operand.value
-    return _Form(group, kind, ws, None, a_inside, 4 if masked else -1, accumulate, d_shift)
+    return _Form(group, kind, None, a_inside, 4 if masked else -1, accumulate)
 
 
 def _scale_vector(site: Site, kind: str) -> int:
@@ -189,11 +176,11 @@ class _Plan:
 @lru_cache(maxsize=2048)
 def _plan(form: _Form, bits: int, d: int, a: int, scales: tuple[int, int] | None) -> _Plan:
     """Look at the operands but for matrices in shared memory. Raises Contradiction, NotEmulated."""
-    shape = instruction_descriptor.decode(bits, form.kind, form.scale_vector, form.ws, form.group)
+    shape = instruction_descriptor.decode(bits, form.kind, form.scale_vector, form.group)
     own_rows, pair = shape.rows // form.group, form.group > 1
     lane, column = split_address(d)
     a_lane, a_column = split_address(a) if form.a_inside else (0, 0)
-    halves = shape.rows == 64 and not form.ws
+    halves = shape.rows == 64
     if pair and own_rows < LANES and (form.a_inside or scales is not None):
         what = "a in tensor memory" if form.a_inside else "block scales"
         return _Plan(shape, problem=(None, f"{what} with M = {shape.rows} of a pair"))
@@ -205,11 +192,9 @@ def _plan(form: _Form, bits: int, d: int, a: int, scales: tuple[int, int] | None
     if halves and form.a_inside and lane != a_lane:
         what = "a and d of M = 64 begin at different lanes of tensor memory"
         return _Plan(shape, problem=(TensorMemoryFault, what))
-    if form.a_inside and form.ws and shape.rows < LANES:
-        return _Plan(shape, problem=(None, f"a in tensor memory with M = {shape.rows}"))
     if form.a_inside and shape.transpose_a:
         return _Plan(shape, problem=(TensorDescriptorFault, "a in tensor memory is transposed"))
-    parts = LANES // own_rows if form.ws or pair else 1
+    parts = LANES // own_rows if pair else 1
     spans = tuple(_spans(own_rows, shape.columns, parts, lane, column))
     columns = [("d", place.start, place.stop - place.start) for place, _, _ in spans]
     if form.a_inside:
@@ -424,8 +409,7 @@ class _Product:
             return fused_dots.integer_dots(a, b, c, shape.saturates)
         types = shape.a, shape.b
         if scales is None:
-            half, by = shape.d == "f16", self.form.d_shift
-            return fused_dots.dots(a, b, types, c, half, negate=negate, c_shift=by)
+            return fused_dots.dots(a, b, types, c, shape.d == "f16", negate=negate)
         if shape.kind == "mxf8f6f4":
             rows = (scales[0][:, 0], scales[1][:, 0])
             return fused_dots.dots(a, b, types, c, False, rows, negate)

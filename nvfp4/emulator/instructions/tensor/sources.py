@@ -1,7 +1,5 @@
 """Matrices in shared memory as tensor cores read them, by a descriptor: checks and bytes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -117,14 +115,6 @@ def source_of(
     """A matrix of a CTA that operation `number` of the pipe reads, with a shape as of `plan_of`.
     Faults where its descriptor is wrong or leads outside the CTA's shared memory; notes other
     misuse."""
-    plan = plan_at(at, bits, name, shape, is_tf32)
-    return read_by(at, plan, row, number, name, pipes_of(at).reads)
-
-
-def plan_at(
-    at: LaneSite, bits: int, name: str, shape: tuple[int, int, bool, int], is_tf32: bool
-) -> Plan:
-    """Where a descriptor leads; faults where it is wrong."""
     shared = at.batch.shared
     plan = plan_of(bits, name, shape, is_tf32, shared.base, shared.size)
     if plan.problem is not None:
@@ -134,15 +124,9 @@ def plan_at(
                 f"{at.site.opcode}: {message} of a matrix descriptor is not emulated"
             )
         at.fault(kind, message, hint)
-    return plan
-
-
-def read_by(at: LaneSite, plan: Plan, row: int, number: int, name: str, reads: Array) -> Source:
-    """A matrix of a CTA that an operation reads, which leaves its number in `reads`."""
-    shared = at.batch.shared
     at.batch.traffic.shared_bytes_read += plan.offsets.size * CHUNK
     start = row * shared.stride
-    defined = _defined(at, plan, start, number, name, reads) if shared.checked else None
+    defined = _defined(at, plan, start, number, name) if shared.checked else None
     return Source(at, plan, start, defined)
 
 
@@ -190,9 +174,7 @@ def _note_chunks(  # type: ignore[no-untyped-def]
     return first, kind, other, mismatch, some
 
 
-def _defined(
-    at: LaneSite, plan: Plan, start: int, number: int, name: str, reads: Array
-) -> Array | None:
+def _defined(at: LaneSite, plan: Plan, start: int, number: int, name: str) -> Array | None:
     """Note what a read of a matrix does wrong; which rows are defined, None for all."""
     shared, threads = at.batch.shared, at.batch.clusters.threads
     cluster, thread = divmod(at.lane, threads)
@@ -206,7 +188,7 @@ def _defined(
         offsets, start, thread, threads, shared.clocks.known[cluster],
         shared.clocks.fenced[cluster],
         shared.writers, at.batch.kept(TileSwizzles).width, plan.descriptor.tile_swizzle,
-        reads, number, unset
+        pipes_of(at).reads, number, unset
     )  # fmt: skip
     if mismatch >= 0:
         _note_swizzle(at, plan.descriptor, int(mismatch), name)

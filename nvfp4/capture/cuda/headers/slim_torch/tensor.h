@@ -33,9 +33,6 @@ template <typename T>
 struct DefaultPtrTraits;
 template <typename T, size_t N, template <typename U> class PtrTraits, typename index_t>
 class GenericPackedTensorAccessor;
-namespace indexing {
-class TensorIndex;
-}
 
 class Tensor {
  public:
@@ -152,17 +149,6 @@ class Tensor {
   Tensor operator[](const Scalar& index) const;
   Tensor operator[](const Tensor& index) const;
   Tensor operator[](int64_t index) const;
-  Tensor index(ArrayRef<indexing::TensorIndex> indices) const;
-  Tensor index(std::initializer_list<indexing::TensorIndex> indices) const;
-  Tensor& index_put_(ArrayRef<indexing::TensorIndex> indices, const Tensor& values);
-  Tensor& index_put_(ArrayRef<indexing::TensorIndex> indices, const Scalar& value);
-  Tensor& index_put_(std::initializer_list<indexing::TensorIndex> indices, const Tensor& values);
-  Tensor& index_put_(std::initializer_list<indexing::TensorIndex> indices, const Scalar& value);
-  Tensor index_select(int64_t dim, const Tensor& index) const;
-  Tensor flip(IntArrayRef dims) const;
-  std::vector<Tensor> chunk(int64_t chunks, int64_t dim = 0) const;
-  std::vector<Tensor> split(int64_t split_size, int64_t dim = 0) const;
-  std::vector<Tensor> unbind(int64_t dim = 0) const;
 
   // Copies and conversions.
   Tensor to(
@@ -192,67 +178,6 @@ class Tensor {
   Tensor& copy_(const Tensor& source, bool non_blocking = false) const;
   Tensor& resize_(IntArrayRef size) const;
 
-  // Arithmetic and reductions.
-#define UNARY(name) Tensor name() const;
-#define UNARY_IN_PLACE(name) \
-  Tensor name() const;       \
-  Tensor& name##_() const;
-#define BINARY_IN_PLACE(name)              \
-  Tensor name(const Tensor& other) const;  \
-  Tensor name(const Scalar& other) const;  \
-  Tensor& name##_(const Tensor& other) const; \
-  Tensor& name##_(const Scalar& other) const;
-#define TENSORS(name) Tensor name(const Tensor& other) const;
-#include "ops.def"
-#undef UNARY
-#undef UNARY_IN_PLACE
-#undef BINARY_IN_PLACE
-#undef TENSORS
-  Tensor add(const Tensor& other, const Scalar& alpha = 1) const;
-  Tensor add(const Scalar& other, const Scalar& alpha = 1) const;
-  Tensor& add_(const Tensor& other, const Scalar& alpha = 1) const;
-  Tensor& add_(const Scalar& other, const Scalar& alpha = 1) const;
-  Tensor sub(const Tensor& other, const Scalar& alpha = 1) const;
-  Tensor sub(const Scalar& other, const Scalar& alpha = 1) const;
-  Tensor& sub_(const Tensor& other, const Scalar& alpha = 1) const;
-  Tensor& sub_(const Scalar& other, const Scalar& alpha = 1) const;
-  Tensor clamp(
-      const std::optional<Scalar>& min, const std::optional<Scalar>& max = std::nullopt) const;
-  Tensor& clamp_(
-      const std::optional<Scalar>& min, const std::optional<Scalar>& max = std::nullopt) const;
-  Tensor sum(std::optional<ScalarType> dtype = std::nullopt) const;
-  Tensor sum(
-      IntArrayRef dim, bool keepdim = false, std::optional<ScalarType> dtype = std::nullopt) const;
-  Tensor mean(std::optional<ScalarType> dtype = std::nullopt) const;
-  Tensor mean(
-      IntArrayRef dim, bool keepdim = false, std::optional<ScalarType> dtype = std::nullopt) const;
-  Tensor max() const;
-  Tensor min() const;
-  std::tuple<Tensor, Tensor> max(int64_t dim, bool keepdim = false) const;
-  std::tuple<Tensor, Tensor> min(int64_t dim, bool keepdim = false) const;
-  Tensor amax(IntArrayRef dim = {}, bool keepdim = false) const;
-  Tensor amin(IntArrayRef dim = {}, bool keepdim = false) const;
-  Tensor any() const;
-  Tensor all() const;
-  Tensor argmax(std::optional<int64_t> dim = std::nullopt, bool keepdim = false) const;
-  Tensor argmin(std::optional<int64_t> dim = std::nullopt, bool keepdim = false) const;
-  Tensor cumsum(int64_t dim, std::optional<ScalarType> dtype = std::nullopt) const;
-  Tensor softmax(int64_t dim, std::optional<ScalarType> dtype = std::nullopt) const;
-  bool equal(const Tensor& other) const;
-  bool allclose(
-      const Tensor& other, double rtol = 1e-05, double atol = 1e-08, bool equal_nan = false) const;
-
-  Tensor operator-() const { return neg(); }
-  Tensor operator~() const { return bitwise_not(); }
-  Tensor& operator+=(const Tensor& other) { return add_(other); }
-  Tensor& operator+=(const Scalar& other) { return add_(other); }
-  Tensor& operator-=(const Tensor& other) { return sub_(other); }
-  Tensor& operator-=(const Scalar& other) { return sub_(other); }
-  Tensor& operator*=(const Tensor& other) { return mul_(other); }
-  Tensor& operator*=(const Scalar& other) { return mul_(other); }
-  Tensor& operator/=(const Tensor& other) { return div_(other); }
-  Tensor& operator/=(const Scalar& other) { return div_(other); }
-
   // Not of torch: from and to Python. object() is borrowed, null when undefined.
   static Tensor slim_wrap(_object* borrowed);
   _object* slim_object() const;
@@ -279,4 +204,3 @@ namespace torch {
 using at::Tensor;
 using at::TensorList;
 }  // namespace torch
-

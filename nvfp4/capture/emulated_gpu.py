@@ -1,0 +1,373 @@
+"""The GPU that launches go to: the executor, another process, which has all device memory.
+
+This process has the addresses. Contents come when host code reads them, and what host code sets
+goes with the next launch. Memory of a case begins without access: who reads it through its address
+ends as on a GPU.
+"""
+
+import ctypes
+import itertools
+import mmap
+import socket
+import sys
+import threading
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from nvfp4.capture.host_access import Owner
+from nvfp4.capture.torch_memory import remember
+from nvfp4.records import gpu_messages
+from nvfp4.records.channel import Channel
+from nvfp4.records.gpu_messages import Fault, window_bytes
+from nvfp4.records.launch import Buffer, Launch, Memory, Note, View
+from nvfp4.records.launch_errors import KernelFault, KernelNotEmulated, UnsupportedCall
+from nvfp4.records.messages import pack, unpack
+from nvfp4.records.ranges import Ranges
+from nvfp4.records.sealed_file import sealed_file
+
+_most_spans = 8192
+"""Of a message."""
+
+_page_bytes = mmap.PAGESIZE
+_no_access, _read_write = 0, 3
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+class Link(Protocol):
+    """Where requests go. window: see ``records.gpu_messages``."""
+
+    window: Bytes
+
+    def ask(self, request: object, fd: int | None = None) -> Any:
+        """The answer. Raises KernelFault."""
+
+
+class ExecutorLink:
+    """The executor behind a socket."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._channel = Channel(connection, takes_fds=True)
+        message, fd = self._channel.receive()
+        unpack(message, gpu_messages.Window)
+        assert fd is not None
+        self.window = np.frombuffer(mmap.mmap(fd, window_bytes), np.uint8)
+
+    def ask(self, request: object, fd: int | None = None) -> Any:
+        """As of Link."""
+        self._channel.send(pack(request), fd)
+        answer = unpack(self._channel.receive()[0], *gpu_messages.ANSWERS)
+        if isinstance(answer, Fault):
+            sys.stdout.write(answer.output)
+            raise fault_error(answer)
+        return answer
+
+
+def fault_error(fault: Fault) -> KernelFault:
+    """The exception that a fault is."""
+    return (KernelNotEmulated if fault.refusal else KernelFault)(fault.text, fault.failure)
+
+
+class AddressSpace:
+    """Pages that nobody can touch until they are opened."""
+
+    def __init__(self, nbytes: int) -> None:
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        self.mapping = mmap.mmap(-1, nbytes, flags)
+        self.address = ctypes.addressof(ctypes.c_uint8.from_buffer(self.mapping))
+        self.end = self.address + nbytes
+        self.close()
+
+    def open(self, start: int, end: int) -> None:
+        """Give access to the pages of a range."""
+        start = start // _page_bytes * _page_bytes
+        _protect(start, min(end, self.end) - start, _read_write)
+
+    def close(self) -> None:
+        """Take the contents and the access away."""
+        self.mapping.madvise(mmap.MADV_DONTNEED)
+        _protect(self.address, self.end - self.address, _no_access)
+
+
+def _protect(start: int, nbytes: int, access: int) -> None:
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.mprotect(ctypes.c_void_p(start), ctypes.c_size_t(nbytes), access):
+        raise OSError(ctypes.get_errno(), "mprotect")
+
+
+class EmulatedGpu(Owner):
+    """spaces: of the cases so far, the current one last."""
+
+    elsewhere = True
+
+    def __init__(self, link: Link, memory: Memory, path: str) -> None:
+        """memory: all that launches may touch. path: the submission's."""
+        self._link = link
+        self._memory = memory
+        self._path = path
+        self._turn = threading.RLock()
+        self._texts: dict[str, int] = {}
+        self._listed: list[Any] = [[], []]
+        self._known: set[tuple[int, int]] = set()
+        self._shared: list[tuple[int, int, mmap.mmap]] = []
+        self._variables: list[Buffer] = []
+        self._set, self._fresh = Ranges(), Ranges()
+        self._searched = False
+        self.spaces: list[AddressSpace] = []
+
+    def begin_call(self) -> None:
+        """The judge has new contents in the memory of the cases."""
+        for each in self.spaces:
+            each.close()
+            self._set.remove(each.address, each.end)
+        self._fresh.clear()
+        self._searched = False
+
+    def launch(self, launch: Launch) -> None:
+        """Run a kernel. Raises KernelFault."""
+        with self._turn:
+            text = self._text(launch.ptx)
+            other = self._text(launch.with_suffix) if launch.with_suffix else None
+            self._send_what_was_set(self._look_for_regions())
+            self._fresh.clear()
+            started = self._link.ask(
+                gpu_messages.Start(
+                    text,
+                    launch.kernel,
+                    list(map(int, launch.grid)),
+                    list(map(int, launch.block)),
+                    list(map(int, launch.cluster)),
+                    int(launch.shared_bytes),
+                    int(launch.stream),
+                    bool(launch.programmatic),
+                    bool(launch.trial),
+                    [bytes(each).hex() for each in launch.parameters],
+                    [_listed(each) for each in launch.notes],
+                    self._place(),
+                    other,
+                )
+            )
+        assert isinstance(started, gpu_messages.Started)
+        sys.stdout.write(started.output)
+
+    def add_note(self, kernel: str, note: Note) -> None:
+        """What is to be said about the last launch of a kernel."""
+        self._ask(gpu_messages.AddNote(kernel, _listed(note)))
+
+    def variable(self, ptx: str, name: str) -> Buffer:
+        """A variable of a module, which has no memory here."""
+        found = self._ask_of_text(ptx, lambda text: gpu_messages.FindVariable(text, name))
+        assert isinstance(found, gpu_messages.Found)
+        buffer = Buffer(name, found.address, found.nbytes)
+        if buffer not in self._variables:
+            self._variables.append(buffer)
+        return buffer
+
+    def examine(self, ptx: str, kernel: str) -> None:
+        """Raises KernelFault for a kernel that cannot be emulated."""
+        self._ask_of_text(ptx, lambda text: gpu_messages.Examine(text, kernel))
+
+    def hand_over(self, tensor: torch.Tensor) -> None:
+        """Make a tensor [m, 1, l] the output. Raises KernelFault."""
+        address, width = tensor.data_ptr(), tensor.element_size()
+        remember(tensor)
+        with self._turn:
+            # What is not used by a launch need not go there, and what was freed must not be read.
+            alive = [
+                each
+                for each in self._outside_cases(self._memory.known())
+                if (each.address, each.nbytes) in self._known or each.address <= address < each.end
+            ]
+            self._send_what_was_set(alive)
+            strides = [each * width for each in tensor.stride()]
+            self._link.ask(gpu_messages.HandOver(address, width, strides, self._place()))
+
+    # What host code does
+
+    def reads(self, address: int, nbytes: int) -> None:
+        """Have the contents here. Raises KernelFault."""
+        with self._turn:
+            for start, end in self._of_the_gpu(address, address + nbytes):
+                for gap in self._fresh.outside(start, end):
+                    self._fetch(*gap)
+
+    def wrote(self, address: int, nbytes: int) -> None:
+        """These bytes go to the executor before the next launch."""
+        self._set.add(address, address + nbytes)
+        self._fresh.add(address, address + nbytes)
+
+    def opens(self, address: int, nbytes: int) -> None:
+        """Give access where there was none."""
+        for each in self.spaces:
+            if each.address <= address < each.end:
+                each.open(address, address + nbytes)
+
+    def put(self, address: int, data: bytes) -> None:
+        """Set bytes here, or at once where only the executor has them."""
+        if not self._is_remote(address):
+            self.opens(address, len(data))
+            ctypes.memmove(address, data, len(data))
+            self.wrote(address, len(data))
+            return
+        with self._turn:
+            for start in range(0, len(data), window_bytes):
+                part = data[start : start + window_bytes]
+                self._link.window[: len(part)] = np.frombuffer(part, np.uint8)
+                self._link.ask(gpu_messages.Write([[address + start, len(part)]]))
+
+    def get(self, address: int, nbytes: int) -> bytes:
+        """The contents."""
+        if not self._is_remote(address):
+            self.opens(address, nbytes)
+            self.reads(address, nbytes)
+            return ctypes.string_at(address, nbytes)
+        data = bytearray()
+        with self._turn:
+            for start in range(address, address + nbytes, window_bytes):
+                part = min(window_bytes, address + nbytes - start)
+                self._link.ask(gpu_messages.Read(start, part, self._place()))
+                data += self._link.window[:part].tobytes()
+        return bytes(data)
+
+    def copy(self, to: int, source: int, nbytes: int) -> None:
+        """On the device."""
+        with self._turn:
+            self._send_what_was_set(self._look_for_regions())
+            self._link.ask(gpu_messages.Copy(to, source, nbytes))
+            self._fresh.remove(to, to + nbytes)
+
+    def share(self, nbytes: int) -> int:
+        """Memory of both, which stays for as long as this process does."""
+        size = -(-nbytes // _page_bytes) * _page_bytes
+        with sealed_file(size) as file:
+            mapping = mmap.mmap(file.fileno(), size)
+            address = ctypes.addressof(ctypes.c_uint8.from_buffer(mapping))
+            self._ask(gpu_messages.Share(address, size), file.fileno())
+        self._shared.append((address, size, mapping))
+        return address
+
+    def _is_remote(self, address: int) -> bool:
+        return any(each.address <= address < each.end for each in self._variables)
+
+    def _of_the_gpu(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The parts of a range whose contents the executor may have."""
+        held = [(each.address, each.end) for each in self.spaces[-1:]]
+        held += [(address, address + nbytes) for address, nbytes in self._known]
+        return [(max(a, start), min(b, end)) for a, b in held if a < end and start < b]
+
+    def _fetch(self, start: int, end: int) -> None:
+        place = self._place()
+        self.opens(start, end - start)
+        for at in range(start, end, window_bytes):
+            nbytes = min(window_bytes, end - at)
+            self._link.ask(gpu_messages.Read(at, nbytes, place))
+            _bytes_at(at, nbytes)[:] = self._link.window[:nbytes]
+        self._fresh.add(start, end)
+
+    # What the executor has to know
+
+    def _ask(self, request: object, fd: int | None = None) -> Any:
+        with self._turn:
+            return self._link.ask(request, fd)
+
+    def _ask_of_text(self, ptx: str, request: Any) -> Any:
+        with self._turn:
+            return self._link.ask(request(self._text(ptx)))
+
+    def _text(self, ptx: str) -> int:
+        """The number of a text, which is handed over once."""
+        if ptx not in self._texts:
+            data = np.frombuffer(ptx.encode(), np.uint8)
+            if data.size > window_bytes:
+                raise UnsupportedCall(f"a module has more than {window_bytes >> 20} MiB of PTX")
+            self._link.window[: data.size] = data
+            self._link.ask(gpu_messages.AddText(data.size))
+            self._texts[ptx] = len(self._texts)
+        return self._texts[ptx]
+
+    def _send_what_was_set(self, regions: list[Buffer]) -> None:
+        listed = [[_described(each) for each in of] for of in (regions, self._memory.freed())]
+        if listed != self._listed:
+            self._link.ask(gpu_messages.SetRegions(*listed))
+            self._listed = listed
+        known, self._known = self._known, set()
+        for each in regions:
+            if any(start <= each.address < start + size for start, size, _ in self._shared):
+                continue
+            self._known.add((each.address, each.nbytes))
+            if (each.address, each.nbytes) not in known:
+                self._set.add(each.address, each.end)
+                self._fresh.add(each.address, each.end)
+        held = [
+            *self._known,
+            *((each.address, each.end - each.address) for each in self.spaces[-1:]),
+        ]
+        ranges = [(start, start + nbytes) for start, nbytes in held]
+        self._send([span for one in ranges for span in self._set.within(*one)])
+        for one in ranges:
+            self._set.remove(*one)
+
+    def _send(self, ranges: list[tuple[int, int]]) -> None:
+        spans: list[list[int]] = []
+        used = 0
+        for start, end in ranges:
+            while start < end:
+                nbytes = min(end - start, window_bytes - used)
+                self._link.window[used : used + nbytes] = _bytes_at(start, nbytes)
+                spans.append([start, nbytes])
+                start, used = start + nbytes, used + nbytes
+                if used == window_bytes or len(spans) == _most_spans:
+                    self._link.ask(gpu_messages.Write(spans))
+                    spans, used = [], 0
+        if spans:
+            self._link.ask(gpu_messages.Write(spans))
+
+    def _look_for_regions(self) -> list[Buffer]:
+        """This process's own memory that a launch may touch."""
+        # Young objects are looked at each time, old ones once in a call.
+        found = self._memory.known()
+        for each in itertools.islice(self._memory.search(), 1 if self._searched else None):
+            found = each
+        self._searched = True
+        return self._outside_cases(found)
+
+    def _outside_cases(self, found: list[Buffer]) -> list[Buffer]:
+        spaces = self.spaces
+        return [
+            b
+            for b in found
+            if b.nbytes and not any(b.address < s.end and s.address < b.end for s in spaces)
+        ]
+
+    def _place(self) -> list[int]:
+        """Line and column of the submission's innermost frame."""
+        frame: Any = sys._getframe(1)
+        while frame is not None:
+            code = frame.f_code
+            if code.co_filename == self._path:
+                column = None
+                if sys.version_info >= (3, 11):
+                    positions = itertools.islice(code.co_positions(), frame.f_lasti // 2, None)
+                    _, _, column, _ = next(positions)
+                return [frame.f_lineno or 0, 0 if column is None else column + 1]
+            frame = frame.f_back
+        return []
+
+
+def _listed(note: Note) -> list[Any]:
+    return [note.code, note.message, note.hint, note.file, note.line]
+
+
+def _described(region: Buffer) -> list[Any]:
+    return [region.name, region.address, region.nbytes, region.writable, _view(region.view)]
+
+
+def _view(view: View | None) -> list[Any] | None:
+    return None if view is None else [list(view.shape), list(view.strides), view.offset]
+
+
+def _bytes_at(address: int, nbytes: int) -> Bytes:
+    pointer = ctypes.cast(address, ctypes.POINTER(ctypes.c_uint8))
+    return np.ctypeslib.as_array(pointer, (nbytes,))

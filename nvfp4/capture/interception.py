@@ -1,0 +1,84 @@
+"""All front ends together: every launch of this process goes to one function."""
+
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+
+from nvfp4.capture import cuda, cutedsl, graphs, stream_order
+from nvfp4.capture.imports import when_imported
+from nvfp4.capture.torch_memory import ProcessMemory
+from nvfp4.records.launch import Buffer, Launch, Note
+from nvfp4.records.names import short_name
+
+
+class Interception:
+    """Takes launches until `uninstall`; a subclass says what becomes of them."""
+
+    def __init__(self, arch: str) -> None:
+        self.arch = arch
+        self._memory = ProcessMemory()
+        self._stop = ExitStack()
+
+    def _run(self, launch: Launch) -> None:
+        """Run a launch, now that it is its turn."""
+        raise NotImplementedError
+
+    def _variable(self, ptx: str, name: str) -> Buffer:
+        """The memory of a variable of a module."""
+        raise NotImplementedError
+
+    def _examine(self, ptx: str, kernel: str) -> None:
+        """See `records.launch.Examine`."""
+        raise NotImplementedError
+
+    def capture_cute_dsl(self) -> None:
+        """Take CuTe DSL's launches from now on."""
+        self._stop.callback(cutedsl.start(self._take, self.arch, self._memory, self._examine))
+
+    def capture_cuda(self) -> None:
+        """Take the launches of CUDA C++ extensions from now on."""
+        self._stop.callback(
+            cuda.start(self._take, self._variable, self.arch, self._memory, self._examine)
+        )
+
+    def capture_triton(self) -> None:
+        """Take Triton's launches from now on."""
+        from nvfp4.capture import triton
+
+        self._stop.callback(triton.start(self._take, self.arch, self._memory))
+
+    def capture_python(self) -> None:
+        """Take the launches of CuTe DSL and Triton once these are imported, which takes a second
+        that a submission in plain torch need not spend."""
+        self._stop.callback(when_imported("cutlass", self.capture_cute_dsl))
+        self._stop.callback(when_imported("triton", self.capture_triton))
+
+    def uninstall(self) -> None:
+        """Leave CuTe DSL, Triton, and torch where a stand-in was installed, as they were."""
+        self._stop.close()
+
+    def _take(self, launch: Launch) -> None:
+        overlaps = launch.programmatic and stream_order.follows_a_kernel(launch.stream)
+        if overlaps != launch.programmatic:
+            launch = replace(launch, programmatic=overlaps)
+        if not launch.trial and not graphs.capturing():
+            stream_order.launched(launch.stream, launch.kernel)
+        graphs.do(partial(self._run, launch))
+
+
+def unjoined_notes(stream: int) -> list[tuple[str, Note]]:
+    """Kernels that nothing joins to a stream, which may still run when a call ends."""
+    return [
+        (
+            each.kernel,
+            Note(
+                "unjoined_stream",
+                f"{short_name(each.kernel)} runs in a stream that the current one does not wait "
+                "for: on a GPU it may still run when custom_kernel's work seems to have ended",
+                hint="let the current stream wait for it: torch.cuda.current_stream().wait_stream",
+                file=each.file,
+                line=each.line,
+            ),
+        )
+        for each in stream_order.unjoined(stream)
+    ]

@@ -1,0 +1,83 @@
+"""Whether one submission is faster than another, by what both took in each of several rounds."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+confidence = 0.9
+"""Of an interval. A test of equivalence at 5 % has both ends within the threshold."""
+
+threshold = 0.005
+"""A smaller change is none, as a share of the first file's time."""
+
+Word = Literal["faster", "slower", "same", "unclear"]
+
+Times = Sequence[Sequence[float]]
+"""[rounds][shapes], microseconds."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """Of one shape or of the geometric mean: both times in microseconds, geometric means over the
+    rounds, the change as a share of the first, and the ends of its interval.
+    """
+
+    verdict: Word
+    change: float
+    low: float
+    high: float
+    baseline_us: float
+    file_us: float
+
+
+def changes_of(baseline: Times, file: Times) -> list[Change]:
+    """The change of each shape, then that of the geometric mean, from three rounds or more.
+
+    What slows a whole round down cancels: only differences within rounds count.
+    """
+    ones, others = ([[math.log(us) for us in row] for row in times] for times in (baseline, file))
+    for rows in (ones, others):
+        for row in rows:
+            row.append(math.fsum(row) / len(row))
+    pairs = zip(zip(*ones, strict=True), zip(*others, strict=True), strict=True)
+    return [_change(one, other) for one, other in pairs]
+
+
+def _change(baseline: Sequence[float], file: Sequence[float]) -> Change:
+    """From logarithms of times, one of each a round."""
+    from scipy.stats import ttest_1samp
+
+    differences = [other - one for one, other in zip(baseline, file, strict=True)]
+    middle, low, high = (math.fsum(differences) / len(differences),) * 3
+    if len(set(differences)) > 1:
+        low, high = map(float, ttest_1samp(differences, 0.0).confidence_interval(confidence))
+    baseline_us, file_us = (math.exp(math.fsum(each) / len(each)) for each in (baseline, file))
+    ends = (math.expm1(low), math.expm1(high))
+    return Change(word_of(middle, low, high), math.expm1(middle), *ends, baseline_us, file_us)
+
+
+def word_of(middle: float, low: float, high: float) -> Word:
+    """The verdict of a logarithm of a ratio and the ends of its interval.
+
+    same: the whole interval lies within the threshold. faster, slower: the whole interval lies on
+    one side of zero and the estimate beyond the threshold. unclear: neither.
+    """
+    limit = math.log1p(threshold)
+    if -limit <= low and high <= limit:
+        return "same"
+    if low > 0 and middle > limit:
+        return "slower"
+    if high < 0 and middle < -limit:
+        return "faster"
+    return "unclear"
+
+
+def in_all(words: Sequence[Word]) -> Word:
+    """The word for several files against one baseline: slower if one is, else unclear if one is,
+    else same if one is, else faster.
+    """
+    for word in ("slower", "unclear", "same"):
+        if word in words:
+            return word
+    return "faster"

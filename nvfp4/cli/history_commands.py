@@ -1,0 +1,96 @@
+"""The commands of the history. Heavy libraries stay out, so that help answers at once."""
+
+from pathlib import Path
+
+import click
+
+from nvfp4.cli.group import Command
+from nvfp4.cli.parameters import (
+    DeviceType,
+    flush_option,
+    json_option,
+    log_option,
+)
+
+
+@click.command(cls=Command, epilog="nvfp4 log\nnvfp4 log -n 5 --file mine.py")
+@click.option(
+    "-n",
+    "--number",
+    "most",
+    default=20,
+    show_default=True,
+    metavar="N",
+    type=click.IntRange(1),
+    help="How many to show.",
+)
+@click.option("--file", metavar="NAME", help="Only judgements of a file of this name or path.")
+@json_option
+def log(most: int, file: str | None, as_json: bool) -> None:
+    """Lists what eval, test and bench have judged, the newest first.
+
+    They keep each verdict with the submission's text, unless they have --no-log or NVFP4_NO_LOG=1
+    is set.
+    """
+    from nvfp4.cli.history.database import History
+    from nvfp4.cli.history.judgements import show_log
+
+    show_log(History(), most, file, as_json)
+
+
+@click.command(cls=Command, epilog="nvfp4 show\nnvfp4 show 12 --source > mine.py")
+@click.argument("number", metavar="[ID]", required=False, type=click.IntRange(0))
+@click.option("--source", is_flag=True, help="Print the submission's text, byte for byte.")
+@click.option("--json", "as_json", is_flag=True, help="Print the verdict's JSON object.")
+def show(number: int | None, source: bool, as_json: bool) -> None:
+    """Shows a judgement again, the newest unless ID names another; nvfp4 log lists them."""
+    if source and as_json:
+        raise click.UsageError("--source and --json exclude each other.")
+    import json
+
+    from nvfp4.cli.history.database import History
+    from nvfp4.cli.history.judgements import chosen_record, show_record, show_source
+
+    record = chosen_record(History(), number)
+    if source:
+        show_source(record)
+    elif as_json:
+        click.echo(json.dumps(record.verdict_object, indent=2))
+    else:
+        show_record(record)
+
+
+@click.command(cls=Command, epilog="nvfp4 report mine.py\nnvfp4 report 12 15 other.py -o both.html")
+@click.argument("named", metavar="[ID|FILE]...", nargs=-1)
+@click.option(
+    "-o",
+    "--output",
+    default="report.html",
+    show_default=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file to write.",
+)
+@click.option("--device", default="auto", type=DeviceType(), help="Where to judge a FILE.")
+@flush_option
+@click.option(
+    "--cost/--no-cost",
+    default=True,
+    help="Emulate a call of each submission that passed, for what its lines cost.",
+)
+@log_option
+def report(
+    named: tuple[str, ...], output: Path, device: str, flush: str, cost: bool, kept: bool
+) -> None:
+    """Writes judgements as one HTML file that opens without a network; its plots need matplotlib.
+
+    ID names a judgement of nvfp4 log, the newest without. A FILE is judged first, as by eval,
+    unless its contents have been. Several are compared at the top.
+    """
+    from nvfp4.cli.invocation import Invocation
+    from nvfp4.cli.report.page import write_report
+    from nvfp4.records.options import Options
+
+    chosen = Options(device=device, flush=flush)
+    size = write_report(named, Invocation(chosen, output=output, kept=kept), cost)
+    shown = f"{size / 1e6:.1f} MB" if size > 1e6 else f"{size / 1e3:.0f} kB"
+    click.echo(f"wrote {output}, {shown}")

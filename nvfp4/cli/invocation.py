@@ -1,0 +1,151 @@
+"""Judges for a command: options in, verdict out, exit code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from nvfp4.cli import errors as exits
+from nvfp4.cli import interrupts
+from nvfp4.cli.display.console import new_console
+from nvfp4.cli.display.progress import observed
+from nvfp4.cli.display.render import plain_text, show_verdict
+from nvfp4.cli.errors import SetupError
+from nvfp4.cli.history.judgements import keep
+from nvfp4.cli.judging.assess import Observer, Plan, assess, read_submission
+from nvfp4.cli.judging.bot import Bot
+from nvfp4.cli.judging.warnings import warnings_before
+from nvfp4.cli.mistakes import first_mistake
+from nvfp4.cli.problem import load_problem
+from nvfp4.cli.verdict import Submission, Verdict
+from nvfp4.records.options import Options
+from nvfp4.records.turn import wait_for_turn
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """What a command that judges was asked for, with the same defaults as
+    ``cli.parameters.judging_options``. kept: whether the verdict goes into the history.
+    """
+
+    options: Options = field(default_factory=Options)
+    seed: int | None = None
+    as_json: bool = False
+    output: Path | None = None
+    kept: bool = False
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> Invocation:
+        """From the parameters of a command."""
+        known = {each.name for each in fields(Options)}
+        chosen = {name: given.pop(name) for name in known & given.keys()}
+        return cls(Options(**chosen), **given)
+
+    def bot(self, content: bytes, name: str = "submission.py") -> Bot:
+        """The bot that runs a submission with these options. name: of the file, for messages."""
+        return Bot(load_problem(), content, replace(self.options, name=name), self.seed)
+
+
+def judge_and_show(
+    path: Path,
+    plan: Plan,
+    invocation: Invocation,
+    show: Callable[[Console, Verdict], None] = show_verdict,
+    observed: Callable[[Console], AbstractContextManager[Observer]] = observed,
+) -> int:
+    """Judges by the plan, shows the verdict, returns the exit code. Raises
+    SetupError."""
+    check_output(invocation.output)
+    read = read_submission(path)
+    console = new_console(stderr=invocation.as_json)
+    with observed(console) as observer:
+        verdict = judge(path, plan, invocation, observer, read)
+    try:
+        _show(console, verdict, invocation, show)
+    finally:  # also where nobody reads what is shown
+        if invocation.kept:
+            keep(verdict, read[1])
+    if verdict.interrupted:
+        return interrupts.exit_code()
+    codes = {"passed": exits.passed, "unclear": exits.unclear, "failed": exits.failed}
+    return codes[verdict.outcome]
+
+
+def _show(
+    console: Console,
+    verdict: Verdict,
+    invocation: Invocation,
+    show: Callable[[Console, Verdict], None],
+) -> None:
+    content = json.dumps(verdict.as_json(), indent=2, allow_nan=False)
+    if invocation.as_json:
+        click.echo(content)
+    else:
+        show(console, verdict)
+    if invocation.output is not None:
+        as_text = invocation.output.suffix.lower() == ".txt"
+        write_output(invocation.output, plain_text(verdict) if as_text else content)
+
+
+def judge(
+    path: Path,
+    plan: Plan,
+    invocation: Invocation,
+    observer: Observer,
+    read: tuple[Submission, bytes] | None = None,
+) -> Verdict:
+    """The verdict by the plan; a mistake that parsing finds is all of it. read: the file, if it has
+    been read. Raises SetupError.
+    """
+    described, content = read or read_submission(path)
+    verdict = Verdict(described, mistake=first_mistake(path.name, content))
+    verdict.strict = invocation.options.strict
+    if verdict.mistake is None:
+        bot = _without_repeats(invocation, plan).bot(content, path.name)
+        if not wait_for_turn(bot.prepare):
+            raise SetupError("the batch that this belongs to has ended", "Start it again.")
+        assess(bot, plan, verdict, observer)
+    if verdict.mistake is not None:
+        verdict.mistake = verdict.mistake.of_file(path.name)
+    verdict.warnings[:0] = warnings_before(content)
+    return verdict
+
+
+def _without_repeats(invocation: Invocation, plan: Plan) -> Invocation:
+    return replace(invocation, options=replace(invocation.options, repeat=plan.repeat))
+
+
+def check_output(output: Path | None) -> None:
+    """Finds out before judging that the file cannot be written."""
+    if output is None:
+        return
+    existed = output.exists()
+    if output.is_fifo():
+        raise SetupError(f"{output} is a pipe, not a file", "Name a file to write to.")
+    try:
+        with output.open("a", encoding="utf-8"):
+            pass
+        if not existed:  # an empty file would look like a verdict if there is none in the end
+            output.unlink()
+    except OSError as error:
+        raise _not_written(output, error) from None
+
+
+def _not_written(output: Path, error: OSError) -> SetupError:
+    message = f"cannot write {output}: {error.strerror}"
+    return SetupError(message, "Name a file that can be written.", "setup.unwritable")
+
+
+def write_output(output: Path, text: str) -> None:
+    """Writes a file that ends with a line break. Raises SetupError."""
+    try:
+        output.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise _not_written(output, error) from None

@@ -1,1 +1,0 @@
-"""The rungs of the optimisation ladder."""

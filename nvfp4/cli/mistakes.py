@@ -1,0 +1,142 @@
+"""What is wrong with a submission before anything runs: found by parsing it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tokenize
+import unicodedata
+import warnings
+from dataclasses import dataclass, replace
+from io import BytesIO
+
+from nvfp4.cli.text import one_line, visible
+
+longest_parsed_bytes = 4 << 20
+"""Of a larger file only the import says what is wrong with it."""
+
+_longest_line = 160
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """Why a submission cannot be judged at all.
+
+    code: syntax, encoding, empty or import. line, column: from 1, None where it is the
+    file as a whole. source: the line. hint: what to do.
+    """
+
+    code: str
+    message: str
+    file: str
+    line: int | None = None
+    column: int | None = None
+    source: str | None = None
+    hint: str | None = None
+
+    @property
+    def text(self) -> str:
+        """As compilers print it: place and message, the line, a caret, the hint."""
+        parts = one_line(self.file), self.line, self.column
+        place = ":".join(str(each) for each in parts if each)
+        lines = [f"{place}: {self.message}"]
+        if self.source:
+            lines.append(f"{self.line:>6} | {self.source}")
+            if self.column and self.column <= len(self.source) + 1:
+                lines.append(f"       | {_blank(self.source[: self.column - 1])}^")
+        if self.hint:
+            lines.append(f"hint: {self.hint}")
+        return "\n".join(lines)
+
+    def of_file(self, file: str) -> Mistake:
+        """The same where the file has another name than the copy that was judged."""
+        alone = rf"(?<![\w./-]){re.escape(self.file)}\b"
+        message = re.sub(alone, lambda _: file, self.message)
+        return replace(self, file=file, message=message)
+
+
+def first_mistake(file: str, content: bytes) -> Mistake | None:
+    """What surely keeps a submission from being judged; None where nothing is sure.
+
+    file: the name to show.
+    """
+    if len(content) > longest_parsed_bytes:
+        return None
+    unreadable = _unreadable(content)
+    if unreadable is not None:
+        return Mistake("encoding", f"it is not text: {unreadable}", file, hint="save it as UTF-8")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(content, file)
+            # The checks that need more than the grammar, such as of a return outside a function.
+            compile(tree, file, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        return _syntax_mistake(file, content, error)
+    except (ValueError, RecursionError, MemoryError):
+        return None
+    if not tree.body:
+        what = "it holds only comments" if content.strip() else "it is empty"
+        return Mistake("empty", what, file, hint="nvfp4 new writes a submission to start from")
+    return None
+
+
+def _syntax_mistake(file: str, content: bytes, error: SyntaxError) -> Mistake:
+    line = error.lineno or None
+    raw = _raw_line(content, line)
+    column = min(error.offset, len(raw) + 1) if line and error.offset and error.offset > 0 else None
+    message = f"{type(error).__name__}: {visible(error.msg)}"
+    hint = _syntax_hint(file, content, raw.strip())
+    return Mistake("syntax", message, file, line, column, _line(content, line), hint)
+
+
+def _unreadable(content: bytes) -> str | None:
+    """Why Python cannot decode the file; None where it can."""
+    if b"\0" in content:
+        return f"byte {content.index(0):,} is zero"
+    try:
+        encoding = tokenize.detect_encoding(BytesIO(content).readline)[0]
+    except SyntaxError as error:  # an encoding that Python does not know, or none
+        if "unknown encoding" in error.msg:
+            return visible(error.msg)
+        encoding = "utf-8"
+    try:
+        content.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        return f"byte {content[error.start]:#x} in line {line} is not {encoding.upper()}"
+    return None
+
+
+_cuda_marks = ("#include", "__global__", "__device__", "extern ", "template", "using namespace")
+
+
+def _syntax_hint(file: str, content: bytes, text: str) -> str | None:
+    """What the file is instead of Python, where that can be seen. text: the line of the error."""
+    if text.startswith(("<<<<<<<", "=======", ">>>>>>>")):
+        return "this is the mark of a merge conflict"
+    if text.startswith("```"):
+        return "this is a fence of Markdown: keep what stands between the fences"
+    begins_as_cuda = content.decode("utf-8", "replace").lstrip().startswith(_cuda_marks)
+    if begins_as_cuda or file.endswith((".cu", ".cuh", ".cpp")):
+        return "this is CUDA C++: nvfp4 new cuda writes a submission with such a kernel inside"
+    return None
+
+
+def _raw_line(content: bytes, number: int | None) -> str:
+    if number is None:
+        return ""
+    encoding = tokenize.detect_encoding(BytesIO(content).readline)[0]
+    lines = content.decode(encoding).replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return lines[number - 1] if number <= len(lines) else ""
+
+
+def _line(content: bytes, number: int | None) -> str | None:
+    """A line of the file as it can be shown, None where there is none."""
+    text = _raw_line(content, number)
+    return visible(text.expandtabs(1))[:_longest_line] or None
+
+
+def _blank(text: str) -> str:
+    """Spaces as wide as the text is on a terminal."""
+    return "".join("  " if unicodedata.east_asian_width(each) in "WF" else " " for each in text)

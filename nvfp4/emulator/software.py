@@ -1,0 +1,72 @@
+"""Conversions that a kernel does in software because of the architecture it was compiled for.
+
+cuda_fp4.h and cuda_fp6.h convert by one instruction where the architecture has it: sm_100a and
+sm_100f have it, sm_100 has not, for which torch compiles where no option names an architecture.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+
+from nvfp4.emulator.report import Finding
+from nvfp4.records.source import SourceLine, SourceLines, shown
+
+CODE = "software_conversion"
+
+_TARGET = re.compile(r"^\s*\.target\s+sm_(\w+)", re.MULTILINE)
+_HEADERS = {
+    "100": re.compile(r"/cuda_fp[46]\.hpp$"),
+    "75": re.compile(r"/cuda_fp[468]\.hpp$"),
+}
+"""What is software for the architectures that torch and nvcc choose by themselves on a B200."""
+_OWN = "100a"
+HINT = f'extra_cuda_cflags=["-gencode=arch=compute_{_OWN},code=sm_{_OWN}"]'
+
+
+@lru_cache(maxsize=64)
+def software_lines(ptx: str) -> Mapping[int, SourceLine]:
+    """Lines of a PTX text that convert in software what its GPU's own architecture converts by one
+    instruction, with the user's line that each belongs to."""
+    target = _TARGET.search(ptx)
+    headers = _HEADERS.get(target[1]) if target else None
+    return dict(_found(ptx, headers)) if headers and "/cuda_fp" in ptx else {}
+
+
+def _found(ptx: str, headers: re.Pattern[str]) -> Iterator[tuple[int, SourceLine]]:
+    sources = SourceLines(ptx)
+    for number, text in enumerate(ptx.split("\n"), 1):
+        if not text.startswith("\t") or text.startswith(("\t.", "\t//")):
+            continue  # no instruction of a compiler's
+        source = sources.at(number)
+        if source is None or not any(headers.search(each.file) for each in source.chain()):
+            continue
+        user = source.users()
+        if user is not None:
+            yield number, user
+
+
+def software_conversions(ptx: str, kernel: str, runs: Mapping[int, int]) -> list[Finding]:
+    """What a launch spends on them, at the first line that does; nothing where it does not. runs:
+    warp instructions by line of the PTX."""
+    lines = {n: user for n, user in software_lines(ptx).items() if runs.get(n)}
+    if not lines:
+        return []
+    spent, whole = sum(runs[n] for n in lines), sum(runs.values())
+    first = min(lines.values(), key=lambda each: (each.file, each.line))
+    target = _TARGET.search(ptx)
+    assert target is not None
+    found = Finding(
+        code=CODE,
+        message=(
+            f"{spent:,} of {whole:,} warp instructions convert in software: the file is compiled "
+            f"for sm_{target[1]}, which lacks the instructions that sm_{_OWN} has"
+        ),
+        kernel=kernel,
+        file=shown(first.file),
+        line=first.line,
+        cta=None,
+        thread=None,
+        count=spent,
+        hint=HINT,
+    )
+    return [found]

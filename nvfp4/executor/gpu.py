@@ -1,0 +1,418 @@
+"""The emulated GPU of one submission's process: its memory, its modules, and what they run."""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from nvfp4 import emulator
+from nvfp4.emulator import (
+    Buffer,
+    EmulatorError,
+    Launch,
+    LaunchReport,
+    ListedMemory,
+    Note,
+    UnderWay,
+    View,
+    Worlds,
+)
+from nvfp4.emulator.cost import KernelCost, merged
+from nvfp4.emulator.errors import EmulatorFailed
+from nvfp4.emulator.loops import COMPILED
+from nvfp4.emulator.report import noted
+from nvfp4.emulator.software import software_conversions
+from nvfp4.executor.admission import Admission
+from nvfp4.executor.faults import fault_of
+from nvfp4.executor.machine_code import compiled_since
+from nvfp4.executor.mapped_memory import NotMappable, contents
+from nvfp4.model.assembly import start_assembling
+from nvfp4.model.counting import Samples, accesses_of, counted
+from nvfp4.model.errors import NoPrediction
+from nvfp4.model.lines import line_times, with_times
+from nvfp4.model.prediction import GPUS, Counted, no_prediction, predict
+from nvfp4.model.tools import assemble
+from nvfp4.model.with_suffix import advise, counted_with_suffix
+from nvfp4.records import gpu_messages
+from nvfp4.records.gpu_messages import Answer, Fault, Found, Started
+from nvfp4.records.launch_errors import CodedError
+from nvfp4.records.messages import (
+    Begin,
+    Done,
+    End,
+    Ended,
+    OpenSession,
+    explained_name,
+)
+from nvfp4.records.options import Options
+from nvfp4.records.source import SourceLine, show_as
+
+most_kernels = 16
+"""Whose cost is explained."""
+
+_most_text_bytes = 64 << 20
+"""Of all PTX of a submission's process."""
+
+_most_region_bytes = 4 << 30
+"""Of all memory of a submission that its launches may touch."""
+
+_lowest_address, _end_of_addresses = 1 << 16, 1 << 47
+
+
+class Memory(Protocol):
+    """Where device memory lies; see ``MappedMemory``."""
+
+    def map_file(self, fd: int, nbytes: int, address: int) -> None: ...
+    def map_shared(self, fd: int, nbytes: int, address: int) -> None: ...
+    def hold(self, ranges: list[tuple[int, int]]) -> None: ...
+    def drop(self) -> None: ...
+
+
+class Malformed(Exception):
+    """A request is not what a worker sends."""
+
+
+@dataclass
+class _Call:
+    """request: None before the first call. read: names of memory that host code has read."""
+
+    request: Begin | None = None
+    reports: list[LaunchReport] = field(default_factory=list)
+    counts: list[Counted] = field(default_factory=list)
+    costs: list[KernelCost] = field(default_factory=list)
+    with_suffix: list[Counted] = field(default_factory=list)
+    samples: dict[tuple[str, str], Samples] = field(default_factory=dict)
+    others: dict[tuple[str, str], Counted | None] = field(default_factory=dict)
+    notes: list[list[str]] = field(default_factory=list)
+    read: list[str] = field(default_factory=list)
+    also: str = ""
+    fault: Fault | None = None
+
+    @property
+    def why(self) -> str:
+        """Why counts may leave out work."""
+        return f"host code reads {_listed(self.read)}" if self.read else self.also
+
+
+class Gpu:
+    """error: what was behind the last fault."""
+
+    def __init__(self, request: OpenSession, memory: Memory, window: Any) -> None:
+        """window: what bytes travel in."""
+        emulator.forget_modules()
+        self._memory = memory
+        self._window = np.frombuffer(window, np.uint8)
+        self._session = request
+        self._submission = Path(request.path)
+        if request.path:
+            show_as(request.path, request.name, request.text)
+        self._texts: list[str] = []
+        self._case: list[Buffer] = []
+        self._regions: list[Buffer] = []
+        self._freed: list[Buffer] = []
+        self._variables: dict[int, Buffer] = {}
+        self._worlds, self._under_way = Worlds(), UnderWay()
+        self._admission = Admission()
+        self._call = _Call()
+        self._place_of_output = self._room_for_output = 0
+        self._shape = [0, 0]
+        self._told = len(COMPILED)
+        self.error: BaseException | None = None
+        self._operations: dict[type, Callable[[Any, int | None], Answer]] = {
+            gpu_messages.AddText: self._add_text,
+            gpu_messages.SetRegions: self._set_regions,
+            gpu_messages.Share: self._share,
+            gpu_messages.Write: self._write,
+            gpu_messages.Read: self._read,
+            gpu_messages.Copy: self._copy,
+            gpu_messages.Start: self._start,
+            gpu_messages.FindVariable: self._find_variable,
+            gpu_messages.Examine: self._examine,
+            gpu_messages.AddNote: self._add_note,
+            gpu_messages.HandOver: self._hand_over,
+        }
+        self.kinds = tuple(self._operations)
+
+    # The judge's side
+
+    def begin(self, request: Begin, fd: int) -> None:
+        """Begin a call on the case's buffers, which hold the inputs. Raises NotMappable."""
+        try:
+            self._memory.map_file(fd, request.mapped_bytes, request.base)
+        finally:
+            os.close(fd)
+        self._case = [
+            Buffer(
+                name,
+                request.base + offset,
+                nbytes,
+                writable,
+                View(tuple(shape), tuple(strides), 0, tuple((a, b) for a, b in dimensions)),
+            )
+            for name, offset, nbytes, writable, shape, strides, dimensions in request.buffers
+        ]
+        self._place_of_output, self._shape = request.base + request.place, request.shape
+        self._room_for_output = request.mapped_bytes - request.place
+        self._call = _Call(request)
+        self._under_way = UnderWay()
+        self._worlds.forget_all_but(self._buffers())
+
+    def end(self, request: End) -> Ended:
+        """What is known of the call."""
+        call, told = self._call, self._told
+        self._call, self._told = _Call(), len(COMPILED)
+        asked, predicted = call.request, {}
+        reports = [each.to_dict() for each in call.reports]
+        if asked is not None and asked.explain:
+            self._write_costs(call, asked)
+        if asked is not None and call.counts and call.fault is None:
+            predicted = _predicted(asked, call.counts)
+            if any(a is not b for a, b in zip(call.with_suffix, call.counts, strict=True)):
+                clean, us = asked.flush == "clean", predicted["us"]
+                advise(reports, us, call.with_suffix, asked.model, clean)
+        fault = call.fault or Fault("")
+        return Ended(
+            reports,
+            call.notes,
+            call.why,
+            fault.text,
+            fault.failure,
+            predicted,
+            compiled_since(told),
+        )
+
+    def _write_costs(self, call: _Call, asked: Begin) -> None:
+        options = Options(model=asked.model, flush=asked.flush)
+        kernels = []
+        for cost in merged(call.costs)[:most_kernels]:
+            times = line_times(cost, call.samples[cost.entry, cost.ptx], options)
+            found = with_times(_plain_cost(cost, asked.texts), times)
+            other = call.others[cost.entry, cost.ptx]
+            if other is not None:
+                us, clean = found["predicted"]["us"], asked.flush == "clean"
+                advise([found], us, [other], asked.model, clean)
+            kernels.append(found)
+        Path(explained_name).write_text(json.dumps({"kernels": kernels}), encoding="utf-8")
+
+    # The worker's side
+
+    def answer(self, request: Any, fd: int | None) -> Answer:
+        """Carry out a request of the worker."""
+        try:
+            return self._operations[type(request)](request, fd)
+        except (EmulatorError, CodedError) as error:
+            return self._fault(error, request)
+        except NotMappable as error:
+            return self._fault(EmulatorFailed(f"memory cannot be mapped: {error}"), request)
+        except Malformed as error:
+            return self._fault(EmulatorError(str(error)), request)
+        except Exception as error:
+            return self._fault(EmulatorFailed(f"{type(error).__name__}: {error}"), request)
+        finally:
+            if fd is not None:
+                os.close(fd)
+
+    def _fault(self, error: EmulatorError | CodedError, request: Any) -> Fault:
+        self.error = error
+        place = getattr(request, "place", None)
+        line = SourceLine(str(self._submission), *place) if place else None
+        fault = fault_of(error, self._submission, self._session.name, line)
+        if not getattr(request, "trial", False):
+            self._call.fault = self._call.fault or fault
+        return fault
+
+    def _add_text(self, request: gpu_messages.AddText, fd: int | None) -> Done:
+        text = self._window[: request.nbytes].tobytes().decode()
+        if sum(map(len, self._texts)) + len(text) > _most_text_bytes:
+            raise Malformed("there is too much PTX")
+        self._texts.append(text)
+        return Done()
+
+    def _set_regions(self, request: gpu_messages.SetRegions, fd: int | None) -> Done:
+        regions = [_buffer(*each) for each in request.regions]
+        if sum(each.nbytes for each in regions) > _most_region_bytes:
+            raise EmulatorFailed(
+                f"kernels may touch {_most_region_bytes >> 30} GiB of memory beside the inputs"
+            )
+        self._memory.hold([(each.address, each.nbytes) for each in regions])
+        self._regions, self._freed = regions, [_buffer(*each) for each in request.freed]
+        return Done()
+
+    def _share(self, request: gpu_messages.Share, fd: int | None) -> Done:
+        assert fd is not None
+        self._memory.map_shared(fd, request.nbytes, request.address)
+        return Done()
+
+    def _buffers(self) -> list[Buffer]:
+        return [*self._case, *self._regions]
+
+    def _holder(self, address: int, nbytes: int) -> Buffer:
+        for each in (*self._buffers(), *self._variables.values()):
+            if each.address <= address and address + nbytes <= each.end:
+                return each
+        raise Malformed("there is no such device memory")
+
+    def _write(self, request: gpu_messages.Write, fd: int | None) -> Done:
+        offset = 0
+        for address, nbytes in request.spans:
+            self._holder(address, nbytes)
+            contents(address, nbytes)[:] = self._window[offset : offset + nbytes]
+            offset += nbytes
+        return Done()
+
+    def _read(self, request: gpu_messages.Read, fd: int | None) -> Done:
+        address, nbytes = request.address, request.nbytes
+        holder = self._holder(address, nbytes)
+        self._refuse_what_differs(address, nbytes, lambda: contents(address, nbytes).copy())
+        self._window[:nbytes] = contents(address, nbytes)
+        name = holder.name if holder in self._case else "memory of a kernel"
+        if name not in self._call.read:
+            self._call.read.append(name)
+        return Done()
+
+    def _refuse_what_differs(self, address: int, nbytes: int, read: Callable[[], Any]) -> None:
+        """Raise the finding on which it depends what is read in a range."""
+        cause = self._worlds.cause_of(Buffer("", address, nbytes), read)
+        if cause is not None:
+            raise cause
+
+    def _copy(self, request: gpu_messages.Copy, fd: int | None) -> Done:
+        to, source, nbytes = request.to, request.source, request.nbytes
+        self._holder(source, nbytes)
+        self._holder(to, nbytes)
+        self._refuse_what_differs(source, nbytes, lambda: contents(source, nbytes).copy())
+        contents(to, nbytes)[:] = contents(source, nbytes).copy()
+        return Done()
+
+    def _find_variable(self, request: gpu_messages.FindVariable, fd: int | None) -> Found:
+        found = emulator.variable(self._texts[request.text], request.name)
+        self._variables[found.address] = found
+        return Found(found.address, found.nbytes)
+
+    def _examine(self, request: gpu_messages.Examine, fd: int | None) -> Done:
+        emulator.examine(self._texts[request.text], request.kernel)
+        return Done()
+
+    def _add_note(self, request: gpu_messages.AddNote, fd: int | None) -> Done:
+        reports, note = self._call.reports, _note(request.note)
+        those = [each for each in reports if each.kernel == request.kernel] or reports
+        if those:
+            self._call.notes.append([note.code, note.message])
+            those[-1].findings.append(noted(note, those[-1].kernel))
+        return Done()
+
+    def _hand_over(self, request: gpu_messages.HandOver, fd: int | None) -> Done:
+        m, l = self._shape
+        width, (row, _, batch) = request.itemsize, request.strides
+        if min(width - 1, row, batch) < 0 or l * m * width > self._room_for_output:
+            raise Malformed("the output has no such elements")
+        nbytes = (m - 1) * row + (l - 1) * batch + width
+        self._holder(request.address, nbytes)
+        source = contents(request.address, nbytes)
+
+        def read() -> Any:
+            seen = np.lib.stride_tricks.as_strided(
+                source, (l, m, width), (batch, row, 1), writeable=False
+            )
+            return seen.reshape(-1).copy()
+
+        self._refuse_what_differs(request.address, nbytes, read)
+        contents(self._place_of_output, l * m * width)[:] = read()
+        return Done()
+
+    def _start(self, request: gpu_messages.Start, fd: int | None) -> Started:
+        call, session = self._call, self._session
+        asked = call.request
+        launch = Launch(
+            self._texts[request.text],
+            request.kernel,
+            tuple(request.grid),  # type: ignore[arg-type]
+            tuple(request.block),  # type: ignore[arg-type]
+            [bytes.fromhex(each) for each in request.parameters],
+            request.shared_bytes,
+            tuple(request.cluster),  # type: ignore[arg-type]
+            ListedMemory(self._buffers(), self._freed),
+            tuple(map(_note, request.notes)),
+            deadline=asked.deadline if asked else None,
+            stream=request.stream,
+            programmatic=request.programmatic,
+            with_suffix="" if request.with_suffix is None else self._texts[request.with_suffix],
+        )
+        predicts = asked is not None and bool(asked.model) and not request.trial
+        if asked is not None and predicts:
+            start_assembling(launch.ptx, launch.kernel, GPUS[asked.model].arch)
+        call.also = self._admission.require(launch) or call.also
+        if request.trial:
+            call.also = "host code tries configurations"
+            emulator.run(launch, check=False)
+            return Started("")
+        if asked is not None and asked.explain:
+            call.costs.append(emulator.cost_of(launch, asked.explain))
+            key = launch.kernel, launch.ptx
+            if key not in call.samples:
+                call.samples[key] = accesses_of(launch)
+                call.others[key] = counted_with_suffix(launch)
+            return Started("")
+        other = counted_with_suffix(launch, self._admission.require) if predicts else None
+        samples = accesses_of(launch) if predicts else None
+        report = emulator.run(launch, session.check, worlds=self._worlds, under_way=self._under_way)
+        call.reports.append(report)
+        call.notes += [[each.code, each.message] for each in launch.notes]
+        if predicts:
+            own = counted(launch, report, samples)
+            call.counts.append(own)
+            call.with_suffix.append(replace(other, read_bytes=own.read_bytes) if other else own)
+        return Started(report.output)
+
+
+def _buffer(name: str, address: int, nbytes: int, writable: bool, view: Any) -> Buffer:
+    if nbytes < 1 or not _lowest_address <= address <= _end_of_addresses - nbytes:
+        raise Malformed("a region has no such addresses")
+    seen = View(tuple(view[0]), tuple(view[1]), view[2]) if view else None
+    return Buffer(name, address, nbytes, writable, seen)
+
+
+def _note(listed: list[Any]) -> Note:
+    note = Note(*listed)
+    if not isinstance(note.code, str) or not isinstance(note.message, str):
+        raise Malformed("a note has no code or no message")
+    return note
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def _predicted(request: Begin, counts: list[Counted]) -> dict[str, Any]:
+    """The time of a call on another GPU, or why there is none."""
+    try:
+        found = predict(GPUS[request.model], counts, request.flush == "clean")
+    except NoPrediction as error:
+        return no_prediction(request.model, str(error))
+    except Exception as error:  # the counts are there all the same
+        return no_prediction(request.model, f"{type(error).__name__}: {error}")
+    return found.to_dict()
+
+
+def _plain_cost(cost: KernelCost, texts: list[str]) -> dict[str, Any]:
+    """A kernel's cost for JSON, with what the assembler says where there is one."""
+    plain: dict[str, Any] = cost.to_dict()
+    code = assemble(cost.ptx, cost.entry, "sass" in texts)
+    runs = {number: count for number, (count, *_) in cost.ptx_lines.items()}
+    plain["findings"] = [asdict(each) for each in software_conversions(cost.ptx, cost.entry, runs)]
+    plain["assembled_registers"] = code.registers
+    plain["spilled_bytes"] = code.spilled_bytes
+    if "sass" in texts:
+        plain["sass"] = [vars(each) for each in code.sass]
+        plain["no_sass"] = code.missing
+    if "ptx" in texts:
+        lines = cost.ptx.split("\n")
+        plain["ptx"] = [
+            {"file": file, "line": line, "count": count, "text": lines[number - 1].strip()}
+            for number, (count, file, line) in sorted(cost.ptx_lines.items())
+        ]
+    return plain

@@ -1,0 +1,122 @@
+"""Memory of a CUDA device, and nothing beside it, that another process opens by a descriptor."""
+
+import ctypes
+import os
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+Place = Callable[[int, int], torch.Tensor]
+"""The flat uint8 tensor at an offset, of so many bytes."""
+
+# As in cuda.h: pinned memory, of a device, by descriptor.
+_pinned = _on_device = _descriptor = 1
+_read_and_write = 3
+_out_of_memory = 2
+_size, _none = ctypes.c_size_t, ctypes.c_uint64()
+
+
+class _Mapping:
+    """Mapped for as long as a tensor lies in it."""
+
+    def __init__(self, handle: ctypes.c_uint64, nbytes: int, device: torch.device) -> None:
+        """handle: released."""
+        self._driver, self._where = _driver(), (ctypes.c_uint64(), _size(nbytes))
+        self._device = device
+        at, size = self._where
+        access = (ctypes.c_int * 3)(_on_device, _number(device), _read_and_write)
+        _call("cuMemAddressReserve", ctypes.byref(at), size, _size(), _none, _none)
+        _call("cuMemMap", at, size, _size(), handle, _none)
+        _call("cuMemSetAccess", at, size, access, _size(1))
+        _call("cuMemRelease", handle)
+
+    def __del__(self) -> None:
+        with suppress(Exception):  # the interpreter may be about to end
+            self._driver.cuCtxSynchronize()
+            self._driver.cuMemUnmap(*self._where)
+            self._driver.cuMemAddressFree(*self._where)
+
+    def place(self, offset: int, nbytes: int) -> torch.Tensor:
+        part = _Part()
+        part.mapping = self
+        part.__cuda_array_interface__ = {
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "data": (self._where[0].value + offset, False),
+            "version": 3,
+        }
+        return torch.as_tensor(part, device=self._device)
+
+
+class _Part:
+    """What torch makes a tensor of, and keeps."""
+
+    mapping: _Mapping
+    __cuda_array_interface__: dict[str, Any]
+
+
+def allocate(nbytes: int, device: torch.device) -> tuple[int, Place]:
+    """A new descriptor and its memory. Raises torch.cuda.OutOfMemoryError, RuntimeError."""
+    properties, size = _properties(nbytes, device)
+    handle, fd = ctypes.c_uint64(), ctypes.c_int()
+    for _ in range(2):
+        code = _driver().cuMemCreate(ctypes.byref(handle), size, properties, _none)
+        if code != _out_of_memory:
+            break
+        torch.cuda.empty_cache()
+    if code == _out_of_memory:
+        raise torch.cuda.OutOfMemoryError(f"the device has no {nbytes} bytes left")
+    _refuse("cuMemCreate", code)
+    _call("cuMemExportToShareableHandle", ctypes.byref(fd), handle, _descriptor, _none)
+    return fd.value, _Mapping(handle, size.value, device).place
+
+
+def open_memory(fd: int, nbytes: int, device: torch.device) -> Place:
+    """What another process has allocated; closes the descriptor. Raises RuntimeError."""
+    _, size = _properties(nbytes, device)
+    handle, file = ctypes.c_uint64(), ctypes.c_void_p(fd)
+    _call("cuMemImportFromShareableHandle", ctypes.byref(handle), file, _descriptor)
+    os.close(fd)
+    return _Mapping(handle, size.value, device).place
+
+
+def _properties(nbytes: int, device: torch.device) -> tuple[Any, ctypes.c_size_t]:
+    """CUmemAllocationProp, and the size rounded up to what the device can map."""
+    torch.cuda.synchronize(device)  # makes the context
+    properties = (ctypes.c_int * 8)(_pinned, _descriptor, _on_device, _number(device))
+    unit = _size()
+    _call("cuMemGetAllocationGranularity", ctypes.byref(unit), properties, 0)
+    return properties, _size(-(-nbytes // unit.value) * unit.value)
+
+
+def _number(device: torch.device) -> int:
+    return torch.cuda.current_device() if device.index is None else device.index
+
+
+def _driver() -> Any:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def _call(name: str, *arguments: Any) -> None:
+    _refuse(name, getattr(_driver(), name)(*arguments))
+
+
+def _refuse(name: str, code: int) -> None:
+    if code:
+        raise RuntimeError(f"{name} failed with CUDA error {code}")
+
+
+def free_memory_bytes(device: torch.device) -> int:
+    """Of a GPU, or of the host for device cpu."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        info = Path("/proc/meminfo").read_text()
+    except OSError:
+        return int(os.sysconf("SC_PAGE_SIZE")) * int(os.sysconf("SC_PHYS_PAGES"))
+    available_kib = re.search(r"^MemAvailable:\s+(\d+)", info, re.MULTILINE)
+    return int(available_kib.group(1)) << 10 if available_kib else 0

@@ -1,1 +1,0 @@
-"""Several submissions timed against each other on one device."""

@@ -1,0 +1,151 @@
+"""Submissions timed in turn on one device.
+
+Mode ``compare FOLDER ROUNDS SEED CASEFILE``. FOLDER/0, FOLDER/1, ... hold a submission.py each. In
+a round a fresh process of every file is called in turn. SEED: of the order of calls.
+
+Writes to the result pipe: ``round.N``, a JSON list [files][cases] of medians in microseconds; or
+``failed``, an object of file, case (null where it was not loaded) and message; or ``error``.
+"""
+
+import json
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any
+
+from nvfp4.contract.reference import check_implementation, default_device
+from nvfp4.gpu.timing import CallTime, flushes
+from nvfp4.judge.cases import Case, read_cases
+from nvfp4.judge.clock import timing_checks
+from nvfp4.judge.clock.device_limits import DeviceLimits, measure_limits
+from nvfp4.judge.gpu_reference import expected_output
+from nvfp4.judge.opened_case import (
+    CaseSetup,
+    NotEnoughMemory,
+    OpenedCase,
+    OutOfTime,
+    generate,
+    longest_compile_s,
+    seconds_left,
+)
+from nvfp4.judge.protocol import Exit, Request
+from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
+from nvfp4.records.options import Options
+from nvfp4.sandbox import isolation
+
+calls_in_a_round = 15
+
+longest_bytes = 60 << 10
+
+
+class FileFailed(Exception):
+    """A submission is wrong. case: the number of the benchmark, None where there was none yet."""
+
+    def __init__(self, file: int, case: int | None, why: SubmissionFailed) -> None:
+        super().__init__(str(why))
+        self.file, self.case, self.failure = file, case, why.failure
+
+
+@contextmanager
+def _blamed(file: int, case: int | None) -> Iterator[None]:
+    """A failure in the block is that of this file."""
+    try:
+        yield
+    except SubmissionFailed as failed:
+        raise FileFailed(file, case, failed) from None
+
+
+def time_round(
+    files: Sequence[Path],
+    cases: Sequence[Case],
+    options: Options,
+    limits: DeviceLimits,
+    orders: Random,
+) -> list[list[float]]:
+    """Time a fresh process of each file: medians in microseconds [files][cases].
+
+    Raises FileFailed, OutOfTime and NotEnoughMemory.
+    """
+    deadline, device = time.monotonic() + options.timeout_s, default_device()
+    with ExitStack() as stack:
+        processes = [stack.enter_context(SubmissionProcess(file, options)) for file in files]
+        for file, process in enumerate(processes):
+            with _blamed(file, None):
+                process.load(seconds_left(deadline, longest_compile_s))
+        setups = [CaseSetup(process, device, deadline) for process in processes]
+        medians = [
+            _time_case(number, case, setups, limits, orders) for number, case in enumerate(cases)
+        ]
+    return [list(of_file) for of_file in zip(*medians, strict=True)]
+
+
+def _time_case(
+    number: int,
+    case: Case,
+    setups: Sequence[CaseSetup],
+    limits: DeviceLimits,
+    orders: Random,
+) -> list[float]:
+    """Call every process in turn, all in the same buffers: where those lie changes a time."""
+    with ExitStack() as stack:
+        opened: list[OpenedCase] = []
+        for file, setup in enumerate(setups):
+            with _blamed(file, number):
+                each = OpenedCase(setup, case)
+                stack.callback(each.close)
+                each.judged_call(generate(case, _seed()))
+                if opened:
+                    each.buffers.close()
+                    each.buffers = opened[0].buffers
+                    each.resume()
+                opened.append(each)
+        times: list[list[CallTime]] = [[] for _ in opened]
+        for _ in range(calls_in_a_round):
+            data = generate(case, _seed())
+            expected = expected_output(data)
+            for file in orders.sample(range(len(opened)), len(opened)):
+                with _blamed(file, number):
+                    answer, wall_ns = opened[file].judged_call(data, check=False)
+                    output = opened[file].output()
+                    if not check_implementation(data, output, expected)[0]:
+                        opened[file].check_output(output, data)
+                    times[file].append(timing_checks.read_time(answer, wall_ns))
+        for file, taken in enumerate(times):
+            stats = timing_checks.summarise([each.call_ns for each in taken])
+            with _blamed(file, number):
+                timing_checks.refuse_unfinished(stats, taken, limits)
+                timing_checks.refuse_impossible(stats, limits.floor_ns(case.bytes))
+    return [median(each.call_ns for each in taken) / 1e3 for taken in times]
+
+
+def compare(request: Request) -> Exit:
+    """Time round after round."""
+    folder, case_file = Path(request.arguments[0]), Path(request.arguments[3])
+    rounds, seed = map(int, request.arguments[1:3])
+    pipe, options, orders = request.pipe, request.options, Random(seed)
+    files = [each / "submission.py" for each in sorted(folder.iterdir(), key=lambda e: int(e.name))]
+    isolation.processes *= len(files)  # it counts those of all submissions
+    limits = measure_limits(default_device(), flushes[options.flush])
+    try:
+        for number in range(rounds):
+            found = time_round(files, read_cases(case_file, None), options, limits, orders)
+            pipe.write(f"round.{number}", json.dumps(found), longest_bytes)
+        return Exit.PASSED
+    except FileFailed as failed:
+        said: dict[str, Any] = {"file": failed.file, "case": failed.case, "message": str(failed)}
+        said["failure"] = failed.failure.as_plain()
+        pipe.write("failed", json.dumps(said), longest_bytes)
+    except NotEnoughMemory as error:
+        pipe.write("error", error)
+    except OutOfTime:
+        pipe.write("error", f"a round took longer than {options.timeout_s:g} s")
+    return Exit.CHECK_FAILED
+
+
+def _seed() -> int:
+    """Of contents that cannot be foreseen."""
+    return secrets.randbelow(2**63)

@@ -1,0 +1,167 @@
+"""The ways that a warp can take through machine code: every call of a function has its own copy.
+
+The threads of a warp that part at a branch go one way after the other. So an edge also leads from
+where one way of a branch ends to where the other begins.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from nvfp4.model.errors import NoPrediction
+from nvfp4.model.sass import Code
+
+_MOST_NODES = 20_000
+
+PLAIN, PARTED, DIVERGING, UNKNOWN = range(4)
+"""Kinds of edges: as the code says; from one way of a branch to the other; to where only threads
+that have parted go; over a call of a function whose code is not known."""
+
+
+@dataclass
+class Graph:
+    """blocks: the block of each node, sizes: its instructions; node 0 is where a warp begins, the
+    last one where it ends. edges: (from, to, kind).
+    """
+
+    blocks: list[int] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    edges: list[tuple[int, int, int]] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        """The node where every warp ends."""
+        return len(self.blocks) - 1
+
+
+def graph_of(code: Code) -> Graph:
+    """Raises NoPrediction for recursive functions."""
+    graph = Graph()
+    exits: list[int] = []
+    _add_function(code, 0, graph, exits, ())
+    end = len(graph.blocks)
+    graph.blocks.append(-1)
+    graph.sizes.append(0)
+    graph.edges += [(node, end, PLAIN) for node in exits]
+    graph.edges += _between_ways(graph)
+    graph.edges = list(dict.fromkeys(graph.edges))
+    return graph
+
+
+def _add_function(
+    code: Code, entry: int, graph: Graph, exits: list[int], callers: tuple[int, ...]
+) -> tuple[int, list[int]]:
+    """A copy of what can be reached from a block; its first node and those that return."""
+    if entry in callers:
+        raise NoPrediction("a function calls itself")
+    nodes: dict[int, int] = {}
+    returning: list[int] = []
+    todo = [entry]
+
+    def node_of(block: int) -> int:
+        if block not in nodes:
+            nodes[block] = len(graph.blocks)
+            graph.blocks.append(block)
+            graph.sizes.append(code.blocks[block].end - code.blocks[block].start)
+            todo.append(block)
+        return nodes[block]
+
+    node_of(entry)
+    done = set()
+    while todo:
+        block = code.blocks[todo.pop()]
+        if block.index in done:
+            continue
+        done.add(block.index)
+        node = node_of(block.index)
+        if len(graph.blocks) > _MOST_NODES:
+            raise NoPrediction("the machine code has too many calls")
+        following = None if block.following is None else node_of(block.following)
+        kind = DIVERGING if block.diverging else PLAIN
+        graph.edges += [(node, node_of(target), kind) for target in block.branches]
+        if block.calls is not None:
+            first, ends = _add_function(code, block.calls, graph, exits, (*callers, entry))
+            graph.edges.append((node, first, PLAIN))
+            if following is not None:
+                graph.edges += [(each, following, PLAIN) for each in ends]
+                if code.instructions[block.end - 1].guarded:
+                    graph.edges.append((node, following, PLAIN))
+        elif following is not None:
+            graph.edges.append((node, following, UNKNOWN if block.unknown_call else PLAIN))
+        if block.returns:
+            returning.append(node)
+        if block.exits:
+            exits.append(node)
+    return nodes[entry], returning
+
+
+def _between_ways(graph: Graph) -> list[tuple[int, int, int]]:
+    """Edges from where one way of a branch ends to where the other begins."""
+    successors: dict[int, list[int]] = defaultdict(list)
+    for start, stop, _ in graph.edges:
+        successors[start].append(stop)
+    meets = _immediate_postdominators(graph, successors)
+    found = []
+    for node, ways in list(successors.items()):
+        if len(ways) < 2 or node not in meets:
+            continue
+        meeting = meets[node]
+        # One order is enough, and both would be a circle.
+        sides = sorted(way for way in dict.fromkeys(ways) if way != meeting)
+        if len(sides) < 2:
+            continue
+        for side in sides:
+            reached, todo = {side}, [side]
+            while todo:
+                for each in successors[todo.pop()]:
+                    if each != meeting and each not in reached:
+                        reached.add(each)
+                        todo.append(each)
+            ends = [each for each in reached if meeting in successors[each]]
+            later = [other for other in sides if other > side and other not in reached]
+            found += [(end, other, PARTED) for end in ends for other in later]
+    return found
+
+
+def _immediate_postdominators(graph: Graph, successors: dict[int, list[int]]) -> dict[int, int]:
+    """Where all ways from a node meet again (Cooper, Harvey and Kennedy, "A Simple, Fast Dominance
+    Algorithm", 2001). Nodes that never reach the end are left out."""
+    before: dict[int, list[int]] = defaultdict(list)
+    for start, stops in successors.items():
+        for stop in stops:
+            before[stop].append(start)
+    order: list[int] = []
+    seen = {graph.end}
+    stack = [(graph.end, iter(before[graph.end]))]
+    while stack:
+        node, rest = stack[-1]
+        following = next((each for each in rest if each not in seen), None)
+        if following is None:
+            order.append(node)
+            stack.pop()
+        else:
+            seen.add(following)
+            stack.append((following, iter(before[following])))
+    place = {node: i for i, node in enumerate(order)}
+    found = {graph.end: graph.end}
+
+    def common(one: int, other: int) -> int:
+        while one != other:
+            while place[one] < place[other]:
+                one = found[one]
+            while place[other] < place[one]:
+                other = found[other]
+        return one
+
+    changed = True
+    while changed:
+        changed = False
+        for node in reversed(order[:-1]):
+            known = [each for each in successors[node] if each in found]
+            meeting = known[0]
+            for each in known[1:]:
+                meeting = common(meeting, each)
+            if found.get(node) != meeting:
+                found[node] = meeting
+                changed = True
+    del found[graph.end]
+    return found

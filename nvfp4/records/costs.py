@@ -1,0 +1,103 @@
+"""What a line of source costs a launch: the emulator counts it, `nvfp4 explain` shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+slots_a_pass = 4
+"""An SM issues four warp instructions in the cycle of one pass of shared memory, or of four sectors
+of global memory."""
+
+
+@dataclass(frozen=True)
+class AccessCost:
+    """The accesses of a line with one opcode and one stride; the counts are those of
+    `emulator.state.tally.SiteTally`, the conflict is the worst one.
+    """
+
+    opcode: str
+    nbytes: int
+    requests: int
+    sectors: int
+    least_sectors: int
+    passes: int
+    least_passes: int
+    repeats: int
+    moves: int
+    stride_bytes: int | None
+    conflict_ways: int | None = None
+    conflict_bank: int | None = None
+    conflict_lanes: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class ReadCost:
+    """What a line reads of a buffer: bytes, each counted once a request of a warp, and how many
+    different ones there are.
+    """
+
+    buffer: str
+    requested_bytes: int
+    distinct_bytes: int
+
+    @property
+    def times(self) -> float:
+        """How often each byte is loaded."""
+        return self.requested_bytes / max(self.distinct_bytes, 1)
+
+
+@dataclass
+class LineCost:
+    """Counts of a line over the launch.
+
+    file, line: of the user's source; both None for what comes from no line that is known. callers:
+    lines of the same file into which the code of this one was inlined, the nearest ones. opcodes:
+    warp instructions by opcode. lanes: active threads, summed over the warp instructions.
+    registers: 32-bit registers that are live there at most. divergences: branches at which a warp's
+    threads went different ways. tensor_products: of tensor cores, which are busy with them for
+    tensor_cycles; tensor_bytes: to and from tensor memory. idle: warp instructions that would be
+    saved if the threads that go different ways here did all they do together. us: of the predicted
+    time; without_us: what that would be if the line cost nothing; None where that is not known.
+    """
+
+    file: str | None
+    line: int | None
+    instructions: int = 0
+    lanes: int = 0
+    registers: int = 0
+    divergences: int = 0
+    tensor_cycles: int = 0
+    idle: float = 0.0
+    callers: list[int] = field(default_factory=list)
+    opcodes: dict[str, int] = field(default_factory=dict)
+    accesses: list[AccessCost] = field(default_factory=list)
+    reads: list[ReadCost] = field(default_factory=list)
+    us: float | None = None
+    without_us: float | None = None
+    tensor_products: int = 0
+    tensor_bytes: int = 0
+
+    @property
+    def sectors(self) -> int:
+        """Sectors of global memory that warps ask for."""
+        return sum(each.sectors for each in self.accesses)
+
+    @property
+    def least_sectors(self) -> int:
+        """What as many bytes would need next to each other."""
+        return sum(each.least_sectors for each in self.accesses)
+
+    @property
+    def passes(self) -> int:
+        """Passes of shared memory."""
+        return sum(each.passes for each in self.accesses)
+
+    @property
+    def least_passes(self) -> int:
+        """The same without bank conflicts."""
+        return sum(each.least_passes for each in self.accesses)
+
+    @property
+    def slots(self) -> float:
+        """The cost: issue slots of an SM, of which a sector takes one."""
+        return self.instructions + self.sectors + slots_a_pass * self.passes

@@ -1,0 +1,153 @@
+"""What a worker asks of the executor, which is its GPU, over a socket of their own.
+
+Bytes travel in a window of memory that both map. ``place`` is the line and column of the submission
+that asks, empty where none does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from nvfp4.records.messages import Done
+
+window_bytes = 16 << 20
+
+
+@dataclass(frozen=True)
+class Window:
+    """Sent once by the executor, unasked, with the descriptor of the window."""
+
+
+@dataclass(frozen=True)
+class AddText:
+    """Take the PTX of a module from the window. Texts are numbered in their order."""
+
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class SetRegions:
+    """Memory that launches may touch beside the case's buffers, and memory that was freed. Each is
+    [name, address, nbytes, writable, view], the view [shape, strides, offset] or None."""
+
+    regions: list[Any]
+    freed: list[Any]
+
+
+@dataclass(frozen=True)
+class Share:
+    """Map a sealed file, whose descriptor comes with it, as memory of host and device."""
+
+    address: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Write:
+    """Set [address, nbytes] of each span from the window, where they lie one after the other."""
+
+    spans: list[list[int]]
+
+
+@dataclass(frozen=True)
+class Read:
+    """Put bytes of device memory into the window: host code needs them."""
+
+    address: int
+    nbytes: int
+    place: list[int]
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Copy within device memory."""
+
+    to: int
+    source: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Start:
+    """Run a kernel; the fields are those of ``Launch``. text: the number of its PTX. parameters:
+    hexadecimal. notes: code, message, hint, file and line of each. with_suffix: the number of a
+    text, None where it is not known."""
+
+    text: int
+    kernel: str
+    grid: list[int]
+    block: list[int]
+    cluster: list[int]
+    shared_bytes: int
+    stream: int
+    programmatic: bool
+    trial: bool
+    parameters: list[str]
+    notes: list[list[Any]]
+    place: list[int]
+    with_suffix: int | None
+
+
+@dataclass(frozen=True)
+class FindVariable:
+    """Say where a variable of a module lies."""
+
+    text: int
+    name: str
+
+
+@dataclass(frozen=True)
+class Examine:
+    """Fail if a kernel cannot be emulated, whatever its launch."""
+
+    text: int
+    kernel: str
+
+
+@dataclass(frozen=True)
+class AddNote:
+    """Add a finding to the last launch of a kernel, or to the last one of all."""
+
+    kernel: str
+    note: list[Any]
+
+
+@dataclass(frozen=True)
+class HandOver:
+    """Take a tensor [m, 1, l] as the output of the call. strides: in bytes."""
+
+    address: int
+    itemsize: int
+    strides: list[int]
+    place: list[int]
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where a variable lies."""
+
+    address: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Started:
+    """The kernel has run. output: what it printed."""
+
+    output: str
+
+
+@dataclass(frozen=True)
+class Fault:
+    """The request failed. text: for the participant. failure: see ``records.failures``. refusal:
+    whether that says nothing of the submission. output: what the kernel had printed."""
+
+    text: str
+    failure: dict[str, Any] = field(default_factory=dict)
+    refusal: bool = False
+    output: str = ""
+
+
+Answer = Done | Found | Started | Fault
+ANSWERS = (Done, Found, Started, Fault)

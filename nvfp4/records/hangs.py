@@ -1,0 +1,93 @@
+"""Where a submission hangs: its Python stack, written just before the judge kills it."""
+
+import contextlib
+import faulthandler
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from nvfp4.records.reading import read_plain_file
+from nvfp4.records.texts import plain
+
+longest_call_s = 60.0
+longest_import_s = 150.0
+"""How long the judge waits, as in ``opened_case`` and ``judge``, which a worker does not import."""
+
+_margin_s = 1.5
+_stack = "stack"
+_longest_bytes = 1 << 20
+_most_frames = 8
+_frame = re.compile(r'  File "([^"\n]+)", line (\d{1,9}) in (\S+)')
+_thread = re.compile(r"^(?:Current thread|Thread) [^\n]*\n", re.MULTILINE)
+
+
+class HangWatch:
+    """In the submission's process. deadline: when it has to be finished at the latest, on the
+    monotonic clock, which all processes share."""
+
+    def __init__(self, folder: Path) -> None:
+        text = os.environ.get("NVFP4_DEADLINE")
+        self._limit = float(text) if text else None
+        self._file = (folder / _stack).open("w") if text else None
+        self.deadline: float | None = None
+
+    def watch_crashes(self) -> None:
+        """Have the stack written if the process crashes, too."""
+        if self._file is not None:
+            faulthandler.enable(self._file)
+
+    @contextlib.contextmanager
+    def watching(self, loads: bool) -> Iterator[None]:
+        """Have the stack written if the block takes nearly as long as the judge waits."""
+        if self._limit is None or self._file is None:
+            yield
+            return
+        now = time.monotonic()
+        left_s = min(longest_import_s if loads else longest_call_s, self._limit - now)
+        # A short limit is not used up by the margin.
+        wait_s = max(0.05, left_s - min(_margin_s, left_s / 4))
+        self.deadline = now + wait_s - min(_margin_s, wait_s / 4)
+        faulthandler.dump_traceback_later(wait_s, file=self._file)
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+
+def stack_of_hang(
+    scratch: Path,
+    file: str,
+    source: str,
+    name: str,
+    heading: str = "at the time limit it was here:",
+) -> str:
+    """The frames of the submission at the end, outermost first; empty if there are none.
+
+    scratch: the folder of the submission's process, which may have written there what it liked.
+    file: the submission's in that folder. source: what stood in it. name: what messages call it.
+    """
+    content = read_plain_file(scratch, _stack, _longest_bytes) or b""
+    text = content.decode("utf-8", "replace")
+    threads = [_frame.findall(each) for each in _thread.split(text)]
+    own = str(scratch / file)
+    texts = source.splitlines()
+    frames = next((each for each in threads if any(path == own for path, _, _ in each)), [])
+    if not frames:
+        return ""
+    last = next(i for i, (path, _, _) in enumerate(frames) if path == own)
+    lines = [heading]
+    for path, number, function in reversed(frames[last : last + 4 * _most_frames]):
+        if path == own:
+            lines.append(f'  File "{name}", line {number}, in {function}')
+            text = texts[int(number) - 1].strip() if 0 < int(number) <= len(texts) else ""
+            lines += [f"    {text}"] if text else []
+    if last:
+        path, number, function = frames[0]
+        lines.append(f"  inside {_of_library(path)}:{number}, in {function}")
+    return plain("\n".join(lines[: 2 * _most_frames + 2]), scratch / file, name)
+
+
+def _of_library(path: str) -> str:
+    return re.sub(r".*/(?:(?:site|dist)-packages|lib/python[\d.]+)/", "", path)

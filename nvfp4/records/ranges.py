@@ -1,0 +1,49 @@
+"""Sets of addresses."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
+
+class Ranges:
+    """Ranges [start, end) in order, none of which touch."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(list(zip(self._starts, self._ends, strict=True)))
+
+    def add(self, start: int, end: int) -> None:
+        """Join a range with those that it touches."""
+        first, last = bisect_left(self._ends, start), bisect_right(self._starts, end)
+        if first < last:
+            start, end = min(start, self._starts[first]), max(end, self._ends[last - 1])
+        self._starts[first:last], self._ends[first:last] = [start], [end]
+
+    def remove(self, start: int, end: int) -> None:
+        """Leave out what lies in a range."""
+        first, last = bisect_right(self._ends, start), bisect_left(self._starts, end)
+        if first >= last:
+            return
+        left = [(self._starts[first], start), (end, self._ends[last - 1])]
+        left = [(a, b) for a, b in left if a < b]
+        self._starts[first:last] = [a for a, _ in left]
+        self._ends[first:last] = [b for _, b in left]
+
+    def within(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The parts of a range that are in the set."""
+        first, last = bisect_right(self._ends, start), bisect_left(self._starts, end)
+        found = zip(self._starts[first:last], self._ends[first:last], strict=True)
+        return [(max(a, start), min(b, end)) for a, b in found]
+
+    def outside(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The parts of a range that are not."""
+        found = self.within(start, end)
+        starts, ends = [start, *(b for _, b in found)], [*(a for a, _ in found), end]
+        return [(a, b) for a, b in zip(starts, ends, strict=True) if a < b]
+
+    def clear(self) -> None:
+        """Leave out everything."""
+        self._starts.clear()
+        self._ends.clear()

@@ -1,1 +1,0 @@
-"""Tensors that judge, worker and executor share, on the host or on a device."""

@@ -1,0 +1,164 @@
+"""Kernels written so that a model that looks at samples or at code alone takes them for fast."""
+
+from functools import cache
+
+import pytest
+from model_kernels import MISSING, count
+from twins import HEADER, kernel, loop
+
+from nvfp4.model.errors import NoPrediction
+from nvfp4.model.prediction import GPUS, Counted, predict
+
+pytestmark = pytest.mark.skipif(MISSING, reason="there is no ptxas or no nvdisasm")
+
+CTAS, THREADS, TURNS = 296, 64, 200
+
+TURN = """
+    mad.lo.u32 %r10, %r99, 4096, %r9;
+    and.b32 %r10, %r10, 4194300;
+    cvt.u64.u32 %d2, %r10;
+    add.u64 %d3, %d0, %d2;
+    ld.global.u32 %r11, [%d3];
+    mad.lo.u32 %r100, %r100, %r11, %r99;
+    mad.lo.u32 %r100, %r100, %r100, %r11;
+"""
+BEGIN = "mul.lo.u32 %r9, %r3, 4;\nmov.u32 %r100, 1;\n"
+WORK = BEGIN + loop(TURNS, TURN)
+
+
+@cache
+def honest() -> Counted:
+    """The work of every kernel here."""
+    return count(kernel(WORK), CTAS, THREADS)
+
+
+def us(*launches: Counted) -> float:
+    return predict(GPUS["B200"], list(launches), clean=True).us
+
+
+CALLED = (
+    HEADER
+    + f"""
+.func (.param .b32 result) work(.param .b64 data, .param .b32 thread)
+{{
+.reg .pred %p<8>; .reg .b32 %r<128>; .reg .b64 %d<8>;
+ld.param.u64 %d0, [data];
+ld.param.u32 %r3, [thread];
+{WORK}
+st.param.b32 [result], %r100;
+ret;
+}}
+"""
+)
+CALL = """
+{
+.param .b64 data; .param .b32 thread; .param .b32 result;
+st.param.b64 [data], %d0;
+st.param.b32 [thread], %r3;
+call (result), work, (data, thread);
+ld.param.b32 %r100, [result];
+}
+"""
+
+JUMP = f"""
+and.b32 %r8, %r1, 0;
+TABLE: .branchtargets FIRST, SECOND, THIRD, FOURTH;
+brx.idx %r8, TABLE;
+SECOND: mov.u32 %r100, 2; bra END;
+THIRD: mov.u32 %r100, %r3; bra END;
+FOURTH: mov.u32 %r100, %r2; bra END;
+FIRST:
+{WORK}
+END:
+"""
+
+DEAD_PRODUCT = f"""
+{WORK}
+setp.eq.u32 %p1, %r100, 77;
+setp.ne.u32 %p2, %r2, {THREADS};
+@!%p2 bra SKIPPED;
+cvt.u64.u32 %d4, %r100;
+tcgen05.mma.cta_group::1.kind::f16 [%r100], %d4, %d4, %r100, %p1;
+SKIPPED:
+"""
+
+TICKETS = f"""
+setp.ne.u32 %p1, %r0, 0;
+@%p1 bra WAIT;
+atom.global.add.u32 %r7, [counter], 1;
+st.shared.u32 [ticket], %r7;
+WAIT:
+bar.sync 0;
+ld.shared.u32 %r7, [ticket];
+mov.u32 %r100, 0;
+setp.lt.u32 %p2, %r7, 4;
+@%p2 bra END;
+{WORK}
+END:
+"""
+TICKET = ".global .u32 counter;\n.shared .align 4 .u32 ticket;"
+
+IDLE = f"""
+shr.u32 %r8, %r0, 5;
+mov.u32 %r100, 0;
+setp.ne.u32 %p1, %r8, 0;
+@%p1 bra END;
+mad.lo.u32 %r9, %r1, 32, %r0;
+mul.lo.u32 %r9, %r9, 4;
+mov.u32 %r100, 1;
+{loop(16 * TURNS, TURN)}
+END:
+"""
+
+WAITING = f"""
+setp.ne.u32 %p1, %r1, 0;
+mov.u64 %d40, flag;
+@!%p1 bra FIRST;
+POLL:
+ld.acquire.gpu.u32 %r8, [%d40];
+setp.eq.u32 %p2, %r8, 0;
+@%p2 bra POLL;
+FIRST:
+{WORK.replace("ld.global", "ld")}
+st.release.gpu.u32 [%d40], 1;
+"""
+
+
+def test_work_in_a_called_function_takes_as_long() -> None:
+    called = kernel(CALL).removeprefix(HEADER)
+    assert us(count(CALLED + called, CTAS, THREADS)) > 0.9 * us(honest())
+
+
+def test_work_behind_a_table_of_jumps_takes_as_long() -> None:
+    assert us(count(kernel(JUMP), CTAS, THREADS)) > 0.9 * us(honest())
+
+
+def test_a_product_that_is_never_executed_makes_nothing_faster() -> None:
+    assert us(count(kernel(DEAD_PRODUCT), CTAS, THREADS)) > 0.9 * us(honest())
+
+
+def test_thread_blocks_whose_ticket_frees_them_of_work_are_no_sample() -> None:
+    """Few CTAs alone draw the first tickets, which the launch as a whole hands to others."""
+    launch = count(kernel(TICKETS, before=TICKET), CTAS, THREADS)
+    with pytest.raises(NoPrediction, match="no sampled thread block"):
+        us(launch)
+
+
+def test_a_warp_that_works_alone_takes_as_long_beside_idle_ones() -> None:
+    alone = count(kernel(BEGIN + loop(16 * TURNS, TURN)), 148, 32)
+    beside = count(kernel(IDLE), 148, 1024)
+    assert us(beside) > 0.9 * us(alone)
+
+
+def test_thread_blocks_that_wait_for_the_first_one_have_no_time_whatever_loads_they_use() -> None:
+    launch = count(kernel(WAITING, before=".global .u32 flag;"), 8, 32)
+    with pytest.raises(NoPrediction, match="wait for each other"):
+        us(launch)
+
+
+def test_memory_that_several_launches_read_takes_as_long_as_that_of_one() -> None:
+    reads = honest().read_bytes
+    split = [honest()] * 4
+    least_us = 4 * reads / max(gbps for _, gbps in GPUS["B200"].clean) / 1e3
+    assert us(*split) > least_us
+    assert us(*split) > 3 * (us(honest()) - GPUS["B200"].launch_us)

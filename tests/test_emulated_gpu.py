@@ -1,0 +1,244 @@
+"""Without a GPU every launch runs in the judge's executor, on the true inputs, at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import torch
+from bot import root
+from corpus import read
+
+from nvfp4.judge.cases import Case
+from nvfp4.judge.emulated_counts import total_counts
+from nvfp4.judge.findings import findings_of
+from nvfp4.judge.opened_case import CaseSetup, OpenedCase, generate
+from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
+from nvfp4.records.failures import BY_JUDGE, Finding
+from nvfp4.records.messages import Called
+from nvfp4.sandbox import isolation
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="only Linux maps fixed addresses safely"),
+    pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU nothing is emulated"),
+]
+
+tests = root / "tests"
+shapes = ((128, 256, 1), (256, 512, 2))
+
+
+@dataclass
+class Judged:
+    """Of each call. folder: the submission's own. executors: the processes that were the GPU."""
+
+    marks: list[dict[str, str]] = field(default_factory=list)
+    called: list[Called] = field(default_factory=list)
+    findings: list[list[Finding]] = field(default_factory=list)
+    predicted: list[dict[str, object]] = field(default_factory=list)
+    folder: dict[str, str] = field(default_factory=dict)
+    executors: set[int] = field(default_factory=set)
+
+
+Judge = Callable[..., Judged]
+
+
+@pytest.fixture
+def judge(tmp_path: Path) -> Judge:
+    """Judges a submission's text on the shapes as benchmarks; raises what the judge reports."""
+
+    def run(
+        source: str, between: Callable[[SubmissionProcess], None] = lambda process: None
+    ) -> Judged:
+        path = tmp_path / "submission.py"
+        path.write_text(source)
+        judged = Judged()
+        with SubmissionProcess(path) as process:
+            for m, k, l in shapes:
+                case = Case("", m, k, l, 1111, True)
+                setup = CaseSetup(process, torch.device("cpu"), time.monotonic() + 150)
+                opened = OpenedCase(setup, case)
+                opened.is_benchmark = True
+                try:
+                    called, _ = opened.judged_call(generate(case, case.seed))
+                    opened.check_again()
+                finally:
+                    opened.close()
+                judged.marks.append(opened.mark())
+                judged.called.append(called)
+                judged.findings.append(findings_of(opened, called))
+                judged.predicted.append(opened.predicted)
+                assert process.gpu is not None
+                assert process.gpu._process is not None
+                judged.executors.add(process.gpu._process.pid)
+                between(process)
+            for each in process.scratch.glob("*.txt"):
+                judged.folder[each.name] = each.read_text()
+        return judged
+
+    return run
+
+
+def source_of(name: str) -> str:
+    """A submission of the corpora below tests."""
+    folder, _, stem = name.rpartition("/")
+    return read(tests / folder, stem).source
+
+
+block_sum = "../ladder/cute/03_block_sum"
+wrapped = "\nhonest = custom_kernel\n\ndef custom_kernel(data):\n"
+plain_torch = "\n\ndef custom_kernel(data):\n    return gemv(data)\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "launches"),
+    [
+        (block_sum, "", 1),
+        ("kernels/split_k", "", 2),  # a scratch tensor keeps what a launch leaves
+        (
+            "field/races/split_k_float_atomics",
+            wrapped + "    honest(data)\n    data[6].zero_()\n    return honest(data)\n",
+            4,
+        ),
+    ],
+)
+def test_kernels_are_the_judges_word(judge: Judge, name: str, more: str, launches: int) -> None:
+    judged = judge(source_of(name) + more)
+    assert judged.marks == [{}, {}]
+    assert [len(called.launches) for called in judged.called] == [launches] * 2
+    assert len(judged.executors) == 1
+
+
+@pytest.mark.parametrize(
+    ("reads", "what"),
+    [
+        ("honest(data).flatten()[0].item()", "c"),
+        ("honest(data).cpu()", "c"),
+        ("data[0].view(torch.uint8).sum()", "a"),
+        ("data[2].float(); data[6].tolist()", "sfa and c"),
+    ],
+)
+def test_host_code_that_reads_device_memory_is_right_and_named(
+    judge: Judge, reads: str, what: str
+) -> None:
+    more = f"import torch\n{wrapped}    {reads}\n    return honest(data)\n"
+    judged = judge(source_of(block_sum) + more)
+    assert judged.marks == [{"unverified": f"host code reads {what}"}] * 2
+
+
+def test_plain_torch_has_no_counts_that_could_be_wrong(judge: Judge) -> None:
+    judged = judge(source_of("../nvfp4/selftest/shared/gemv") + plain_torch)
+    assert judged.marks == [{}, {}]
+    assert [called.launches for called in judged.called] == [[], []]
+
+
+def test_an_address_is_no_memory_of_the_host(judge: Judge) -> None:
+    more = wrapped + "    import ctypes\n    ctypes.string_at(data[0].data_ptr(), 9)\n"
+    with pytest.raises(SubmissionFailed, match="killed by SIGSEGV") as raised:
+        judge(source_of(block_sum) + more)
+    assert "ctypes.string_at(data[0].data_ptr(), 9)" in str(raised.value)
+    assert "host code cannot use an address of the device's memory" in str(raised.value)
+
+
+def test_patching_the_emulator_in_the_submissions_process_changes_nothing(judge: Judge) -> None:
+    """No verdict, finding, count or prediction; and none of it is there to begin with."""
+    forged = """
+import pathlib, sys
+
+pathlib.Path("loaded.txt").write_text(" ".join(sys.modules))
+
+import nvfp4.emulator
+import nvfp4.emulator.report
+import nvfp4.model.prediction
+
+honest = nvfp4.emulator.report.LaunchReport.to_dict
+nvfp4.emulator.report.LaunchReport.to_dict = lambda self: {**honest(self), "sectors_distinct": 1}
+nvfp4.emulator.report.Findings.records = lambda self, kernel: []
+nvfp4.emulator.run = nvfp4.model.prediction.predict = None
+"""
+    source = source_of("field/races/number_nobody_reads")
+    honest, patched = judge(source), judge(source + forged)
+    loaded = patched.folder["loaded.txt"].split()
+    assert not [each for each in loaded if each.startswith(("nvfp4.emulator", "nvfp4.model"))]
+    assert any(honest.findings)
+    assert {each.told_by for found in honest.findings for each in found} == {BY_JUDGE}
+    assert patched.findings == honest.findings
+    for one_time, other_time in zip(honest.predicted, patched.predicted, strict=True):
+        assert other_time["us"] == pytest.approx(one_time["us"], rel=0.05)  # from drawn CTAs
+    assert patched.marks == honest.marks
+    for one, other in zip(honest.called, patched.called, strict=True):
+        counts, others = total_counts(one.launches), total_counts(other.launches)
+        assert counts.pop("seconds") > 0
+        assert others.pop("seconds") > 0
+        assert counts == others
+
+
+def test_a_fault_is_told_by_the_judge_at_its_line(judge: Judge) -> None:
+    with pytest.raises(SubmissionFailed, match="outside every tensor") as raised:
+        judge(source_of("field/bounds/row_past_the_end_stored"))
+    assert raised.value.failure.told_by == BY_JUDGE
+    assert str(raised.value).count("outside every tensor") == 1
+    assert "launched at submission.py:" in str(raised.value)
+
+
+def test_an_executor_that_dies_is_no_verdict(judge: Judge) -> None:
+    def kill(process: SubmissionProcess) -> None:
+        assert process.gpu is not None
+        assert process.gpu._process is not None
+        for pid in isolation.descendants(process.gpu._process.pid):
+            os.kill(pid, signal.SIGKILL)
+
+    with pytest.raises(SubmissionFailed, match="the emulated GPU is gone") as raised:
+        judge(source_of(block_sum), kill)
+    assert raised.value.failure.code == "kernel.emulator_failed"
+
+
+@pytest.mark.corpus
+@pytest.mark.usefixtures("toolchain")
+@pytest.mark.parametrize("name", ["own_scratch", "constant_table", "split_k_ticket"])
+def test_cuda_cpp_keeps_its_variables_and_allocations(judge: Judge, name: str) -> None:
+    assert judge(source_of(f"field/cuda/{name}")).marks == [{}, {}]
+
+
+@pytest.mark.corpus
+def test_triton_is_captured(judge: Judge) -> None:
+    pytest.importorskip("triton")
+    assert judge(source_of("field/triton/table_and_two_kernels")).marks == [{}, {}]
+
+
+managed = r"""
+import torch
+from torch.utils.cpp_extension import load_inline
+
+source = r'''
+#include <torch/extension.h>
+#include <cuda_runtime.h>
+
+__global__ void twice(int *values) { values[threadIdx.x] *= 2; }
+
+int64_t sum_of_twice() {
+  int *values;
+  cudaMallocManaged(&values, 32 * sizeof(int));
+  for (int i = 0; i < 32; i++) values[i] = i;
+  twice<<<1, 32>>>(values);
+  cudaDeviceSynchronize();
+  int64_t sum = 0;
+  for (int i = 0; i < 32; i++) sum += values[i];
+  cudaFree(values);
+  return sum;
+}
+'''
+built = load_inline("managed", "int64_t sum_of_twice();", source, functions=["sum_of_twice"])
+assert built.sum_of_twice() == 32 * 31
+assert built.sum_of_twice() == 32 * 31
+"""
+
+
+@pytest.mark.usefixtures("toolchain")
+def test_managed_memory_is_the_hosts_and_the_devices(judge: Judge) -> None:
+    assert judge(source_of(block_sum) + managed).marks == [{}, {}]
