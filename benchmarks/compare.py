@@ -26,7 +26,7 @@ from nvfp4.contract import reference
 from nvfp4.gpu import timing
 from nvfp4.gpu.timing import flushes
 from nvfp4.judge.cases import Case, parse_case
-from nvfp4.judge.clock.device_limits import measure_limits
+from nvfp4.judge.clock.calibration import measure_limits
 from nvfp4.judge.clock.reads import Read, Reads
 from nvfp4.tuner.space import load_submission
 

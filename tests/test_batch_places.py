@@ -17,7 +17,7 @@ from nvfp4.cli.batch.options import BatchOptions
 from nvfp4.cli.batch.this_machine import Place, cpu_places, gpu_places, judge_on
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.main import eval_command, main
-from nvfp4.records.turn import Turn, wait_for_turn
+from nvfp4.records.processes import Turn, wait_for_turn
 
 
 def test_a_place_judges_one_at_a_time() -> None:

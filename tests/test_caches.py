@@ -12,7 +12,7 @@ from conftest import with_the_judge
 
 from nvfp4.sandbox import caches as sandbox_caches
 from nvfp4.sandbox.caches import cache_variables, prune, trim
-from nvfp4.sandbox.taken import size_bytes
+from nvfp4.sandbox.machine import size_bytes
 
 
 @pytest.fixture

@@ -8,13 +8,12 @@ import pytest
 import torch
 from conftest import with_the_judge
 
-from nvfp4.gpu.device_memory import allocate
-from nvfp4.gpu.gate import Gate
+from nvfp4.gpu.device_memory import Gate, allocate
 
 waiting = """
 import sys, torch
 from nvfp4.gpu.device_memory import open_memory
-from nvfp4.gpu.gate import WaitingSide
+from nvfp4.gpu.device_memory import WaitingSide
 
 gate, fd = map(int, sys.argv[1:])
 device = torch.device("cuda", 0)

@@ -18,8 +18,7 @@ from nvfp4.contract import reference
 from nvfp4.contract.layout import layouts, output_view
 from nvfp4.gpu.buffers import SharedBuffers, output_name
 from nvfp4.judge.clock import gated_clock
-from nvfp4.judge.clock.calibration import Calibration
-from nvfp4.judge.clock.device_limits import DeviceLimits
+from nvfp4.judge.clock.calibration import Calibration, DeviceLimits
 from nvfp4.judge.clock.gated_clock import GatedClock, error_ns, few_calls, least_calls
 from nvfp4.judge.clock.timing_checks import Estimate
 from nvfp4.judge.modes import Judge

@@ -30,7 +30,7 @@ below = {
 below["cli"] = {"records"}
 """The command starts processes; it imports none of what they run."""
 
-reading_ptx = {"nvfp4.emulator.errors", "nvfp4.records.names", "nvfp4.records.source"}
+reading_ptx = {"nvfp4.emulator.errors", "nvfp4.records.texts", "nvfp4.records.source"}
 """What PTX is read with, besides emulator/ptx: its errors, names and lines of source."""
 
 

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from nvfp4.records.hangs import stack_of_hang
-from nvfp4.records.reading import open_plain_file, read_plain_file
-from nvfp4.records.request_state import RequestState, last_state
+from nvfp4.records.files import open_plain_file, read_plain_file
+from nvfp4.records.unanswered import RequestState, last_state, stack_of_hang
 
 
 @pytest.fixture

@@ -20,8 +20,7 @@ from nvfp4 import emulator
 from nvfp4.gpu.timing import CallTime, flushes
 from nvfp4.judge.clock import calibration
 from nvfp4.judge.clock import reads as reads_module
-from nvfp4.judge.clock.calibration import calibrate
-from nvfp4.judge.clock.device_limits import DeviceLimits
+from nvfp4.judge.clock.calibration import DeviceLimits, calibrate
 from nvfp4.judge.clock.reads import Read, Reads, module, ways
 
 cpu = torch.device("cpu")

@@ -9,7 +9,7 @@ import pytest
 
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
 from nvfp4.records.messages import Call
-from nvfp4.records.request_state import RequestState, StateWriter, last_state
+from nvfp4.records.unanswered import RequestState, StateWriter, last_state
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ import torch
 
 from nvfp4.contract.reference import default_device
 from nvfp4.gpu.timing import CpuTimer, CudaTimer, call_timer, flushes
-from nvfp4.judge.clock.calibration import calibrate
-from nvfp4.judge.clock.device_limits import DeviceLimits, measure_limits
+from nvfp4.judge.clock.calibration import DeviceLimits, calibrate, measure_limits
 from nvfp4.judge.facts import device_facts
 from nvfp4.judge.modes import schedules
 from nvfp4.records.options import Options

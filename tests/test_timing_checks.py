@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from nvfp4.gpu.timing import CallTime
-from nvfp4.judge.clock.device_limits import DeviceLimits
+from nvfp4.judge.clock.calibration import DeviceLimits
 from nvfp4.judge.clock.gated_clock import first_consistent_estimate
 from nvfp4.judge.clock.timing_checks import (
     Estimate,

@@ -14,8 +14,8 @@ import pytest
 from conftest import with_the_judge
 
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
-from nvfp4.sandbox import isolation, machine, taken, totals
-from nvfp4.sandbox.taken import size_bytes
+from nvfp4.sandbox import isolation, machine, totals
+from nvfp4.sandbox.machine import size_bytes
 from nvfp4.sandbox.totals import Totals
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows what is taken")
@@ -209,7 +209,7 @@ def test_files_on_their_way_are_anybody_s_guess(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with running(on_their_way) as pid:
-        if not taken.files_on_their_way([pid], 100):
+        if not machine.files_on_their_way([pid], 100):
             pytest.skip("this kernel does not tell of them")
         watched = Totals(pid, [tmp_path])
         monkeypatch.setattr(machine, "left_bytes", lambda: 0)
@@ -247,7 +247,7 @@ def test_what_lies_in_folders_counts_whoever_has_written_it(
     monkeypatch.setattr(totals, "disk_bytes", 10 * mebibyte)
     monkeypatch.setattr(totals, "_NOTICED_BYTES", 4 * mebibyte)
     free = [100 * mebibyte]
-    monkeypatch.setattr(taken, "free_bytes", lambda folder: free[0])
+    monkeypatch.setattr(machine, "free_bytes", lambda folder: free[0])
     watched = Totals(os.getpid(), [tmp_path])
     (tmp_path / "file").write_bytes(bytes(20 * mebibyte))
     assert watched.exceeded() is None, "nothing is missing on the disk"

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from nvfp4.judge.submission_process import SubmissionFailed, SubmissionProcess
-from nvfp4.records.forked_process import ForkedProcess
 from nvfp4.records.messages import Call, Called, CaseOpened, OpenCase
+from nvfp4.records.processes import ForkedProcess
 from nvfp4.sandbox import isolation
 
 pytestmark = [

@@ -20,12 +20,12 @@ from nvfp4.capture.host_access import Owner
 from nvfp4.capture.torch_memory import remember
 from nvfp4.records import gpu_messages
 from nvfp4.records.channel import Channel
+from nvfp4.records.files import sealed_file
 from nvfp4.records.gpu_messages import Fault, window_bytes
 from nvfp4.records.launch import Buffer, Launch, Memory, Note, View
 from nvfp4.records.launch_errors import KernelFault, KernelNotEmulated, UnsupportedCall
 from nvfp4.records.messages import pack, unpack
 from nvfp4.records.ranges import Ranges
-from nvfp4.records.sealed_file import sealed_file
 
 _most_spans = 8192
 """Of a message."""

@@ -8,7 +8,7 @@ from nvfp4.capture import cuda, cutedsl, graphs, stream_order
 from nvfp4.capture.imports import when_imported
 from nvfp4.capture.torch_memory import ProcessMemory
 from nvfp4.records.launch import Buffer, Launch, Note
-from nvfp4.records.names import short_name
+from nvfp4.records.texts import short_name
 
 
 class Interception:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nvfp4.cli.text import visible_json
-from nvfp4.records.plain import fits
+from nvfp4.records.channel import fits
 
 _speed_of_light_us = {
     (7168, 16384, 1): 8.622,

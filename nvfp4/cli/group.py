@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 import click
 
 from nvfp4.cli import errors as exits
-from nvfp4.cli import interrupts
 from nvfp4.cli.errors import SetupError, print_error
 
 _no_room = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -53,7 +52,7 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs a command; what ends it becomes an exit code and at most one sentence."""
-        interrupts.listen()
+        exits.listen()
         try:
             return super().invoke(ctx)
         except (SetupError, click.UsageError) as error:
@@ -61,7 +60,7 @@ class Commands(click.Group):
             ctx.exit(exits.setup)
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
-            ctx.exit(interrupts.exit_code())
+            ctx.exit(exits.interrupted())
         except BrokenPipeError as error:
             _end_unread(error)
 

@@ -13,7 +13,6 @@ import click
 from rich.console import Console
 
 from nvfp4.cli import errors as exits
-from nvfp4.cli import interrupts
 from nvfp4.cli.display.console import new_console
 from nvfp4.cli.display.progress import observed
 from nvfp4.cli.display.render import plain_text, show_verdict
@@ -26,7 +25,7 @@ from nvfp4.cli.mistakes import first_mistake
 from nvfp4.cli.problem import load_problem
 from nvfp4.cli.verdict import Submission, Verdict
 from nvfp4.records.options import Options
-from nvfp4.records.turn import wait_for_turn
+from nvfp4.records.processes import wait_for_turn
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def judge_and_show(
         if invocation.kept:
             keep(verdict, read[1])
     if verdict.interrupted:
-        return interrupts.exit_code()
+        return exits.interrupted()
     codes = {"passed": exits.passed, "unclear": exits.unclear, "failed": exits.failed}
     return codes[verdict.outcome]
 

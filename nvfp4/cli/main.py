@@ -10,10 +10,9 @@ import click
 
 from nvfp4 import __version__
 from nvfp4.cli import errors as exits
-from nvfp4.cli.compare.command import compare
+from nvfp4.cli.commands import compare, log, report, show
 from nvfp4.cli.errors import SetupError
 from nvfp4.cli.group import Commands
-from nvfp4.cli.history_commands import log, report, show
 from nvfp4.cli.parameters import (
     DeviceType,
     ShapeType,

@@ -11,6 +11,7 @@ from nvfp4.cli.errors import json_schema
 from nvfp4.cli.mistakes import Mistake
 from nvfp4.cli.problem import shape_of
 from nvfp4.cli.text import visible_json
+from nvfp4.records.channel import fits
 from nvfp4.records.failures import (
     LONGEST_TEXT,
     UNKNOWN,
@@ -19,7 +20,6 @@ from nvfp4.records.failures import (
     read_failure,
     read_findings,
 )
-from nvfp4.records.plain import fits
 from nvfp4.records.prediction import Prediction, geometric_mean, read_prediction
 
 full_range_suffix = "; inputs: full"

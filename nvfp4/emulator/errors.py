@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from nvfp4.records.names import short_name
 from nvfp4.records.source import SourceLine, is_library
+from nvfp4.records.texts import short_name
 
 _DATA_RACES = (
     "PTX ISA, Conflict and Data-races: accesses that overlap, one of them a write, race unless "

@@ -13,8 +13,8 @@ from nvfp4.emulator.errors import EmulatorError, SourceLocation
 from nvfp4.emulator.ptx.link import link
 from nvfp4.emulator.ptx.parser import parse
 from nvfp4.emulator.report import LaunchReport
-from nvfp4.records.names import readable, short_name
 from nvfp4.records.source import SourceLine, heading, is_library
+from nvfp4.records.texts import readable, short_name
 
 
 def rendered(error: EmulatorError, launched: SourceLine | None = None) -> str:

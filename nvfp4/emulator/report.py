@@ -9,8 +9,8 @@ from typing import Any
 from nvfp4.emulator.errors import EmulatorError, Related, SourceLocation
 from nvfp4.emulator.work import Work
 from nvfp4.records.launch import Note
-from nvfp4.records.names import short_name
 from nvfp4.records.source import shown
+from nvfp4.records.texts import short_name
 
 _RULES_OF_NOTES = {
     "unjoined_stream": "CUDA C++ Programming Guide, Streams: commands of different streams may run "

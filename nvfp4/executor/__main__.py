@@ -18,8 +18,8 @@ from typing import Any
 
 from nvfp4.executor.gpu import Gpu
 from nvfp4.executor.mapped_memory import MappedMemory, NotMappable
-from nvfp4.records.addresses import taken_ranges
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed
+from nvfp4.records.files import sealed_file
 from nvfp4.records.gpu_messages import Fault, Start, Window, window_bytes
 from nvfp4.records.messages import (
     Begin,
@@ -32,7 +32,7 @@ from nvfp4.records.messages import (
     pack,
     unpack,
 )
-from nvfp4.records.sealed_file import sealed_file
+from nvfp4.records.ranges import taken_ranges
 from nvfp4.sandbox.confinement import confine
 
 _margin_bytes = 4 << 30

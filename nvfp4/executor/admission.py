@@ -5,7 +5,7 @@ import math
 from nvfp4.emulator import Launch
 from nvfp4.emulator.errors import NotAdmitted
 from nvfp4.model.tools import MachineCode, assemble
-from nvfp4.records.names import short_name
+from nvfp4.records.texts import short_name
 
 _block_registers = 65536
 _register_unit = 8

@@ -7,9 +7,8 @@ from nvfp4.emulator.errors import EmulatorError, SourceLocation
 from nvfp4.emulator.rendering import rendered
 from nvfp4.records.gpu_messages import Fault
 from nvfp4.records.launch_errors import CodedError
-from nvfp4.records.names import short_name
 from nvfp4.records.source import SourceLine, headed
-from nvfp4.records.texts import cut, plain
+from nvfp4.records.texts import cut, plain, short_name
 
 
 def fault_of(

@@ -21,7 +21,7 @@ from nvfp4.contract.reference import check_implementation, default_device
 from nvfp4.gpu.timing import CallTime, flushes
 from nvfp4.judge.cases import Case, read_cases
 from nvfp4.judge.clock import timing_checks
-from nvfp4.judge.clock.device_limits import DeviceLimits, measure_limits
+from nvfp4.judge.clock.calibration import DeviceLimits, measure_limits
 from nvfp4.judge.gpu_reference import expected_output
 from nvfp4.judge.opened_case import (
     CaseSetup,

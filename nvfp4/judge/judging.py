@@ -17,7 +17,7 @@ from nvfp4.judge.submission_process import (
     greeting_timeout_s,
 )
 from nvfp4.records.options import Options
-from nvfp4.records.turn import wait_for_turn
+from nvfp4.records.processes import wait_for_turn
 
 if TYPE_CHECKING:
     import torch

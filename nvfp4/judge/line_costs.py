@@ -13,8 +13,8 @@ from nvfp4.judge.cases import Case, read_cases
 from nvfp4.judge.opened_case import CaseSetup, OpenedCase, generate, longest_compile_s
 from nvfp4.judge.protocol import Exit, Request
 from nvfp4.judge.submission_process import CaseFailed, SubmissionFailed, SubmissionProcess
+from nvfp4.records.files import read_plain_file
 from nvfp4.records.messages import Call, Called, explained_name
-from nvfp4.records.reading import read_plain_file
 
 _longest_bytes = 8 << 20
 

@@ -21,8 +21,6 @@ from nvfp4.judge.executor import Executor, ExecutorFailed
 from nvfp4.judge.protocol import Exit
 from nvfp4.records.channel import BadMessage, Channel, ChannelClosed, ChannelTimeout, Message
 from nvfp4.records.failures import BY_SUBMISSION, Failure, read_failure
-from nvfp4.records.forked_process import Tail
-from nvfp4.records.hangs import stack_of_hang
 from nvfp4.records.messages import (
     Connect,
     Connected,
@@ -36,7 +34,8 @@ from nvfp4.records.messages import (
     unpack,
 )
 from nvfp4.records.options import Options
-from nvfp4.records.request_state import last_state
+from nvfp4.records.processes import Tail
+from nvfp4.records.unanswered import last_state, stack_of_hang
 from nvfp4.sandbox import isolation
 from nvfp4.sandbox.caches import remove
 from nvfp4.sandbox.namespaces import uses_gpu

@@ -26,7 +26,7 @@ from nvfp4.model.sass import Code
 from nvfp4.model.traffic import Access, Sampled, access
 from nvfp4.records import prediction as records
 from nvfp4.records.launch import Dim3
-from nvfp4.records.names import short_name
+from nvfp4.records.texts import short_name
 
 GPUS = {gpu.name: gpu for gpu in (B200, H100, H200)}
 

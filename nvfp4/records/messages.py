@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from nvfp4.records.channel import BadMessage, Message
-from nvfp4.records.plain import NotPlain, record
+from nvfp4.records.channel import BadMessage, Message, NotPlain, record
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nvfp4.records.plain import NotPlain, record
+from nvfp4.records.channel import NotPlain, record
 
 GPUS = ("B200", "H100", "H200")
 

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from nvfp4.records.names import readable
+from nvfp4.records.texts import readable
 
 _LIBRARY = re.compile(
     r"/(?:site|dist)-packages/|/nvidia_cutlass_dsl/|/cutlass/include/|/usr/include/"

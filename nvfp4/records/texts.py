@@ -1,6 +1,8 @@
-"""Messages of a submission's process as people read them."""
+"""Messages of a submission's process as people read them, with kernels by their short names."""
 
+import ctypes
 import re
+from functools import cache
 from pathlib import Path
 
 longest_bytes = 2800
@@ -30,3 +32,83 @@ def cut(text: str) -> str:
     first = head.decode(errors="ignore").rpartition("\n")[0]
     last = tail.decode(errors="ignore").partition("\n")[2]
     return f"{first}\n... (cut)\n{last}"
+
+
+LONGEST = 100
+"""A longer C++ name loses its template arguments."""
+
+# What CuTe DSL appends to a function's name: its arguments as text, without punctuation.
+_CUTE_DSL = re.compile(r"kernel_cutlass_(\w+?)_\d+")
+_CUTE_DSL_ARGUMENT = re.compile(
+    r"_+(?:tensor(?:ptr|o|\d)|ptr[a-z]+\d|Tiled_?(?:Copy|MMA)|(?:Copy|MMA)_?Atom|None(?:_|$)|(?:True|False)(?:_|$)"
+    r"|S\d+_o_|[A-Za-z0-9]*_object(?:_at|$)|functionlambda|$)|$"
+)
+
+
+def short_name(kernel: str) -> str:
+    """A kernel's name without its arguments; the name itself where nothing can be left out."""
+    generated = _CUTE_DSL.fullmatch(kernel)
+    if generated is not None:
+        return _CUTE_DSL_ARGUMENT.split(generated[1], maxsplit=1)[0] or kernel
+    name = demangled(kernel)
+    return name if len(name) <= LONGEST else _without_arguments(name)
+
+
+_MANGLED = re.compile(r"\b(?:_Z\w{3,}|kernel_cutlass_\w+?_\d+)\b")
+
+
+def readable(text: str) -> str:
+    """A text with every mangled name in it shortened."""
+    return _MANGLED.sub(lambda found: short_name(found[0]), text)
+
+
+def demangled(name: str) -> str:
+    """The qualified name and template arguments of a kernel in C++, without its parameters.
+
+    Any other name comes back as it is, as all do where there is no C++ runtime library.
+    """
+    whole = _demangled_by_the_runtime(name) if name.startswith("_Z") else None
+    if whole is None:
+        return name
+    depth = 0
+    for at, letter in enumerate(whole):
+        if letter == "(" and depth == 0 and not whole.startswith(_ANONYMOUS, at):
+            whole = whole[:at]
+            break
+        depth += (letter in "<{") - (letter in ">}")
+    short = _SUFFIX.sub(r"\1", whole.removeprefix("void "))
+    return short.replace("> >", ">>") or name
+
+
+_ANONYMOUS = "(anonymous namespace)"
+_SUFFIX = re.compile(r"\b(\d+)(?:u|u?ll?)\b")
+"""That of a number: of which integer type it is."""
+
+
+@cache
+def _demangled_by_the_runtime(name: str) -> str | None:
+    """What `abi::__cxa_demangle` says; None where it does not understand a name."""
+    try:
+        demangle = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
+    except (OSError, AttributeError):
+        return None
+    demangle.restype = ctypes.c_void_p
+    demangle.argtypes = [ctypes.c_char_p, *[ctypes.c_void_p] * 3]
+    text = demangle(name.encode(), None, None, None)
+    if not text:
+        return None
+    found = ctypes.string_at(text).decode()
+    free = ctypes.CDLL(None).free
+    free.argtypes = [ctypes.c_void_p]
+    free(text)
+    return found
+
+
+def _without_arguments(name: str) -> str:
+    text, depth = "", 0
+    for letter in name:
+        depth -= letter == ">"
+        if depth == 0:
+            text += "..." + letter if letter == ">" else letter
+        depth += letter == "<"
+    return text

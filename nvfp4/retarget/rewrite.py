@@ -7,7 +7,7 @@ from typing import Any
 
 from nvfp4.emulator.ptx.parser import ModuleParser
 from nvfp4.emulator.ptx.syntax import Instruction, Module
-from nvfp4.records.names import short_name
+from nvfp4.records.texts import short_name
 from nvfp4.retarget import narrow_floats, rules  # noqa: F401  (fills the table)
 from nvfp4.retarget.errors import NotRetargetable
 from nvfp4.retarget.sequence import RULES, Impossible, Sequence

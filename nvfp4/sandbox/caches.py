@@ -22,7 +22,7 @@ from pathlib import Path
 from platformdirs import user_data_path
 
 from nvfp4.records.options import Options
-from nvfp4.sandbox.taken import size_bytes
+from nvfp4.sandbox.machine import size_bytes
 
 kept_s = 14 * 24 * 3600.0
 kept_bytes = 4 << 30

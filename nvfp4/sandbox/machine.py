@@ -1,9 +1,10 @@
-"""What this machine has for all that runs on it: the container's share where that is less."""
+"""What this machine has for all that runs on it, and what processes take of it (Linux)."""
 
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 unlimited = 1 << 62
@@ -76,3 +77,121 @@ def _kept_of_files(path: Path) -> int:
     with contextlib.suppress(OSError, ValueError):
         found = {name: int(value) for name, value in map(str.split, path.read_text().splitlines())}
     return sum(found.get(name, 0) for name in ("active_file", "inactive_file", "slab_reclaimable"))
+
+
+_ENTRY_BYTES = 32 << 10
+"""Of a file beside its contents: many take long to look at, too."""
+
+_DEEPEST = 64
+"""Of folders in folders. What lies deeper is not looked at: there is too much of it."""
+
+_ON_THEIR_WAY = re.compile(r"scm_fds:\s+[1-9]")
+
+
+def threads(pid: int) -> int:
+    """How many a process has."""
+    with contextlib.suppress(OSError):
+        return os.stat(f"/proc/{pid}/task").st_nlink - 2
+    return 0
+
+
+def running_threads(pids: Iterable[int]) -> int:
+    """How many have a core, or wait for one."""
+    found = 0
+    for thread in _entries(pids, "task"):
+        with contextlib.suppress(OSError), open(thread.path + "/stat", "rb") as file:
+            found += file.read().rpartition(b") ")[2][:1] == b"R"
+    return found
+
+
+def give_way(pids: Iterable[int]) -> None:
+    """Lets all their threads, and those that they start, have cores that nobody else wants. They
+    cannot take that back."""
+    for thread in _entries(pids, "task"):
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(int(thread.name), os.SCHED_IDLE, os.sched_param(0))
+
+
+def open_files(pids: Iterable[int]) -> Iterator[os.stat_result]:
+    """Each as often as it is open."""
+    for fd in _entries(pids, "fd"):
+        with contextlib.suppress(OSError):
+            yield os.stat(fd.path)
+
+
+def _entries(pids: Iterable[int], name: str) -> Iterator[os.DirEntry[str]]:
+    """Of a folder that Linux shows of each process, as long as that lives."""
+    for pid in pids:
+        with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/{name}") as entries:
+            yield from entries
+
+
+def resident_bytes(pid: int) -> int:
+    """Of a process, pages that belong to no file of a disk."""
+    found = kilobytes(f"/proc/{pid}/status")
+    return found.get("RssAnon", 0) + found.get("RssShmem", 0)
+
+
+def proportional_bytes(pid: int) -> int:
+    """The same, and of a page that several processes have, a share."""
+    found = kilobytes(f"/proc/{pid}/smaps_rollup")
+    names = ("Pss_Anon", "Pss_Shmem")
+    return sum(found[name] for name in names) if set(names) <= set(found) else resident_bytes(pid)
+
+
+def files_on_their_way(pids: Iterable[int], most: int) -> bool:
+    """Whether a socket holds files that nobody has received, which count for no process; also if
+    more files are open than anybody may look at."""
+    for number, fd in enumerate(_entries(pids, "fd")):
+        if number >= most:
+            return True
+        with contextlib.suppress(OSError):
+            if stat.S_ISSOCK(os.stat(fd.path).st_mode):
+                told = Path(fd.path).parents[1] / "fdinfo" / fd.name
+                if _ON_THEIR_WAY.search(told.read_text()):
+                    return True
+    return False
+
+
+def sockets(pid: int) -> int:
+    """How many there are in the network of a process, whoever holds them; 0 if it is this one's."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        if not os.path.samefile(f"/proc/{pid}/ns/net", "/proc/self/ns/net"):
+            # sockets: used 42
+            return int(Path(f"/proc/{pid}/net/sockstat").read_text().split(maxsplit=3)[2])
+    return 0
+
+
+def size_bytes(folder: Path, enough: int = unlimited) -> int:
+    """What lies below a folder takes, counted until it is more than enough. Folders that are too
+    deep, or that nobody may list, are more than any limit."""
+    taken = 0
+    waiting = [(os.fspath(folder), 0)]
+    while waiting and taken <= enough:
+        path, depth = waiting.pop()
+        if depth > _DEEPEST:
+            return unlimited
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    with contextlib.suppress(FileNotFoundError):
+                        found = entry.stat(follow_symlinks=False)
+                        taken += found.st_blocks * 512 + _ENTRY_BYTES
+                        if stat.S_ISDIR(found.st_mode):
+                            waiting.append((entry.path, depth + 1))
+                    if taken > enough:
+                        break
+        except (FileNotFoundError, NotADirectoryError):  # it has gone meanwhile
+            continue
+        except OSError:
+            return unlimited
+    return taken
+
+
+def free_bytes(folder: Path) -> int:
+    """On its disk."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return 0
+    return found.f_bavail * found.f_frsize

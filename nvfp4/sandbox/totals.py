@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 
 from nvfp4.records.options import options_of_environment
-from nvfp4.sandbox import machine, taken
+from nvfp4.sandbox import machine
 from nvfp4.sandbox.isolation import data_share, descendants, own_threads
 from nvfp4.sandbox.machine import unlimited
 
@@ -50,7 +50,7 @@ class Totals:
         self._least_left_bytes = min(_LEAST_LEFT_BYTES, machine.left_bytes() // 2)
         self._short_since: float | None = None
         self._threads = min(own_threads, machine.left_threads() * 3 // 4)
-        self._free_bytes = [taken.free_bytes(folder) for folder in writable]
+        self._free_bytes = [machine.free_bytes(folder) for folder in writable]
         self._most_bytes = (options_of_environment().limit_gib << 30) or unlimited
         spare = (free // 2 for free in self._free_bytes)
         self._disk_bytes = min(disk_bytes, self._most_bytes, *spare)
@@ -67,25 +67,25 @@ class Totals:
         return None
 
     def _look_at_threads(self, pids: list[int]) -> None:
-        threads = sum(map(taken.threads, pids))
+        threads = sum(map(machine.threads, pids))
         if threads > self._threads:
             raise _Exceeded(
                 f"its processes had {threads} threads, of {self._threads} that they may have"
             )
         crowd = _crowd()
-        if self._gives_way and threads > crowd and taken.running_threads(pids) > crowd:
-            taken.give_way(pids)
+        if self._gives_way and threads > crowd and machine.running_threads(pids) > crowd:
+            machine.give_way(pids)
 
     def _look_at_memory(self, pids: list[int]) -> None:
         most = min(int(data_share * machine.memory_bytes()), self._most_bytes)
-        resident = sum(map(taken.resident_bytes, pids))
+        resident = sum(map(machine.resident_bytes, pids))
         self._look_at_what_is_left(pids, resident)
         unlinked = self._unlinked_bytes(pids, resident)
         total = unlinked + resident
         if total > most:  # pages that forks share may count for each of them
             total = unlinked
             for pid in pids:
-                total += taken.proportional_bytes(pid)
+                total += machine.proportional_bytes(pid)
                 self._look_at_what_is_left(pids, total)
         if total > most:
             raise _Exceeded(
@@ -95,7 +95,7 @@ class Totals:
     def _unlinked_bytes(self, pids: list[int], resident_bytes: int) -> int:
         """Of files that have no name but are open: memory of memfds, and what else is deleted."""
         found: dict[tuple[int, int], int] = {}
-        for number, file in zip(count(1), taken.open_files(pids)):
+        for number, file in zip(count(1), machine.open_files(pids)):
             if stat.S_ISREG(file.st_mode) and not file.st_nlink:
                 found[file.st_dev, file.st_ino] = file.st_blocks * 512
             if number > most_open_files:
@@ -114,21 +114,21 @@ class Totals:
         now = time.monotonic()
         if self._short_since is None:
             self._short_since = now
-            if taken.files_on_their_way(pids, most_open_files):  # which may be of any size
+            if machine.files_on_their_way(pids, most_open_files):  # which may be of any size
                 self._short_since = -math.inf
-        nbytes += taken.sockets(self._root) * _socket_bytes()
+        nbytes += machine.sockets(self._root) * _socket_bytes()
         if now - self._short_since >= _turn_s(nbytes / machine.memory_bytes()):
             raise _Exceeded(f"this machine has {_gib(left)} of memory left")
 
     def _look_at_disk(self) -> None:
-        free = [taken.free_bytes(folder) for folder in self._writable]
+        free = [machine.free_bytes(folder) for folder in self._writable]
         if all(
             before - now < _NOTICED_BYTES
             for before, now in zip(self._free_bytes, free, strict=True)
         ):
             return
         self._free_bytes = free
-        nbytes = sum(taken.size_bytes(folder, self._disk_bytes) for folder in self._writable)
+        nbytes = sum(machine.size_bytes(folder, self._disk_bytes) for folder in self._writable)
         if nbytes > self._disk_bytes:
             raise _Exceeded(f"its files took more than {_gib(self._disk_bytes)}")
 

@@ -13,8 +13,8 @@ import threading
 from pathlib import Path
 from typing import ClassVar
 
-from nvfp4.records.forked_process import ForkedProcess
 from nvfp4.records.options import Options
+from nvfp4.records.processes import ForkedProcess
 from nvfp4.sandbox import isolation
 from nvfp4.sandbox.caches import trusted_variables, variables
 from nvfp4.sandbox.namespaces import uses_gpu

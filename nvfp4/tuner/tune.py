@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
-from nvfp4.records.whole_files import write_whole
+from nvfp4.records.files import write_whole
 from nvfp4.tuner.search import Estimate, Search
 from nvfp4.tuner.space import Key, Shape, TuneError, load_submission, name_of, shape_of, table_for
 from nvfp4.tuner.table import Choice, with_entry

@@ -15,7 +15,6 @@ from nvfp4.capture.emulated_gpu import AddressSpace, EmulatedGpu, ExecutorLink, 
 from nvfp4.capture.interception import Interception, unjoined_notes
 from nvfp4.contract.layout import dimensions, layouts
 from nvfp4.gpu.buffers import buffers_in, output_name, whole_bytes
-from nvfp4.records.addresses import taken_ranges
 from nvfp4.records.gpu_messages import window_bytes
 from nvfp4.records.launch import Buffer, Launch, View
 from nvfp4.records.launch_errors import UnsupportedCall, tell_refusals
@@ -30,6 +29,7 @@ from nvfp4.records.messages import (
     OpenCase,
 )
 from nvfp4.records.options import Options
+from nvfp4.records.ranges import taken_ranges
 from nvfp4.records.source import show_as
 from nvfp4.worker.runner import Runner
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from nvfp4.gpu.buffers import SharedBuffers, open_buffers
-from nvfp4.gpu.gate import WaitingSide
+from nvfp4.gpu.device_memory import WaitingSide
 from nvfp4.records.messages import (
     AwaitQueue,
     CloseQueue,

@@ -19,7 +19,6 @@ from nvfp4.contract.task import input_t, output_t
 from nvfp4.gpu.buffers import SharedBuffers, open_buffers, output_name
 from nvfp4.gpu.timing import CallTimer, CudaTimer, call_timer, flushes, wait_until_idle
 from nvfp4.records.failures import Failure
-from nvfp4.records.hangs import HangWatch
 from nvfp4.records.launch_errors import RetargetError
 from nvfp4.records.messages import (
     Call,
@@ -35,8 +34,8 @@ from nvfp4.records.messages import (
 )
 from nvfp4.records.options import Options
 from nvfp4.records.refusals import packages
-from nvfp4.records.request_state import StateWriter
 from nvfp4.records.texts import plain
+from nvfp4.records.unanswered import HangWatch, StateWriter
 from nvfp4.worker.printed import flush_output
 from nvfp4.worker.raised import failure_of
 from nvfp4.worker.tracebacks import explained

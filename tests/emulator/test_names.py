@@ -7,7 +7,7 @@ from ptx_harness import HEADER
 
 from nvfp4 import emulator
 from nvfp4.emulator import errors
-from nvfp4.records.names import LONGEST, demangled, short_name
+from nvfp4.records.texts import LONGEST, demangled, short_name
 
 
 @pytest.mark.parametrize(

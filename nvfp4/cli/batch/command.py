@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from nvfp4.cli import errors as exits
-from nvfp4.cli import interrupts
 from nvfp4.cli.batch.eval_process import Candidate, find_files, read_candidates
 from nvfp4.cli.batch.lines import BatchFile, Line, line_of
 from nvfp4.cli.batch.options import BatchOptions, Judges
@@ -31,7 +30,7 @@ def batch_and_show(names: Sequence[Path], options: BatchOptions) -> int:
                 stopped = True
         summarise(console, tally, options.jsonl, stopped)
     if stopped:
-        return interrupts.exit_code()
+        return exits.interrupted()
     if tally.passed == len(paths):
         return exits.passed
     return exits.unclear if tally.passed + tally.unclear == len(paths) else exits.failed

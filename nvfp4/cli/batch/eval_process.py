@@ -22,7 +22,7 @@ from nvfp4.cli.judging.assess import read_submission
 from nvfp4.cli.judging.processes import end, watched
 from nvfp4.cli.problem import package_path
 from nvfp4.cli.text import visible
-from nvfp4.records.turn import VARIABLE, Turn
+from nvfp4.records.processes import VARIABLE, Turn
 
 Process = subprocess.Popen[bytes]
 

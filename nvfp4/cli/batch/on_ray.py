@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from nvfp4.cli import interrupts
+from nvfp4.cli import errors as exits
 from nvfp4.cli.batch.eval_process import Candidate, EvalProcesses, crashed
 from nvfp4.cli.batch.options import BatchOptions, Busy, Told
 from nvfp4.cli.errors import SetupError
@@ -94,7 +94,7 @@ def _connected(address: str) -> Any:
         reason = str(error).strip().partition("\n")[0].rstrip(".")
         hint = "ray start --head starts one; docs/cluster.md shows how."
         raise SetupError(f"there is no Ray cluster at {address}: {reason}", hint) from None
-    interrupts.listen()  # Ray takes SIGTERM for itself
+    exits.listen()  # Ray takes SIGTERM for itself
     return ray
 
 

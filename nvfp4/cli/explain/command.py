@@ -29,8 +29,8 @@ from nvfp4.cli.judging.bot import Bot
 from nvfp4.cli.judging.unclear_policy import is_ours
 from nvfp4.cli.problem import Shape, case_line, load_problem, shape_of
 from nvfp4.cli.text import first_lines, visible
+from nvfp4.records.channel import NotPlain
 from nvfp4.records.options import Options
-from nvfp4.records.plain import NotPlain
 
 instructions_a_launch = 4_000_000
 """Warp instructions after which a launch is a sample: it takes two seconds to emulate them."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nvfp4.cli.text import visible_json
+from nvfp4.records.channel import NotPlain, record
 from nvfp4.records.costs import AccessCost, LineCost, ReadCost
 from nvfp4.records.failures import Finding, read_findings
-from nvfp4.records.plain import NotPlain, record
 from nvfp4.records.prediction import Prediction, read_prediction
 
 _most_entries = 100_000

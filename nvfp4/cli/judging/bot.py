@@ -18,10 +18,9 @@ from pathlib import Path
 from nvfp4.cli.judging.processes import Process, clear, end, prepare, start, watched
 from nvfp4.cli.problem import Problem, flat_files, package_path
 from nvfp4.cli.text import visible
-from nvfp4.records.forked_process import Tail
+from nvfp4.records.files import open_plain_file
 from nvfp4.records.options import Options
-from nvfp4.records.reading import open_plain_file
-from nvfp4.records.turn import VARIABLE, Turn
+from nvfp4.records.processes import VARIABLE, Tail, Turn
 
 import_timeout_s = 120.0
 """The bot's limit for the one run of the submission by itself."""

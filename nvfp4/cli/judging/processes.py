@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from nvfp4.cli.problem import problem_folder
-from nvfp4.records.forked_process import ForkedProcess
+from nvfp4.records.processes import ForkedProcess
 
 _from_the_start = re.compile(r"PYTHON|LD_|OMP_|MKL_|NUMBA_|TORCH|CUTE_|TRITON_")
 """Variables that a library reads as it is loaded."""

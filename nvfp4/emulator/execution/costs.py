@@ -28,8 +28,8 @@ from nvfp4.emulator.state.launch_state import LaunchState
 from nvfp4.emulator.state.tally import SiteTally, Tally, Touched, place_of
 from nvfp4.records.costs import AccessCost, LineCost, ReadCost
 from nvfp4.records.launch import Launch
-from nvfp4.records.names import short_name
 from nvfp4.records.source import shown
+from nvfp4.records.texts import short_name
 
 Place = tuple[str | None, int | None]
 

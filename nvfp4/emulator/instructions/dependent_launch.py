@@ -10,7 +10,7 @@ from nvfp4.emulator.instructions.action import Action, LaneSite, Site, instructi
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.memory import READ, WRITTEN
-from nvfp4.records.names import short_name
+from nvfp4.records.texts import short_name
 
 
 class _Waits:

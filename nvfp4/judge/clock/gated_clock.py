@@ -15,8 +15,7 @@ import torch
 
 from nvfp4.contract.layout import layouts, total_bytes
 from nvfp4.gpu.buffers import SharedBuffers, create_buffers, output_name
-from nvfp4.gpu.device_memory import free_memory_bytes
-from nvfp4.gpu.gate import Gate
+from nvfp4.gpu.device_memory import Gate, free_memory_bytes
 from nvfp4.gpu.timing import CudaTimer, clean_flush, wait_until_idle
 from nvfp4.judge.cases import Case
 from nvfp4.judge.clock.timing_checks import Estimate, Stats, is_longer, refuse_longer

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nvfp4.gpu.timing import CallTime
-from nvfp4.judge.clock.device_limits import DeviceLimits
+from nvfp4.judge.clock.calibration import DeviceLimits
 from nvfp4.judge.submission_process import SubmissionFailed
 from nvfp4.records.messages import Called
 

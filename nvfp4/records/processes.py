@@ -1,5 +1,4 @@
-"""Processes, for the process that waits for them: one that a fork server has made, and what any
-writes."""
+"""Processes, for the process that waits for them: what any writes, and whose turn it is."""
 
 from __future__ import annotations
 
@@ -9,6 +8,8 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from typing import IO
 
 _LOOK_S = 0.005
@@ -92,3 +93,40 @@ class Tail(threading.Thread):
         """The last of it, when the process has ended; others may still hold the stream."""
         self.join(1.0)
         return self._last.decode("utf-8", "replace").strip()
+
+
+VARIABLE = "NVFP4_TURN"
+"""The number of a file that says when it is the process's turn."""
+
+
+class Turn:
+    """Given to a process that has loaded what takes seconds and waits. fd: for it to inherit, by
+    the variable.
+    """
+
+    def __init__(self) -> None:
+        self.fd, self._ours = os.pipe()
+
+    def give(self) -> None:
+        """Lets the process go on; one that has ended need not."""
+        with suppress(BrokenPipeError):
+            os.write(self._ours, b"!")
+
+    def __enter__(self) -> Turn:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        os.close(self.fd)
+        os.close(self._ours)
+
+
+def wait_for_turn(load: Callable[[], object]) -> bool:
+    """Returns at once where nobody gives turns, else loads first. False where nobody will give one
+    any more."""
+    number = os.environ.pop(VARIABLE, None)
+    if number is None:
+        return True
+    load()
+    given = os.read(int(number), 1)
+    os.close(int(number))
+    return bool(given)

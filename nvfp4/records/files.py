@@ -1,12 +1,14 @@
-"""Files of folders that a submission can write, read by processes that are not confined.
+"""Files of folders that a submission can write, anonymous ones, and those that are replaced whole.
 
-Whatever lies there may be a link to a file of the user's, a pipe that nobody writes to, or have no
-end.
+Whatever lies in such a folder may be a link to a file of the user's, a pipe that nobody writes to,
+or have no end: processes that are not confined read it here.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pathlib
 import stat
 from pathlib import Path
 from typing import BinaryIO
@@ -45,3 +47,25 @@ def read_plain_file(folder: Path, name: str, most_bytes: int) -> bytes | None:
             return file.read(most_bytes)
     except OSError:
         return None
+
+
+def sealed_file(nbytes: int) -> BinaryIO:
+    """A file whose size stays."""
+    file = os.fdopen(os.memfd_create("nvfp4", os.MFD_ALLOW_SEALING), "r+b", 0)
+    file.truncate(nbytes)
+    seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+    fcntl.fcntl(file.fileno(), fcntl.F_ADD_SEALS, seals)
+    return file
+
+
+def write_whole(path: pathlib.Path, text: str) -> None:
+    """Replaces a file in one step, so that an interruption leaves the old or the new one."""
+    target = path.resolve()
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        if target.exists():
+            beside.chmod(target.stat().st_mode & 0o777)
+        beside.replace(target)
+    finally:
+        beside.unlink(missing_ok=True)
