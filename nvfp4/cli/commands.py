@@ -1,4 +1,4 @@
-"""The commands of comparisons and of the history. Heavy libraries stay out, so that help is quick."""
+"""The commands of comparisons and of the history. Heavy libraries stay out of them."""
 
 import sys
 from pathlib import Path
