@@ -134,13 +134,23 @@ def test_terms_are_cut_off_25_bits_below_the_largest_exponent(name: str) -> None
         assert found[n, m] == cut_to_f32(truncated(terms, 25))
 
 
+def block_sums(operands: Any, scales: Any, c: Array, scale_type: str = "ue4m3") -> Array:
+    """Bits of the scaled products and c, uint32[n, m]."""
+    words = c[None].copy()
+    tiles = [tuple(each[None] for each in pair) for pair in (operands, scales)]
+    fused_dots.add_block_products(
+        words, np.zeros(1, np.int64), 0, True, *tiles, scale_type, negate=False
+    )  # fmt: skip
+    return words[0]
+
+
 def test_sums_of_16_products_of_fp4_are_cut_off_35_bits_below_the_largest_exponent() -> None:
     rng = np.random.default_rng(4)
     a, b = (rng.integers(0, 256, (16, 32), np.uint8) for _ in range(2))
     sa, sb = (rng.integers(0, 0x7F, (16, 4), np.uint8) for _ in range(2))
     c = (rng.normal(size=(16, 16)) * np.exp2(rng.integers(-30, 30, (16, 16)))).astype(np.float32)
     words = c.view(np.uint32)
-    found = fused_dots.block_dots(a, b, sa, sb, "ue4m3", words, negate=False).view(np.float32)
+    found = block_sums((a, b), (sa, sb), words).view(np.float32)
     scale_a, scale_b = (decode(each, FORMATS["e4m3"]) for each in (sa, sb))
     left, right = (E2M1[nibbles(each)] for each in (a, b))
     for n in range(16):
@@ -165,7 +175,7 @@ def test_infinities_and_nans_come_out_as_such() -> None:
     assert halves.tolist() == [0x4000, 0x7C00, 0x7FFF, 0x7FFF]
     scales = np.array([[0x7F] * 4], np.uint8)
     codes = np.zeros((1, 32), np.uint8)
-    bad = fused_dots.block_dots(codes, codes, scales, scales, "ue4m3", c[:, :1], negate=False)
+    bad = block_sums((codes, codes), (scales, scales), c[:, :1])
     assert bad.tolist() == [[0x7FFFFFFF]]
 
 

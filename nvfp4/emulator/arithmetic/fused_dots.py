@@ -25,6 +25,13 @@ BLOCK = 16
 F32_NAN = np.uint32(0x7FFFFFFF)
 F16_NAN = np.uint32(0x7FFF)
 _FRACTION, _BLOCK_FRACTION = 25, 35
+_IN_F32 = ~((1 << 29) - 1)
+"""The bits of a float64 that a float32 has, too."""
+_LEAST_NORMAL = 2.0**-126
+_HALVES = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int64)
+"""Of E2M1 codes."""
+_NO_SCALE = 1000
+"""The exponent of a scale that is NaN."""
 
 
 @lru_cache(maxsize=16)
@@ -126,90 +133,186 @@ def _f16(total, exponent):  # type: ignore[no-untyped-def]
 
 
 @loop
+def _put_f32(totals, largest, bits, out):  # type: ignore[no-untyped-def]
+    """Store totals * 2^(largest - bits) as float32, cut off towards zero."""
+    tiny = 0
+    for m in range(totals.shape[0]):
+        power = (np.int64(largest[m]) - bits + 1023) << 52
+        value = np.float64(totals[m]) * np.int64(power).view(np.float64)
+        tiny += np.int64(abs(value) < _LEAST_NORMAL)
+        cut_off = np.int64(np.float64(value).view(np.int64) & _IN_F32).view(np.float64)
+        out[m] = np.float32(cut_off).view(np.uint32)
+    if tiny:
+        for m in range(totals.shape[0]):
+            out[m] = _f32(totals[m], largest[m] - bits)
+
+
+@loop
 def _sums(  # type: ignore[no-untyped-def]
     a, a_exp, b, b_exp, unit, a_scale, b_scale, c, c_exp, c_unit, half, bits, out
 ):
-    """out[n, m] = sum over k of a[m, k] * b[n, k] + c[n, m]. unit: products are in units of
+    """out[n, m] = sum over k of a[k, m] * b[n, k] + c[n, m]. unit: products are in units of
     2^-unit, c in those of 2^-c_unit. a_scale, b_scale: exponents of whole rows. bits: terms are cut
     off so many below the largest exponent."""
-    columns, rows, depth = b.shape[0], a.shape[0], a.shape[1]
-    for n in range(columns):
+    depth, rows = a.shape
+    largest = np.empty(rows, np.int32)
+    totals = np.empty(rows, np.int64)
+    exponents = np.empty((depth, rows), np.int32)
+    for k in range(depth):
         for m in range(rows):
-            scale = a_scale[m] + b_scale[n]
-            largest = c_exp[n, m]
-            for k in range(depth):
-                largest = max(largest, a_exp[m, k] + b_exp[n, k] + scale)
-            total = _shifted(np.int64(c[n, m]), bits - c_unit + c_exp[n, m] - largest)
-            for k in range(depth):
-                product = np.int64(a[m, k]) * np.int64(b[n, k])
-                if product:
-                    by = bits - unit + a_exp[m, k] + b_exp[n, k] + scale - largest
-                    total += _shifted(product, by)
-            exponent = largest - bits
-            out[n, m] = _f16(total, exponent) if half else _f32(total, exponent)
+            exponents[k, m] = a_exp[k, m] + a_scale[m]
+    for n in range(b.shape[0]):
+        for m in range(rows):
+            largest[m] = c_exp[n, m]
+        for k in range(depth):
+            exponent = b_exp[n, k] + b_scale[n]
+            for m in range(rows):
+                largest[m] = max(largest[m], exponents[k, m] + exponent)
+        for m in range(rows):
+            totals[m] = _shifted(np.int64(c[n, m]), bits - c_unit + c_exp[n, m] - largest[m])
+        for k in range(depth):
+            factor = b[n, k]
+            exponent = np.int32(b_exp[n, k] + b_scale[n] + bits - unit)
+            for m in range(rows):
+                # A product has at most 22 bits, and at most 27 once it is shifted.
+                product = np.int32(a[k, m] * factor)
+                by = np.int32(exponents[k, m] + exponent - largest[m])
+                size = np.int32(abs(product) << max(by, np.int32(0)))
+                size = np.int32(size >> min(max(np.int32(-by), np.int32(0)), np.int32(31)))
+                totals[m] += size if product > 0 else np.int32(-size)
+        if half:
+            for m in range(rows):
+                out[n, m] = _f16(totals[m], largest[m] - bits)
+        else:
+            _put_f32(totals, largest, bits, out[n])
 
 
 @loop
-def _halves(packed, table, out):  # type: ignore[no-untyped-def]
-    """Pairs of E2M1 codes, [rows, bytes], as halves."""
+def _scaled_elements(packed, codes, values, scales, transposed, out):  # type: ignore[no-untyped-def]
+    """Rows of pairs of E2M1 codes as values times the scales of blocks, out[row, k] or [k, row]."""
+    blocks = codes.shape[1]
+    width = packed.shape[1] // blocks
     for row in range(packed.shape[0]):
-        for i in range(packed.shape[1]):
-            pair = packed[row, i]
-            out[row, 2 * i] = table[pair & 15]
-            out[row, 2 * i + 1] = table[pair >> 4]
+        for block in range(blocks):
+            scale = scales[codes[row, block]]
+            for i in range(block * width, block * width + width):
+                pair = packed[row, i]
+                low, high = values[pair & 15] * scale, values[pair >> 4] * scale
+                if transposed:
+                    out[2 * i, row], out[2 * i + 1, row] = low, high
+                else:
+                    out[row, 2 * i], out[row, 2 * i + 1] = low, high
 
 
 @loop
-def _scale_parts(codes, repeats, is_ue8m0, sig, exp, bad):  # type: ignore[no-untyped-def]
-    """Scales [rows, blocks / repeats] as (significand in eighths, exponent) of each block of 16."""
+def _exponent_range(codes, exponents, low, high):  # type: ignore[no-untyped-def]
+    """The least and the largest exponent of each row's scales that are not zero."""
     for row in range(codes.shape[0]):
-        bad[row] = False
-        for block in range(sig.shape[1]):
-            code = np.int32(codes[row, block // repeats])
-            if is_ue8m0:
-                sig[row, block], exp[row, block] = 8, code - 127
-                bad[row] |= code == 255
-                continue
-            code &= 127  # the sign is ignored
-            bad[row] |= code == 127
-            whole = (code & 7) | (8 if code >= 8 else 0)
-            sig[row, block] = whole
-            exp[row, block] = max(code >> 3, 1) - 7 if whole else ZERO
+        low[row], high[row] = _NO_SCALE, ZERO
+        for block in range(codes.shape[1]):
+            exponent = exponents[codes[row, block]]
+            if exponent != ZERO:
+                low[row], high[row] = min(low[row], exponent), max(high[row], exponent)
+        if low[row] == _NO_SCALE or high[row] == _NO_SCALE:
+            low[row] = 0
 
 
 @loop
-def _block_sums(a, b, a_sig, a_exp, a_bad, b_sig, b_exp, b_bad, negate, c, out):  # type: ignore[no-untyped-def]
-    """out[n, m] = sum over k of a[m, k] * b[n, k] + c[n, m], of halves with scales in eighths."""
-    columns, rows, blocks = b.shape[0], a.shape[0], a_sig.shape[1]
-    terms = np.zeros(blocks, np.int64)
-    for n in range(columns):
-        for m in range(rows):
-            bits = c[n, m]
-            biased = np.int32(bits >> 23) & 255
-            fraction = np.int32(bits & 0x7FFFFF)
-            if a_bad[m] or b_bad[n] or (biased == 255 and fraction):
-                out[n, m] = np.uint32(0x7FFFFFFF)
-                continue
-            if biased == 255:
-                out[n, m] = bits
-                continue
-            start = np.int64(fraction | (0x800000 if biased else 0))
-            start_exp = max(biased, 1) - 127 if start else ZERO
-            if bits >> 31:
-                start = -start
-            largest = start_exp
-            for block in range(blocks):
-                dot = 0
-                for k in range(block * BLOCK, block * BLOCK + BLOCK):
-                    dot += np.int32(a[m, k]) * np.int32(b[n, k])
-                terms[block] = np.int64(-dot if negate else dot) * a_sig[m, block] * b_sig[n, block]
-                largest = max(largest, a_exp[m, block] + b_exp[n, block])
-            total = _shifted(start, _BLOCK_FRACTION - 23 + start_exp - largest)
-            for block in range(blocks):
-                if terms[block]:
-                    by = _BLOCK_FRACTION - 8 + a_exp[m, block] + b_exp[n, block] - largest
-                    total += _shifted(terms[block], by)
-            out[n, m] = _f32(total, largest - _BLOCK_FRACTION)
+def _block_sum(a, b, a_codes, b_codes, significands, exponents, negate, bits):  # type: ignore[no-untyped-def]
+    """The bits of one float32 more the scaled products of two rows of pairs of E2M1 codes."""
+    biased = np.int32(bits >> 23) & 255
+    fraction = np.int32(bits & 0x7FFFFF)
+    blocks = 2 * a.shape[0] // BLOCK
+    repeats = blocks // a_codes.shape[0]
+    bad = biased == 255 and fraction != 0
+    for i in range(a_codes.shape[0]):
+        bad |= exponents[a_codes[i]] == _NO_SCALE or exponents[b_codes[i]] == _NO_SCALE
+    if bad:
+        return np.uint32(F32_NAN)
+    if biased == 255:
+        return bits
+    start = np.int64(fraction | (0x800000 if biased else 0))
+    start_exp = max(biased, 1) - 127 if start else ZERO
+    if bits >> 31:
+        start = -start
+    largest = start_exp
+    for i in range(a_codes.shape[0]):
+        largest = max(largest, exponents[a_codes[i]] + exponents[b_codes[i]])
+    total = _shifted(start, _BLOCK_FRACTION - 23 + start_exp - largest)
+    for block in range(blocks):
+        dot = np.int64(0)
+        for i in range(block * BLOCK // 2, block * BLOCK // 2 + BLOCK // 2):
+            dot += _HALVES[a[i] & 15] * _HALVES[b[i] & 15] + _HALVES[a[i] >> 4] * _HALVES[b[i] >> 4]
+        one, other = a_codes[block // repeats], b_codes[block // repeats]
+        term = (-dot if negate else dot) * significands[one] * significands[other]
+        total += _shifted(term, _BLOCK_FRACTION - 8 + exponents[one] + exponents[other] - largest)
+    return _f32(total, largest - _BLOCK_FRACTION)
+
+
+@loop
+def _block_products(  # type: ignore[no-untyped-def]
+    a, b, a_codes, b_codes, values, scales, significands, exponents, exact, negate, words, where,
+    column, accumulate
+):  # fmt: skip
+    """words[where[i], column + n, m] = sum over k of a[i, m, k] * b[i, n, k], plus what is there.
+
+    a, b: pairs of E2M1 codes. values, scales: of codes, both float32 or float64. exact: whether
+    numbers of this type hold the sums of the products. Then the sum is as if nothing was cut off,
+    unless exponents differ so much that something is: that is computed term by term."""
+    rows, columns, depth = a.shape[1], b.shape[1], 2 * a.shape[2]
+    left, right = np.empty((depth, rows), scales.dtype), np.empty((columns, depth), scales.dtype)
+    a_low, a_high = np.empty(rows, np.int32), np.empty(rows, np.int32)
+    b_low, b_high = np.empty(columns, np.int32), np.empty(columns, np.int32)
+    products = np.empty(rows, scales.dtype)
+    cut, exactly = np.empty(rows, np.uint8), np.empty(rows, np.uint32)
+    for i in range(a.shape[0]):
+        _scaled_elements(a[i], a_codes[i], -values if negate else values, scales, True, left)
+        _exponent_range(a_codes[i], exponents, a_low, a_high)
+        # CTAs side by side often have the same columns.
+        if i == 0 or (b[i] != b[i - 1]).any() or (b_codes[i] != b_codes[i - 1]).any():
+            _scaled_elements(b[i], b_codes[i], values, scales, False, right)
+            _exponent_range(b_codes[i], exponents, b_low, b_high)
+        for n in range(columns):
+            sums = words[where[i], column + n]
+            some = 0
+            for m in range(rows):
+                bits = sums[m] if accumulate else np.uint32(0)
+                biased = np.int32(bits >> np.uint32(23)) & np.int32(255)
+                exponent = max(biased, np.int32(1)) - np.int32(127)
+                high = a_high[m] + b_high[n]
+                spread = max(high, exponent) - a_low[m] - b_low[n]
+                below = (bits << np.uint32(1) != 0) & (exponent < high - (_BLOCK_FRACTION - 23))
+                cut[m] = below | (spread > _BLOCK_FRACTION - 8) | (biased == 255) | (not exact)
+                some += cut[m]
+            if some:
+                for m in range(rows):
+                    if cut[m]:
+                        exactly[m] = _block_sum(
+                            a[i, m], b[i, n], a_codes[i, m], b_codes[i, n], significands,
+                            exponents, negate, sums[m] if accumulate else np.uint32(0),
+                        )  # fmt: skip
+            products[:] = 0
+            for k in range(0, depth, 8):
+                own = right[n, k : k + 8]
+                b0, b1, b2, b3 = own[0], own[1], own[2], own[3]
+                b4, b5, b6, b7 = own[4], own[5], own[6], own[7]
+                for m in range(rows):
+                    products[m] += (
+                        (b0 * left[k, m] + b1 * left[k + 1, m])
+                        + (b2 * left[k + 2, m] + b3 * left[k + 3, m])
+                    ) + (
+                        (b4 * left[k + 4, m] + b5 * left[k + 5, m])
+                        + (b6 * left[k + 6, m] + b7 * left[k + 7, m])
+                    )
+            for m in range(rows):
+                before = np.uint32(sums[m]).view(np.float32) if accumulate else np.float32(0)
+                total = np.float64(products[m]) + np.float64(before)
+                cut_off = np.int64(np.float64(total).view(np.int64) & _IN_F32).view(np.float64)
+                sums[m] = np.float32(cut_off).view(np.uint32)
+            if some:
+                for m in range(rows):
+                    if cut[m]:
+                        sums[m] = exactly[m]
 
 
 def _accumulators(c: Array, half: bool) -> tuple[Array, Array, bool]:
@@ -230,7 +333,7 @@ def dots(
 
     half: accumulators are f16. scales: UE8M0 codes of the rows of a and of b. negate: the products.
     """
-    a_sig, a_exp, a_finite = elements(a, types[0])
+    a_sig, a_exp, a_finite = elements(np.ascontiguousarray(a.T), types[0])
     b_sig, b_exp, b_finite = elements(b, types[1])
     c_sig, c_exp, c_finite = _accumulators(c, half)
     if negate:
@@ -290,27 +393,51 @@ def _special_values(codes: Array, name: str) -> Array:
     return np.where(infinite, np.where(plain & fmt.sign, -np.inf, np.inf), values)
 
 
-_E2M1_HALVES = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
+@lru_cache(maxsize=2)
+def _scale_tables(name: str) -> tuple[Array, Array, Array, Array]:
+    """By the code of a scale: (value, unit that it is a multiple of, significand in eighths,
+    exponent). Of NaN the first three are 0, and of zero, too. The sign is ignored."""
+    codes = np.arange(256)
+    if name == "ue8m0":
+        significand, exponent = np.full(256, 8), codes - 127
+        nan = codes == 255
+    else:
+        codes &= 127
+        significand = codes & 7 | np.where(codes >= 8, 8, 0)
+        exponent = np.where(significand == 0, ZERO, np.maximum(codes >> 3, 1) - 7)
+        nan = codes == 127
+    significand, exponent = np.where(nan, 0, significand), np.where(nan, _NO_SCALE, exponent)
+    power = np.where(significand == 0, 0.0, np.exp2(np.minimum(exponent, 127) - 3.0))
+    lowest = significand & -significand
+    return (
+        significand * power, lowest * power, significand.astype(np.int32),
+        exponent.astype(np.int32)
+    )  # fmt: skip
 
 
-def block_dots(
-    a: Array, b: Array, a_scales: Array, b_scales: Array, scale_type: str, c: Array, negate: bool
-) -> Array:
-    """Pairs of E2M1 codes a [m, k / 2] and b [n, k / 2], codes of their scales [row, blocks], ue4m3
-    or ue8m0, and f32 accumulators c, uint32[n, m], to the same of the scaled products and c."""
-    parts = []
-    for packed, scales in ((a, a_scales), (b, b_scales)):
-        rows, blocks = packed.shape[0], 2 * packed.shape[1] // BLOCK
-        halves = np.empty((rows, 2 * packed.shape[1]), np.int8)
-        _halves(packed, _E2M1_HALVES, halves)
-        sig, exp = np.empty((2, rows, blocks), np.int32)
-        bad = np.empty(rows, np.bool_)
-        _scale_parts(scales, blocks // scales.shape[1], scale_type == "ue8m0", sig, exp, bad)
-        parts.append((halves, sig, exp, bad))
-    (one, *of_a), (other, *of_b) = parts
-    out = np.empty(c.shape, np.uint32)
-    _block_sums(one, other, *of_a, *of_b, negate, c, out)
-    return out
+def add_block_products(
+    words: Array, where: Array, column: int, accumulate: bool, operands: tuple[Array, Array],
+    scales: tuple[Array, Array], scale_type: str, negate: bool,
+) -> None:  # fmt: skip
+    """Products of FP4 with block scales, added to tiles of tensor memory or put there.
+
+    words: uint32[CTAs, columns, lanes]. where, column: the CTA of each tile, and the first column.
+    operands: pairs of E2M1 codes a [tiles, m, k / 2] and b [tiles, n, k / 2]. scales: their codes,
+    [tiles, rows, blocks], ue4m3 or ue8m0. negate: the products.
+    """
+    values, units, significands, exponents = _scale_tables(scale_type)
+    most = float(np.prod([6 * values[each].max(initial=0) for each in scales]))
+    some = [units[each] for each in scales]
+    least = float(np.prod([0.5 * each[each > 0].min(initial=np.inf) for each in some]))
+    depth = 2 * operands[0].shape[2]
+    bits = 0.0 if np.isinf(least) else np.log2(depth * most / least)
+    exact = bits < 53 and (bits == 0 or (least > 2.0**-100 and most < 2.0**100))
+    dtype = np.float32 if exact and bits < 24 else np.float64
+    a, b = operands
+    _block_products(
+        a, b, *scales, (_HALVES / 2).astype(dtype), values.astype(dtype), significands, exponents,
+        exact, negate, words, where, column, accumulate
+    )  # fmt: skip
 
 
 def integer_dots(a: Array, b: Array, c: Array, saturates: bool) -> Array:

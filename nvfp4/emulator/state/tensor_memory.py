@@ -32,24 +32,19 @@ def in_words(address: int) -> str:
 
 
 class CtaTensorMemory:
-    """Of one CTA.
+    """The tensor memory of one CTA.
 
-    words: uint32[column, lane]. defined: whether something meaningful was written there. owners:
-    the first column of the allocation that each column belongs to, -1 where it was never
-    allocated, -2 where it was freed. allocated: columns by first column. permitted: whether the CTA
-    may still allocate. origins: by column, where undefined values come from that were put there;
-    the place is a clause.
+    words, defined, owners: its part of the batch's. allocated: columns by first column. permitted:
+    whether the CTA may still allocate. origins: by column, where undefined values come from that
+    were put there; the place is a clause.
     """
 
-    def __init__(self, noise: Array) -> None:
+    def __init__(self, noise: Array, words: Array, defined: Array, owners: Array) -> None:
         self._noise = noise
-        self.words = np.zeros((COLUMNS, LANES), np.uint32)
-        self.defined = np.zeros((COLUMNS, LANES), np.bool_)
-        self.owners = np.full(COLUMNS, -1, np.int32)
+        self.words, self.defined, self.owners = words, defined, owners
         self.allocated: dict[int, int] = {}
         self.permitted = True
         self.origins: dict[int, Origin] = {}
-        self._accessible: set[tuple[int, int]] = set()
 
     def allocate(self, first: int, count: int) -> None:
         """These columns belong to the CTA from now on; they hold noise."""
@@ -63,7 +58,6 @@ class CtaTensorMemory:
         """The allocation that starts at a column is given back."""
         count = self.allocated.pop(first)
         self.owners[first : first + count] = -2
-        self._accessible.clear()
 
     def put_undefined(
         self, columns: Iterable[int], line: int, origin: Origin | None = None
@@ -76,14 +70,11 @@ class CtaTensorMemory:
 
     def trouble(self, column: int, count: int) -> str | None:
         """Why so many columns from one on cannot be accessed, in words."""
-        if (column, count) in self._accessible:
-            return None
         if column + count > COLUMNS:
             return f"columns {column} to {column + count - 1} of {COLUMNS}"
         owners = self.owners[column : column + count]
         bad = np.flatnonzero(owners < 0)
         if not bad.size:
-            self._accessible.add((column, count))
             return None
         first = column + int(bad[0])
         if owners[bad[0]] == -2:
@@ -95,18 +86,28 @@ class CtaTensorMemory:
 
 
 class TensorMemory:
-    """Of the CTAs of a batch, each made when it is first asked for."""
+    """The tensor memory of a batch's CTAs, each made when it is first asked for.
+
+    words: uint32[CTA, column, lane]. defined: whether something meaningful was written there.
+    owners: int32[CTA, column], the first column of the allocation that a column belongs to, -1
+    where it was never allocated, -2 where it was freed.
+    """
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
         self.rows: dict[int, CtaTensorMemory] = {}
+        ctas = batch.grid.ctas
+        self.words = np.zeros((ctas, COLUMNS, LANES), np.uint32)
+        self.defined = np.zeros((ctas, COLUMNS, LANES), np.bool_)
+        self.owners = np.full((ctas, COLUMNS), -1, np.int32)
         self._noise = batch.launch.order.bytes(4 * LANES * COLUMNS, salt=4).view(np.uint32)
 
     def of(self, row: int) -> CtaTensorMemory:
         """Of a CTA, by its place in the batch."""
         found = self.rows.get(row)
         if found is None:
-            found = self.rows[row] = CtaTensorMemory(self._noise)
+            parts = self.words[row], self.defined[row], self.owners[row]
+            found = self.rows[row] = CtaTensorMemory(self._noise, *parts)
         return found
 
     def room_for(self, rows: Sequence[int], count: int) -> int | None:

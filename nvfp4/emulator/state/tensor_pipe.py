@@ -7,15 +7,16 @@ are counted from 1. A warp knows an operation to be complete if it has waited fo
 tcgen05.commit behind it has arrived at, or has heard of a warp that has. Warps' own accesses
 (tcgen05.ld and st) are complete once the warp has waited for them, or has used what it loaded.
 
-Each word of tensor memory remembers its last writer, the warp that read it last and the operation
-of the pipe that did. A stamp is clock << 16 | agent: a warp of the cluster + 1 with the warp's
-clock, or the pipe with the operation's number; 0 is nobody. Each 16 bytes of shared memory remember
-the last operation that read them.
+16 lanes of each column of tensor memory remember their last writer and, since then, the warp that
+read them last and the operation of the pipe that did. A stamp is clock << 16 | agent: a warp of the
+cluster + 1 with the warp's clock, or the pipe with the operation's number; 0 is nobody. Each 16
+bytes of shared memory remember the last operation that read them.
 """
 
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,17 +33,19 @@ _UNDER_WAY = 0x7FFFFFFF
 """The clock of a warp's access that it has not waited for."""
 CHUNK_BYTES = 16
 
+LANES_OF_STAMP = 16
+_WRITERS, _WARPS_READ, _PIPE_READ = range(3)
 _MOST_STAMPS = 64
 """Different stamps of one access's words that are looked at."""
 
 
 @loop
-def _other(stamps, start, stop, lanes, fine, count):  # type: ignore[no-untyped-def]
+def _other(stamps, start, stop, parts, fine, count):  # type: ignore[no-untyped-def]
     """A stamp among some words that is neither 0 nor among the first `count` of `fine`, or 0."""
     last = np.int64(0)
     for column in range(start, stop):
-        for i in range(lanes.shape[0]):
-            stamp = stamps[column, lanes[i]]
+        for i in range(parts.shape[0]):
+            stamp = stamps[column, parts[i]]
             if stamp == last:
                 continue
             known = stamp == 0
@@ -55,20 +58,62 @@ def _other(stamps, start, stop, lanes, fine, count):  # type: ignore[no-untyped-
 
 
 @loop
-def _stamp(stamps, start, stop, lanes, new):  # type: ignore[no-untyped-def]
-    """Give some words a stamp."""
+def _stamp(stamps, start, stop, parts, kind, new):  # type: ignore[no-untyped-def]
+    """Give some words of a CTA a stamp of a kind. A writer's replaces those of readers."""
     for column in range(start, stop):
-        for i in range(lanes.shape[0]):
-            stamps[column, lanes[i]] = new
+        for i in range(parts.shape[0]):
+            stamps[kind, column, parts[i]] = new
+            if kind == _WRITERS:
+                stamps[_WARPS_READ, column, parts[i]] = 0
+                stamps[_PIPE_READ, column, parts[i]] = 0
 
 
 @loop
-def _restamp(stamps, start, stop, lanes, old, new):  # type: ignore[no-untyped-def]
-    """The same where they have another one."""
+def _restamp(stamps, start, stop, parts, old, new):  # type: ignore[no-untyped-def]
+    """Replace one stamp of some words by another one."""
     for column in range(start, stop):
-        for i in range(lanes.shape[0]):
-            if stamps[column, lanes[i]] == old:
-                stamps[column, lanes[i]] = new
+        for i in range(parts.shape[0]):
+            if stamps[column, parts[i]] == old:
+                stamps[column, parts[i]] = new
+
+
+@loop
+def _stamp_in_order(  # type: ignore[no-untyped-def]
+    stamps, rows, numbers, own, alike, start, stop, parts, writes, suspects
+):
+    """Stamp words that operations of the pipes of some CTAs access. The CTAs where an earlier
+    access may not be in order with that are suspects, and their words keep their stamps.
+
+    own: the first operation from which on the same warp has issued all. alike: the first from which
+    on all products have the same shape."""
+    for i in range(rows.shape[0]):
+        words = stamps[rows[i]]
+        bad = False
+        for column in range(start, stop):
+            for j in range(parts.shape[0]):
+                writer = words[_WRITERS, column, parts[j]]
+                if writer != 0:
+                    bad |= writer & _AGENT != PIPE or writer >> 16 < max(own[i], alike[i])
+                if writes:
+                    bad |= words[_WARPS_READ, column, parts[j]] != 0
+                    reader = words[_PIPE_READ, column, parts[j]]
+                    bad |= reader != 0 and reader >> 16 < own[i]
+        suspects[i] = bad
+        if not bad:
+            stamp = np.int64(numbers[i]) << 16 | PIPE
+            _stamp(words, start, stop, parts, _WRITERS if writes else _PIPE_READ, stamp)
+
+
+@loop
+def _take_readers(reads, first, last, numbers):  # type: ignore[no-untyped-def]
+    """numbers[i]: the last operation that has read a chunk from first[i] to last[i]; then none
+    has."""
+    for i in range(first.shape[0]):
+        numbers[i] = 0
+        for chunk in range(first[i], last[i] + 1):
+            numbers[i] = max(numbers[i], reads[chunk])
+    for i in range(first.shape[0]):
+        reads[first[i] : last[i] + 1] = 0
 
 
 Shape = tuple[int, int, int]
@@ -98,32 +143,27 @@ class Conflict:
 
 @dataclass
 class _Pending:
-    """A warp's access that is under way: its words in one of the arrays of stamps."""
+    """A warp's access that is under way: its words, and the kind of stamps that it leaves."""
 
-    stamps: Array
+    kind: int
     columns: slice
-    lanes: Array
-
-
-class Stamps:
-    """Of the tensor memory of one CTA: int64[column, lane] of writers, of warps that read, and of
-    operations that read."""
-
-    def __init__(self) -> None:
-        self.writers = np.zeros((COLUMNS, LANES), np.int64)
-        self.readers = np.zeros((2, COLUMNS, LANES), np.int64)
+    parts: Array
 
 
 @dataclass
 class Pipe:
-    """Of a CTA or of a pair. issued: operations, the first has number 1. latest: by lane, the
-    number of the one that it has issued last. waiting: operations that
-    are to be performed later, with their numbers. seen: by warp, (operations known to be complete,
-    clock of the warp when it learned that), growing. pending: accesses under way by (warp, whether
-    they write). places: who left the stamp of a warp.
+    """Of a CTA or of a pair. issued: operations, the first has number 1. own: the first operation
+    from which on one warp has issued all. alike: the first from which on all products have the
+    shape of the latest. latest: by lane, the number of the one that it has issued last. waiting:
+    operations that are to be performed later, with their numbers. seen: by warp, (operations known
+    to be complete, clock of the warp when it learned that), growing. pending: accesses under way by
+    (warp, whether they write). places: who left the stamp of a warp.
     """
 
     issued: list[Issued] = field(default_factory=list)
+    own: int = 1
+    alike: int = 1
+    shape: Shape | None = None
     latest: dict[int, int] = field(default_factory=dict)
     performed: int = 0
     waiting: list[Callable[[], None]] = field(default_factory=list)
@@ -149,7 +189,8 @@ class TensorPipe:
         self.late = batch.launch.order.bulk_copies_late
         self.group: int | None = None
         self._pipes: dict[int, Pipe] = {}
-        self._stamps: dict[int, Stamps] = {}
+        cells = (batch.grid.ctas, 3, COLUMNS, LANES // LANES_OF_STAMP)
+        self._stamps = np.zeros(cells if self.checked else (0, 3, 0, 0), np.int64)
         chunks = batch.shared.data.size // CHUNK_BYTES if self.checked else 0
         self.reads = np.zeros(chunks, np.int32)
         self.fences = TensorFences(batch)
@@ -172,19 +213,10 @@ class TensorPipe:
         """Of a lane's CTA."""
         return self.of(lane // self.batch.grid.threads)
 
-    def stamps(self, row: int) -> Stamps:
-        """Of a CTA's tensor memory."""
-        found = self._stamps.get(row)
-        if found is None:
-            found = self._stamps[row] = Stamps()
-        return found
-
     def forget(self, row: int, columns: slice) -> None:
         """Nobody has touched these columns of a CTA since they were allocated."""
-        found = self._stamps.get(row)
-        if found is not None:
-            found.writers[columns] = 0
-            found.readers[:, columns] = 0
+        if self.checked:
+            self._stamps[row, :, columns] = 0
 
     # --- who knows what -------------------------------------------------------------------
 
@@ -198,20 +230,31 @@ class TensorPipe:
         rank, own = divmod(warp, self.batch.grid.warps)
         return f"warp {own}" + (f" of the CTA with rank {rank}" if rank else "")
 
-    def issue(self, lane: int, place: Any, shape: Shape | None = None) -> int:
-        """A lane issues an operation; its number. shape: of a product."""
-        mine, warp = self._knowledge(lane)
-        pipe = self.of_lane(lane)
-        pipe.issued.append(Issued(warp, int(mine[warp]), place, shape))
-        pipe.latest[lane] = len(pipe.issued)
-        return len(pipe.issued)
+    def issue(self, site: Any, lanes: Array, shape: Shape | None = None) -> Array:
+        """Lanes of different pipes issue an operation each; the numbers. shape: of a product."""
+        cluster, thread = np.divmod(lanes, self.batch.clusters.threads)
+        warps = thread >> 5
+        clocks = self.batch.shared.clocks.known[cluster, warps, warps]
+        numbers = []
+        for lane, warp, clock in zip(lanes.tolist(), warps.tolist(), clocks.tolist(), strict=True):
+            pipe = self.of_lane(lane)
+            number = len(pipe.issued) + 1
+            if number > 1 and pipe.issued[-1].warp != warp:
+                pipe.own = number
+            if shape is not None and shape != pipe.shape:
+                pipe.shape, pipe.alike = shape, number
+            pipe.issued.append(Issued(warp, clock, site.lane(self.batch, lane), shape))
+            pipe.latest[lane] = number
+            numbers.append(number)
+        return np.array(numbers)
 
-    def submit(self, lane: int, perform: Callable[[], None]) -> None:
-        """Perform an operation that has been issued, now or late."""
-        if self.late:
-            self.of_lane(lane).waiting.append(perform)
-        else:
-            perform()
+    def submit(self, lanes: Array, perform: Callable[[Array], None]) -> None:
+        """Perform operations that lanes have issued, now or late. perform: is given which."""
+        if not self.late:
+            perform(np.arange(lanes.size))
+            return
+        for i, lane in enumerate(lanes.tolist()):
+            self.of_lane(lane).waiting.append(partial(perform, np.array([i])))
 
     def learn(self, lane: int, row: int, count: int, relaxed: bool = False) -> None:
         """A lane's warp knows that so many operations of a CTA's pipe are complete. relaxed: from a
@@ -242,65 +285,70 @@ class TensorPipe:
         """A lane's warp reads or writes words of its CTA; the access is under way until `wait`,
         unless it is complete."""
         row, (mine, warp) = lane // self.batch.grid.threads, self._knowledge(lane)
-        pipe, memory = self.of(row), self.stamps(row)
+        pipe, parts = self.of(row), _parts(lanes)
         stamp = (int(mine[warp]) if complete else _UNDER_WAY) << 16 | (warp + 1)
-        new = stamp if writes else 0
-        found = self._worst(lane, row, memory.writers, columns, lanes, new, "written")
-        if writes:
-            for stamps in memory.readers:
-                found = found or self._worst(lane, row, stamps, columns, lanes, 0, "read")
-        else:
-            _stamp(memory.readers[0], columns.start, columns.stop, lanes, stamp)
+        found = self._conflict(lane, row, columns, parts, writes)
+        kind = _WRITERS if writes else _WARPS_READ
+        _stamp(self._stamps[row], columns.start, columns.stop, parts, kind, stamp)
         if not complete:
-            array = memory.writers if writes else memory.readers[0]
-            pipe.pending.setdefault((warp, writes), []).append(_Pending(array, columns, lanes))
+            pipe.pending.setdefault((warp, writes), []).append(_Pending(kind, columns, parts))
         pipe.places[stamp] = place
         return found
 
     def wait(self, lane: int, writes: bool) -> None:
         """The warp of a lane waits for its accesses of a kind."""
         mine, warp = self._knowledge(lane)
-        pipe = self.of_lane(lane)
+        row = lane // self.batch.grid.threads
+        pipe = self.of(row)
         old = _UNDER_WAY << 16 | (warp + 1)
         new = int(mine[warp]) << 16 | (warp + 1)
         for each in pipe.pending.pop((warp, writes), []):
-            _restamp(each.stamps, each.columns.start, each.columns.stop, each.lanes, old, new)
+            stamps = self._stamps[row, each.kind]
+            _restamp(stamps, each.columns.start, each.columns.stop, each.parts, old, new)
         if old in pipe.places:
             pipe.places[new] = pipe.places[old]
 
     def note_pipe(
-        self, lane: int, row: int, number: int, columns: slice, lanes: Array, writes: bool
-    ) -> Conflict | None:
-        """An operation that a lane issued reads or writes words of a CTA."""
-        memory, stamp = self.stamps(row), number << 16 | PIPE
-        new = stamp if writes else 0
-        found = self._worst(lane, row, memory.writers, columns, lanes, new, "written", True)
-        if writes:
-            for stamps in memory.readers:
-                found = found or self._worst(lane, row, stamps, columns, lanes, 0, "read", True)
-        else:
-            _stamp(memory.readers[1], columns.start, columns.stop, lanes, stamp)
-        return found
-
-    def _worst(
-        self, lane: int, row: int, stamps: Array, columns: slice, lanes: Array, new: int, verb: str,
-        by_pipe: bool = False,
-    ) -> Conflict | None:  # fmt: skip
-        """The first earlier access among the stamps of some words of a CTA that is not in order
-        with what a lane's warp, or the pipe on its behalf, does now. new: the stamp that they get,
-        0 for none."""
-        found = None
-        for count in range(_MOST_STAMPS):
-            stamp = int(_other(stamps, columns.start, columns.stop, lanes, self._fine, count))
-            if not stamp:
-                break
-            found = self._unordered(lane, row, stamp, verb, by_pipe)
+        self, lanes: Array, rows: Array, numbers: Array, columns: slice, reached: Array,
+        writes: bool,
+    ) -> list[tuple[int, Conflict]]:  # fmt: skip
+        """Operations that lanes issued read or write words, in `reached` lanes of tensor memory, of
+        a CTA each. Which of them race, and how."""
+        pipes = [self.of(row) for row in rows.tolist()]
+        own = np.array([pipe.own for pipe in pipes])
+        products = pipes[0].issued[-1].shape is not None
+        alike = np.array([pipe.alike if products else 0 for pipe in pipes])
+        start, stop, parts = columns.start, columns.stop, _parts(reached)
+        suspects = np.empty(rows.size, np.bool_)
+        _stamp_in_order(
+            self._stamps, rows, numbers, own, alike, start, stop, parts, writes, suspects
+        )
+        conflicts = []
+        for i in np.flatnonzero(suspects).tolist():
+            row = int(rows[i])
+            found = self._conflict(int(lanes[i]), row, columns, parts, writes, True)
             if found is not None:
-                break
-            self._fine[count] = stamp
-        if new:
-            _stamp(stamps, columns.start, columns.stop, lanes, new)
-        return found
+                conflicts.append((i, found))
+            stamp, kind = int(numbers[i]) << 16 | PIPE, _WRITERS if writes else _PIPE_READ
+            _stamp(self._stamps[row], start, stop, parts, kind, stamp)
+        return conflicts
+
+    def _conflict(
+        self, lane: int, row: int, columns: slice, parts: Array, writes: bool, by_pipe: bool = False
+    ) -> Conflict | None:
+        """The first earlier access to some words of a CTA that is not in order with what a lane's
+        warp, or the pipe on its behalf, does now."""
+        for kind in (_WRITERS, _WARPS_READ, _PIPE_READ) if writes else (_WRITERS,):
+            stamps, verb = self._stamps[row, kind], "read" if kind else "written"
+            for count in range(_MOST_STAMPS):
+                stamp = int(_other(stamps, columns.start, columns.stop, parts, self._fine, count))
+                if not stamp:
+                    break
+                found = self._unordered(lane, row, stamp, verb, by_pipe)
+                if found is not None:
+                    return found
+                self._fine[count] = stamp
+        return None
 
     def _unordered(
         self, lane: int, row: int, stamp: int, verb: str, by_pipe: bool
@@ -375,14 +423,10 @@ class TensorPipe:
     def overwritten(self, offset: Array, nbytes: int, lanes: Array) -> tuple[int, Issued] | None:
         """Lanes write bytes of the batch's shared memory: the position of one that does while an
         operation may still read them, and that operation."""
-        first = offset.astype(np.int64) // CHUNK_BYTES
-        if first.size == 1:
-            last = (int(offset[0]) + nbytes - 1) // CHUNK_BYTES + 1
-            numbers = self.reads[int(first[0]) : last].max(keepdims=True)
-            self.reads[int(first[0]) : last] = 0
-        else:
-            numbers = self.reads[first]
-            self.reads[first] = 0
+        start = offset.astype(np.int64)
+        numbers = np.empty(offset.size, np.int32)
+        last = (start + nbytes - 1) // CHUNK_BYTES
+        _take_readers(self.reads, start // CHUNK_BYTES, last, numbers)
         some = np.flatnonzero(numbers)
         if not some.size:
             return None
@@ -394,3 +438,8 @@ class TensorPipe:
             if not self.complete_for(lane, int(rows[i]), number):
                 return int(some[i]), self.of(int(rows[i])).issued[number - 1]
         return None
+
+
+def _parts(lanes: Array) -> Array:
+    """The groups of lanes with a stamp that hold some lanes."""
+    return np.unique(lanes // LANES_OF_STAMP)

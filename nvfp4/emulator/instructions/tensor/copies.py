@@ -10,23 +10,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from nvfp4.emulator.errors import TensorMemoryFault
-from nvfp4.emulator.instructions.action import Action, LaneSite, Site, instruction, issuing_lanes
+from nvfp4.emulator.instructions.action import Action, Site, instruction
 from nvfp4.emulator.instructions.action import Source as Operand
 from nvfp4.emulator.instructions.tensor.issue import (
     GROUPS,
+    Team,
     count_bytes,
     group_of,
-    note_conflict,
-    pipes_of,
-    require_columns,
-    tensor_memory,
+    issuing_teams,
+    note_pipe,
+    require_columns_of,
     use,
 )
 from nvfp4.emulator.instructions.tensor.sources import source_of
 from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Execution
-from nvfp4.emulator.state.tensor_memory import LANES, split_address
+from nvfp4.emulator.state.tensor_memory import LANES, TensorMemory, split_address
+from nvfp4.emulator.state.tensor_pipe import TensorPipe
 
 _LANES_32 = np.arange(32)
 
@@ -85,57 +86,59 @@ def copy(site: Site) -> Action:
     shape = _shape_of(site)
     widening = next((part for part in site.parts if part in _WIDENED), None)
 
-    def run(ex: Execution, target: Array, descriptor: Array) -> None:
-        for at, (address, bits) in issuing_lanes(site, ex, (target, descriptor)):
-            _issue(at, group, shape, widening, address, bits)
+    def run(ex: Execution, *operands: Array) -> None:
+        for team, (address, bits) in issuing_teams(site, ex, operands, group):
+            _issue(team, group, shape, widening, address, bits)
 
     sources = [Operand(site.memory(0), "b64"), Operand(site.operands[1], "b64")]
     return Action("copy", sources, [], run)
 
 
 def _issue(
-    at: LaneSite, group: int, shape: _Shape, widening: str | None, address: int, bits: int
+    team: Team, group: int, shape: _Shape, widening: str | None, address: int, bits: int
 ) -> None:
-    lane, column = split_address(address)
-    if lane + int(shape.lanes.max()) >= LANES:
-        at.fault(
-            TensorMemoryFault,
-            f"copy to tensor memory lanes {lane} to {lane + int(shape.lanes.max())} of {LANES}",
+    batch, (lane, column) = team.batch, split_address(address)
+    last = lane + int(shape.lanes.max())
+    if last >= LANES:
+        team.at(0).fault(
+            TensorMemoryFault, f"copy to tensor memory lanes {lane} to {last} of {LANES}"
         )
-    rows, pipes = use(at, group), pipes_of(at)
-    require_columns(at, "copy", column, shape.columns, rows)
-    number = pipes.issue(at.lane, at)
+    rows, pipes = use(team, group), batch.kept(TensorPipe)
+    require_columns_of(team, rows, "copy", column, shape.columns)
+    numbers = pipes.issue(team.site, team.lanes)
     place = (shape.rows, 4 * shape.columns, False, 1)
-    sources = [(row, source_of(at, row, number, bits, "the source", place)) for row in rows]
+    sources = [(own, source_of(team, own, numbers, bits, "the source", place)) for own in rows.T]
     columns, lanes = slice(column, column + shape.columns), shape.lanes + lane
-    if at.batch.shared.checked:
-        for row in rows:
-            found = pipes.note_pipe(at.lane, row, number, columns, lanes.reshape(-1), writes=True)
-            note_conflict(at, "copy", address, found)
-    count_bytes(at, 4 * shape.columns * lanes.size * group)
+    if batch.shared.checked:
+        note_pipe(team, rows, numbers, columns, lanes.reshape(-1), True, "copy", address)
+    count_bytes(team, 4 * shape.columns * lanes.size * rows.size)
+    memory = batch.kept(TensorMemory)
 
-    def perform() -> None:
-        for row, source in sources:
-            words = _widened(source.fetch(), widening).view(np.uint32)
-            memory = tensor_memory(at, row)
-            _spread(words, memory.words, column, lanes)
-            if not at.batch.shared.checked:
-                continue
-            for each in lanes:
-                memory.defined[columns, each] = True if source.defined is None else source.defined
+    def perform(which: Array) -> None:
+        for own, source in sources:
+            raw = source.fetch(which).reshape(-1, 4 * shape.columns)
+            words = _widened(raw, widening).view(np.uint32).reshape(which.size, shape.rows, -1)
+            defined = np.ones((which.size, shape.rows), np.bool_)
             if source.defined is not None:
-                memory.put_undefined(range(column, columns.stop), at.site.instruction.line)
+                defined = source.defined[which]
+                for row in own[which][~defined.all(axis=1)].tolist():
+                    line = team.site.instruction.line
+                    memory.of(row).put_undefined(range(column, columns.stop), line)
+            _spread(words, defined, own[which], memory.words, memory.defined, column, lanes)
 
-    pipes.submit(at.lane, perform)
+    pipes.submit(team.lanes, perform)
 
 
 @loop
-def _spread(rows, words, column, lanes):  # type: ignore[no-untyped-def]
-    """Each row goes to a lane, once for each row of `lanes`."""
-    for copy in range(lanes.shape[0]):
-        for row in range(rows.shape[0]):
-            for i in range(rows.shape[1]):
-                words[column + i, lanes[copy, row]] = rows[row, i]
+def _spread(rows, whole, ctas, words, defined, column, lanes):  # type: ignore[no-untyped-def]
+    """Each row goes to a lane of its CTA, once for each row of `lanes`."""
+    for i in range(ctas.shape[0]):
+        for row in range(rows.shape[1]):
+            for copy in range(lanes.shape[0]):
+                lane = lanes[copy, row]
+                for j in range(rows.shape[2]):
+                    words[ctas[i], column + j, lane] = rows[i, row, j]
+                    defined[ctas[i], column + j, lane] = whole[i, row]
 
 
 def _widened(rows: Array, widening: str | None) -> Array:

@@ -1,6 +1,7 @@
 """What instructions on tensor memory have in common: who issues them, and what it may touch."""
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from nvfp4.emulator.instructions import peers
 from nvfp4.emulator.instructions.action import LaneSite, Site
 from nvfp4.emulator.instructions.warp import by_warp, whole_warps
 from nvfp4.emulator.ptx.types import Array
-from nvfp4.emulator.state.batch import Execution
+from nvfp4.emulator.state.batch import Batch, Execution
 from nvfp4.emulator.state.memory import READ
 from nvfp4.emulator.state.tensor_memory import (
     LANES,
@@ -53,14 +54,48 @@ def join(at: LaneSite, group: int) -> range:
     return pipes.unit_rows(row_of(at))
 
 
-def use(at: LaneSite, group: int) -> range:
-    """The same for an operation of the pipe, which reads shared memory of both CTAs of a pair and
-    writes their tensor memory. Faults where the other one has ended."""
-    rows = join(at, group)
+class Team(NamedTuple):
+    """Lanes of different tensor pipes that execute an instruction with the same operands."""
+
+    site: Site
+    batch: Batch
+    lanes: Array
+
+    def at(self, i: int) -> LaneSite:
+        """The instruction as one of them executes it."""
+        return self.site.lane(self.batch, self.lanes[i])
+
+
+def issuing_teams(
+    site: Site, ex: Execution, sources: tuple[Array, ...], group: int
+) -> Iterator[tuple[Team, list[int]]]:
+    """(team, its operands) of the lanes that execute an instruction of single threads. Lanes of
+    one pipe come one after the other. group: CTAs of a pipe."""
+    positions = ex.positions()
+    lanes = ex.group.lanes[positions]
+    units = lanes // (ex.batch.grid.threads * group)
+    turns = np.arange(lanes.size) - np.searchsorted(units, units)
+    columns = [ex.group.spread(each)[positions].astype(np.uint64) for each in sources]
+    cases = np.stack([turns.astype(np.uint64), *columns])
+    if lanes.size and (cases == cases[:, :1]).all():
+        yield Team(site, ex.batch, lanes), [int(each) for each in cases[1:, 0]]
+        return
+    distinct, which = np.unique(cases, axis=1, return_inverse=True)
+    for case in range(distinct.shape[1]):
+        members = lanes[which.reshape(-1) == case]
+        yield Team(site, ex.batch, members), [int(each) for each in distinct[1:, case]]
+
+
+def use(team: Team, group: int) -> Array:
+    """The CTAs, int64[lanes, CTAs of a pipe], for which a team executes an operation of the pipe,
+    which reads shared memory of both CTAs of a pair and writes their tensor memory. Faults where
+    the other one has ended."""
+    join(team.at(0), group)
+    first = team.lanes // (team.batch.grid.threads * group) * group
+    rows: Array = first[:, None] + np.arange(group)
     if group > 1:
-        shared = at.batch.shared
-        where = np.array(rows, np.int64) * shared.stride
-        peers.visit(at.batch, at.site, where, np.full(group, at.lane), flag=READ)
+        where = rows.reshape(-1) * team.batch.shared.stride
+        peers.visit(team.batch, team.site, where, np.repeat(team.lanes, group), flag=READ)
     return rows
 
 
@@ -103,12 +138,25 @@ def issuing_warps(
         yield at, values
 
 
-def require_columns(
-    at: LaneSite, what: str, column: int, count: int, rows: Iterable[int] | None = None
-) -> None:
-    """Fault unless these columns are allocated in the lane's CTA, or in all of `rows`."""
+def require_columns(at: LaneSite, what: str, column: int, count: int) -> None:
+    """Fault unless these columns are allocated in the lane's CTA."""
+    _fault_outside(at, [row_of(at)], what, column, count)
+
+
+def require_columns_of(team: Team, rows: Array, what: str, column: int, count: int) -> None:
+    """Fault unless these columns are allocated in the CTAs of a team, as of `use`."""
+    owners = team.batch.kept(TensorMemory).owners
+    last = column + count
+    if last > owners.shape[1] or (owners[rows.reshape(-1), column:last] < 0).any():
+        for i in range(len(rows)):
+            _fault_outside(team.at(i), rows[i].tolist(), what, column, count)
+
+
+def _fault_outside(
+    at: LaneSite, rows: Iterable[int], what: str, column: int, count: int
+) -> None:  # fmt: skip
     memory = at.batch.kept(TensorMemory)
-    troubles = (memory.of(row).trouble(column, count) for row in rows or (row_of(at),))
+    troubles = (memory.of(row).trouble(column, count) for row in rows)
     trouble = next((each for each in troubles if each is not None), None)
     if trouble is not None:
         at.fault(
@@ -131,15 +179,28 @@ def note_conflict(at: LaneSite, what: str, address: int, found: Conflict | None)
     at.note(kind, text, found.hint, related=related)
 
 
-def count_product(at: LaneSite, busy: int) -> None:
-    """A product keeps a tensor core busy for so many cycles."""
-    at.batch.traffic.tensor_instructions += 1
-    at.batch.traffic.tensor_cycles += busy
-    if at.batch.launch.tally is not None:
-        at.batch.launch.tally.multiplied(at.site.instruction, busy)
+def note_pipe(
+    team: Team, rows: Array, numbers: Array, columns: slice, lanes: Array, writes: bool, what: str,
+    address: int,
+) -> None:  # fmt: skip
+    """Note where operations of a team's pipes, with their numbers, race with others at words of
+    their CTAs. rows: as of `use`."""
+    pipes = team.batch.kept(TensorPipe)
+    for own in rows.T:
+        for i, found in pipes.note_pipe(team.lanes, own, numbers, columns, lanes, writes):
+            note_conflict(team.at(i), what, address, found)
 
 
-def count_bytes(at: LaneSite, nbytes: int, reads: bool = False) -> None:
+def count_products(team: Team, busy: int) -> None:
+    """Products keep a tensor core busy for so many cycles, each."""
+    count, traffic, tally = team.lanes.size, team.batch.traffic, team.batch.launch.tally
+    traffic.tensor_instructions += count
+    traffic.tensor_cycles += busy * count
+    for _ in range(count if tally is not None else 0):
+        tally.multiplied(team.site.instruction, busy)
+
+
+def count_bytes(at: LaneSite | Team, nbytes: int, reads: bool = False) -> None:
     """So many bytes go to tensor memory, or come from there."""
     if reads:
         at.batch.traffic.tensor_bytes_read += nbytes

@@ -24,7 +24,7 @@ from nvfp4.emulator.errors import (
     UnsupportedInstruction,
     UnwrittenTensor,
 )
-from nvfp4.emulator.instructions.action import Action, LaneSite, Site, instruction, issuing_lanes
+from nvfp4.emulator.instructions.action import Action, Site, instruction
 from nvfp4.emulator.instructions.action import Source as Operand
 from nvfp4.emulator.instructions.tensor import instruction_descriptor
 from nvfp4.emulator.instructions.tensor.instruction_descriptor import (
@@ -37,12 +37,12 @@ from nvfp4.emulator.instructions.tensor.instruction_descriptor import (
 )
 from nvfp4.emulator.instructions.tensor.issue import (
     GROUPS,
-    count_product,
+    Team,
+    count_products,
     group_of,
-    note_conflict,
-    pipes_of,
-    require_columns,
-    tensor_memory,
+    issuing_teams,
+    note_pipe,
+    require_columns_of,
     use,
 )
 from nvfp4.emulator.instructions.tensor.sources import Source, source_of
@@ -51,7 +51,13 @@ from nvfp4.emulator.ptx.program import Memory, OperandList
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state.batch import Execution
 from nvfp4.emulator.state.launch_state import Origin
-from nvfp4.emulator.state.tensor_memory import LANES, CtaTensorMemory, split_address
+from nvfp4.emulator.state.tensor_memory import (
+    LANES,
+    CtaTensorMemory,
+    TensorMemory,
+    split_address,
+)
+from nvfp4.emulator.state.tensor_pipe import TensorPipe
 
 _COLUMNS_OF_A = DEPTH_BYTES // 4
 _SCALE_ADDRESS = 0x3FFFFFFF
@@ -88,11 +94,11 @@ def multiply(site: Site) -> Action:
     scaled = form.scale_vector is not None
 
     def run(ex: Execution, *operands: Array) -> None:
-        for at, values in issuing_lanes(site, ex, operands):
-            d, a, b, bits, *rest = values
-            accumulate, rest = bool(rest[0]), rest[1:]
+        for team, values in issuing_teams(site, ex, operands, form.group):
+            d, a, b, bits, accumulate, *rest = values
             scales = (rest[0], rest[1]) if scaled else None
-            _Product(at, form, bits, d, a, b, accumulate, scales, [] if scaled else rest).issue()
+            disabled = [] if scaled else rest
+            _Product(team, form, bits, d, a, b, bool(accumulate), scales, disabled).issue()
 
     sources = [
         Operand(site.memory(0), "b64"),
@@ -232,17 +238,17 @@ def _row_lanes(rows: int, lane: int) -> Array:
 
 
 class _Product:
-    """One instruction of one CTA, or of a pair."""
+    """One instruction of some CTAs, or of pairs."""
 
     def __init__(
-        self, at: LaneSite, form: _Form, bits: int, d: int, a: int, b: int, accumulate: bool,
+        self, team: Team, form: _Form, bits: int, d: int, a: int, b: int, accumulate: bool,
         scales: tuple[int, int] | None, disabled: list[int],
     ) -> None:  # fmt: skip
-        self.at, self.form, self.accumulate = at, form, accumulate
-        self.rows = use(at, form.group)
-        self.pipes = pipes_of(at)
+        self.team, self.form, self.accumulate = team, form, accumulate
+        self.rows = use(team, form.group)
+        self.pipes, self.memory = team.batch.kept(TensorPipe), team.batch.kept(TensorMemory)
         self.d, self.a, self.b, self.scales, self.disabled = d, a, b, scales, disabled
-        self.origin: Origin | None = None
+        at = team.at(0)
         try:
             self.plan = _plan(form, bits, d, a if form.a_inside else 0, scales)
         except Contradiction as error:
@@ -257,183 +263,232 @@ class _Product:
             at.fault(kind, f"{at.site.opcode} ({self.shape}): {what}")
 
     def issue(self) -> None:
-        """Check the operation and perform it, now or late."""
-        at, shape = self.at, self.shape
+        """Check the operations and perform them, now or late."""
+        team, shape = self.team, self.shape
         for what, first, count in self.plan.columns:
-            require_columns(at, what, first, count, self.rows)
-        number = self.pipes.issue(at.lane, at, (shape.rows, shape.columns, shape.depth))
+            require_columns_of(team, self.rows, what, first, count)
+        sizes = (shape.rows, shape.columns, shape.depth)
+        numbers = self.pipes.issue(team.site, team.lanes, sizes)
         is_tf32, size = shape.kind == "tf32", shape.element_bytes
         of_a = (self.plan.rows, DEPTH_BYTES, shape.transpose_a, size)
         of_b = (self.plan.columns_of_b, DEPTH_BYTES, shape.transpose_b, size)
-        a: list[Source | None] = [None] * len(self.rows)
+        a: list[Source | None] = [None] * self.form.group
         if not self.form.a_inside:
-            a = [source_of(at, row, number, self.a, "a", of_a, is_tf32) for row in self.rows]
-        b = [source_of(at, row, number, self.b, "b", of_b, is_tf32) for row in self.rows]
-        if at.batch.shared.checked:
-            for row in self.rows:
-                self._note(row, number)
+            a = [
+                source_of(team, own, numbers, self.a, "a", of_a, is_tf32) for own in self.rows.T
+            ]  # fmt: skip
+        b = [source_of(team, own, numbers, self.b, "b", of_b, is_tf32) for own in self.rows.T]
+        if team.batch.shared.checked:
+            self._note(numbers)
         # Both multiprocessors of a pair are busy.
-        count_product(at, cycles(shape.columns) * self.form.group)
-        self.pipes.submit(at.lane, partial(self._perform, a, b))
+        count_products(team, cycles(shape.columns) * self.form.group)
+        self.pipes.submit(team.lanes, partial(self._perform, a, b))
 
-    def _note(self, row: int, number: int) -> None:
-        """Tell the race check what the operation touches in the tensor memory of a CTA."""
-        at, pipes = self.at, self.pipes
-        for columns, lanes, _ in self.plan.spans:
-            found = pipes.note_pipe(at.lane, row, number, columns, lanes, writes=True)
-            note_conflict(at, "d", self.d, found)
-        for what, first, count in self.plan.columns[len(self.plan.spans) :]:
-            of_a = self.plan.a_lanes if what == "a" else None
+    def _note(self, numbers: Array) -> None:
+        """Tell the race check what the operations touch in the tensor memory of their CTAs."""
+        team, plan = self.team, self.plan
+        for columns, lanes, _ in plan.spans:
+            note_pipe(team, self.rows, numbers, columns, lanes, True, "d", self.d)
+        for what, first, count in plan.columns[len(plan.spans) :]:
+            of_a = plan.a_lanes if what == "a" else None
             reached = _SCALE_LANES if of_a is None else of_a
-            columns = slice(first, first + count)
-            found = pipes.note_pipe(at.lane, row, number, columns, reached, writes=False)
-            note_conflict(at, f"read of {what}", first, found)
+            columns, name = slice(first, first + count), f"read of {what}"
+            note_pipe(team, self.rows, numbers, columns, reached, False, name, first)
 
     # --- what it does -----------------------------------------------------------------------
 
-    def _perform(self, a: list[Source | None], b: list[Source]) -> None:
+    def _perform(self, a: list[Source | None], b: list[Source], which: Array) -> None:
+        """Multiply in some of the CTAs, or pairs."""
         shape = self.shape
-        parts = [_codes(each.fetch(), shape.b, shape.kind) for each in b]
-        other = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        parts = [_codes(each.fetch(which), shape.b, shape.kind) for each in b]
+        other = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
         defined: Array | None = None
         if any(each.defined is not None for each in b):
-            every = np.ones(self.plan.columns_of_b, np.bool_)
-            flags = [every if each.defined is None else each.defined for each in b]
-            defined = np.concatenate(flags)
-        for i, (row, of_a) in enumerate(zip(self.rows, a, strict=True)):
-            self._perform_in(tensor_memory(self.at, row), i, of_a, other, defined)
+            every = np.ones((which.size, self.plan.columns_of_b), np.bool_)
+            flags = [every if each.defined is None else each.defined[which] for each in b]
+            defined = np.concatenate(flags, axis=1)
+        for number, of_a in enumerate(a):
+            self._perform_in(self.rows[which, number], number, of_a, other, defined, which)
 
     def _perform_in(
-        self, memory: CtaTensorMemory, number: int, a: Source | None, other: Array,
-        b_defined: Array | None,
+        self, rows: Array, number: int, a: Source | None, other: Array, b_defined: Array | None,
+        which: Array,
     ) -> None:  # fmt: skip
-        """What one CTA of the group, with a number, gets. other: b."""
-        self.origin = None
-        one, a_defined = self._a(memory, a)
-        scales = None if self.scales is None else self._scales(memory)
+        """Compute what the CTAs get that have a number in their groups. other: b."""
+        words, scales = self.memory.words, None
+        if a is not None:
+            one = _codes(a.fetch(which), self.shape.a, self.shape.kind)
+        else:
+            one = self._a_inside(rows)
+        if self.scales is not None:
+            scales = self._scales(rows)
+        if self.team.batch.shared.checked:
+            of_rows = None if a is None or a.defined is None else a.defined[which]
+            self._define(rows, number, of_rows, b_defined)
         for columns, lanes, part in self.plan.spans:
-            before = memory.words[columns, lanes]
-            c = before if self.accumulate else np.zeros(before.shape, np.uint32)
-            own = None if scales is None else (scales[0][0], scales[1][0][part])
-            d = self._sums(one, other[part], c, own)
-            kept = None
-            if self.disabled:
-                kept = _bits(self.disabled[4 * number : 4 * number + 4])[lanes]
-                d = np.where(kept, before, d)
-            memory.words[columns, lanes] = d
-            if self.at.batch.shared.checked:
-                rows = [a_defined, None if scales is None else scales[0][1]]
-                of_b = [b_defined, None if scales is None else scales[1][1]]
-                others = [x if x is None else x[part] for x in of_b]
-                self._define(memory, columns, lanes, rows, others, kept)
+            if scales is not None and self.shape.kind != "mxf8f6f4":
+                assert self.shape.scale_type is not None
+                some = one, np.ascontiguousarray(other[:, part])
+                own = scales[0], np.ascontiguousarray(scales[1][:, part])
+                negate = self.shape.negate_a != self.shape.negate_b
+                fused_dots.add_block_products(
+                    words, rows, columns.start, self.accumulate, some, own, self.shape.scale_type,
+                    negate
+                )  # fmt: skip
+                continue
+            kept = self._kept(number, lanes)
+            for i, row in enumerate(rows.tolist()):
+                before = words[row][columns, lanes]
+                c = before if self.accumulate else np.zeros(before.shape, np.uint32)
+                by_row = None if scales is None else (scales[0][i, :, 0], scales[1][i, part, 0])
+                d = self._sums(one[i], other[i, part], c, by_row)
+                words[row][columns, lanes] = d if kept is None else np.where(kept, before, d)
+
+    def _kept(self, number: int, lanes: Array) -> Array | None:
+        """Which of some lanes stay as they are in a CTA with a number, None for none."""
+        if not self.disabled:
+            return None
+        return np.asarray(_bits(self.disabled[4 * number : 4 * number + 4])[lanes])
 
     def _define(
-        self, memory: CtaTensorMemory, columns: slice, lanes: Array, rows: list[Array | None],
-        others: list[Array | None], kept: Array | None,
-    ) -> None:  # fmt: skip
-        """Which words of d are defined now: those whose operands all are."""
-        before = memory.defined[columns, lanes]
-        if self.accumulate:
-            self._trace(memory, columns.start, lanes, before)
-        defined = before if self.accumulate else np.ones(before.shape, np.bool_)
-        for of_rows in rows:
-            defined = defined if of_rows is None else defined & of_rows[None, :]
-        for of_columns in others:
-            defined = defined if of_columns is None else defined & of_columns[:, None]
-        if kept is not None:
-            defined = np.where(kept, before, defined)
-        memory.defined[columns, lanes] = defined
-        if not defined.all():
-            line = self.at.site.instruction.line
-            memory.put_undefined(range(columns.start, columns.stop), line, self.origin)
+        self, rows: Array, number: int, of_rows: Array | None, of_columns: Array | None
+    ) -> None:
+        """Note which words of d are defined: those whose operands all are. of_rows, of_columns:
+        which rows of a and b in shared memory are."""
+        flags, plan = self.memory.defined, self.plan
+        simple = np.full(rows.size, of_rows is None and of_columns is None)
+        for what, first, count in plan.columns[len(plan.spans) :]:
+            lanes = plan.a_lanes if what == "a" else None
+            simple &= _all_set(flags, rows, slice(first, first + count), lanes)
+        for columns, lanes, _ in plan.spans if self.accumulate else ():
+            simple &= _all_set(flags, rows, columns, lanes)
+        if not self.accumulate:
+            simple &= not self.disabled
+            for columns, lanes, _ in plan.spans:
+                flags[rows[simple][:, None], columns, lanes] = True
+        for i in np.flatnonzero(~simple).tolist():
+            parts = [None if each is None else each[i] for each in (of_rows, of_columns)]
+            self._define_in(int(rows[i]), number, *parts)
 
-    def _a(self, memory: CtaTensorMemory, source: Source | None) -> tuple[Array, Array | None]:
-        """(codes [m, k], which rows are defined)."""
-        shape = self.shape
-        if source is not None:
-            return _codes(source.fetch(), shape.a, shape.kind), source.defined
-        first = split_address(self.a)[1]
-        columns, lanes = slice(first, first + _COLUMNS_OF_A), self.plan.a_lanes
-        assert lanes is not None
-        words = np.ascontiguousarray(memory.words[columns, lanes].T)
-        codes = words.view(f"u{shape.element_bytes}")
-        flags = memory.defined[columns, lanes]
-        self._trace(memory, first, lanes, flags)
-        return _codes(codes, shape.a, shape.kind, inside=True), np.asarray(flags.all(axis=0))
+    def _define_in(
+        self, row: int, number: int, of_rows: Array | None, of_columns: Array | None
+    ) -> None:
+        """The same in one CTA, where some operand may be undefined."""
+        memory, plan = self.memory.of(row), self.plan
+        origin: Origin | None = None
+        by_row = [of_rows]
+        by_column = [of_columns]
+        for what, first, count in plan.columns[len(plan.spans) :]:
+            columns = slice(first, first + count)
+            if what == "a":
+                assert plan.a_lanes is not None
+                flags = memory.defined[columns, plan.a_lanes]
+                by_row.append(flags.all(axis=0))
+                origin = origin or self._origin(memory, first, plan.a_lanes, flags)
+                continue
+            flags = memory.defined[columns]
+            origin = origin or self._origin(memory, first, np.arange(LANES), flags)
+            of_scales = flags.reshape(count, 4, 32).all(axis=1).reshape(-1)
+            into, size = (by_row, plan.rows) if what.endswith("a") else (by_column, None)
+            into.append(of_scales[: size or self.shape.columns])
+        for columns, lanes, part in plan.spans:
+            before = memory.defined[columns, lanes]
+            if self.accumulate:
+                origin = origin or self._origin(memory, columns.start, lanes, before)
+            defined = before if self.accumulate else np.ones(before.shape, np.bool_)
+            for each in by_row:
+                defined = defined if each is None else defined & each[None, :]
+            for each in by_column:
+                defined = defined if each is None else defined & each[part, None]
+            kept = self._kept(number, lanes)
+            if kept is not None:
+                defined = np.where(kept, before, defined)
+            memory.defined[columns, lanes] = defined
+            if not defined.all():
+                line = self.team.site.instruction.line
+                memory.put_undefined(range(columns.start, columns.stop), line, origin)
 
-    def _trace(self, memory: CtaTensorMemory, first: int, lanes: Array, defined: Array) -> None:
-        """The operation reads words of tensor memory, [column from the first on, lane], of which
-        some may be undefined: remember where those come from."""
-        if self.origin is not None or defined.all():
-            return
+    def _origin(
+        self, memory: CtaTensorMemory, first: int, lanes: Array, defined: Array
+    ) -> Origin | None:
+        """Where undefined words come from, of those [column from the first on, lane] that the
+        operation reads; None if all are defined."""
+        if defined.all():
+            return None
         column, i = (int(each[0]) for each in np.nonzero(~defined))
-        self.origin = memory.origins.get(first + column)
-        if self.origin is None:
-            text = f"where PTX line {self.at.site.instruction.line} has put a product with lane "
-            text += f"{int(lanes[i])}, column {first + column}, which nothing has written"
-            related = Related("that product is here", self.at.location())
-            self.origin = Origin(UnwrittenTensor, text, related=(related,))
+        found = memory.origins.get(first + column)
+        if found is not None:
+            return found
+        text = f"where PTX line {self.team.site.instruction.line} has put a product with lane "
+        text += f"{int(lanes[i])}, column {first + column}, which nothing has written"
+        related = Related("that product is here", self.team.at(0).location())
+        return Origin(UnwrittenTensor, text, related=(related,))
 
-    def _scales(self, memory: CtaTensorMemory) -> list[tuple[Array, Array | None]]:
-        """Of a and of b: (uint8[rows, scales of a row], which rows are defined)."""
+    def _a_inside(self, rows: Array) -> Array:
+        """The codes of a in tensor memory, [CTAs, m, k]."""
+        first = split_address(self.a)[1]
+        assert self.plan.a_lanes is not None
+        words = self.memory.words[rows, first : first + _COLUMNS_OF_A][:, :, self.plan.a_lanes]
+        codes = np.ascontiguousarray(words.swapaxes(1, 2)).view(f"u{self.shape.element_bytes}")
+        return _codes(codes, self.shape.a, self.shape.kind, inside=True)
+
+    def _scales(self, rows: Array) -> list[Array]:
+        """The scales of a and of b: uint8[CTAs, rows, scales of a row]."""
         shape, count = self.shape, self.form.scale_vector
         assert count is not None
-        found: list[tuple[Array, Array | None]] = []
+        found = []
         places = self.plan.columns[-2:]
-        for (what, column, width), rows, first in (
+        for (what, column, _), size, first in (
             (places[0], self.plan.rows, shape.a_scale_byte),
             (places[1], shape.columns, shape.b_scale_byte),
         ):
-            codes = np.empty((rows, count), np.uint8)
-            differs = _read_scales(memory.words, column, first, codes)
+            codes = np.empty((rows.size, size, count), np.uint8)
+            bad, differs = _read_scales(self.memory.words, rows, column, first, codes)
             if differs >= 0:
-                self.at.fault(
+                self.team.at(bad).fault(
                     TensorMemoryFault,
                     f"{what} of row {differs} differ between the four groups of 32 lanes of "
                     "tensor memory",
                     hint="tcgen05.cp.32x128b.warpx4 copies them to all four",
                 )
-            defined = None
-            if self.at.batch.shared.checked:
-                flags = memory.defined[column : column + width].reshape(width, 4, 32)
-                if not flags.all():
-                    self._trace(memory, column, np.arange(LANES), flags.reshape(width, LANES))
-                    defined = np.asarray(flags.all(axis=1)).reshape(-1)[:rows]
-            found.append((codes, defined))
+            found.append(codes)
         return found
 
     def _sums(self, a: Array, b: Array, c: Array, scales: tuple[Array, Array] | None) -> Array:
+        """The sums of one CTA, but for those of FP4. scales: of rows, of kind::mxf8f6f4."""
         shape = self.shape
-        negate = shape.negate_a != shape.negate_b
         if shape.kind == "i8":
             return fused_dots.integer_dots(a, b, c, shape.saturates)
-        types = shape.a, shape.b
-        if scales is None:
-            return fused_dots.dots(a, b, types, c, shape.d == "f16", negate=negate)
-        if shape.kind == "mxf8f6f4":
-            rows = (scales[0][:, 0], scales[1][:, 0])
-            return fused_dots.dots(a, b, types, c, False, rows, negate)
-        assert shape.scale_type is not None
-        return fused_dots.block_dots(a, b, *scales, shape.scale_type, c, negate)
+        negate = shape.negate_a != shape.negate_b
+        return fused_dots.dots(a, b, (shape.a, shape.b), c, shape.d == "f16", scales, negate)
 
 
 _SCALE_LANES = np.arange(32)
 
 
+def _all_set(flags: Array, rows: Array, columns: slice, lanes: Array | None) -> Array:
+    """Whether all flags [CTA, column, lane] of each of some CTAs are set: bool[rows]."""
+    some = flags[rows, columns]
+    if lanes is not None and lanes.size < LANES:
+        some = some[:, :, lanes]
+    return np.asarray(some.all(axis=(1, 2)))
+
+
 @loop
-def _read_scales(words, column, first, codes):  # type: ignore[no-untyped-def]
-    """codes[row, i]: byte first + i of each row's word. Returns the first row whose words differ
-    between the four groups of 32 lanes in these bytes, or -1."""
-    for row in range(codes.shape[0]):
-        for group in range(4):
-            word = words[column + row // 32, 32 * group + row % 32]
-            for i in range(codes.shape[1]):
-                code = np.uint8(word >> (8 * (first + i)))
-                if group == 0:
-                    codes[row, i] = code
-                elif codes[row, i] != code:
-                    return row
-    return -1
+def _read_scales(words, ctas, column, first, codes):  # type: ignore[no-untyped-def]
+    """codes[i, row, j]: byte first + j of each row's word in each CTA. Returns the first (i, row)
+    whose words differ between the four groups of 32 lanes in these bytes, or -1."""
+    for i in range(ctas.shape[0]):
+        for row in range(codes.shape[1]):
+            for group in range(4):
+                word = words[ctas[i], column + row // 32, 32 * group + row % 32]
+                for j in range(codes.shape[2]):
+                    code = np.uint8(word >> (8 * (first + j)))
+                    if group == 0:
+                        codes[i, row, j] = code
+                    elif codes[i, row, j] != code:
+                        return i, row
+    return -1, -1
 
 
 def cycles(columns: int) -> int:
@@ -455,8 +510,8 @@ _NARROW = {"e2m1": (4, 2), "e2m3": (6, 0), "e3m2": (6, 0)}
 
 
 def _codes(raw: Array, name: str, kind: str, inside: bool = False) -> Array:
-    """The elements of rows as they lie in shared memory, or inside tensor memory; where all are
-    pairs of FP4, the pairs."""
+    """The elements of matrices [CTAs, rows, k] as they lie in shared memory, or inside tensor
+    memory; where all are pairs of FP4, the pairs."""
     if name == "s8":
         return raw.view(np.int8)
     if kind in ("mxf4", "mxf4nvf4") or name not in _NARROW:
@@ -465,8 +520,8 @@ def _codes(raw: Array, name: str, kind: str, inside: bool = False) -> Array:
     if inside:
         return raw >> np.uint8(lowest) & np.uint8((1 << bits) - 1)
     # 16 elements side by side in 16 bytes, and padding behind them.
-    chunks = raw.reshape(raw.shape[0], -1, 16)[:, :, : 2 * bits]
+    chunks = raw.reshape(*raw.shape[:2], -1, 16)[..., : 2 * bits]
     flat = np.unpackbits(np.ascontiguousarray(chunks), axis=-1, bitorder="little")
-    groups = flat.reshape(raw.shape[0], -1, bits)
+    groups = flat.reshape(*raw.shape[:2], -1, bits)
     packed: Array = np.packbits(groups, axis=-1, bitorder="little")
-    return packed.reshape(raw.shape[0], -1)
+    return packed.reshape(*raw.shape[:2], -1)

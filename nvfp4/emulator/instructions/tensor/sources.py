@@ -14,15 +14,14 @@ from nvfp4.emulator.errors import (
 )
 from nvfp4.emulator.instructions.action import LaneSite
 from nvfp4.emulator.instructions.shared_access import seen_at, stamped_by
-from nvfp4.emulator.instructions.tensor.issue import pipes_of
+from nvfp4.emulator.instructions.tensor.issue import Team
 from nvfp4.emulator.instructions.tensor.matrix_descriptor import CHUNK, MatrixDescriptor, decode
 from nvfp4.emulator.loops import loop
 from nvfp4.emulator.ptx.types import Array
 from nvfp4.emulator.state import races
 from nvfp4.emulator.state.races import THREAD, ordered
+from nvfp4.emulator.state.tensor_pipe import TensorPipe
 from nvfp4.emulator.state.tile_swizzles import TileSwizzles, swizzle_name
-
-_CHUNK_BYTES = np.arange(CHUNK)
 
 
 @dataclass(frozen=True)
@@ -42,37 +41,30 @@ class Plan:
 
 @dataclass(frozen=True)
 class Source:
-    """A matrix of one CTA. start: of the CTA's shared memory in the batch's. defined: whether each
-    row of the matrix is, None for all."""
+    """A matrix of one CTA for each lane of a team. starts: of the CTAs' shared memory in the
+    batch's. defined: whether each row of each matrix is, bool[lanes, rows]; None for all."""
 
-    at: LaneSite
+    team: Team
     plan: Plan
-    start: int
+    starts: Array
     defined: Array | None
 
-    def fetch(self) -> Array:
-        """The matrix now: unsigned[rows, elements of K]."""
-        plan = self.plan
-        raw = self.bytes().reshape(plan.offsets.shape[0], -1)
-        codes = raw.view(f"u{plan.element_bytes}")
-        return np.ascontiguousarray(codes.T) if plan.transposed else codes
-
-    def bytes(self) -> Array:
-        """Its chunks now: uint8[rows, chunks, 16]."""
-        offsets = self.plan.offsets
-        out = np.empty((*offsets.shape, CHUNK), np.uint8)
-        _gather(self.at.batch.shared.data, offsets, self.start, out)
-        return out
+    def fetch(self, which: Array) -> Array:
+        """The matrices of some lanes now: unsigned[lanes, rows, elements of K]."""
+        plan, offsets = self.plan, self.plan.offsets
+        raw = np.empty((which.size, offsets.size, CHUNK // 8), np.uint64)
+        _gather(self.team.batch.shared.words(), offsets.reshape(-1), self.starts[which], raw)
+        codes = raw.reshape(which.size, offsets.shape[0], -1).view(f"u{plan.element_bytes}")
+        return np.ascontiguousarray(codes.swapaxes(1, 2)) if plan.transposed else codes
 
 
 @loop
-def _gather(data, offsets, start, out):  # type: ignore[no-untyped-def]
-    """Copy 16 bytes from each offset."""
-    for i in range(offsets.shape[0]):
-        for j in range(offsets.shape[1]):
-            first = start + offsets[i, j]
-            for b in range(16):
-                out[i, j, b] = data[first + b]
+def _gather(words, offsets, starts, out):  # type: ignore[no-untyped-def]
+    """Copy 16 bytes from each offset, behind each start."""
+    for i in range(starts.shape[0]):
+        for j in range(offsets.shape[0]):
+            first = (starts[i] + offsets[j]) >> 3
+            out[i, j, 0], out[i, j, 1] = words[first], words[first + 1]
 
 
 @lru_cache(maxsize=2048)
@@ -109,50 +101,70 @@ def plan_of(
 
 
 def source_of(
-    at: LaneSite, row: int, number: int, bits: int, name: str, shape: tuple[int, int, bool, int],
-    is_tf32: bool = False,
+    team: Team, rows: Array, numbers: Array, bits: int, name: str,
+    shape: tuple[int, int, bool, int], is_tf32: bool = False,
 ) -> Source:  # fmt: skip
-    """A matrix of a CTA that operation `number` of the pipe reads, with a shape as of `plan_of`.
-    Faults where its descriptor is wrong or leads outside the CTA's shared memory; notes other
+    """The matrices of CTAs that operations of a team's pipes read, with a shape as of `plan_of`.
+    Faults where their descriptor is wrong or leads outside the CTAs' shared memory; notes other
     misuse."""
-    shared = at.batch.shared
+    shared = team.batch.shared
     plan = plan_of(bits, name, shape, is_tf32, shared.base, shared.size)
     if plan.problem is not None:
         kind, message, hint = plan.problem
         if kind is None:
-            raise at.site.unsupported(
-                f"{at.site.opcode}: {message} of a matrix descriptor is not emulated"
+            raise team.site.unsupported(
+                f"{team.site.opcode}: {message} of a matrix descriptor is not emulated"
             )
-        at.fault(kind, message, hint)
-    at.batch.traffic.shared_bytes_read += plan.offsets.size * CHUNK
-    start = row * shared.stride
-    defined = _defined(at, plan, start, number, name) if shared.checked else None
-    return Source(at, plan, start, defined)
+        team.at(0).fault(kind, message, hint)
+    team.batch.traffic.shared_bytes_read += plan.offsets.size * CHUNK * rows.size
+    starts = rows * shared.stride
+    defined = _defined(team, plan, starts, numbers, name) if shared.checked else None
+    return Source(team, plan, starts, defined)
 
 
 @loop
 def _note_chunks(  # type: ignore[no-untyped-def]
-    offsets, start, thread, threads, known, fenced, writers, widths, width, reads, number, unwritten
+    offsets,
+    starts,
+    clusters,
+    agents,
+    threads,
+    known,
+    fenced,
+    writers,
+    widths,
+    width,
+    reads,
+    numbers,
+    worst,
+    unwritten,
 ):
-    """Record that an operation of the pipe reads 16 bytes at each offset, on behalf of `thread`.
-    Behind the cluster's threads are its copy engines.
+    """Record that an operation of the pipe of each CTA reads 16 bytes at each offset behind its
+    start, on behalf of a thread of a cluster. Behind the cluster's `threads` are its copy engines.
 
-    Returns (byte, fault, other's stamp) of the worst writer that does not come before it in the
-    proxy of the copy engine; the first byte that the engine wrote by another swizzle than one of
-    `width`, or -1; and whether any byte was never written.
+    worst[i]: (byte, fault, other's stamp) of the worst writer that does not come before it in the
+    proxy of the copy engine, and the first byte that the engine wrote by another swizzle than one
+    of `width`, or -1. Returns whether any byte was never written; unwritten: the chunks that have
+    one.
     """
-    first, kind, other, mismatch = -1, races.NO_FAULT, np.int64(0), -1
-    fine = np.int64(0)
     some = False
-    for i in range(offsets.shape[0]):
-        for j in range(offsets.shape[1]):
+    for i in range(starts.shape[0]):
+        cluster, thread = clusters[i], agents[i]
+        first, kind, other, mismatch = np.int64(-1), races.NO_FAULT, np.int64(0), np.int64(-1)
+        fine = np.int64(0)
+        for j in range(offsets.shape[0]):
             unwritten[i, j] = False
-            begin = start + offsets[i, j]
+            begin = starts[i] + offsets[j]
             chunk = begin >> 4
-            reads[chunk] = number
+            reads[chunk] = numbers[i]
             differs = widths[chunk] != 0 and widths[chunk] != width
             if differs and mismatch < 0 and (writers[begin] & THREAD) - 1 >= threads:
                 mismatch = begin
+            others = np.int64(0)
+            for b in range(begin, begin + 16):
+                others |= writers[b] ^ fine
+            if others == 0 and fine != 0:
+                continue
             for b in range(begin, begin + 16):
                 writer = writers[b]
                 if writer == 0:
@@ -163,46 +175,52 @@ def _note_chunks(  # type: ignore[no-untyped-def]
                     continue
                 by = (writer & THREAD) - 1
                 fault = races.NO_FAULT
-                if not ordered(writer, thread, known):
+                if not ordered(writer, thread, known[cluster]):
                     fault = races.RACE
-                elif by < threads and writer >> 32 > fenced[by >> 5]:
+                elif by < threads and writer >> 32 > fenced[cluster, by >> 5]:
                     fault = races.UNFENCED
                 else:
                     fine = writer
                 if fault > kind:
                     first, kind, other = b, fault, writer
-    return first, kind, other, mismatch, some
+        worst[i, 0], worst[i, 1], worst[i, 2], worst[i, 3] = first, kind, other, mismatch
+    return some
 
 
-def _defined(at: LaneSite, plan: Plan, start: int, number: int, name: str) -> Array | None:
-    """Note what a read of a matrix does wrong; which rows are defined, None for all."""
-    shared, threads = at.batch.shared, at.batch.clusters.threads
-    cluster, thread = divmod(at.lane, threads)
-    offsets = plan.offsets
-    if at.batch.launch.witness is not None:
-        flat = offsets.reshape(-1) + start
-        lanes = np.full(flat.size, at.lane)
-        at.site.testify(at.batch, "shared", flat, CHUNK, lanes, False, engine=True)
-    unset = np.empty(offsets.shape, np.bool_)
-    byte, fault, stamp, mismatch, some = _note_chunks(
-        offsets, start, thread, threads, shared.clocks.known[cluster],
-        shared.clocks.fenced[cluster],
-        shared.writers, at.batch.kept(TileSwizzles).width, plan.descriptor.tile_swizzle,
-        pipes_of(at).reads, number, unset
+def _defined(
+    team: Team, plan: Plan, starts: Array, numbers: Array, name: str
+) -> Array | None:  # fmt: skip
+    """Note what reads of matrices do wrong; which of their rows are defined, None for all."""
+    batch, shared, threads = team.batch, team.batch.shared, team.batch.clusters.threads
+    clusters, agents = np.divmod(team.lanes, threads)
+    offsets = plan.offsets.reshape(-1)
+    if batch.launch.witness is not None:
+        for start, lane in zip(starts.tolist(), team.lanes.tolist(), strict=True):
+            lanes = np.full(offsets.size, lane)
+            team.site.testify(batch, "shared", offsets + start, CHUNK, lanes, False, engine=True)
+    unset = np.empty((starts.size, offsets.size), np.bool_)
+    worst = np.empty((starts.size, 4), np.int64)
+    some = _note_chunks(
+        offsets, starts, clusters, agents, threads, shared.clocks.known, shared.clocks.fenced,
+        shared.writers, batch.kept(TileSwizzles).width, plan.descriptor.tile_swizzle,
+        batch.kept(TensorPipe).reads, numbers, worst, unset
     )  # fmt: skip
-    if mismatch >= 0:
-        _note_swizzle(at, plan.descriptor, int(mismatch), name)
-    if fault:
-        _note_fault(at, int(byte), int(fault), int(stamp), name)
+    for i in np.flatnonzero((worst[:, 1] != races.NO_FAULT) | (worst[:, 3] >= 0)).tolist():
+        byte, fault, stamp, mismatch = worst[i].tolist()
+        if mismatch >= 0:
+            _note_swizzle(team.at(i), plan.descriptor, mismatch, name)
+        if fault:
+            _note_fault(team.at(i), byte, fault, stamp, name)
     if shared.undefined is not None:
-        places = offsets[:, :, None] + (_CHUNK_BYTES + start)
-        unset = np.asarray(shared.undefined[places].any(axis=2))
+        words = shared.undefined.view(np.uint64)
+        places = (starts[:, None] + offsets) >> 3
+        unset = (words[places] | words[places + 1]) != 0
         some = bool(unset.any())
     if not some:
         return None
-    by_row = np.asarray(unset.any(axis=0 if plan.transposed else 1))
+    by_row = unset.reshape(-1, *plan.offsets.shape).any(axis=1 if plan.transposed else 2)
     if plan.transposed:
-        by_row = np.repeat(by_row, CHUNK // plan.element_bytes)
+        by_row = np.repeat(by_row, CHUNK // plan.element_bytes, axis=1)
     return ~by_row
 
 
