@@ -196,8 +196,9 @@ def count_products(team: Team, busy: int) -> None:
     count, traffic, tally = team.lanes.size, team.batch.traffic, team.batch.launch.tally
     traffic.tensor_instructions += count
     traffic.tensor_cycles += busy * count
-    for _ in range(count if tally is not None else 0):
-        tally.multiplied(team.site.instruction, busy)
+    if tally is not None:
+        for _ in range(count):
+            tally.multiplied(team.site.instruction, busy)
 
 
 def count_bytes(at: LaneSite | Team, nbytes: int, reads: bool = False) -> None:

@@ -383,7 +383,7 @@ class _Product:
             if what == "a":
                 assert plan.a_lanes is not None
                 flags = memory.defined[columns, plan.a_lanes]
-                by_row.append(flags.all(axis=0))
+                by_row.append(np.asarray(flags.all(axis=0)))
                 origin = origin or self._origin(memory, first, plan.a_lanes, flags)
                 continue
             flags = memory.defined[columns]

@@ -221,7 +221,7 @@ def _defined(
     by_row = unset.reshape(-1, *plan.offsets.shape).any(axis=1 if plan.transposed else 2)
     if plan.transposed:
         by_row = np.repeat(by_row, CHUNK // plan.element_bytes, axis=1)
-    return ~by_row
+    return np.asarray(~by_row)
 
 
 def _note_fault(at: LaneSite, byte: int, fault: int, stamp: int, name: str) -> None:
